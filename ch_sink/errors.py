@@ -1,0 +1,148 @@
+"""Every error that ch_sink raises on purpose.
+
+    ChSinkError
+    ├── ConfigError              a file, key or flag is wrong                      (exit code 2)
+    ├── TableError               the target cannot be served as it stands
+    │   └── TableNotFound        no such table or view
+    ├── KafkaError               the source of records
+    │   ├── BrokerUnavailable    no broker answers
+    │   ├── TopicNotFound        the topic does not exist
+    │   └── DataLoss             offsets that were to be read are gone
+    ├── RegistryError            the schema registry refuses or lacks a schema
+    ├── RecordError              one record cannot be decoded or applied
+    │   ├── DecodeError          its bytes are not a change event of this table
+    │   ├── PositionError        its source position does not fit or cannot be read
+    │   └── UnresolvedError      a value that the event left out is known nowhere
+    ├── ClickHouseError          the server answered with an error; ``code`` is its number
+    │   ├── ClickHouseUnavailable   no answer, or an answer that a retry may change
+    │   └── AccessDenied         wrong user, password or missing grant
+    ├── LedgerConflict           another job runs the same stream
+    └── StreamFailed             the stream stops: what policy or the data demanded
+
+An error carries ``hint``, the next step for the reader, and the process's exit code. Texts name the
+file, key, record or column concerned and never a secret.
+"""
+
+__all__ = [
+    "AccessDenied",
+    "BrokerUnavailable",
+    "ChSinkError",
+    "ClickHouseError",
+    "ClickHouseUnavailable",
+    "ConfigError",
+    "DataLoss",
+    "DecodeError",
+    "KafkaError",
+    "LedgerConflict",
+    "PositionError",
+    "RecordError",
+    "RegistryError",
+    "StreamFailed",
+    "TableError",
+    "TableNotFound",
+    "TopicNotFound",
+    "UnresolvedError",
+]
+
+
+class ChSinkError(Exception):
+    """The root. ``str(error)`` is one or two sentences; ``hint`` says what to do next."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Spark ships a task's error to the driver by pickle: attributes set later must survive.
+        return (_rebuild, (type(self), self.message, self.__dict__.copy()))
+
+
+def _rebuild(cls: type[ChSinkError], message: str, state: dict[str, object]) -> ChSinkError:
+    error = cls.__new__(cls)
+    Exception.__init__(error, message)
+    error.__dict__.update(state)
+    return error
+
+
+class ConfigError(ChSinkError):
+    """A configuration file, key, environment variable or flag is wrong."""
+
+    exit_code = 2
+
+
+class TableError(ChSinkError):
+    """The target table cannot be served as it stands."""
+
+
+class TableNotFound(TableError):
+    """The target table does not exist."""
+
+
+class KafkaError(ChSinkError):
+    """The source of records failed."""
+
+
+class BrokerUnavailable(KafkaError):
+    """No broker answered."""
+
+
+class TopicNotFound(KafkaError):
+    """The topic does not exist."""
+
+
+class DataLoss(KafkaError):
+    """Offsets that were to be read are no longer in the topic."""
+
+
+class RegistryError(ChSinkError):
+    """The schema registry cannot be reached, refuses, or does not know a schema."""
+
+
+class RecordError(ChSinkError):
+    """One record cannot be decoded or applied; it becomes a dead letter or stops the stream."""
+
+
+class DecodeError(RecordError):
+    """The record's bytes are not a change event of this table. ``column`` names the column, if one is to blame."""
+
+    def __init__(self, message: str, *, column: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.column = column
+
+
+class PositionError(RecordError):
+    """The record's source position cannot be read or does not fit its bits."""
+
+
+class UnresolvedError(RecordError):
+    """A value that the event left out (placeholder, partial image) is known nowhere."""
+
+
+class ClickHouseError(ChSinkError):
+    """The server answered with an error. ``code`` is ClickHouse's error number, 0 when it gave none."""
+
+    def __init__(self, message: str, *, code: int = 0, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+
+
+class ClickHouseUnavailable(ClickHouseError):
+    """No answer, or an error that a later attempt may not meet."""
+
+
+class AccessDenied(ClickHouseError):
+    """Wrong user or password, or a grant is missing."""
+
+
+class LedgerConflict(ChSinkError):
+    """Another job works on the same stream."""
+
+
+class StreamFailed(ChSinkError):
+    """The stream stops because a policy or the data demand it."""

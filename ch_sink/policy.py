@@ -1,0 +1,34 @@
+"""What the user decided: the choices that change what the pure core does with an event."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = ["PLACEHOLDER", "Policy"]
+
+PLACEHOLDER = "__debezium_unavailable_value"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Choices of one stream. Field names equal the keys of the YAML file."""
+
+    deletes: Literal["fail", "ignore"] = "fail"
+    """What a delete does on ``ReplacingMergeTree(ver)`` that has no sign or is_deleted column."""
+    truncate: Literal["apply", "ignore", "fail"] = "fail"
+    on_unresolved: Literal["dead_letter", "null"] = "dead_letter"
+    on_bad_record: Literal["dead_letter", "fail"] = "dead_letter"
+    out_of_range: Literal["fail", "clamp", "null"] = "fail"
+    """``fail`` makes the record a dead letter."""
+    evolve: Literal["add_columns", "ignore", "fail"] = "fail"
+    version_strategy: Literal["auto", "source_position", "kafka_offset", "source_time", "insertion_order"] = "auto"
+    version_floor: int = 0
+    placeholder: str = PLACEHOLDER
+    redelivery_scan: int = 10_000
+    """How many records before a backward step are searched for the very same record."""
+    sign_column: str | None = None
+    """Sign column of a ``ReplacingMergeTree(ver)``, where it is not called ``sign`` or ``_sign``."""
+    key_columns: tuple[str, ...] = ()
+    """Key columns where the topic has no Kafka keys."""
+    stored_row: Literal["auto", "lookup", "before"] = "auto"
+    accept_coalescing: bool = False
+    options: dict[str, str] = field(default_factory=dict)

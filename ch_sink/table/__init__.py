@@ -1,0 +1,1 @@
+"""The target table: what the server says of it, and the SQL that makes one."""

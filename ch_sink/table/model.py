@@ -1,0 +1,93 @@
+"""The target table as detected: plain facts, no I/O."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["Column", "Engine", "Family", "TargetTable"]
+
+
+class Family(StrEnum):
+    """Merge-engine families that the sink serves."""
+
+    REPLACING = "ReplacingMergeTree"
+    COLLAPSING = "CollapsingMergeTree"
+    VERSIONED_COLLAPSING = "VersionedCollapsingMergeTree"
+    COALESCING = "CoalescingMergeTree"
+    MERGE_TREE = "MergeTree"
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """The merge engine and the columns that its arguments name."""
+
+    family: Family
+    name: str
+    """As the server writes it, e.g. ``ReplicatedReplacingMergeTree``."""
+    version_column: str | None = None
+    sign_column: str | None = None
+    is_deleted_column: str | None = None
+    replicated: bool = False
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. ``type`` is ClickHouse's text of it."""
+
+    name: str
+    type: str
+    default_kind: str = ""
+    """Empty, DEFAULT, MATERIALIZED, ALIAS or EPHEMERAL."""
+    default_expression: str = ""
+    comment: str = ""
+
+    @property
+    def insertable(self) -> bool:
+        return self.default_kind not in ("MATERIALIZED", "ALIAS")
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTable:
+    """Where rows go. For a ``Distributed`` table the engine and keys are those of its local table."""
+
+    database: str
+    name: str
+    engine: Engine
+    columns: tuple[Column, ...]
+    sorting_key: tuple[str, ...] = ()
+    """Expressions of ORDER BY, in order; empty for ``tuple()``."""
+    partition_key: str = ""
+    """Text of PARTITION BY, empty for none."""
+    place_columns: frozenset[str] = frozenset()
+    """Columns that occur in the sorting key, partition key, TTL expressions and sharding key."""
+    dedup_window: int = 0
+    """Effective window of insert deduplication (replicated or not), 0 when it is off."""
+    distributed: bool = False
+    cluster: str | None = None
+    comment: str = ""
+
+    @property
+    def qualified(self) -> str:
+        return f"{quote(self.database)}.{quote(self.name)}"
+
+    @property
+    def system_columns(self) -> frozenset[str]:
+        """Columns that the sink fills itself: version, sign, is_deleted, and append mode's ``_op``."""
+        engine = self.engine
+        named = {engine.version_column, engine.sign_column, engine.is_deleted_column}
+        if engine.family is Family.MERGE_TREE:
+            named |= {"_op", "_sign", "_version"}
+        return frozenset(n for n in named if n is not None)
+
+    @property
+    def source_columns(self) -> tuple[Column, ...]:
+        """Insertable columns that hold the source's values."""
+        return tuple(c for c in self.columns if c.insertable and c.name not in self.system_columns)
+
+    def column(self, name: str) -> Column | None:
+        return next((c for c in self.columns if c.name == name), None)
+
+
+def quote(name: str) -> str:
+    """A ClickHouse identifier in backquotes."""
+    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
