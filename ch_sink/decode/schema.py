@@ -1,0 +1,146 @@
+"""Types as the source declares them: the Connect schema of a row, from a JSON schema envelope or a column comment."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ch_sink.errors import DecodeError
+
+__all__ = ["Field", "RowSchema", "SourceType", "parse_connect_schema"]
+
+_COMMENT_MARK = "debezium: "
+_JSON_NAMES = {"float": "float32", "double": "float64"}
+"""JsonConverter's names that differ from Connect's."""
+_KINDS = frozenset(
+    "int8 int16 int32 int64 float32 float64 boolean string bytes array map struct".split(),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceType:
+    """A Connect type with its semantic name, e.g. int64 ``io.debezium.time.MicroTimestamp``."""
+
+    kind: str
+    """int8 int16 int32 int64 float32 float64 boolean string bytes array map struct"""
+    name: str | None = None
+    parameters: tuple[tuple[str, str], ...] = ()
+    optional: bool = True
+    default: object = field(default=None, hash=False)
+    """The default's literal as the schema writes it (a decimal is base64 text there)."""
+    has_default: bool = False
+    items: "SourceType | None" = None
+    """Elements of an array, values of a map."""
+    keys: "SourceType | None" = None
+    """Keys of a map."""
+    fields: tuple["Field", ...] = ()
+    """Fields of a struct."""
+
+    def parameter(self, name: str) -> str | None:
+        """The schema parameter of this name, None where it is absent."""
+        return next((v for k, v in self.parameters if k == name), None)
+
+    def to_comment(self) -> str:
+        """One line for a ClickHouse column comment, e.g. ``debezium: int64 io.debezium.time.MicroTimestamp``.
+
+        Holds all that decoding needs (not the default); :meth:`from_comment` reads it back.
+        """
+        schema = _to_json(self)
+        del schema["type"]
+        words = [self.kind]
+        if self.name and " " not in self.name:
+            words.append(self.name)
+            del schema["name"]
+        if schema:
+            words.append(json.dumps(schema, separators=(",", ":"), ensure_ascii=False))
+        return _COMMENT_MARK + " ".join(words)
+
+    @staticmethod
+    def from_comment(text: str) -> "SourceType | None":
+        """The type that a column comment states, None where it states none that can be read.
+
+        The mark may stand behind a comment of the user's own, up to the comment's end.
+        """
+        _, mark, rest = text.rpartition(_COMMENT_MARK)
+        if not mark:
+            return None
+        head, brace, tail = rest.strip().partition("{")
+        words = head.split()
+        if not words or len(words) > 2:
+            return None
+        try:
+            schema = json.loads(brace + tail) if brace else {}
+            schema["type"] = words[0]
+            if len(words) == 2:
+                schema["name"] = words[1]
+            return parse_connect_schema(schema, optional=True)
+        except (ValueError, DecodeError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A named member of a struct or row."""
+
+    name: str
+    type: SourceType
+
+
+@dataclass(frozen=True, slots=True)
+class RowSchema:
+    """Row image and key as the source declares them."""
+
+    fields: tuple[Field, ...]
+    key: tuple[Field, ...]
+    """Key fields in the key's order; empty for a topic without keys. A primitive key has the name ``""``."""
+
+    def field(self, name: str) -> Field | None:
+        return next((f for f in self.fields if f.name == name), None)
+
+
+def parse_connect_schema(schema: Mapping[str, Any], *, optional: bool = False) -> SourceType:
+    """The type that a schema of a JSON schema envelope (``schema``) declares.
+
+    ``optional`` is what an absent ``optional`` means: required in Connect. Raises DecodeError where the
+    schema is none.
+    """
+    if not isinstance(schema, Mapping):
+        raise DecodeError(f"schema envelope: expected an object, found {type(schema).__name__}")
+    kind = schema.get("type")
+    if isinstance(kind, str):
+        kind = _JSON_NAMES.get(kind, kind)
+    if kind not in _KINDS:
+        raise DecodeError(f"schema envelope: unknown type {kind!r}", hint="the record is no Connect JSON with schema")
+    parameters = schema.get("parameters") or {}
+    items = schema.get("values") if kind == "map" else schema.get("items")
+    return SourceType(
+        kind=kind,
+        name=schema.get("name"),
+        parameters=tuple((str(k), str(v)) for k, v in parameters.items()),
+        optional=bool(schema.get("optional", optional)),
+        default=schema.get("default"),
+        has_default="default" in schema,
+        items=parse_connect_schema(items, optional=optional) if items is not None else None,
+        keys=parse_connect_schema(schema["keys"], optional=optional) if schema.get("keys") is not None else None,
+        fields=tuple(
+            Field(str(f.get("field")), parse_connect_schema(f, optional=optional)) for f in schema.get("fields") or ()
+        ),
+    )
+
+
+def _to_json(source: SourceType) -> dict[str, Any]:
+    """Connect's JSON of the type, in which an absent ``optional`` means optional."""
+    out: dict[str, Any] = {"type": source.kind}
+    if source.name:
+        out["name"] = source.name
+    if source.parameters:
+        out["parameters"] = dict(source.parameters)
+    if not source.optional:
+        out["optional"] = False
+    if source.keys is not None:
+        out["keys"] = _to_json(source.keys)
+    if source.items is not None:
+        out["values" if source.kind == "map" else "items"] = _to_json(source.items)
+    if source.fields:
+        out["fields"] = [{"field": f.name, **_to_json(f.type)} for f in source.fields]
+    return out

@@ -1,0 +1,1 @@
+"""Column types: one small module per family of logical types."""

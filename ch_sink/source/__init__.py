@@ -1,0 +1,1 @@
+"""Source systems: positions and quirks, one small module each."""

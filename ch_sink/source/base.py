@@ -1,0 +1,67 @@
+"""What the core asks of a source system: the position of a change, and the quirks that matter to a sink."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Positions", "Source", "words"]
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Positions of n changes. Words are unsigned, the most significant first."""
+
+    commit: npt.NDArray[np.uint64]
+    """Shape (n, 2); 16 bits of the high word are used; 0 where the event states none."""
+    inner: npt.NDArray[np.uint64]
+    """Shape (n, 2): place of the single change inside its transaction."""
+    has_commit: npt.NDArray[np.bool_]
+
+
+class Source(Protocol):
+    """A source system as Debezium's connectors describe it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def connectors(self) -> frozenset[str]:
+        """Values of ``source.connector`` that mean this system."""
+        ...
+
+    @property
+    def wire(self) -> type[msgspec.Struct]:
+        """The fields of the ``source`` block that the position needs."""
+        ...
+
+    @property
+    def default_strategy(self) -> Literal["source_position", "kafka_offset"]: ...
+
+    @property
+    def omits_values(self) -> bool:
+        """Whether unchanged values may come as the unavailable-value placeholder."""
+        ...
+
+    @property
+    def deferrable(self) -> bool:
+        """Whether unique keys may be checked at the statement's or transaction's end, so that two keys can swap."""
+        ...
+
+    def positions(self, blocks: Sequence[Any]) -> Positions:
+        """Positions from decoded ``source`` blocks.
+
+        Raises PositionError, naming the field, where a number does not fit; missing or impossible ones are 0.
+        """
+        ...
+
+
+def words(high: "Sequence[int] | npt.NDArray[np.uint64] | int", low: Sequence[int]) -> npt.NDArray[np.uint64]:
+    """Two columns of unsigned words as shape (n, 2)."""
+    out = np.empty((len(low), 2), dtype=np.uint64)
+    out[:, 0] = high
+    out[:, 1] = low
+    return out
