@@ -65,6 +65,16 @@ class TargetTable:
     distributed: bool = False
     cluster: str | None = None
     comment: str = ""
+    ttl: str = ""
+    """Text of the table's TTL, empty for none."""
+    sharding_key: str = ""
+    """Sharding expression of a Distributed table, empty for none."""
+    dedup_window_seconds: int = 0
+    """How long a replicated table remembers tokens; 0 where no time limit holds."""
+    settings: tuple[tuple[str, str], ...] = ()
+    """The table's own SETTINGS, values as text."""
+    local: tuple[str, str] | None = None
+    """Database and name of the local table behind a Distributed one."""
 
     @property
     def qualified(self) -> str:

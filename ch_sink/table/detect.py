@@ -1,0 +1,199 @@
+"""Detection of the target table: the query to run, and the facts made of its row.
+
+``DETECT_SQL`` is one query over ``system.tables``, ``system.columns`` and the server's MergeTree settings, with the
+parameters ``database`` (empty for the current one) and ``table``. Its columns are those of :class:`TableRow`.
+A Distributed table needs a second run for the local table that :func:`local_table` names.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ch_sink.errors import TableError, TableNotFound
+from ch_sink.policy import Policy
+from ch_sink.table.engine_full import DistributedOver, EngineClause, distributed_over, parse_engine, to_engine
+from ch_sink.table.lexer import columns_in, key_expressions
+from ch_sink.table.model import Column, Engine, Family, TargetTable, quote
+
+__all__ = ["DETECT_SQL", "TableRow", "assemble", "detect_sql", "local_table"]
+
+_TEMPLATE = """\
+SELECT
+    t.database AS database,
+    t.name AS name,
+    t.engine AS engine,
+    t.engine_full AS engine_full,
+    t.sorting_key AS sorting_key,
+    t.partition_key AS partition_key,
+    t.comment AS comment,
+    (
+        SELECT arraySort(x -> x.1, groupArray((position, name, type, default_kind, default_expression, comment)))
+        FROM {columns}
+        WHERE database = {db} AND table = {{table:String}}
+    ) AS columns,
+    mapFromArrays(
+        (SELECT groupArray(name) FROM system.merge_tree_settings WHERE name LIKE '%replicated_deduplication_window%'),
+        (SELECT groupArray(value) FROM system.merge_tree_settings WHERE name LIKE '%replicated_deduplication_window%')
+    ) AS merge_tree_settings,
+    mapFromArrays(
+        (SELECT groupArray(name) FROM system.replicated_merge_tree_settings WHERE name LIKE 'replicated_deduplication_window%'),
+        (SELECT groupArray(value) FROM system.replicated_merge_tree_settings WHERE name LIKE 'replicated_deduplication_window%')
+    ) AS replicated_settings
+FROM {tables} AS t
+WHERE t.database = {db} AND t.name = {{table:String}}
+LIMIT 1"""
+
+
+def detect_sql(cluster: str | None = None) -> str:
+    """The detection query; with ``cluster``, asked of one shard of it (a local table may not exist on this server)."""
+    where = "cluster('" + cluster.replace("\\", "\\\\").replace("'", "\\'") + "', {})" if cluster else "{}"
+    return _TEMPLATE.format(
+        db="if({database:String} = '', currentDatabase(), {database:String})",
+        tables=where.format("system.tables"),
+        columns=where.format("system.columns"),
+    )
+
+
+DETECT_SQL = detect_sql()
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """The one row of ``DETECT_SQL``, typed. ``from_row`` takes it as a mapping of column name to value."""
+
+    database: str
+    name: str
+    clause: EngineClause
+    sorting_key: str
+    partition_key: str
+    comment: str
+    columns: tuple[Column, ...]
+    merge_tree_settings: Mapping[str, str]
+    replicated_settings: Mapping[str, str]
+
+    @staticmethod
+    def from_row(row: Mapping[str, Any]) -> "TableRow":
+        return TableRow(
+            str(row["database"]),
+            str(row["name"]),
+            parse_engine(str(row["engine"]), str(row["engine_full"])),
+            str(row["sorting_key"]),
+            str(row["partition_key"]),
+            str(row["comment"]),
+            tuple(_column(c) for c in row["columns"]),
+            dict(row["merge_tree_settings"]),
+            dict(row["replicated_settings"]),
+        )
+
+    @property
+    def qualified(self) -> str:
+        return f"{quote(self.database)}.{quote(self.name)}"
+
+
+def _column(entry: Sequence[Any] | Mapping[str, Any]) -> Column:
+    # Clients show the same tuple as a sequence or, with its fields named, as a mapping.
+    fields = tuple(entry.values()) if isinstance(entry, Mapping) else tuple(entry)
+    return Column(*(str(value) for value in fields[1:]))
+
+
+def local_table(row: Mapping[str, Any]) -> DistributedOver | None:
+    """The local table to detect next, where the row is a Distributed table's; else None."""
+    return distributed_over(parse_engine(str(row["engine"]), str(row["engine_full"])))
+
+
+def assemble(
+    row: Mapping[str, Any] | None,
+    policy: Policy,
+    *,
+    local: Mapping[str, Any] | None = None,
+    table: str = "the table",
+) -> TargetTable:
+    """The target of the stream from the detection query's row.
+
+    ``local`` is the row of the local table of a Distributed one; ``table`` names the target where no row came.
+    Raises TableNotFound without a row; TableError for an engine that cannot be served, for one without a version
+    column unless ``version_strategy`` is ``insertion_order``, and for a CoalescingMergeTree unless accepted.
+    """
+    if row is None:
+        raise TableNotFound(
+            f"{table} does not exist",
+            hint="Correct clickhouse.database and clickhouse.table, or make it with `ch_sink init CONFIG --apply`.",
+        )
+    seen = TableRow.from_row(row)
+    over = distributed_over(seen.clause)
+    stored = seen
+    if over is not None:
+        if local is None:
+            raise TableNotFound(
+                f"{seen.qualified} is Distributed over {over.database or 'the default database'}.{over.table} of cluster "
+                f"{over.cluster!r}, which does not exist there",
+                hint="Create the local table on the cluster first: `ch_sink init` with clickhouse.cluster set.",
+            )
+        stored = TableRow.from_row(local)
+        if stored.clause.name == "Distributed":
+            raise TableError(
+                f"{seen.qualified} is Distributed over {stored.qualified}, itself a Distributed table",
+                hint="Point clickhouse.table at the inner one.",
+            )
+    engine = to_engine(stored.clause, stored.columns, sign_column=policy.sign_column, table=stored.qualified)
+    _refuse(engine, policy, stored)
+    if stored is not seen:
+        # Rows are inserted through the Distributed table: what the engine needs must be a column there too.
+        to_engine(stored.clause, seen.columns, sign_column=policy.sign_column, table=seen.qualified)
+    window, seconds = _window(engine, stored)
+    names = {c.name for c in stored.columns}
+    sharding = over.sharding_key if over else ""
+    keys = (stored.sorting_key, stored.partition_key, stored.clause.ttl, sharding)
+    return TargetTable(
+        database=seen.database,
+        name=seen.name,
+        engine=engine,
+        columns=seen.columns,
+        sorting_key=tuple(key_expressions(stored.sorting_key)),
+        partition_key=stored.partition_key,
+        place_columns=frozenset().union(*(columns_in(text, names) for text in keys)),
+        dedup_window=window,
+        distributed=over is not None,
+        cluster=over.cluster if over else None,
+        comment=seen.comment,
+        ttl=stored.clause.ttl,
+        sharding_key=sharding,
+        dedup_window_seconds=seconds,
+        settings=stored.clause.settings,
+        local=(stored.database, stored.name) if over else None,
+    )
+
+
+def _refuse(engine: Engine, policy: Policy, row: TableRow) -> None:
+    unversioned = engine.family is Family.REPLACING and engine.version_column is None
+    if unversioned and policy.version_strategy != "insertion_order":
+        raise TableError(
+            f"{row.qualified} is a {engine.name} without a version column: the row inserted last wins, "
+            "so a repeated or late event would bring an old state back",
+            hint=f"Create the table anew as {engine.name}(_version) (`ch_sink init`), or accept it with "
+            "version.strategy: insertion_order.",
+        )
+    if engine.family is Family.COALESCING and not policy.accept_coalescing:
+        raise TableError(
+            f"{row.qualified} is a {engine.name}: an update to null leaves the old value there, and a row inserted "
+            "again after a delete cannot be told from an update",
+            hint="Use a ReplacingMergeTree (`ch_sink init`), or accept these limits with accept_coalescing: true.",
+        )
+
+
+def _window(engine: Engine, row: TableRow) -> tuple[int, int]:
+    """Effective window of insert deduplication in inserts, and in seconds where a time limit holds."""
+    if engine.shared:
+        # SharedMergeTree keeps its tokens in Keeper as Replicated does, under the general MergeTree settings.
+        defaults = row.merge_tree_settings
+    elif engine.replicated:
+        defaults = row.replicated_settings
+    else:
+        return _number(row, "non_replicated_deduplication_window", row.merge_tree_settings), 0
+    window = _number(row, "replicated_deduplication_window", defaults)
+    return window, _number(row, "replicated_deduplication_window_seconds", defaults)
+
+
+def _number(row: TableRow, name: str, defaults: Mapping[str, str]) -> int:
+    text = row.clause.setting(name) or defaults.get(name, "0")
+    return int(text) if text.isdigit() else 0
