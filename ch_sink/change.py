@@ -146,6 +146,8 @@ class ChangeBatch:
     aside: Counter[Aside] = field(default_factory=Counter)
     bad: list[BadRecord] = field(default_factory=list)
     unknown: list[UnknownColumn] = field(default_factory=list)
+    connector: str = ""
+    """``source.connector`` of the batch's events (mysql, postgresql, …); empty when there are none."""
     clamped: Counter[str] = field(default_factory=Counter)
     """Column → values that ``out_of_range: clamp | null`` changed."""
 

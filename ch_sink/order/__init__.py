@@ -1,0 +1,17 @@
+"""Order of changes: versions, epochs, re-delivery."""
+
+from ch_sink.order.sequence import BackwardStep, Sequenced, sequence, strategy_for
+from ch_sink.order.state import SourceState, State
+from ch_sink.order.version import Layout, Words, layout_for
+
+__all__ = [
+    "BackwardStep",
+    "Layout",
+    "Sequenced",
+    "SourceState",
+    "State",
+    "Words",
+    "layout_for",
+    "sequence",
+    "strategy_for",
+]

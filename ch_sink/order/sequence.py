@@ -1,0 +1,282 @@
+"""Put the events of a chunk into source order: versions, re-delivered stretches, position regress.
+
+The rules (``docs/architecture.md``, "Order"): within a partition an event whose commit position lies below the
+highest one is either a re-delivery, proved by finding the very same record at an earlier offset, and skipped; or
+a regress of the source's positions, and the epoch rises. An event *at* the highest position is applied.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ch_sink.change import ChangeBatch, Records
+from ch_sink.errors import StreamFailed
+from ch_sink.order.state import SourceState, State
+from ch_sink.order.version import OFFSET_BITS, Layout, Words
+from ch_sink.policy import Policy
+from ch_sink.ports import History, PositionId
+
+__all__ = ["BackwardStep", "Sequenced", "identities", "sequence"]
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardStep:
+    """Where a stream stepped back: shown in ``status``."""
+
+    kind: str
+    """``redelivery`` or ``regress``."""
+    source: str
+    offset: int
+    commit: int
+    highest: int
+
+
+@dataclass(slots=True)
+class Sequenced:
+    """Order of a batch's events."""
+
+    keep: npt.NDArray[np.bool_]
+    """False for proved re-deliveries."""
+    epoch: npt.NDArray[np.int64]
+    commit: Words
+    """Effective commit position (n, 2)."""
+    version: Words
+    """Version of each event's row (half 1)."""
+    leaving: Words
+    """Version of the delete row that leaves the row's old place (half 0)."""
+    recheck: npt.NDArray[np.bool_]
+    """True where changes may be applied a second time, so that a create may meet a stored row."""
+    state: State
+    steps: list[BackwardStep] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+
+
+def identities(batch: ChangeBatch, records: Records) -> list[PositionId]:
+    """What makes each change recognisable when it is delivered again (shape: one tuple per event)."""
+    keys = records.keys
+    return [
+        (ch, cl, ih, il, keys[i] or b"", op, ts)
+        for (ch, cl), (ih, il), i, op, ts in zip(
+            batch.commit.tolist(),
+            batch.inner.tolist(),
+            batch.source_index.tolist(),
+            batch.op.tolist(),
+            batch.source_ts.tolist(),
+            strict=True,
+        )
+    ]
+
+
+def sequence(
+    batch: ChangeBatch,
+    records: Records,
+    state: State,
+    *,
+    layout: Layout,
+    policy: Policy,
+    strategy: str,
+    inner_floors: bool = False,
+    history: History | None = None,
+    decode: Callable[[Records], ChangeBatch] | None = None,
+    drop_repeats: bool = False,
+) -> Sequenced:
+    """Versions for every event, and which events are repeats.
+
+    Args:
+        strategy: ``source_position``, ``kafka_offset``, ``source_time`` or ``insertion_order``.
+        inner_floors: an event without commit position has the larger of the highest and its inner position
+            (PostgreSQL's ``lsn``), else the highest.
+        history: earlier records, asked only when a position steps back.
+        decode: decodes what ``history`` gives.
+        drop_repeats: also skip an event at the highest position that repeats one seen there (append mode).
+    """
+    n = len(batch)
+    steps: list[BackwardStep] = []
+    skipped: Counter[str] = Counter()
+    keep = np.ones(n, dtype=np.bool_)
+    recheck = np.zeros(n, dtype=np.bool_)
+    epoch = np.zeros(n, dtype=np.int64)
+    commit = np.zeros((n, 2), dtype=np.uint64)
+    if strategy != "source_position":
+        commit[:, 1] = batch.offset.astype(np.uint64)
+        epoch[:] = state.base_epoch
+        new_state = state
+    else:
+        sources: dict[str, SourceState] = {}
+        for code, name in enumerate(batch.source_name):
+            mine = np.flatnonzero(batch.source_code == code)
+            if not len(mine):
+                continue
+            start = state.of(name)
+            done = _forward(batch, mine, start, inner_floors, epoch, commit, recheck)
+            if done is None or drop_repeats:
+                seen = _Seen(batch, records, history, decode, policy.redelivery_scan)
+                walk = _Walk(batch, name, start, seen, inner_floors, drop_repeats, steps, skipped)
+                done = walk.run(mine, keep, epoch, commit, recheck)
+            layout.check_epoch(done.epoch)
+            sources[name] = done
+        new_state = state.with_sources(sources)
+    version = layout.lift(layout.pack(epoch, commit, batch.offset, batch.source_ts), policy.version_floor)
+    leaving = layout.lift(layout.pack(epoch, commit, batch.offset, batch.source_ts, half=0), policy.version_floor)
+    return Sequenced(keep, epoch, commit, version, leaving, recheck, new_state, steps, skipped)
+
+
+def _forward(
+    batch: ChangeBatch,
+    mine: npt.NDArray[np.int64],
+    start: SourceState,
+    inner_floors: bool,
+    epoch: npt.NDArray[np.int64],
+    commit: Words,
+    recheck: npt.NDArray[np.bool_],
+) -> SourceState | None:
+    """The common case, whole columns at once: positions never step back. None when they do."""
+    high = batch.commit[mine, 0]
+    top = np.uint64(start.commit >> 64)
+    if start.redelivering or (high != top).any():
+        return None
+    low = batch.commit[mine, 1].copy()
+    missing = ~batch.has_commit[mine]
+    if missing.any():
+        low[missing] = batch.inner[mine, 1][missing] if inner_floors else 0
+    first = np.uint64(start.commit & 0xFFFFFFFFFFFFFFFF)
+    running = np.maximum.accumulate(np.maximum(low, first))
+    if (running != low)[~missing].any():
+        return None
+    wraps = batch.offset[mine] >> OFFSET_BITS
+    if int(wraps[-1]) != start.wraps and not (start.commit == 0 and int(wraps[0]) == int(wraps[-1])):
+        return None
+    epoch[mine] = start.epoch
+    commit[mine, 0] = top
+    commit[mine, 1] = running
+    if start.ceiling:
+        recheck[mine] = running <= np.uint64(start.ceiling & 0xFFFFFFFFFFFFFFFF)
+    return replace(start, commit=(int(top) << 64) | int(running[-1]), wraps=int(wraps[-1]))
+
+
+class _Seen:
+    """Identities of the records at earlier offsets, read from the topic when first asked for."""
+
+    def __init__(
+        self,
+        batch: ChangeBatch,
+        records: Records,
+        history: History | None,
+        decode: Callable[[Records], ChangeBatch] | None,
+        limit: int,
+    ) -> None:
+        self.mine = identities(batch, records)
+        self._offsets = batch.offset
+        self._history = history
+        self._decode = decode
+        self._limit = limit
+        self._known: set[PositionId] | None = None
+        self._upto = 0
+
+    def before(self, event: int) -> bool:
+        """Whether the very same record stands at an offset below this event's."""
+        if self._known is None:
+            self._known = set()
+            if self._history is not None and self._decode is not None and len(self._offsets):
+                earlier = self._history.before(int(self._offsets[0]), self._limit)
+                if len(earlier):
+                    self._known.update(identities(self._decode(earlier), earlier))
+        self._known.update(self.mine[self._upto : event])
+        self._upto = max(self._upto, event)
+        return self.mine[event] in self._known
+
+
+class _Walk:
+    """Event by event, for stretches in which positions step back."""
+
+    def __init__(
+        self,
+        batch: ChangeBatch,
+        name: str,
+        start: SourceState,
+        seen: _Seen,
+        inner_floors: bool,
+        drop_repeats: bool,
+        steps: list[BackwardStep],
+        skipped: Counter[str],
+    ) -> None:
+        self.batch, self.name, self.seen = batch, name, seen
+        self.inner_floors, self.drop_repeats = inner_floors, drop_repeats
+        self.steps, self.skipped = steps, skipped
+        self.state = start
+
+    def run(
+        self,
+        mine: npt.NDArray[np.int64],
+        keep: npt.NDArray[np.bool_],
+        epoch: npt.NDArray[np.int64],
+        commit: Words,
+        recheck: npt.NDArray[np.bool_],
+    ) -> SourceState:
+        batch = self.batch
+        for i in mine.tolist():
+            position = (int(batch.commit[i, 0]) << 64) | int(batch.commit[i, 1])
+            if not batch.has_commit[i]:
+                floor = int(batch.inner[i, 1]) if self.inner_floors else 0
+                position = max(self.state.commit, floor)
+            offset = int(batch.offset[i])
+            if not self._applies(i, position, offset):
+                keep[i] = False
+            epoch[i] = self.state.epoch
+            at = self.state.commit if not keep[i] else position
+            commit[i, 0], commit[i, 1] = at >> 64, at & 0xFFFFFFFFFFFFFFFF
+            recheck[i] = self.state.ceiling >= position > 0
+        return self.state
+
+    def _applies(self, i: int, position: int, offset: int) -> bool:
+        state = self.state
+        wraps = offset >> OFFSET_BITS
+        if position < state.commit:
+            if self.seen.before(i):
+                if not state.redelivering:
+                    self.steps.append(BackwardStep("redelivery", self.name, offset, position, state.commit))
+                self.skipped["redelivered"] += 1
+                self.state = replace(state, redelivering=True)
+                return False
+            self.steps.append(BackwardStep("regress", self.name, offset, position, state.commit))
+            ceiling = max(state.ceiling, state.commit)
+            self.state = SourceState(state.epoch + 1, position, wraps, ceiling=ceiling)
+            return True
+        if position == state.commit:
+            if wraps != state.wraps and state.commit:
+                self.state = replace(state, epoch=state.epoch + 1, wraps=wraps)
+            elif self.drop_repeats and self.seen.before(i):
+                self.skipped["redelivered"] += 1
+                return False
+            else:
+                self.state = replace(state, wraps=wraps)
+            return True
+        self.state = replace(state, commit=position, wraps=wraps, redelivering=False)
+        return True
+
+
+def strategy_for(policy: Policy, default: str, layout: Layout) -> str:
+    """The strategy in force, from the policy, the source's default and what the version column can hold.
+
+    Raises:
+        StreamFailed: the configured strategy does not fit the version column.
+    """
+    wanted = policy.version_strategy
+    if layout.kind == "narrow":
+        if wanted in ("source_position", "source_time"):
+            raise StreamFailed(
+                f"version.strategy: {wanted} does not fit a {layout.clickhouse_type} version column",
+                hint="leave version.strategy out (kafka_offset is used there) or use a UInt128 column",
+            )
+        return "kafka_offset"
+    if layout.kind == "time":
+        if wanted not in ("auto", "source_time"):
+            raise StreamFailed(
+                f"version.strategy: {wanted} does not fit a {layout.clickhouse_type} version column",
+                hint="use version.strategy: source_time, or a UInt128 column",
+            )
+        return "source_time"
+    return default if wanted == "auto" else wanted

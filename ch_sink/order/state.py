@@ -1,0 +1,62 @@
+"""The state that ordering needs between chunks: per source name, the epoch and the highest commit position."""
+
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+__all__ = ["SourceState", "State"]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """Where one connector's stream stands in one partition."""
+
+    epoch: int = 0
+    commit: int = 0
+    """Highest commit position of this epoch (80 bits)."""
+    wraps: int = 0
+    """High bits (31 and up) of the Kafka offset at that position."""
+    redelivering: bool = False
+    """The last event was a proved re-delivery."""
+    ceiling: int = 0
+    """Highest commit position of the epoch before; up to it changes may be applied a second time."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """State of one partition as of an offset; goes into the ledger as JSON."""
+
+    sources: dict[str, SourceState] = field(default_factory=dict)
+    base_epoch: int = 0
+    """Epoch at which a source name starts that is not listed yet."""
+    doubled: dict[str, int] = field(default_factory=dict)
+    """Kafka key (hex) → live rows of that key, where a key change made it two inside the open transaction."""
+
+    def of(self, name: str) -> SourceState:
+        """The state of a source name; a new one starts at the base epoch."""
+        return self.sources.get(name) or SourceState(epoch=self.base_epoch)
+
+    def with_sources(self, sources: dict[str, SourceState]) -> "State":
+        return replace(self, sources={**self.sources, **sources})
+
+    def raised(self) -> "State":
+        """All epochs one above the highest: partitions were added, the topic was recreated."""
+        top = max([s.epoch for s in self.sources.values()] + [self.base_epoch]) + 1
+        return State(base_epoch=top)
+
+    def to_json(self) -> str:
+        return msgspec.json.encode(_Wire(self.sources, self.base_epoch, self.doubled)).decode()
+
+    @staticmethod
+    def from_json(text: str | None) -> "State":
+        """Inverse of `to_json`; empty or None is the state of a stream's first record."""
+        if not text:
+            return State()
+        wire = msgspec.json.decode(text, type=_Wire)
+        return State(wire.sources, wire.base_epoch, wire.doubled)
+
+
+class _Wire(msgspec.Struct):
+    sources: dict[str, SourceState] = {}
+    base_epoch: int = 0
+    doubled: dict[str, int] = {}
