@@ -1,0 +1,45 @@
+"""The SQL templates of the folder ``sql/``: found in a checkout as in an installed wheel, and filled in.
+
+A template is one statement with ``$name`` places (:class:`string.Template`). Tables also know ``$replicated`` and
+``$path``, so that ``ENGINE = ${replicated}ReplacingMergeTree(${path}_version)`` is right plain and replicated:
+``$replicated`` is ``Replicated`` or empty, ``$path`` is ``'<path>', '{replica}', `` or empty.
+"""
+
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from ch_sink.errors import ChSinkError
+
+__all__ = ["literal", "render", "template"]
+
+
+@cache
+def template(name: str) -> str:
+    """The text of ``sql/<name>.sql``. Raises ChSinkError where the installation lacks it."""
+    shipped = files("ch_sink").joinpath("sql", f"{name}.sql")
+    if shipped.is_file():
+        return shipped.read_text(encoding="utf-8")
+    checkout = Path(__file__).resolve().parents[2] / "sql" / f"{name}.sql"
+    if checkout.is_file():
+        return checkout.read_text(encoding="utf-8")
+    raise ChSinkError(f"the SQL template {name}.sql is not installed", hint="Install ch-sink again.")
+
+
+def render(name: str, **values: str) -> str:
+    """The template with its places filled: one statement, without a semicolon, blank ends of lines removed.
+
+    Lines that a place left empty disappear. Raises ChSinkError, naming it, where a place has no value.
+    """
+    try:
+        text = Template(template(name)).substitute(values)
+    except KeyError as missing:
+        raise ChSinkError(f"sql/{name}.sql has the place ${missing.args[0]}, which has no value here") from None
+    return "\n".join(line.rstrip() for line in text.splitlines() if line.strip()).rstrip(";")
+
+
+def literal(text: str) -> str:
+    """A ClickHouse string literal."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\t", "\\t")
+    return f"'{escaped}'"

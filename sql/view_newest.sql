@@ -1,0 +1,11 @@
+CREATE OR REPLACE VIEW $view$on_cluster AS
+SELECT
+$columns
+FROM
+(
+    SELECT *
+    FROM $table
+    ORDER BY $key, $version DESC
+    LIMIT 1 BY $key
+)
+WHERE $sign > 0
