@@ -18,6 +18,8 @@ __all__ = [
     "HandoverId",
     "History",
     "Insert",
+    "Pending",
+    "PendingRecord",
     "PositionId",
     "RowLookup",
     "StoredRows",
@@ -74,6 +76,38 @@ class Handover(Protocol):
 
     def put(self, ids: Sequence[HandoverId], rows: pa.Table, known: npt.NDArray[np.bool_], token: str) -> None:
         """Store entries, one per id: ``rows`` has a row for each (nulls where ``known`` is False)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRecord:
+    """A record that waits for a hand-over, with the order it was given when it arrived."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+    epoch: int
+    commit: int
+    """Effective commit position (80 bits)."""
+    since: float = 0.0
+    """When it was put, in seconds since 1970."""
+
+
+class Pending(Protocol):
+    """Records of one stream that wait for a hand-over, until they are resolved."""
+
+    def put(self, topic_id: str, partition: int, records: Sequence[PendingRecord], token: str) -> None:
+        """Store records; a repeat of an offset is stored once."""
+        ...
+
+    def open(self, topic_id: str, partition: int) -> list[PendingRecord]:
+        """The records that still wait, by offset."""
+        ...
+
+    def resolve(self, topic_id: str, partition: int, offsets: Sequence[int]) -> None:
+        """Mark records as applied (or given up)."""
         ...
 
 

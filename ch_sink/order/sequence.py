@@ -119,9 +119,26 @@ def sequence(
             layout.check_epoch(done.epoch)
             sources[name] = done
         new_state = state.with_sources(sources)
+    out = ordered(batch, epoch, commit, new_state, layout, policy)
+    out.keep, out.recheck, out.steps, out.skipped = keep, recheck, steps, skipped
+    return out
+
+
+def ordered(
+    batch: ChangeBatch,
+    epoch: npt.NDArray[np.int64],
+    commit: Words,
+    state: State,
+    layout: Layout,
+    policy: Policy,
+) -> Sequenced:
+    """Versions of events whose epochs and commit positions are known; all of them are kept."""
     version = layout.lift(layout.pack(epoch, commit, batch.offset, batch.source_ts), policy.version_floor)
     leaving = layout.lift(layout.pack(epoch, commit, batch.offset, batch.source_ts, half=0), policy.version_floor)
-    return Sequenced(keep, epoch, commit, version, leaving, recheck, new_state, steps, skipped)
+    n = len(batch)
+    return Sequenced(
+        np.ones(n, dtype=np.bool_), epoch, commit, version, leaving, np.zeros(n, dtype=np.bool_), state
+    )
 
 
 def _forward(

@@ -29,8 +29,8 @@ class State:
     sources: dict[str, SourceState] = field(default_factory=dict)
     base_epoch: int = 0
     """Epoch at which a source name starts that is not listed yet."""
-    doubled: dict[str, int] = field(default_factory=dict)
-    """Kafka key (hex) → live rows of that key, where a key change made it two inside the open transaction."""
+    doubled: tuple[str, ...] = ()
+    """Kafka keys (hex) of which two rows live because a swap of keys was open when the chunk ended."""
 
     def of(self, name: str) -> SourceState:
         """The state of a source name; a new one starts at the base epoch."""
@@ -59,4 +59,4 @@ class State:
 class _Wire(msgspec.Struct):
     sources: dict[str, SourceState] = {}
     base_epoch: int = 0
-    doubled: dict[str, int] = {}
+    doubled: tuple[str, ...] = ()

@@ -83,7 +83,9 @@ class Layout:
             )
         elif self.kind == "narrow":
             bits = np.uint64(55)
-            out[:, 1] = (epoch.astype(np.uint64) << (bits + np.uint64(1))) | (unsigned << np.uint64(1)) | np.uint64(half)
+            out[:, 1] = (
+                (epoch.astype(np.uint64) << (bits + np.uint64(1))) | (unsigned << np.uint64(1)) | np.uint64(half)
+            )
         else:
             out[:, 1] = np.maximum(source_ts, 0).astype(np.uint64) * np.uint64(self.per_second) // np.uint64(1000)
         return out
@@ -146,9 +148,7 @@ def layout_for(clickhouse_type: str) -> Layout:
     match = re.fullmatch(r"DateTime64\((\d)(?:,\s*'([^']*)')?\)", clickhouse_type)
     if match and int(match[1]) in (3, 6, 9):
         unit = {3: "ms", 6: "us", 9: "ns"}[int(match[1])]
-        return Layout(
-            "time", clickhouse_type, pa.timestamp(unit, tz=match[2] or "UTC"), per_second=10 ** int(match[1])
-        )
+        return Layout("time", clickhouse_type, pa.timestamp(unit, tz=match[2] or "UTC"), per_second=10 ** int(match[1]))
     if re.fullmatch(r"DateTime(\('[^']*'\))?", clickhouse_type):
         return Layout("time", clickhouse_type, pa.timestamp("s", tz="UTC"), per_second=1)
     raise TableError(

@@ -87,6 +87,8 @@ class TargetTable:
         named = {engine.version_column, engine.sign_column, engine.is_deleted_column}
         if engine.family is Family.MERGE_TREE:
             named |= {"_op", "_sign", "_version"}
+        elif engine.family is Family.COLLAPSING:
+            named.add("_version")
         return frozenset(n for n in named if n is not None)
 
     @property

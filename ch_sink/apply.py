@@ -1,0 +1,262 @@
+"""Carry out the plans of one topic-partition: hand-over, pending, inserts, dead letters, in this order.
+
+The order is what makes a kill harmless at every point: what later steps rely on is stored first, and each write is
+either recognised by its token or found by the next attempt's lookup.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ch_sink.change import BadRecord, Records
+from ch_sink.chunk import Chunk
+from ch_sink.decode import Decoder
+from ch_sink.errors import StreamFailed
+from ch_sink.order import BackwardStep, State
+from ch_sink.plan import Barrier, Plan, Ports, plan
+from ch_sink.ports import (
+    DeadLetter,
+    DeadLetters,
+    HandedOver,
+    Handover,
+    HandoverId,
+    Insert,
+    Pending,
+    PendingRecord,
+    TableWriter,
+)
+from ch_sink.target import Target
+
+__all__ = ["Applied", "PartitionSink", "StreamName"]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamName:
+    """What tokens and stored records are filed under."""
+
+    stream: str
+    topic: str
+    topic_id: str
+    partition: int
+    attempt: int = 0
+    """Attempt at this range; above 0 it is part of the tokens of reconciling tables, whose content may differ."""
+    replay: str = ""
+
+    def token(self, first: int, end: int, label: str, *, reconciles: bool) -> str:
+        """Deduplication token of one insert: the same token always means the same rows."""
+        parts = [self.stream, self.topic_id, str(self.partition), f"{first}-{end - 1}", label]
+        if reconciles and self.attempt:
+            parts.append(f"attempt-{self.attempt}")
+        if self.replay:
+            parts.append(f"replay-{self.replay}")
+        return "/".join(parts)
+
+
+@dataclass(slots=True)
+class Applied:
+    """What became of a chunk."""
+
+    state: State
+    rows: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    steps: list[BackwardStep] = field(default_factory=list)
+    barrier: Barrier | None = None
+    dead_letters: int = 0
+    last_source_ts: int = 0
+
+
+class PartitionSink:
+    """Applies the chunks of one topic-partition, in order."""
+
+    def __init__(
+        self,
+        name: StreamName,
+        target: Target,
+        decoder: Callable[[bool], Decoder],
+        ports: Ports,
+        writer: TableWriter,
+        dead_letters: DeadLetters,
+        pending: Pending | None = None,
+        *,
+        deadline: float = 600.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """
+        Args:
+            decoder: makes the decoder, given whether before images are wanted.
+            deadline: seconds that a change waits for a hand-over before it is given up.
+        """
+        self.name, self.target, self.ports = name, target, ports
+        self._make_decoder = decoder
+        self._decoder: Decoder | None = None
+        self.writer, self.dead_letters, self.pending = writer, dead_letters, pending
+        self.deadline, self.clock = deadline, clock
+        self._waiting: dict[int, PendingRecord] = {}
+        if pending is not None:
+            self._waiting = {r.offset: r for r in pending.open(name.topic_id, name.partition)}
+
+    def apply(self, chunk: Chunk, state: State) -> Applied:
+        """Plan and carry out one chunk.
+
+        Raises:
+            StreamFailed, ClickHouseError: the stream has to stop; nothing of the chunk counts as done.
+        """
+        retried = self.retry_pending(state)
+        records = chunk.records
+        # A record of this very chunk may wait since an earlier attempt: it stays put, and so does its key.
+        waiting = frozenset(r.key or b"" for r in self._waiting.values() if r.offset < chunk.end)
+        made = plan(records, self.target, self._decoder_for(records), state, self.ports, waiting=waiting)
+        end = made.barrier.next_offset if made.barrier is not None else chunk.end
+        done = self._carry_out(made, records, chunk.first, end)
+        done.rows += retried.rows
+        done.counts.update(retried.counts)
+        done.dead_letters += retried.dead_letters
+        return done
+
+    @property
+    def waiting(self) -> int:
+        """How many records wait for a hand-over."""
+        return len(self._waiting)
+
+    def retry_pending(self, state: State) -> Applied:
+        """Apply the waiting records whose hand-over is there now; those past the deadline are given up."""
+        nothing = Applied(state)
+        if self.pending is None or not self._waiting:
+            return nothing
+        queue = [self._waiting[o] for o in sorted(self._waiting)]
+        records = self._as_records(queue)
+        assigned = {r.offset: (r.epoch, r.commit) for r in queue}
+        ports = self.ports
+        if self.clock() - queue[0].since > self.deadline and ports.handover is not None:
+            ports = replace(ports, handover=_GivenUp(ports.handover))
+        made = plan(records, self.target, self._decoder_for(records), state, ports, assigned=assigned)
+        still = {int(records.offsets[w.index]) for w in made.pending}
+        settled = [r.offset for r in queue if r.offset not in still]
+        if not settled:
+            return nothing
+        digest = sha256(",".join(map(str, settled)).encode()).hexdigest()[:16]
+        made.pending = []
+        made.inserts = [Insert(i.rows, f"pending-{digest}/{i.label}") for i in made.inserts]
+        done = self._carry_out(made, records, settled[0], settled[-1] + 1)
+        self.pending.resolve(self.name.topic_id, self.name.partition, settled)
+        for offset in settled:
+            del self._waiting[offset]
+        done.counts = Counter({"released": len(settled), **{k: made.counts[k] for k in ("upserts", "deletes", "moves")}})
+        done.state = state
+        return done
+
+    def _as_records(self, queue: Sequence[PendingRecord]) -> Records:
+        return Records(
+            self.name.topic,
+            self.name.partition,
+            np.array([r.offset for r in queue], dtype=np.int64),
+            np.array([r.timestamp for r in queue], dtype=np.int64),
+            [r.key for r in queue],
+            [r.value for r in queue],
+            [list(r.headers) for r in queue],
+        )
+
+    def _decoder_for(self, records: Records) -> Decoder:
+        if self._decoder is None:
+            plain = self._make_decoder(False)
+            first = next((i for i, v in enumerate(records.values) if v is not None and records.keys[i]), None)
+            if first is not None or not self.target.appends:
+                sample = records.take([first] if first is not None else [])
+                plain.decode(sample)
+            wanted = self.target.wants_before(plain.key_columns())
+            chosen = self._make_decoder(True) if wanted else plain
+            if first is None and len(records) == 0:
+                return chosen
+            self._decoder = chosen
+        return self._decoder
+
+    def _carry_out(self, made: Plan, records: Records, first: int, end: int) -> Applied:
+        name = self.name
+        done = Applied(made.state, 0, made.counts, made.steps, made.barrier, len(made.bad), made.last_source_ts)
+        if made.bad and self.target.policy.on_bad_record == "fail":
+            raise _stop(made.bad[0], records)
+        if made.handover is not None and self.ports.handover is not None:
+            token = name.token(first, end, "handover", reconciles=False)
+            self.ports.handover.put(made.handover.ids, made.handover.rows, made.handover.known, token)
+        self._park(made, records, first, end)
+        for insert in made.inserts:
+            token = name.token(first, end, insert.label, reconciles=made.reconciles)
+            self.writer.write(insert, token)
+            done.rows += insert.rows.num_rows
+        if made.bad:
+            letters = [_letter(b, records) for b in made.bad]
+            self.dead_letters.put(letters, name.token(first, end, "dead", reconciles=False))
+        return done
+
+    def _park(self, made: Plan, records: Records, first: int, end: int) -> None:
+        """Store the events that wait, before any row of the chunk: a retry must leave them out likewise."""
+        if not made.pending:
+            return
+        if self.pending is None:
+            raise StreamFailed(
+                "a change event waits for values of another key, and the stream has no pending table",
+                hint="run `ch_sink init CONFIG --apply` to create it",
+            )
+        now = self.clock()
+        parked = []
+        for wait in made.pending:
+            letter = _letter(BadRecord(wait.index, ""), records)
+            parked.append(
+                PendingRecord(
+                    letter.offset, letter.timestamp, letter.key, letter.value, letter.headers, wait.epoch, wait.commit, now
+                )
+            )
+        fresh = [r for r in parked if r.offset not in self._waiting]
+        if fresh:
+            token = self.name.token(first, end, "pending", reconciles=False)
+            self.pending.put(self.name.topic_id, self.name.partition, fresh, token)
+            self._waiting.update({r.offset: r for r in fresh})
+        made.counts["waiting"] += len(fresh)
+
+
+@dataclass(frozen=True, slots=True)
+class _GivenUp:
+    """A hand-over that is not there by now will not come: its row counts as unknown."""
+
+    inner: Handover
+
+    def get(self, ids: Sequence[HandoverId]) -> HandedOver:
+        found = self.inner.get(ids)
+        return HandedOver({**dict.fromkeys(ids, -1), **found.found}, found.rows)
+
+    def put(self, ids: Sequence[HandoverId], rows: pa.Table, known: npt.NDArray[np.bool_], token: str) -> None:
+        self.inner.put(ids, rows, known, token)
+
+
+def _stop(bad: BadRecord, records: Records) -> StreamFailed:
+    offset = int(records.offsets[bad.index])
+    where = f"{records.topic}, partition {records.partition}, offset {offset}"
+    column = f", column {bad.column!r}" if bad.column else ""
+    return StreamFailed(
+        f"the record at {where}{column} cannot be applied: {bad.reason}",
+        hint="mend or skip the record, or set on_bad_record: dead_letter",
+    )
+
+
+def _letter(bad: BadRecord, records: Records) -> DeadLetter:
+    i = bad.index
+    headers = records.headers[i] if records.headers is not None else None
+    return DeadLetter(
+        records.topic,
+        records.partition,
+        int(records.offsets[i]),
+        int(records.timestamps[i]),
+        records.keys[i],
+        records.values[i],
+        headers or (),
+        bad.kind,
+        bad.column,
+        bad.reason,
+    )
+

@@ -1,0 +1,77 @@
+"""MergeTree: the history of changes, every change a row.
+
+Tables without a key are kept as a multiset: an update is a −1 of the row before and a +1 of the row after, and the
+view repeats each row as often as its signs sum to.
+"""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ch_sink.change import ChangeBatch, Op
+from ch_sink.merge.pool import Pool
+from ch_sink.merge.resolve import Resolved
+from ch_sink.merge.rows import Merged, rows_of
+from ch_sink.order import Layout, Sequenced
+from ch_sink.table.model import TargetTable
+
+__all__ = ["merge_append", "merge_multiset"]
+
+
+def merge_append(
+    batch: ChangeBatch, out: Resolved, order: Sequenced, table: TargetTable, layout: Layout | None
+) -> Merged:
+    """One row per change of a table with a key; a delete has sign −1 and the last known values."""
+    events = np.flatnonzero(out.apply)
+    rows = rows_of(out, batch, events)
+    sign = np.where(batch.op[events] == Op.DELETE, -1, 1)
+    rows = _marked(rows, table, layout, batch.op[events], sign, order, events)
+    gone = int((sign < 0).sum())
+    return Merged([("rows", rows)], upserts=len(events) - gone, deletes=gone)
+
+
+def merge_multiset(batch: ChangeBatch, order: Sequenced, table: TargetTable, layout: Layout | None) -> Merged:
+    """Rows of a table without a key: −1 of what was, +1 of what is, in event order."""
+    pool = Pool(batch.after)
+    start = pool.add(batch.before) if batch.before is not None else 0
+    events: list[int] = []
+    refs: list[int] = []
+    signs: list[int] = []
+    for i in np.flatnonzero(order.keep).tolist():
+        op = batch.op[i]
+        if op in (Op.UPDATE, Op.DELETE) and batch.before is not None and batch.has_before[i]:
+            events.append(i)
+            refs.append(start + i)
+            signs.append(-1)
+        if op in (Op.CREATE, Op.READ, Op.UPDATE):
+            events.append(i)
+            refs.append(i)
+            signs.append(1)
+    index = np.array(events, dtype=np.int64)
+    at = np.array(refs, dtype=np.int64)
+    columns = [pool.take(name, at) for name in batch.after.column_names]
+    rows = pa.table(columns, schema=batch.after.schema)
+    sign = np.array(signs, dtype=np.int64)
+    rows = _marked(rows, table, layout, batch.op[index], sign, order, index)
+    gone = int((sign < 0).sum())
+    return Merged([("rows", rows)], upserts=len(sign) - gone, deletes=gone)
+
+
+def _marked(
+    rows: pa.Table,
+    table: TargetTable,
+    layout: Layout | None,
+    ops: npt.NDArray[np.uint8],
+    sign: npt.NDArray[np.int64],
+    order: Sequenced,
+    events: npt.NDArray[np.int64],
+) -> pa.Table:
+    """The rows with ``_op``, ``_sign`` and ``_version``, as far as the table has them."""
+    if table.column("_op") is not None:
+        letters = pa.array([chr(o) for o in range(256)])
+        rows = rows.append_column("_op", letters.take(pa.array(ops.astype(np.int64))))
+    if table.column("_sign") is not None:
+        rows = rows.append_column("_sign", pa.array(sign.astype(np.int8)))
+    if table.column("_version") is not None and layout is not None:
+        rows = rows.append_column("_version", layout.to_arrow(order.version[events]))
+    return rows

@@ -1,0 +1,54 @@
+"""Row images by number: the chunk's own rows, then rows from elsewhere, addressed as one sequence.
+
+The merge decides *which* row each value comes from; values are moved only at the end, as Arrow ``take``s, so that
+their types stay exact and no Python object is made of them.
+"""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ch_sink.merge.keys import flat
+
+__all__ = ["Pool", "Refs"]
+
+Refs = npt.NDArray[np.int64]
+"""Row numbers in a Pool; -1 is 'no row' and reads as null."""
+
+
+class Pool:
+    """Segments of rows with the same columns. Numbers of later segments follow those of earlier ones."""
+
+    def __init__(self, first: pa.Table) -> None:
+        self._segments = [first]
+        self._starts = [0]
+        self._size = first.num_rows
+        self._joined: dict[str, pa.Array] = {}
+
+    def add(self, rows: pa.Table) -> int:
+        """Append a segment; returns the number of its first row."""
+        start = self._size
+        self._segments.append(rows)
+        self._starts.append(start)
+        self._size += rows.num_rows
+        self._joined.clear()
+        return start
+
+    def column(self, name: str) -> pa.Array:
+        """All rows of one column, in number order."""
+        if name not in self._joined:
+            kind = self._segments[0].schema.field(name).type
+            parts = [flat(s.column(name)).cast(kind) for s in self._segments if s.num_rows]
+            self._joined[name] = pa.concat_arrays(parts) if parts else pa.array([], type=kind)
+        return self._joined[name]
+
+    def take(self, name: str, refs: Refs) -> pa.Array:
+        """Values of a column at these row numbers."""
+        first = self._segments[0].num_rows
+        top = int(refs.max(initial=-1))
+        source = flat(self._segments[0].column(name)) if top < first else self.column(name)
+        if len(refs) == len(source) and len(refs) and refs[0] == 0 and (np.diff(refs) == 1).all():
+            return source
+        if len(refs) and int(refs.min()) < 0:
+            return source.take(pa.array(np.maximum(refs, 0), mask=refs < 0))
+        return source.take(pa.array(refs))

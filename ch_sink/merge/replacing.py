@@ -1,0 +1,82 @@
+"""ReplacingMergeTree: the newest version of a key wins; a delete is a newer row that says so.
+
+A row that changes place (partition, or a sorting column outside the key) leaves its old place by a delete row with
+half 0, which keeps the row's known values. Those rows are inserted first: were the new place filled first and the
+task killed, a retry would find the new row, take the move as done, and leave the old one for ever.
+"""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ch_sink.change import ChangeBatch, Op
+from ch_sink.errors import StreamFailed
+from ch_sink.merge.keys import factorize
+from ch_sink.merge.resolve import Resolved, Scope
+from ch_sink.merge.rows import Merged, System, rows_at, rows_of, with_system
+from ch_sink.order import Sequenced
+from ch_sink.policy import Policy
+
+__all__ = ["merge_replacing", "moved"]
+
+
+def merge_replacing(
+    batch: ChangeBatch, out: Resolved, order: Sequenced, scope: Scope, system: System, policy: Policy
+) -> Merged:
+    """Rows of a chunk for a replacing table.
+
+    Raises:
+        StreamFailed: a delete, where the table can hold none and the policy is to fail.
+    """
+    delete = batch.op == Op.DELETE
+    marks = system.sign is not None or system.is_deleted is not None
+    apply = out.apply.copy()
+    if not marks:
+        gone = apply & delete
+        if gone.any():
+            if policy.deletes == "fail":
+                offset = int(batch.offset[np.flatnonzero(gone)[0]])
+                raise StreamFailed(
+                    f"the delete event at offset {offset} cannot be stored: the table has neither an is_deleted "
+                    "column nor a sign column",
+                    hint="re-create the table with ReplacingMergeTree(version, is_deleted), add a sign column, "
+                    "or set deletes: ignore",
+                )
+            out.counts["deletes_ignored"] += int(gone.sum())
+            apply &= ~delete
+    if scope.places:
+        lost = apply & delete & (out.image < 0)
+        out.counts["nothing_to_delete"] += int(lost.sum())
+        apply &= ~lost
+    events = np.flatnonzero(apply)
+    rows = rows_of(out, batch, events)
+    deleted = delete[events]
+    current = with_system(rows, system, order.version[events], deleted)
+    merged = Merged([], upserts=int((~deleted).sum()), deletes=int(deleted.sum()))
+    if scope.places:
+        leaving = moved(out, batch, events[~deleted], scope)
+        if len(leaving):
+            if not marks:
+                raise StreamFailed(
+                    "a row changed its place in the table, and the table can mark no row as deleted",
+                    hint="use ReplacingMergeTree(version, is_deleted)",
+                )
+            old = rows_at(out, batch, out.previous[leaving])
+            merged.moves = len(leaving)
+            mark = np.ones(len(leaving), dtype=np.bool_)
+            merged.steps.append(("leave", with_system(old, system, order.leaving[leaving], mark)))
+    merged.steps.append(("rows", current))
+    return merged
+
+
+def moved(out: Resolved, batch: ChangeBatch, events: npt.NDArray[np.int64], scope: Scope) -> npt.NDArray[np.int64]:
+    """Those of the events whose row had another place before."""
+    known = events[out.previous[events] >= 0]
+    if not len(known):
+        return known
+    places = list(scope.places)
+    new = rows_of(out, batch, known).select(places)
+    old = rows_at(out, batch, out.previous[known]).select(places)
+    n = len(known)
+    codes = factorize(pa.concat_tables([new, old])).codes
+    return known[codes[:n] != codes[n:]]

@@ -1,0 +1,251 @@
+"""plan(): the pure pipeline. Records in, inserts out; no clock, and the world only through ports.
+
+    decode ─▶ sequence ─▶ resolve ─▶ merge ─▶ group by table partition
+
+Used alike by the Spark task, by ``replay``, by the tests and by the benchmarks.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ch_sink.change import BadRecord, ChangeBatch, Op, Records, UnknownColumn
+from ch_sink.decode import Decoder
+from ch_sink.errors import StreamFailed
+from ch_sink.merge import (
+    Merged,
+    handed_rows,
+    merge_append,
+    merge_collapsing,
+    merge_multiset,
+    merge_replacing,
+    resolve,
+)
+from ch_sink.order import BackwardStep, Sequenced, State, sequence
+from ch_sink.order.sequence import ordered
+from ch_sink.order.version import to_int
+from ch_sink.ports import Handover, HandoverId, History, Insert, RowLookup
+from ch_sink.source import Source, source_for
+from ch_sink.table.partition import partition_groups
+from ch_sink.target import Target
+
+__all__ = ["Barrier", "HandoverEntries", "Plan", "Ports", "Waiting", "plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What a plan may ask while it is made."""
+
+    lookup: RowLookup | None = None
+    handover: Handover | None = None
+    history: History | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Where the range has to end, because the driver must act before the rest can be planned."""
+
+    kind: Literal["new_columns", "truncate"]
+    next_offset: int
+    """First offset that is not part of this plan."""
+    columns: tuple[UnknownColumn, ...] = ()
+    floor: int = 0
+    """Truncate: version of the truncate event; rows below it are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandoverEntries:
+    """Values for the create halves of key changes; stored before any row of the chunk is."""
+
+    ids: Sequence[HandoverId]
+    rows: pa.Table
+    known: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An event that waits: its place in the Records, and the order it was given."""
+
+    index: int
+    epoch: int
+    commit: int
+
+
+@dataclass(slots=True)
+class Plan:
+    """What has to be done for one chunk, in this order: hand-over, pending, inserts, dead letters."""
+
+    state: State
+    inserts: list[Insert] = field(default_factory=list)
+    handover: HandoverEntries | None = None
+    pending: list[Waiting] = field(default_factory=list)
+    """Events that wait for a hand-over."""
+    bad: list[BadRecord] = field(default_factory=list)
+    barrier: Barrier | None = None
+    steps: list[BackwardStep] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    """events, upserts, deletes, moves, redelivered, superseded, looked_up, filled, tombstone, heartbeat, …"""
+    reconciles: bool = False
+    """The content depends on what was stored: the token must depend on the content."""
+    last_source_ts: int = 0
+
+
+def plan(
+    records: Records,
+    target: Target,
+    decoder: Decoder,
+    state: State,
+    ports: Ports,
+    *,
+    waiting: frozenset[bytes] = frozenset(),
+    assigned: Mapping[int, tuple[int, int]] | None = None,
+) -> Plan:
+    """Plan one chunk.
+
+    Args:
+        waiting: Kafka keys whose earlier changes wait for a hand-over.
+        assigned: offset → (epoch, commit position), for records that were ordered when they arrived.
+
+    Raises:
+        StreamFailed: what the policy or the table forbids (a delete that cannot be stored, a truncate, a new column).
+    """
+    batch = decoder.decode(records)
+    barrier = _barrier(batch, target)
+    if barrier is not None and barrier.kind == "new_columns":
+        upto = int(np.searchsorted(records.offsets, barrier.next_offset))
+        done = plan(records.take(np.arange(upto)), target, decoder, state, ports, waiting=waiting)
+        done.barrier = done.barrier or barrier
+        return done
+    source = source_for(batch.connector) if batch.connector else None
+    if assigned is not None:
+        order = _as_assigned(batch, target, state, assigned)
+    else:
+        order = _sequence(batch, records, target, decoder, state, ports, source)
+    out = Plan(state=order.state, steps=order.steps, counts=Counter(order.skipped))
+    out.counts.update({str(kind): n for kind, n in batch.aside.items()})
+    out.counts["events"] += len(batch)
+    out.bad = list(batch.bad)
+    out.last_source_ts = int(batch.source_ts.max(initial=0))
+    out.reconciles = target.collapsing
+    if not len(batch):
+        return out
+    _drop_truncates(batch, order, out)
+    merged = _merge(batch, records, order, target, source, state, ports, waiting, out)
+    out.counts.update(upserts=merged.upserts, deletes=merged.deletes, moves=merged.moves)
+    for step, rows in merged.steps:
+        out.inserts.extend(_grouped(rows, target, step))
+    return out
+
+
+def _barrier(batch: ChangeBatch, target: Target) -> Barrier | None:
+    if batch.unknown and target.policy.evolve != "ignore":
+        names = ", ".join(repr(c.name) for c in batch.unknown)
+        first = min(c.first_offset for c in batch.unknown)
+        if target.policy.evolve == "fail":
+            raise StreamFailed(
+                f"the change event at offset {first} has columns that the table {target.table.qualified} lacks: {names}",
+                hint="add them to the table, or set evolve: add_columns or evolve: ignore",
+            )
+        return Barrier("new_columns", first, columns=tuple(batch.unknown))
+    return None
+
+
+def _sequence(
+    batch: ChangeBatch,
+    records: Records,
+    target: Target,
+    decoder: Decoder,
+    state: State,
+    ports: Ports,
+    source: Source | None,
+) -> Sequenced:
+    return sequence(
+        batch,
+        records,
+        state,
+        layout=target.layout,
+        policy=target.policy,
+        strategy=target.strategy(source),
+        inner_floors=batch.connector == "postgresql",
+        history=ports.history,
+        decode=decoder.decode,
+        drop_repeats=target.appends,
+    )
+
+
+def _as_assigned(
+    batch: ChangeBatch, target: Target, state: State, assigned: Mapping[int, tuple[int, int]]
+) -> Sequenced:
+    given = [assigned[o] for o in batch.offset.tolist()]
+    epoch = np.array([e for e, _ in given], dtype=np.int64)
+    commit = np.array([[c >> 64, c & 0xFFFFFFFFFFFFFFFF] for _, c in given], dtype=np.uint64).reshape(-1, 2)
+    return ordered(batch, epoch, commit, state, target.layout, target.policy)
+
+
+def _drop_truncates(batch: ChangeBatch, order: Sequenced, out: Plan) -> None:
+    truncates = np.flatnonzero(batch.op == Op.TRUNCATE)
+    if len(truncates):
+        order.keep[truncates] = False
+        out.counts["truncates_ignored"] += len(truncates)
+
+
+def _merge(
+    batch: ChangeBatch,
+    records: Records,
+    order: Sequenced,
+    target: Target,
+    source: Source | None,
+    state: State,
+    ports: Ports,
+    waiting: frozenset[bytes],
+    out: Plan,
+) -> Merged:
+    stored_layout = target.system.layout
+    if batch.key is None:
+        if not target.appends:
+            raise StreamFailed(
+                f"the records of {records.topic} carry no key, and {target.table.engine.name} needs one",
+                hint="set key_columns, or use a MergeTree table (append mode)",
+            )
+        return merge_multiset(batch, order, target.table, stored_layout)
+    scope = target.scope(batch, source)
+    resolved = resolve(
+        batch,
+        records,
+        order,
+        scope,
+        target.policy,
+        lookup=ports.lookup,
+        handover=ports.handover,
+        waiting=waiting,
+        doubled=frozenset(bytes.fromhex(k) for k in state.doubled),
+    )
+    out.state = replace(out.state, doubled=tuple(sorted(k.hex() for k in resolved.doubled)))
+    out.bad.extend(resolved.bad)
+    out.counts.update(resolved.counts)
+    out.pending = [
+        Waiting(int(batch.source_index[i]), int(order.epoch[i]), to_int(order.commit, i)) for i in resolved.pending
+    ]
+    if resolved.handover:
+        out.handover = HandoverEntries(*handed_rows(resolved, batch))
+    if target.collapsing:
+        return merge_collapsing(batch, resolved, order, scope, target.system)
+    if target.appends:
+        return merge_append(batch, resolved, order, target.table, stored_layout)
+    return merge_replacing(batch, resolved, order, scope, target.system, target.policy)
+
+
+def _grouped(rows: pa.Table, target: Target, step: str) -> list[Insert]:
+    """One insert per table partition; where the client cannot evaluate the expression, one for all."""
+    if not rows.num_rows:
+        return []
+    groups = partition_groups(target.table, rows)
+    if groups is None or len(groups) == 1:
+        label = "*" if groups is None else groups[0][0]
+        return [Insert(rows, f"{step}/{label}")]
+    return [Insert(rows.take(pa.array(index)), f"{step}/{label}") for label, index in groups]
