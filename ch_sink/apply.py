@@ -6,7 +6,8 @@ either recognised by its token or found by the next attempt's lookup.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
@@ -29,6 +30,8 @@ from ch_sink.ports import (
     Insert,
     Pending,
     PendingRecord,
+    RowLookup,
+    StoredRows,
     TableWriter,
 )
 from ch_sink.target import Target
@@ -63,6 +66,9 @@ class Applied:
     """What became of a chunk."""
 
     state: State
+    first: int = 0
+    end: int = 0
+    """The next offset: where the chunk ended, or the barrier."""
     rows: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     steps: list[BackwardStep] = field(default_factory=list)
@@ -101,34 +107,51 @@ class PartitionSink:
         if pending is not None:
             self._waiting = {r.offset: r for r in pending.open(name.topic_id, name.partition)}
 
-    def apply(self, chunk: Chunk, state: State) -> Applied:
-        """Plan and carry out one chunk.
+    def run(self, chunks: Iterable[Chunk], state: State) -> Iterator[Applied]:
+        """Apply chunks in order; planning one overlaps with inserting the one before.
+
+        A lookup waits until all earlier inserts are done, so that it sees them. Stops behind a barrier.
 
         Raises:
-            StreamFailed, ClickHouseError: the stream has to stop; nothing of the chunk counts as done.
+            StreamFailed, ClickHouseError: the stream has to stop; the chunks not yielded do not count as done.
         """
+        with ThreadPoolExecutor(1, thread_name_prefix="insert") as inserter:
+            line = _Line(inserter)
+            for chunk in chunks:
+                if self._waiting:
+                    yield from line.finish()
+                made, end, retried = self._plan(chunk, state, _settled(self.ports, line))
+                state = made.state
+                yield from line.finish()
+                line.submit(self._carry_out, made, chunk.records, chunk.first, end, retried)
+                if made.pending:
+                    yield from line.finish()
+                if made.barrier is not None:
+                    break
+            yield from line.finish()
+
+    def apply(self, chunk: Chunk, state: State) -> Applied:
+        """Plan and carry out one chunk, one after the other; raises as `run` does."""
+        made, end, retried = self._plan(chunk, state, self.ports)
+        return self._carry_out(made, chunk.records, chunk.first, end, retried)
+
+    def _plan(self, chunk: Chunk, state: State, ports: Ports) -> tuple[Plan, int, Applied | None]:
         retried = self.retry_pending(state)
-        records = chunk.records
         # A record of this very chunk may wait since an earlier attempt: it stays put, and so does its key.
         waiting = frozenset(r.key or b"" for r in self._waiting.values() if r.offset < chunk.end)
-        made = plan(records, self.target, self._decoder_for(records), state, self.ports, waiting=waiting)
+        made = plan(chunk.records, self.target, self._decoder_for(chunk.records), state, ports, waiting=waiting)
         end = made.barrier.next_offset if made.barrier is not None else chunk.end
-        done = self._carry_out(made, records, chunk.first, end)
-        done.rows += retried.rows
-        done.counts.update(retried.counts)
-        done.dead_letters += retried.dead_letters
-        return done
+        return made, end, retried
 
     @property
     def waiting(self) -> int:
         """How many records wait for a hand-over."""
         return len(self._waiting)
 
-    def retry_pending(self, state: State) -> Applied:
+    def retry_pending(self, state: State) -> Applied | None:
         """Apply the waiting records whose hand-over is there now; those past the deadline are given up."""
-        nothing = Applied(state)
         if self.pending is None or not self._waiting:
-            return nothing
+            return None
         queue = [self._waiting[o] for o in sorted(self._waiting)]
         records = self._as_records(queue)
         assigned = {r.offset: (r.epoch, r.commit) for r in queue}
@@ -139,7 +162,7 @@ class PartitionSink:
         still = {int(records.offsets[w.index]) for w in made.pending}
         settled = [r.offset for r in queue if r.offset not in still]
         if not settled:
-            return nothing
+            return None
         digest = sha256(",".join(map(str, settled)).encode()).hexdigest()[:16]
         made.pending = []
         made.inserts = [Insert(i.rows, f"pending-{digest}/{i.label}") for i in made.inserts]
@@ -147,7 +170,9 @@ class PartitionSink:
         self.pending.resolve(self.name.topic_id, self.name.partition, settled)
         for offset in settled:
             del self._waiting[offset]
-        done.counts = Counter({"released": len(settled), **{k: made.counts[k] for k in ("upserts", "deletes", "moves")}})
+        done.counts = Counter(
+            {"released": len(settled), **{k: made.counts[k] for k in ("upserts", "deletes", "moves")}}
+        )
         done.state = state
         return done
 
@@ -176,9 +201,15 @@ class PartitionSink:
             self._decoder = chosen
         return self._decoder
 
-    def _carry_out(self, made: Plan, records: Records, first: int, end: int) -> Applied:
+    def _carry_out(self, made: Plan, records: Records, first: int, end: int, retried: Applied | None = None) -> Applied:
         name = self.name
-        done = Applied(made.state, 0, made.counts, made.steps, made.barrier, len(made.bad), made.last_source_ts)
+        done = Applied(
+            made.state, first, end, 0, made.counts, made.steps, made.barrier, len(made.bad), made.last_source_ts
+        )
+        if retried is not None:
+            done.rows += retried.rows
+            done.counts.update(retried.counts)
+            done.dead_letters += retried.dead_letters
         if made.bad and self.target.policy.on_bad_record == "fail":
             raise _stop(made.bad[0], records)
         if made.handover is not None and self.ports.handover is not None:
@@ -209,7 +240,14 @@ class PartitionSink:
             letter = _letter(BadRecord(wait.index, ""), records)
             parked.append(
                 PendingRecord(
-                    letter.offset, letter.timestamp, letter.key, letter.value, letter.headers, wait.epoch, wait.commit, now
+                    letter.offset,
+                    letter.timestamp,
+                    letter.key,
+                    letter.value,
+                    letter.headers,
+                    wait.epoch,
+                    wait.commit,
+                    now,
                 )
             )
         fresh = [r for r in parked if r.offset not in self._waiting]
@@ -218,6 +256,46 @@ class PartitionSink:
             self.pending.put(self.name.topic_id, self.name.partition, fresh, token)
             self._waiting.update({r.offset: r for r in fresh})
         made.counts["waiting"] += len(fresh)
+
+
+class _Line:
+    """At most one chunk being carried out while the next is planned."""
+
+    def __init__(self, inserter: ThreadPoolExecutor) -> None:
+        self._inserter = inserter
+        self._running: Future[Applied] | None = None
+
+    def submit(self, work: Callable[..., Applied], *args: object) -> None:
+        self._running = self._inserter.submit(work, *args)
+
+    def settle(self) -> None:
+        """Wait until what was submitted is stored; raises what it raised."""
+        if self._running is not None:
+            self._running.result()
+
+    def finish(self) -> Iterator[Applied]:
+        if self._running is not None:
+            done = self._running.result()
+            self._running = None
+            yield done
+
+
+def _settled(ports: Ports, line: _Line) -> Ports:
+    """The same ports, asking only when every earlier insert is stored."""
+    return replace(
+        ports,
+        lookup=None if ports.lookup is None else _SettledLookup(ports.lookup, line),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _SettledLookup:
+    inner: RowLookup
+    line: _Line
+
+    def fetch(self, keys: pa.Table) -> StoredRows:
+        self.line.settle()
+        return self.inner.fetch(keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,4 +337,3 @@ def _letter(bad: BadRecord, records: Records) -> DeadLetter:
         bad.column,
         bad.reason,
     )
-

@@ -117,9 +117,9 @@ class ChangeBatch:
     offset: npt.NDArray[np.int64]
     op: npt.NDArray[np.uint8]
     commit: npt.NDArray[np.uint64]
-    """Shape (n, 2): high (16 bits used) and low word of the commit position *as the event states it*; 0 where absent."""
+    """Shape (n, 2): high (16 bits used) and low word of the commit position *as the event states it*, 0 if absent."""
     inner: npt.NDArray[np.uint64]
-    """Shape (n, 2): position of the single change inside its transaction (lsn; pos and row; change_lsn and serial)."""
+    """Shape (n, 2): place of the single change inside its transaction (lsn; pos and row; change_lsn and serial)."""
     has_commit: npt.NDArray[np.bool_]
     """False where the event states no commit position (null first element of PostgreSQL's ``sequence``)."""
     source_ts: npt.NDArray[np.int64]

@@ -148,7 +148,7 @@ def _barrier(batch: ChangeBatch, target: Target) -> Barrier | None:
         first = min(c.first_offset for c in batch.unknown)
         if target.policy.evolve == "fail":
             raise StreamFailed(
-                f"the change event at offset {first} has columns that the table {target.table.qualified} lacks: {names}",
+                f"the change event at offset {first} has columns that {target.table.qualified} lacks: {names}",
                 hint="add them to the table, or set evolve: add_columns or evolve: ignore",
             )
         return Barrier("new_columns", first, columns=tuple(batch.unknown))

@@ -35,7 +35,8 @@ def merge_collapsing(batch: ChangeBatch, out: Resolved, order: Sequenced, scope:
     if not len(minus):
         merged.steps.append(("rows", added))
         return merged
-    assert out.stored is not None and out.stored_codes is not None
+    assert out.stored is not None
+    assert out.stored_codes is not None
     removed = _negated(out.stored.rows.take(pa.array(minus)), system).select(added.column_names)
     leaving = _leaving(out, batch, scope, minus, plus)
     merged.moves = int(leaving.sum())
@@ -95,14 +96,13 @@ def _negated(rows: pa.Table, system: System) -> pa.Table:
     return rows.set_column(at, system.sign, sign)
 
 
-def _leaving(
-    out: Resolved, batch: ChangeBatch, scope: Scope, minus: Index, plus: Index
-) -> npt.NDArray[np.bool_]:
+def _leaving(out: Resolved, batch: ChangeBatch, scope: Scope, minus: Index, plus: Index) -> npt.NDArray[np.bool_]:
     """Which of the rows to remove have a successor at another place (their −1 is inserted after its +1)."""
     leaving = np.zeros(len(minus), dtype=np.bool_)
     if not scope.places or not len(plus):
         return leaving
-    assert out.stored is not None and out.stored_codes is not None
+    assert out.stored is not None
+    assert out.stored_codes is not None
     successor = np.full(out.keys, -1, dtype=np.int64)
     successor[out.codes[plus]] = np.arange(len(plus))
     at = successor[out.stored_codes[minus]]

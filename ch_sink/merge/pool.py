@@ -22,12 +22,12 @@ class Pool:
     def __init__(self, first: pa.Table) -> None:
         self._segments = [first]
         self._starts = [0]
-        self._size = first.num_rows
+        self._size: int = first.num_rows
         self._joined: dict[str, pa.Array] = {}
 
     def add(self, rows: pa.Table) -> int:
         """Append a segment; returns the number of its first row."""
-        start = self._size
+        start: int = self._size
         self._segments.append(rows)
         self._starts.append(start)
         self._size += rows.num_rows

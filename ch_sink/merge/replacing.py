@@ -79,4 +79,5 @@ def moved(out: Resolved, batch: ChangeBatch, events: npt.NDArray[np.int64], scop
     old = rows_at(out, batch, out.previous[known]).select(places)
     n = len(known)
     codes = factorize(pa.concat_tables([new, old])).codes
-    return known[codes[:n] != codes[n:]]
+    elsewhere: npt.NDArray[np.int64] = known[codes[:n] != codes[n:]]
+    return elsewhere

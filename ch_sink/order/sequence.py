@@ -136,9 +136,7 @@ def ordered(
     version = layout.lift(layout.pack(epoch, commit, batch.offset, batch.source_ts), policy.version_floor)
     leaving = layout.lift(layout.pack(epoch, commit, batch.offset, batch.source_ts, half=0), policy.version_floor)
     n = len(batch)
-    return Sequenced(
-        np.ones(n, dtype=np.bool_), epoch, commit, version, leaving, np.zeros(n, dtype=np.bool_), state
-    )
+    return Sequenced(np.ones(n, dtype=np.bool_), epoch, commit, version, leaving, np.zeros(n, dtype=np.bool_), state)
 
 
 def _forward(

@@ -153,5 +153,5 @@ def layout_for(clickhouse_type: str) -> Layout:
         return Layout("time", clickhouse_type, pa.timestamp("s", tz="UTC"), per_second=1)
     raise TableError(
         f"a version column of type {clickhouse_type} cannot hold the order of changes",
-        hint="use UInt128 (as `ch_sink init` does), UInt64, Int64, or DateTime64(3|6|9) with version.strategy: source_time",
+        hint="use UInt128 (as `ch_sink init` does), UInt64 or Int64; DateTime64 orders by source time only",
     )

@@ -1,0 +1,206 @@
+"""Re-delivery, regress, epochs: streams written by hand, and drawn ones against a model of a few lines."""
+
+import itertools
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ch_sink.change import ChangeBatch, Records
+from ch_sink.order import SourceState, State, layout_for, sequence
+from ch_sink.order.version import to_int
+from ch_sink.policy import Policy
+
+WIDE = layout_for("UInt128")
+
+
+def events(*rows, start=0, has=None):
+    """Events from (commit, key) or (commit, key, inner, op)."""
+    full = [(*r, 0, "u")[:4] if len(r) == 2 else r for r in rows]
+    n = len(full)
+    words = np.array([[c >> 64, c & (2**64 - 1)] for c, _, _, _ in full], dtype=np.uint64).reshape(n, 2)
+    batch = ChangeBatch(
+        source_index=np.arange(n),
+        offset=np.arange(start, start + n),
+        op=np.array([ord(o) for _, _, _, o in full], dtype=np.uint8),
+        commit=words,
+        inner=np.array([[0, i] for _, _, i, _ in full], dtype=np.uint64).reshape(n, 2),
+        has_commit=np.ones(n, dtype=bool) if has is None else np.array(has),
+        source_ts=np.zeros(n, dtype=np.int64),
+        source_name=["s"],
+        source_code=np.zeros(n, dtype=np.int16),
+        snapshot=np.zeros(n, dtype=bool),
+        half=np.zeros(n, dtype=np.uint8),
+        key=pa.table({"k": [k for _, k, _, _ in full]}),
+        after=pa.table({"k": [k for _, k, _, _ in full]}),
+        before=None,
+        has_before=np.zeros(n, dtype=bool),
+        aside=Counter(),
+    )
+    records = Records(
+        "t", 0, batch.offset, np.zeros(n, dtype=np.int64), [str(k).encode() for _, k, _, _ in full], [b"x"] * n
+    )
+    return batch, records
+
+
+class Past:
+    """History over a list of earlier events."""
+
+    def __init__(self, *rows):
+        self.batch, self.records = events(*rows)
+
+    def before(self, offset, limit):
+        keep = np.flatnonzero(self.batch.offset < offset)[-limit:]
+        self.asked = (offset, limit)
+        self.kept = keep
+        return self.records.take(keep)
+
+    def decode(self, records):
+        rows = [
+            (
+                (int(self.batch.commit[i, 0]) << 64) | int(self.batch.commit[i, 1]),
+                int(self.records.keys[i]),
+                int(self.batch.inner[i, 1]),
+                chr(self.batch.op[i]),
+            )
+            for i in self.kept
+        ]
+        return events(*rows)[0]
+
+
+def run(batch, records, state=None, past=None, **more):
+    more.setdefault("strategy", "source_position")
+    return sequence(
+        batch,
+        records,
+        state or State(),
+        layout=WIDE,
+        policy=Policy(),
+        history=past,
+        decode=past.decode if past else None,
+        **more,
+    )
+
+
+def test_rising_positions_keep_everything_in_epoch_zero():
+    out = run(*events((1, 1), (1, 2), (5, 1)))
+    assert out.keep.all()
+    assert [to_int(out.version, i) >> 112 for i in range(3)] == [0, 0, 0]
+    assert out.state.of("s") == SourceState(commit=5)
+
+
+def test_a_proved_redelivery_is_skipped_until_the_highest_position():
+    past = Past((1, 1), (2, 2), (3, 3))
+    state = State({"s": SourceState(commit=3)})
+    batch, records = events((1, 1), (2, 2), (3, 3), (4, 4), start=3)
+    out = run(batch, records, state, past)
+    assert out.keep.tolist() == [False, False, True, True]  # at the highest position it is applied again
+    assert [s.kind for s in out.steps] == ["redelivery"]
+    assert out.skipped["redelivered"] == 2
+    assert out.state.of("s") == SourceState(commit=4)
+
+
+def test_the_proof_may_stand_in_the_same_chunk():
+    out = run(*events((1, 1), (2, 2), (3, 3), (1, 1), (2, 2), (4, 4)))
+    assert out.keep.tolist() == [True, True, True, False, False, True]
+
+
+def test_an_unknown_record_below_the_highest_position_raises_the_epoch():
+    past = Past((100, 1))
+    batch, records = events((7, 1), (8, 2), start=1)
+    out = run(batch, records, State({"s": SourceState(commit=100)}), past)
+    assert out.keep.all()
+    assert [to_int(out.version, i) >> 112 for i in range(2)] == [1, 1]
+    assert [s.kind for s in out.steps] == ["regress"]
+    assert out.recheck.all()
+    assert out.state.of("s") == SourceState(epoch=1, commit=8, ceiling=100)
+
+
+def test_another_change_at_the_same_position_is_no_proof():
+    past = Past((1, 1, 5, "u"), (9, 1))
+    batch, records = events((1, 1, 6, "u"), start=2)
+    out = run(batch, records, State({"s": SourceState(commit=9)}), past)
+    assert out.keep.all()
+    assert out.state.of("s").epoch == 1
+
+
+def test_a_redelivery_that_goes_on_in_the_next_chunk_is_still_known():
+    past = Past((1, 1), (2, 2), (3, 3), (1, 1))
+    state = State({"s": SourceState(commit=3, redelivering=True)})
+    batch, records = events((2, 2), (5, 5), start=4)
+    out = run(batch, records, state, past)
+    assert out.keep.tolist() == [False, True]
+    assert not out.state.of("s").redelivering
+
+
+def test_append_mode_drops_a_repeat_at_the_highest_position():
+    past = Past((1, 1), (2, 2))
+    batch, records = events((2, 2), (2, 3), start=2)
+    out = run(batch, records, State({"s": SourceState(commit=2)}), past, drop_repeats=True)
+    assert out.keep.tolist() == [False, True]
+
+
+def test_an_event_without_commit_position_takes_the_larger_of_highest_and_lsn():
+    batch, records = events((0, 1, 50, "r"), (0, 2, 50, "r"), (60, 3, 61, "u"), has=[False, False, True])
+    out = run(batch, records, inner_floors=True)
+    assert out.commit[:, 1].tolist() == [50, 50, 60]
+    batch, records = events((0, 1, 50, "r"), has=[False], start=9)
+    again = run(batch, records, out.state, inner_floors=True)
+    assert again.commit[:, 1].tolist() == [60]
+
+
+def test_an_offset_that_wraps_within_one_position_raises_the_epoch():
+    batch, records = events((5, 1), (5, 2), start=2**31 - 1)
+    out = run(batch, records)
+    versions = [to_int(out.version, i) for i in range(2)]
+    assert versions[0] < versions[1]
+    assert [v >> 112 for v in versions] == [0, 1]
+
+
+def test_kafka_offset_strategy_knows_no_backward_step():
+    batch, records = events((9, 1), (1, 2))
+    out = run(batch, records, State(base_epoch=2), strategy="kafka_offset")
+    assert out.keep.all()
+    assert [to_int(out.version, i) >> 112 for i in range(2)] == [2, 2]
+    assert to_int(out.version, 0) < to_int(out.version, 1)
+
+
+def test_state_survives_json():
+    state = State({"a": SourceState(3, 2**79, 1, True, 2**70)}, base_epoch=4, doubled=("0a",))
+    assert State.from_json(state.to_json()) == state
+    assert State.from_json(None) == State()
+    assert state.raised().of("a").epoch == 5
+
+
+def model(stream):
+    """The rule in plain words: below the highest and seen before → skip; below and unseen → next epoch."""
+    seen, epoch, highest, out = set(), 0, 0, []
+    for commit, key in stream:
+        if commit < highest and (commit, key) in seen:
+            out.append(None)
+        else:
+            if commit < highest:
+                epoch += 1
+            highest = commit if commit < highest else max(highest, commit)
+            out.append((epoch, commit))
+        seen.add((commit, key))
+    return out
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    stream=st.lists(st.tuples(st.integers(1, 8), st.integers(1, 3)), min_size=1, max_size=40),
+    cuts=st.lists(st.integers(0, 40), max_size=4),
+)
+def test_any_stream_cut_anyhow_follows_the_rule(stream, cuts):
+    expected = model(stream)
+    edges = sorted({0, len(stream), *[c for c in cuts if c < len(stream)]})
+    state, found = State(), []
+    for first, last in itertools.pairwise(edges):
+        batch, records = events(*stream[first:last], start=first)
+        out = run(batch, records, state, Past(*stream))
+        found += [(int(out.epoch[i]), to_int(out.commit, i)) if out.keep[i] else None for i in range(last - first)]
+        state = out.state
+    assert found == expected
