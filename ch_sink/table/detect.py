@@ -31,13 +31,15 @@ SELECT
         FROM {columns}
         WHERE database = {db} AND table = {{table:String}}
     ) AS columns,
-    mapFromArrays(
-        (SELECT groupArray(name) FROM system.merge_tree_settings WHERE name LIKE '%replicated_deduplication_window%'),
-        (SELECT groupArray(value) FROM system.merge_tree_settings WHERE name LIKE '%replicated_deduplication_window%')
+    (
+        SELECT mapFromArrays(groupArray(name), groupArray(value))
+        FROM system.merge_tree_settings
+        WHERE name LIKE '%replicated_deduplication_window%'
     ) AS merge_tree_settings,
-    mapFromArrays(
-        (SELECT groupArray(name) FROM system.replicated_merge_tree_settings WHERE name LIKE 'replicated_deduplication_window%'),
-        (SELECT groupArray(value) FROM system.replicated_merge_tree_settings WHERE name LIKE 'replicated_deduplication_window%')
+    (
+        SELECT mapFromArrays(groupArray(name), groupArray(value))
+        FROM system.replicated_merge_tree_settings
+        WHERE name LIKE '%replicated_deduplication_window%'
     ) AS replicated_settings
 FROM {tables} AS t
 WHERE t.database = {db} AND t.name = {{table:String}}
@@ -125,8 +127,8 @@ def assemble(
     if over is not None:
         if local is None:
             raise TableNotFound(
-                f"{seen.qualified} is Distributed over {over.database or 'the default database'}.{over.table} of cluster "
-                f"{over.cluster!r}, which does not exist there",
+                f"{seen.qualified} is Distributed over {over.database or 'the default database'}.{over.table} "
+                f"of cluster {over.cluster!r}, which does not exist there",
                 hint="Create the local table on the cluster first: `ch_sink init` with clickhouse.cluster set.",
             )
         stored = TableRow.from_row(local)
