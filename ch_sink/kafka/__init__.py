@@ -1,0 +1,1 @@
+"""Kafka: offset ranges, the consumer of a range, watermarks, group offsets."""

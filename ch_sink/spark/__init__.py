@@ -1,0 +1,1 @@
+"""Spark: the session, the streaming source of offset ranges, the job."""
