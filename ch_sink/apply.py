@@ -192,7 +192,7 @@ class PartitionSink:
             plain = self._make_decoder(False)
             first = next((i for i, v in enumerate(records.values) if v is not None and records.keys[i]), None)
             if first is not None or not self.target.appends:
-                sample = records.take([first] if first is not None else [])
+                sample = records.slice(first, first + 1) if first is not None else records.slice(0, 0)
                 plain.decode(sample)
             wanted = self.target.wants_before(plain.key_columns())
             chosen = self._make_decoder(True) if wanted else plain

@@ -68,6 +68,19 @@ class Records:
     def __len__(self) -> int:
         return len(self.values)
 
+    def slice(self, start: int, end: int) -> "Records":
+        """The records at the places [start, end)."""
+        part = slice(start, end)
+        return Records(
+            self.topic,
+            self.partition,
+            self.offsets[part],
+            self.timestamps[part],
+            self.keys[part],
+            self.values[part],
+            None if self.headers is None else self.headers[part],
+        )
+
     def take(self, index: "list[int] | npt.NDArray[np.int64]") -> "Records":
         """The records at these places, in that order."""
         places = np.asarray(index, dtype=np.int64)
@@ -76,9 +89,9 @@ class Records:
             self.partition,
             self.offsets[places],
             self.timestamps[places],
-            [self.keys[i] for i in places],
-            [self.values[i] for i in places],
-            None if self.headers is None else [self.headers[i] for i in places],
+            [self.keys[i] for i in places.tolist()],
+            [self.values[i] for i in places.tolist()],
+            None if self.headers is None else [self.headers[i] for i in places.tolist()],
         )
 
 

@@ -14,6 +14,7 @@ from ch_sink.change import Headers, Records
 __all__ = ["Chunk", "cut"]
 
 _DEEPEST = 12
+_NOTHING = Records("", 0, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), [], [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,45 +31,61 @@ def cut(slices: Iterable[Records], start: int, end: int, *, chunk_offsets: int, 
 
     Memory is bounded by ``chunk_bytes`` and one slice, as far as single records allow.
     """
+    held = _Held()
     first = start
-    kept: list[Records] = []
-    size = 0
     for piece in slices:
-        rest: Records | None = piece
-        while rest is not None and len(rest):
-            window_end = _window_end(first, end, chunk_offsets)
-            inside = int(np.searchsorted(rest.offsets, window_end))
-            weights = _weights(rest, inside)
-            total = size + (int(weights[-1]) if inside else 0)
-            if total > chunk_bytes and inside + sum(len(k) for k in kept) > 1:
-                over = int(np.searchsorted(weights, chunk_bytes - size, side="right"))
-                reached = int(rest.offsets[min(over, inside - 1)])
-                window_end = _fraction(first, reached, window_end, chunk_offsets)
-                inside = int(np.searchsorted(rest.offsets, window_end))
-                taken = rest.take(np.arange(inside))
-                mixed = _join([*kept, taken])
-                head, tail = _split(mixed, window_end)
-                yield Chunk(first, window_end, head)
-                kept = [tail] if len(tail) else []
-                size = int(_weights(tail, len(tail))[-1]) if len(tail) else 0
-                first = window_end
-                rest = rest.take(np.arange(inside, len(rest)))
-                continue
-            if inside < len(rest):
-                yield Chunk(first, window_end, _join([*kept, rest.take(np.arange(inside))]))
-                kept, size, first = [], 0, window_end
-                rest = rest.take(np.arange(inside, len(rest)))
-                continue
-            kept.append(rest)
-            size = total
-            rest = None
+        held.add(piece)
+        while (at := _ready(held, first, end, chunk_offsets, chunk_bytes)) is not None:
+            yield Chunk(first, at, held.take_below(at))
+            first = at
     while first < end:
-        window_end = _window_end(first, end, chunk_offsets)
-        if kept:
-            head, tail = _split(_join(kept), window_end)
-            yield Chunk(first, window_end, head)
-            kept = [tail] if len(tail) else []
-        first = window_end
+        at = _ready(held, first, end, chunk_offsets, chunk_bytes) or _window_end(first, end, chunk_offsets)
+        yield Chunk(first, at, held.take_below(at))
+        first = at
+
+
+def _ready(held: "_Held", first: int, end: int, chunk_offsets: int, chunk_bytes: int) -> int | None:
+    """Where the next chunk ends, if what is held already decides it."""
+    if not len(held.offsets):
+        return None
+    window_end = _window_end(first, end, chunk_offsets)
+    inside = int(np.searchsorted(held.offsets, window_end))
+    fit = int(np.searchsorted(held.running[:inside], held.before + chunk_bytes, side="right"))
+    if fit < inside and inside > 1:
+        return _fraction(first, int(held.offsets[max(fit, 1)]), window_end, chunk_offsets)
+    return window_end if inside < len(held.offsets) else None
+
+
+class _Held:
+    """Records read and not yet cut, with the running sum of their bytes."""
+
+    def __init__(self) -> None:
+        self.parts: list[Records] = []
+        self.offsets = np.zeros(0, dtype=np.int64)
+        self.running = np.zeros(0, dtype=np.int64)
+        self.before = 0
+
+    def add(self, piece: Records) -> None:
+        if not len(piece) and self.parts:
+            return
+        sizes = [len(k or b"") + len(v or b"") for k, v in zip(piece.keys, piece.values, strict=True)]
+        last = int(self.running[-1]) if len(self.running) else self.before
+        self.running = np.concatenate([self.running, last + np.cumsum(np.array(sizes, dtype=np.int64))])
+        self.offsets = np.concatenate([self.offsets, piece.offsets])
+        self.parts.append(piece)
+
+    def take_below(self, at: int) -> Records:
+        """Remove and return the records at offsets below ``at``."""
+        whole = _join(self.parts) if self.parts else _NOTHING
+        count = int(np.searchsorted(self.offsets, at))
+        if count:
+            self.before = int(self.running[count - 1])
+        self.offsets, self.running = self.offsets[count:], self.running[count:]
+        if count == len(whole):
+            self.parts = [whole.slice(0, 0)]
+            return whole
+        self.parts = [whole.slice(count, len(whole))]
+        return whole.slice(0, count)
 
 
 def _window_end(first: int, end: int, chunk_offsets: int) -> int:
@@ -86,19 +103,6 @@ def _fraction(first: int, reached: int, window_end: int, chunk_offsets: int) -> 
         if step == 1:
             break
     return min(max(reached, first + 1), window_end)
-
-
-def _weights(records: Records, count: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-    """Running sum of the bytes of the first records."""
-    sizes = [len(k or b"") + len(v or b"") for k, v in zip(records.keys[:count], records.values[:count], strict=True)]
-    return np.cumsum(np.array(sizes, dtype=np.int64))
-
-
-def _split(records: Records, at: int) -> tuple[Records, Records]:
-    middle = int(np.searchsorted(records.offsets, at))
-    if middle == len(records):
-        return records, records.take([])
-    return records.take(np.arange(middle)), records.take(np.arange(middle, len(records)))
 
 
 def _join(parts: list[Records]) -> Records:

@@ -118,7 +118,7 @@ def plan(
     barrier = _barrier(batch, target)
     if barrier is not None and barrier.kind == "new_columns":
         upto = int(np.searchsorted(records.offsets, barrier.next_offset))
-        done = plan(records.take(np.arange(upto)), target, decoder, state, ports, waiting=waiting)
+        done = plan(records.slice(0, upto), target, decoder, state, ports, waiting=waiting)
         done.barrier = done.barrier or barrier
         return done
     source = source_for(batch.connector) if batch.connector else None
