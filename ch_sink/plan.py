@@ -54,8 +54,10 @@ class Barrier:
     next_offset: int
     """First offset that is not part of this plan."""
     columns: tuple[UnknownColumn, ...] = ()
-    floor: int = 0
-    """Truncate: version of the truncate event; rows below it are gone."""
+    version: int = 0
+    """Truncate: version of the truncate event; stored rows below it are gone."""
+    floor: tuple[int, int, int] = (0, 0, 0)
+    """Truncate: its epoch, commit and inner position, for `State.floor`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,16 @@ def plan(
     out.reconciles = target.collapsing
     if not len(batch):
         return out
-    _drop_truncates(batch, order, out)
+    first = _truncate(batch, order, target, out)
+    if first is not None:
+        before = records.slice(0, int(batch.source_index[first]))
+        done = plan(before, target, decoder, state, ports, waiting=waiting)
+        upto = records.slice(0, int(batch.source_index[first]) + 1)
+        after = _sequence(decoder.decode(upto), upto, target, decoder, state, ports, source)
+        done.state = replace(after.state, doubled=done.state.doubled)
+        done.barrier = _truncate_barrier(batch, order, first)
+        done.counts["truncates"] += 1
+        return done
     merged = _merge(batch, records, order, target, source, state, ports, waiting, out)
     out.counts.update(upserts=merged.upserts, deletes=merged.deletes, moves=merged.moves)
     for step, rows in merged.steps:
@@ -187,11 +198,37 @@ def _as_assigned(
     return ordered(batch, epoch, commit, state, target.layout, target.policy)
 
 
-def _drop_truncates(batch: ChangeBatch, order: Sequenced, out: Plan) -> None:
-    truncates = np.flatnonzero(batch.op == Op.TRUNCATE)
-    if len(truncates):
-        order.keep[truncates] = False
-        out.counts["truncates_ignored"] += len(truncates)
+def _truncate(batch: ChangeBatch, order: Sequenced, target: Target, out: Plan) -> int | None:
+    """The first truncate that is to be applied, by event; others are dropped from the order.
+
+    Raises:
+        StreamFailed: there is one, and the policy is to fail.
+    """
+    truncates = np.flatnonzero((batch.op == Op.TRUNCATE) & order.keep)
+    if not len(truncates):
+        order.keep[batch.op == Op.TRUNCATE] = False
+        return None
+    first = int(truncates[0])
+    if target.policy.truncate == "fail":
+        raise StreamFailed(
+            f"the source table was truncated (event at offset {int(batch.offset[first])})",
+            hint="set truncate: apply to delete the rows here too, or truncate: ignore to keep them",
+        )
+    if target.policy.truncate == "apply":
+        return first
+    order.keep[truncates] = False
+    out.counts["truncates_ignored"] += len(truncates)
+    return None
+
+
+def _truncate_barrier(batch: ChangeBatch, order: Sequenced, event: int) -> Barrier:
+    inner = (int(batch.inner[event, 0]) << 64) | int(batch.inner[event, 1])
+    return Barrier(
+        "truncate",
+        int(batch.offset[event]) + 1,
+        version=to_int(order.version, event),
+        floor=(int(order.epoch[event]), to_int(order.commit, event), inner),
+    )
 
 
 def _merge(

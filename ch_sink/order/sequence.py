@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ch_sink.change import ChangeBatch, Records
 from ch_sink.errors import StreamFailed
 from ch_sink.order.state import SourceState, State
-from ch_sink.order.version import OFFSET_BITS, Layout, Words
+from ch_sink.order.version import OFFSET_BITS, Layout, Words, to_int
 from ch_sink.policy import Policy
 from ch_sink.ports import History, PositionId
 
@@ -119,8 +119,30 @@ def sequence(
             layout.check_epoch(done.epoch)
             sources[name] = done
         new_state = state.with_sources(sources)
+    if state.floor[0] or state.floor[1]:
+        keep &= ~_below(state.floor, batch, epoch, commit, keep, skipped)
     out = ordered(batch, epoch, commit, new_state, layout, policy)
     out.keep, out.recheck, out.steps, out.skipped = keep, recheck, steps, skipped
+    return out
+
+
+def _below(
+    floor: tuple[int, int, int],
+    batch: ChangeBatch,
+    epoch: npt.NDArray[np.int64],
+    commit: Words,
+    keep: npt.NDArray[np.bool_],
+    skipped: Counter[str],
+) -> npt.NDArray[np.bool_]:
+    """Changes that a truncate of the whole table has overtaken: they arrive late, from another partition."""
+    out = np.zeros(len(batch), dtype=np.bool_)
+    at, position, inner = floor
+    low = np.uint64(position & 0xFFFFFFFFFFFFFFFF)
+    near = keep & (epoch <= at) & (commit[:, 0] <= np.uint64(position >> 64)) & (commit[:, 1] <= low)
+    for i in np.flatnonzero(near).tolist():
+        here = (int(batch.inner[i, 0]) << 64) | int(batch.inner[i, 1])
+        out[i] = (int(epoch[i]), to_int(commit, i), here) < (at, position, inner)
+    skipped["truncated"] += int(out.sum())
     return out
 
 

@@ -29,6 +29,8 @@ class State:
     sources: dict[str, SourceState] = field(default_factory=dict)
     base_epoch: int = 0
     """Epoch at which a source name starts that is not listed yet."""
+    floor: tuple[int, int, int] = (0, 0, 0)
+    """Epoch, commit and inner position of the last truncate; changes below it are dropped."""
     doubled: tuple[str, ...] = ()
     """Kafka keys (hex) of which two rows live because a swap of keys was open when the chunk ended."""
 
@@ -45,7 +47,7 @@ class State:
         return State(base_epoch=top)
 
     def to_json(self) -> str:
-        return msgspec.json.encode(_Wire(self.sources, self.base_epoch, self.doubled)).decode()
+        return msgspec.json.encode(_Wire(self.sources, self.base_epoch, self.floor, self.doubled)).decode()
 
     @staticmethod
     def from_json(text: str | None) -> "State":
@@ -53,10 +55,11 @@ class State:
         if not text:
             return State()
         wire = msgspec.json.decode(text, type=_Wire)
-        return State(wire.sources, wire.base_epoch, wire.doubled)
+        return State(wire.sources, wire.base_epoch, wire.floor, wire.doubled)
 
 
 class _Wire(msgspec.Struct):
     sources: dict[str, SourceState] = {}
     base_epoch: int = 0
+    floor: tuple[int, int, int] = (0, 0, 0)
     doubled: tuple[str, ...] = ()

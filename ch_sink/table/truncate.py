@@ -1,0 +1,57 @@
+"""TRUNCATE at the source, as a statement over the target: every row below the floor is marked as gone.
+
+The statement is an ``INSERT … SELECT`` that looks at what is live, so that running it again changes nothing.
+"""
+
+from ch_sink.errors import TableError
+from ch_sink.table.model import Family, TargetTable, quote
+
+__all__ = ["truncate_statement"]
+
+
+def truncate_statement(table: TargetTable, floor: int, version_column: str | None) -> str:
+    """SQL that deletes all rows whose version lies below ``floor``.
+
+    Raises:
+        TableError: the table can mark no row as deleted, or stores no version.
+    """
+    engine = table.engine
+    if version_column is None:
+        raise TableError(
+            f"a truncate cannot be applied to {table.qualified}: it stores no version",
+            hint="set truncate: ignore, or re-create the table with `ch_sink init`",
+        )
+    version = quote(version_column)
+    kind = next(c.type for c in table.columns if c.name == version_column)
+    bound = f"to{kind}('{floor}')" if kind.startswith(("UInt", "Int")) else None
+    if bound is None:
+        raise TableError(
+            f"a truncate cannot be applied to {table.qualified}: its {kind} version is no position",
+            hint="set truncate: ignore, or use a UInt128 version column",
+        )
+    columns = [quote(c.name) for c in table.source_columns]
+    if engine.family is Family.REPLACING and (engine.is_deleted_column or engine.sign_column):
+        mark = quote(engine.is_deleted_column or engine.sign_column or "")
+        gone = "1" if engine.is_deleted_column else "-1"
+        return _insert(
+            table,
+            [*columns, version, mark],
+            [*columns, bound, gone],
+            f"FROM {table.qualified} FINAL WHERE {version} < {bound} AND {mark} != {gone}",
+        )
+    if engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING):
+        sign = quote(engine.sign_column or "")
+        return _insert(
+            table,
+            [*columns, version, sign],
+            [*columns, version, "-1"],
+            f"FROM {table.qualified} FINAL WHERE {version} < {bound} AND {sign} > 0",
+        )
+    raise TableError(
+        f"a truncate cannot be applied to {table.qualified} ({engine.name})",
+        hint="set truncate: ignore or fail",
+    )
+
+
+def _insert(table: TargetTable, columns: list[str], values: list[str], rest: str) -> str:
+    return f"INSERT INTO {table.qualified} ({', '.join(columns)}) SELECT {', '.join(values)} {rest}"
