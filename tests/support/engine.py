@@ -1,0 +1,48 @@
+"""The real engine inside the test's own OS process (chDB, in memory): what SQL texts are held against.
+
+One engine lives in a process at a time, so it is opened per module and closed after it.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+from chdb.session import Session
+
+__all__ = ["Engine"]
+
+
+class Engine:
+    """Runs SQL; errors of the engine are raised as they come."""
+
+    def __init__(self) -> None:
+        # In shared memory where there is some: parts are many small files.
+        shared = Path("/dev/shm")
+        self._folder = TemporaryDirectory(prefix="ch_sink_", dir=shared if os.access(shared, os.W_OK) else None)
+        self._session: Any = Session(self._folder.name)  # type: ignore[no-untyped-call]
+
+    def run(self, sql: str, parameters: Mapping[str, str] | None = None) -> None:
+        self._session.query(sql, "TSV", params=dict(parameters or {}))
+
+    def rows(self, sql: str, parameters: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+        """The result's rows; 64-bit numbers are ints, decimals texts as JSON gives them."""
+        answer = self._session.query(
+            f"{sql}\nSETTINGS output_format_json_quote_64bit_integers = 0" if "SETTINGS" not in sql else sql,
+            "JSONEachRow",
+            params=dict(parameters or {}),
+        )
+        return [json.loads(line) for line in str(answer).splitlines() if line.strip()]
+
+    def insert(self, table: str, rows: pa.Table) -> None:
+        """Insert through Arrow, as the sink does."""
+        arrow_table = rows.combine_chunks()
+        names = ", ".join(f"`{name}`" for name in arrow_table.column_names)
+        self._session.query(f"INSERT INTO {table} ({names}) SELECT * FROM Python(arrow_table)")
+
+    def close(self) -> None:
+        self._session.close()
+        self._folder.cleanup()
