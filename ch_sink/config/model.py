@@ -1,0 +1,107 @@
+"""The whole configuration of one stream."""
+
+from typing import Literal, Self
+
+from pydantic import Field
+
+from ch_sink.config.sections import (
+    Bytes,
+    ClickHouseSection,
+    InitSection,
+    KafkaSection,
+    Name,
+    Seconds,
+    Section,
+    SparkSection,
+    TablesSection,
+    VersionSection,
+    Words,
+)
+from ch_sink.policy import PLACEHOLDER, Policy
+
+__all__ = ["Config"]
+
+
+class Config(Section):
+    """One topic into one table. Only ``kafka``, ``clickhouse`` and ``checkpoint`` have to be given."""
+
+    kafka: KafkaSection
+    clickhouse: ClickHouseSection
+    checkpoint: Name
+    """Folder or URL of Spark's checkpoint; a relative folder is under the current one."""
+    stream: str = ""
+    """Name in the ledger and in tokens; made from topic and table where it is empty."""
+    format: Literal["auto", "json", "avro"] = "auto"
+
+    start: Literal["ledger", "earliest", "latest"] = "ledger"
+    """Where a stream without a checkpoint begins. ``ledger``: after the last recorded batch, else the earliest."""
+    on_data_loss: Literal["fail", "continue"] = "fail"
+    """Offsets that are gone before they were read: stop, or go on at the earliest and count the gap."""
+    topic_recreated: Literal["fail", "restart"] = "fail"
+    """A topic deleted and made again: stop, or read the new one from its start in a new epoch."""
+
+    max_offsets_per_trigger: int | None = Field(default=1_000_000, ge=1)
+    trigger_interval: Seconds = Field(default=1.0, ge=0)
+    chunk_offsets: int = Field(default=50_000, ge=1)
+    chunk_bytes: Bytes = Field(default=64 * 1024 * 1024, ge=1024)
+
+    version: VersionSection = VersionSection()
+    deletes: Literal["fail", "ignore"] = "fail"
+    truncate: Literal["apply", "ignore", "fail"] = "fail"
+    on_unresolved: Literal["dead_letter", "null"] = "dead_letter"
+    on_bad_record: Literal["dead_letter", "fail"] = "dead_letter"
+    out_of_range: Literal["fail", "clamp", "null"] = "fail"
+    evolve: Literal["add_columns", "ignore", "fail"] = "fail"
+    stored_row: Literal["auto", "lookup", "before"] = "auto"
+    key_columns: Words = ()
+    sign_column: str | None = None
+    placeholder: Name = PLACEHOLDER
+    redelivery_scan: int = Field(default=10_000, ge=0)
+    accept_coalescing: bool = False
+
+    tables: TablesSection = TablesSection()
+    spark: SparkSection = SparkSection()
+    init: InitSection = InitSection()
+
+    @property
+    def stream_name(self) -> str:
+        """The stream's name in the ledger and in deduplication tokens."""
+        return self.stream or f"{self.kafka.topic}:{self.clickhouse.database}.{self.clickhouse.table}"
+
+    @property
+    def consumer_group(self) -> str:
+        """Consumer group whose offsets are committed for lag tools."""
+        return self.kafka.properties.get("group.id") or f"ch_sink.{self.stream_name}"
+
+    @property
+    def state_database(self) -> str:
+        """Database of the ledger and the sink's other tables."""
+        return self.tables.database or self.clickhouse.database
+
+    def policy(self) -> Policy:
+        """The choices that concern the pure core."""
+        return Policy(
+            deletes=self.deletes,
+            truncate=self.truncate,
+            on_unresolved=self.on_unresolved,
+            on_bad_record=self.on_bad_record,
+            out_of_range=self.out_of_range,
+            evolve=self.evolve,
+            version_strategy=self.version.strategy,
+            version_floor=self.version.floor,
+            placeholder=self.placeholder,
+            redelivery_scan=self.redelivery_scan,
+            sign_column=self.sign_column,
+            key_columns=self.key_columns,
+            stored_row=self.stored_row,
+            accept_coalescing=self.accept_coalescing,
+        )
+
+    def to_task_json(self) -> str:
+        """Everything, *secrets in the clear*: for the way to a Spark task only, never for a log or a plan."""
+        return self.model_dump_json(context={"secrets": True})
+
+    @classmethod
+    def from_task_json(cls, text: str) -> Self:
+        """The reverse of :meth:`to_task_json`."""
+        return cls.model_validate_json(text)

@@ -1,0 +1,103 @@
+"""What is wrong with a configuration, in words: every problem at once, each with its place and the nearest name."""
+
+import difflib
+from collections.abc import Iterator
+
+from pydantic import BaseModel, ValidationError
+
+from ch_sink.config.model import Config
+from ch_sink.config.properties import LIBRDKAFKA, OWNED, REGISTRY, advice
+from ch_sink.config.sections import KafkaSection
+from ch_sink.config.tree import Tree
+from ch_sink.errors import ConfigError
+
+__all__ = ["config_error", "known_keys"]
+
+_HIDDEN = frozenset(("properties", "secrets"))
+
+
+def known_keys(model: type[BaseModel] = Config) -> dict[str, type[BaseModel] | None]:
+    """Keys of a section, each with its own model where it is a section."""
+    keys: dict[str, type[BaseModel] | None] = {}
+    for name, info in model.model_fields.items():
+        kind = info.annotation
+        section = kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+        if not (model is KafkaSection and name in _HIDDEN):
+            keys[name] = section
+    if model is KafkaSection:
+        keys.update(dict.fromkeys(sorted(LIBRDKAFKA | REGISTRY)))
+    return keys
+
+
+def config_error(tree: Tree, found: ValidationError) -> ConfigError:
+    """One error that lists them all."""
+    texts = [_text(tree, tuple(str(step) for step in e["loc"]), e["type"], e["msg"], e) for e in found.errors()]
+    texts = list(dict.fromkeys(texts))
+    hint = "docs/configuration.md lists every key with its values and default."
+    if len(texts) == 1:
+        return ConfigError(
+            f"{tree.name} {texts[0]}" if texts[0].startswith("line") else f"{tree.name}: {texts[0]}", hint=hint
+        )
+    return ConfigError("\n".join([f"{tree.name}: {len(texts)} problems", *(f"  {text}" for text in texts)]), hint=hint)
+
+
+def _text(tree: Tree, path: tuple[str, ...], kind: str, said: str, error: object) -> str:
+    place = tree.where(path)
+    key = ".".join(step for step in path if step not in _HIDDEN)
+    lead = f"{place}: " if place else ""
+    if kind == "extra_forbidden":
+        return lead + _unknown(path)
+    if kind == "missing":
+        # Its place would be the section's line: of no help.
+        return f"{key} is missing"
+    if kind in ("value_error", "assertion_error"):
+        text = said.removeprefix("Value error, ")
+        return f"{lead}{key}.{text}" if text.startswith("bootstrap.servers") else f"{lead}{key} {text}"
+    if kind == "string_type":
+        return f"{lead}{key} must be text; put the value in quotes"
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        return f"{lead}{key} must be a section with keys of its own"
+    if kind == "string_too_short":
+        return f"{lead}{key} must not be empty"
+    return f"{lead}{key}: {said[:1].lower()}{said[1:]}"
+
+
+def _unknown(path: tuple[str, ...]) -> str:
+    key = ".".join(path)
+    model: type[BaseModel] | None = Config
+    for step in path[:-1]:
+        model = known_keys(model).get(step) if model else None
+    if model is KafkaSection and (why := advice(path[-1])):
+        return f"{key} {why}"
+    nearest = _nearest(path, model)
+    ending = f"; did you mean {nearest}?" if nearest else ""
+    if model is KafkaSection:
+        return f"{key} is neither a key of this section nor a consumer property of librdkafka{ending}"
+    if not nearest and model is not None:
+        ending = f"; known here: {', '.join(sorted(known_keys(model)))}"
+    return f"{key} is not a known key{ending}"
+
+
+def _nearest(path: tuple[str, ...], model: type[BaseModel] | None) -> str | None:
+    """The likeliest key: one of the same section, else one that is called so in another."""
+    if model is not None:
+        near = difflib.get_close_matches(path[-1], known_keys(model), n=1, cutoff=0.7)
+        if near:
+            return ".".join((*path[:-1], near[0]))
+    elsewhere = {
+        full.rsplit(".", 1)[-1] if not full.startswith("kafka.") else full.removeprefix("kafka."): full
+        for full in _all()
+    }
+    near = difflib.get_close_matches(path[-1], elsewhere, n=1, cutoff=0.8)
+    return elsewhere[near[0]] if near else None
+
+
+def _all(model: type[BaseModel] = Config, above: str = "") -> Iterator[str]:
+    for name, section in known_keys(model).items():
+        if section is None:
+            yield above + name
+        else:
+            yield from _all(section, f"{above}{name}.")
+
+
+assert not OWNED & LIBRDKAFKA

@@ -1,0 +1,276 @@
+"""One model per section of the configuration file."""
+
+import re
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    SerializationInfo,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
+
+from ch_sink.config.properties import LIBRDKAFKA, REGISTRY, REGISTRY_PREFIX, SECRETS
+
+__all__ = [
+    "ClickHouseSection",
+    "InitSection",
+    "KafkaSection",
+    "Section",
+    "SparkSection",
+    "TablesSection",
+    "VersionSection",
+]
+
+
+class Section(BaseModel):
+    """Base of all sections: unknown keys are errors, values never appear in an error's text."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, populate_by_name=True)
+
+    @field_serializer("*", mode="wrap", when_used="json")
+    def _secrets(self, value: Any, inner: Any, info: SerializationInfo) -> Any:
+        """Secrets are dumped as asterisks, unless the caller asks for them: ``context={"secrets": True}``."""
+        if info.context and info.context.get("secrets"):
+            if isinstance(value, SecretStr):
+                return value.get_secret_value()
+            if isinstance(value, dict):
+                return {k: v.get_secret_value() if isinstance(v, SecretStr) else v for k, v in value.items()}
+        return inner(value)
+
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_BYTES = {"b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+
+
+def _seconds(value: object) -> object:
+    """``10``, ``"500ms"``, ``"10 seconds"``, ``"2 min"`` in seconds."""
+    if not isinstance(value, str):
+        return value
+    found = re.fullmatch(
+        r"\s*(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?)?\s*", value
+    )
+    if not found:
+        raise ValueError('is no duration; write for instance 10, "500ms", "10 seconds" or "2 minutes"')
+    unit = found[2] or "s"
+    return float(found[1]) * _SECONDS["ms" if unit.startswith(("ms", "milli")) else unit[0]]
+
+
+def _size(value: object) -> object:
+    """``67108864``, ``"64 MiB"``, ``"64m"`` in bytes."""
+    if not isinstance(value, str):
+        return value
+    found = re.fullmatch(r"\s*(\d+)\s*(?:([kmg])i?b?|b(?:ytes)?)?\s*", value.lower())
+    if not found:
+        raise ValueError('is no size; write for instance 67108864 or "64 MiB"')
+    return int(found[1]) * _BYTES[found[2] or "b"]
+
+
+def _words(value: object) -> object:
+    """A list, or the same as text with commas (as the environment and ``--set`` give it)."""
+    if isinstance(value, str):
+        return tuple(word.strip() for word in value.split(",") if word.strip())
+    return value
+
+
+def _scalar(value: object) -> object:
+    """A property's value as text; booleans as librdkafka and ClickHouse write them."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, list):
+        return ",".join(str(item) for item in value)
+    return value
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds)]
+Bytes = Annotated[int, BeforeValidator(_size)]
+Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+Property = Annotated[str, BeforeValidator(_scalar)]
+Name = Annotated[str, Field(min_length=1)]
+
+
+class KafkaSection(Section):
+    """Where the change events come from. Every other key is a property of librdkafka, passed through."""
+
+    topic: Name
+    properties: dict[str, Property] = Field(default_factory=dict)
+    """Properties whose values may be shown."""
+    secrets: dict[str, SecretStr] = Field(default_factory=dict, repr=False)
+    """Properties whose values may not."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split(cls, given: Any) -> Any:
+        """Puts dotted keys into ``properties`` and ``secrets``; what is no property stays, to be refused as unknown."""
+        if not isinstance(given, dict):
+            return given
+        rest = dict(given)
+        for group in ("properties", "secrets"):
+            if isinstance(rest.get(group), dict):
+                rest = {**rest.pop(group), **rest}
+        properties: dict[str, Any] = {}
+        secrets: dict[str, Any] = {}
+        for name in [n for n in rest if n in LIBRDKAFKA or n in REGISTRY]:
+            (secrets if name in SECRETS else properties)[name] = rest.pop(name)
+        _registry_user(properties, secrets)
+        return {"properties": properties, "secrets": secrets, **rest}
+
+    @model_validator(mode="after")
+    def _has_brokers(self) -> Self:
+        if not self.properties.get("bootstrap.servers") and not self.properties.get("metadata.broker.list"):
+            raise ValueError("bootstrap.servers is missing; it lists the brokers, as host:port with commas between")
+        return self
+
+    @property
+    def bootstrap(self) -> str:
+        """The brokers, as written."""
+        return self.properties.get("bootstrap.servers") or self.properties["metadata.broker.list"]
+
+    def client(self) -> dict[str, str]:
+        """The properties for librdkafka, secrets in the clear."""
+        every = {**self.properties, **{name: value.get_secret_value() for name, value in self.secrets.items()}}
+        return {name: value for name, value in every.items() if not name.startswith(REGISTRY_PREFIX)}
+
+    def registry(self) -> dict[str, str]:
+        """The schema registry client's properties without their prefix, secrets in the clear; empty for none."""
+        every = {**self.properties, **{name: value.get_secret_value() for name, value in self.secrets.items()}}
+        return {
+            name.removeprefix(REGISTRY_PREFIX): value
+            for name, value in every.items()
+            if name.startswith(REGISTRY_PREFIX)
+        }
+
+
+def _registry_user(properties: dict[str, Any], secrets: dict[str, Any]) -> None:
+    """A user and password in the registry's URL move to where they are not shown."""
+    url = properties.get(REGISTRY_PREFIX + "url")
+    if not isinstance(url, str) or "@" not in url:
+        return
+    start, _, rest = url.partition("//")
+    user, at, host = rest.partition("@")
+    if at and "/" not in user:
+        properties[REGISTRY_PREFIX + "url"] = f"{start}//{host}"
+        secrets.setdefault(REGISTRY_PREFIX + "basic.auth.user.info", unquote(user))
+
+
+class ClickHouseSection(Section):
+    """The server and the target table."""
+
+    url: str
+    """``http://host:8123`` or ``https://host:8443``, optionally with a path for a proxy."""
+    database: Name = "default"
+    table: Name
+    username: str = "default"
+    password: SecretStr = SecretStr("")
+    cluster: str | None = None
+    """Makes the statements of ``init`` ``ON CLUSTER``."""
+    settings: dict[str, Property] = Field(default_factory=dict)
+    """Settings sent with every query. Those on which exactness rests cannot be changed here."""
+    connect_timeout: Seconds = Field(default=10.0, gt=0)
+    send_receive_timeout: Seconds = Field(default=300.0, gt=0)
+    compression: Literal["lz4", "zstd", "gzip", "none"] = "lz4"
+    verify: bool = True
+    """Whether the server's certificate is checked."""
+    ca_cert: str | None = None
+    client_cert: str | None = None
+    client_cert_key: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _user_from_url(cls, given: Any) -> Any:
+        """A user and password in the URL move to their own keys, so that the URL can be shown."""
+        url = given.get("url") if isinstance(given, dict) else None
+        if not isinstance(url, str):
+            return given
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            return given
+        if "@" not in parts.netloc:
+            return given
+        bare = {**given, "url": urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))}
+        if parts.username and "username" not in given:
+            bare["username"] = unquote(parts.username)
+        if parts.password and "password" not in given:
+            bare["password"] = unquote(parts.password)
+        return bare
+
+    @field_validator("url")
+    @classmethod
+    def _http(cls, url: str) -> str:
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError:
+            raise ValueError("is no URL; write http://host:8123 or https://host:8443") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("must be the HTTP address of ClickHouse, such as http://host:8123 or https://host:8443")
+        if port in (9000, 9440):
+            raise ValueError("names the port of the native protocol; the HTTP port is 8123, or 8443 with TLS")
+        return url.rstrip("/")
+
+    @field_validator("settings")
+    @classmethod
+    def _pinned(cls, settings: dict[str, str]) -> dict[str, str]:
+        pinned = sorted(_PINNED & settings.keys())
+        if pinned:
+            raise ValueError(f"{', '.join(pinned)} cannot be set: that a change is stored once rests on it")
+        return settings
+
+
+_PINNED = {
+    "async_insert",
+    "insert_deduplicate",
+    "insert_deduplication_token",
+    "max_insert_threads",
+    "input_format_parallel_parsing",
+    "deduplicate_blocks_in_dependent_materialized_views",
+}
+
+
+class VersionSection(Section):
+    """How versions are made."""
+
+    strategy: Literal["auto", "source_position", "kafka_offset", "source_time", "insertion_order"] = "auto"
+    floor: int = Field(default=0, ge=0)
+    """Versions lie above this; needed where an earlier sink wrote the table."""
+
+
+class TablesSection(Section):
+    """The sink's own tables, in ``database`` or beside the target."""
+
+    database: str | None = None
+    ledger: Name = "ch_sink_ledger"
+    dead_letters: Name = "ch_sink_dead_letters"
+    handover: Name = "ch_sink_handover"
+    pending: Name = "ch_sink_pending"
+
+
+class SparkSection(Section):
+    """The Spark application, where ``ch_sink run`` makes one."""
+
+    master: str | None = None
+    conf: dict[str, Property] = Field(default_factory=dict)
+
+
+class InitSection(Section):
+    """The table that ``ch_sink init`` makes. Expressions are ClickHouse SQL."""
+
+    engine: str = "replacing"
+    """replacing, sign-replacing, collapsing, versioned-collapsing, append, or an engine's name."""
+    order_by: Words = ()
+    partition_by: str = ""
+    ttl: str = ""
+    replication: Literal["none", "path", "server"] = "none"
+    allow_nullable_key: bool = False
+    low_cardinality: bool = True
+    row_policy_roles: Words = ()
+    settings: dict[str, Property] = Field(default_factory=dict)
