@@ -1,0 +1,149 @@
+"""The statements of ``ch_sink init``: table, view, row policies and the sink's own tables, filled into ``sql/``."""
+
+from dataclasses import dataclass
+
+from ch_sink.decode.schema import RowSchema, SourceType
+from ch_sink.table.columns import TypeOf, key_names, plan_columns, sorting_key
+from ch_sink.table.lexer import key_expressions
+from ch_sink.table.model import Engine, quote
+from ch_sink.table.row_policy import create_row_policy
+from ch_sink.table.spec import EngineChoice, TableSpec
+from ch_sink.table.templates import literal, render
+from ch_sink.table.view import ViewShape, create_view, partition_in_sorting_key
+
+__all__ = ["STATE_TABLES", "Statement", "create_table", "current_view", "init_statements", "script", "source_types"]
+
+STATE_TABLES = ("ledger", "dead_letters", "handover", "pending")
+"""The sink's own tables, by template."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement of ``init``, with what it makes, in a few words."""
+
+    title: str
+    sql: str
+
+
+def source_types(spec: TableSpec) -> TypeOf:
+    """The column types that ``init`` chooses."""
+    from ch_sink.decode.types import clickhouse_type
+
+    def type_of(source: SourceType) -> str:
+        return clickhouse_type(source, low_cardinality=spec.low_cardinality)
+
+    return type_of
+
+
+def create_table(schema: RowSchema, spec: TableSpec, type_of: TypeOf | None = None) -> str:
+    """The CREATE TABLE statement. ``type_of`` replaces the types that ``init`` chooses.
+
+    Raises TableError where the source's columns do not make such a table (see :func:`plan_columns`).
+    """
+    columns = plan_columns(schema, spec, type_of or source_types(spec))
+    order = sorting_key(schema, spec)
+    clauses = [
+        f"PARTITION BY {spec.partition_by}" if spec.partition_by else "",
+        f"ORDER BY ({', '.join(order)})",
+        f"TTL {spec.ttl}" if spec.ttl else "",
+        f"SETTINGS {', '.join(f'{name} = {value}' for name, value in _settings(spec))}",
+    ]
+    return render(
+        "table",
+        table=spec.qualified,
+        on_cluster=spec.on_cluster,
+        columns=",\n".join(f"    {column.sql}" for column in columns),
+        engine=_engine(spec),
+        clauses="\n".join(clause for clause in clauses if clause),
+        comment=literal("Kept equal to its source by ch_sink"),
+    )
+
+
+def _engine(spec: TableSpec) -> str:
+    replicated, path = _replication(spec)
+    return f"{replicated}{spec.engine.family.value}({path}{spec.engine.arguments})".replace(", )", ")")
+
+
+def _replication(spec: TableSpec) -> tuple[str, str]:
+    if spec.replication == "none":
+        return "", ""
+    path = f"{literal(spec.replica_path)}, '{{replica}}', " if spec.replication == "path" else ""
+    return "Replicated", path
+
+
+def _settings(spec: TableSpec) -> list[tuple[str, str]]:
+    if spec.replication == "none":
+        own = {"non_replicated_deduplication_window": str(spec.dedup_window)}
+    else:
+        own = {
+            "replicated_deduplication_window": str(spec.dedup_window),
+            "replicated_deduplication_window_seconds": str(spec.dedup_seconds),
+        }
+    if spec.allow_nullable_key:
+        own["allow_nullable_key"] = "1"
+    return list({**own, **dict(spec.settings)}.items())
+
+
+def current_view(schema: RowSchema, spec: TableSpec) -> str:
+    """The statement of the current-state view of the table that :func:`create_table` makes."""
+    key = key_names(schema, spec)
+    only_key = [name for name in key if schema.field(name) is None]
+    names = (*only_key, *(f.name for f in schema.fields))
+    plain = {name for element in sorting_key(schema, spec) for name in key_expressions(element)}
+    same = partition_in_sorting_key(spec.partition_by, list(plain), names)
+    return create_view(ViewShape(spec.view, spec.qualified, made_engine(spec), names, key, not same, spec.on_cluster))
+
+
+def made_engine(spec: TableSpec) -> Engine:
+    """The engine of a generated table."""
+    choice = spec.engine
+    prefix, _ = _replication(spec)
+    return Engine(
+        choice.family,
+        prefix + choice.family.value,
+        version_column="_version",
+        sign_column=None if choice is EngineChoice.REPLACING else "_sign",
+        is_deleted_column="_is_deleted" if choice is EngineChoice.REPLACING else None,
+        replicated=bool(prefix),
+    )
+
+
+def state_table(template: str, spec: TableSpec) -> str:
+    """The CREATE TABLE statement of one of the sink's own tables."""
+    replicated, path = _replication(spec)
+    name = spec.state_tables.get(template, f"ch_sink_{template}")
+    return render(
+        template,
+        table=f"{quote(spec.database)}.{quote(name)}",
+        on_cluster=spec.on_cluster,
+        replicated=replicated,
+        path=path,
+    )
+
+
+def init_statements(schema: RowSchema, spec: TableSpec, type_of: TypeOf | None = None) -> list[Statement]:
+    """Everything that ``init`` carries out for a table that does not exist yet, in order. Each may be repeated."""
+    statements = [
+        Statement(
+            f"database {spec.database}", render("database", database=quote(spec.database), on_cluster=spec.on_cluster)
+        ),
+        Statement(f"table {spec.table}", create_table(schema, spec, type_of)),
+        Statement(f"view {spec.table}{spec.view_suffix}", current_view(schema, spec)),
+    ]
+    statements += [Statement(name.replace("_", " "), state_table(name, spec)) for name in STATE_TABLES]
+    if spec.row_policy_roles:
+        policy = create_row_policy(
+            spec.database,
+            spec.table,
+            made_engine(spec),
+            spec.row_policy_roles,
+            spare=spec.row_policy_except,
+            cluster=spec.cluster,
+        )
+        statements.append(Statement(f"row policy of {spec.table}", policy))
+    return statements
+
+
+def script(statements: list[Statement]) -> str:
+    """The statements as one SQL text, each under its title."""
+    return "\n".join(f"-- {statement.title}\n{statement.sql};\n" for statement in statements)

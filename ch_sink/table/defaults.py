@@ -1,0 +1,66 @@
+"""A source column's default as ClickHouse SQL, for the DEFAULT of a generated column."""
+
+import base64
+import binascii
+
+from ch_sink.decode.schema import SourceType
+from ch_sink.table.chtype import parse_type
+from ch_sink.table.templates import literal
+
+__all__ = ["default_sql"]
+
+_EPOCH_FUNCTIONS = {
+    "io.debezium.time.Timestamp": "fromUnixTimestamp64Milli",
+    "org.apache.kafka.connect.data.Timestamp": "fromUnixTimestamp64Milli",
+    "io.debezium.time.MicroTimestamp": "fromUnixTimestamp64Micro",
+    "io.debezium.time.NanoTimestamp": "fromUnixTimestamp64Nano",
+}
+_DAYS = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
+_PLAIN_TEXTS = ("io.debezium.data.Enum", "io.debezium.data.Json", "io.debezium.data.Xml")
+
+
+def default_sql(source: SourceType, column_type: str) -> str | None:
+    """The expression behind DEFAULT; None where there is no default, it is null, or it cannot be written exactly.
+
+    ``source.default`` is the literal of the JSON schema envelope (decimals in base64, times as numbers).
+    """
+    value = source.default
+    if not source.has_default or value is None:
+        return None
+    bare = parse_type(column_type).bare
+    if isinstance(value, bool):
+        return ("true" if value else "false") if bare.name == "Bool" else str(int(value))
+    if isinstance(value, int):
+        return _number(source, value, bare.name)
+    if isinstance(value, float):
+        return repr(value) if bare.name.startswith("Float") else None
+    if not isinstance(value, str):
+        return None
+    if source.name == "org.apache.kafka.connect.data.Decimal" and bare.name == "Decimal":
+        return _decimal(source, value)
+    if source.kind == "string" and bare.name == "String" and (source.name is None or source.name in _PLAIN_TEXTS):
+        return literal(value)
+    if source.name == "io.debezium.time.ZonedTimestamp" and bare.name == "DateTime64":
+        return f"parseDateTime64BestEffort({literal(value)}, {bare.precision}, 'UTC')"
+    return None
+
+
+def _number(source: SourceType, value: int, target: str) -> str | None:
+    if source.name in _EPOCH_FUNCTIONS:
+        return f"{_EPOCH_FUNCTIONS[source.name]}({value}, 'UTC')" if target == "DateTime64" else None
+    if source.name in _DAYS:
+        return f"toDate32('1970-01-01') + {value}" if target == "Date32" else None
+    # Whole numbers of other semantic types (Year) stand for themselves; times of day do not.
+    integer = target.startswith(("Int", "UInt")) and (source.name is None or source.name == "io.debezium.time.Year")
+    return str(value) if integer or (target.startswith("Float") and source.name is None) else None
+
+
+def _decimal(source: SourceType, value: str) -> str | None:
+    try:
+        unscaled = int.from_bytes(base64.b64decode(value, validate=True), "big", signed=True)
+    except (binascii.Error, ValueError):
+        return None
+    scale = int(source.parameter("scale") or 0)
+    digits = str(abs(unscaled)).rjust(scale + 1, "0")
+    text = digits if scale == 0 else f"{digits[:-scale]}.{digits[-scale:]}"
+    return literal(("-" if unscaled < 0 else "") + text)

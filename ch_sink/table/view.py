@@ -1,0 +1,72 @@
+"""The current-state view: what the source's table holds now, read from the target's rows.
+
+It names its columns one by one (a ``*`` is expanded when the view is made, and would show system columns).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ch_sink.table.lexer import columns_in
+from ch_sink.table.model import Engine, Family, TargetTable, quote
+from ch_sink.table.templates import render
+
+__all__ = ["ViewShape", "create_view", "partition_in_sorting_key", "view_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewShape:
+    """What a view depends on. Names are plain, but for the qualified ``view`` and ``table``."""
+
+    view: str
+    table: str
+    engine: Engine
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+    moves_partition: bool = False
+    """Rows of one sorting key may lie in several partitions."""
+    on_cluster: str = ""
+
+
+def partition_in_sorting_key(partition_key: str, sorting_key: Sequence[str], columns: Sequence[str]) -> bool:
+    """Whether rows of one sorting key always lie in one partition."""
+    return columns_in(partition_key or "tuple()", columns) <= set(sorting_key)
+
+
+def view_of(table: TargetTable, key: Sequence[str], *, suffix: str = "_current", cluster: str | None = None) -> str:
+    """The statement that makes or renews the view of a detected table."""
+    columns = tuple(c.name for c in table.source_columns)
+    same = partition_in_sorting_key(table.partition_key, table.sorting_key, [c.name for c in table.columns])
+    on_cluster = f" ON CLUSTER {quote(cluster)}" if cluster else ""
+    view = f"{quote(table.database)}.{quote(table.name + suffix)}"
+    return create_view(ViewShape(view, table.qualified, table.engine, columns, tuple(key), not same, on_cluster))
+
+
+def create_view(shape: ViewShape) -> str:
+    """The CREATE OR REPLACE VIEW statement.
+
+    Replacing: the newest row of each key, unless it is a delete row. Collapsing: the row that no −1 cancels; where
+    rows of one key can lie in several partitions, each partition for itself (a −1 lies where its row lies), since
+    across partitions the collapsing engine keeps the row of the highest partition, which may be the old one
+    (measured). Append with key: the newest change of each key; without: each row ``sum(_sign)`` times.
+    """
+    engine = shape.engine
+    places = {"view": shape.view, "table": shape.table, "on_cluster": shape.on_cluster}
+    places["columns"] = _lines(shape.columns, 4)
+    if engine.family is Family.MERGE_TREE:
+        version, sign = quote(engine.version_column or "_version"), quote(engine.sign_column or "_sign")
+        if shape.key:
+            key = ", ".join(quote(name) for name in shape.key)
+            return render("view_newest", key=key, version=version, sign=sign, **places)
+        return render("view_multiset", sign=sign, inner_columns=_lines(shape.columns, 8), **places)
+    clauses = ""
+    if engine.is_deleted_column is not None:
+        clauses = f"WHERE {quote(engine.is_deleted_column)} = 0"
+    elif engine.sign_column is not None:
+        clauses = f"WHERE {quote(engine.sign_column)} > 0"
+    if engine.family is Family.COLLAPSING and shape.moves_partition:
+        clauses += "\nSETTINGS do_not_merge_across_partitions_select_final = 1"
+    return render("view_final", clauses=clauses, **places)
+
+
+def _lines(names: Sequence[str], indent: int) -> str:
+    return ",\n".join(" " * indent + quote(name) for name in names)
