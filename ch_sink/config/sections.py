@@ -175,13 +175,16 @@ class ClickHouseSection(Section):
     settings: dict[str, Property] = Field(default_factory=dict)
     """Settings sent with every query. Those on which exactness rests cannot be changed here."""
     connect_timeout: Seconds = Field(default=10.0, gt=0)
-    send_receive_timeout: Seconds = Field(default=300.0, gt=0)
-    compression: Literal["lz4", "zstd", "gzip", "none"] = "lz4"
+    timeout: Seconds = Field(default=300.0, gt=0)
+    """For the answer to one request."""
+    compression: Literal["lz4", "zstd", "none"] = "lz4"
+    """Of the Arrow buffers that are sent."""
     verify: bool = True
     """Whether the server's certificate is checked."""
     ca_cert: str | None = None
     client_cert: str | None = None
     client_cert_key: str | None = None
+    http_proxy: SecretStr | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -213,9 +216,29 @@ class ClickHouseSection(Section):
             raise ValueError("is no URL; write http://host:8123 or https://host:8443") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("must be the HTTP address of ClickHouse, such as http://host:8123 or https://host:8443")
+        if parts.query or parts.fragment:
+            raise ValueError("has a query; ClickHouse settings go to clickhouse.settings")
         if port in (9000, 9440):
             raise ValueError("names the port of the native protocol; the HTTP port is 8123, or 8443 with TLS")
         return url.rstrip("/")
+
+    def connection(self) -> dict[str, Any]:
+        """Arguments of :class:`ch_sink.clickhouse.ClickHouseSettings`, secrets in the clear."""
+        return {
+            "url": self.url,
+            "database": self.database,
+            "username": self.username,
+            "password": self.password.get_secret_value(),
+            "settings": tuple(sorted(self.settings.items())),
+            "connect_timeout": self.connect_timeout,
+            "timeout": self.timeout,
+            "compression": self.compression,
+            "verify": self.verify,
+            "ca_cert": self.ca_cert,
+            "client_cert": self.client_cert,
+            "client_cert_key": self.client_cert_key,
+            "http_proxy": self.http_proxy.get_secret_value() if self.http_proxy else None,
+        }
 
     @field_validator("settings")
     @classmethod
@@ -226,14 +249,14 @@ class ClickHouseSection(Section):
         return settings
 
 
-_PINNED = {
-    "async_insert",
-    "insert_deduplicate",
-    "insert_deduplication_token",
-    "max_insert_threads",
-    "input_format_parallel_parsing",
-    "deduplicate_blocks_in_dependent_materialized_views",
-}
+_PINNED = frozenset(
+    """
+    async_insert insert_deduplicate insert_deduplication_token deduplicate_insert
+    deduplicate_blocks_in_dependent_materialized_views max_insert_threads input_format_parallel_parsing
+    max_insert_block_size min_insert_block_size_rows min_insert_block_size_bytes
+    distributed_foreground_insert insert_distributed_sync input_format_null_as_default
+    """.split()
+)
 
 
 class VersionSection(Section):
