@@ -1,0 +1,35 @@
+"""``ch_sink server``: ClickHouse's HTTP interface over the embedded engine, until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from ch_sink.embedded.clickhouse_server import ClickHouseEndpoint
+from ch_sink.embedded.serve import run
+
+__all__ = ["serve"]
+
+
+def serve(
+    host: str = "127.0.0.1",
+    port: int = 8123,
+    path: str | Path = "./clickhouse",
+    *,
+    user: str = "default",
+    password: str = "",
+    say: Callable[[str], None] | None = None,
+) -> None:
+    """Serve the engine over the directory ``path`` at ``host:port`` until SIGTERM or SIGINT.
+
+    ``say`` is told once where the endpoint answers. To be called from the main thread. Raises ConfigError (exit
+    code 2) when chdb is not installed, the directory belongs to another process, or the port is taken.
+    """
+    logging.getLogger("ch_sink.embedded").setLevel(logging.INFO)
+
+    def ready(endpoint: ClickHouseEndpoint) -> None:
+        if say is not None:
+            say(f"ClickHouse {endpoint.engine.version} at {endpoint.url}, data in {endpoint.engine.path}")
+
+    run(ClickHouseEndpoint(Path(path).resolve(), host, port, user, password), on_ready=ready)

@@ -1,0 +1,158 @@
+"""One query over HTTP, from the request to its answer."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ch_sink.embedded import http_encoding
+from ch_sink.embedded.engine import Engine
+from ch_sink.embedded.http_errors import QueryError
+from ch_sink.embedded.http_form import boundary_of, read_form
+from ch_sink.embedded.http_request import Request
+from ch_sink.embedded.http_response import DEFAULT_BUFFER_BYTES, Response
+from ch_sink.embedded.query_context import connection_for, kill, query_params, settings_of, with_external_tables
+from ch_sink.embedded.query_run import refuse_files, run_insert, run_select, run_whole
+from ch_sink.embedded.sessions import Sessions
+from ch_sink.embedded.spool import Spool
+from ch_sink.embedded.sql_text import Statement, analyse
+
+__all__ = ["QueryService"]
+
+_HEAD_BYTES = 256 << 10  # how far a query may reach into the body before the rows begin: max_query_size's default
+_READS = {"SELECT", "SHOW", "DESCRIBE", "DESC", "EXISTS", "EXPLAIN", "CHECK", "SET", "USE", "WATCH"}
+_CONTENT_TYPES = {
+    "TabSeparated": "text/tab-separated-values; charset=UTF-8",
+    "TSV": "text/tab-separated-values; charset=UTF-8",
+    "TabSeparatedWithNames": "text/tab-separated-values; charset=UTF-8",
+    "TabSeparatedWithNamesAndTypes": "text/tab-separated-values; charset=UTF-8",
+    "CSV": "text/csv; charset=UTF-8; header=absent",
+    "CSVWithNames": "text/csv; charset=UTF-8; header=present",
+    "JSON": "application/json; charset=UTF-8",
+    "JSONCompact": "application/json; charset=UTF-8",
+    "JSONEachRow": "application/x-ndjson; charset=UTF-8",
+    "Values": "text/plain; charset=UTF-8",
+    "Vertical": "text/plain; charset=UTF-8",
+    "Pretty": "text/plain; charset=UTF-8",
+    "XML": "application/xml; charset=UTF-8",
+}
+
+
+@dataclass
+class QueryService:
+    """Answers queries of one engine."""
+
+    engine: Engine
+    sessions: Sessions
+    spool_directory: Path
+
+    def serve(self, request: Request, response: Response) -> None:
+        """Run the request's query. Raises QueryError for what the client is to be told."""
+        query_id = request.params.get("query_id") or request.header("X-ClickHouse-Query-Id") or str(uuid.uuid4())
+        response.headers["X-ClickHouse-Query-Id"] = query_id
+        self._set_up(request, response)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.engine.use())
+            files = self._read_form(request, stack)
+            text, statement, rest = self._statement(request)
+            if not statement.kind:
+                raise QueryError.make(
+                    62, "SYNTAX_ERROR", "Syntax error: failed at position 1 (end of query): Empty query"
+                )
+            refuse_files(statement)
+            if request.method != "POST" and statement.kind not in _READS:
+                raise QueryError.make(
+                    164,
+                    "READONLY",
+                    "Cannot execute query in readonly mode. For queries over HTTP, method GET implies "
+                    "readonly. You should use method POST for modifying queries",
+                )
+            self._run(request, response, text, statement, rest, files)
+
+    def _run(
+        self,
+        request: Request,
+        response: Response,
+        text: bytes,
+        statement: Statement,
+        rest: Iterator[bytes],
+        files: dict[str, Spool],
+    ) -> None:
+        default = request.params.get("default_format") or request.header("X-ClickHouse-Format") or "TabSeparated"
+        if not default.isalnum():
+            raise QueryError.make(73, "UNKNOWN_FORMAT", f"Unknown format {default}")
+        params = query_params(request)
+        with contextlib.ExitStack() as stack:
+            rows = stack.enter_context(self._spool())
+            if statement.takes_rows:
+                rows.fill(rest)
+            settings = settings_of(request, files)
+            connection, mark = stack.enter_context(connection_for(request, self.engine, self.sessions, settings))
+            if statement.takes_rows:
+                rows_format = statement.format or request.params.get("default_format") or "Values"
+                response.finish(run_insert(connection, text, statement, rows_format, rows, params))
+                return
+            stack.enter_context(with_external_tables(connection, request, files))
+            name = statement.format or default
+            if statement.kind != "INSERT":
+                response.headers["X-ClickHouse-Format"] = name
+                response.headers["Content-Type"] = _CONTENT_TYPES.get(name, "application/octet-stream")
+            if statement.kind == "SELECT":
+                summary = run_select(
+                    connection, text, statement, name, params, response.write, lambda: kill(self.engine, mark)
+                )
+            else:
+                body, summary = run_whole(connection, text[: statement.end], default, params)
+                if body:
+                    response.write(body)
+                else:
+                    response.headers.setdefault("X-ClickHouse-Format", name)
+            response.finish(summary)
+
+    def _spool(self) -> Spool:
+        return Spool(self.spool_directory)
+
+    def _read_form(self, request: Request, stack: contextlib.ExitStack) -> dict[str, Spool]:
+        boundary = boundary_of(request.header("Content-Type"))
+        if boundary is None or request.method != "POST":
+            return {}
+        params, files = read_form(request.body, boundary, self._spool)
+        for spool in files.values():
+            stack.callback(spool.close)
+        request.params.update(params)
+        request.body = iter(())
+        return files
+
+    def _statement(self, request: Request) -> tuple[bytes, Statement, Iterator[bytes]]:
+        """The query's text, its clauses, and the body's bytes that follow the text read so far."""
+        in_url = request.params.get("query", "").encode(errors="surrogateescape")
+        head = in_url + b"\n" if in_url else b""
+        body = request.body
+        while len(head) - len(in_url) < _HEAD_BYTES and (piece := next(body, b"")):
+            head += piece
+        statement = analyse(head)
+        if not statement.takes_rows or (statement.format is None and not statement.is_values):
+            head += b"".join(body)  # the whole body is query text
+            statement = analyse(head)
+        if statement.takes_rows:
+            rows_at = statement.rows_at or statement.end
+            return head[:rows_at], statement, itertools.chain((head[rows_at:],) if head[rows_at:] else (), body)
+        return head, statement, iter(())
+
+    def _set_up(self, request: Request, response: Response) -> None:
+        """Buffering and compression of the answer as the request asks."""
+        response.new_spool = self._spool
+        if request.flag("wait_end_of_query") or request.flag("http_wait_end_of_query"):
+            response.buffer_bytes = None
+        else:
+            size = request.params.get("buffer_size") or request.params.get("http_response_buffer_size") or ""
+            response.buffer_bytes = int(size) if size.isdigit() and int(size) else DEFAULT_BUFFER_BYTES
+        accepted = request.header("Accept-Encoding")
+        if accepted and request.flag("enable_http_compression", default=True):
+            response.encoding = http_encoding.choose(accepted)
+            if response.encoding is not None:
+                response.encoder = http_encoding.encoder(response.encoding)

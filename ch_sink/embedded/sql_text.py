@@ -1,0 +1,240 @@
+"""Where a statement's clauses are: enough of ClickHouse's grammar to serve HTTP, and no more.
+
+The HTTP interface has to know four things of a query text: what kind of statement it is, which FORMAT it names,
+where the rows of an INSERT begin, and where a clause such as ``INTO OUTFILE`` would go. A tokenizer (strings,
+quoted identifiers, comments, heredocs, brackets) answers them; the engine parses everything else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+__all__ = ["Statement", "Token", "analyse", "quote_identifier", "quote_string", "tokens"]
+
+_TOKEN = re.compile(
+    rb"""
+    (?P<space>\s+|--[^\n]*|\#[!\ ][^\n]*|/\*.*?\*/)
+  | (?P<string>'[^'\\]*(?:(?:\\.|'')[^'\\]*)*')
+  | (?P<quoted>"[^"\\]*(?:(?:\\.|"")[^"\\]*)*"|`[^`\\]*(?:(?:\\.|``)[^`\\]*)*`)
+  | (?P<heredoc>\$(?P<tag>\w*)\$.*?\$(?P=tag)\$)
+  | (?P<word>[A-Za-z_\x80-\xff][\w$\x80-\xff]*)
+  | (?P<number>\d[\w.]*)
+  | (?P<symbol>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_OPEN, _CLOSE = b"([{", b")]}"
+
+
+class Token(NamedTuple):
+    """One token: its kind, its bytes, its place in the text and the number of brackets open around it."""
+
+    kind: str
+    text: bytes
+    start: int
+    end: int
+    depth: int
+
+    @property
+    def upper(self) -> bytes:
+        """The token in capitals if it is a bare word, else nothing: what a keyword is compared with."""
+        return self.text.upper() if self.kind == "word" else b""
+
+
+def tokens(text: bytes) -> Iterator[Token]:
+    """Yield the tokens of ``text`` without spaces and comments. An unclosed string comes out as symbols."""
+    depth = 0
+    for match in _TOKEN.finditer(text):
+        kind = match.lastgroup or "symbol"
+        if kind == "tag":
+            kind = "heredoc"
+        if kind == "space":
+            continue
+        piece = match.group()
+        if kind == "symbol" and piece in _CLOSE:
+            depth = max(depth - 1, 0)
+        yield Token(kind, piece, match.start(), match.end(), depth)
+        if kind == "symbol" and piece in _OPEN:
+            depth += 1
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What HTTP needs to know of a statement; offsets are bytes into the analysed text.
+
+    ``kind`` is the first keyword in capitals, with ``SELECT`` for every query that is a select (``WITH``, brackets,
+    ``FROM`` first) and ``INSERT`` for a ``WITH … INSERT`` too. ``end`` is where the statement stops: before a closing
+    semicolon, or before the rows of an INSERT, which begin at ``rows_at``.
+    """
+
+    kind: str
+    end: int
+    format: str | None = None
+    format_at: int | None = None
+    settings_at: int | None = None
+    rows_at: int | None = None
+    is_values: bool = False
+    has_select: bool = False
+    input_call: tuple[int, int] | None = None
+    outfile: bool = False
+    infile: bool = False
+    second_statement: bool = False
+
+    @property
+    def takes_rows(self) -> bool:
+        """Whether the request carries rows: an INSERT that is not fed by its own SELECT alone."""
+        return self.kind == "INSERT" and not self.infile and (not self.has_select or self.input_call is not None)
+
+
+def analyse(text: bytes) -> Statement:
+    """Find the clauses of the one statement in ``text``; for an INSERT the text may go on with rows of any bytes."""
+    stream = tokens(text)
+    first = next(stream, None)
+    if first is None:
+        return Statement("", 0)
+    kind = first.upper.decode("latin-1")
+    if first.text == b"(" or kind in ("WITH", "FROM"):
+        kind = "SELECT"
+    if kind == "INSERT":
+        return _analyse_insert(text, stream)
+    return _analyse_other(text, kind, first, stream)
+
+
+def _analyse_other(text: bytes, kind: str, first: Token, stream: Iterator[Token]) -> Statement:
+    last = first
+    before: list[Token] = [first]
+    format_name: Token | None = None
+    format_at = settings_at = None
+    outfile = False
+    for token in stream:
+        if token.text == b";" and token.depth == 0:
+            following = next(stream, None)
+            while following is not None and following.text == b";":
+                following = next(stream, None)
+            end = last.end
+            return _other(kind, end, format_name, format_at, settings_at, outfile, following is not None)
+        word = token.upper
+        if token.depth == 0 and word:
+            previous = before[-1].upper
+            if word == b"INSERT" and first.upper == b"WITH" and previous != b"AS":
+                return _analyse_insert(text, stream)
+            if word == b"SETTINGS":
+                settings_at = token.start if format_at is None else settings_at
+            elif word == b"OUTFILE" and previous == b"INTO":
+                outfile = True
+            if previous == b"FORMAT":
+                format_name, format_at = token, before[-1].start
+            elif format_name is not None and word != b"SETTINGS" and settings_at is None:
+                format_name = format_at = None  # the word FORMAT was a name, not a clause
+        last = token
+        before = [token]
+    return _other(kind, last.end, format_name, format_at, settings_at, outfile, False)
+
+
+def _other(
+    kind: str, end: int, name: Token | None, format_at: int | None, settings_at: int | None, outfile: bool, more: bool
+) -> Statement:
+    return Statement(
+        kind,
+        end,
+        format=name.text.decode("latin-1") if name is not None else None,
+        format_at=format_at,
+        settings_at=settings_at,
+        outfile=outfile,
+        second_statement=more,
+    )
+
+
+def _analyse_insert(text: bytes, stream: Iterator[Token]) -> Statement:
+    previous: Token | None = None
+    settings_at: int | None = None
+    has_select = infile = False
+    input_call: tuple[int, int] | None = None
+    input_open: int | None = None
+    end = 0
+    for token in stream:
+        word = token.upper
+        if input_open is not None and token.text == b")" and token.depth == 0:
+            input_call, input_open = (input_open, token.end), None
+        if previous is not None and previous.upper == b"INPUT" and token.text == b"(" and has_select:
+            input_open = previous.start
+            if token.depth:  # inside a subquery: its closing bracket is found by depth
+                input_call, input_open = (previous.start, _closing(text, token.start)), None
+        if token.depth == 0:
+            if token.text == b";":
+                more = next(stream, None) is not None if has_select else False
+                return _insert(text, end, None, None, settings_at, has_select, input_call, infile, more, token.end)
+            if word in (b"SELECT", b"WITH", b"WATCH"):
+                has_select = True
+            elif word == b"SETTINGS" and not has_select:
+                settings_at = token.start
+            elif word == b"INFILE" and previous is not None and previous.upper == b"FROM":
+                infile = True
+            elif word == b"VALUES" and not has_select and previous is not None and previous.upper != b"INTO":
+                return Statement(
+                    "INSERT", token.start, "Values", token.start, settings_at, token.end, is_values=True, infile=infile
+                )
+            elif previous is not None and previous.upper == b"FORMAT" and previous.depth == 0 and word:
+                return _insert(
+                    text, previous.start, token, previous.start, settings_at, has_select, input_call, infile, False, 0
+                )
+        end = token.end
+        previous = token
+    return _insert(text, end, None, None, settings_at, has_select, input_call, infile, False, end)
+
+
+def _insert(
+    text: bytes,
+    end: int,
+    name: Token | None,
+    format_at: int | None,
+    settings_at: int | None,
+    has_select: bool,
+    input_call: tuple[int, int] | None,
+    infile: bool,
+    more: bool,
+    rows_at: int,
+) -> Statement:
+    if name is not None:
+        rows_at = name.end
+    while text[rows_at : rows_at + 1] in (b" ", b"\t", b"\f"):
+        rows_at += 1
+    if text[rows_at : rows_at + 1] == b"\r":
+        rows_at += 1
+    if text[rows_at : rows_at + 1] == b"\n":
+        rows_at += 1
+    return Statement(
+        "INSERT",
+        end,
+        format=name.text.decode("latin-1") if name is not None else None,
+        format_at=format_at,
+        settings_at=settings_at,
+        rows_at=rows_at,
+        has_select=has_select,
+        input_call=input_call,
+        infile=infile,
+        second_statement=more,
+    )
+
+
+def _closing(text: bytes, opening: int) -> int:
+    depth = None
+    for token in tokens(text[opening:]):
+        if depth is None:
+            depth = token.depth
+        elif token.text == b")" and token.depth == depth:
+            return opening + token.end
+    return len(text)
+
+
+def quote_string(value: str) -> str:
+    """A ClickHouse string literal."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def quote_identifier(name: str) -> str:
+    """A quoted ClickHouse identifier."""
+    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
