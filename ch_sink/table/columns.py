@@ -14,8 +14,8 @@ from ch_sink.table.templates import literal
 
 __all__ = ["ColumnPlan", "TypeOf", "key_names", "plan_columns", "sorting_key"]
 
-TypeOf = Callable[[SourceType], str]
-"""The ClickHouse type of a source type, Nullable where it is optional."""
+TypeOf = Callable[[SourceType, bool], str]
+"""The ClickHouse type of a source type, Nullable where it is optional; the flag tells key columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def _column(field: Field, spec: TableSpec, type_of: TypeOf, in_key: bool, in_pla
             hint="Declare it NOT NULL at the source, leave it out, or accept it with allow_nullable_key "
             "(ClickHouse then sorts nulls as one value).",
         )
-    kind = type_of(field.type)
+    kind = type_of(field.type, in_key and not field.type.optional)
     default = "" if in_key else default_sql(field.type, kind) or ""
     return ColumnPlan(field.name, kind, default, _codec(kind, field.name == first, spec), field.type.to_comment())
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from ch_sink.decode.schema import RowSchema, SourceType
+from ch_sink.decode.types import clickhouse_type
 from ch_sink.table.columns import TypeOf, key_names, plan_columns, sorting_key
 from ch_sink.table.lexer import key_expressions
 from ch_sink.table.model import Engine, quote
@@ -27,10 +28,11 @@ class Statement:
 
 def source_types(spec: TableSpec) -> TypeOf:
     """The column types that ``init`` chooses."""
-    from ch_sink.decode.types import clickhouse_type
 
-    def type_of(source: SourceType) -> str:
-        return clickhouse_type(source, low_cardinality=spec.low_cardinality)
+    def type_of(source: SourceType, key: bool) -> str:
+        return clickhouse_type(
+            source, low_cardinality=spec.low_cardinality, key=key, nullable_tuple=spec.nullable_tuple
+        )
 
     return type_of
 

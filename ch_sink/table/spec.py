@@ -92,6 +92,8 @@ class TableSpec:
     """Key columns where the topic's keys do not name them (primitive or no keys)."""
     allow_nullable_key: bool = False
     low_cardinality: bool = True
+    nullable_tuple: bool = True
+    """Whether the server has ``Nullable(Tuple(…))``, which keeps null arrays and empty ones apart."""
     codecs: bool = True
     dedup_window: int = 10_000
     """Inserts whose tokens the table remembers."""

@@ -1,0 +1,323 @@
+"""Preconditions of a target table: what holds, what is risky, what fails, each with the SQL that mends it."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ch_sink.errors import TableError
+from ch_sink.order import layout_for
+from ch_sink.policy import Policy
+from ch_sink.table.chtype import parse_type
+from ch_sink.table.evolve import alter, window_setting
+from ch_sink.table.facts import ServerFacts
+from ch_sink.table.lexer import columns_in
+from ch_sink.table.model import Family, TargetTable, quote
+from ch_sink.table.view import view_of
+
+__all__ = ["Finding", "Situation", "check_table"]
+
+Level = Literal["ok", "warn", "fail"]
+
+_WANTED_WINDOW = 10_000
+_WANTED_SECONDS = 604_800
+_DAY = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of ``ch_sink check``. ``remedy`` is SQL or configuration ready to paste, where there is one."""
+
+    level: Level
+    title: str
+    detail: str
+    remedy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What the checks look at. ``key`` is empty for a topic without keys."""
+
+    table: TargetTable
+    key: tuple[str, ...]
+    policy: Policy
+    server: ServerFacts | None = None
+    whole_before: bool | None = None
+    """Whether before images hold the whole row; None where it is not known."""
+    source_columns: tuple[str, ...] = ()
+    """The source's column names, where they are known."""
+    inserts_per_batch: int = 0
+    """Most inserts that one micro-batch makes into the table, 0 where it is not known."""
+
+    @property
+    def outside_key(self) -> tuple[str, ...]:
+        """Source columns that decide a row's place and are not in the key."""
+        mine = {c.name for c in self.table.source_columns}
+        return tuple(sorted((self.table.place_columns & mine) - set(self.key)))
+
+    @property
+    def appends(self) -> bool:
+        return self.table.engine.family is Family.MERGE_TREE
+
+
+def check_table(
+    table: TargetTable,
+    key_columns: Sequence[str],
+    policy: Policy,
+    *,
+    server: ServerFacts | None = None,
+    whole_before: bool | None = None,
+    source_columns: Sequence[str] = (),
+    inserts_per_batch: int = 0,
+) -> list[Finding]:
+    """All findings about a detected table, in a fixed order. Never raises for what it finds."""
+    here = Situation(table, tuple(key_columns), policy, server, whole_before, tuple(source_columns), inserts_per_batch)
+    return [finding for check in _CHECKS for finding in check(here)]
+
+
+def _engine(here: Situation) -> Iterable[Finding]:
+    table, engine = here.table, here.table.engine
+    roles = (("version", engine.version_column), ("sign", engine.sign_column), ("is_deleted", engine.is_deleted_column))
+    text = ", ".join(f"{role} {name}" for role, name in roles if name)
+    where = f", through Distributed {table.qualified}" if table.distributed else ""
+    yield Finding("ok", "engine", f"{engine.name}{where}" + (f" ({text})" if text else ""))
+    if engine.family is Family.COALESCING:
+        yield Finding(
+            "warn",
+            "engine",
+            "CoalescingMergeTree: an update to null keeps the old value, and a row inserted again after a delete "
+            "keeps values of the deleted one",
+        )
+    if engine.family is Family.REPLACING and engine.version_column is None:
+        yield Finding(
+            "warn", "engine", "no version column: the row inserted last wins (version.strategy: insertion_order)"
+        )
+    deletes_lost = engine.is_deleted_column is None and engine.sign_column is None
+    if engine.family is Family.REPLACING and engine.version_column is not None and deletes_lost:
+        level: Level = "warn" if here.policy.deletes == "ignore" else "fail"
+        effect = "deletes are ignored (deletes: ignore)" if level == "warn" else "the first delete stops the stream"
+        yield Finding(
+            level,
+            "deletes",
+            f"{engine.name}({engine.version_column}) has no is_deleted and no sign column: {effect}",
+            "\n".join(f"{text};" for text in alter(table, ["ADD COLUMN IF NOT EXISTS `_sign` Int8 DEFAULT 1"])),
+        )
+
+
+def _version(here: Situation) -> Iterable[Finding]:
+    name = here.table.engine.version_column
+    column = here.table.column(name) if name else None
+    if column is None:
+        return
+    try:
+        layout = layout_for(column.type)
+    except TableError as error:
+        yield Finding("fail", "version column", f"{column.name}: {error}", "Create the table anew with UInt128.")
+        return
+    timed = layout.kind == "time"
+    if timed and here.table.engine.family is Family.VERSIONED_COLLAPSING:
+        yield Finding(
+            "fail",
+            "version column",
+            f"{column.name} {column.type}: source times tie, and VersionedCollapsingMergeTree cancels rows of equal versions",
+            "Create the table anew with a version column UInt128.",
+        )
+    elif timed:
+        yield Finding(
+            "warn",
+            "version column",
+            f"{column.name} {column.type} orders by source time: changes of one key within its precision tie, "
+            "and the one inserted last wins",
+        )
+    else:
+        yield Finding("ok", "version column", f"{column.name} {column.type}")
+    if name in here.source_columns:
+        yield Finding(
+            "warn",
+            "version column",
+            f"{name} is also a column of the source: the sink writes its versions there, the source's values are lost",
+        )
+
+
+def _key(here: Situation) -> Iterable[Finding]:
+    table = here.table
+    names = {c.name for c in table.columns}
+    if not here.key:
+        if here.appends:
+            yield Finding("ok", "key", "none: rows are kept as a multiset")
+            if here.whole_before is not True:
+                yield Finding(
+                    "fail" if here.whole_before is False else "warn",
+                    "before images",
+                    "rows without a key are only exact with whole before images",
+                    "PostgreSQL: ALTER TABLE <source table> REPLICA IDENTITY FULL; MySQL: SET GLOBAL binlog_row_image = FULL",
+                )
+        else:
+            yield Finding(
+                "fail",
+                "key",
+                f"the topic has no keys, and {table.engine.name} would merge different rows",
+                "Set key_columns, or use a table of `ch_sink init --engine append`.",
+            )
+        return
+    missing = [name for name in here.key if name not in names]
+    if missing:
+        yield Finding("fail", "key", f"the table lacks the key column {', '.join(missing)}")
+        return
+    lacking = [name for name in here.key if name not in table.sorting_key]
+    if lacking and not here.appends:
+        yield Finding(
+            "fail",
+            "sorting key",
+            f"ORDER BY ({', '.join(table.sorting_key)}) lacks the key column {', '.join(lacking)}: "
+            "the engine would merge different rows of the source",
+            "ClickHouse cannot add existing columns to a sorting key: create the table anew with "
+            f"ORDER BY ({', '.join(quote(n) for n in here.key)}).",
+        )
+    else:
+        yield Finding("ok", "sorting key", f"({', '.join(table.sorting_key)}) contains the key ({', '.join(here.key)})")
+    nullable = [n for n in here.key if (c := table.column(n)) is not None and parse_type(c.type).nullable]
+    if nullable:
+        yield Finding(
+            "warn", "key", f"{', '.join(nullable)} can be null: ClickHouse sorts all nulls of it as one value"
+        )
+
+
+def _places(here: Situation) -> Iterable[Finding]:
+    if here.appends or not here.key or not here.outside_key:
+        return
+    names = [c.name for c in here.table.columns]
+    outside = ", ".join(here.outside_key)
+    yield Finding(
+        "warn",
+        "place",
+        f"{outside} decides a row's place but is not in the key: when it changes, the row must leave its old place, "
+        "which costs a lookup wherever the before image does not tell it",
+        "Whole before images avoid the lookups: REPLICA IDENTITY FULL, binlog_row_image = FULL.",
+    )
+    moving = sorted(columns_in(here.table.partition_key or "tuple()", names) & set(here.outside_key))
+    if moving:
+        unmerged = "; rows of one key in two partitions never merge"
+        yield Finding(
+            "warn", "partition", f"PARTITION BY {here.table.partition_key} uses {', '.join(moving)}{unmerged}"
+        )
+    if moving and here.table.engine.family is Family.COLLAPSING:
+        yield Finding(
+            "warn",
+            "partition",
+            "FINAL on this engine may show the old row of a key that changed its partition; read the current-state view, "
+            "or set do_not_merge_across_partitions_select_final = 1",
+            f"{view_of(here.table, here.key)};",
+        )
+
+
+def _window(here: Situation) -> Iterable[Finding]:
+    table = here.table
+    setting = window_setting(table)
+    forgiving = table.engine.family in (Family.REPLACING, Family.COALESCING)
+    need = max(2 * here.inserts_per_batch, 1)
+    remedy = "\n".join(f"{text};" for text in alter(table, [f"MODIFY SETTING {setting} = {max(_WANTED_WINDOW, need)}"]))
+    if table.dedup_window == 0:
+        yield Finding(
+            "warn" if forgiving else "fail",
+            "deduplication",
+            f"{setting} is 0: an insert that is repeated after a time-out is stored twice"
+            + (", which this engine forgives once it has merged" if forgiving else ""),
+            remedy,
+        )
+    elif table.dedup_window < need or table.dedup_window < 100:
+        yield Finding(
+            "warn", "deduplication", f"{setting} = {table.dedup_window} is soon exhausted by one batch", remedy
+        )
+    else:
+        yield Finding("ok", "deduplication", f"{setting} = {table.dedup_window}")
+    if 0 < table.dedup_window_seconds < _DAY and table.dedup_window:
+        yield Finding(
+            "warn",
+            "deduplication",
+            f"{setting}_seconds = {table.dedup_window_seconds}: after a longer outage tokens are forgotten",
+            "\n".join(f"{t};" for t in alter(table, [f"MODIFY SETTING {setting}_seconds = {_WANTED_SECONDS}"])),
+        )
+
+
+def _expiry(here: Situation) -> Iterable[Finding]:
+    table = here.table
+    names = [c.name for c in table.columns]
+    used = columns_in(table.ttl or "tuple()", names)
+    if table.ttl:
+        yield Finding(
+            "warn",
+            "TTL",
+            f"rows that the source still has go by TTL {table.ttl}: the table then differs from the source",
+        )
+    if used & table.system_columns:
+        yield Finding(
+            "warn",
+            "TTL",
+            f"it removes rows by {', '.join(sorted(used & table.system_columns))}: once a delete row is gone, a late older "
+            "event brings the row back",
+        )
+    for name, value in table.settings:
+        cleans = name in (
+            "allow_experimental_replacing_merge_with_cleanup",
+            "enable_replacing_merge_with_cleanup_for_min_age_to_force_merge",
+        ) and value in ("1", "true")
+        if cleans or (name == "clean_deleted_rows" and value.lower() == "always"):
+            yield Finding(
+                "warn",
+                "cleanup",
+                f"{name} = {value} may remove delete rows: a late older event then brings the row back",
+                "\n".join(f"{text};" for text in alter(table, [f"RESET SETTING {name}"])),
+            )
+
+
+def _row_policies(here: Situation) -> Iterable[Finding]:
+    server, table = here.server, here.table
+    if server is None or not server.policies:
+        return
+    for policy in server.policies:
+        used = columns_in(policy.condition, [c.name for c in table.columns]) & table.system_columns
+        if used and not server.apply_row_policy_after_final:
+            old = server.apply_row_policy_after_final is None
+            yield Finding(
+                "warn",
+                "row policy",
+                f"{policy.name} ({policy.condition}) is applied before FINAL on this server ({server.version}"
+                + (", which lacks the setting" if old else ", apply_row_policy_after_final = 0")
+                + "): deleted rows come back under FINAL",
+                f"Grant readers the view {quote(table.name + '_current')} without a policy on the table"
+                + ("." if old else ", or set apply_row_policy_after_final = 1 in their profile."),
+            )
+        elif used:
+            yield Finding(
+                "ok", "row policy", f"{policy.name} ({policy.condition}) hides deleted rows under FINAL; without FINAL "
+                "older live rows of a deleted one show until parts are merged",
+            )  # fmt: skip
+        if server.user and policy.concerns(server.user):
+            yield Finding(
+                "fail",
+                "row policy",
+                f"{policy.name} also binds the sink's own user {server.user}: its lookups would miss rows",
+                f"ALTER ROW POLICY {quote(policy.name)} ON {table.qualified} TO ALL EXCEPT {quote(server.user)};",
+            )
+
+
+def _letter_case(here: Situation) -> Iterable[Finding]:
+    lower: dict[str, str] = {}
+    for name in (*(c.name for c in here.table.columns), *here.source_columns):
+        other = lower.setdefault(name.lower(), name)
+        if other != name:
+            yield Finding(
+                "warn", "columns", f"{other} and {name} differ by letter case only; names are compared as written"
+            )
+
+
+_CHECKS: tuple[Callable[[Situation], Iterable[Finding]], ...] = (
+    _engine,
+    _version,
+    _key,
+    _places,
+    _window,
+    _expiry,
+    _row_policies,
+    _letter_case,
+)

@@ -1,0 +1,136 @@
+"""An existing table held against the source's row type: what to alter so that every column finds its place."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ch_sink.decode.schema import RowSchema, SourceType
+from ch_sink.table.columns import ColumnPlan, TypeOf, key_names, plan_columns
+from ch_sink.table.ddl import STATE_TABLES, Statement, source_types, state_table
+from ch_sink.table.model import Column, Family, TargetTable, quote
+from ch_sink.table.row_policy import create_row_policy
+from ch_sink.table.spec import EngineChoice, TableSpec
+from ch_sink.table.templates import literal
+from ch_sink.table.view import view_of
+from ch_sink.table.widen import widened
+
+__all__ = ["add_column", "alter", "diff", "existing_statements", "window_setting"]
+
+
+def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec, type_of: TypeOf | None = None) -> list[str]:
+    """ALTER statements that bring the table up to the source; empty where nothing is missing.
+
+    Adds columns, widens types within a family, lets columns of the source be null that were not, notes source
+    types in comments (behind the user's own text), completes an append table's system columns, and widens the
+    deduplication window. Never drops, narrows or touches the sorting key. Carried out once, it finds nothing more.
+    """
+    fixed = replace(spec, engine=_choice(existing, spec), order_by=(), partition_by="", allow_nullable_key=True)
+    plans = plan_columns(wanted, fixed, type_of or source_types(spec))
+    actions: list[str] = []
+    previous = ""
+    for plan in plans:
+        if plan.system:
+            if existing.engine.family is Family.MERGE_TREE and existing.column(plan.name) is None:
+                actions.append(f"ADD COLUMN IF NOT EXISTS {plan.sql}")
+            continue
+        actions += _column_actions(existing, plan, previous)
+        previous = plan.name
+    actions += _window_actions(existing, spec)
+    return alter(existing, actions)
+
+
+def _choice(existing: TargetTable, spec: TableSpec) -> EngineChoice:
+    """The kind of table that exists, whatever init would have made."""
+    family = existing.engine.family
+    if family is Family.COALESCING:
+        return EngineChoice.SIGN_REPLACING
+    if family is Family.REPLACING:
+        return EngineChoice.REPLACING if existing.engine.is_deleted_column else EngineChoice.SIGN_REPLACING
+    return next((choice for choice in EngineChoice if choice.family is family), spec.engine)
+
+
+def _column_actions(existing: TargetTable, plan: ColumnPlan, previous: str) -> Iterable[str]:
+    column = existing.column(plan.name)
+    if column is None:
+        place = f" AFTER {quote(previous)}" if previous and existing.column(previous) else ""
+        yield f"ADD COLUMN IF NOT EXISTS {plan.sql}{place}"
+        return
+    if not column.insertable:
+        return
+    placed = plan.name in existing.place_columns
+    wider = widened(column.type, plan.type, may_be_nullable=not placed)
+    if wider is not None and not placed:
+        yield f"MODIFY COLUMN {quote(plan.name)} {wider}"
+    known, stated = SourceType.from_comment(column.comment), SourceType.from_comment(plan.comment)
+    if known != stated:
+        text = column.comment if known is None else column.comment[: column.comment.rfind("debezium: ")]
+        joined = f"{text.rstrip()} {plan.comment}" if text.strip() else plan.comment
+        yield f"COMMENT COLUMN {quote(plan.name)} {literal(joined)}"
+
+
+def window_setting(table: TargetTable) -> str:
+    """Name of the setting that holds the table's window of insert deduplication."""
+    replicated = table.engine.replicated or table.engine.shared
+    return "replicated_deduplication_window" if replicated else "non_replicated_deduplication_window"
+
+
+def _window_actions(existing: TargetTable, spec: TableSpec) -> Iterable[str]:
+    setting = window_setting(existing)
+    if existing.dedup_window < spec.dedup_window:
+        yield f"MODIFY SETTING {setting} = {spec.dedup_window}"
+    if setting == "replicated_deduplication_window" and 0 < existing.dedup_window_seconds < spec.dedup_seconds:
+        yield f"MODIFY SETTING {setting}_seconds = {spec.dedup_seconds}"
+
+
+def alter(table: TargetTable, actions: Iterable[str]) -> list[str]:
+    """One ALTER TABLE per action; for a Distributed table on the local tables first, columns then on itself too."""
+    statements: list[str] = []
+    for action in actions:
+        if table.distributed and table.local is not None:
+            cluster = f" ON CLUSTER {quote(table.cluster)}" if table.cluster else ""
+            statements.append(f"ALTER TABLE {quote(table.local[0])}.{quote(table.local[1])}{cluster} {action}")
+            if action.startswith("MODIFY SETTING"):
+                continue
+        statements.append(f"ALTER TABLE {table.qualified} {action}")
+    return statements
+
+
+def add_column(table: TargetTable, name: str, column_type: str, default: str | None = None) -> list[str]:
+    """The statements that add one new source column while the stream runs; repeating them does nothing."""
+    plan = ColumnPlan(name, column_type, default or "")
+    return alter(table, [f"ADD COLUMN IF NOT EXISTS {plan.sql}"])
+
+
+def existing_statements(
+    existing: TargetTable, schema: RowSchema, spec: TableSpec, type_of: TypeOf | None = None
+) -> list[Statement]:
+    """What ``init`` carries out where the table exists already: the diff, the view, and the sink's own tables."""
+    statements = [Statement(f"alter {existing.name}", text) for text in diff(existing, schema, spec, type_of=type_of)]
+    known = {c.name for c in existing.columns} | existing.system_columns
+    added = tuple(
+        _as_column(plan)
+        for plan in plan_columns(
+            schema,
+            replace(spec, engine=_choice(existing, spec), allow_nullable_key=True),
+            type_of or source_types(spec),
+        )
+        if not plan.system and plan.name not in known
+    )
+    shown = replace(existing, columns=(*existing.columns, *added))
+    view = view_of(shown, key_names(schema, spec), suffix=spec.view_suffix, cluster=spec.cluster)
+    statements.append(Statement(f"view {existing.name}{spec.view_suffix}", view))
+    statements += [Statement(name.replace("_", " "), state_table(name, spec)) for name in STATE_TABLES]
+    if spec.row_policy_roles:
+        policy = create_row_policy(
+            existing.database,
+            existing.name,
+            existing.engine,
+            spec.row_policy_roles,
+            spare=spec.row_policy_except,
+            cluster=spec.cluster,
+        )
+        statements.append(Statement(f"row policy of {existing.name}", policy))
+    return statements
+
+
+def _as_column(plan: ColumnPlan) -> Column:
+    return Column(plan.name, plan.type, "DEFAULT" if plan.default else "", plan.default, plan.comment)
