@@ -13,7 +13,7 @@ _COMMENT_MARK = "debezium: "
 _JSON_NAMES = {"float": "float32", "double": "float64"}
 """JsonConverter's names that differ from Connect's."""
 _KINDS = frozenset(
-    "int8 int16 int32 int64 float32 float64 boolean string bytes array map struct".split(),
+    ("int8", "int16", "int32", "int64", "float32", "float64", "boolean", "string", "bytes", "array", "map", "struct"),
 )
 
 

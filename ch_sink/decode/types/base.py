@@ -1,15 +1,21 @@
 """What a converter is: the way of one column from the wire's literals to the Arrow array that is inserted."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-__all__ = ["Converted", "Converter", "Encoding"]
+from ch_sink.errors import DecodeError
+
+__all__ = ["Converted", "Converter", "Encoding", "OutOfRange", "PerValue", "Reaction", "masked", "shown"]
 
 Encoding = Literal["json", "avro"]
+Reaction = Literal["fail", "clamp", "null"]
+"""``Policy.out_of_range``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +34,7 @@ class Converter(Protocol):
 
     @property
     def wire(self) -> Any:
-        """msgspec annotation of the literal without null, as strict as the type allows."""
+        """Msgspec annotation of the literal without null, as strict as the type allows."""
         ...
 
     @property
@@ -39,7 +45,93 @@ class Converter(Protocol):
     def convert(self, values: list[Any]) -> Converted:
         """Literals (None for null) to an array of :attr:`arrow`.
 
-        Raises DecodeError where a value cannot be read or does not fit the column; the text names neither
-        column nor record, which the caller knows.
+        Each value's result depends on that value alone. Raises DecodeError where one cannot be read or does
+        not fit the column; the text names neither column nor record, which the caller knows.
         """
         ...
+
+
+class OutOfRange(DecodeError):
+    """A value that the column cannot hold; ``nearest`` is the one that it can (None: no such)."""
+
+    def __init__(self, message: str, nearest: Any = None, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.nearest = nearest
+
+
+class PerValue:
+    """A converter that turns one value after the other: exact for any pair of types, the fallback of the fast ones."""
+
+    def __init__(
+        self,
+        wire: Any,
+        arrow: pa.DataType,
+        function: Callable[[Any], Any],
+        *,
+        reaction: Reaction,
+        is_placeholder: Callable[[Any], bool] | None = None,
+        build: Callable[[list[Any]], pa.Array] | None = None,
+    ) -> None:
+        """``function`` gives what ``build`` (default: ``pa.array``) takes, and raises OutOfRange or DecodeError."""
+        self.wire = wire
+        self.arrow = arrow
+        self._function = function
+        self._reaction = reaction
+        self._is_placeholder = is_placeholder
+        self._build = build
+
+    def convert(self, values: list[Any]) -> Converted:
+        function, is_placeholder = self._function, self._is_placeholder
+        out: list[Any] = [None] * len(values)
+        unavailable: list[int] = []
+        clamped = 0
+        for i, value in enumerate(values):
+            if value is None:
+                continue
+            if is_placeholder is not None and is_placeholder(value):
+                unavailable.append(i)
+                continue
+            try:
+                out[i] = function(value)
+            except OutOfRange as fault:
+                if self._reaction == "fail":
+                    raise
+                clamped += 1
+                out[i] = fault.nearest if self._reaction == "clamp" else None
+            except DecodeError:
+                raise
+            except (ValueError, TypeError, ArithmeticError, KeyError, AttributeError) as fault:
+                raise DecodeError(f"cannot read {shown(value)}: {fault}") from fault
+        try:
+            array = self._build(out) if self._build else pa.array(out, self.arrow)
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as fault:
+            raise DecodeError(f"cannot write a value as {self.arrow}: {fault}") from fault
+        return Converted(array, masked(len(values), unavailable), clamped)
+
+
+def masked(length: int, places: "list[int]") -> npt.NDArray[np.bool_] | None:
+    """A mask that is True at these places, None for no places."""
+    if not places:
+        return None
+    mask = np.zeros(length, dtype=np.bool_)
+    mask[places] = True
+    return mask
+
+
+def without(array: pa.Array, forms: tuple[bytes, ...]) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
+    """A binary array with these values made null, and where they stood (None: nowhere)."""
+    found = None
+    for form in forms:
+        equal = pc.equal(array, pa.scalar(form, pa.binary()))
+        if pc.any(equal).as_py():
+            mask = pc.fill_null(equal, False).to_numpy(zero_copy_only=False)
+            found = mask if found is None else found | mask
+    if found is None:
+        return array, None
+    return pc.if_else(pa.array(found), pa.scalar(None, array.type), array), found
+
+
+def shown(value: Any) -> str:
+    """A value for an error text, cut short."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "…"

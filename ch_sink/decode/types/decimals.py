@@ -1,0 +1,176 @@
+"""Decimals: Connect's Decimal (big-endian two's complement bytes), VariableScaleDecimal, numbers and texts."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from ch_sink.decode.types.base import Converted, OutOfRange, PerValue, Reaction, shown
+from ch_sink.errors import DecodeError
+
+__all__ = ["DecimalColumn", "Unscaled", "VariableScale", "decimal_text", "read_bytes", "read_text", "read_variable"]
+
+Unscaled = tuple[int, int]
+"""An unscaled integer and its scale: the value is ``unscaled * 10**-scale``."""
+
+_TEXT = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d{1,6}))?", re.ASCII)
+_CHUNK = 4000
+"""Digits that Python turns into text at once (its limit is 4300)."""
+
+
+class VariableScale(msgspec.Struct, gc=False):
+    """``io.debezium.data.VariableScaleDecimal``"""
+
+    scale: int
+    value: bytes
+
+
+def read_bytes(scale: int) -> Callable[[Any], Unscaled]:
+    """Reader of Connect Decimal bytes with the schema's scale."""
+    return lambda value: (int.from_bytes(value, "big", signed=True), scale)
+
+
+def read_variable(value: Any) -> Unscaled:
+    """Reads a VariableScaleDecimal, as a Struct (JSON) or a dict (Avro)."""
+    scale, raw = (value["scale"], value["value"]) if isinstance(value, dict) else (value.scale, value.value)
+    if not -200_000 <= scale <= 200_000:
+        raise DecodeError(f"impossible scale {scale}")
+    return int.from_bytes(raw, "big", signed=True), scale
+
+
+def read_text(value: Any) -> Unscaled:
+    """Reads a decimal number's text, or an int or float (by its shortest text). Raises DecodeError."""
+    text = value if isinstance(value, str) else repr(value)
+    match = _TEXT.fullmatch(text.strip())
+    if match is None or not (match[2] or match[3]):
+        raise DecodeError(f"no decimal number: {shown(text)}")
+    sign, whole, fraction, exponent = match.groups()
+    fraction = fraction or ""
+    scale = len(fraction) - int(exponent or 0)
+    if abs(scale) > 200_000:
+        raise DecodeError(f"impossible exponent in {shown(text)}")
+    unscaled = _int(whole + fraction)
+    return (-unscaled if sign == "-" else unscaled), scale
+
+
+def decimal_text(value: Unscaled) -> str:
+    """Plain digits without exponent, with as many behind the point as the scale says."""
+    unscaled, scale = value
+    if scale < 0:
+        unscaled, scale = unscaled * 10**-scale, 0
+    digits = _digits(abs(unscaled)).rjust(scale + 1, "0")
+    sign = "-" if unscaled < 0 else ""
+    return f"{sign}{digits[:-scale]}.{digits[-scale:]}" if scale else sign + digits
+
+
+class DecimalColumn:
+    """Decimals into a ``Decimal(precision, scale)`` column.
+
+    ``source_scale`` is the scale of every value where the schema fixes it (then ``read`` is not called for
+    Connect Decimal bytes), else None. Digits behind the column's scale that are not zero do not fit.
+    """
+
+    def __init__(
+        self,
+        wire: Any,
+        precision: int,
+        scale: int,
+        read: Callable[[Any], Unscaled],
+        *,
+        reaction: Reaction,
+        source_scale: int | None = None,
+    ) -> None:
+        self.wire = wire
+        self.arrow = (pa.decimal128 if precision <= 38 else pa.decimal256)(precision, scale)
+        self._precision, self._scale = precision, scale
+        self._limit = 10**precision
+        self._read = read
+        self._fast = source_scale == scale
+        self._size = 16 if precision <= 38 else 32
+        self._slow = PerValue(wire, self.arrow, self._one, reaction=reaction, build=self.build)
+
+    def convert(self, values: list[Any]) -> Converted:
+        if not self._fast:
+            return self._slow.convert(values)
+        from_bytes, limit = int.from_bytes, self._limit
+        try:
+            unscaled = [None if v is None else from_bytes(v, "big", signed=True) for v in values]
+            present = [v for v in unscaled if v is not None]
+            if present and (max(present) >= limit or min(present) <= -limit):
+                return self._slow.convert(values)
+            return Converted(self.build(unscaled))
+        except (TypeError, ValueError):
+            return self._slow.convert(values)
+
+    def _one(self, value: Any) -> int:
+        unscaled, scale = self._read(value)
+        return rescale(unscaled, scale, self._precision, self._scale)
+
+    def build(self, unscaled: list[int | None]) -> pa.Array:
+        """The array of these unscaled values, which must fit."""
+        size = self._size
+        nulls = unscaled.count(None)
+        filled = [0 if v is None else v for v in unscaled] if nulls else unscaled
+        try:
+            # Sixty-four bits are the common case: the other words repeat the sign.
+            words = np.array(filled, dtype=np.int64)
+            block = np.empty((len(words), size // 8), dtype=np.int64)
+            block[:, 0] = words
+            block[:, 1:] = (words >> 63)[:, None]
+            buffer = pa.py_buffer(block)
+        except OverflowError:
+            buffer = pa.py_buffer(b"".join([v.to_bytes(size, "little", signed=True) for v in filled]))  # type: ignore[union-attr]
+        validity = None
+        if nulls:
+            validity = pa.py_buffer(np.packbits([v is not None for v in unscaled], bitorder="little"))
+        return pa.Array.from_buffers(self.arrow, len(unscaled), [validity, buffer], null_count=nulls)
+
+
+def rescale(unscaled: int, scale: int, precision: int, wanted: int) -> int:
+    """The unscaled value at the wanted scale. Raises OutOfRange where digits would be lost."""
+    limit = 10**precision - 1
+    if scale <= wanted:
+        # A huge negative scale is out of range at once; never build 10**200000 for it.
+        if unscaled and wanted - scale > precision + 1:
+            moved, remainder = (limit + 1 if unscaled > 0 else -limit - 1), 0
+        else:
+            moved, remainder = unscaled * 10 ** (wanted - scale) if unscaled else 0, 0
+    else:
+        moved, remainder = divmod(unscaled, 10 ** (scale - wanted))
+    what = f"Decimal({precision}, {wanted})"
+    if abs(moved) > limit:
+        raise OutOfRange(
+            f"a number of {len(_digits(abs(unscaled)))} digits, {scale} behind the point, does not fit {what}",
+            limit if unscaled > 0 else -limit,
+            hint="widen the column, or set out_of_range to clamp or null",
+        )
+    if remainder:
+        half = 10 ** (scale - wanted)
+        raise OutOfRange(
+            f"{shown(decimal_text((unscaled, scale)))} has more digits behind the point than {what}",
+            min(moved + (2 * remainder >= half), limit),
+            hint="give the column a greater scale, or set out_of_range to clamp (rounds) or null",
+        )
+    return int(moved)
+
+
+def _digits(value: int) -> str:
+    """Decimal digits of a non-negative integer of any length."""
+    if value.bit_length() < 3 * _CHUNK:
+        return str(value)
+    parts: list[str] = []
+    while value:
+        value, low = divmod(value, 10**_CHUNK)
+        parts.append(str(low).rjust(_CHUNK, "0"))
+    return "".join(reversed(parts)).lstrip("0")
+
+
+def _int(digits: str) -> int:
+    value = 0
+    for start in range(0, len(digits), _CHUNK):
+        part = digits[start : start + _CHUNK]
+        value = value * 10 ** len(part) + int(part)
+    return value

@@ -1,0 +1,172 @@
+"""What a source type's literals are: their form on the wire, told by the semantic name or guessed from the column."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from ch_sink.decode.schema import Field, SourceType
+from ch_sink.decode.types.choose import WIDE
+from ch_sink.decode.types.decimals import VariableScale
+from ch_sink.decode.types.target import INTEGERS, WIDE_INTEGERS
+from ch_sink.table.chtype import ChType
+
+__all__ = ["Form", "PointLiteral", "Reading", "infer", "reading"]
+
+
+class Form(StrEnum):
+    """Forms of literals."""
+
+    INTEGER = "integer"
+    BOOLEAN = "boolean"
+    FLOAT = "float"
+    DAYS = "days"
+    TICKS = "ticks"
+    TIME = "time"
+    ISO = "iso"
+    ISO_DATE = "iso date"
+    ISO_TIME = "iso time"
+    DECIMAL = "decimal"
+    VARIABLE_DECIMAL = "variable decimal"
+    TEXT = "text"
+    LABELS = "labels"
+    BYTES = "bytes"
+    BITS = "bits"
+    ARRAY = "array"
+    MAP = "map"
+    POINT = "point"
+    GEOMETRY = "geometry"
+    STRUCT = "struct"
+    ANY = "any"
+    """Schemaless: what the literal is, it shows itself."""
+
+
+class PointLiteral(msgspec.Struct, gc=False):
+    """``io.debezium.data.geometry.Point``; ``wkb`` and ``srid`` repeat or qualify x and y."""
+
+    x: float
+    y: float
+    wkb: bytes | None = None
+    srid: int | None = None
+
+
+class GeometryLiteral(msgspec.Struct, gc=False):
+    """``io.debezium.data.geometry.Geometry`` and ``Geography``."""
+
+    wkb: bytes
+    srid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A form with what is needed to read it."""
+
+    form: Form
+    wire: Any
+    digits: int = 0
+    """Sub-second digits of TICKS and TIME, scale of DECIMAL, length of BITS."""
+    wide: bool = False
+    source: SourceType | None = None
+    loose: bool = False
+    """Guessed from the column: literals of more kinds are taken."""
+
+
+_C = "org.apache.kafka.connect.data."
+_T = "io.debezium.time."
+_NAMED: dict[str, tuple[Form, Any, int]] = {
+    _T + "Date": (Form.DAYS, int, 0),
+    _C + "Date": (Form.DAYS, int, 0),
+    _T + "Timestamp": (Form.TICKS, int, 3),
+    _C + "Timestamp": (Form.TICKS, int, 3),
+    _T + "MicroTimestamp": (Form.TICKS, int, 6),
+    _T + "NanoTimestamp": (Form.TICKS, int, 9),
+    _T + "Time": (Form.TIME, int, 3),
+    _C + "Time": (Form.TIME, int, 3),
+    _T + "MicroTime": (Form.TIME, int, 6),
+    _T + "NanoTime": (Form.TIME, int, 9),
+    _T + "ZonedTimestamp": (Form.ISO, str, 6),
+    _T + "IsoTimestamp": (Form.ISO, str, 6),
+    _T + "IsoDate": (Form.ISO_DATE, str, 0),
+    _T + "IsoTime": (Form.ISO_TIME, str, 6),
+    "io.debezium.data.VariableScaleDecimal": (Form.VARIABLE_DECIMAL, VariableScale, 0),
+    "io.debezium.data.EnumSet": (Form.LABELS, str, 0),
+    "io.debezium.data.geometry.Point": (Form.POINT, PointLiteral, 0),
+    "io.debezium.data.geometry.Geometry": (Form.GEOMETRY, GeometryLiteral, 0),
+    "io.debezium.data.geometry.Geography": (Form.GEOMETRY, GeometryLiteral, 0),
+}
+_BY_KIND: dict[str, tuple[Form, Any]] = {
+    "int8": (Form.INTEGER, int),
+    "int16": (Form.INTEGER, int),
+    "int32": (Form.INTEGER, int),
+    "int64": (Form.INTEGER, int),
+    "float32": (Form.FLOAT, float | str),
+    "float64": (Form.FLOAT, float | str),
+    "boolean": (Form.BOOLEAN, bool),
+    "string": (Form.TEXT, str),
+    "bytes": (Form.BYTES, bytes),
+    "array": (Form.ARRAY, list),
+    "map": (Form.MAP, dict),
+    "struct": (Form.STRUCT, msgspec.Raw),
+}
+
+
+def reading(source: SourceType) -> Reading:
+    """The form that a declared type's literals have."""
+    name = source.name or ""
+    if name in _NAMED:
+        form, wire, digits = _NAMED[name]
+        # A name with another kind (an ISO mode of the converter) follows the kind.
+        if source.kind == "string" and form in (Form.DAYS, Form.TICKS, Form.TIME):
+            form, wire = {Form.DAYS: Form.ISO_DATE, Form.TICKS: Form.ISO, Form.TIME: Form.ISO_TIME}[form], str
+        return Reading(form, wire, digits, WIDE in source.parameters, source)
+    if name == _C + "Decimal" and source.kind == "bytes":
+        return Reading(Form.DECIMAL, bytes, int(source.parameter("scale") or 0), source=source)
+    if name == "io.debezium.data.Bits" and source.kind == "bytes":
+        return Reading(Form.BITS, bytes, int(source.parameter("length") or 0), source=source)
+    form, wire = _BY_KIND[source.kind]
+    return Reading(form, wire, source=source)
+
+
+def infer(target: ChType) -> Reading:
+    """The form that schemaless literals of a column most likely have: Debezium's default for such a column."""
+    name = target.name
+    if name in INTEGERS or name in WIDE_INTEGERS or name in ("Time", "Time64"):
+        if name.startswith("Time"):
+            return Reading(Form.TIME, int | str, _tick_digits(target), loose=True)
+        extra: Any = int | bool if name in ("Int8", "UInt8") else int | bytes if name == "UInt64" else int
+        return Reading(Form.INTEGER, extra, loose=True)
+    if name.startswith("Float"):
+        return Reading(Form.FLOAT, float | str, loose=True)
+    if name == "Decimal":
+        return Reading(Form.DECIMAL, bytes | int | float | VariableScale, target.scale, loose=True)
+    if name in ("Date", "Date32"):
+        return Reading(Form.DAYS, int | str, loose=True)
+    if name in ("DateTime", "DateTime64"):
+        return Reading(Form.TICKS, int | str, _tick_digits(target), loose=True)
+    if name == "Bool":
+        return Reading(Form.BOOLEAN, bool | int, loose=True)
+    if name in ("UUID", "Enum8", "Enum16", "IPv4", "IPv6", "FixedString"):
+        return Reading(Form.TEXT, str, loose=True)
+    if name == "Point":
+        return Reading(Form.POINT, PointLiteral, loose=True)
+    unknown = SourceType("string")
+    if name == "Array":
+        return Reading(Form.ARRAY, list, source=SourceType("array", items=None), loose=True)
+    if name == "Map":
+        return Reading(Form.MAP, dict, source=SourceType("map", items=None), loose=True)
+    if name == "Tuple" and len(target.items) == 1 and target.items[0].bare.name in ("Array", "Map"):
+        return infer(target.items[0].bare)
+    if name == "Tuple":
+        return Reading(
+            Form.STRUCT,
+            dict,
+            source=SourceType("struct", fields=tuple(Field(n, unknown) for n in target.names)),
+            loose=True,
+        )
+    return Reading(Form.ANY, Any, loose=True)
+
+
+def _tick_digits(target: ChType) -> int:
+    """Debezium's unit for a column of that precision: milliseconds up to three digits, then micro- and nanoseconds."""
+    return 3 if target.precision <= 3 else 6 if target.precision <= 6 else 9
