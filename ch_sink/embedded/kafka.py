@@ -227,8 +227,8 @@ class LocalKafka:
 
     def _start_mock(self) -> None:
         self._spawn([sys.executable, "-m", "ch_sink.embedded.kafka_mock"], keeper=False)
-        assert self._daemon is not None and self._daemon.stdout is not None
-        address = self._daemon.stdout.readline().strip()
+        stdout = self._daemon.stdout if self._daemon else None
+        address = stdout.readline().strip() if stdout else ""
         if not address:
             raise BrokerUnavailable(f"librdkafka's mock cluster did not start: {self._last_error()}")
         self.bootstrap = address

@@ -5,6 +5,7 @@ renamed. Maven is used where it is installed (it knows the machine's mirrors), e
 """
 
 import fcntl
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -94,9 +95,10 @@ def _by_maven(maven: str, target: Path, java: Path) -> None:
 
 
 def _by_ivy(target: Path, java: Path) -> None:
-    import pyspark
-
-    jars = sorted((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
+    # Found, not imported: only its jar is wanted.
+    found = importlib.util.find_spec("pyspark")
+    home = Path(found.origin).parent if found and found.origin else Path("/nonexistent")
+    jars = sorted((home / "jars").glob("ivy-*.jar"))
     if not jars:
         raise JarsUnavailable("PySpark brings no Ivy")
     with tempfile.TemporaryDirectory() as work:
@@ -127,7 +129,8 @@ def _run(command: list[str], *, cwd: str, java: Path) -> None:
 def _reason(error: Exception) -> str:
     if isinstance(error, subprocess.CalledProcessError):
         lines = [line for line in str(error.stdout or "").splitlines() if "ERROR" in line or "FAILED" in line]
-        return f"{Path(error.cmd[0]).name} ended with {error.returncode}: {(lines or ['no reason given'])[0].strip()[:300]}"
+        why = (lines or ["no reason given"])[0].strip()[:300]
+        return f"{Path(error.cmd[0]).name} ended with {error.returncode}: {why}"
     return f"{type(error).__name__}: {error}"
 
 

@@ -47,15 +47,20 @@ def serve() -> int:
     library.rd_kafka_conf_set(conf, b"log_level", b"0", reason, 512)
     host = library.rd_kafka_new(_PRODUCER, conf, reason, 512)
     if not host:
-        print(f"librdkafka gave no instance: {reason.value.decode()}", file=sys.stderr)
+        sys.stderr.write(f"librdkafka gave no instance: {reason.value.decode()}\n")
         return 1
     cluster = library.rd_kafka_mock_cluster_new(host, 1)
-    print(library.rd_kafka_mock_cluster_bootstraps(cluster).decode(), flush=True)
+    _answer(library.rd_kafka_mock_cluster_bootstraps(cluster).decode())
     for line in sys.stdin:
         _command, name, partitions = line.split()
         code = library.rd_kafka_mock_topic_create(cluster, name.encode(), int(partitions), 1)
-        print("ok" if code == 0 else library.rd_kafka_err2str(code).decode(), flush=True)
+        _answer("ok" if code == 0 else library.rd_kafka_err2str(code).decode())
     return 0
+
+
+def _answer(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

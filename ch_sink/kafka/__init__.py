@@ -1,1 +1,19 @@
-"""Kafka: offset ranges, the consumer of a range, watermarks, group offsets."""
+"""Kafka: offset ranges, the consumer of a range, watermarks, group offsets, earlier records."""
+
+from ch_sink.kafka.consumer import RangeConsumer, range_consumer
+from ch_sink.kafka.group import GroupOffsets
+from ch_sink.kafka.history import KafkaHistory
+from ch_sink.kafka.offsets import TopicOffsets, TopicState, plan_ranges
+from ch_sink.kafka.settings import KafkaSettings, redact
+
+__all__ = [
+    "GroupOffsets",
+    "KafkaHistory",
+    "KafkaSettings",
+    "RangeConsumer",
+    "TopicOffsets",
+    "TopicState",
+    "plan_ranges",
+    "range_consumer",
+    "redact",
+]

@@ -52,7 +52,8 @@ def produce(kafka: LocalKafka, records: Iterable[Recorded], topic: str | None = 
         producer.poll(0)
         count += 1
     left = producer.flush(60)
-    assert not refused and not left, f"{len(refused)} refused, {left} not sent: {refused[:1]}"
+    assert not refused, f"{len(refused)} records refused: {refused[0]}"
+    assert not left, f"{left} records were not sent within a minute"
     return count
 
 

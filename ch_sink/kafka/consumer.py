@@ -1,0 +1,208 @@
+"""Reads exactly the offsets of a range, in slices.
+
+A range ends by the consumer's *position*, never by "the last record": its end may be a transaction marker or an
+offset that compaction took away.
+"""
+
+import gc
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+
+import confluent_kafka
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from ch_sink.change import Records
+from ch_sink.errors import DataLoss, KafkaError
+from ch_sink.kafka.failures import is_denied, translate, unavailable
+from ch_sink.kafka.settings import KafkaSettings
+from ch_sink.kafka.slices import Slices
+
+__all__ = ["RangeConsumer", "range_consumer"]
+
+_log = logging.getLogger("ch_sink.kafka")
+_BATCH = 1000
+"""Records asked for at once: ``consume`` is at its fastest from some hundreds on."""
+_WAIT_SECONDS = 0.05
+"""Longest sitting-out of one ``consume`` call: it waits for all it was asked for, also where a gap hides them."""
+_EOF = confluent_kafka.KafkaError._PARTITION_EOF
+_OUT_OF_RANGE = confluent_kafka.KafkaError._AUTO_OFFSET_RESET
+
+
+class RangeConsumer:
+    """A consumer of offset ranges, one range at a time; not for use by two threads at once.
+
+    ``patience`` is how many seconds a read may stand still before it gives up. Close it, or use ``range_consumer``.
+    """
+
+    def __init__(self, settings: Mapping[str, object], *, patience: float = 60.0) -> None:
+        self.settings = settings if isinstance(settings, KafkaSettings) else KafkaSettings(settings)
+        self.patience = patience
+        self._refused: confluent_kafka.KafkaError | None = None
+        self._last_error = "no answer"
+        self._consumer = Consumer({**self.settings.for_consumer(), "error_cb": self._note}, logger=_log)
+
+    def close(self) -> None:
+        """Leave the broker."""
+        self._consumer.close()
+
+    def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
+        """Lowest offset and the offset after the last one, as of now.
+
+        Raises BrokerUnavailable, TopicNotFound.
+        """
+        try:
+            return self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10, cached=False)
+        except confluent_kafka.KafkaException as error:
+            raise translate(error.args[0], self.settings, topic) from error
+
+    def read(
+        self,
+        topic: str,
+        partition: int,
+        start: int,
+        end: int,
+        max_records: int = 50_000,
+        max_bytes: int = 64 * 1024 * 1024,
+    ) -> Iterator[Records]:
+        """Yield the records at offsets ``start`` ≤ offset < ``end``, in offset order, in slices.
+
+        A slice ends before each offset that is a multiple of ``max_records``, and, once its keys and values have
+        ``max_bytes``, before the next multiple of a 64th of that; a single 64th that has twice the bytes is cut
+        where it stands. So the cuts depend on the range and its records only, not on how they arrived. Empty slices
+        are not yielded: a range without records yields nothing.
+
+        Raises DataLoss when offsets of the range are gone, TopicNotFound, BrokerUnavailable when nothing moves for
+        ``patience`` seconds.
+        """
+        if start >= end:
+            return
+        place = TopicPartition(topic, partition, start)
+        self._refused = None
+        self._consumer.assign([place])
+        try:
+            slices = Slices(topic, partition, max_records, max_bytes)
+            batches = self._batches(place, start, end)
+            while True:
+                with _no_collection():
+                    batch = next(batches, None)
+                    full = [] if batch is None else list(slices.add(batch))
+                if batch is None:
+                    break
+                yield from full
+            yield from slices.rest()
+        finally:
+            self._consumer.unassign()
+
+    def _batches(self, place: TopicPartition, start: int, end: int) -> Iterator[list[Message]]:
+        position = start
+        moved = time.monotonic()
+        while position < end:
+            # Never past the end: what is asked for is there, but for gaps, so the call does not sit out its time.
+            batch = self._consumer.consume(min(_BATCH, end - position), _WAIT_SECONDS)
+            reached = position
+            if any(map(Message.error, batch)):
+                batch, reached = self._sort_out(batch, place, position)
+            if batch:
+                reached = max(reached, _offset(batch[-1]) + 1)
+                if reached > end:
+                    batch = [message for message in batch if _offset(message) < end]
+            else:
+                reached = max(reached, self._position(place))
+            if batch:
+                yield batch
+                # The reader of the slices may take its time: that is not standing still.
+                moved = time.monotonic()
+            if reached > position:
+                position = reached
+                moved = time.monotonic()
+            elif time.monotonic() - moved > self.patience or self._refused is not None:
+                raise self._stuck(place, position, end)
+
+    def _sort_out(self, batch: list[Message], place: TopicPartition, position: int) -> tuple[list[Message], int]:
+        """Records of a batch that holds errors or the mark of the partition's end, and the position after it."""
+        records = []
+        for message in batch:
+            error = message.error()
+            if error is None:
+                records.append(message)
+                position = _offset(message) + 1
+            elif error.code() == _EOF:
+                position = max(position, _offset(message))
+            elif error.code() == _OUT_OF_RANGE:
+                raise self._data_loss(place, position)
+            elif error.retriable() and not is_denied(error):
+                self._last_error = error.str()
+            else:
+                raise translate(error, self.settings, place.topic)
+        return records, position
+
+    def _position(self, place: TopicPartition) -> int:
+        """Where the consumer stands: it also moves over markers and gaps that yield no record."""
+        [found] = self._consumer.position([TopicPartition(place.topic, place.partition)])
+        return int(found.offset)
+
+    def _data_loss(self, place: TopicPartition, position: int) -> KafkaError:
+        low, high = self.watermarks(place.topic, place.partition)
+        return DataLoss(
+            f"topic {place.topic} partition {place.partition}: offset {position} was to be read, "
+            f"but the topic holds {low} to {high - 1}",
+            hint="Retention removed records before they were read, or the topic was made anew. "
+            "Load the table again from a snapshot, or set on_data_loss to go on from what is there.",
+        )
+
+    def _stuck(self, place: TopicPartition, position: int, end: int) -> KafkaError:
+        if self._refused is not None:
+            return _as_kafka_error(translate(self._refused, self.settings, place.topic))
+        try:
+            low, high = self.watermarks(place.topic, place.partition)
+        except KafkaError as error:
+            return error
+        if position < low or position > high or end > high:
+            return self._data_loss(place, position if position < low else end - 1)
+        return unavailable(
+            self.settings,
+            f"{place.topic} partition {place.partition} stood at offset {position} of {end} for "
+            f"{self.patience:g} seconds ({self._last_error})",
+        )
+
+    def _note(self, error: confluent_kafka.KafkaError) -> None:
+        self._last_error = error.str()
+        if is_denied(error):
+            self._refused = error
+        _log.info("client: %s", error.str())
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the garbage collector away: a batch makes thousands of objects and no cycle (a third of the time saved)."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    return -1 if offset is None else offset
+
+
+def _as_kafka_error(error: Exception) -> KafkaError:
+    return error if isinstance(error, KafkaError) else KafkaError(str(error))
+
+
+@cache
+def _of_this_worker(settings: KafkaSettings, _process: int) -> RangeConsumer:
+    return RangeConsumer(settings)
+
+
+def range_consumer(settings: Mapping[str, object]) -> RangeConsumer:
+    """The one consumer of this OS process for these settings, kept open from one range to the next."""
+    # The process's number is part of the key: a client does not survive a fork.
+    return _of_this_worker(settings if isinstance(settings, KafkaSettings) else KafkaSettings(settings), os.getpid())

@@ -1,0 +1,154 @@
+"""What a topic holds: its id, partitions and watermarks; and the split of a read limit over partitions."""
+
+import logging
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import confluent_kafka
+from confluent_kafka import Consumer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from ch_sink.errors import KafkaError, TopicNotFound
+from ch_sink.kafka.failures import translate, unavailable
+from ch_sink.kafka.settings import KafkaSettings
+
+__all__ = ["TopicOffsets", "TopicState", "plan_ranges"]
+
+_log = logging.getLogger("ch_sink.kafka")
+_EARLIEST, _LATEST = -2, -1
+"""Kafka's own times that stand for the first offset and the one after the last."""
+_MOCK_CLUSTER = "mockCluster"
+_SURROGATES = uuid.UUID("6f1c7d0e-7f0b-4c53-9b39-5a3d7a0b6c11")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """A topic as of now. Offsets are by partition: ``low`` the first one held, ``high`` the one after the last.
+
+    ``high`` is the last stable offset under ``read_committed``: nothing of an open transaction lies below it.
+    """
+
+    topic: str
+    topic_id: str
+    low: dict[int, int]
+    high: dict[int, int]
+
+
+class TopicOffsets:
+    """Asks the broker about topics. Keeps its clients until ``close``; not for use by two threads at once."""
+
+    def __init__(self, settings: Mapping[str, object], *, timeout: float = 20.0) -> None:
+        self.settings = settings if isinstance(settings, KafkaSettings) else KafkaSettings(settings)
+        self._timeout = timeout
+        self._consumer = Consumer(self.settings.for_consumer(), logger=_log)
+        # Held on to: an admin client that is collected cancels its answers.
+        self._admin: AdminClient | None = None
+
+    def close(self) -> None:
+        """Leave the broker."""
+        self._consumer.close()
+        self._admin = None
+
+    def state(self, topic: str) -> TopicState:
+        """Id, partitions and watermarks of a topic: four calls, however many partitions.
+
+        Raises TopicNotFound, BrokerUnavailable, KafkaError.
+        """
+        partitions = self.partitions(topic)
+        low = self._offsets_at(topic, partitions, _EARLIEST)
+        return TopicState(topic, self.topic_id(topic), low, self._offsets_at(topic, partitions, _LATEST))
+
+    def partitions(self, topic: str) -> list[int]:
+        """Numbers of the topic's partitions. Raises TopicNotFound, BrokerUnavailable."""
+        return sorted(self._metadata(topic).topics[topic].partitions)
+
+    def watermarks(self, topic: str, partitions: list[int]) -> dict[int, tuple[int, int]]:
+        """First offset and the one after the last, by partition. Raises TopicNotFound, BrokerUnavailable."""
+        low = self._offsets_at(topic, partitions, _EARLIEST)
+        high = self._offsets_at(topic, partitions, _LATEST)
+        return {partition: (low[partition], high[partition]) for partition in partitions}
+
+    def topic_id(self, topic: str) -> str:
+        """The topic's id: another one when a topic of the same name was made anew.
+
+        Where the broker has no ids (before Kafka 2.8, and librdkafka's mock cluster), a stable text made from the
+        cluster's id and the name. Raises TopicNotFound, BrokerUnavailable.
+        """
+        cluster = self._metadata(topic).cluster_id or ""
+        surrogate = str(uuid.uuid5(_SURROGATES, f"{cluster}/{topic}"))
+        if cluster.startswith(_MOCK_CLUSTER):
+            # It leaves the call below unanswered; a time-out from anyone else is an error, never another id.
+            return surrogate
+        if self._admin is None:
+            self._admin = AdminClient(self.settings.for_admin(), logger=_log)
+        try:
+            answer = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout)
+            found = answer[topic].result(self._timeout + 5).topic_id
+        except confluent_kafka.KafkaException as error:
+            raise translate(error.args[0], self.settings, topic) from error
+        except TimeoutError as error:
+            raise unavailable(self.settings, f"no description of topic {topic} in {self._timeout:g} seconds") from error
+        if found is None or not (found.get_most_significant_bits() or found.get_least_significant_bits()):
+            return surrogate
+        return str(found)
+
+    def _metadata(self, topic: str) -> confluent_kafka.admin.ClusterMetadata:
+        try:
+            metadata = self._consumer.list_topics(topic, timeout=self._timeout)
+        except confluent_kafka.KafkaException as error:
+            raise translate(error.args[0], self.settings, topic) from error
+        failed = metadata.topics[topic].error
+        if failed is not None:
+            raise translate(failed, self.settings, topic)
+        return metadata
+
+    def _offsets_at(self, topic: str, partitions: list[int], time: int) -> dict[int, int]:
+        asked = [TopicPartition(topic, partition, time) for partition in partitions]
+        try:
+            found = self._consumer.offsets_for_times(asked, timeout=self._timeout)
+        except confluent_kafka.KafkaException as error:
+            raise translate(error.args[0], self.settings, topic) from error
+        for place in found:
+            if place.error is not None:
+                raise translate(place.error, self.settings, topic)
+            if place.offset < 0:
+                raise KafkaError(f"topic {topic} partition {place.partition}: the broker tells no offset")
+        if len(found) != len(partitions):
+            raise TopicNotFound(f"topic {topic}: the broker told {len(found)} of {len(partitions)} partitions")
+        return {place.partition: int(place.offset) for place in found}
+
+
+def plan_ranges(
+    start: Mapping[int, int], latest: Mapping[int, int], max_offsets: int | None, chunk_offsets: int = 50_000
+) -> dict[int, int]:
+    """Where each partition's next range ends, so that all ranges together hold at most ``max_offsets`` offsets.
+
+    The limit is shared equally; what a partition does not need goes to the others. An end short of the latest offset
+    is drawn back to a multiple of ``chunk_offsets`` where its range still holds something then. Every partition of
+    ``latest`` has an end in the answer, equal to its start where it gets nothing. ``start`` must cover ``latest``.
+    """
+    lag = {partition: max(0, latest[partition] - start[partition]) for partition in latest}
+    share = dict.fromkeys(lag, 0)
+    left = sum(lag.values()) if max_offsets is None else max(1, max_offsets)
+    # Smallest need first: what it leaves is spread over those that come after.
+    waiting = sorted(
+        (partition for partition in lag if lag[partition]), key=lambda partition: (lag[partition], partition)
+    )
+    while waiting and left:
+        partition = waiting.pop(0)
+        # Rounded up while some are left for nobody else: a limit below the number of partitions still moves one.
+        fair = -(-left // (len(waiting) + 1))
+        share[partition] = min(lag[partition], fair)
+        left -= share[partition]
+    return {
+        partition: _drawn_back(start[partition], start[partition] + share[partition], latest[partition], chunk_offsets)
+        for partition in lag
+    }
+
+
+def _drawn_back(start: int, end: int, latest: int, chunk_offsets: int) -> int:
+    if end >= latest or chunk_offsets < 1:
+        return end
+    aligned = end // chunk_offsets * chunk_offsets
+    return aligned if aligned > start else end

@@ -1,0 +1,143 @@
+"""Cuts a run of Kafka messages into ``Records`` at places that do not depend on how the messages arrived."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from confluent_kafka import Message
+
+from ch_sink.change import Headers, Records
+
+__all__ = ["Slices"]
+
+_GRAINS = 64
+"""A slice that grows past its bytes is cut at multiples of this fraction of ``max_records``."""
+
+
+class Slices:
+    """Gathers the messages of one topic-partition, in offset order, into slices.
+
+    A slice ends before each offset that is a multiple of ``max_records``; once its keys and values have ``max_bytes``,
+    before the next multiple of a 64th of ``max_records``; and at twice the bytes wherever it stands.
+    """
+
+    def __init__(self, topic: str, partition: int, max_records: int, max_bytes: int) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._max_records = max(1, max_records)
+        self._grain = max(1, self._max_records // _GRAINS)
+        self._max_bytes = max_bytes
+        self._begin()
+
+    def _begin(self) -> None:
+        self._columns = _Columns()
+        self._bytes = 0
+        self._last = -1
+        self._bound = 0
+
+    def add(self, batch: list[Message]) -> Iterator[Records]:
+        """Take a batch of messages, none of them an error; yield the slices that it completes."""
+        columns = _Columns.of(batch)
+        if self._last < 0:
+            self._bound = self._next_bound(columns.offsets[0])
+        # The length of a message is that of its value; one join counts the keys' bytes in half the time of a sum.
+        size = sum(map(len, batch)) + len(b"".join(filter(None, columns.keys)))
+        if columns.offsets[-1] < self._bound and self._bytes + size < self._max_bytes:
+            self._columns.extend(columns)
+            self._bytes += size
+            self._last = columns.offsets[-1]
+            return
+        first = 0
+        for index, offset in enumerate(columns.offsets):
+            if self._last >= 0 and self._cut_before(offset):
+                self._columns.extend(columns.part(first, index))
+                first = index
+                yield from self.rest()
+            if self._last < 0:
+                self._bound = self._next_bound(offset)
+            self._bytes += len(columns.values[index] or b"") + len(columns.keys[index] or b"")
+            self._last = offset
+        self._columns.extend(columns.part(first, len(batch)))
+
+    def rest(self) -> Iterator[Records]:
+        """Yield what was gathered, if anything, and begin a new slice."""
+        columns = self._columns
+        self._begin()
+        if columns.offsets:
+            yield columns.records(self._topic, self._partition)
+
+    def _next_bound(self, offset: int) -> int:
+        return (offset // self._max_records + 1) * self._max_records
+
+    def _cut_before(self, offset: int) -> bool:
+        if offset >= self._bound or self._bytes >= 2 * self._max_bytes:
+            return True
+        return self._bytes >= self._max_bytes and offset // self._grain != self._last // self._grain
+
+
+class _Columns:
+    """Messages taken apart at once: the client's message objects are gone before the next batch comes."""
+
+    __slots__ = ("headers", "keys", "offsets", "timestamps", "values")
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+        self.timestamps: list[int] = []
+        self.keys: list[bytes | None] = []
+        self.values: list[bytes | None] = []
+        self.headers: list[Headers | None] | None = None
+
+    @classmethod
+    def of(cls, batch: list[Message]) -> "_Columns":
+        # map over the C methods: half the time of a comprehension that looks each of them up.
+        columns = cls()
+        columns.offsets = list(map(Message.offset, batch))  # type: ignore[arg-type]
+        columns.timestamps = [timestamp for _, timestamp in map(Message.timestamp, batch)]
+        columns.keys = list(map(Message.key, batch))
+        columns.values = list(map(Message.value, batch))
+        headers = list(map(Message.headers, batch))
+        columns.headers = _shared(headers) if any(headers) else None  # type: ignore[arg-type]
+        return columns
+
+    def part(self, first: int, stop: int) -> "_Columns":
+        columns = _Columns()
+        columns.offsets = self.offsets[first:stop]
+        columns.timestamps = self.timestamps[first:stop]
+        columns.keys = self.keys[first:stop]
+        columns.values = self.values[first:stop]
+        headers = None if self.headers is None else self.headers[first:stop]
+        columns.headers = headers if headers and any(headers) else None
+        return columns
+
+    def extend(self, other: "_Columns") -> None:
+        if other.headers is not None or self.headers is not None:
+            if self.headers is None:
+                self.headers = _none(len(self.offsets))
+            self.headers.extend(_none(len(other.offsets)) if other.headers is None else other.headers)
+        self.offsets.extend(other.offsets)
+        self.timestamps.extend(other.timestamps)
+        self.keys.extend(other.keys)
+        self.values.extend(other.values)
+
+    def records(self, topic: str, partition: int) -> Records:
+        offsets = np.array(self.offsets, dtype=np.int64)
+        timestamps = np.array(self.timestamps, dtype=np.int64)
+        return Records(topic, partition, offsets, timestamps, self.keys, self.values, self.headers)
+
+
+def _none(count: int) -> list[Headers | None]:
+    return [None] * count
+
+
+def _shared(headers: list[Headers | None]) -> list[Headers | None]:
+    """The same headers with runs of equal ones as one object.
+
+    Debezium puts the same four on every record of a run. As objects of their own they are what the garbage collector
+    spends most of a consumer's time on.
+    """
+    last: Headers | None = None
+    for index, found in enumerate(headers):
+        if found == last:
+            headers[index] = last
+        else:
+            last = found
+    return headers
