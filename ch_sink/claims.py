@@ -1,0 +1,111 @@
+"""Who works on a stream, and whether that job still lives.
+
+The newest claim owns the stream, and the owner looks at it before each write. So a job that was killed holds nothing
+back: the next one claims and goes on. Only a claim of this host, whose OS process is seen to live, is respected.
+"""
+
+import os
+import socket
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from ch_sink.errors import LedgerConflict
+
+__all__ = ["Claim", "displaced", "live", "mine", "new_claim", "retired"]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One job's hold on a stream; ``number`` rises with every claim of the stream."""
+
+    number: int
+    run_id: str
+    host: str
+    pid: int
+    born: str
+    """Start time of the process, so that a later process with the same number is told apart."""
+    released: bool = False
+
+    def to_json(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+    @staticmethod
+    def from_json(text: str) -> "Claim":
+        return msgspec.json.decode(text, type=Claim)
+
+
+# Claims held by this very process: several streams may run in one.
+_held: set[tuple[str, str]] = set()
+_lock = threading.Lock()
+
+
+def new_claim(stream: str, run_id: str, last: Claim | None) -> Claim:
+    """The claim that follows ``last``.
+
+    Raises LedgerConflict where ``last`` is held by a living process of this host.
+    """
+    if last is not None and last.run_id != run_id and live(stream, last):
+        raise LedgerConflict(
+            f"stream {stream!r} is being worked on by process {last.pid} on this host (run {last.run_id})",
+            hint="Stop that job first, or give this stream another name.",
+        )
+    with _lock:
+        _held.add((stream, run_id))
+    return Claim(last.number + 1 if last else 1, run_id, socket.gethostname(), os.getpid(), _born(os.getpid()))
+
+
+def retired(stream: str, claim: Claim) -> Claim:
+    """The claim as given back."""
+    with _lock:
+        _held.discard((stream, claim.run_id))
+    return replace(claim, released=True)
+
+
+def mine(claim: Claim | None, newest: Claim | None) -> bool:
+    """Whether the newest claim is this one."""
+    return claim is not None and newest is not None and (claim.number, claim.run_id) == (newest.number, newest.run_id)
+
+
+def displaced(stream: str, newest: Claim | None) -> LedgerConflict:
+    """The error of a job that lost its stream."""
+    by = f"run {newest.run_id} (process {newest.pid} on {newest.host})" if newest else "nobody: its claim is gone"
+    return LedgerConflict(
+        f"this job does not own stream {stream!r} any more; the owner is {by}",
+        hint="Only one job may work on a stream: stop one of them, or give it another stream name and table.",
+    )
+
+
+def live(stream: str, claim: Claim) -> bool:
+    """Whether the claim's process is seen to be at work: on this host only, elsewhere nobody can tell."""
+    if claim.released or claim.host != socket.gethostname():
+        return False
+    if claim.pid == os.getpid() and claim.born == _born(claim.pid):
+        with _lock:
+            return (stream, claim.run_id) in _held
+    return bool(claim.born) and claim.born == _born(claim.pid)
+
+
+def _born(pid: int) -> str:
+    """Start time of a process in the kernel's ticks, or empty where there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return _alive_without_proc(pid)
+    fields = stat.rpartition(")")[2].split()
+    # A process that was killed but not yet collected by its parent works on nothing.
+    return "" if fields[0] in "ZX" else fields[19]
+
+
+def _alive_without_proc(pid: int) -> str:
+    if Path("/proc/self").exists():
+        return ""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return ""
+    except PermissionError:
+        return "?"
+    return "?"

@@ -1,0 +1,33 @@
+"""ClickHouse over HTTP: the client, and the implementations of the ports that store and find things there."""
+
+from ch_sink.clickhouse.client import Client, connect, disconnect
+from ch_sink.clickhouse.dead_letters import ClickHouseDeadLetters
+from ch_sink.clickhouse.handover import ClickHouseHandover
+from ch_sink.clickhouse.ledger import ClickHouseLedger
+from ch_sink.clickhouse.lookup import ClickHouseLookup, max_version
+from ch_sink.clickhouse.pending import ClickHousePending
+from ch_sink.clickhouse.retry import Retry
+from ch_sink.clickhouse.schema import ServerFacts, detect, execute, server_facts
+from ch_sink.clickhouse.settings import ClickHouseSettings
+from ch_sink.clickhouse.state_table import create_statement
+from ch_sink.clickhouse.writer import ClickHouseWriter
+
+__all__ = [
+    "ClickHouseDeadLetters",
+    "ClickHouseHandover",
+    "ClickHouseLedger",
+    "ClickHouseLookup",
+    "ClickHousePending",
+    "ClickHouseSettings",
+    "ClickHouseWriter",
+    "Client",
+    "Retry",
+    "ServerFacts",
+    "connect",
+    "create_statement",
+    "detect",
+    "disconnect",
+    "execute",
+    "max_version",
+    "server_facts",
+]

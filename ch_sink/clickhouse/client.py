@@ -1,0 +1,242 @@
+"""The connection to ClickHouse: Arrow both ways over HTTP, own errors, retries."""
+
+import logging
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import clickhouse_connect
+import pyarrow as pa
+from clickhouse_connect import common
+from clickhouse_connect.driver.external import ExternalData
+
+from ch_sink.clickhouse.arrow_io import from_stream, one_batch, to_stream
+from ch_sink.clickhouse.failures import translated
+from ch_sink.clickhouse.retry import TOO_MANY_PARTS, Retry
+from ch_sink.clickhouse.settings import ClickHouseSettings
+from ch_sink.errors import ClickHouseError
+from ch_sink.table.model import quote
+
+__all__ = ["Client", "Keys", "connect", "disconnect"]
+
+log = logging.getLogger(__name__)
+
+Settings = Mapping[str, str | int]
+
+_READ: Settings = {
+    # Bytes stay bytes: a String need not be UTF-8.
+    "output_format_arrow_string_as_string": 0,
+    "output_format_arrow_fixed_string_as_fixed_byte_array": 1,
+    "output_format_arrow_low_cardinality_as_dictionary": 0,
+    "output_format_arrow_compression_method": "lz4_frame",
+}
+
+_clients: dict[tuple[int, ClickHouseSettings], "Client"] = {}
+_lock = threading.Lock()
+
+
+class Keys:
+    """A table sent along with a query, to be named in its text."""
+
+    def __init__(self, name: str, rows: pa.Table, structure: Sequence[tuple[str, str]]) -> None:
+        """``structure``: column names and their ClickHouse types."""
+        self.name, self.rows = name, rows
+        self.structure = ", ".join(f"{quote(column)} {kind}" for column, kind in structure)
+
+    def external(self) -> ExternalData:
+        return ExternalData(
+            file_name=self.name, data=to_stream(one_batch(self.rows)), fmt="ArrowStream", structure=self.structure
+        )
+
+
+class Client:
+    """One server, one user. May be used by several threads at a time; not to be carried over a fork.
+
+    Reads, and inserts that say so, are repeated by the settings' Retry. Raises ClickHouseError,
+    ClickHouseUnavailable and AccessDenied only.
+    """
+
+    def __init__(self, settings: ClickHouseSettings) -> None:
+        self.settings = settings
+        self.retry: Retry = settings.retry
+        self.slow_downs = 0
+        """How often the server asked for patience because a table had too many parts."""
+        at = settings.endpoint
+        # Repeats are made here, by code; the driver's own pool would be shared with forked processes.
+        with translated(settings.url, "connect", settings.password):
+            self._driver = clickhouse_connect.get_client(
+                interface=at.interface,
+                host=at.host,
+                port=at.port,
+                proxy_path=at.path,
+                username=settings.username,
+                password=settings.password,
+                # No database: it may not exist yet, and every statement names its own.
+                database="",
+                settings=dict(settings.settings),
+                connect_timeout=settings.connect_timeout,
+                send_receive_timeout=settings.timeout,
+                verify=settings.verify,
+                ca_cert=settings.ca_cert,
+                client_cert=settings.client_cert,
+                client_cert_key=settings.client_cert_key,
+                http_proxy=settings.http_proxy,
+                autogenerate_session_id=False,
+                compress=False,
+                query_retries=0,
+                dedicated_pool=True,
+                client_name="ch_sink",
+            )
+
+    def __repr__(self) -> str:
+        return f"Client({self.settings.url!r}, user {self.settings.username!r})"
+
+    @property
+    def server_version(self) -> str:
+        return str(self._driver.server_version)
+
+    def knows_setting(self, name: str) -> bool:
+        """Whether the server has this setting (older ones lack some)."""
+        return name in self._driver.server_settings
+
+    def arrow(
+        self,
+        sql: str,
+        parameters: Mapping[str, object] | None = None,
+        *,
+        settings: Settings | None = None,
+        keys: Keys | None = None,
+        doing: str = "read",
+    ) -> pa.Table:
+        """Run a query; its columns in the Arrow types that ClickHouse gives, text as ``binary``."""
+        options = {**_READ, **(settings or {})}
+
+        def ask() -> pa.Table:
+            with translated(self.settings.url, doing, self.settings.password):
+                answer = self._driver.raw_query(
+                    sql,
+                    parameters=dict(parameters) if parameters else None,
+                    settings=self._known(options),
+                    fmt="ArrowStream",
+                    external_data=keys.external() if keys is not None else None,
+                )
+            try:
+                return from_stream(answer)
+            except pa.ArrowInvalid:
+                # An error in mid-answer comes after the status line, in place of the rest of the stream.
+                raise ClickHouseError(f"could not {doing}: the answer breaks off: {_tail(answer)}") from None
+
+        return self.retry.run(ask, on_retry=self._on_retry)
+
+    def rows(
+        self,
+        sql: str,
+        parameters: Mapping[str, object] | None = None,
+        *,
+        settings: Settings | None = None,
+        doing: str = "read",
+    ) -> list[dict[str, Any]]:
+        """Run a query of few rows; Python values by column name."""
+
+        def ask() -> list[dict[str, Any]]:
+            with translated(self.settings.url, doing, self.settings.password):
+                answer = self._driver.query(
+                    sql,
+                    parameters=dict(parameters) if parameters else None,
+                    settings=self._known(settings or {}),
+                )
+                return [dict(row) for row in answer.named_results()]
+
+        return self.retry.run(ask, on_retry=self._on_retry)
+
+    def command(
+        self,
+        sql: str,
+        parameters: Mapping[str, object] | None = None,
+        *,
+        settings: Settings | None = None,
+        keys: Keys | None = None,
+        doing: str = "run a statement",
+        again: bool = True,
+    ) -> None:
+        """Run a statement without a result. ``again``: a repeat after a failure does no harm."""
+
+        def act() -> None:
+            with translated(self.settings.url, doing, self.settings.password):
+                self._driver.command(
+                    sql,
+                    parameters=dict(parameters) if parameters else None,
+                    settings=self._known(settings or {}),
+                    external_data=keys.external() if keys is not None else None,
+                )
+
+        if again:
+            self.retry.run(act, on_retry=self._on_retry)
+        else:
+            act()
+
+    def insert(
+        self, table: str, rows: pa.Table, *, settings: Settings, doing: str | None = None, retry: Retry | None = None
+    ) -> int:
+        """Insert rows as one Arrow record batch; returns the rows that the server reports as written.
+
+        Every repeat sends the same bytes with the same settings: the caller makes a repeat harmless, by a
+        deduplication token or by the engine. ``table`` is a quoted, qualified name.
+        """
+        body = to_stream(one_batch(rows), self.settings.compression)
+        columns = list(rows.column_names)
+
+        def act() -> int:
+            with translated(self.settings.url, doing or f"insert into {table}", self.settings.password):
+                return self._driver.raw_insert(
+                    table, columns, body, settings=self._known(settings), fmt="ArrowStream"
+                ).written_rows
+
+        return (retry or self.retry).run(act, on_retry=self._on_retry)
+
+    def close(self) -> None:
+        self._driver.close()
+
+    def _known(self, settings: Settings) -> dict[str, Any]:
+        """The settings that this server has; the others exist to pin what an older server does anyway."""
+        return {name: value for name, value in settings.items() if self.knows_setting(name)}
+
+    def _on_retry(self, error: ClickHouseError, wait: float) -> None:
+        if error.code == TOO_MANY_PARTS:
+            self.slow_downs += 1
+        log.warning("%s; next attempt in %.1f s", error, wait)
+
+
+def connect(settings: ClickHouseSettings) -> Client:
+    """The client of this OS process for these settings; made at the first call.
+
+    Raises:
+        ConfigError: the URL cannot be used.
+        ClickHouseUnavailable: nobody answers there.
+        AccessDenied: wrong user or password.
+    """
+    key = (os.getpid(), settings)
+    with _lock:
+        client = _clients.get(key)
+        if client is None:
+            # What a parent process left belongs to its sockets.
+            for stale in [k for k in _clients if k[0] != key[0]]:
+                del _clients[stale]
+            common.set_setting("invalid_setting_action", "drop")
+            client = _clients[key] = Client(settings)
+        return client
+
+
+def disconnect(settings: ClickHouseSettings) -> None:
+    """Close and forget the client of this process, if there is one."""
+    with _lock:
+        client = _clients.pop((os.getpid(), settings), None)
+    if client is not None:
+        client.close()
+
+
+def _tail(answer: bytes) -> str:
+    text = answer[-2000:].decode("utf-8", "replace")
+    at = text.find("DB::Exception")
+    return text[at:].strip() if at >= 0 else f"{len(answer)} bytes"

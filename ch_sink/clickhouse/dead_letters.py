@@ -1,0 +1,130 @@
+"""Dead letters in a ClickHouse table (``sql/dead_letters.sql``)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ch_sink.clickhouse.client import Client, Keys
+from ch_sink.clickhouse.state_table import HEADERS, StateTable, headers_in, headers_out
+from ch_sink.ports import DeadLetter, StoredLetter
+
+__all__ = ["ClickHouseDeadLetters"]
+
+_SCHEMA = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("topic", pa.string()),
+        ("topic_id", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS),
+        ("kind", pa.string()),
+        ("column", pa.string()),
+        ("reason", pa.string()),
+    ]
+)
+_MINE = "stream = {stream:String} AND topic_id = {topic_id:String}"
+_LIST = (
+    "SELECT topic, partition, offset, timestamp, key, value, headers, kind, column, reason, "
+    "toUnixTimestamp64Milli(time) AS time, toUnixTimestamp64Milli(retried) AS retried FROM $table FINAL WHERE "
+)
+
+
+@dataclass(slots=True)
+class ClickHouseDeadLetters:
+    """The DeadLetters of one stream and topic. Each offset is stored once; its newest entry counts."""
+
+    client: Client
+    database: str
+    table: str
+    stream: str
+    topic_id: str
+
+    def put(self, letters: Sequence[DeadLetter], token: str) -> None:
+        """Store letters. The engine makes a repeat harmless; ``token`` is not needed here. Raises ClickHouseError."""
+        rows = [
+            {
+                "stream": self.stream,
+                "topic": letter.topic,
+                "topic_id": self.topic_id,
+                "partition": letter.partition,
+                "offset": letter.offset,
+                "timestamp": letter.timestamp,
+                "key": letter.key,
+                "value": letter.value,
+                "headers": headers_in(letter.headers),
+                "kind": letter.kind,
+                "column": letter.column,
+                "reason": letter.reason,
+            }
+            for letter in letters
+        ]
+        self._stored.insert(pa.Table.from_pylist(rows, schema=_SCHEMA))
+
+    def list(self, limit: int = 100, *, retried: bool = False) -> list[StoredLetter]:
+        """Letters by partition and offset; those applied since only when asked for. Raises ClickHouseError."""
+        where = _MINE if retried else f"{_MINE} AND retried IS NULL"
+        found = self._stored.arrow(
+            f"{_LIST}{where} ORDER BY partition, offset LIMIT {{limit:UInt64}}", {**self._named, "limit": limit}
+        )
+        return [
+            StoredLetter(
+                DeadLetter(
+                    _text(r["topic"]),
+                    r["partition"],
+                    r["offset"],
+                    r["timestamp"],
+                    r["key"],
+                    r["value"],
+                    headers_out(r["headers"]),
+                    _text(r["kind"]),
+                    _text(r["column"]) if r["column"] is not None else None,
+                    _text(r["reason"]),
+                ),
+                r["time"] / 1000,
+                None if r["retried"] is None else r["retried"] / 1000,
+            )
+            for r in found.to_pylist()
+        ]
+
+    def count(self) -> dict[str, int]:
+        """Letters not yet applied, by kind. Raises ClickHouseError."""
+        found = self._stored.rows(
+            f"SELECT kind, count() AS n FROM $table FINAL WHERE {_MINE} AND retried IS NULL "
+            "GROUP BY kind ORDER BY kind",
+            **self._named,
+        )
+        return {str(r["kind"]): int(r["n"]) for r in found}
+
+    def mark_retried(self, places: Sequence[tuple[int, int]]) -> None:
+        """Mark letters as applied, by (partition, offset). Raises ClickHouseError."""
+        if not places:
+            return
+        asked = pa.table(
+            {
+                "partition": pa.array([p for p, _ in places], pa.int32()),
+                "offset": pa.array([o for _, o in places], pa.int64()),
+            }
+        )
+        self._stored.rewrite(
+            "SELECT * REPLACE (now64(3) AS retried, toUInt64(toUnixTimestamp64Nano(now64(9))) AS written)",
+            f"{_MINE} AND (partition, offset) IN (SELECT partition, offset FROM _places)",
+            self._named,
+            Keys("_places", asked, [("partition", "Int32"), ("offset", "Int64")]),
+        )
+
+    @property
+    def _named(self) -> dict[str, object]:
+        return {"stream": self.stream, "topic_id": self.topic_id}
+
+    @property
+    def _stored(self) -> StateTable:
+        return StateTable(self.client, self.database, self.table)
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")

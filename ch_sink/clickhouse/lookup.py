@@ -1,0 +1,162 @@
+"""Stored rows by key, in the form in which they would be inserted again."""
+
+import numpy as np
+import pyarrow as pa
+
+from ch_sink.clickhouse.arrow_io import conform_table
+from ch_sink.clickhouse.client import Client, Keys
+from ch_sink.decode.types.target import arrow_type
+from ch_sink.errors import TableError
+from ch_sink.ports import StoredRows
+from ch_sink.table.chtype import parse_type
+from ch_sink.table.model import Family, TargetTable, quote
+
+__all__ = ["ClickHouseLookup", "max_version"]
+
+_COUNT = "__rows"
+_KEYS = "_keys"
+
+
+class ClickHouseLookup:
+    """The RowLookup of one target table: one query per call, by the primary index.
+
+    Keys travel as a table beside the query, so that every type compares exactly.
+    """
+
+    def __init__(self, client: Client, table: TargetTable, key_columns: tuple[str, ...]) -> None:
+        """Raises TableError where the table lacks a key column."""
+        self._client, self._table = client, table
+        self._keys = key_columns
+        self._types: dict[str, str] = {c.name: c.type for c in table.columns}
+        for name in key_columns:
+            if name not in self._types:
+                raise TableError(
+                    f"{table.qualified} has no column {name!r}, which is in the key of the change events",
+                    hint="Add the column, or set key_columns.",
+                )
+        self._arrow = {c.name: kind for c in table.columns if (kind := _arrow(c.type)) is not None}
+        self._sql = _collapsing_sql(table, key_columns) if _collapses(table) else _newest_sql(table, key_columns)
+        self._settings: dict[str, str | int] = {
+            # Null is a key value like any other; without this, IN never finds it.
+            "transform_null_in": 1,
+            # Grouping by JSON and its like compares whole stored values, as is wanted here.
+            "allow_suspicious_types_in_group_by": 1,
+            "allow_suspicious_types_in_order_by": 1,
+            "use_index_for_in_with_subqueries": 1,
+        }
+        if table.engine.replicated or table.engine.shared:
+            self._settings["select_sequential_consistency"] = 1
+
+    @property
+    def sql(self) -> str:
+        """The query, with the keys as table ``_keys``."""
+        return self._sql
+
+    def fetch(self, keys: pa.Table) -> StoredRows:
+        """See RowLookup.fetch. Raises ClickHouseError."""
+        sent = Keys(_KEYS, keys.select(list(self._keys)), [(name, _plain(self._types[name])) for name in self._keys])
+        found = self._client.arrow(
+            self._sql, settings=self._settings, keys=sent, doing=f"look up stored rows of {self._table.qualified}"
+        )
+        if _COUNT in found.column_names:
+            times = np.asarray(found.column(_COUNT).combine_chunks() if found.num_rows else []).astype(np.int64)
+            found = found.drop_columns([_COUNT])
+            if len(times) and times.max() > 1:
+                found = found.take(pa.array(np.repeat(np.arange(len(times)), times)))
+        return StoredRows(conform_table(found, self._arrow))
+
+
+def max_version(client: Client, table: TargetTable) -> int:
+    """The highest version that the table stores, 0 for an empty one or one without versions.
+
+    Times count in their own unit since 1970 (seconds, or ticks of DateTime64). Raises ClickHouseError.
+    """
+    name = table.engine.version_column or ("_version" if table.column("_version") is not None else None)
+    column = table.column(name) if name else None
+    if column is None:
+        return 0
+    kind = parse_type(column.type).bare
+    value = f"max({quote(column.name)})"
+    if kind.name == "DateTime64":
+        value = f"toInt64(CAST({value}, 'Decimal(38, {kind.precision})') * {10**kind.precision})"
+    elif kind.name in ("DateTime", "Date", "Date32"):
+        value = f"toInt64({value})"
+    rows = client.rows(
+        f"SELECT toString({value}) AS top FROM {table.qualified}",
+        settings={"select_sequential_consistency": 1} if table.engine.replicated else None,
+        doing=f"read the highest version of {table.qualified}",
+    )
+    return int(rows[0]["top"] or 0) if rows else 0
+
+
+def _collapses(table: TargetTable) -> bool:
+    return table.engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING)
+
+
+def _plain(kind: str) -> str:
+    """The type in which keys are sent: as in the table, but for LowCardinality, which changes no value."""
+    bare = kind
+    while bare.startswith("LowCardinality(") and bare.endswith(")"):
+        bare = bare[len("LowCardinality(") : -1]
+    return bare
+
+
+def _arrow(kind: str) -> pa.DataType | None:
+    try:
+        return arrow_type(kind)
+    except TableError:  # a column that the sink does not fill comes as the server gives it
+        return None
+
+
+def _select(table: TargetTable) -> list[str]:
+    return [_readable(c.name, c.type) for c in table.columns if c.insertable and c.default_kind != "EPHEMERAL"]
+
+
+def _readable(name: str, kind: str) -> str:
+    """The column as Arrow can carry it: times of day beyond 24 hours have no Arrow type on the way out."""
+    bare = parse_type(kind).bare
+    if bare.name == "Time":
+        return f"CAST({quote(name)}, 'Nullable(Int32)') AS {quote(name)}"
+    if bare.name == "Time64":
+        digits = bare.precision
+        unit = 10 ** next(d for d in (0, 3, 6, 9) if d >= digits)
+        return (
+            f"CAST(CAST({quote(name)}, 'Nullable(Decimal(18, {digits}))') * {unit}, 'Nullable(Int64)') AS {quote(name)}"
+        )
+    return quote(name)
+
+
+def _where(table: TargetTable, keys: tuple[str, ...]) -> str:
+    names = ", ".join(quote(k) for k in keys)
+    left = f"t.{names}" if len(keys) == 1 else "(" + ", ".join(f"t.{quote(k)}" for k in keys) + ")"
+    inside = "GLOBAL IN" if table.distributed else "IN"
+    return f"{left} {inside} (SELECT {names} FROM {_KEYS})"
+
+
+def _newest_sql(table: TargetTable, keys: tuple[str, ...]) -> str:
+    columns = ", ".join(_select(table))
+    version = table.engine.version_column
+    if version is None and table.engine.family is Family.MERGE_TREE and table.column("_version") is not None:
+        version = "_version"
+    if version is None:
+        final = " FINAL" if table.engine.family is not Family.MERGE_TREE else ""
+        return f"SELECT {columns} FROM {table.qualified} AS t{final} WHERE {_where(table, keys)}"
+    # Among equal versions the engine keeps the row of the later part; a part's name tells its partition and place.
+    newest = f"t.{quote(version)} DESC, _partition_id DESC, toUInt64(splitByChar('_', _part)[2]) DESC"
+    by = ", ".join(f"t.{quote(k)}" for k in keys)
+    return (
+        f"SELECT {columns} FROM {table.qualified} AS t WHERE {_where(table, keys)} "
+        f"ORDER BY {by}, {newest} LIMIT 1 BY {by}"
+    )
+
+
+def _collapsing_sql(table: TargetTable, keys: tuple[str, ...]) -> str:
+    sign = table.engine.sign_column or "_sign"
+    columns = [c for c in table.columns if c.insertable and c.default_kind != "EPHEMERAL"]
+    names = ", ".join(f"t.{quote(c.name)}" for c in columns if c.name != sign)
+    shown = ", ".join(f"toInt8(1) AS {quote(sign)}" if c.name == sign else _readable(c.name, c.type) for c in columns)
+    inner = f"SELECT {names}, sum(toInt64(t.{quote(sign)})) AS {_COUNT}"
+    return (
+        f"SELECT {shown}, {_COUNT} FROM ({inner} FROM {table.qualified} AS t WHERE {_where(table, keys)} "
+        f"GROUP BY {names} HAVING {_COUNT} > 0)"
+    )

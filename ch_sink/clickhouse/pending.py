@@ -1,0 +1,107 @@
+"""Records that wait for a hand-over, in a ClickHouse table (``sql/pending.sql``)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ch_sink.clickhouse.client import Client, Keys
+from ch_sink.clickhouse.state_table import HEADERS, StateTable, headers_in, headers_out
+from ch_sink.ports import PendingRecord
+
+__all__ = ["ClickHousePending"]
+
+_SCHEMA = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("topic_id", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS),
+        ("epoch", pa.int64()),
+        ("commit_high", pa.uint64()),
+        ("commit_low", pa.uint64()),
+        ("since", pa.float64()),
+        ("resolved", pa.uint8()),
+    ]
+)
+_LOW = (1 << 64) - 1
+_WHERE = "stream = {stream:String} AND topic_id = {topic_id:String} AND partition = {partition:Int32} AND resolved = 0"
+_OPEN = (
+    "SELECT offset, timestamp, key, value, headers, epoch, commit_high, commit_low, since "
+    f"FROM $table FINAL WHERE {_WHERE} ORDER BY offset"
+)
+
+
+@dataclass(slots=True)
+class ClickHousePending:
+    """The Pending of one stream.
+
+    The newest entry of an offset counts: a record that is put again after it was resolved waits again, since its
+    range is being repeated; applying it once more changes nothing.
+    """
+
+    client: Client
+    database: str
+    table: str
+    stream: str
+
+    def put(self, topic_id: str, partition: int, records: Sequence[PendingRecord], token: str) -> None:
+        """Store records. The engine makes a repeat harmless; ``token`` is not used. Raises ClickHouseError."""
+        rows = [
+            {
+                "stream": self.stream,
+                "topic_id": topic_id,
+                "partition": partition,
+                "offset": r.offset,
+                "timestamp": r.timestamp,
+                "key": r.key,
+                "value": r.value,
+                "headers": headers_in(r.headers),
+                "epoch": r.epoch,
+                "commit_high": r.commit >> 64,
+                "commit_low": r.commit & _LOW,
+                "since": r.since,
+                "resolved": 0,
+            }
+            for r in records
+        ]
+        self._stored.insert(pa.Table.from_pylist(rows, schema=_SCHEMA))
+
+    def open(self, topic_id: str, partition: int) -> list[PendingRecord]:
+        found = self._stored.arrow(_OPEN, self._named(topic_id, partition))
+        return [
+            PendingRecord(
+                r["offset"],
+                r["timestamp"],
+                r["key"],
+                r["value"],
+                headers_out(r["headers"]),
+                r["epoch"],
+                r["commit_high"] << 64 | r["commit_low"],
+                r["since"],
+            )
+            for r in found.to_pylist()
+        ]
+
+    def resolve(self, topic_id: str, partition: int, offsets: Sequence[int]) -> None:
+        """Mark records as applied; their bytes go with the next merge. Raises ClickHouseError."""
+        if not offsets:
+            return
+        self._stored.rewrite(
+            "SELECT * REPLACE (CAST(NULL, 'Nullable(String)') AS value, toUInt8(1) AS resolved, "
+            "toUInt64(toUnixTimestamp64Nano(now64(9))) AS written)",
+            f"{_WHERE} AND offset IN (SELECT offset FROM _offsets)",
+            self._named(topic_id, partition),
+            Keys("_offsets", pa.table({"offset": pa.array(offsets, pa.int64())}), [("offset", "Int64")]),
+        )
+
+    def _named(self, topic_id: str, partition: int) -> dict[str, object]:
+        return {"stream": self.stream, "topic_id": topic_id, "partition": partition}
+
+    @property
+    def _stored(self) -> StateTable:
+        return StateTable(self.client, self.database, self.table)

@@ -1,0 +1,100 @@
+"""Which server errors a later attempt may not meet, and how long to wait for it. Codes only, never texts."""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from ch_sink.errors import ClickHouseError, ClickHouseUnavailable
+
+__all__ = ["ACCESS_CODES", "RETRYABLE_CODES", "TOO_MANY_PARTS", "Retry"]
+
+T = TypeVar("T")
+
+TOO_MANY_PARTS = 252
+
+RETRYABLE_CODES = frozenset(
+    {
+        3,  # UNEXPECTED_END_OF_FILE
+        107,  # FILE_DOESNT_EXIST
+        159,  # TIMEOUT_EXCEEDED
+        164,  # READONLY
+        202,  # TOO_MANY_SIMULTANEOUS_QUERIES
+        203,  # NO_FREE_CONNECTION
+        209,  # SOCKET_TIMEOUT
+        210,  # NETWORK_ERROR
+        225,  # NO_ZOOKEEPER
+        241,  # MEMORY_LIMIT_EXCEEDED
+        242,  # TABLE_IS_READ_ONLY
+        TOO_MANY_PARTS,
+        279,  # ALL_CONNECTION_TRIES_FAILED
+        285,  # TOO_FEW_LIVE_REPLICAS
+        286,  # UNSATISFIED_QUORUM_FOR_PREVIOUS_WRITE
+        289,  # REPLICA_IS_NOT_IN_QUORUM
+        319,  # UNKNOWN_STATUS_OF_INSERT
+        425,  # SYSTEM_ERROR
+        439,  # CANNOT_SCHEDULE_TASK
+        473,  # DEADLOCK_AVOIDED
+        745,  # SERVER_OVERLOADED
+        999,  # KEEPER_EXCEPTION
+    }
+)
+
+ACCESS_CODES = frozenset(
+    {
+        192,  # UNKNOWN_USER
+        193,  # WRONG_PASSWORD
+        194,  # REQUIRED_PASSWORD
+        195,  # IP_ADDRESS_NOT_ALLOWED
+        291,  # DATABASE_ACCESS_DENIED
+        497,  # ACCESS_DENIED
+        516,  # AUTHENTICATION_FAILED
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Exponential backoff with full jitter. Times in seconds.
+
+    ``attempts`` counts the first one too. Too many parts wait ``slow_factor`` times longer: merges need time, and
+    hurrying makes it worse.
+    """
+
+    attempts: int = 8
+    first_wait: float = 0.2
+    longest_wait: float = 30.0
+    slow_factor: float = 10.0
+    sleep: Callable[[float], None] = field(default=time.sleep, compare=False)
+
+    def run(
+        self,
+        act: Callable[[], T],
+        *,
+        on_retry: Callable[[ClickHouseError, float], None] | None = None,
+    ) -> T:
+        """Call ``act`` until it succeeds. ``on_retry`` is told the error and the wait in seconds before each repeat.
+
+        Raises the last ClickHouseUnavailable once the attempts are used up, any other error at once.
+        """
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return act()
+            except ClickHouseUnavailable as error:
+                if attempt >= self.attempts:
+                    raise
+                wait = self.wait(attempt, error.code)
+                if on_retry is not None:
+                    on_retry(error, wait)
+            self.sleep(wait)
+
+    def wait(self, attempt: int, code: int) -> float:
+        """Seconds before the attempt after the ``attempt``-th."""
+        ceiling = min(self.first_wait * 2.0 ** (attempt - 1), self.longest_wait)
+        if code == TOO_MANY_PARTS:
+            ceiling = min(ceiling * self.slow_factor, self.longest_wait)
+            return ceiling * random.uniform(0.5, 1.0)
+        return ceiling * random.uniform(0.1, 1.0)

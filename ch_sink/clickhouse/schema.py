@@ -1,0 +1,69 @@
+"""Tables as the server has them: detection, statements, the server's own facts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ch_sink.clickhouse.client import Client
+from ch_sink.policy import Policy
+from ch_sink.table.detect import DETECT_SQL, assemble, detect_sql, local_table
+from ch_sink.table.model import TargetTable
+
+__all__ = ["ServerFacts", "detect", "execute", "server_facts"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What the server is and how it is set."""
+
+    version: str
+    timezone: str
+    apply_row_policy_after_final: bool | None
+    """None where the server does not have the setting: it applies row policies before FINAL."""
+    async_insert: bool
+
+
+def detect(client: Client, database: str, table: str, policy: Policy) -> TargetTable:
+    """The facts of the target table; a Distributed one with its local table's engine and keys.
+
+    Raises:
+        TableNotFound: there is no such table.
+        TableError: it cannot be served as it stands.
+        ClickHouseError: the server refuses or does not answer.
+    """
+    row = _describe(client, DETECT_SQL, database, table)
+    local: dict[str, Any] | None = None
+    over = local_table(row) if row is not None else None
+    if over is not None:
+        local = _describe(client, detect_sql(over.cluster), over.database or database, over.table)
+    return assemble(row, policy, local=local, table=f"table {database}.{table}")
+
+
+def _describe(client: Client, sql: str, database: str, table: str) -> dict[str, Any] | None:
+    found = client.rows(sql, {"database": database, "table": table}, doing=f"describe table {database}.{table}")
+    return found[0] if found else None
+
+
+def execute(client: Client, statements: Sequence[str]) -> None:
+    """Run DDL statements in order, each waited for on all replicas. Raises ClickHouseError at the first that fails."""
+    for statement in statements:
+        head = " ".join(statement.split()[:6])
+        client.command(statement, settings={"alter_sync": 2, "mutations_sync": 2}, doing=f"run {head!r}", again=False)
+
+
+def server_facts(client: Client) -> ServerFacts:
+    """Version and settings of the server. Raises ClickHouseError."""
+    row = client.rows(
+        "SELECT version() AS version, timezone() AS timezone, "
+        "(SELECT groupArray((name, value)) FROM system.settings "
+        "WHERE name IN ('apply_row_policy_after_final', 'async_insert')) AS settings",
+        doing="read the server's settings",
+    )[0]
+    settings = {str(k): str(v) for k, v in row["settings"]}
+    after = settings.get("apply_row_policy_after_final")
+    return ServerFacts(
+        str(row["version"]),
+        str(row["timezone"]),
+        None if after is None else after in ("1", "true"),
+        settings.get("async_insert") in ("1", "true"),
+    )

@@ -1,0 +1,101 @@
+"""The sink's own small tables: where they are, how they are written and read."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ch_sink.clickhouse.client import Client, Keys
+from ch_sink.table.model import quote
+from ch_sink.table.templates import render
+
+__all__ = ["HEADERS", "StateTable", "create_statement", "headers_in", "headers_out"]
+
+_WRITE: dict[str, str | int] = {
+    "async_insert": 0,
+    "max_insert_threads": 1,
+    "input_format_parallel_parsing": 0,
+    "max_insert_block_size": 1 << 30,
+    "min_insert_block_size_rows": 1 << 30,
+    "min_insert_block_size_bytes": 0,
+    "use_strict_insert_block_limits": 0,
+    "input_format_defaults_for_omitted_fields": 1,
+}
+
+HEADERS = pa.list_(pa.struct([pa.field("name", pa.binary()), pa.field("value", pa.binary())]))
+"""Arrow type of a record's headers."""
+
+
+class StateTable:
+    """One table of the sink's own, by database and name. Errors as Client's."""
+
+    def __init__(self, client: Client, database: str, name: str) -> None:
+        self.client = client
+        self.qualified = f"{quote(database)}.{quote(name)}"
+
+    def insert(self, rows: pa.Table, *, token: str | None = None) -> None:
+        """Insert as one block: under a token, or without deduplication where the engine makes a repeat harmless."""
+        if not rows.num_rows:
+            return
+        once: dict[str, str | int] = (
+            {"insert_deduplicate": 0, "deduplicate_insert": "disable"}
+            if token is None
+            else {"insert_deduplicate": 1, "deduplicate_insert": "enable", "insert_deduplication_token": token}
+        )
+        self.client.insert(self.qualified, rows, settings={**_WRITE, **once})
+
+    def rows(self, sql: str, **parameters: object) -> list[dict[str, Any]]:
+        """Rows of a query in which ``$table`` stands for the table; sees all earlier writes."""
+        return self.client.rows(
+            sql.replace("$table", self.qualified),
+            parameters,
+            settings={"select_sequential_consistency": 1},
+            doing=f"read {self.qualified}",
+        )
+
+    def arrow(self, sql: str, parameters: Mapping[str, object], keys: Keys | None = None) -> pa.Table:
+        """Like `rows`, as Arrow."""
+        return self.client.arrow(
+            sql.replace("$table", self.qualified),
+            parameters,
+            settings={"select_sequential_consistency": 1, "transform_null_in": 1},
+            keys=keys,
+            doing=f"read {self.qualified}",
+        )
+
+    def rewrite(self, columns: str, where: str, parameters: Mapping[str, object], keys: Keys | None = None) -> None:
+        """Insert newer entries of rows: ``columns`` is a select list, read from the newest entries."""
+        sql = f"INSERT INTO {self.qualified} {columns} FROM {self.qualified} FINAL WHERE {where}"
+        self.client.command(
+            sql,
+            parameters,
+            settings={**_WRITE, "insert_deduplicate": 0, "select_sequential_consistency": 1},
+            keys=keys,
+            doing=f"rewrite rows of {self.qualified}",
+        )
+
+
+def create_statement(
+    template: str, database: str, name: str, *, cluster: str | None = None, replica_path: str | None = None
+) -> str:
+    """``CREATE TABLE IF NOT EXISTS`` of a table of the sink's own (ledger, dead_letters, handover, pending).
+
+    ``replica_path``: None for a plain table, empty for the server's defaults, else the path in Keeper.
+    """
+    return render(
+        template,
+        table=f"{quote(database)}.{quote(name)}",
+        on_cluster=f" ON CLUSTER {quote(cluster)}" if cluster else "",
+        replicated="" if replica_path is None else "Replicated",
+        path=f"'{replica_path}', '{{replica}}', " if replica_path else "",
+    )
+
+
+def headers_in(headers: Sequence[tuple[str, bytes | None]]) -> list[dict[str, bytes | None]]:
+    """Headers as values of `HEADERS`."""
+    return [{"name": name.encode(), "value": value} for name, value in headers]
+
+
+def headers_out(stored: Sequence[Mapping[str, bytes | None]] | None) -> tuple[tuple[str, bytes | None], ...]:
+    """Inverse of `headers_in`."""
+    return tuple(((h["name"] or b"").decode("utf-8", "replace"), h["value"]) for h in stored or ())

@@ -1,0 +1,82 @@
+"""Insert blocks once."""
+
+from ch_sink.clickhouse.client import Client
+from ch_sink.clickhouse.retry import Retry
+from ch_sink.errors import TableError
+from ch_sink.ports import Insert
+from ch_sink.table.model import TargetTable
+
+__all__ = ["PINNED", "ClickHouseWriter"]
+
+PINNED: dict[str, str | int] = {
+    # The acknowledgement means "stored", and the token belongs to this very block.
+    "async_insert": 0,
+    "insert_deduplicate": 1,
+    "deduplicate_insert": "enable",
+    "deduplicate_blocks_in_dependent_materialized_views": 1,
+    # One record batch is one block and one part per table partition, whatever the server's profile says.
+    "max_insert_threads": 1,
+    "input_format_parallel_parsing": 0,
+    "max_insert_block_size": 1 << 30,
+    "max_insert_block_size_bytes": 0,
+    "min_insert_block_size_rows": 1 << 30,
+    "min_insert_block_size_bytes": 0,
+    "input_format_max_block_size_bytes": 0,
+    "input_format_max_block_wait_ms": 0,
+    "use_strict_insert_block_limits": 0,
+    # Rows whose partition the client cannot tell come in one block: the server splits it, and tokens hold per part.
+    "max_partitions_per_insert_block": 0,
+    # Columns by name; an absent one and a null in a column that is not Nullable take the column's default.
+    "input_format_null_as_default": 1,
+    "input_format_defaults_for_omitted_fields": 1,
+    "input_format_arrow_case_insensitive_column_matching": 0,
+    "input_format_arrow_allow_missing_columns": 1,
+    "input_format_skip_unknown_fields": 0,
+    "enable_time_time64_type": 1,
+    # A Distributed table answers when its shards have stored the rows.
+    "distributed_foreground_insert": 1,
+    "insert_distributed_sync": 1,
+}
+"""Settings of every insert into a target table; the user's own cannot change them."""
+
+
+class ClickHouseWriter:
+    """The TableWriter of one target table, over HTTP in Arrow.
+
+    Each insert is one request; a repeat after a time-out sends the same bytes under the same token, which a table
+    with a deduplication window stores once.
+    """
+
+    def __init__(self, client: Client, table: TargetTable, *, retry: Retry | None = None) -> None:
+        self._client, self._table = client, table
+        self._retry = retry
+        self._insertable = {c.name for c in table.columns if c.insertable}
+        self.rows = 0
+        """Rows sent so far."""
+
+    def write(self, insert: Insert, token: str) -> int:
+        """Insert one block under its token; returns the rows that the server reports as written.
+
+        Raises:
+            TableError: the block has a column that the table lacks or computes itself.
+            ClickHouseUnavailable: the server could not be reached, or not do it, in all attempts.
+            ClickHouseError, AccessDenied: it refuses.
+        """
+        rows = insert.rows
+        strange = [name for name in rows.column_names if name not in self._insertable]
+        if strange:
+            raise TableError(
+                f"{self._table.qualified} has no insertable column {strange[0]!r}",
+                hint="If the table was altered while the stream ran, start the stream again.",
+            )
+        if not rows.num_rows:
+            return 0
+        written = self._client.insert(
+            self._table.qualified,
+            rows,
+            settings={**PINNED, "insert_deduplication_token": token},
+            doing=f"insert {rows.num_rows} rows into {self._table.qualified} ({insert.label})",
+            retry=self._retry,
+        )
+        self.rows += rows.num_rows
+        return written
