@@ -1,0 +1,165 @@
+"""Detection of real tables of the engine."""
+
+from typing import Any
+
+import pytest
+
+from ch_sink.errors import TableError, TableNotFound
+from ch_sink.policy import Policy
+from ch_sink.table.detect import DETECT_SQL, assemble, detect_sql, local_table
+from ch_sink.table.model import Family, TargetTable
+from tests.support.engine import Engine as ClickHouse
+
+COLUMNS = (
+    "id Int64 COMMENT 'the key', region LowCardinality(String), ts DateTime64(3, 'UTC') DEFAULT now64(3), "
+    "amount Nullable(Decimal(18, 2)), twice Int64 MATERIALIZED id * 2, also String ALIAS toString(id), "
+    "ver UInt64, deleted UInt8, sign Int8"
+)
+
+
+def make(engine: ClickHouse, clause: str) -> dict[str, Any]:
+    engine.run("DROP TABLE IF EXISTS t.x SYNC")
+    engine.run(f"CREATE TABLE t.x ({COLUMNS}) ENGINE = {clause}")
+    return seen(engine, "x")
+
+
+def seen(engine: ClickHouse, table: str) -> dict[str, Any]:
+    return engine.rows(DETECT_SQL, {"database": "t", "table": table})[0]
+
+
+def test_a_table_is_found_whole(engine: ClickHouse) -> None:
+    row = make(
+        engine,
+        "ReplacingMergeTree(ver, deleted) PARTITION BY (toYYYYMM(ts), region) ORDER BY (id, toDate(ts)) "
+        "TTL ts + INTERVAL 1 YEAR SETTINGS non_replicated_deduplication_window = 77 COMMENT 'orders'",
+    )
+    table = assemble(row, Policy())
+    assert (table.database, table.name, table.comment) == ("t", "x", "orders")
+    assert (table.engine.family, table.engine.version_column) == (Family.REPLACING, "ver")
+    assert (table.engine.is_deleted_column, table.engine.sign_column) == ("deleted", None)
+    assert table.sorting_key == ("id", "toDate(ts)")
+    assert table.partition_key == "(toYYYYMM(ts), region)"
+    assert table.place_columns == {"id", "ts", "region"}
+    assert table.ttl == "ts + toIntervalYear(1)"
+    assert table.dedup_window == 77
+    assert [c.name for c in table.columns if not c.insertable] == ["twice", "also"]
+    assert [c.name for c in table.source_columns] == ["id", "region", "ts", "amount", "sign"]
+    column = table.column("id")
+    assert column is not None
+    assert (column.type, column.comment) == ("Int64", "the key")
+    column = table.column("ts")
+    assert column is not None
+    assert (column.default_kind, column.default_expression) == ("DEFAULT", "now64(3)")
+
+
+def test_columns_keep_the_tables_order(engine: ClickHouse) -> None:
+    names = [f"c{n:02}" for n in range(30, 0, -1)]
+    engine.run("DROP TABLE IF EXISTS t.x SYNC")
+    engine.run(f"CREATE TABLE t.x ({', '.join(f'{n} Int8' for n in names)}) ENGINE = MergeTree ORDER BY {names[3]}")
+    assert [c.name for c in assemble(seen(engine, "x"), Policy()).columns] == names
+
+
+def test_the_servers_window_holds_where_the_table_sets_none(engine: ClickHouse) -> None:
+    table = assemble(make(engine, "ReplacingMergeTree(ver) ORDER BY id"), Policy())
+    assert table.dedup_window == 0
+    replicated = {
+        **seen(engine, "x"),
+        "engine": "ReplicatedMergeTree",
+        "engine_full": "ReplicatedMergeTree ORDER BY id",
+    }
+    row = engine.rows(
+        "SELECT name, value FROM system.replicated_merge_tree_settings WHERE name LIKE 'replicated_dedup%window%s'"
+        " OR name = 'replicated_deduplication_window'"
+    )
+    values = {r["name"]: int(r["value"]) for r in row}
+    found = assemble(replicated, Policy())
+    assert found.dedup_window == values["replicated_deduplication_window"] > 0
+    assert found.dedup_window_seconds == values["replicated_deduplication_window_seconds"] > 0
+
+
+def test_named_tuples_of_a_client_are_taken_too(engine: ClickHouse) -> None:
+    row = make(engine, "ReplacingMergeTree(ver) ORDER BY id")
+    names = ("position", "name", "type", "default_kind", "default_expression", "comment")
+    as_mappings = {**row, "columns": [dict(zip(names, c, strict=True)) for c in row["columns"]]}
+    assert assemble(as_mappings, Policy()) == assemble(row, Policy())
+
+
+def test_no_version_is_refused_unless_written_out(engine: ClickHouse) -> None:
+    row = make(engine, "ReplacingMergeTree ORDER BY id")
+    with pytest.raises(TableError, match="without a version column") as caught:
+        assemble(row, Policy())
+    assert "insertion_order" in (caught.value.hint or "")
+    table = assemble(row, Policy(version_strategy="insertion_order"))
+    assert table.engine.version_column is None
+
+
+def test_coalescing_is_refused_unless_accepted(engine: ClickHouse) -> None:
+    row = make(engine, "CoalescingMergeTree ORDER BY id")
+    with pytest.raises(TableError, match="update to null"):
+        assemble(row, Policy())
+    assert assemble(row, Policy(accept_coalescing=True)).engine.family is Family.COALESCING
+
+
+def test_views_and_missing_tables(engine: ClickHouse) -> None:
+    engine.run("CREATE OR REPLACE VIEW t.v AS SELECT 1 AS x")
+    with pytest.raises(TableError, match="a view stores nothing"):
+        assemble(seen(engine, "v"), Policy())
+    assert engine.rows(DETECT_SQL, {"database": "t", "table": "nowhere"}) == []
+    with pytest.raises(TableNotFound, match=r"`t`\.`nowhere` does not exist"):
+        assemble(None, Policy(), table="`t`.`nowhere`")
+
+
+def test_the_current_database_is_meant_by_an_empty_name(engine: ClickHouse) -> None:
+    make(engine, "ReplacingMergeTree(ver) ORDER BY id")
+    engine.run("USE t")
+    row = engine.rows(DETECT_SQL, {"database": "", "table": "x"})[0]
+    engine.run("USE default")
+    assert (row["database"], row["name"]) == ("t", "x")
+
+
+def distributed(engine: ClickHouse) -> tuple[dict[str, Any], dict[str, Any]]:
+    local = make(
+        engine, "ReplacingMergeTree(ver, deleted) ORDER BY id SETTINGS non_replicated_deduplication_window = 9"
+    )
+    text = "Distributed('c', 't', 'x', cityHash64(region))"
+    over = {
+        **local,
+        "name": "x_all",
+        "engine": "Distributed",
+        "engine_full": text,
+        "sorting_key": "",
+        "partition_key": "",
+    }
+    return over, local
+
+
+def test_distributed_takes_the_engine_of_its_local_table(engine: ClickHouse) -> None:
+    over, local = distributed(engine)
+    found = local_table(over)
+    assert found is not None
+    assert (found.cluster, found.database, found.table) == ("c", "t", "x")
+    table = assemble(over, Policy(), local=local)
+    assert (table.name, table.distributed, table.cluster, table.local) == ("x_all", True, "c", ("t", "x"))
+    assert (table.engine.version_column, table.sorting_key, table.dedup_window) == ("ver", ("id",), 9)
+    assert table.place_columns == {"id", "region"}
+
+
+def test_distributed_without_its_local_table_is_an_error(engine: ClickHouse) -> None:
+    over, local = distributed(engine)
+    with pytest.raises(TableNotFound, match="does not exist there"):
+        assemble(over, Policy())
+    fewer = {**over, "columns": [c for c in over["columns"] if c[1] != "ver"]}
+    with pytest.raises(TableError, match="version column 'ver' does not exist"):
+        assemble(fewer, Policy(), local=local)
+
+
+def test_a_cluster_can_be_asked_instead() -> None:
+    assert "cluster('it\\'s', system.tables)" in detect_sql("it's")
+
+
+def test_what_is_detected_can_be_shipped(engine: ClickHouse) -> None:
+    import pickle
+
+    table = assemble(make(engine, "ReplacingMergeTree(ver) ORDER BY id"), Policy())
+    assert isinstance(table, TargetTable)
+    assert pickle.loads(pickle.dumps(table)) == table
