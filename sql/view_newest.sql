@@ -3,7 +3,9 @@ SELECT
 $columns
 FROM
 (
-    SELECT *
+    SELECT
+$inner_columns,
+        $sign
     FROM $table
     ORDER BY $key, $version DESC
     LIMIT 1 BY $key

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ch_sink.decode.schema import RowSchema, SourceType
 from ch_sink.decode.types import clickhouse_type
 from ch_sink.table.columns import TypeOf, key_names, plan_columns, sorting_key
-from ch_sink.table.lexer import key_expressions
+from ch_sink.table.lexer import key_expressions, split_commas
 from ch_sink.table.model import Engine, quote
 from ch_sink.table.row_policy import create_row_policy
 from ch_sink.table.spec import EngineChoice, TableSpec
@@ -45,7 +45,7 @@ def create_table(schema: RowSchema, spec: TableSpec, type_of: TypeOf | None = No
     columns = plan_columns(schema, spec, type_of or source_types(spec))
     order = sorting_key(schema, spec)
     clauses = [
-        f"PARTITION BY {spec.partition_by}" if spec.partition_by else "",
+        f"PARTITION BY {_listed(spec.partition_by)}" if spec.partition_by else "",
         f"ORDER BY ({', '.join(order)})",
         f"TTL {spec.ttl}" if spec.ttl else "",
         f"SETTINGS {', '.join(f'{name} = {value}' for name, value in _settings(spec))}",
@@ -61,9 +61,14 @@ def create_table(schema: RowSchema, spec: TableSpec, type_of: TypeOf | None = No
     )
 
 
+def _listed(expressions: str) -> str:
+    return f"({expressions})" if len(split_commas(expressions)) > 1 else expressions
+
+
 def _engine(spec: TableSpec) -> str:
     replicated, path = _replication(spec)
-    return f"{replicated}{spec.engine.family.value}({path}{spec.engine.arguments})".replace(", )", ")")
+    arguments = (path + spec.engine.arguments).removesuffix(", ")
+    return f"{replicated}{spec.engine.family.value}" + (f"({arguments})" if arguments else "")
 
 
 def _replication(spec: TableSpec) -> tuple[str, str]:
@@ -123,8 +128,13 @@ def state_table(template: str, spec: TableSpec) -> str:
     )
 
 
-def init_statements(schema: RowSchema, spec: TableSpec, type_of: TypeOf | None = None) -> list[Statement]:
-    """Everything that ``init`` carries out for a table that does not exist yet, in order. Each may be repeated."""
+def init_statements(
+    schema: RowSchema, spec: TableSpec, type_of: TypeOf | None = None, *, create_database: bool = True
+) -> list[Statement]:
+    """Everything that ``init`` carries out for a table that does not exist yet, in order. Each may be repeated.
+
+    ``create_database=False`` leaves that statement out, which needs a grant even where the database exists.
+    """
     statements = [
         Statement(
             f"database {spec.database}", render("database", database=quote(spec.database), on_cluster=spec.on_cluster)
@@ -132,6 +142,7 @@ def init_statements(schema: RowSchema, spec: TableSpec, type_of: TypeOf | None =
         Statement(f"table {spec.table}", create_table(schema, spec, type_of)),
         Statement(f"view {spec.table}{spec.view_suffix}", current_view(schema, spec)),
     ]
+    statements = statements if create_database else statements[1:]
     statements += [Statement(name.replace("_", " "), state_table(name, spec)) for name in STATE_TABLES]
     if spec.row_policy_roles:
         policy = create_row_policy(

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import re
 
 from ch_sink.decode.schema import SourceType
 from ch_sink.table.chtype import parse_type
@@ -16,6 +17,7 @@ _EPOCH_FUNCTIONS = {
     "io.debezium.time.NanoTimestamp": "fromUnixTimestamp64Nano",
 }
 _DAYS = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
+_EXPRESSION = re.compile(r"::|^\(.*\)$|^[\w.]+\(.*\)$", re.DOTALL)
 _PLAIN_TEXTS = ("io.debezium.data.Enum", "io.debezium.data.Json", "io.debezium.data.Xml")
 
 
@@ -39,9 +41,9 @@ def default_sql(source: SourceType, column_type: str) -> str | None:
     if source.name == "org.apache.kafka.connect.data.Decimal" and bare.name == "Decimal":
         return _decimal(source, value)
     if source.kind == "string" and bare.name == "String" and (source.name is None or source.name in _PLAIN_TEXTS):
-        return literal(value)
-    if source.name == "io.debezium.time.ZonedTimestamp" and bare.name == "DateTime64":
-        return f"parseDateTime64BestEffort({literal(value)}, {bare.precision}, 'UTC')"
+        # Connectors give the SQL of a default that they cannot evaluate, PostgreSQL's of generated columns: no value.
+        return None if _EXPRESSION.search(value) else literal(value)
+    # A ZonedTimestamp's default is 1970 wherever the source says CURRENT_TIMESTAMP (seen): never taken over.
     return None
 
 

@@ -53,11 +53,12 @@ def create_view(shape: ViewShape) -> str:
     places = {"view": shape.view, "table": shape.table, "on_cluster": shape.on_cluster}
     places["columns"] = _lines(shape.columns, 4)
     if engine.family is Family.MERGE_TREE:
-        version, sign = quote(engine.version_column or "_version"), quote(engine.sign_column or "_sign")
+        version, places["sign"] = quote(engine.version_column or "_version"), quote(engine.sign_column or "_sign")
+        places["inner_columns"] = _lines(shape.columns, 8)
         if shape.key:
             key = ", ".join(quote(name) for name in shape.key)
-            return render("view_newest", key=key, version=version, sign=sign, **places)
-        return render("view_multiset", sign=sign, inner_columns=_lines(shape.columns, 8), **places)
+            return render("view_newest", key=key, version=version, **places)
+        return render("view_multiset", **places)
     clauses = ""
     if engine.is_deleted_column is not None:
         clauses = f"WHERE {quote(engine.is_deleted_column)} = 0"

@@ -1,4 +1,5 @@
 """Type texts as trees."""
+# ruff: noqa: E501
 
 import pytest
 

@@ -73,7 +73,7 @@ def test_quoted_names_come_back(name: str) -> None:
 def test_any_names_and_strings_are_kept_apart(values: list[str]) -> None:
     texts = [quote(v) for v in values] + [literal(v) for v in values]
     assert split_commas(", ".join(texts)) == texts
-    tokens = [t for t in tokenize(" ".join(texts))]
+    tokens = tokenize(" ".join(texts))
     assert [t.value for t in tokens] == values + values
     assert {t.kind for t in tokens} == {Kind.QUOTED, Kind.STRING}
 
