@@ -86,8 +86,9 @@ class Connector(ABC):
     @abstractmethod
     def transaction_id(self, event: Event) -> str: ...
 
-    def rotate(self) -> None:
-        """Begin the next log file, where the source has such."""
+    def rotate(self) -> bool:
+        """Begin the next log file, where the source has such; tells whether it has."""
+        return False
 
     # What is common.
 

@@ -115,7 +115,7 @@ class _Drawing:
             images,
             target.table,
             metadata=self.flag(knobs.extras, 10),
-            max_placeholder=self.flag(knobs.max_placeholder, 25),
+            max_placeholder=bool(target.table.key) and self.flag(knobs.max_placeholder, 25),
         )
         operations = choose.integer(*knobs.operations)
 
@@ -164,7 +164,7 @@ class _Drawing:
         writable = identity != "nothing" and (bool(table.key) or identity == "full")
         direct = connector == "sqlserver" or (connector == "postgresql" and identity == "full")
         direct = direct or (connector == "postgresql" and self.knobs.deferred_swaps_without_images)
-        return Abilities(writable, direct, connector in ("mysql", "mariadb"))
+        return Abilities(writable, direct, connector != "sqlserver", connector in ("mysql", "mariadb"))
 
     def _snapshots(self, database: SourceDatabase, script: Script, teller: Connector) -> list[Event]:
         choose, knobs = self.choose, self.knobs
@@ -238,7 +238,7 @@ class _Drawing:
         return {first: False, self.choose.integer(first + 1, transactions - 1): True}
 
     def _replay(self, teller: Connector, transactions: list[Transaction]) -> list[Event]:
-        if not self.knobs.gtid_replay or not isinstance(teller, MySql):
+        if not self.knobs.gtid_replay or not isinstance(teller, MySql) or not teller.table.key:
             return []
         events = [event for tx in transactions for event in teller.stream(tx)]
         for event in events:

@@ -42,9 +42,10 @@ class Knobs:
     compressed: bool = False
     """MySQL: all events of a transaction share one position, so two changes can have one identity."""
     gtid_replay: bool = False
-    """MySQL: after a failover the last transactions are told again at their new positions."""
+    """MySQL: after a failover the last transactions are told again at their new positions (tables with a key)."""
     keyless_spread: bool = False
     """Tables without a key: records on any partition, also when they are sent again."""
     max_placeholder: bool | None = None
+    """SQL Server: unchanged ``(max)`` values as the placeholder, in both images (tables with a key)."""
     step_ms: Sequence[int] = (7, 0, 1, 450, 2100)
     """Candidates for the time between two statements; 0 puts a whole stretch into one millisecond."""

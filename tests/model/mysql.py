@@ -89,10 +89,11 @@ class MySql(Connector):
             self.pos = min(self.pos, 4 + drop)
         self.server_id += 1
 
-    def rotate(self) -> None:
+    def rotate(self) -> bool:
         self.file += 1
         self.pos = 4
         self.features["rotation"] += 1
+        return True
 
     def transaction_id(self, event: Event) -> str:
         source = event.source or {}

@@ -22,7 +22,10 @@ class Abilities:
     changes: bool = True
     """False: inserts and truncates only (no replica identity)."""
     direct_swaps: bool = False
+    truncate: bool = True
+    """SQL Server refuses to truncate a captured table."""
     truncate_alone: bool = True
+    """The source commits before and after a truncate by itself."""
 
 
 class Script:
@@ -86,7 +89,7 @@ class Script:
                 actions += [self._move] * 3 + [self._back_and_forth, self._shift]
                 if self.knobs.swaps:
                     actions += [self._swap] * 2
-        if self.knobs.truncate != "none" and self.choose.chance(6):
+        if self.can.truncate and self.knobs.truncate != "none" and self.choose.chance(6):
             actions = [self._truncate]
         self._try(lambda: self.choose.choice(actions)(tx))
         if not self.choose.chance(85):
@@ -206,6 +209,10 @@ class Script:
         key_one = {name: one[name] for name in self.table.key}
         key_two = {name: two[name] for name in self.table.key}
         if self.can.direct_swaps:
+            if self.choose.chance(25):
+                rest = [column.name for column in self.table.columns if column.name not in self.table.key]
+                self.database.update(tx, {second: {name: one[name] for name in rest}})
+                two = self.database.live[second]
             self.database.update(tx, {first: key_two, second: key_one}, deferred=True)
             self.features["swap"] += 1
             rest = [column.name for column in self.table.columns if column.name not in self.table.key]

@@ -1,0 +1,414 @@
+"""The model against recorded streams, against a consumer that shares nothing with its maker, and its coverage."""
+
+import gzip
+import json
+from base64 import b64decode
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from tests.model import CONNECTORS, LAYOUTS, Column, History, Knobs, TableShape, draw_history, draw_plan
+from tests.model.delivery import Encoder
+from tests.model.events import Event
+from tests.model.mysql import MySql
+from tests.model.postgres import Postgres
+from tests.model.reference import change_log, current_rows, difference, folded_log, replay, sign_faults
+from tests.model.strategies import histories, runs
+from tests.model.wire import dumps, header_struct, partition_of
+
+FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
+
+
+@cache
+def recorded(name: str) -> list[dict[str, Any]]:
+    path = FIXTURES / name
+    text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    records = [json.loads(line) for line in text.splitlines()]
+    for record in records:
+        for side in ("key", "value"):
+            record[side] = None if record[side] is None else b64decode(record[side])
+        record["headers"] = [(name, b64decode(text)) for name, text in record["headers"]]
+    return records
+
+
+BUSY = ("busy/mariadb-busy-json_plain.jsonl.gz", "busy/postgres-busy-json_plain.jsonl.gz")
+
+
+# The bytes: as Kafka Connect and Debezium wrote them.
+
+
+@pytest.mark.parametrize("name", BUSY)
+def test_json_is_written_as_the_converter_writes_it(name: str) -> None:
+    for record in recorded(name):
+        for side in ("key", "value"):
+            if record[side] is not None:
+                assert dumps(json.loads(record[side])) == record[side]
+
+
+@pytest.mark.parametrize("name", [*BUSY, "postgres-json_schema.jsonl", "mariadb-json_plain.jsonl"])
+def test_records_lie_in_the_partition_that_kafka_chose(name: str) -> None:
+    rows = [r for r in recorded(name) if r["key"] is not None and r["topic"].count(".") == 2]
+    assert len(rows) > 20
+    assert all(partition_of(r["key"], 3) == r["partition"] for r in rows)
+
+
+def test_key_change_headers_are_the_recorded_pseudo_json() -> None:
+    """A delete half's header is the key of the create half, control characters and emoji raw."""
+    seen = 0
+    for name in (*BUSY, "postgres-json_plain.jsonl"):
+        keys = {json.dumps(json.loads(r["key"])) for r in recorded(name) if r["key"]}
+        for record in recorded(name):
+            for header, text in record["headers"]:
+                if not header.endswith(("newkey", "oldkey")) or "oddkey" in record["topic"]:
+                    continue
+                key = json.loads(text, strict=False)
+                assert json.dumps(key) in keys
+                assert header_struct(key) == text
+                seen += 1
+    assert seen > 100
+
+
+ACCT = TableShape(
+    "acct",
+    (
+        Column("id", "int64", False, "Int64"),
+        Column("k", "int32", False, "Int32"),
+        Column("owner", "string", True, "Nullable(String)"),
+        Column("note", "string", True, "Nullable(String)", toastable=True),
+        Column("n", "int32", True, "Nullable(Int32)"),
+        Column("price", "bytes", True, "Nullable(Decimal(20, 4))"),
+        Column("updated", "int64", True, "Nullable(DateTime64(6))"),
+    ),
+    ("id", "k"),
+)
+TR = TableShape(
+    "tr",
+    (
+        Column("id", "int64", False, "Int64"),
+        Column("k", "int32", False, "Int32"),
+        Column("v", "string", True, "Nullable(String)"),
+    ),
+    ("id", "k"),
+)
+
+
+def told_again(record: dict[str, Any], encoder: Encoder, source: dict[str, Any], document: dict[str, Any]) -> bytes:
+    """The recorded event, put together again by the model from its loose values."""
+    event = Event("change", document["op"], None, document["before"], document["after"], source)
+    event.transaction = document["transaction"]
+    return encoder.value(event, document["ts_ns"]) or b""
+
+
+@pytest.mark.parametrize("table", [ACCT, TR], ids=["plain", "schema"])
+def test_postgres_events_equal_recorded_ones(table: TableShape) -> None:
+    schema = table is TR
+    name, server = ("postgres-json_schema.jsonl", "pgjs") if schema else (BUSY[1], "pgjp")
+    topic = f"{server}.public.{table.name}"
+    connector = Postgres(table, server, Counter())
+    encoder = Encoder(connector, topic, schema, "false" if schema else None)
+    ops: Counter[str] = Counter()
+    for record in recorded(name):
+        if record["topic"] != topic or record["value"] is None:
+            continue
+        document = json.loads(record["value"])
+        document = document.get("payload", document)
+        real = document["source"]
+        last, lsn = json.loads(real["sequence"])
+        connector.last_commit = None if last is None else int(last)
+        mark = real["snapshot"] or "false"
+        made = connector._source(real["ts_ms"], mark, real["txId"], int(lsn))
+        # The model's clock has whole milliseconds, incremental rows have no lsn of their own.
+        made |= {"ts_us": real["ts_us"], "ts_ns": real["ts_ns"]} | ({"lsn": None} if mark == "incremental" else {})
+        assert told_again(record, encoder, made, document) == record["value"]
+        if record["key"]:
+            key = json.loads(record["key"])
+            key = key.get("payload", key)
+            assert encoder.key(Event("change", "u", tuple(key.values()))) == record["key"]
+        ops[document["op"]] += 1
+    assert set(ops) >= ({"r", "c", "t"} if schema else {"r", "c", "u", "d"})
+
+
+@pytest.mark.parametrize("table", [ACCT, TR], ids=["plain", "schema"])
+def test_mariadb_events_equal_recorded_ones(table: TableShape) -> None:
+    schema = table is TR
+    name, server = ("mariadb-json_schema.jsonl", "myjs") if schema else (BUSY[0], "myjp")
+    topic = f"{server}.src.{table.name}"
+    connector = MySql(table, server, Counter(), flavour="mariadb")
+    encoder = Encoder(connector, topic, schema, "false" if schema else None)
+    ops: Counter[str] = Counter()
+    for record in recorded(name):
+        if record["topic"] != topic or record["value"] is None:
+            continue
+        document = json.loads(record["value"])
+        document = document.get("payload", document)
+        real = document["source"]
+        connector.file, connector.pos = int(real["file"].split(".")[1]), real["pos"]
+        connector.server_id = real["server_id"]
+        connector.gtids = real["gtid"] is not None
+        connector._gtid = int(real["gtid"].split("-")[2]) if real["gtid"] else 0
+        made = connector._source(real["ts_ms"], real["snapshot"] or "false", real["row"])
+        made |= {"ts_us": real["ts_us"], "ts_ns": real["ts_ns"]}
+        assert told_again(record, encoder, made, document) == record["value"]
+        ops[document["op"]] += 1
+    assert set(ops) >= ({"r", "c", "t"} if schema else {"r", "c", "u", "d"})
+
+
+def test_headers_are_the_recorded_ones() -> None:
+    drawn = {tuple(name for name, _ in r.headers) for h in sample(60) for p in h.records.values() for r in p}
+    real = {tuple(name for name, _ in r["headers"]) for r in recorded(BUSY[1])}
+    assert drawn == real | {()}  # heartbeats and transaction records have none
+
+
+# The truth: an independent consumer reaches it from the bytes.
+
+
+ORDINARY = Knobs()
+ADVERSE = Knobs(
+    truncate="mixed",
+    truncates_move=True,
+    restarted_snapshot=True,
+    gtid_replay=True,
+    high_offsets=True,
+    deferred_swaps_without_images=True,
+)
+
+
+@cache
+def sample(count: int, knobs: Knobs = ORDINARY) -> tuple[History, ...]:
+    return tuple(draw_history(seed, knobs=knobs) for seed in range(count))
+
+
+@pytest.mark.parametrize("knobs", [ORDINARY, ADVERSE], ids=["ordinary", "adverse"])
+def test_a_consumer_in_sending_order_reaches_the_truth(knobs: Knobs) -> None:
+    for seed, history in enumerate(sample(300, knobs)):
+        assert replay(history) == current_rows(history), f"seed {seed}\n{history.listing()}"
+
+
+@given(histories(knobs=Knobs(operations=(3, 25))))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+def test_drawn_histories_reach_the_truth(history: History) -> None:
+    assert replay(history) == current_rows(history)
+
+
+def test_the_log_of_a_table_without_a_key_adds_up_to_the_truth() -> None:
+    for layout in ("nokey", "nokey_month"):
+        for seed in range(60):
+            history = draw_history(seed, layout=layout, knobs=Knobs(truncate="alone", keyless_spread=True))
+            assert folded_log(history) == current_rows(history), f"seed {seed}"
+
+
+def test_the_log_has_each_change_once() -> None:
+    for history in sample(300):
+        places = [(entry.partition, entry.offset) for entry in change_log(history)]
+        assert len(set(places)) == len(places)
+        sent = {d.event.unit for d in history.deliveries if d.event.kind == "change"}
+        assert len(sent) <= len(places)
+
+
+# The checks can fail.
+
+
+def test_differences_are_found() -> None:
+    history = next(h for h in sample(300) if len(h.truth) > 1 and h.key)
+    rows = [dict(row) for row in history.truth]
+    assert difference(history, rows) == ""
+    assert "missing" in difference(history, rows[1:])
+    assert "too many" in difference(history, [*rows, rows[0]])
+    assert difference(history, [rows[0] | {"tag": "other"}, *rows[1:]])
+
+
+def test_sign_faults_are_found() -> None:
+    history = next(h for h in sample(300) if h.key == ("id",) and len(h.truth) > 1 and h.truth[0]["n"] is not None)
+    table, truth = history.table, history.truth
+    rows = [row | {"_sign": 1, "_version": place} for place, row in enumerate(truth)]
+    assert sign_faults(table, rows, "_sign", truth) == []
+    old = rows[0] | {"n": 77}
+    assert sign_faults(table, [*rows, old, old | {"_sign": -1}], "_sign", truth) == []
+    assert sign_faults(table, [*rows, rows[0]], "_sign")
+    assert sign_faults(table, [*rows, old | {"_sign": -1}], "_sign")
+    # The −1 repeats the row but not its version: sums by key are right, the rows do not cancel.
+    wrong = [*rows, old, old | {"_sign": -1, "_version": 9}]
+    assert any("sum to -1" in fault for fault in sign_faults(table, wrong, "_sign", truth))
+    assert sign_faults(table, rows[1:], "_sign", truth)
+
+
+# What is drawn.
+
+
+def facts(history: History) -> Iterator[str]:
+    """Hard cases found in the records themselves, by their bytes."""
+    for records in history.records.values():
+        highest: tuple[int, ...] = ()
+        seen: set[tuple[bytes | None, str, str]] = set()
+        inner: dict[Any, int] = {}
+        for record in records:
+            event = json.loads(record.value or b"{}")
+            event = event.get("payload", event)
+            if "op" not in event:
+                continue
+            source = event["source"]
+            position = commit_position(source)
+            same = (record.key, event["op"], json.dumps(source))
+            if highest and position and position < highest:
+                yield "proved re-delivery" if same in seen else "position regress or in flight"
+            seen.add(same)
+            highest = max(highest, position)
+            if source.get("lsn"):
+                if source["lsn"] < inner.get("lsn", 0):
+                    yield "lsn goes back"
+                inner["lsn"] = source["lsn"]
+            images = (event["before"] or {}).values(), (event["after"] or {}).values()
+            if any("__debezium_unavailable_value" in values for values in images):
+                half = dict(record.headers).get("__debezium.oldkey")
+                yield "placeholder in create half" if half else "placeholder"
+            if event["op"] == "d" and event["before"] and None not in (event["before"], record.key):
+                yield "fillers" if event["before"].get("place") == 0 and event["before"]["day"] == 0 else "whole before"
+
+
+def commit_position(source: dict[str, Any]) -> tuple[int, ...]:
+    if "file" in source:
+        return int(source["file"].rsplit(".", 1)[1]), int(source["pos"])
+    if source.get("commit_lsn"):
+        return (int(source["commit_lsn"].replace(":", ""), 16),)
+    first = json.loads(source["sequence"])[0]
+    return () if first is None else (int(first),)
+
+
+def test_every_hard_case_is_drawn_often() -> None:
+    found: Counter[str] = Counter()
+    for history in sample(300):
+        found.update(history.features.keys())
+        found.update(set(facts(history)))
+    wanted = {
+        "key_change": 60,
+        "key_change_across_partitions": 40,
+        "placeholder in create half": 15,
+        "placeholder": 25,
+        "proved re-delivery": 60,
+        "position regress or in flight": 10,
+        "redelivery_in_mid_transaction": 20,
+        "redelivered_key_change": 20,
+        "swap": 15,
+        "swap_of_equal_rows": 1,
+        "swap_by_third_key": 20,
+        "swap_as_updates": 10,
+        "shift": 20,
+        "back_and_forth": 20,
+        "reinsert": 60,
+        "place_move": 60,
+        "overlap": 60,
+        "lsn goes back": 30,
+        "rollback": 40,
+        "incremental": 30,
+        "incremental_again": 3,
+        "snapshot": 60,
+        "snapshot_again": 5,
+        "null_sequence": 30,
+        "regress": 20,
+        "rotation": 30,
+        "noop_update": 60,
+        "heartbeat": 20,
+        "transaction_records": 10,
+        "gap": 15,
+        "fillers": 20,
+        "whole before": 60,
+    }
+    assert {name: found[name] for name, least in wanted.items() if found[name] < least} == {}
+
+
+def test_rare_cases_are_drawn_on_request() -> None:
+    found: Counter[str] = Counter()
+    for history in sample(300, ADVERSE):
+        found.update(history.features.keys())
+    for name in ("truncate", "redelivered_truncate", "gtid_replay", "snapshot_again"):
+        assert found[name] >= 8, name
+
+
+def test_every_connector_and_layout_is_drawn() -> None:
+    drawn = sample(300)
+    assert {h.connector for h in drawn} == set(CONNECTORS)
+    assert {h.layout.name for h in drawn} == set(LAYOUTS)
+    assert {h.identity for h in drawn} == {"default", "full", "nothing"}
+    assert {h.encoding for h in drawn} == {"plain", "schema"}
+    assert {len(h.records) for h in drawn} == {1, 2, 3}
+
+
+def test_one_seed_gives_one_history_and_one_plan() -> None:
+    for seed in range(40):
+        first, second = draw_history(seed), draw_history(seed)
+        assert first.records == second.records
+        assert first.truth == second.truth
+        assert draw_plan(seed, first) == draw_plan(seed, second)
+    assert draw_history(1).records != draw_history(2).records
+
+
+@pytest.mark.parametrize(
+    ("knobs", "absent"),
+    [
+        (Knobs(redelivery=False), "redelivery"),
+        (Knobs(regress=False), "regress"),
+        (Knobs(snapshot=False), "op_r"),
+        (Knobs(overlapping=False), "overlap"),
+        (Knobs(key_changes=False), "key_change"),
+        (Knobs(extras=False), "heartbeat"),
+        (Knobs(tombstones=False), "tombstone"),
+    ],
+)
+def test_features_can_be_forbidden(knobs: Knobs, absent: str) -> None:
+    if absent == "op_r":
+        knobs = replace(knobs, incremental=False)
+    assert all(draw_history(seed, knobs=knobs).features[absent] == 0 for seed in range(60))
+
+
+def test_offsets_rise_and_keys_stay_in_their_partition() -> None:
+    for history in sample(300):
+        homes: dict[bytes, int] = {}
+        for partition, records in history.records.items():
+            offsets = [record.offset for record in records]
+            assert offsets == sorted(set(offsets))
+            assert all(history.starts[partition] <= offset < history.ends[partition] for offset in offsets)
+            for record in records:
+                if record.key is not None:
+                    assert homes.setdefault(record.key, partition) == partition
+
+
+# Plans.
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+def test_plans_cover_each_partition_once_in_order(aligned: bool) -> None:
+    faults = 0
+    for seed, history in enumerate(sample(200)):
+        plan = draw_plan(seed, history, aligned=aligned)
+        at = dict(history.starts)
+        for batch in plan:
+            assert all(fault.chunk < len(batch.chunks) for fault in batch.faults)
+            faults += len(batch.faults)
+            for partition, (start, end) in batch.ranges.items():
+                assert start == at[partition]
+                assert end > start
+            for chunk in batch.chunks:
+                assert chunk.start == at[chunk.partition] < chunk.end
+                at[chunk.partition] = chunk.end
+        assert at == history.ends
+    assert faults > 50
+
+
+@given(runs(knobs=Knobs(operations=(3, 10))))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+def test_runs_are_drawn_by_hypothesis(run: tuple[History, list[Any]]) -> None:
+    history, plan = run
+    records = sum(len(part) for part in history.records.values())
+    taken = sum(
+        chunk.start <= record.offset < chunk.end
+        for batch in plan
+        for chunk in batch.chunks
+        for record in history.records[chunk.partition]
+    )
+    assert taken == records
