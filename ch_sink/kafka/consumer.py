@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from ch_sink.change import Records
 from ch_sink.errors import DataLoss, KafkaError
-from ch_sink.kafka.failures import is_denied, translate, unavailable
+from ch_sink.kafka.failures import client_log, is_denied, translate, unavailable
 from ch_sink.kafka.settings import KafkaSettings
 from ch_sink.kafka.slices import Slices
 
@@ -43,7 +43,7 @@ class RangeConsumer:
         self.patience = patience
         self._refused: confluent_kafka.KafkaError | None = None
         self._last_error = "no answer"
-        self._consumer = Consumer({**self.settings.for_consumer(), "error_cb": self._note}, logger=_log)
+        self._consumer = Consumer({**self.settings.for_consumer(), "error_cb": self._note}, logger=client_log)
 
     def close(self) -> None:
         """Leave the broker."""
@@ -55,7 +55,9 @@ class RangeConsumer:
         Raises BrokerUnavailable, TopicNotFound.
         """
         try:
-            return self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10, cached=False)
+            return self._consumer.get_watermark_offsets(
+                TopicPartition(topic, partition), timeout=min(10.0, self.patience), cached=False
+            )
         except confluent_kafka.KafkaException as error:
             raise translate(error.args[0], self.settings, topic) from error
 
@@ -173,7 +175,7 @@ class RangeConsumer:
         self._last_error = error.str()
         if is_denied(error):
             self._refused = error
-        _log.info("client: %s", error.str())
+        _log.debug("client: %s", error.str())
 
 
 @contextmanager

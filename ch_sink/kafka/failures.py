@@ -1,11 +1,27 @@
 """Turns the client library's errors into this product's, each with the next step."""
 
+import logging
+from typing import Any
+
 import confluent_kafka
 
 from ch_sink.errors import BrokerUnavailable, ChSinkError, KafkaError, TopicNotFound
 from ch_sink.kafka.settings import KafkaSettings
 
-__all__ = ["is_denied", "translate", "unavailable"]
+__all__ = ["client_log", "is_denied", "is_passing", "translate", "unavailable"]
+
+_log = logging.getLogger("ch_sink.kafka.client")
+
+
+class _ClientLog:
+    """librdkafka's own log, as Python log records below warning: it repeats itself ten times a second."""
+
+    def log(self, level: int, text: str, *arguments: object) -> None:
+        _log.log(min(level, logging.DEBUG), text, *arguments)
+
+
+client_log: Any = _ClientLog()
+"""What a client takes as its ``logger``. Failures that matter come as errors."""
 
 _Code = confluent_kafka.KafkaError
 _UNKNOWN_TOPIC = {_Code.UNKNOWN_TOPIC_OR_PART, _Code._UNKNOWN_TOPIC}
@@ -29,10 +45,17 @@ _AWAY = {
     _Code.NETWORK_EXCEPTION,
 }
 
+_PASSING = {_Code.LEADER_NOT_AVAILABLE, _Code.NOT_LEADER_FOR_PARTITION, _Code.OFFSET_NOT_AVAILABLE}
+
 
 def is_denied(error: confluent_kafka.KafkaError) -> bool:
     """Whether the broker refused who we are or what we ask for: waiting does not help."""
     return error.code() in _DENIED
+
+
+def is_passing(error: confluent_kafka.KafkaError) -> bool:
+    """Whether a second try a moment later may do: a leader moves, a topic is just being made."""
+    return error.retriable() or error.code() in _PASSING
 
 
 def unavailable(settings: KafkaSettings, reason: str) -> BrokerUnavailable:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import confluent_kafka
 from confluent_kafka import Consumer, TopicPartition
 
+from ch_sink.kafka.failures import client_log
 from ch_sink.kafka.settings import KafkaSettings
 
 __all__ = ["GroupOffsets"]
@@ -46,9 +47,11 @@ class GroupOffsets:
     def _commit(self, places: list[TopicPartition]) -> str | None:
         if self._consumer is None:
             properties = {**self._settings.for_group(self._group), "on_commit": self._note}
-            self._consumer = Consumer(properties, logger=_log)
+            self._consumer = Consumer(properties, logger=client_log)
         self._answers.clear()
-        # Not the synchronous form: without a coordinator it blocks for as long as there is none.
+        # Asked first, because this call gives up in time: a commit that waits for a coordinator cannot be called
+        # back, and holds up the closing of the client for most of a minute.
+        self._consumer.committed([TopicPartition(place.topic, place.partition) for place in places], self._timeout)
         self._consumer.commit(offsets=places, asynchronous=True)
         deadline = time.monotonic() + self._timeout
         while not self._answers:

@@ -1,23 +1,24 @@
 """What a topic holds: its id, partitions and watermarks; and the split of a read limit over partitions."""
 
-import logging
+import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import confluent_kafka
 from confluent_kafka import Consumer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
 
 from ch_sink.errors import KafkaError, TopicNotFound
-from ch_sink.kafka.failures import translate, unavailable
+from ch_sink.kafka.failures import client_log, is_passing, translate, unavailable
 from ch_sink.kafka.settings import KafkaSettings
 
 __all__ = ["TopicOffsets", "TopicState", "plan_ranges"]
 
-_log = logging.getLogger("ch_sink.kafka")
 _EARLIEST, _LATEST = -2, -1
 """Kafka's own times that stand for the first offset and the one after the last."""
+_Answer = TypeVar("_Answer")
 _MOCK_CLUSTER = "mockCluster"
 _SURROGATES = uuid.UUID("6f1c7d0e-7f0b-4c53-9b39-5a3d7a0b6c11")
 
@@ -41,7 +42,7 @@ class TopicOffsets:
     def __init__(self, settings: Mapping[str, object], *, timeout: float = 20.0) -> None:
         self.settings = settings if isinstance(settings, KafkaSettings) else KafkaSettings(settings)
         self._timeout = timeout
-        self._consumer = Consumer(self.settings.for_consumer(), logger=_log)
+        self._consumer = Consumer(self.settings.for_consumer(), logger=client_log)
         # Held on to: an admin client that is collected cancels its answers.
         self._admin: AdminClient | None = None
 
@@ -81,7 +82,7 @@ class TopicOffsets:
             # It leaves the call below unanswered; a time-out from anyone else is an error, never another id.
             return surrogate
         if self._admin is None:
-            self._admin = AdminClient(self.settings.for_admin(), logger=_log)
+            self._admin = AdminClient({**self.settings.for_admin()}, logger=client_log)
         try:
             answer = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout)
             found = answer[topic].result(self._timeout + 5).topic_id
@@ -93,30 +94,42 @@ class TopicOffsets:
             return surrogate
         return str(found)
 
-    def _metadata(self, topic: str) -> confluent_kafka.admin.ClusterMetadata:
-        try:
-            metadata = self._consumer.list_topics(topic, timeout=self._timeout)
-        except confluent_kafka.KafkaException as error:
-            raise translate(error.args[0], self.settings, topic) from error
+    def _metadata(self, topic: str) -> ClusterMetadata:
+        metadata: ClusterMetadata = self._asked(topic, lambda: self._consumer.list_topics(topic, timeout=self._timeout))
         failed = metadata.topics[topic].error
         if failed is not None:
             raise translate(failed, self.settings, topic)
         return metadata
 
-    def _offsets_at(self, topic: str, partitions: list[int], time: int) -> dict[int, int]:
-        asked = [TopicPartition(topic, partition, time) for partition in partitions]
-        try:
-            found = self._consumer.offsets_for_times(asked, timeout=self._timeout)
-        except confluent_kafka.KafkaException as error:
-            raise translate(error.args[0], self.settings, topic) from error
-        for place in found:
-            if place.error is not None:
-                raise translate(place.error, self.settings, topic)
-            if place.offset < 0:
-                raise KafkaError(f"topic {topic} partition {place.partition}: the broker tells no offset")
+    def _offsets_at(self, topic: str, partitions: list[int], when: int) -> dict[int, int]:
+        asked = [TopicPartition(topic, partition, when) for partition in partitions]
+        found = self._asked(topic, lambda: self._consumer.offsets_for_times(asked, timeout=self._timeout))
         if len(found) != len(partitions):
             raise TopicNotFound(f"topic {topic}: the broker told {len(found)} of {len(partitions)} partitions")
+        for place in found:
+            if place.offset < 0:
+                raise KafkaError(f"topic {topic} partition {place.partition}: the broker tells no offset")
         return {place.partition: int(place.offset) for place in found}
+
+    def _asked(self, topic: str, ask: Callable[[], _Answer]) -> _Answer:
+        """The broker's answer, asked again while the reason of a failure may pass: leaders move, new topics settle."""
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                answer = ask()
+                failed = _first_error(answer)
+            except confluent_kafka.KafkaException as error:
+                failed = error.args[0]
+            if failed is None:
+                return answer
+            if not is_passing(failed) or time.monotonic() > deadline:
+                raise translate(failed, self.settings, topic)
+            time.sleep(0.1)
+
+
+def _first_error(answer: object) -> confluent_kafka.KafkaError | None:
+    places = answer if isinstance(answer, list) else []
+    return next((place.error for place in places if place.error is not None), None)
 
 
 def plan_ranges(

@@ -19,6 +19,9 @@ _CONSUMER_DEFAULTS = {
     # The default, a second of rest whenever the queue is full, makes a short queue ten times slower.
     "fetch.queue.backoff.ms": "1",
     "fetch.error.backoff.ms": "50",
+    "reconnect.backoff.max.ms": "2000",
+    # How long a topic that the broker does not know may be one that is just being made.
+    "topic.metadata.propagation.max.ms": "3000",
 }
 _CONSUMER_FIXED = {
     "enable.auto.commit": "false",
