@@ -118,7 +118,7 @@ def _version(here: Situation) -> Iterable[Finding]:
         yield Finding(
             "fail",
             "version column",
-            f"{column.name} {column.type}: source times tie, and VersionedCollapsingMergeTree cancels rows of equal versions",
+            f"{column.name} {column.type}: source times tie, and this engine cancels rows of equal versions",
             "Create the table anew with a version column UInt128.",
         )
     elif timed:
@@ -149,7 +149,7 @@ def _key(here: Situation) -> Iterable[Finding]:
                     "fail" if here.whole_before is False else "warn",
                     "before images",
                     "rows without a key are only exact with whole before images",
-                    "PostgreSQL: ALTER TABLE <source table> REPLICA IDENTITY FULL; MySQL: SET GLOBAL binlog_row_image = FULL",
+                    "At the source: ALTER TABLE … REPLICA IDENTITY FULL (PostgreSQL), binlog_row_image = FULL (MySQL).",
                 )
         else:
             yield Finding(
@@ -204,8 +204,8 @@ def _places(here: Situation) -> Iterable[Finding]:
         yield Finding(
             "warn",
             "partition",
-            "FINAL on this engine may show the old row of a key that changed its partition; read the current-state view, "
-            "or set do_not_merge_across_partitions_select_final = 1",
+            "FINAL on this engine may show the old row of a key that changed its partition; read the current-state "
+            "view, or set do_not_merge_across_partitions_select_final = 1",
             f"{view_of(here.table, here.key)};",
         )
 
@@ -253,8 +253,8 @@ def _expiry(here: Situation) -> Iterable[Finding]:
         yield Finding(
             "warn",
             "TTL",
-            f"it removes rows by {', '.join(sorted(used & table.system_columns))}: once a delete row is gone, a late older "
-            "event brings the row back",
+            f"it removes rows by {', '.join(sorted(used & table.system_columns))}: once a delete row is gone, a late "
+            "older event brings the row back",
         )
     for name, value in table.settings:
         cleans = name in (
