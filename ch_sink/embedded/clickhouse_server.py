@@ -23,7 +23,7 @@ from ch_sink.embedded.http_errors import QueryError
 from ch_sink.embedded.http_query import QueryService
 from ch_sink.embedded.http_request import BodyStream, Request, parse_target
 from ch_sink.embedded.http_response import Response
-from ch_sink.embedded.row_policies import users_xml
+from ch_sink.embedded.row_policies import RowPolicies
 from ch_sink.embedded.sessions import Sessions
 from ch_sink.errors import ConfigError
 
@@ -99,7 +99,7 @@ class _Connection(socketserver.StreamRequestHandler):
         except (ConnectionError, BrokenPipeError):
             response.close()
             return False
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 — the client gets it
             _log.exception("request failed")
             self._settle(body, response)
             text = f"{type(error).__name__}: {error}"
@@ -164,7 +164,8 @@ class ClickHouseEndpoint:
         self._spool = self.engine.private / "bodies"
         self._listener: _Listener | None = None
         self._running = _Counter()
-        self._queries = QueryService(self.engine, self.sessions, self._spool)
+        self._policies = RowPolicies(self.engine.private / "row_policies.json", user)
+        self._queries = QueryService(self.engine, self.sessions, self._policies, self._spool)
 
     @property
     def url(self) -> str:
@@ -185,7 +186,8 @@ class ClickHouseEndpoint:
         try:
             shutil.rmtree(self._spool, ignore_errors=True)
             self._spool.mkdir()
-            self.engine.open(users_xml(()))
+            self._policies.load()
+            self.engine.open(self._policies.xml())
             self._listener = _Listener((self.host, self.port), self)
         except OSError as error:
             self.close()

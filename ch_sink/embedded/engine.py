@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 from xml.sax.saxutils import escape
@@ -45,7 +45,7 @@ class Connection:
         """Run one query and return its result. Raises QueryError with the engine's code."""
         try:
             result: Result = self._raw.query(query, output_format, params=dict(params or {}))
-        except Exception as error:
+        except RuntimeError as error:
             raise QueryError.from_engine(error) from None
         return result
 
@@ -89,9 +89,13 @@ class Engine:
         self._anchor = self._connect()
         ((self.version, self.timezone),) = self._anchor.values("SELECT version(), timezone()")
 
-    def reopen(self, users_xml: str) -> None:
-        """Close the engine once no request uses it and open it with another users file."""
+    def reopen(self, users_xml: str, before: Callable[[], None]) -> None:
+        """Close the engine once no request uses it and open it with another users file.
+
+        ``before`` is called when nobody uses the engine any more, to close the connections that are kept.
+        """
         with self._gate.alone():
+            before()
             self._close()
             self.open(users_xml)
 
@@ -116,7 +120,7 @@ class Engine:
         config = self.private / "config.xml"
         try:
             return Connection(self._raw_connect(f"{self.path}?config-file={config}"))
-        except Exception as error:
+        except RuntimeError as error:
             raise ConfigError(
                 f"The engine cannot open {self.path}: {error}",
                 hint="Give --path a directory that this user may write and no other process has open.",

@@ -14,12 +14,14 @@ from ch_sink.embedded.engine import Engine
 from ch_sink.embedded.http_errors import QueryError
 from ch_sink.embedded.http_form import boundary_of, read_form
 from ch_sink.embedded.http_request import Request
-from ch_sink.embedded.http_response import DEFAULT_BUFFER_BYTES, Response
+from ch_sink.embedded.http_response import DEFAULT_BUFFER_BYTES, Response, Summary
 from ch_sink.embedded.query_context import connection_for, kill, query_params, settings_of, with_external_tables
 from ch_sink.embedded.query_run import refuse_files, run_insert, run_select, run_whole
+from ch_sink.embedded.row_policies import RowPolicies
+from ch_sink.embedded.row_policy_sql import PolicyStatement, parse_policy_statement
 from ch_sink.embedded.sessions import Sessions
 from ch_sink.embedded.spool import Spool
-from ch_sink.embedded.sql_text import Statement, analyse
+from ch_sink.embedded.sql_text import Statement, analyse, quote_string
 
 __all__ = ["QueryService"]
 
@@ -48,6 +50,7 @@ class QueryService:
 
     engine: Engine
     sessions: Sessions
+    policies: RowPolicies
     spool_directory: Path
 
     def serve(self, request: Request, response: Response) -> None:
@@ -56,7 +59,6 @@ class QueryService:
         response.headers["X-ClickHouse-Query-Id"] = query_id
         self._set_up(request, response)
         with contextlib.ExitStack() as stack:
-            stack.enter_context(self.engine.use())
             files = self._read_form(request, stack)
             text, statement, rest = self._statement(request)
             if not statement.kind:
@@ -71,7 +73,34 @@ class QueryService:
                     "Cannot execute query in readonly mode. For queries over HTTP, method GET implies "
                     "readonly. You should use method POST for modifying queries",
                 )
+            if statement.kind in ("CREATE", "ALTER", "DROP", "SHOW"):
+                policy = parse_policy_statement(
+                    text[: statement.end if statement.format_at is None else statement.format_at]
+                )
+                if policy is not None:
+                    shown = self._policy_statement(request, policy)
+                    if not shown:
+                        response.finish(Summary())
+                        return
+                    if statement.format is not None:
+                        shown += b" FORMAT " + statement.format.encode()
+                    text, statement = shown, analyse(shown)
+            stack.enter_context(self.engine.use())
             self._run(request, response, text, statement, rest, files)
+
+    def _policy_statement(self, request: Request, policy: PolicyStatement) -> bytes:
+        """Carry out a row policy statement; what it returns is the query for its result, if it has one."""
+        with self.engine.use():
+            settings = settings_of(request, {})
+            with connection_for(request, self.engine, self.sessions, settings) as (connection, _):
+                ((database,),) = connection.values("SELECT currentDatabase()")
+                if policy.condition:
+                    query = quote_string(f"SELECT {policy.condition}")
+                    connection.run(f"SELECT formatQuery({query})".encode(errors="surrogateescape"))
+        if policy.verb.startswith("SHOW"):
+            return self.policies.answer(policy, database).encode(errors="surrogateescape")
+        self.policies.change(policy, database, lambda xml: self.engine.reopen(xml, self.sessions.close_all))
+        return b""
 
     def _run(
         self,

@@ -56,7 +56,7 @@ class EmbeddedClickHouse:
         return self._child.pid if self._child is not None and self._child.poll() is None else None
 
     def start(self) -> EmbeddedClickHouse:
-        """Start the child and wait until it answers. Raises ClickHouseUnavailable with its last words if it does not."""
+        """Start the child and wait until it answers. Raises ClickHouseUnavailable, with its output, if it does not."""
         if self.pid is not None:
             return self
         command = [sys.executable, "-m", "ch_sink.embedded.serve", "--host", self.host, "--port", str(self.port)]

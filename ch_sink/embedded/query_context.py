@@ -11,6 +11,7 @@ from pathlib import PurePath
 from ch_sink.embedded.engine import Connection, Engine
 from ch_sink.embedded.http_errors import QueryError
 from ch_sink.embedded.http_request import Request
+from ch_sink.embedded.row_policies import role_mark
 from ch_sink.embedded.sessions import Sessions
 from ch_sink.embedded.spool import Spool
 from ch_sink.embedded.sql_text import quote_identifier, quote_string
@@ -53,7 +54,10 @@ def connection_for(
 ) -> Iterator[tuple[Connection, str]]:
     """Yield a connection with the request's settings and database, and the mark by which ``kill`` finds its query."""
     mark = f"http-{secrets.token_hex(8)}"
+    roles = [role_mark(value) for value in request.params.get("role", "").split(",") if value]
     applied = {"log_comment": mark, **settings}
+    if roles:  # row policies look for the roles here
+        applied["log_comment"] = mark + "".join(roles)
     session_id = request.params.get("session_id", "")
     if not session_id:
         connection = engine.connect()

@@ -108,7 +108,7 @@ def _run_into(
         outcome.append(connection.run(text, "Null", params))
     except QueryError as error:
         outcome.append(error)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 — raised again in the request's thread
         outcome.append(QueryError.from_engine(error))
     finally:
         os.close(writing)
