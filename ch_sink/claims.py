@@ -14,7 +14,7 @@ import msgspec
 
 from ch_sink.errors import LedgerConflict
 
-__all__ = ["Claim", "displaced", "live", "mine", "new_claim", "retired"]
+__all__ = ["Claim", "born", "displaced", "live", "mine", "new_claim", "retired"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def new_claim(stream: str, run_id: str, last: Claim | None) -> Claim:
         )
     with _lock:
         _held.add((stream, run_id))
-    return Claim(last.number + 1 if last else 1, run_id, socket.gethostname(), os.getpid(), _born(os.getpid()))
+    return Claim(last.number + 1 if last else 1, run_id, socket.gethostname(), os.getpid(), born(os.getpid()))
 
 
 def retired(stream: str, claim: Claim) -> Claim:
@@ -82,13 +82,13 @@ def live(stream: str, claim: Claim) -> bool:
     """Whether the claim's process is seen to be at work: on this host only, elsewhere nobody can tell."""
     if claim.released or claim.host != socket.gethostname():
         return False
-    if claim.pid == os.getpid() and claim.born == _born(claim.pid):
+    if claim.pid == os.getpid() and claim.born == born(claim.pid):
         with _lock:
             return (stream, claim.run_id) in _held
-    return bool(claim.born) and claim.born == _born(claim.pid)
+    return bool(claim.born) and claim.born == born(claim.pid)
 
 
-def _born(pid: int) -> str:
+def born(pid: int) -> str:
     """Start time of a process in the kernel's ticks, or empty where there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")

@@ -193,7 +193,7 @@ class MemoryLedger:
 
     def __init__(self, stream: str, beside: "MemoryLedger | None" = None) -> None:
         self.stream = stream
-        self._book = beside._book if beside is not None else _Book()
+        self._book: _Book = beside._book if beside is not None else _Book()
         self._claim: Claim | None = None
 
     def claim(self, run_id: str) -> None:

@@ -29,10 +29,10 @@ _SCHEMA = pa.schema(
     ]
 )
 _LOW = (1 << 64) - 1
-_WHERE = "stream = {stream:String} AND topic_id = {topic_id:String} AND partition = {partition:Int32} AND resolved = 0"
+_WHERE = "stream = {stream:String} AND topic_id = {topic_id:String} AND partition = {partition:Int32}"
 _OPEN = (
     "SELECT offset, timestamp, key, value, headers, epoch, commit_high, commit_low, since "
-    f"FROM $table FINAL WHERE {_WHERE} ORDER BY offset"
+    f"FROM $table FINAL WHERE {_WHERE} AND resolved = 0 ORDER BY offset"
 )
 
 

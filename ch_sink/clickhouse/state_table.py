@@ -69,7 +69,14 @@ class StateTable:
         self.client.command(
             sql,
             parameters,
-            settings={**_WRITE, "insert_deduplicate": 0, "select_sequential_consistency": 1},
+            settings={
+                **_WRITE,
+                "insert_deduplicate": 0,
+                "deduplicate_insert_select": "disable",
+                "select_sequential_consistency": 1,
+                # A replaced column keeps its name: conditions mean the stored one.
+                "prefer_column_name_to_alias": 1,
+            },
             keys=keys,
             doing=f"rewrite rows of {self.qualified}",
         )

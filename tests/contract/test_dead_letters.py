@@ -1,0 +1,92 @@
+"""What every DeadLetters implementation keeps."""
+
+from typing import Any
+
+import pytest
+
+from ch_sink.clickhouse import ClickHouseDeadLetters, Client
+from ch_sink.memory import MemoryDeadLetters
+from ch_sink.ports import DeadLetter
+
+
+@pytest.fixture(params=["memory", "clickhouse"])
+def letters(request: pytest.FixtureRequest) -> Any:
+    if request.param == "memory":
+        return MemoryDeadLetters()
+    client: Client = request.getfixturevalue("client")
+    return ClickHouseDeadLetters(client, request.getfixturevalue("database"), "dead_letters", "orders", "topic-1")
+
+
+def letter(offset: int, partition: int = 0, **changes: Any) -> DeadLetter:
+    base: dict[str, Any] = {
+        "topic": "shop.orders",
+        "partition": partition,
+        "offset": offset,
+        "timestamp": 1_700_000_000_123,
+        "key": b'{"id":1}',
+        "value": b"\x00\xff\xfe not utf-8 \xc3",
+        "headers": (("__debezium.newkey", b"\xff\x00"), ("empty", None), ("twice", b"1"), ("twice", b"2")),
+        "kind": "decode",
+        "column": "amount",
+        "reason": "it's \\ a 'quoted'\nreason – long",
+    }
+    return DeadLetter(**{**base, **changes})
+
+
+def test_a_letter_comes_back_whole(letters: Any) -> None:
+    letters.put([letter(7)], "t")
+    (stored,) = letters.list()
+    assert stored.letter == letter(7)
+    assert stored.retried is None
+    assert stored.time > 1_700_000_000
+
+
+def test_missing_parts_stay_missing(letters: Any) -> None:
+    bare = letter(1, key=None, value=None, headers=(), column=None, timestamp=-1)
+    empty = letter(2, key=b"", value=b"")
+    letters.put([bare, empty], "t")
+    assert [s.letter for s in letters.list()] == [bare, empty]
+
+
+def test_a_repeat_of_an_offset_is_stored_once_and_the_newest_counts(letters: Any) -> None:
+    letters.put([letter(7), letter(8)], "t")
+    letters.put([letter(7), letter(8)], "t")
+    letters.put([letter(8, reason="other")], "u")
+    assert [s.letter for s in letters.list()] == [letter(7), letter(8, reason="other")]
+
+
+def test_letters_are_listed_by_partition_and_offset_up_to_the_limit(letters: Any) -> None:
+    letters.put([letter(3, 1), letter(12, 0), letter(2, 0)], "t")
+    assert [(s.letter.partition, s.letter.offset) for s in letters.list()] == [(0, 2), (0, 12), (1, 3)]
+    assert len(letters.list(2)) == 2
+
+
+def test_letters_marked_as_retried_are_listed_only_when_asked_for(letters: Any) -> None:
+    letters.put([letter(1), letter(2, kind="range"), letter(1, 1)], "t")
+    letters.mark_retried([(0, 1), (0, 99)])
+    letters.mark_retried([])
+    assert [(s.letter.partition, s.letter.offset) for s in letters.list()] == [(0, 2), (1, 1)]
+    everything = letters.list(retried=True)
+    assert [s.retried is not None for s in everything] == [True, False, False]
+    assert everything[0].letter == letter(1)
+    assert letters.count() == {"decode": 1, "range": 1}
+
+
+def test_a_letter_put_again_after_it_was_retried_is_open_again(letters: Any) -> None:
+    letters.put([letter(1)], "t")
+    letters.mark_retried([(0, 1)])
+    letters.put([letter(1)], "t")
+    assert len(letters.list()) == 1
+
+
+def test_nothing_to_put_is_nothing(letters: Any) -> None:
+    letters.put([], "t")
+    assert letters.list() == []
+    assert letters.count() == {}
+
+
+def test_streams_do_not_see_each_other(client: Client, database: str) -> None:
+    one = ClickHouseDeadLetters(client, database, "dead_letters", "one", "t1")
+    ClickHouseDeadLetters(client, database, "dead_letters", "two", "t1").put([letter(1)], "t")
+    ClickHouseDeadLetters(client, database, "dead_letters", "one", "t2").put([letter(1)], "t")
+    assert one.list() == []

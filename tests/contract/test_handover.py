@@ -1,0 +1,106 @@
+"""What every Handover implementation keeps."""
+
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ch_sink.clickhouse import ClickHouseHandover, Client
+from ch_sink.memory import MemoryHandover
+from ch_sink.ports import HandoverId
+from ch_sink.table.model import Column, Engine, Family, TargetTable
+
+TYPES = {
+    "id": ("UInt64", pa.uint64()),
+    "text": ("Nullable(String)", pa.binary()),
+    "amount": ("Decimal(76, 10)", pa.decimal256(76, 10)),
+    "at": ("DateTime64(6, 'UTC')", pa.timestamp("us", tz="UTC")),
+    "tags": ("Array(Nullable(String))", pa.list_(pa.binary())),
+    "wide": ("Int256", pa.binary(32)),
+}
+
+
+def target(names: tuple[str, ...] = tuple(TYPES)) -> TargetTable:
+    engine = Engine(Family.REPLACING, "ReplacingMergeTree", "_version", None, "_is_deleted")
+    columns = [Column(n, TYPES[n][0]) for n in names]
+    return TargetTable("d", "t", engine, (*columns, Column("_version", "UInt128"), Column("_is_deleted", "UInt8")))
+
+
+@pytest.fixture(params=["memory", "clickhouse"])
+def handover(request: pytest.FixtureRequest) -> Any:
+    if request.param == "memory":
+        return MemoryHandover({n: kind for n, (_, kind) in TYPES.items()})
+    client: Client = request.getfixturevalue("client")
+    return ClickHouseHandover(client, request.getfixturevalue("database"), "handover", "orders", target())
+
+
+def rows(*texts: bytes | None) -> pa.Table:
+    n = len(texts)
+    values: dict[str, list[Any]] = {
+        "id": [(1 << 64) - 1 - i for i in range(n)],
+        "text": list(texts),
+        "amount": [Decimal("-12345678901234567890123456789012345678901234567890.0123456789")] * n,
+        "at": [-1_234_567_890_123_456] * n,
+        "tags": [[b"\xff", None]] * n,
+        "wide": [bytes(range(32))] * n,
+    }
+    return pa.table({name: pa.array(values[name], kind) for name, (_, kind) in TYPES.items()})
+
+
+def ident(n: int, source: str = "shop") -> HandoverId:
+    return (source, 65535, (1 << 64) - 1, n, (1 << 64) - 2)
+
+
+def all_known(n: int) -> Any:
+    return np.ones(n, dtype=np.bool_)
+
+
+def test_rows_come_back_exact(handover: Any) -> None:
+    put = rows(b"\x00\xff", None, "grün".encode())
+    handover.put([ident(0), ident(1), ident(2)], put, all_known(3), "t")
+    got = handover.get([ident(2), ident(0), ident(1), ident(9)])
+    assert set(got.found) == {ident(0), ident(1), ident(2)}
+    assert got.rows.schema.equals(put.schema)
+    for n in range(3):
+        assert got.rows.slice(got.found[ident(n)], 1).to_pylist() == put.slice(n, 1).to_pylist()
+
+
+def test_unknown_rows_are_found_as_unknown(handover: Any) -> None:
+    handover.put([ident(0), ident(1)], rows(b"a", b"b"), np.array([False, True]), "t")
+    got = handover.get([ident(0), ident(1)])
+    assert got.found == {ident(0): -1, ident(1): 0}
+    assert got.rows.column("text").to_pylist() == [b"b"]
+
+
+def test_the_first_entry_stays(handover: Any) -> None:
+    handover.put([ident(0)], rows(b"first"), all_known(1), "t")
+    handover.put([ident(0), ident(1)], rows(b"second", b"new"), all_known(2), "u")
+    handover.put([ident(0)], rows(b"third"), np.array([False]), "t")
+    got = handover.get([ident(0), ident(1)])
+    assert got.rows.take([got.found[ident(0)], got.found[ident(1)]]).column("text").to_pylist() == [b"first", b"new"]
+
+
+def test_sources_and_positions_tell_entries_apart(handover: Any) -> None:
+    handover.put([ident(0, "a"), ident(0, "b")], rows(b"a", b"b"), all_known(2), "t")
+    got = handover.get([ident(0, "b")])
+    assert list(got.found) == [ident(0, "b")]
+    assert got.rows.column("text").to_pylist() == [b"b"]
+    assert handover.get([ident(1, "a")]).found == {}
+
+
+def test_nothing_asked_is_nothing_found(handover: Any) -> None:
+    got = handover.get([])
+    assert got.found == {}
+    assert got.rows.num_rows == 0
+    assert got.rows.column_names == list(TYPES)
+    handover.put([], rows(), all_known(0), "t")
+
+
+def test_entries_outlive_a_change_of_the_target(client: Client, database: str) -> None:
+    old = ClickHouseHandover(client, database, "handover", "orders", target(("id", "text", "wide")))
+    old.put([ident(0)], rows(b"x").select(["id", "text", "wide"]), all_known(1), "t")
+    new = ClickHouseHandover(client, database, "handover", "orders", target(("text", "amount", "id")))
+    got = new.get([ident(0)])
+    assert got.rows.to_pylist() == [{"text": b"x", "amount": None, "id": (1 << 64) - 1}]

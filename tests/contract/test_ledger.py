@@ -1,0 +1,274 @@
+"""What every Ledger implementation keeps."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ch_sink.claims import Claim, born
+from ch_sink.clickhouse import ClickHouseLedger, Client
+from ch_sink.errors import LedgerConflict
+from ch_sink.memory import MemoryLedger
+from ch_sink.ports import RangeIntent, RangeResult
+
+Job = Callable[[], Any]
+
+
+@pytest.fixture(params=["memory", "clickhouse"])
+def job(request: pytest.FixtureRequest) -> Job:
+    """Makes the ledger of one more job on the same stream."""
+    name = f"orders-{request.node.name}"
+    if request.param == "memory":
+        first = MemoryLedger(name)
+        return lambda: MemoryLedger(name, beside=first)
+    client: Client = request.getfixturevalue("client")
+    database = request.getfixturevalue("database")
+    return lambda: ClickHouseLedger(client, database, "ledger", name)
+
+
+def intent(start: int, end: int, partition: int = 0, topic_id: str = "t1") -> RangeIntent:
+    return RangeIntent("shop.orders", topic_id, partition, start, end, 50_000, 1 << 26)
+
+
+def result(start: int, end: int, partition: int = 0, topic_id: str = "t1", **changes: Any) -> RangeResult:
+    base: dict[str, Any] = {
+        "state": f'{{"end":{end}}}',
+        "started": 1.5,
+        "finished": 2.25,
+        "source_time": 1_700_000_000_123,
+    }
+    return RangeResult("shop.orders", topic_id, partition, start, end, **{**base, **changes})
+
+
+def test_an_empty_ledger_knows_nothing(job: Job) -> None:
+    ledger = job()
+    assert ledger.state_at("t1", 0, 10) is None
+    assert ledger.progress("t1") == {}
+    assert ledger.last_intents() == []
+    assert ledger.history(10) == []
+    assert ledger.totals() == []
+    assert ledger.topic_ids() == []
+    assert ledger.notes("floor") == []
+
+
+def test_the_state_is_that_of_the_range_that_ends_exactly_there(job: Job) -> None:
+    ledger = job()
+    ledger.claim("r1")
+    ledger.intents([intent(0, 10), intent(0, 7, 1)])
+    ledger.results([result(0, 10), result(0, 7, 1, state='{"it\'s":"\\\\é"}')])
+    assert ledger.state_at("t1", 0, 10) == '{"end":10}'
+    assert ledger.state_at("t1", 1, 7) == '{"it\'s":"\\\\é"}'
+    assert ledger.state_at("t1", 0, 7) is None
+    assert ledger.state_at("t2", 0, 10) is None
+
+
+def test_a_range_done_again_has_its_last_state(job: Job) -> None:
+    ledger = job()
+    ledger.claim("r1")
+    for state in ("first", "second"):
+        ledger.intents([intent(0, 10)])
+        ledger.results([result(0, 10, state=state)])
+    assert ledger.state_at("t1", 0, 10) == "second"
+
+
+def test_progress_ends_at_the_first_gap(job: Job) -> None:
+    ledger = job()
+    ledger.claim("r1")
+    ledger.intents([intent(5, 10), intent(0, 4, 1)])
+    ledger.results(
+        [result(5, 10), result(10, 20), result(30, 40), result(8, 15), result(0, 4, 1), result(0, 90, 0, "t2")]
+    )
+    assert ledger.progress("t1") == {0: 20, 1: 4}
+    ledger.results([result(20, 30)])
+    assert ledger.progress("t1") == {0: 40, 1: 4}
+    assert ledger.progress("t2") == {0: 90}
+
+
+def test_the_newest_batch_of_intents_comes_back_as_it_was(job: Job) -> None:
+    ledger = job()
+    ledger.claim("r1")
+    ledger.intents([intent(0, 10), intent(0, 10, 1)])
+    ledger.results([result(0, 10), result(0, 10, 1)])
+    ledger.intents([intent(10, 25, 1), intent(10, 20)])
+    assert job().last_intents() == [intent(10, 20), intent(10, 25, 1)]
+
+
+def test_attempts_count_the_batches_that_overlap(job: Job) -> None:
+    ledger = job()
+    ledger.claim("r1")
+    assert [r.attempt for r in ledger.intents([intent(0, 10), intent(10, 20)])] == [0, 0]
+    assert [r.attempt for r in ledger.intents([intent(10, 20)])] == [1]
+    ledger.release()
+    later = job()
+    later.claim("r2")
+    assert [r.attempt for r in later.intents([intent(10, 20), intent(20, 30), intent(9, 11), intent(0, 9, 1)])] == [
+        2,
+        0,
+        2,
+        0,
+    ]
+    assert [r.attempt for r in later.intents([intent(0, 5, topic_id="t2")])] == [0]
+    assert later.last_intents() == [intent(0, 5, topic_id="t2")]
+
+
+def test_history_is_whole_and_newest_first(job: Job) -> None:
+    ledger = job()
+    ledger.claim("r1")
+    one = result(0, 10, rows=8, deletes=2, dead_letters=1, counts={"tombstone": 3, "heartbeat": 1}, cuts=(4, 8))
+    two = result(10, 20)
+    ledger.intents([intent(0, 10)])
+    ledger.results([one])
+    ledger.intents([intent(10, 20)])
+    ledger.results([two])
+    seen = ledger.history(10)
+    assert [(r.start, r.end) for r in seen] == [(10, 20), (0, 10)]
+    assert [r.run_id for r in seen] == ["r1", "r1"]
+    assert seen[0].batch > seen[1].batch
+    for got, put in zip(seen, [two, one], strict=True):
+        assert RangeResult(**{**_fields(got), "run_id": "", "batch": 0}) == put
+    assert len(ledger.history(1)) == 1
+
+
+def _fields(r: RangeResult) -> dict[str, Any]:
+    return {name: getattr(r, name) for name in RangeResult.__dataclass_fields__}
+
+
+def test_totals_add_up_and_count_a_repeated_range_once(job: Job) -> None:
+    ledger = job()
+    ledger.claim("r1")
+    ledger.intents([intent(0, 10)])
+    ledger.results([result(0, 10, rows=5, deletes=1, dead_letters=1, counts={"a": 1, "b": 2}), result(0, 3, 1, rows=1)])
+    ledger.intents([intent(0, 10)])
+    ledger.results([result(0, 10, rows=7, deletes=0, dead_letters=2, counts={"a": 4}, state="again", finished=9.0)])
+    ledger.results([result(10, 20, rows=1, counts={"c": 1}, state="last", finished=5.0)])
+    zero, one = ledger.totals()
+    assert (zero.topic, zero.topic_id, zero.partition, zero.next_offset) == ("shop.orders", "t1", 0, 20)
+    assert (zero.rows, zero.deletes, zero.dead_letters, dict(zero.counts)) == (8, 0, 2, {"a": 4, "c": 1})
+    assert (zero.state, zero.finished, zero.source_time) == ("last", 9.0, 1_700_000_000_123)
+    assert (one.partition, one.rows) == (1, 1)
+
+
+def test_topics_are_listed_last_read_first(job: Job) -> None:
+    ledger = job()
+    ledger.claim("r1")
+    for topic_id in ("t1", "t2", "t1", "t3"):
+        ledger.intents([intent(0, 1, topic_id=topic_id)])
+    assert ledger.topic_ids() == ["t3", "t1", "t2"]
+
+
+def test_notes_are_kept_in_order(job: Job) -> None:
+    ledger = job()
+    ledger.claim("r1")
+    for n in range(3):
+        ledger.note("floor", f"floor {n}")
+    ledger.note("skipped", "x")
+    assert ledger.notes("floor") == ["floor 0", "floor 1", "floor 2"]
+
+
+def test_nothing_is_written_without_a_claim(job: Job) -> None:
+    ledger = job()
+    for write in (
+        lambda: ledger.intents([intent(0, 1)]),
+        lambda: ledger.results([result(0, 1)]),
+        lambda: ledger.note("a", "b"),
+    ):
+        with pytest.raises(LedgerConflict):
+            write()
+    assert ledger.topic_ids() == []
+    assert ledger.history(1) == []
+
+
+def test_a_second_job_beside_a_living_one_is_refused(job: Job) -> None:
+    first, second = job(), job()
+    first.claim("r1")
+    with pytest.raises(LedgerConflict, match="being worked on"):
+        second.claim("r2")
+    first.intents([intent(0, 1)])
+    first.release()
+    second.claim("r2")
+    second.intents([intent(0, 1)])
+    second.release()
+
+
+def test_a_job_that_lost_its_stream_stops_and_writes_nothing(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = job(), job()
+    first.claim("r1")
+    first.intents([intent(0, 10)])
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(socket, "gethostname", lambda: "another-host")
+        second.claim("r2")
+    with pytest.raises(LedgerConflict, match="r2"):
+        first.results([result(0, 10)])
+    with pytest.raises(LedgerConflict):
+        first.intents([intent(0, 10)])
+    assert second.history(10) == []
+    first.release()
+    second.check_claim()
+    second.intents([intent(0, 10)])
+
+
+def test_a_killed_job_can_be_followed_at_once(job: Job) -> None:
+    """The claim names a process of this host; while that lives it holds, after SIGKILL it does not."""
+    sleeper = "import time; print(1, flush=True); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", sleeper], stdout=subprocess.PIPE) as child:
+        try:
+            assert child.stdout is not None
+            child.stdout.readline()
+            _plant(job(), Claim(1, "killed", socket.gethostname(), child.pid, born(child.pid)))
+            with pytest.raises(LedgerConflict, match="killed"):
+                job().claim("next")
+            os.kill(child.pid, signal.SIGKILL)
+            child.stdout.read()  # until it is dead; not collected, it stays a zombie, and that holds nothing
+            follower = job()
+            _claim_soon(follower, "next")
+            follower.intents([intent(0, 1)])
+            follower.release()
+        finally:
+            child.kill()
+
+
+def _claim_soon(ledger: Any, run_id: str) -> None:
+    for _ in range(200):
+        try:
+            return ledger.claim(run_id)
+        except LedgerConflict:
+            time.sleep(0.01)
+    return ledger.claim(run_id)
+
+
+def _plant(ledger: Any, claim: Claim) -> None:
+    if isinstance(ledger, MemoryLedger):
+        ledger._book.claim = claim
+    else:
+        ledger._put_claim(claim)
+
+
+def test_many_claims_in_a_row_keep_their_order(job: Job) -> None:
+    for n in range(5):
+        ledger = job()
+        ledger.claim(f"r{n}")
+        ledger.intents([intent(n, n + 1)])
+        ledger.release()
+        ledger.release()
+    with pytest.raises(LedgerConflict):
+        ledger.check_claim()
+
+
+def test_streams_share_a_table_without_seeing_each_other(client: Client, database: str) -> None:
+    one = ClickHouseLedger(client, database, "ledger", "one")
+    two = ClickHouseLedger(client, database, "ledger", "two")
+    one.claim("r")
+    two.claim("r")
+    one.intents([intent(0, 10)])
+    one.results([result(0, 10)])
+    one.note("floor", "x")
+    assert (two.last_intents(), two.history(1), two.totals(), two.progress("t1")) == ([], [], [], {})
+    assert (two.state_at("t1", 0, 10), two.notes("floor"), two.topic_ids()) == (None, [], [])
+    two.check_claim()
+    one.check_claim()

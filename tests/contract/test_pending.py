@@ -1,0 +1,64 @@
+"""What every Pending implementation keeps."""
+
+from typing import Any
+
+import pytest
+
+from ch_sink.clickhouse import ClickHousePending, Client
+from ch_sink.memory import MemoryPending
+from ch_sink.ports import PendingRecord
+
+
+@pytest.fixture(params=["memory", "clickhouse"])
+def pending(request: pytest.FixtureRequest) -> Any:
+    if request.param == "memory":
+        return MemoryPending()
+    client: Client = request.getfixturevalue("client")
+    return ClickHousePending(client, request.getfixturevalue("database"), "pending", "orders")
+
+
+def record(offset: int, **changes: Any) -> PendingRecord:
+    base: dict[str, Any] = {
+        "timestamp": 1_700_000_000_123,
+        "key": b"\xff\x00",
+        "value": b"{\x80}",
+        "headers": (("__debezium.oldkey", b"\xff"), ("none", None)),
+        "epoch": 65535,
+        "commit": (1 << 80) - 1,
+        "since": 1_700_000_000.125,
+    }
+    return PendingRecord(offset, **{**base, **changes})
+
+
+def test_records_come_back_whole_and_by_offset(pending: Any) -> None:
+    bare = record(3, key=None, value=None, headers=(), commit=0, epoch=0)
+    pending.put("t1", 0, [record(9), bare], "x")
+    assert pending.open("t1", 0) == [bare, record(9)]
+
+
+def test_partitions_and_topics_are_apart(pending: Any) -> None:
+    pending.put("t1", 0, [record(1)], "x")
+    assert pending.open("t1", 1) == []
+    assert pending.open("t2", 0) == []
+
+
+def test_a_repeat_of_an_offset_is_stored_once(pending: Any) -> None:
+    pending.put("t1", 0, [record(1)], "x")
+    pending.put("t1", 0, [record(1), record(2)], "x")
+    assert pending.open("t1", 0) == [record(1), record(2)]
+
+
+def test_resolved_records_are_gone(pending: Any) -> None:
+    pending.put("t1", 0, [record(1), record(2)], "x")
+    pending.put("t1", 1, [record(1)], "x")
+    pending.resolve("t1", 0, [1, 77])
+    pending.resolve("t1", 0, [])
+    assert pending.open("t1", 0) == [record(2)]
+    assert pending.open("t1", 1) == [record(1)]
+
+
+def test_a_record_put_again_under_the_same_token_waits_again(pending: Any) -> None:
+    pending.put("t1", 0, [record(1)], "same token")
+    pending.resolve("t1", 0, [1])
+    pending.put("t1", 0, [record(1)], "same token")
+    assert pending.open("t1", 0) == [record(1)]
