@@ -17,10 +17,9 @@ import pyarrow as pa
 
 from ch_sink.change import BadRecord, Records
 from ch_sink.chunk import Chunk
-from ch_sink.decode import Decoder
 from ch_sink.errors import StreamFailed
 from ch_sink.order import BackwardStep, State
-from ch_sink.plan import Barrier, Plan, Ports, plan
+from ch_sink.plan import Barrier, BatchDecoder, Plan, Ports, plan
 from ch_sink.ports import (
     DeadLetter,
     DeadLetters,
@@ -77,6 +76,9 @@ class Applied:
     last_source_ts: int = 0
 
 
+_RELEASE = Applied(State())  # marks the carrying out of waiting records, which is no chunk
+
+
 class PartitionSink:
     """Applies the chunks of one topic-partition, in order."""
 
@@ -84,7 +86,7 @@ class PartitionSink:
         self,
         name: StreamName,
         target: Target,
-        decoder: Callable[[bool], Decoder],
+        decoder: Callable[[bool], BatchDecoder],
         ports: Ports,
         writer: TableWriter,
         dead_letters: DeadLetters,
@@ -92,17 +94,22 @@ class PartitionSink:
         *,
         deadline: float = 600.0,
         clock: Callable[[], float] = time.time,
+        progress: Callable[[Applied], None] | None = None,
     ) -> None:
         """
         Args:
             decoder: makes the decoder, given whether before images are wanted.
             deadline: seconds that a change waits for a hand-over before it is given up.
+            progress: told of each chunk that is done, where the table is a collapsing one: a deleted row leaves
+                nothing there that would show a second attempt that its changes are in, so it must not begin again
+                at an earlier chunk.
         """
         self.name, self.target, self.ports = name, target, ports
         self._make_decoder = decoder
-        self._decoder: Decoder | None = None
+        self._decoder: BatchDecoder | None = None
         self.writer, self.dead_letters, self.pending = writer, dead_letters, pending
         self.deadline, self.clock = deadline, clock
+        self.progress = progress if target.collapsing else None
         self._waiting: dict[int, PendingRecord] = {}
         if pending is not None:
             self._waiting = {r.offset: r for r in pending.open(name.topic_id, name.partition)}
@@ -166,7 +173,7 @@ class PartitionSink:
         digest = sha256(",".join(map(str, settled)).encode()).hexdigest()[:16]
         made.pending = []
         made.inserts = [Insert(i.rows, f"pending-{digest}/{i.label}") for i in made.inserts]
-        done = self._carry_out(made, records, settled[0], settled[-1] + 1)
+        done = self._carry_out(made, records, settled[0], settled[-1] + 1, _RELEASE)
         self.pending.resolve(self.name.topic_id, self.name.partition, settled)
         for offset in settled:
             del self._waiting[offset]
@@ -187,7 +194,7 @@ class PartitionSink:
             [list(r.headers) for r in queue],
         )
 
-    def _decoder_for(self, records: Records) -> Decoder:
+    def _decoder_for(self, records: Records) -> BatchDecoder:
         if self._decoder is None:
             plain = self._make_decoder(False)
             first = next((i for i, v in enumerate(records.values) if v is not None and records.keys[i]), None)
@@ -206,7 +213,7 @@ class PartitionSink:
         done = Applied(
             made.state, first, end, 0, made.counts, made.steps, made.barrier, len(made.bad), made.last_source_ts
         )
-        if retried is not None:
+        if retried is not None and retried is not _RELEASE:
             done.rows += retried.rows
             done.counts.update(retried.counts)
             done.dead_letters += retried.dead_letters
@@ -223,6 +230,8 @@ class PartitionSink:
         if made.bad:
             letters = [_letter(b, records) for b in made.bad]
             self.dead_letters.put(letters, name.token(first, end, "dead", reconciles=False))
+        if self.progress is not None and retried is not _RELEASE:
+            self.progress(done)
         return done
 
     def _park(self, made: Plan, records: Records, first: int, end: int) -> None:

@@ -8,14 +8,13 @@ Used alike by the Spark task, by ``replay``, by the tests and by the benchmarks.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from ch_sink.change import BadRecord, ChangeBatch, Op, Records, UnknownColumn
-from ch_sink.decode import Decoder
 from ch_sink.errors import StreamFailed
 from ch_sink.merge import (
     Merged,
@@ -34,7 +33,17 @@ from ch_sink.source import Source, source_for
 from ch_sink.table.partition import partition_groups
 from ch_sink.target import Target
 
-__all__ = ["Barrier", "HandoverEntries", "Plan", "Ports", "Waiting", "plan"]
+__all__ = ["Barrier", "BatchDecoder", "HandoverEntries", "Plan", "Ports", "Waiting", "plan"]
+
+
+class BatchDecoder(Protocol):
+    """Turns the records of a chunk into change events (`ch_sink.decode.Decoder`)."""
+
+    def decode(self, records: Records) -> ChangeBatch: ...
+
+    def key_columns(self) -> tuple[str, ...]:
+        """Names of the key's columns, known after the first record with a key."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +109,7 @@ class Plan:
 def plan(
     records: Records,
     target: Target,
-    decoder: Decoder,
+    decoder: BatchDecoder,
     state: State,
     ports: Ports,
     *,
@@ -140,8 +149,8 @@ def plan(
     if first is not None:
         before = records.slice(0, int(batch.source_index[first]))
         done = plan(before, target, decoder, state, ports, waiting=waiting)
-        upto = records.slice(0, int(batch.source_index[first]) + 1)
-        after = _sequence(decoder.decode(upto), upto, target, decoder, state, ports, source)
+        with_it = records.slice(0, int(batch.source_index[first]) + 1)
+        after = _sequence(decoder.decode(with_it), with_it, target, decoder, state, ports, source)
         done.state = replace(after.state, doubled=done.state.doubled)
         done.barrier = _truncate_barrier(batch, order, first)
         done.counts["truncates"] += 1
@@ -170,7 +179,7 @@ def _sequence(
     batch: ChangeBatch,
     records: Records,
     target: Target,
-    decoder: Decoder,
+    decoder: BatchDecoder,
     state: State,
     ports: Ports,
     source: Source | None,
@@ -182,7 +191,7 @@ def _sequence(
         layout=target.layout,
         policy=target.policy,
         strategy=target.strategy(source),
-        inner_floors=batch.connector == "postgresql",
+        unique_inner=source is not None and source.omits_values,
         history=ports.history,
         decode=decoder.decode,
         drop_repeats=target.appends,

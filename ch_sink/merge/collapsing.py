@@ -50,9 +50,9 @@ def merge_collapsing(batch: ChangeBatch, out: Resolved, order: Sequenced, scope:
 
 
 def _last_events(batch: ChangeBatch, out: Resolved) -> Index:
-    """The last applied event of each key, -1 for keys without one."""
+    """The last event of each key that is applied or was before, -1 for keys without one."""
     last = np.full(out.keys, -1, dtype=np.int64)
-    events = np.flatnonzero(out.apply)
+    events = np.flatnonzero(out.apply | out.superseded)
     last[out.codes[events]] = events
     return last
 

@@ -62,8 +62,8 @@ class Resolved:
     origin: dict[str, Refs]
     """Column → row that its value comes from, for columns with unavailable values."""
     pool: Pool
-    revived: Bools
-    """Deletes that bring back a former owner's row (swapped keys)."""
+    superseded: Bools
+    """A stored row of the key has this version or a higher one."""
     stored: StoredRows | None = None
     stored_codes: npt.NDArray[np.int64] | None = None
     stored_start: int = 0
@@ -123,7 +123,7 @@ def resolve(
         previous=np.full(n, -1, dtype=np.int64),
         origin={c: np.full(n, _UNSET, dtype=np.int64) for c in batch.unavailable},
         pool=pool,
-        revived=np.zeros(n, dtype=np.bool_),
+        superseded=np.zeros(n, dtype=np.bool_),
     )
     if batch.before is not None and scope.whole_before and scope.places:
         start = pool.add(batch.before)
@@ -139,6 +139,7 @@ def resolve(
     if len(special):
         walk.fetch_handover(special, handover)
         walk.run(special)
+        walk.forgive()
         walk.keep_open_swaps()
     return out
 
@@ -213,6 +214,7 @@ class _Walk:
         self.blocked: set[int] = set()
         self.local: dict[HandoverId, int] = {}
         self.open_swaps: dict[int, int] = {}
+        self.unresolved: dict[int, str] = {}
         self.handed: dict[HandoverId, int] = {}
         n = len(batch)
         self.partial = np.zeros(n, dtype=np.bool_)
@@ -363,6 +365,7 @@ class _Walk:
             version = to_int(order.version, i)
             if row.version > version or (strict and row.version == version):
                 out.apply[i] = False
+                out.superseded[i] = True
                 out.counts["superseded"] += 1
                 continue
             if self.delete[i]:
@@ -392,7 +395,7 @@ class _Walk:
                 return
             if ref < 0 and self.policy.on_unresolved == "dead_letter":
                 out.apply[i] = False
-                out.bad.append(self._unresolved(i, missing[0]))
+                self.unresolved[i] = missing[0]
                 return
             for column in missing:
                 out.origin[column][i] = self._origin(column, ref) if ref >= 0 else -1
@@ -436,6 +439,23 @@ class _Walk:
         if out.previous[i] < 0:
             out.previous[i] = row.ref
         row.live = 0
+
+    def forgive(self) -> None:
+        """Name the events that stay unresolved; not those that the chunk itself outdates.
+
+        An event whose row is gone from the table is met when a chunk is applied a second time. A later whole image
+        or delete of its key makes it meaningless.
+        """
+        if not self.unresolved:
+            return
+        whole = np.flatnonzero(self.out.apply & (self.delete | ~self.partial))
+        latest = np.full(self.coded.count, -1, dtype=np.int64)
+        latest[self.coded.codes[whole]] = whole
+        for i, column in self.unresolved.items():
+            if latest[self.coded.codes[i]] > i:
+                self.out.counts["superseded"] += 1
+            else:
+                self.out.bad.append(self._unresolved(i, column))
 
     def _hand_over(self, key: HandoverId, ref: int) -> None:
         self.out.handover.append((key, ref))

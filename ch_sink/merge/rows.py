@@ -57,8 +57,7 @@ def rows_of(out: Resolved, batch: ChangeBatch, events: Events) -> pa.Table:
     columns = []
     for name in batch.after.column_names:
         if keys is not None and name in keys.column_names:
-            column = keys.column(name).take(pa.array(events)) if len(events) != len(batch) else keys.column(name)
-            columns.append(column.cast(batch.after.schema.field(name).type))
+            columns.append(keys.column(name).take(pa.array(events)).cast(batch.after.schema.field(name).type))
         else:
             columns.append(out.pool.take(name, out.value_refs(name, events)))
     return pa.table(columns, schema=batch.after.schema)

@@ -2,7 +2,11 @@
 
 The rules (``docs/architecture.md``, "Order"): within a partition an event whose commit position lies below the
 highest one is either a re-delivery, proved by finding the very same record at an earlier offset, and skipped; or
-a regress of the source's positions, and the epoch rises. An event *at* the highest position is applied.
+a regress of the source's positions, and the epoch rises.
+
+An event *at* the highest position is applied, with one exception: where inner positions are unique (PostgreSQL's
+``lsn``) and step back, a proved repeat is skipped there too. Else a stretch that begins in mid-transaction, or with
+records that state no commit position, would be applied a second time to rows whose values are gone by then.
 """
 
 from collections import Counter
@@ -78,7 +82,7 @@ def sequence(
     layout: Layout,
     policy: Policy,
     strategy: str,
-    inner_floors: bool = False,
+    unique_inner: bool = False,
     history: History | None = None,
     decode: Callable[[Records], ChangeBatch] | None = None,
     drop_repeats: bool = False,
@@ -87,8 +91,8 @@ def sequence(
 
     Args:
         strategy: ``source_position``, ``kafka_offset``, ``source_time`` or ``insertion_order``.
-        inner_floors: an event without commit position has the larger of the highest and its inner position
-            (PostgreSQL's ``lsn``), else the highest.
+        unique_inner: the inner position (PostgreSQL's ``lsn``) tells changes apart and rises within a transaction;
+            an event without commit position has the larger of the highest and its inner position.
         history: earlier records, asked only when a position steps back.
         decode: decodes what ``history`` gives.
         drop_repeats: also skip an event at the highest position that repeats one seen there (append mode).
@@ -111,10 +115,10 @@ def sequence(
             if not len(mine):
                 continue
             start = state.of(name)
-            done = _forward(batch, mine, start, inner_floors, epoch, commit, recheck)
+            done = _forward(batch, records, mine, start, unique_inner, epoch, commit, recheck)
             if done is None or drop_repeats:
                 seen = _Seen(batch, records, history, decode, policy.redelivery_scan)
-                walk = _Walk(batch, name, start, seen, inner_floors, drop_repeats, steps, skipped)
+                walk = _Walk(batch, name, start, seen, unique_inner, drop_repeats, steps, skipped)
                 done = walk.run(mine, keep, epoch, commit, recheck)
             layout.check_epoch(done.epoch)
             sources[name] = done
@@ -163,9 +167,10 @@ def ordered(
 
 def _forward(
     batch: ChangeBatch,
+    records: Records,
     mine: npt.NDArray[np.int64],
     start: SourceState,
-    inner_floors: bool,
+    unique_inner: bool,
     epoch: npt.NDArray[np.int64],
     commit: Words,
     recheck: npt.NDArray[np.bool_],
@@ -178,11 +183,17 @@ def _forward(
     low = batch.commit[mine, 1].copy()
     missing = ~batch.has_commit[mine]
     if missing.any():
-        low[missing] = batch.inner[mine, 1][missing] if inner_floors else 0
+        low[missing] = batch.inner[mine, 1][missing] if unique_inner else 0
     first = np.uint64(start.commit & 0xFFFFFFFFFFFFFFFF)
     running = np.maximum.accumulate(np.maximum(low, first))
     if (running != low)[~missing].any():
         return None
+    inner = 0
+    if unique_inner:
+        stepped = _inner_steps_back(batch.inner[mine], running, start)
+        if stepped is None or _repeats_half(batch, records, mine, running, start):
+            return None
+        inner = stepped
     wraps = batch.offset[mine] >> OFFSET_BITS
     if int(wraps[-1]) != start.wraps and not (start.commit == 0 and int(wraps[0]) == int(wraps[-1])):
         return None
@@ -191,7 +202,61 @@ def _forward(
     commit[mine, 1] = running
     if start.ceiling:
         recheck[mine] = running <= np.uint64(start.ceiling & 0xFFFFFFFFFFFFFFFF)
-    return replace(start, commit=(int(top) << 64) | int(running[-1]), wraps=int(wraps[-1]))
+    return replace(start, commit=(int(top) << 64) | int(running[-1]), inner=inner, wraps=int(wraps[-1]))
+
+
+def _inner_steps_back(inner: Words, running: npt.NDArray[np.uint64], start: SourceState) -> int | None:
+    """The inner position reached at the last commit position; None where one stepped back within a commit position.
+
+    Inner position 0 is none at all (rows of incremental snapshots).
+    """
+    if int(inner[:, 0].max()) or start.inner >> 64:
+        values = [(int(h) << 64) | int(w) for h, w in inner.tolist()]
+        reached, at = start.inner, start.commit & 0xFFFFFFFFFFFFFFFF
+        for value, position in zip(values, running.tolist(), strict=True):
+            if position != at:
+                reached, at = value, position
+            elif value and value < reached:
+                return None
+            else:
+                reached = max(reached, value)
+        return reached
+    low = np.concatenate([np.array([start.inner & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64), inner[:, 1]])
+    at = np.concatenate([np.array([start.commit & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64), running])
+    fresh = np.concatenate([[True], at[1:] != at[:-1]])
+    if (low == 0)[1:].any():  # a 0 repeats what stands before it within its commit position
+        low = _filled(low, fresh)
+    if ((low[1:] < low[:-1]) & ~fresh[1:]).any():
+        return None
+    return int(low[-1])
+
+
+def _repeats_half(
+    batch: ChangeBatch,
+    records: Records,
+    mine: npt.NDArray[np.int64],
+    running: npt.NDArray[np.uint64],
+    start: SourceState,
+) -> bool:
+    """Whether a half of a key change may stand twice at one inner position: two rows of a key must not be counted."""
+    low = start.commit & 0xFFFFFFFFFFFFFFFF
+    seen: set[tuple[int, int, int, int, bytes]] = set()
+    for at in np.flatnonzero(batch.half[mine]).tolist():
+        i = int(mine[at])
+        high, inner = int(batch.inner[i, 0]), int(batch.inner[i, 1])
+        if int(running[at]) == low and (high << 64) | inner == start.inner:
+            return True
+        half = (int(running[at]), high, inner, int(batch.half[i]), records.keys[int(batch.source_index[i])] or b"")
+        if half in seen:
+            return True
+        seen.add(half)
+    return False
+
+
+def _filled(low: npt.NDArray[np.uint64], fresh: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
+    known = np.where((low != 0) | fresh, np.arange(len(low)), 0)
+    filled: npt.NDArray[np.uint64] = low[np.maximum.accumulate(known)]
+    return filled
 
 
 class _Seen:
@@ -235,13 +300,13 @@ class _Walk:
         name: str,
         start: SourceState,
         seen: _Seen,
-        inner_floors: bool,
+        unique_inner: bool,
         drop_repeats: bool,
         steps: list[BackwardStep],
         skipped: Counter[str],
     ) -> None:
         self.batch, self.name, self.seen = batch, name, seen
-        self.inner_floors, self.drop_repeats = inner_floors, drop_repeats
+        self.unique_inner, self.drop_repeats = unique_inner, drop_repeats
         self.steps, self.skipped = steps, skipped
         self.state = start
 
@@ -256,11 +321,11 @@ class _Walk:
         batch = self.batch
         for i in mine.tolist():
             position = (int(batch.commit[i, 0]) << 64) | int(batch.commit[i, 1])
+            inner = (int(batch.inner[i, 0]) << 64) | int(batch.inner[i, 1]) if self.unique_inner else 0
             if not batch.has_commit[i]:
-                floor = int(batch.inner[i, 1]) if self.inner_floors else 0
-                position = max(self.state.commit, floor)
+                position = max(self.state.commit, inner)
             offset = int(batch.offset[i])
-            if not self._applies(i, position, offset):
+            if not self._applies(i, position, inner, offset):
                 keep[i] = False
             epoch[i] = self.state.epoch
             at = self.state.commit if not keep[i] else position
@@ -268,31 +333,37 @@ class _Walk:
             recheck[i] = self.state.ceiling >= position > 0
         return self.state
 
-    def _applies(self, i: int, position: int, offset: int) -> bool:
+    def _applies(self, i: int, position: int, inner: int, offset: int) -> bool:
         state = self.state
         wraps = offset >> OFFSET_BITS
         if position < state.commit:
             if self.seen.before(i):
-                if not state.redelivering:
-                    self.steps.append(BackwardStep("redelivery", self.name, offset, position, state.commit))
-                self.skipped["redelivered"] += 1
-                self.state = replace(state, redelivering=True)
+                self._skip(offset, position)
                 return False
             self.steps.append(BackwardStep("regress", self.name, offset, position, state.commit))
             ceiling = max(state.ceiling, state.commit)
-            self.state = SourceState(state.epoch + 1, position, wraps, ceiling=ceiling)
+            self.state = SourceState(state.epoch + 1, position, inner, wraps, ceiling=ceiling)
             return True
         if position == state.commit:
+            again = inner < state.inner or (inner == state.inner and bool(self.batch.half[i]))
+            doubtful = self.unique_inner and (state.redelivering or (inner > 0 and again))
+            if (doubtful or self.drop_repeats) and self.seen.before(i):
+                self._skip(offset, position)
+                return False
+            state = replace(state, inner=max(inner, state.inner))
             if wraps != state.wraps and state.commit:
                 self.state = replace(state, epoch=state.epoch + 1, wraps=wraps)
-            elif self.drop_repeats and self.seen.before(i):
-                self.skipped["redelivered"] += 1
-                return False
             else:
                 self.state = replace(state, wraps=wraps)
             return True
-        self.state = replace(state, commit=position, wraps=wraps, redelivering=False)
+        self.state = replace(state, commit=position, inner=inner, wraps=wraps, redelivering=False)
         return True
+
+    def _skip(self, offset: int, position: int) -> None:
+        if not self.state.redelivering:
+            self.steps.append(BackwardStep("redelivery", self.name, offset, position, self.state.commit))
+        self.skipped["redelivered"] += 1
+        self.state = replace(self.state, redelivering=True)
 
 
 def strategy_for(policy: Policy, default: str, layout: Layout) -> str:

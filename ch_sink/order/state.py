@@ -14,6 +14,8 @@ class SourceState:
     epoch: int = 0
     commit: int = 0
     """Highest commit position of this epoch (80 bits)."""
+    inner: int = 0
+    """Highest inner position at that commit position, where the source's inner positions are unique."""
     wraps: int = 0
     """High bits (31 and up) of the Kafka offset at that position."""
     redelivering: bool = False

@@ -142,12 +142,37 @@ def test_append_mode_drops_a_repeat_at_the_highest_position():
     assert out.keep.tolist() == [False, True]
 
 
+def test_a_repeat_inside_the_highest_transaction_is_skipped_where_inner_positions_are_unique():
+    past = Past((5, 1, 10, "u"), (5, 2, 20, "d"))
+    state = State({"s": SourceState(commit=5, inner=20)})
+    batch, records = events((5, 1, 10, "u"), (5, 2, 20, "d"), (5, 3, 30, "u"), start=2)
+    out = run(batch, records, state, past, unique_inner=True)
+    assert out.keep.tolist() == [False, False, True]
+    assert out.state.of("s").inner == 30
+    assert run(batch, records, state, past).keep.all()  # without unique positions two changes may look alike
+
+
+def test_a_repeat_that_states_no_commit_position_is_skipped():
+    past = Past((0, 1, 10, "c"), (20, 1, 21, "d"))
+    past.batch.has_commit[0] = False
+    batch, records = events((0, 1, 10, "c"), (20, 1, 21, "d"), (30, 2, 31, "c"), start=2, has=[False, True, True])
+    out = run(batch, records, State({"s": SourceState(commit=20, inner=21)}), past, unique_inner=True)
+    assert out.keep.tolist() == [False, False, True]
+
+
+def test_rows_of_an_incremental_snapshot_without_inner_position_raise_no_doubt():
+    batch, records = events((5, 1, 10, "u"), (5, 2, 0, "r"), (5, 3, 11, "u"))
+    out = run(batch, records, unique_inner=True)
+    assert out.keep.all()
+    assert out.state.of("s") == SourceState(commit=5, inner=11)
+
+
 def test_an_event_without_commit_position_takes_the_larger_of_highest_and_lsn():
     batch, records = events((0, 1, 50, "r"), (0, 2, 50, "r"), (60, 3, 61, "u"), has=[False, False, True])
-    out = run(batch, records, inner_floors=True)
+    out = run(batch, records, unique_inner=True)
     assert out.commit[:, 1].tolist() == [50, 50, 60]
     batch, records = events((0, 1, 50, "r"), has=[False], start=9)
-    again = run(batch, records, out.state, inner_floors=True)
+    again = run(batch, records, out.state, unique_inner=True)
     assert again.commit[:, 1].tolist() == [60]
 
 
@@ -168,7 +193,7 @@ def test_kafka_offset_strategy_knows_no_backward_step():
 
 
 def test_state_survives_json():
-    state = State({"a": SourceState(3, 2**79, 1, True, 2**70)}, base_epoch=4, doubled=("0a",))
+    state = State({"a": SourceState(3, 2**79, 7, 1, True, 2**70)}, base_epoch=4, doubled=("0a",))
     assert State.from_json(state.to_json()) == state
     assert State.from_json(None) == State()
     assert state.raised().of("a").epoch == 5
