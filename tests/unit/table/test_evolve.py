@@ -1,0 +1,195 @@
+"""An existing table brought up to the source, and widening of types."""
+
+from dataclasses import replace
+
+import pytest
+
+from ch_sink.decode.schema import Field, RowSchema, SourceType
+from ch_sink.policy import Policy
+from ch_sink.table.ddl import create_table
+from ch_sink.table.detect import DETECT_SQL, assemble
+from ch_sink.table.evolve import add_column, diff, existing_statements
+from ch_sink.table.model import Column, Engine, Family, TargetTable
+from ch_sink.table.spec import EngineChoice, TableSpec
+from ch_sink.table.widen import widened
+from tests.support.engine import Engine as ClickHouse
+
+ID = Field("id", SourceType("int64", optional=False))
+SPEC = TableSpec("t", "orders")
+
+
+def schema(*fields: Field) -> RowSchema:
+    return RowSchema((ID, *fields), (ID,))
+
+
+def detected(engine: ClickHouse) -> TargetTable:
+    return assemble(engine.rows(DETECT_SQL, {"database": "t", "table": "orders"})[0], Policy(accept_coalescing=True))
+
+
+def types(engine: ClickHouse) -> dict[str, str]:
+    return {r["name"]: r["type"] for r in engine.rows("DESCRIBE TABLE t.orders")}
+
+
+def settle(engine: ClickHouse, wanted: RowSchema, spec: TableSpec = SPEC) -> list[str]:
+    """Carry the diff out; a second diff must be empty."""
+    statements = diff(detected(engine), wanted, spec)
+    for statement in statements:
+        engine.run(statement)
+    assert diff(detected(engine), wanted, spec) == []
+    for statement in statements:
+        engine.run(statement)  # repeating them does no harm
+    return statements
+
+
+@pytest.mark.parametrize("choice", EngineChoice)
+def test_a_table_made_by_init_needs_nothing(engine: ClickHouse, choice: EngineChoice) -> None:
+    wanted = schema(Field("v", SourceType("string")), Field("n", SourceType("int32", default=5, has_default=True)))
+    engine.run("DROP TABLE IF EXISTS t.orders SYNC")
+    engine.run(create_table(wanted, replace(SPEC, engine=choice)))
+    assert diff(detected(engine), wanted, replace(SPEC, engine=choice)) == []
+    assert diff(detected(engine), wanted, SPEC) == []  # the engine that is there counts
+
+
+def test_new_columns_come_after_their_neighbours_and_show_the_sources_default(engine: ClickHouse) -> None:
+    engine.run("DROP TABLE IF EXISTS t.orders SYNC")
+    engine.run(create_table(schema(Field("z", SourceType("string"))), SPEC))
+    engine.run("INSERT INTO t.orders (id, z, _version, _is_deleted) VALUES (1, 'z', 1, 0)")
+    fresh = Field("added", SourceType("int32", optional=False, default=7, has_default=True))
+    statements = settle(engine, schema(fresh, Field("z", SourceType("string")), Field("last", SourceType("boolean"))))
+    assert len(statements) == 2
+    assert list(types(engine)) == ["id", "added", "z", "last", "_version", "_is_deleted"]
+    assert engine.rows("SELECT added, last FROM t.orders") == [{"added": 7, "last": None}]
+
+
+def test_types_are_widened_and_nulls_let_in(engine: ClickHouse) -> None:
+    engine.run("DROP TABLE IF EXISTS t.orders SYNC")
+    engine.run(
+        "CREATE TABLE t.orders (id Int64, a Int32, b Decimal(10, 2), c LowCardinality(String), d Nullable(Float32), "
+        "e DateTime64(3, 'UTC'), own String, wide Int64, _version UInt128, _is_deleted UInt8) "
+        "ENGINE = ReplacingMergeTree(_version, _is_deleted) ORDER BY id"
+    )
+    decimal = (("scale", "4"), ("connect.decimal.precision", "20"))
+    wanted = schema(
+        Field("a", SourceType("int64", optional=False)),
+        Field("b", SourceType("bytes", "org.apache.kafka.connect.data.Decimal", decimal)),
+        Field("c", SourceType("string")),
+        Field("d", SourceType("float64", optional=False)),
+        Field("e", SourceType("int64", "io.debezium.time.MicroTimestamp")),
+        Field("own", SourceType("int32")),
+        Field("wide", SourceType("int16", optional=False)),
+    )
+    statements = settle(engine, wanted)
+    found = types(engine)
+    assert found["a"] == "Int64"
+    assert found["b"] == "Nullable(Decimal(20, 4))"
+    assert found["c"] == "LowCardinality(Nullable(String))"
+    assert found["d"] == "Nullable(Float64)"
+    assert found["e"] == "Nullable(DateTime64(6, 'UTC'))"
+    assert found["own"] == "String"  # the user's choice
+    assert found["wide"] == "Int64"
+    assert any("non_replicated_deduplication_window = 10000" in s for s in statements)
+
+
+def test_comments_of_the_user_stay(engine: ClickHouse) -> None:
+    engine.run("DROP TABLE IF EXISTS t.orders SYNC")
+    engine.run(
+        "CREATE TABLE t.orders (id Int64 COMMENT 'it''s the key', v Nullable(Int64), _version UInt128) "
+        "ENGINE = CoalescingMergeTree ORDER BY id"
+    )
+    settle(engine, schema(Field("v", SourceType("int64", "io.debezium.time.MicroTime"))))
+    comments = {c.name: c.comment for c in detected(engine).columns}
+    assert comments["id"].startswith("it's the key debezium: int64")
+    assert SourceType.from_comment(comments["id"]) == ID.type
+    settle(engine, schema(Field("v", SourceType("int64", "io.debezium.time.NanoTime"))))
+    comments = {c.name: c.comment for c in detected(engine).columns}
+    assert comments["v"] == "debezium: int64 io.debezium.time.NanoTime"
+    assert comments["id"].startswith("it's the key debezium: int64")
+
+
+def test_an_append_table_gets_its_system_columns(engine: ClickHouse) -> None:
+    engine.run("DROP TABLE IF EXISTS t.orders SYNC")
+    engine.run("CREATE TABLE t.orders (id Int64) ENGINE = MergeTree ORDER BY id")
+    settle(engine, schema())
+    assert set(types(engine)) == {"id", "_op", "_sign", "_version"}
+
+
+def test_key_columns_are_never_changed(engine: ClickHouse) -> None:
+    engine.run("DROP TABLE IF EXISTS t.orders SYNC")
+    engine.run("CREATE TABLE t.orders (id Int32, _version UInt128) ENGINE = ReplacingMergeTree(_version) ORDER BY id")
+    settle(engine, schema())
+    assert types(engine)["id"] == "Int32"
+
+
+def test_generated_columns_of_the_target_are_left_alone(engine: ClickHouse) -> None:
+    engine.run("DROP TABLE IF EXISTS t.orders SYNC")
+    engine.run(
+        "CREATE TABLE t.orders (id Int64, v Int32 MATERIALIZED id, _version UInt128) "
+        "ENGINE = ReplacingMergeTree(_version) ORDER BY id"
+    )
+    statements = settle(engine, schema(Field("v", SourceType("int64"))))
+    assert not any("`v`" in s for s in statements)
+
+
+def test_the_view_of_an_existing_table_shows_the_columns_to_come(engine: ClickHouse) -> None:
+    engine.run("DROP TABLE IF EXISTS t.orders SYNC")
+    engine.run("CREATE TABLE t.orders (id Int64, mark Int8, v UInt64) ENGINE = CollapsingMergeTree(mark) ORDER BY id")
+    wanted = schema(Field("v", SourceType("int64", optional=False)), Field("w", SourceType("string")))
+    statements = existing_statements(detected(engine), wanted, SPEC)
+    for _ in range(2):
+        for statement in statements:
+            engine.run(statement.sql)
+    assert [r["name"] for r in engine.rows("DESCRIBE TABLE t.orders_current")] == ["id", "v", "w"]
+    assert {s.title for s in statements} >= {"ledger", "dead letters", "handover", "pending"}
+
+
+def test_a_distributed_table_is_altered_on_its_cluster_first() -> None:
+    engine = Engine(Family.REPLACING, "ReplacingMergeTree", "_version")
+    table = TargetTable(
+        "d", "all", engine, (Column("id", "Int64"),), ("id",), distributed=True, cluster="main", local=("d", "one")
+    )
+    assert add_column(table, "x y", "Nullable(Int32)", "5") == [
+        "ALTER TABLE `d`.`one` ON CLUSTER `main` ADD COLUMN IF NOT EXISTS `x y` Nullable(Int32) DEFAULT 5",
+        "ALTER TABLE `d`.`all` ADD COLUMN IF NOT EXISTS `x y` Nullable(Int32) DEFAULT 5",
+    ]
+    settings = [s for s in diff(table, RowSchema((ID,), (ID,)), TableSpec("d", "all")) if "SETTING" in s]
+    assert settings == [
+        "ALTER TABLE `d`.`one` ON CLUSTER `main` MODIFY SETTING non_replicated_deduplication_window = 10000"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wider"),
+    [
+        ("Int32", "Int64", "Int64"),
+        ("Int64", "Int32", None),
+        ("Int32", "Int32", None),
+        ("Int32", "Nullable(Int64)", "Nullable(Int64)"),
+        ("Nullable(Int32)", "Int64", "Nullable(Int64)"),
+        ("Int32", "Nullable(Int32)", "Nullable(Int32)"),
+        ("Int64", "Nullable(Int32)", "Nullable(Int64)"),
+        ("UInt32", "Int64", None),
+        ("Float32", "Float64", "Float64"),
+        ("Int32", "Float64", None),
+        ("String", "Int64", None),
+        ("String", "Nullable(Int64)", None),
+        ("String", "Nullable(String)", "Nullable(String)"),
+        ("LowCardinality(String)", "Nullable(String)", "LowCardinality(Nullable(String))"),
+        ("Decimal(10, 2)", "Decimal(12, 4)", "Decimal(12, 4)"),
+        ("Decimal(10, 2)", "Decimal(10, 4)", "Decimal(12, 4)"),
+        ("Decimal(20, 4)", "Decimal(10, 2)", None),
+        ("Decimal(76, 2)", "Decimal(76, 4)", None),
+        ("DateTime64(3, 'Asia/Tokyo')", "DateTime64(6, 'UTC')", "DateTime64(6, 'Asia/Tokyo')"),
+        ("DateTime64(9)", "DateTime64(6)", None),
+        ("Date", "Date32", "Date32"),
+        ("Date32", "Date", None),
+        ("Array(Int32)", "Array(Int64)", None),
+        ("Array(Int32)", "Nullable(Tuple(items Array(Int32)))", None),
+    ],
+)
+def test_widened(old: str, new: str, wider: str | None) -> None:
+    assert widened(old, new) == wider
+
+
+def test_null_is_not_let_into_a_place_column() -> None:
+    assert widened("Int32", "Nullable(Int32)", may_be_nullable=False) is None
+    assert widened("Int32", "Nullable(Int64)", may_be_nullable=False) == "Int64"
