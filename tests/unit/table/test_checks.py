@@ -1,0 +1,160 @@
+"""Findings about target tables; remedies in SQL are put to the engine."""
+# ruff: noqa: E501
+
+from typing import Any
+
+import pytest
+
+from ch_sink.policy import Policy
+from ch_sink.table.checks import Finding, check_table
+from ch_sink.table.detect import DETECT_SQL, assemble
+from ch_sink.table.facts import POLICIES_SQL, SERVER_SQL, RowPolicy, ServerFacts
+from ch_sink.table.model import TargetTable
+from tests.support.engine import Engine as ClickHouse
+
+WINDOW = " SETTINGS non_replicated_deduplication_window = 10000"
+COLUMNS = "id Int64, k Int64, ts DateTime, v Nullable(String), ver UInt64, d UInt8, sign Int8"
+
+
+def make(engine: ClickHouse, clause: str, columns: str = COLUMNS, **policy: Any) -> TargetTable:
+    engine.run("DROP TABLE IF EXISTS t.x SYNC")
+    engine.run(f"CREATE TABLE t.x ({columns}) ENGINE = {clause}")
+    return detected(engine, **policy)
+
+
+def detected(engine: ClickHouse, **policy: Any) -> TargetTable:
+    return assemble(engine.rows(DETECT_SQL, {"database": "t", "table": "x"})[0], Policy(**policy))
+
+
+def of(findings: list[Finding], level: str) -> dict[str, Finding]:
+    return {f.title: f for f in findings if f.level == level}
+
+
+def test_a_table_as_init_makes_it_is_all_ok(engine: ClickHouse) -> None:
+    table = make(engine, "ReplacingMergeTree(ver, d) ORDER BY id" + WINDOW)
+    findings = check_table(table, ["id"], Policy())
+    assert {f.level for f in findings} == {"ok"}
+    assert [f.title for f in findings] == ["engine", "version column", "sorting key", "deduplication"]
+
+
+@pytest.mark.parametrize(
+    ("clause", "key", "level", "title", "part"),
+    [
+        ("ReplacingMergeTree(ver, d) ORDER BY k", ["id"], "fail", "sorting key", "different rows"),
+        ("ReplacingMergeTree(ver, d) ORDER BY toDate(id)", ["id"], "fail", "sorting key", "lacks the key column id"),
+        ("ReplacingMergeTree(ver, d) ORDER BY (k, id)", ["id", "k"], "ok", "sorting key", "contains"),
+        ("ReplacingMergeTree(ver, d) ORDER BY id", ["nope"], "fail", "key", "lacks the key column nope"),
+        ("ReplacingMergeTree(ver, d) ORDER BY id", [], "fail", "key", "no keys"),
+        ("MergeTree ORDER BY id", [], "warn", "before images", "whole before images"),
+        ("ReplacingMergeTree(ver, d) ORDER BY id", ["id"], "warn", "deduplication", "forgives"),
+        ("CollapsingMergeTree(sign) ORDER BY id", ["id"], "fail", "deduplication", "stored twice"),
+        ("MergeTree ORDER BY id", ["id"], "fail", "deduplication", "stored twice"),
+        ("ReplacingMergeTree(ver, d) ORDER BY (id, k)", ["id"], "warn", "place", "k decides"),
+        ("ReplacingMergeTree(ver, d) ORDER BY id PARTITION BY k % 8", ["id"], "warn", "partition", "never merge"),
+        ("CollapsingMergeTree(sign) ORDER BY id PARTITION BY k", ["id"], "warn", "partition", "old row of a key"),
+        ("ReplacingMergeTree(ver, d) ORDER BY id TTL ts + INTERVAL 1 YEAR", ["id"], "warn", "TTL", "differs from"),
+        ("ReplacingMergeTree(ver, d) ORDER BY id TTL ts DELETE WHERE d = 1", ["id"], "warn", "TTL", "brings the row back"),
+        ("ReplacingMergeTree(ts, d) ORDER BY id", ["id"], "warn", "version column", "orders by source time"),
+        ("ReplacingMergeTree(d) ORDER BY id", ["id"], "fail", "version column", "UInt8"),
+        ("VersionedCollapsingMergeTree(sign, ts) ORDER BY id", ["id"], "fail", "version column", "tie"),
+        (
+            "ReplacingMergeTree(ver, d) ORDER BY id SETTINGS allow_experimental_replacing_merge_with_cleanup = 1",
+            ["id"], "warn", "cleanup", "older event",
+        ),
+    ],
+)  # fmt: skip
+def test_findings(engine: ClickHouse, clause: str, key: list[str], level: str, title: str, part: str) -> None:
+    found = [f for f in check_table(make(engine, clause), key, Policy()) if f.level == level and f.title == title]
+    assert any(part in f.detail for f in found), found
+
+
+def test_remedies_of_a_doubtful_table_mend_it(engine: ClickHouse) -> None:
+    columns = "id Int64, ver UInt64"
+    table = make(
+        engine,
+        "ReplacingMergeTree(ver) ORDER BY id SETTINGS enable_replacing_merge_with_cleanup_for_min_age_to_force_merge = 1",
+        columns,
+    )
+    findings = check_table(table, ["id"], Policy())
+    assert {"deletes"} == set(of(findings, "fail"))
+    for finding in findings:
+        if finding.remedy and "ALTER" in finding.remedy:
+            for statement in filter(None, finding.remedy.split(";")):
+                engine.run(statement)
+    mended = check_table(detected(engine), ["id"], Policy())
+    assert {f.level for f in mended} == {"ok"}, mended
+
+
+def test_ignored_deletes_are_a_warning(engine: ClickHouse) -> None:
+    table = make(engine, "ReplacingMergeTree(ver) ORDER BY id" + WINDOW, "id Int64, ver UInt64")
+    assert "deletes" in of(check_table(table, ["id"], Policy(deletes="ignore")), "warn")
+
+
+def test_a_nullable_key_and_names_that_differ_by_case(engine: ClickHouse) -> None:
+    clause = "ReplacingMergeTree(ver) ORDER BY id SETTINGS allow_nullable_key = 1"
+    table = make(engine, clause, "id Nullable(Int64), ID Int64, ver UInt64, sign Int8")
+    warnings = of(check_table(table, ["id"], Policy()), "warn")
+    assert "can be null" in warnings["key"].detail
+    assert "letter case" in warnings["columns"].detail
+
+
+def test_a_version_column_that_the_source_has_too(engine: ClickHouse) -> None:
+    table = make(engine, "ReplacingMergeTree(ver, d) ORDER BY id" + WINDOW)
+    found = of(check_table(table, ["id"], Policy(), source_columns=["id", "ver"]), "warn")
+    assert "values are lost" in found["version column"].detail
+
+
+def test_whole_before_images_settle_tables_without_key(engine: ClickHouse) -> None:
+    table = make(engine, "MergeTree ORDER BY id" + WINDOW)
+    assert "before images" in of(check_table(table, [], Policy(), whole_before=False), "fail")
+    findings = check_table(table, [], Policy(), whole_before=True)
+    assert {f.level for f in findings} == {"ok"}
+
+
+def test_the_window_must_hold_two_batches(engine: ClickHouse) -> None:
+    table = make(engine, "CollapsingMergeTree(sign) ORDER BY id SETTINGS non_replicated_deduplication_window = 500")
+    assert of(check_table(table, ["id"], Policy(), inserts_per_batch=200), "warn") == {}
+    warned = of(check_table(table, ["id"], Policy(), inserts_per_batch=8_000), "warn")["deduplication"]
+    assert "= 16000" in (warned.remedy or "")
+
+
+def test_unserved_choices_are_warned_of(engine: ClickHouse) -> None:
+    table = make(engine, "CoalescingMergeTree ORDER BY id" + WINDOW, accept_coalescing=True)
+    assert "update to null" in of(check_table(table, ["id"], Policy()), "warn")["engine"].detail
+    table = make(engine, "ReplacingMergeTree ORDER BY id" + WINDOW, version_strategy="insertion_order")
+    assert "inserted last" in of(check_table(table, ["id"], Policy()), "warn")["engine"].detail
+
+
+@pytest.mark.parametrize(
+    ("after_final", "level", "part"),
+    [(None, "warn", "lacks the setting"), (False, "warn", "come back under FINAL"), (True, "ok", "without FINAL")],
+)
+def test_row_policies_under_final(engine: ClickHouse, after_final: bool | None, level: str, part: str) -> None:
+    table = make(engine, "ReplacingMergeTree(ver, d) ORDER BY id" + WINDOW)
+    policy = RowPolicy("p", "d = 0", users=("reader",))
+    facts = ServerFacts("24.8.1", "sink", after_final, (policy,))
+    assert part in of(check_table(table, ["id"], Policy(), server=facts), level)["row policy"].detail
+
+
+def test_a_policy_on_source_columns_is_none_of_our_business(engine: ClickHouse) -> None:
+    table = make(engine, "ReplacingMergeTree(ver, d) ORDER BY id" + WINDOW)
+    facts = ServerFacts("24.8.1", "sink", None, (RowPolicy("p", "k = 1", users=("reader",)),))
+    assert {f.level for f in check_table(table, ["id"], Policy(), server=facts)} == {"ok"}
+
+
+def test_a_policy_must_spare_the_sinks_own_user(engine: ClickHouse) -> None:
+    table = make(engine, "ReplacingMergeTree(ver, d) ORDER BY id" + WINDOW)
+    for spared, level in (((), "fail"), (("sink",), "ok")):
+        facts = ServerFacts("26.9", "sink", True, (RowPolicy("p", "d = 0", True, spared=spared),))
+        findings = check_table(table, ["id"], Policy(), server=facts)
+        assert {f.level for f in findings if f.title == "row policy"} >= {level}
+        assert ("fail" in {f.level for f in findings}) is (level == "fail")
+
+
+def test_the_engine_answers_the_servers_query(engine: ClickHouse) -> None:
+    row = engine.rows(SERVER_SQL)[0]
+    facts = ServerFacts.from_rows(row, None)
+    assert facts.version.split(".")[0].isdigit()
+    assert facts.apply_row_policy_after_final is not None
+    assert ServerFacts.from_rows({**row, "apply_row_policy_after_final": None}, []).policies == ()
+    engine.run(f"EXPLAIN AST {POLICIES_SQL}", {"database": "t", "table": "x"})
