@@ -59,7 +59,10 @@ class Source(Protocol):
         ...
 
 
-def words(high: "Sequence[int] | npt.NDArray[np.uint64] | int", low: Sequence[int]) -> npt.NDArray[np.uint64]:
+Words = Sequence[int] | npt.NDArray[np.uint64]
+
+
+def words(high: Words | int, low: Words) -> npt.NDArray[np.uint64]:
     """Two columns of unsigned words as shape (n, 2)."""
     out = np.empty((len(low), 2), dtype=np.uint64)
     out[:, 0] = high

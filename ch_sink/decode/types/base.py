@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 
 from ch_sink.errors import DecodeError
 
-__all__ = ["Converted", "Converter", "Encoding", "OutOfRange", "PerValue", "Reaction", "masked", "shown"]
+__all__ = ["Converted", "Converter", "Encoding", "OutOfRange", "PerValue", "Reaction", "masked", "nullable", "shown"]
 
 Encoding = Literal["json", "avro"]
 Reaction = Literal["fail", "clamp", "null"]
@@ -107,6 +108,11 @@ class PerValue:
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as fault:
             raise DecodeError(f"cannot write a value as {self.arrow}: {fault}") from fault
         return Converted(array, masked(len(values), unavailable), clamped)
+
+
+def nullable(wire: Any) -> Any:
+    """The annotation of a literal that may be null. (msgspec takes no union with Raw, which holds null by itself.)"""
+    return wire if wire is Any or wire is msgspec.Raw else wire | None
 
 
 def masked(length: int, places: "list[int]") -> npt.NDArray[np.bool_] | None:

@@ -259,7 +259,7 @@ def _map(read: Reading, target: ChType, context: _Context) -> Converter:
     items = _convert(_part(read, item), item, context)
     # JsonConverter writes an object for string keys and a list of pairs for all others.
     pairs = declared is not None and declared.kind != "string"
-    wire: Any = list[tuple[keys.wire, items.wire | None]] if pairs else None  # type: ignore[name-defined]
+    wire = nested.pairs_wire(keys, items) if pairs else None
     return nested.Maps(keys, items, context.known, wire=wire)
 
 

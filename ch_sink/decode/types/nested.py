@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from ch_sink.decode.types.base import Converted, Converter, OutOfRange, masked, shown
+from ch_sink.decode.types.base import Converted, Converter, OutOfRange, masked, nullable, shown
 from ch_sink.decode.types.placeholder import Placeholder
 from ch_sink.errors import DecodeError
 
@@ -18,8 +18,8 @@ class Arrays:
 
     def __init__(self, items: Converter, known: Placeholder | None, *, keep_null: bool = False) -> None:
         """``keep_null`` gives null lists for null arrays, for a Nullable type around the array."""
-        item: Any = items.wire | None
-        self.wire: Any = list[item]  # type: ignore[valid-type]
+        item: Any = nullable(items.wire)
+        self.wire: Any = list[item]
         self.arrow = pa.list_(items.arrow)
         self._items = items
         self._known = known
@@ -52,7 +52,7 @@ class Maps:
     """Maps into Map(K, V), from a JSON object or a list of pairs."""
 
     def __init__(self, keys: Converter, items: Converter, known: Placeholder | None, *, wire: Any = None) -> None:
-        item: Any = items.wire | None
+        item: Any = nullable(items.wire)
         self.wire: Any = wire if wire is not None else dict[str, item]
         self.arrow = pa.map_(keys.arrow, items.arrow)
         self._keys, self._items = keys, items
@@ -133,7 +133,14 @@ def field(value: Any, name: str, attribute: str) -> Any:
 
 def struct_wire(names: tuple[str, ...], parts: list[Converter]) -> type[msgspec.Struct]:
     """A Struct of these fields, all nullable; others are skipped. Field names that are no identifiers are renamed."""
-    fields = [(f"f{i}", part.wire | None, None) for i, part in enumerate(parts)]
+    fields = [(f"f{i}", nullable(part.wire), None) for i, part in enumerate(parts)]
     return msgspec.defstruct(
         "StructLiteral", fields, rename=dict(zip((f[0] for f in fields), names, strict=True)), gc=False
     )
+
+
+def pairs_wire(keys: Converter, items: Converter) -> Any:
+    """The annotation of a map that is written as a list of pairs."""
+    key: Any = keys.wire
+    item: Any = nullable(items.wire)
+    return list[tuple[key, item]]

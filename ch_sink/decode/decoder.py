@@ -1,0 +1,192 @@
+"""The decoder of one topic: records to a ChangeBatch."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ch_sink.change import Aside, BadRecord, ChangeBatch, Half, Op, Records, UnknownColumn
+from ch_sink.decode.framing import Envelopes
+from ch_sink.decode.json import Fault, JsonReader
+from ch_sink.decode.keys import KeyReader
+from ch_sink.decode.part import Part, Shape, assemble
+from ch_sink.errors import ConfigError, DecodeError
+from ch_sink.policy import Policy
+from ch_sink.table.model import TargetTable
+
+__all__ = ["Decoder"]
+
+_NEW_KEY, _OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
+_MOST_PARTS = 8
+"""More pieces than this are decoded once more as a whole when the bad records are known."""
+
+
+class Decoder:
+    """Turns chunks of one topic into change events. Remembers schemas and layouts between chunks.
+
+    A chunk is decoded as a whole; when that fails it is halved down to the records at fault, so a record
+    means the same alone and among others.
+    """
+
+    def __init__(self, table: TargetTable, policy: Policy, *, want_before: bool = False, format: str = "auto") -> None:  # noqa: A002
+        """``format``: auto or json. Raises ConfigError for any other."""
+        if format not in ("auto", "json"):
+            raise ConfigError(f"format {format!r} cannot be decoded", hint="choose auto or json")
+        self._shape = Shape(table.source_columns, want_before)
+        self._envelopes = Envelopes()
+        self._keys = KeyReader(table, policy)
+        # Without Kafka keys a delete's key is in its before image.
+        self._json = JsonReader(table, policy, before=want_before or bool(policy.key_columns))
+
+    def key_columns(self) -> tuple[str, ...]:
+        """Names of the key's columns in the key's order; empty until the first record with a key was decoded."""
+        return self._keys.columns
+
+    def decode(self, records: Records) -> ChangeBatch:
+        """Change events of a chunk, in Kafka order, with what was set aside and what is bad.
+
+        Raises TableError where a column of the table cannot take the source's type at all.
+        """
+        aside: Counter[Aside] = Counter()
+        values = records.values
+        live = [i for i, value in enumerate(values) if value is not None and value != b"null"]
+        aside[Aside.TOMBSTONE] += len(values) - len(live)
+        self._keys.learn(records.keys)
+        bad: list[BadRecord] = []
+        outcomes = self._whole_or_halves(records, live, bad)
+        if len(outcomes) > _MOST_PARTS:
+            failed = {b.index for b in bad}
+            outcomes = self._whole_or_halves(records, [i for i in live if i not in failed], bad)
+        unknown: dict[str, UnknownColumn] = {}
+        parts: list[Part] = []
+        for outcome in outcomes:
+            parts.extend(outcome.parts)
+            aside.update(outcome.aside)
+            for offset, column in outcome.unknown:
+                known = unknown.get(column.name)
+                if known is None or offset < known.first_offset:
+                    unknown[column.name] = UnknownColumn(column.name, offset, column.clickhouse_type, column.default)
+        half = _halves(records)
+        key_types = dict(zip(self._keys.columns, self._keys.types, strict=True))
+        return assemble(
+            parts,
+            self._shape,
+            records.offsets,
+            half,
+            key_types,
+            +aside,
+            bad,
+            sorted(unknown.values(), key=lambda column: column.first_offset),
+        )
+
+    def _whole_or_halves(self, records: Records, index: list[int], bad: list[BadRecord]) -> "list[_Outcome]":
+        done: list[_Outcome] = []
+        waiting = [index] if index else []
+        while waiting:
+            some = waiting.pop()
+            try:
+                done.append(self._attempt(records, some))
+            except Fault as fault:
+                if len(some) == 1:
+                    bad.append(BadRecord(some[0], fault.reason, fault.kind, fault.column))
+                else:
+                    middle = len(some) // 2
+                    waiting.append(some[middle:])
+                    waiting.append(some[:middle])
+        return done
+
+    def _attempt(self, records: Records, index: list[int]) -> "_Outcome":
+        values: list[Any] = records.values if len(index) == len(records) else [records.values[i] for i in index]
+        try:
+            groups = self._envelopes.split(values)
+        except DecodeError as error:
+            raise Fault(error.message) from error
+        out = _Outcome()
+        for framed, places, payloads in groups:
+            own = index if places is None else [index[p] for p in places]
+            if framed.schema is None and len(payloads[0]) and payloads[0][0] == 0 and len(payloads) == 1:
+                raise Fault("the value is in Confluent framing (Avro, Protobuf or JSON Schema), not plain JSON")
+            if b"null" in payloads:
+                alive = [i for i, payload in enumerate(payloads) if payload != b"null"]
+                out.aside[Aside.TOMBSTONE] += len(payloads) - len(alive)
+                payloads, own = [payloads[i] for i in alive], [own[i] for i in alive]
+                if not payloads:
+                    continue
+            read = self._json.read(framed, payloads, own)
+            self._key(read.part, records)
+            out.parts.append(read.part)
+            out.aside.update(read.aside)
+            out.unknown.extend((int(records.offsets[read.part.source_index[i]]), column) for i, column in read.unknown)
+        return out
+
+    def _key(self, part: Part, records: Records) -> None:
+        """Fill in the part's key columns: from the Kafka key, else from the row image. Raises Fault."""
+        columns = self._keys.columns
+        if not columns:
+            return
+        places = part.source_index.tolist()
+        keys = records.keys if len(places) == len(records) else [records.keys[i] for i in places]
+        given = [key for key in keys if key is not None and key != b"null"]
+        try:
+            if len(given) == len(keys):
+                part.key = dict(zip(columns, self._keys.read(given), strict=True))
+                return
+            arrays = self._keys.read(given)
+        except DecodeError as error:
+            raise Fault(error.message, "key") from error
+        part.key = _merge_keys(part, keys, dict(zip(columns, arrays, strict=True)), self._keys.types)
+
+
+class _Outcome:
+    """What a successful attempt gave."""
+
+    __slots__ = ("aside", "parts", "unknown")
+
+    def __init__(self) -> None:
+        self.parts: list[Part] = []
+        self.aside: Counter[Aside] = Counter()
+        self.unknown: list[tuple[int, UnknownColumn]] = []
+
+
+def _merge_keys(
+    part: Part, keys: Sequence[bytes | None], given: dict[str, pa.Array], types: list[pa.DataType]
+) -> dict[str, pa.Array]:
+    """Key columns where some records have no Kafka key: those of truncates are null, the others the image's."""
+    n = len(part)
+    has_key = np.array([key is not None and key != b"null" for key in keys], dtype=np.bool_)
+    truncate = part.op == Op.TRUNCATE
+    deleted = part.op == Op.DELETE
+    place = np.cumsum(has_key) - 1
+    nowhere, everywhere = np.ones(n, dtype=np.bool_), np.zeros(n, dtype=np.bool_)
+    out: dict[str, pa.Array] = {}
+    for (name, array), arrow in zip(given.items(), types, strict=True):
+        after = part.after.get(name, pa.nulls(n, arrow))
+        before = part.before.get(name, pa.nulls(n, arrow))
+        lacks_after = part.absent.get(name, everywhere) if name in part.after else nowhere
+        lacks_before = ~part.has_before if name in part.before else nowhere
+        if bool((~has_key & ~truncate & np.where(deleted, lacks_before, lacks_after)).any()):
+            raise Fault(f"the record has no Kafka key, and no image of its row has {name!r}", "key", name)
+        pool = pa.concat_arrays([array, after, before, pa.nulls(1, arrow)])
+        rows = np.arange(n)
+        image = np.where(deleted, len(array) + n + rows, len(array) + rows)
+        where = np.where(has_key, place, np.where(truncate, len(pool) - 1, image))
+        out[name] = pool.take(pa.array(where))
+    return out
+
+
+def _halves(records: Records) -> npt.NDArray[np.uint8]:
+    """Which half of a key change each record is, by its headers (only marks: their texts are no strict JSON)."""
+    half = np.zeros(len(records), dtype=np.uint8)
+    if records.headers is None:
+        return half
+    for i, headers in enumerate(records.headers):
+        if headers:
+            for name, _ in headers:
+                if name == _NEW_KEY:
+                    half[i] = Half.DELETE
+                elif name == _OLD_KEY:
+                    half[i] = Half.CREATE
+    return half

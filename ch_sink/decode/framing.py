@@ -1,0 +1,108 @@
+"""JSON framing: payloads with or without Connect's schema envelope.
+
+The schema part of an envelope is constant text, by far its longest part: it is compared with the texts seen
+before and only the payload behind it is decoded.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from ch_sink.decode.schema import SourceType, parse_connect_schema
+from ch_sink.errors import DecodeError
+
+__all__ = ["SCHEMALESS", "Envelopes", "Framed"]
+
+_KEPT = 256
+"""Schema texts that are remembered; a topic has one at a time."""
+_ODD_ENVELOPE = re.compile(rb'\s*\{\s*"(?:schema|payload)"\s*:')
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Framed:
+    """One schema text and what it declares; compared by identity."""
+
+    prefix: bytes
+    """``{"schema":…,"payload":``; empty without schema."""
+    schema: SourceType | None
+
+
+SCHEMALESS = Framed(b"", None)
+
+
+class _Envelope(msgspec.Struct, gc=False):
+    schema: msgspec.Raw
+    payload: msgspec.Raw
+
+
+class Envelopes:
+    """Tells framings apart and remembers the schema texts."""
+
+    def __init__(self) -> None:
+        self._last = SCHEMALESS
+        self._known: dict[bytes, Framed] = {}
+        self._decoder = msgspec.json.Decoder(_Envelope)
+
+    def split(self, values: Sequence[bytes]) -> list[tuple[Framed, list[int] | None, list[bytes]]]:
+        """Values grouped by framing: framing, places in ``values`` (None: all of them), payloads.
+
+        Raises DecodeError where an envelope or its schema cannot be read.
+        """
+        last = self._last
+        if last.prefix:
+            prefix, start = last.prefix, len(last.prefix)
+            if all([v.startswith(prefix) and v[-1] == 125 for v in values]):  # noqa: C419 - a list is faster here
+                return [(last, None, [v[start:-1] for v in values])]
+        elif all(map(_is_plain, values)):
+            return [(last, None, list(values))]
+        groups: dict[Framed, tuple[list[int], list[bytes]]] = {}
+        for place, value in enumerate(values):
+            framed, payload = self.one(value)
+            places, payloads = groups.setdefault(framed, ([], []))
+            places.append(place)
+            payloads.append(payload)
+        return [(framed, places, payloads) for framed, (places, payloads) in groups.items()]
+
+    def one(self, value: bytes) -> tuple[Framed, bytes]:
+        """Framing and payload of one value."""
+        last = self._last
+        if last.prefix and value.startswith(last.prefix) and value[-1] == 125:
+            return last, value[len(last.prefix) : -1]
+        if _is_plain(value):
+            self._last = SCHEMALESS
+            return SCHEMALESS, value
+        for prefix, framed in self._known.items():
+            if value.startswith(prefix) and value[-1] == 125:
+                self._last = framed
+                return framed, value[len(prefix) : -1]
+        return self._learn(value)
+
+    def _learn(self, value: bytes) -> tuple[Framed, bytes]:
+        try:
+            envelope = self._decoder.decode(value)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise DecodeError(f"schema envelope: {error}") from error
+        schema, payload = bytes(envelope.schema), bytes(envelope.payload)
+        if schema == b"null":
+            return SCHEMALESS, payload
+        prefix = b'{"schema":' + schema + b',"payload":'
+        framed = self._known.get(prefix)
+        if framed is None:
+            try:
+                framed = Framed(prefix, parse_connect_schema(msgspec.json.decode(schema)))
+            except (msgspec.DecodeError, ValueError, AttributeError, TypeError, RecursionError) as error:
+                raise DecodeError(f"schema envelope: {error}") from error
+            if len(self._known) >= _KEPT:
+                self._known.pop(next(iter(self._known)))
+            self._known[prefix] = framed
+        self._last = framed
+        return framed, payload
+
+
+def _is_plain(value: bytes) -> bool:
+    """Whether a value is no schema envelope."""
+    if value[:2] == b'{"':
+        return not value.startswith((b'{"schema"', b'{"payload"'))
+    return _ODD_ENVELOPE.match(value) is None

@@ -1,0 +1,330 @@
+"""JSON payloads of one framing to columns."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from ch_sink.change import Aside, Op, UnknownColumn
+from ch_sink.decode.framing import Framed
+from ch_sink.decode.kinds import classify, row_operations
+from ch_sink.decode.layout import Layout, build_layout
+from ch_sink.decode.part import Mask, Part
+from ch_sink.errors import DecodeError, PositionError
+from ch_sink.policy import Policy
+from ch_sink.source import Positions
+from ch_sink.table.model import TargetTable
+
+__all__ = ["Fault", "JsonReader", "Read"]
+
+_PLACE = re.compile(r"`\$\.(after|before)\.([^`]*)`")
+_UNKNOWN_FIELD = re.compile(r"unknown field `(.*)` - at `\$\.after`", re.DOTALL)
+_MISSING_FIELD = re.compile(r"missing required field `(.*)` - at `\$\.after`", re.DOTALL)
+_MOST_UNKNOWN = 1000
+"""Unknown fields of schemaless rows that are followed; rows with more are bad records."""
+_UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
+_SNAPSHOT = frozenset(
+    (True, "true", "first", "last", "first_in_data_collection", "last_in_data_collection", "incremental")
+)
+_EXPECT_AFTER = frozenset((Op.CREATE, Op.READ, Op.UPDATE))
+
+
+class Fault(Exception):
+    """Some record of those given cannot be decoded; which one is not known if there were several."""
+
+    def __init__(self, reason: str, kind: str = "decode", column: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.kind = kind
+        self.column = column
+
+
+class Read:
+    """What came of a group's payloads: a part without keys, and what was set aside or unknown."""
+
+    __slots__ = ("aside", "keep", "part", "unknown")
+
+    def __init__(
+        self, part: Part, keep: list[int] | None, aside: Counter[Aside], unknown: list[tuple[int, Any]]
+    ) -> None:
+        self.part = part
+        self.keep = keep
+        """Places (in the group) of the payloads that are row changes; None: all."""
+        self.aside = aside
+        self.unknown = unknown
+        """Unknown columns with the place of the first event that has them."""
+
+
+class JsonReader:
+    """Decodes groups of JSON payloads; remembers the layouts it made."""
+
+    def __init__(self, table: TargetTable, policy: Policy, *, before: bool) -> None:
+        self._table, self._policy, self._before = table, policy, before
+        self._layouts: dict[tuple[Framed, str, bool], Layout] = {}
+        self._expected = frozenset(c.name for c in table.source_columns)
+        self._extras: tuple[str, ...] = ()
+        self._connector = ""
+        self._names = {c.name for c in table.columns}
+
+    def read(self, framed: Framed, payloads: list[bytes], places: Sequence[int]) -> Read:
+        """Decode a group; ``places`` are the payloads' places in the chunk. Raises Fault."""
+        layout, rows = self._decode(framed, payloads)
+        return _columns(layout, rows, payloads, places)
+
+    def _decode(self, framed: Framed, payloads: list[bytes]) -> tuple[Layout, list[Any]]:
+        layout = self._layout(framed, self._connector)
+        try:
+            return layout, list(map(layout.decode, payloads))
+        except _UNREADABLE as error:
+            fault = error
+        connector = _peek(payloads[0])
+        if connector and connector != self._connector:
+            previous, self._connector = self._connector, connector
+            try:
+                return self._decode(framed, payloads)
+            except Fault:
+                self._connector = previous
+                raise
+        if framed.schema is not None or not isinstance(fault, msgspec.ValidationError):
+            raise _fault(fault) from fault
+        return self._tolerant(framed, payloads, fault)
+
+    def _tolerant(self, framed: Framed, payloads: list[bytes], fault: Exception) -> tuple[Layout, list[Any]]:
+        """Schemaless rows that lack fields or have unknown ones."""
+        while True:
+            if not (_UNKNOWN_FIELD.search(str(fault)) or _MISSING_FIELD.search(str(fault))):
+                raise _fault(fault) from fault
+            layout = self._layout(framed, self._connector, tolerant=True)
+            try:
+                rows = list(map(layout.decode, payloads))
+            except _UNREADABLE as error:
+                found = _UNKNOWN_FIELD.search(str(error))
+                if found is None or found[1] in self._names or len(self._extras) >= _MOST_UNKNOWN:
+                    raise _fault(error) from error
+                fault = error
+                self._extras = (*self._extras, *_all_unknown(payloads, self._names.union(self._extras), found[1]))
+                self._drop_schemaless(tolerant=True)
+                continue
+            self._adapt(layout, rows)
+            return layout, rows
+
+    def _adapt(self, layout: Layout, rows: list[Any]) -> None:
+        """Expect from now on the fields that the last row has: the strict layout is the faster one."""
+        last = next((r.after for r in reversed(rows) if r.after is not None), None)
+        if last is None or any(get(last) is not msgspec.UNSET for _, get in layout.extras):
+            return
+        expected = frozenset(c.name for c in layout.columns if c.get(last) is not msgspec.UNSET)
+        if expected != self._expected:
+            self._expected = expected
+            self._drop_schemaless(tolerant=False)
+
+    def _drop_schemaless(self, *, tolerant: bool) -> None:
+        for key in [k for k in self._layouts if k[0].schema is None and k[2] is tolerant]:
+            del self._layouts[key]
+
+    def _layout(self, framed: Framed, connector: str, *, tolerant: bool = False) -> Layout:
+        key = (framed, connector, tolerant)
+        layout = self._layouts.get(key)
+        if layout is None:
+            if len(self._layouts) > 256:
+                self._layouts.clear()
+            try:
+                layout = build_layout(
+                    self._table,
+                    self._policy,
+                    connector,
+                    schema=framed.schema,
+                    before=self._before,
+                    expected=None if tolerant else self._expected,
+                    extras=self._extras if tolerant else (),
+                )
+            except DecodeError as error:
+                raise Fault(error.message) from error
+            self._layouts[key] = layout
+        return layout
+
+
+def _columns(layout: Layout, rows: list[Any], payloads: list[bytes], places: Sequence[int]) -> Read:
+    ops = [row.op for row in rows]
+    letters = "".join(ops)
+    keep: list[int] | None = None
+    aside: Counter[Aside] = Counter()
+    if len(letters) != len(ops) or not row_operations.issuperset(letters) or "" in ops:
+        keep = []
+        for i, op in enumerate(ops):
+            if op in row_operations:
+                keep.append(i)
+                continue
+            try:
+                aside[classify(op, payloads[i])] += 1
+            except (DecodeError, *_UNREADABLE) as error:
+                raise Fault(str(error)) from error
+        rows = [rows[i] for i in keep]
+        letters = "".join([row.op for row in rows])
+        places = [places[i] for i in keep]
+    op = np.frombuffer(letters.encode(), dtype=np.uint8)
+    images = [row.after for row in rows]
+    is_row = _check_images(op, images)
+    part = _meta(layout, rows, op, places)
+    if is_row is not None:
+        null_row = layout.null_row
+        images = [
+            null_row if image is None or not alive else image for image, alive in zip(images, is_row, strict=True)
+        ]
+    _after(layout, images, is_row, part)
+    befores = [row.before for row in rows]
+    if any(before is not None for before in befores):
+        part.has_before = np.array([before is not None for before in befores], dtype=np.bool_)
+        if layout.before:
+            null_before = layout.null_before
+            filled = [null_before if before is None else before for before in befores]
+            part.before = {
+                c.name: _convert(c.name, c.converter, list(map(c.get, filled))).array for c in layout.columns
+            }
+    return Read(part, keep, aside, _unknown(layout, images, is_row))
+
+
+def _check_images(op: Any, images: list[Any]) -> "Mask | None":
+    """Where an after image counts; None for everywhere. Raises Fault where one is needed and missing."""
+    if None not in images and not np.isin(op, (Op.DELETE, Op.TRUNCATE)).any():
+        return None
+    needed = np.isin(op, list(_EXPECT_AFTER))
+    present = np.array([image is not None for image in images], dtype=np.bool_)
+    if bool((needed & ~present).any()):
+        letter = chr(int(op[int(np.argmax(needed & ~present))]))
+        raise Fault(f"operation {letter!r} without an after image")
+    return needed
+
+
+def _meta(layout: Layout, rows: list[Any], op: Any, places: Sequence[int]) -> Part:
+    blocks = [row.source for row in rows]
+    if None in blocks:
+        blocks = [layout.null_block if block is None else block for block in blocks]
+    n = len(rows)
+    if layout.source is None:
+        zeros = np.zeros((n, 2), dtype=np.uint64)
+        positions = Positions(zeros, zeros, np.zeros(n, dtype=np.bool_))
+    else:
+        try:
+            positions = layout.source.positions(blocks)
+        except PositionError as error:
+            raise Fault(error.message, "position") from error
+    try:
+        times = np.array([block.ts_ms or 0 for block in blocks], dtype=np.int64)
+    except OverflowError as error:
+        raise Fault("source.ts_ms does not fit 64 bits", "position") from error
+    return Part(
+        source_index=np.asarray(places, dtype=np.int64),
+        op=op,
+        commit=positions.commit,
+        inner=positions.inner,
+        has_commit=positions.has_commit,
+        source_ts=times,
+        names=[block.name for block in blocks],
+        snapshot=np.array([block.snapshot in _SNAPSHOT for block in blocks], dtype=np.bool_),
+        after={},
+        before={},
+        has_before=np.zeros(n, dtype=np.bool_),
+        key=None,
+        connector=layout.connector,
+    )
+
+
+def _after(layout: Layout, images: list[Any], is_row: "Mask | None", part: Part) -> None:
+    unset = msgspec.UNSET
+    for column in layout.columns:
+        values = list(map(column.get, images))
+        if layout.tolerant:
+            absent = np.array([value is unset for value in values], dtype=np.bool_)
+            if absent.any():
+                part.absent[column.name] = absent
+                values = [None if value is unset else value for value in values]
+        converted = _convert(column.name, column.converter, values)
+        part.after[column.name] = converted.array
+        if converted.unavailable is not None:
+            part.unavailable[column.name] = converted.unavailable
+        if converted.clamped:
+            part.clamped[column.name] += converted.clamped
+    for name in layout.missing:
+        part.absent[name] = np.ones(len(images), dtype=np.bool_) if is_row is None else is_row.copy()
+
+
+def _convert(name: str, converter: Any, values: list[Any]) -> Any:
+    try:
+        return converter.convert(values)
+    except DecodeError as error:
+        kind = "range" if type(error).__name__ == "OutOfRange" else "decode"
+        raise Fault(f"column {name!r}: {error.message}", kind, name) from error
+    except (ValueError, TypeError, ArithmeticError, pa.ArrowException) as error:
+        raise Fault(f"column {name!r}: {error}", "decode", name) from error
+
+
+def _unknown(layout: Layout, images: list[Any], is_row: "Mask | None") -> list[tuple[int, Any]]:
+    """Unknown columns, each with the first event (by place in the part) that has them."""
+    out: list[tuple[int, Any]] = []
+    if layout.unknown and len(images) and (is_row is None or is_row.any()):
+        first = 0 if is_row is None else int(np.argmax(is_row))
+        out.extend((first, column) for column in layout.unknown)
+    for name, get in layout.extras:
+        found = next((i for i, image in enumerate(images) if get(image) is not msgspec.UNSET), None)
+        if found is not None:
+            out.append((found, UnknownColumn(name, -1, None)))
+    return out
+
+
+class _Connector(msgspec.Struct, gc=False):
+    connector: str = ""
+
+
+class _Peek(msgspec.Struct, gc=False):
+    source: _Connector | None = None
+
+
+_peeker = msgspec.json.Decoder(_Peek)
+_connector_of = attrgetter("connector")
+
+
+def _peek(payload: bytes) -> str:
+    """``source.connector`` of a payload; empty where there is none."""
+    try:
+        found = _peeker.decode(payload).source
+    except _UNREADABLE:
+        return ""
+    return found.connector if found is not None else ""
+
+
+def _all_unknown(payloads: list[bytes], known: set[str], first: str) -> list[str]:
+    """Names of the row images' fields that are not known, ``first`` among them (it was seen)."""
+    names: dict[str, None] = {first: None}
+    for payload in payloads:
+        try:
+            image = _rows.decode(payload).after
+        except _UNREADABLE:
+            continue
+        if image is not None and not known.issuperset(image):
+            names.update((name, None) for name in image if name not in known)
+        if len(names) > _MOST_UNKNOWN:
+            break
+    return list(names)[:_MOST_UNKNOWN]
+
+
+class _AnyRow(msgspec.Struct, gc=False):
+    after: dict[str, msgspec.Raw] | None = None
+
+
+_rows = msgspec.json.Decoder(_AnyRow)
+
+
+def _fault(error: Exception) -> Fault:
+    text = str(error)
+    if isinstance(error, msgspec.ValidationError):
+        place = _PLACE.search(text)
+        return Fault(text, column=place[2].split("[")[0].split(".")[0] if place else None)
+    if isinstance(error, RecursionError):
+        return Fault("the JSON is nested too deeply")
+    return Fault(f"no JSON of a change event: {text}")

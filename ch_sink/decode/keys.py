@@ -1,0 +1,190 @@
+"""Kafka keys: structs or primitives, with or without the schema envelope, typed as the target's columns."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from ch_sink.decode.framing import Envelopes, Framed
+from ch_sink.decode.layout import ColumnReader
+from ch_sink.decode.schema import SourceType
+from ch_sink.decode.types import arrow_type, converter
+from ch_sink.decode.types.base import nullable
+from ch_sink.errors import DecodeError, TableError
+from ch_sink.policy import Policy
+from ch_sink.table.model import Column, TargetTable
+
+__all__ = ["KeyReader"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """How keys of one framing are decoded."""
+
+    decoder: msgspec.json.Decoder[Any]
+    columns: tuple[ColumnReader, ...]
+    primitive: bool
+
+
+class KeyReader:
+    """Decodes the keys of one topic. The key's columns are learned from the first key that can be read."""
+
+    def __init__(self, table: TargetTable, policy: Policy) -> None:
+        self._table = table
+        self._policy = policy
+        self._envelopes = Envelopes()
+        self._shapes: dict[Framed, _Shape] = {}
+        self.columns: tuple[str, ...] = policy.key_columns
+        self._raw_text = False
+
+    def learn(self, keys: Sequence[bytes | None]) -> None:
+        """Learn the key's columns, if they are not known yet."""
+        for key in keys:
+            if self.columns:
+                return
+            if key is not None:
+                try:
+                    self.read([key])
+                except (DecodeError, TableError):
+                    continue
+
+    @property
+    def types(self) -> list[pa.DataType]:
+        """Arrow types of the key's columns."""
+        return [arrow_type(self._column(name).type) for name in self.columns]
+
+    def read(self, keys: list[bytes]) -> list[pa.Array]:
+        """The key's columns, in the order of :attr:`columns`. Raises DecodeError where a key cannot be read."""
+        if not keys:
+            return [pa.nulls(0, found) for found in self.types]
+        groups = self._envelopes.split(keys)
+        if len(groups) == 1 and groups[0][1] is None:
+            return self._group(groups[0][0], groups[0][2])
+        order: list[int] = []
+        parts: list[list[pa.Array]] = []
+        for framed, places, payloads in groups:
+            order.extend(places if places is not None else range(len(keys)))
+            parts.append(self._group(framed, payloads))
+        where = pa.array(_inverse(order))
+        return [pa.concat_arrays(column).take(where) for column in zip(*parts, strict=True)]
+
+    def _group(self, framed: Framed, payloads: list[bytes]) -> list[pa.Array]:
+        shape = self._shapes.get(framed)
+        if shape is None:
+            shape = self._shape(framed, payloads[0])
+        decode = shape.decoder.decode
+        try:
+            rows: list[Any] = list(map(decode, payloads))
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            if not self._raw_text:
+                raise DecodeError(f"key: {error}") from error
+            rows = [_text(payload, decode) for payload in payloads]
+        arrays: list[pa.Array] = []
+        for column in shape.columns:
+            values = rows if shape.primitive else list(map(column.get, rows))
+            try:
+                arrays.append(column.converter.convert(values).array)
+            except DecodeError as error:
+                error.args = (f"key column {column.name!r}: {error.message}",)
+                error.message = error.args[0]
+                raise
+        names = tuple(column.name for column in shape.columns)
+        if not self.columns:
+            self.columns = names
+        if names == self.columns:
+            return arrays
+        if set(names) != set(self.columns):
+            raise DecodeError(
+                f"the key has the columns {', '.join(names)}, earlier ones had {', '.join(self.columns)}",
+                hint="a topic must keep its key (message.key.columns)",
+            )
+        return [arrays[names.index(name)] for name in self.columns]
+
+    def _shape(self, framed: Framed, payload: bytes) -> _Shape:
+        if framed.schema is not None:
+            fields = _declared(framed.schema)
+        else:
+            found = self._peek(payload)
+            fields = dict.fromkeys(found) if isinstance(found, dict) else None
+        shape = self._primitive(framed.schema) if fields is None else self._struct(fields)
+        if len(self._shapes) > 256:
+            self._shapes.clear()
+        # A schemaless struct key is remembered by its framing: others than the first one's fields are refused.
+        self._shapes[framed] = shape
+        return shape
+
+    def _peek(self, payload: bytes) -> Any:
+        try:
+            return msgspec.json.decode(payload)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            if payload[:1] in (b"{", b"["):
+                raise DecodeError(f"key: {error}") from error
+            return None
+
+    def _struct(self, fields: dict[str, SourceType | None]) -> _Shape:
+        members: list[Any] = []
+        columns: list[ColumnReader] = []
+        for name, declared in fields.items():
+            made = converter(declared, self._column(name), encoding="json", policy=self._policy, omits=False)
+            attribute = f"k{len(members)}"
+            members.append((attribute, nullable(made.wire)))
+            columns.append(ColumnReader(name, attrgetter(attribute), made))
+        renamed = {f"k{i}": name for i, name in enumerate(fields)}
+        made_struct = msgspec.defstruct("Key", members, rename=renamed, forbid_unknown_fields=True, gc=False)
+        return _Shape(msgspec.json.Decoder(made_struct), tuple(columns), primitive=False)
+
+    def _primitive(self, declared: SourceType | None) -> _Shape:
+        name = self._primitive_name()
+        column = self._column(name)
+        made = converter(declared, column, encoding="json", policy=self._policy, omits=False)
+        self._raw_text = made.arrow == pa.binary() and declared is None
+        return _Shape(msgspec.json.Decoder(nullable(made.wire)), (ColumnReader(name, _itself, made),), primitive=True)
+
+    def _primitive_name(self) -> str:
+        if len(self._policy.key_columns) == 1:
+            return self._policy.key_columns[0]
+        names = [e.strip("`") for e in self._table.sorting_key if e.strip("`") not in self._table.system_columns]
+        if len(names) == 1 and self._table.column(names[0]) is not None:
+            return names[0]
+        raise DecodeError(
+            "the key is a single value and the table's sorting key does not tell which column it is",
+            hint="name the column in key_columns",
+        )
+
+    def _column(self, name: str) -> Column:
+        column = self._table.column(name)
+        if column is None or not column.insertable:
+            raise DecodeError(
+                f"the key has the column {name!r}, which {self._table.qualified} lacks",
+                hint="add the column to the table, or leave it out of the key (message.key.columns)",
+            )
+        return column
+
+
+def _declared(schema: SourceType) -> dict[str, SourceType | None] | None:
+    return {f.name: f.type for f in schema.fields} if schema.kind == "struct" else None
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _text(payload: bytes, decode: Any) -> Any:
+    """A key written without quotes (StringConverter)."""
+    try:
+        return decode(payload)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        try:
+            return payload.decode()
+        except UnicodeDecodeError as error:
+            raise DecodeError(f"key: {error}") from error
+
+
+def _inverse(order: list[int]) -> list[int]:
+    out = [0] * len(order)
+    for place, original in enumerate(order):
+        out[original] = place
+    return out

@@ -1,0 +1,41 @@
+"""Kinds of record that are no row change, told by their content."""
+
+from typing import Any
+
+import msgspec
+
+from ch_sink.change import Aside
+from ch_sink.decode.types.base import shown
+from ch_sink.errors import DecodeError
+
+__all__ = ["classify", "row_operations"]
+
+row_operations = frozenset("crudt")
+"""Operations that become rows of a ChangeBatch."""
+_TIMES = frozenset(("ts_ms", "ts_us", "ts_ns"))
+
+
+def classify(op: str, payload: bytes) -> Aside:
+    """The kind of a payload whose ``op`` (empty: it has none) is no row change.
+
+    Raises DecodeError where it is none of the kinds that may be set aside.
+    """
+    if op == "m":
+        return Aside.MESSAGE
+    if op:
+        raise DecodeError(f"unknown operation {shown(op)}", hint="known are c, r, u, d, t and m")
+    found: Any = msgspec.json.decode(payload)
+    if not isinstance(found, dict):
+        raise DecodeError(f"expected a change event, found {shown(found)}")
+    names = found.keys()
+    if names and names <= _TIMES:
+        return Aside.HEARTBEAT
+    if found.get("status") in ("BEGIN", "END") and "id" in names:
+        return Aside.TRANSACTION
+    if "ddl" in names or "tableChanges" in names:
+        return Aside.SCHEMA_CHANGE
+    listed = ", ".join(repr(n) for n in list(names)[:8])
+    raise DecodeError(
+        f"no change event: there is no 'op' among its fields ({listed})",
+        hint="the topic does not hold Debezium envelopes",
+    )

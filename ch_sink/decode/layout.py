@@ -1,0 +1,192 @@
+"""How the payloads of one shape are decoded: typed Structs made for the table, and a converter for each column."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, Literal
+
+import msgspec
+
+from ch_sink.change import UnknownColumn
+from ch_sink.decode.defaults import default_sql
+from ch_sink.decode.schema import SourceType
+from ch_sink.decode.types import Converter, clickhouse_type, converter
+from ch_sink.decode.types.base import nullable
+from ch_sink.policy import Policy
+from ch_sink.source import Source, source_for
+from ch_sink.table.model import TargetTable
+
+__all__ = ["ColumnReader", "Layout", "build_layout", "row_fields"]
+
+
+class NoBlock(msgspec.Struct, gc=False):
+    """The ``source`` block before any connector is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnReader:
+    """One column of the target: its attribute in the row's Struct, and its converter."""
+
+    name: str
+    get: Callable[[Any], Any]
+    converter: Converter
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Everything needed to turn payloads of one shape into columns."""
+
+    connector: str
+    source: Source | None
+    decode: Callable[[bytes], Any]
+    """Payload to envelope Struct. Raises msgspec's errors."""
+    columns: tuple[ColumnReader, ...]
+    null_row: Any
+    """A row whose columns are all null."""
+    null_before: Any
+    null_block: Any
+    before: bool
+    """The before image is decoded like the after image."""
+    tolerant: bool
+    """Columns may be UNSET: the field was absent."""
+    missing: tuple[str, ...]
+    """Source columns of the target that the shape lacks altogether."""
+    unknown: tuple[UnknownColumn, ...] = ()
+    """Fields that the target lacks, as the schema declares them; the offset is still to be told."""
+    extras: tuple[tuple[str, Callable[[Any], Any]], ...] = field(default=())
+    """The same for schemaless rows, with their attributes (UNSET where the row has no such field)."""
+
+
+def row_fields(schema: SourceType | None) -> dict[str, SourceType] | None:
+    """Types of the row image's fields by name; None where the schema is not that of change events."""
+    if schema is None:
+        return None
+    for image in ("after", "before"):
+        for member in schema.fields:
+            if member.name == image and member.type.kind == "struct":
+                return {f.name: f.type for f in member.type.fields}
+    return None
+
+
+def build_layout(
+    table: TargetTable,
+    policy: Policy,
+    connector: str,
+    *,
+    schema: SourceType | None,
+    before: bool,
+    expected: frozenset[str] | None = None,
+    extras: Sequence[str] = (),
+) -> Layout:
+    """The layout of a schema, or of schemaless rows.
+
+    ``expected``: the fields that every schemaless row has, neither more nor less; None for a tolerant layout
+    in which any may be absent and the fields ``extras``, unknown to the table, may occur. ``before``: whether
+    the before image is decoded. Raises TableError where a column cannot take its source type, DecodeError for
+    an unknown connector.
+    """
+    source = source_for(connector) if connector else None
+    declared = row_fields(schema)
+    tolerant = declared is None and expected is None
+    present = declared.keys() if declared is not None else expected
+    readers: list[ColumnReader] = []
+    members: list[tuple[str, Any, Any]] = []
+    renamed: dict[str, str] = {}
+    missing: list[str] = []
+    for column in table.source_columns:
+        if present is not None and column.name not in present:
+            missing.append(column.name)
+            continue
+        made = converter(
+            declared[column.name] if declared is not None else None,
+            column,
+            encoding="json",
+            policy=policy,
+            omits=source is None or source.omits_values,
+        )
+        attribute = f"f{len(readers)}"
+        renamed[attribute] = column.name
+        members.append((attribute, nullable(made.wire), msgspec.UNSET))
+        readers.append(ColumnReader(column.name, attrgetter(attribute), made))
+    own = {c.name for c in table.columns}
+    ignored = [c.name for c in table.columns if c.name not in {s.name for s in table.source_columns}]
+    unknown_names = [n for n in declared if n not in own] if declared is not None else list(extras)
+    skipped: list[tuple[str, Any, Any]] = []
+    for i, name in enumerate([*unknown_names, *ignored]):
+        renamed[f"x{i}"] = name
+        skipped.append((f"x{i}", msgspec.Raw, msgspec.UNSET))
+    row = _struct("Row", members, skipped, renamed, required=not tolerant, forbid=True)
+    image = _struct("BeforeRow", members, skipped, renamed, required=False, forbid=False)
+    block, null_block = _block(connector, source)
+    decoder = msgspec.json.Decoder(_envelope(row, image if before else NoBlock, block))
+    nulls = {member[0]: None for member in members}
+    return Layout(
+        connector=connector,
+        source=source,
+        decode=decoder.decode,
+        columns=tuple(readers),
+        null_row=row(**nulls),
+        null_before=image(**nulls),
+        null_block=null_block,
+        before=before,
+        tolerant=tolerant,
+        missing=tuple(missing),
+        unknown=() if declared is None else tuple(_unknown(n, declared[n]) for n in unknown_names),
+        extras=() if declared is not None else tuple((n, attrgetter(f"x{i}")) for i, n in enumerate(extras)),
+    )
+
+
+def _struct(
+    name: str,
+    members: list[tuple[str, Any, Any]],
+    skipped: list[tuple[str, Any, Any]],
+    renamed: dict[str, str],
+    *,
+    required: bool,
+    forbid: bool,
+) -> type[msgspec.Struct]:
+    """A Struct of the row image. Optional members default to UNSET (after) or None (before)."""
+    absent: Any = msgspec.UNSET if forbid else None
+    columns: list[Any] = [
+        (attribute, wire)
+        if required
+        else (attribute, wire if wire is Any else wire | msgspec.UnsetType if _unites(wire) else wire, absent)
+        for attribute, wire, _ in members
+    ]
+    return msgspec.defstruct(
+        name,
+        [*columns, *skipped],
+        rename={attribute: renamed[attribute] for attribute, _, _ in [*members, *skipped]},
+        forbid_unknown_fields=forbid,
+        gc=False,
+    )
+
+
+def _unites(wire: Any) -> bool:
+    return wire is not msgspec.Raw
+
+
+def _block(connector: str, source: Source | None) -> tuple[type[msgspec.Struct], Any]:
+    """The ``source`` block's Struct for a connector, and one that states nothing."""
+    fixed: list[Any] = [
+        ("connector", Literal[connector], connector),
+        ("name", str, ""),
+        ("ts_ms", int | None, None),
+        ("snapshot", str | bool | None, None),
+    ]
+    bases = (source.wire,) if source is not None else (NoBlock,)
+    made = msgspec.defstruct("SourceBlock", fixed, bases=bases, gc=False)
+    return made, made()
+
+
+def _envelope(row: Any, before: Any, block: Any) -> type[msgspec.Struct]:
+    return msgspec.defstruct(
+        "Envelope",
+        [("op", str, ""), ("after", row | None, None), ("before", before | None, None), ("source", block | None, None)],
+        gc=False,
+    )
+
+
+def _unknown(name: str, declared: SourceType) -> UnknownColumn:
+    chosen = clickhouse_type(declared)
+    return UnknownColumn(name, -1, chosen, default_sql(declared, chosen))

@@ -1,0 +1,163 @@
+"""The row schema of a topic from a sample of its records: what ``init`` makes a table of."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from ch_sink.change import Records
+from ch_sink.decode.framing import Envelopes, Framed
+from ch_sink.decode.layout import row_fields
+from ch_sink.decode.schema import Field, RowSchema, SourceType
+from ch_sink.decode.types import WIDE, OutOfRange, clickhouse_type, converter
+from ch_sink.errors import ChSinkError, DecodeError
+from ch_sink.policy import Policy
+from ch_sink.table.model import Column
+
+__all__ = ["sample_schema"]
+
+_TEMPORAL = ("Date32", "DateTime64")
+
+
+class _Event(msgspec.Struct, gc=False):
+    op: str = ""
+    after: dict[str, Any] | None = None
+    before: dict[str, Any] | None = None
+
+
+class _Images(msgspec.Struct, gc=False):
+    after: dict[str, msgspec.Raw] | None = None
+    before: dict[str, msgspec.Raw] | None = None
+
+
+def sample_schema(records: Records | Sequence[Records], policy: Policy | None = None) -> RowSchema | None:
+    """Row and key of a topic, from records of one or more of its partitions; None where no record tells.
+
+    With a schema envelope the schema of the last record counts; columns that only earlier schemas had follow,
+    nullable. Schemaless rows are inferred: booleans, integers, floats, texts, and JSON for the rest, all
+    nullable but the key. A date or timestamp column whose sampled values go beyond what ClickHouse's types hold
+    is marked wide (it becomes a String). ``policy.key_columns`` names the key where the topic has no Kafka keys.
+    """
+    chunks = [records] if isinstance(records, Records) else list(records)
+    policy = policy or Policy()
+    values = list(_framed([v for chunk in chunks for v in chunk.values]))
+    key = _key([k for chunk in chunks for k in chunk.keys])
+    fields = _declared(values, policy)
+    if fields is None:
+        fields = _inferred(values, {f.name for f in key} | set(policy.key_columns))
+    if fields is None:
+        return None
+    by_name = {f.name: f for f in fields}
+    if not key and policy.key_columns:
+        key = tuple(by_name[name] for name in policy.key_columns if name in by_name)
+    # The key's own schema may lack what the row's has (and is not wide by itself).
+    key = tuple(by_name.get(f.name, f) if f.name else f for f in key)
+    return RowSchema(fields, tuple(Field(f.name, replace(f.type, optional=False)) for f in key))
+
+
+def _framed(values: list[bytes | None]) -> Iterator[tuple[Framed, bytes]]:
+    envelopes = Envelopes()
+    for value in values:
+        if value is not None:
+            try:
+                framed, payload = envelopes.one(value)
+            except DecodeError:
+                continue
+            if payload != b"null":
+                yield framed, payload
+
+
+def _declared(values: list[tuple[Framed, bytes]], policy: Policy) -> tuple[Field, ...] | None:
+    schemas = [found for framed, _ in values if (found := row_fields(framed.schema)) is not None]
+    if not schemas:
+        return None
+    latest = schemas[-1]
+    distinct = {id(schema): schema for schema in schemas}
+    types = dict(latest)
+    for schema in distinct.values():
+        types.update({n: replace(t, optional=True) for n, t in schema.items() if n not in types})
+    wide = _wide_columns(types, [payload for framed, payload in values if framed.schema is not None], policy)
+    return tuple(
+        Field(name, replace(t, parameters=(*t.parameters, WIDE)) if name in wide else t) for name, t in types.items()
+    )
+
+
+def _wide_columns(types: dict[str, SourceType], payloads: list[bytes], policy: Policy) -> set[str]:
+    """Names of the temporal columns with a sampled value that their column type cannot hold."""
+    strict = replace(policy, out_of_range="fail")
+    found: set[str] = set()
+    temporal = {}
+    for name, declared in types.items():
+        chosen = clickhouse_type(replace(declared, optional=False))
+        if chosen.startswith(_TEMPORAL):
+            temporal[name] = converter(declared, Column(name, chosen), encoding="json", policy=strict)
+    decoder = msgspec.json.Decoder(_Images)
+    for payload in payloads if temporal else []:
+        try:
+            event = decoder.decode(payload)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            continue
+        for image in (event.after, event.before):
+            for name, raw in (image or {}).items():
+                if name in temporal and name not in found and bytes(raw) != b"null":
+                    try:
+                        temporal[name].convert([msgspec.json.decode(raw, type=temporal[name].wire)])
+                    except OutOfRange:
+                        found.add(name)
+                    except (ChSinkError, msgspec.DecodeError, ValueError):
+                        continue
+    return found
+
+
+def _key(keys: list[bytes | None]) -> tuple[Field, ...]:
+    envelopes = Envelopes()
+    for key in keys:
+        if key is None or key == b"null":
+            continue
+        try:
+            framed, payload = envelopes.one(key)
+            if framed.schema is not None:
+                schema = framed.schema
+                return schema.fields if schema.kind == "struct" else (Field("", schema),)
+            found = msgspec.json.decode(payload)
+        except (DecodeError, msgspec.DecodeError, ValueError, RecursionError):
+            continue
+        if isinstance(found, dict):
+            return tuple(Field(name, _literal(value) or SourceType("string")) for name, value in found.items())
+        return (Field("", _literal(found) or SourceType("string")),)
+    return ()
+
+
+def _inferred(values: list[tuple[Framed, bytes]], key: set[str]) -> tuple[Field, ...] | None:
+    decoder = msgspec.json.Decoder(_Event)
+    types: dict[str, SourceType | None] = {}
+    for _, payload in values:
+        try:
+            event = decoder.decode(payload)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            continue
+        if event.op in ("c", "r", "u") and event.after is not None:
+            for name, value in event.after.items():
+                types[name] = _join(types.get(name), _literal(value))
+    if not types:
+        return None
+    return tuple(
+        Field(name, replace(found or SourceType("string"), optional=name not in key)) for name, found in types.items()
+    )
+
+
+def _literal(value: Any) -> SourceType | None:
+    """The type that one schemaless literal shows; None for null."""
+    if value is None:
+        return None
+    kinds = {bool: "boolean", int: "int64", float: "float64", str: "string"}
+    return SourceType(kinds.get(type(value), "struct"))
+
+
+def _join(one: SourceType | None, other: SourceType | None) -> SourceType | None:
+    if one is None or other is None or one == other:
+        return one or other
+    if {one.kind, other.kind} == {"int64", "float64"}:
+        return SourceType("float64")
+    return SourceType("struct")
