@@ -76,7 +76,7 @@ class Config(Section):
     @property
     def state_database(self) -> str:
         """Database of the ledger and the sink's other tables."""
-        return self.tables.database or self.clickhouse.database
+        return self.clickhouse.database
 
     def policy(self) -> Policy:
         """The choices that concern the pure core."""

@@ -268,9 +268,8 @@ class VersionSection(Section):
 
 
 class TablesSection(Section):
-    """The sink's own tables, in ``database`` or beside the target."""
+    """Names of the sink's own tables, which stand in the target's database."""
 
-    database: str | None = None
     ledger: Name = "ch_sink_ledger"
     dead_letters: Name = "ch_sink_dead_letters"
     handover: Name = "ch_sink_handover"

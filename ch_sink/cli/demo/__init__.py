@@ -1,0 +1,118 @@
+"""``ch_sink demo``: recorded MariaDB and PostgreSQL streams into ClickHouse tables, beside their source's rows."""
+
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ch_sink.cli.demo.streams import STREAMS, DemoStream, Truth, config_text, fill_topic, fixtures_folder, truth_of
+from ch_sink.cli.output import Output
+from ch_sink.config import Config, load
+
+__all__ = ["demo"]
+
+_SHOWN = 4
+"""Rows of each table that are printed."""
+
+
+def demo(
+    keep: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Keep tables, checkpoints and configurations here.")
+    ] = None,
+) -> None:
+    """See it run: recorded change events, a local Kafka, an embedded ClickHouse, and tables that equal their source."""
+    out = Output()
+    fixtures = fixtures_folder()
+    with ExitStack() as stack:
+        folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ch_sink-demo-")))
+        folder.mkdir(parents=True, exist_ok=True)
+        different = _demo(out, stack, folder.resolve(), fixtures)
+    if different:
+        raise typer.Exit(1)
+
+
+def _demo(out: Output, stack: ExitStack, folder: Path, fixtures: Path) -> int:
+    from ch_sink.cli.init import make_tables
+    from ch_sink.cli.run import show_summaries
+    from ch_sink.embedded.kafka import LocalKafka
+    from ch_sink.embedded.launch import EmbeddedClickHouse
+    from ch_sink.spark.job import run_streams
+
+    started = time.monotonic()
+    out.say("1. Starting Kafka and ClickHouse", style="bold")
+    kafka = stack.enter_context(LocalKafka())
+    if kafka.why:
+        out.say(f"   Kafka is {_KINDS[kafka.kind]} ({kafka.why})")
+    else:
+        out.say(f"   Kafka is {_KINDS[kafka.kind]} at {kafka.bootstrap}")
+    clickhouse = stack.enter_context(EmbeddedClickHouse(folder / "clickhouse"))
+    out.say(f"   ClickHouse is the embedded engine at {clickhouse.url}")
+
+    out.say("2. Recorded change events of real connectors go into topics", style="bold")
+    configs: list[Config] = []
+    for stream in STREAMS:
+        count = fill_topic(kafka, fixtures, stream)
+        path = folder / f"{stream.name}.yaml"
+        path.write_text(config_text(stream, kafka.bootstrap, clickhouse.url, folder), encoding="utf-8")
+        configs.append(load(path))
+        out.say(f"   {stream.topic}: {count} records ({stream.what})")
+
+    out.say("3. ch_sink init makes the tables from the schemas in the events", style="bold")
+    for config in configs:
+        make_tables(out, config, quiet=True)
+        out.say(f"   {config.clickhouse.database}.{config.clickhouse.table}")
+
+    out.say("4. ch_sink run carries the changes over", style="bold")
+    summaries = run_streams(configs, once=True, master=None)
+    show_summaries(out, summaries)
+
+    out.say("5. The tables beside their source", style="bold")
+    different = sum(_compare(out, fixtures, stream, config) for stream, config in zip(STREAMS, configs, strict=True))
+    out.say()
+    seconds = time.monotonic() - started
+    if different:
+        out.say(f"{different} rows differ from the source ({seconds:.0f} s)", style="bold red")
+    else:
+        out.say(f"All {len(STREAMS)} tables equal their source ({seconds:.0f} s)", style="bold green")
+    return different
+
+
+_KINDS = {"kafka": "a real broker", "mock": "librdkafka's mock cluster"}
+
+
+def _compare(out: Output, fixtures: Path, stream: DemoStream, config: Config) -> int:
+    """Prints a table beside its source; returns how many rows differ."""
+    from ch_sink.cli.demo.compare import stored_rows, unequal
+    from ch_sink.cli.wiring import client_of
+
+    truth: Truth = truth_of(fixtures, stream)
+    stored = stored_rows(client_of(config), config.clickhouse.database, config.clickhouse.table, truth)
+    wrong = unequal(truth, stored)
+    total = len(truth.rows)
+    verdict = f"{total} rows, all equal" if not wrong else f"{len(wrong)} rows differ"
+    out.say()
+    out.say(f"{config.clickhouse.database}.{config.clickhouse.table}: {verdict}", style="red" if wrong else "green")
+    shown = list(dict.fromkeys((*wrong, *list(truth.by_key())[:_SHOWN])))[: _SHOWN + len(wrong)]
+    names = [c.name for c in truth.columns]
+    source, table = truth.by_key(), stored
+    rows: list[list[object]] = []
+    for key in shown:
+        for side, found in (("source", source.get(key)), ("table", table.get(key))):
+            cells = [_short(cell) for cell in found] if found is not None else ["(no row)"] + [""] * (len(names) - 1)
+            rows.append([side, *cells])
+    out.table(["", *names], rows)
+    if total > len(shown):
+        out.say(f"… and {total - len(shown)} more")
+    return len(wrong)
+
+
+def _short(cell: str | None) -> str:
+    if cell is None:
+        return "NULL"
+    return cell if len(cell) <= _WIDTH else f"{cell[: _WIDTH - 12]}… ({len(cell)})"
+
+
+_WIDTH = 32

@@ -1,0 +1,126 @@
+"""The one place that prints: text for people, or one JSON document for programs.
+
+Results go to standard output; progress, warnings and errors to standard error.
+"""
+
+import json
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ch_sink.errors import ChSinkError
+
+__all__ = ["Output"]
+
+Level = Literal["ok", "warn", "fail"]
+_STYLE: Mapping[str, str] = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+
+
+class Output:
+    """Console or JSON. With ``as_json`` everything but :meth:`document` and standard error is left out."""
+
+    def __init__(self, *, as_json: bool = False) -> None:
+        self.as_json = as_json
+        # Text that is piped keeps its lines whole: paths and SQL are to be pasted.
+        self._out = Console(file=sys.stdout, highlight=False, soft_wrap=not sys.stdout.isatty())
+        self._err = Console(file=sys.stderr, highlight=False, soft_wrap=True)
+
+    @property
+    def interactive(self) -> bool:
+        """Whether standard error is a terminal, so that a progress line may rewrite itself."""
+        return self._err.is_terminal
+
+    def say(self, text: str = "", style: str | None = None) -> None:
+        """A line of the result."""
+        if not self.as_json:
+            self._out.print(Text(text, style=style or ""))
+
+    def note(self, text: str) -> None:
+        """A line about what is being done."""
+        self._err.print(Text(text, style="dim"))
+
+    def warn(self, text: str) -> None:
+        """Something the reader should know although the command goes on."""
+        self._err.print(Text.assemble(("warning: ", "yellow"), text))
+
+    def progress(self, text: str) -> None:
+        """A line that replaces the one before it on a terminal, and follows it elsewhere."""
+        if self.interactive:
+            self._err.file.write("\r\x1b[2K" + text[: self._err.width - 1])
+            self._err.file.flush()
+        else:
+            self._err.print(Text(text))
+
+    def progress_done(self) -> None:
+        """Leaves the last progress line standing."""
+        if self.interactive:
+            self._err.file.write("\n")
+            self._err.file.flush()
+
+    def sql(self, text: str) -> None:
+        """SQL, ready to paste."""
+        if not self.as_json:
+            self._out.print(Text(text), soft_wrap=True)
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]], title: str | None = None) -> None:
+        """A table; numbers are set right, with their thousands apart. None is shown as a dash."""
+        if self.as_json:
+            return
+        grid = Table(
+            title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False
+        )
+        for place, name in enumerate(columns):
+            numeric = any(isinstance(row[place], int | float) for row in rows)
+            grid.add_column(name, justify="right" if numeric else "left", overflow="fold")
+        for row in rows:
+            grid.add_row(*(Text(_cell(value)) for value in row))
+        self._out.print(grid, soft_wrap=False)
+
+    def finding(self, level: Level, title: str, detail: str, remedy: str | None = None) -> None:
+        """One line of a check, with the remedy below it."""
+        if self.as_json:
+            return
+        mark = Text(f"{level:<5}", style=_STYLE[level])
+        self._out.print(Text.assemble(mark, (f"{title}: ", "bold"), detail), soft_wrap=True)
+        if remedy and level != "ok":
+            for line in remedy.splitlines():
+                self._out.print(Text(f"        {line}"), soft_wrap=True)
+
+    def document(self, content: Mapping[str, Any] | Sequence[Any]) -> None:
+        """The result as JSON, on ``as_json`` only."""
+        if self.as_json:
+            self._out.file.write(json.dumps(content, indent=2, default=str) + "\n")
+
+    def error(self, error: ChSinkError, *, debug: bool = False) -> None:
+        """What went wrong and what to do next; the traceback only on request."""
+        if debug:
+            self._err.print(Text("".join(traceback.format_exception(error)).rstrip(), style="dim"))
+        self._err.print(Text.assemble(("error: ", "bold red"), str(error)))
+        if error.hint:
+            self._err.print(Text.assemble(("next: ", "bold"), error.hint))
+
+    def crash(self, error: Exception, *, debug: bool) -> None:
+        """An error that nobody foresaw."""
+        if debug:
+            self._err.print(Text("".join(traceback.format_exception(error)).rstrip(), style="dim"))
+        first = (str(error).splitlines() or [""])[0]
+        self._err.print(Text.assemble(("error: ", "bold red"), f"unexpected {type(error).__name__}: {first}"))
+        if not debug:
+            self._err.print(Text.assemble(("next: ", "bold"), "run the command again with --debug to see where"))
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}".replace(",", " ")
+    if isinstance(value, float):
+        return f"{value:,.1f}".replace(",", " ")
+    return str(value)

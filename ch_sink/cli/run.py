@@ -1,0 +1,67 @@
+"""``ch_sink run``: the streams of these configurations in one Spark application."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ch_sink.cli.options import AsJson, ConfigFiles, Overrides, load_all
+from ch_sink.cli.output import Output
+
+if TYPE_CHECKING:
+    from ch_sink.observe import StreamSummary
+
+__all__ = ["run", "show_summaries"]
+
+
+def run(
+    configs: ConfigFiles,
+    once: Annotated[bool, typer.Option("--once", help="Stop when everything that is there now has been read.")] = False,
+    master: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Spark master; local[*] where none is configured.", show_default=False),
+    ] = None,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Carry changes from Kafka into ClickHouse, until stopped or, with --once, until caught up."""
+    out = Output(as_json=as_json)
+    settings = load_all(list(dict.fromkeys(configs)), overrides)
+    # Spark is imported only now: a wrong configuration is told at once.
+    from ch_sink.spark.job import run_streams
+
+    summaries = run_streams(settings, once=once, master=master)
+    show_summaries(out, summaries)
+    out.document([s.as_json() for s in summaries])
+
+
+def show_summaries(out: Output, summaries: "list[StreamSummary]") -> None:
+    """A table with one line per stream."""
+    out.table(
+        (
+            "table",
+            "batches",
+            "records",
+            "rows",
+            "deletes",
+            "deduplicated",
+            "set aside",
+            "waiting",
+            "dead letters",
+            "lag",
+        ),
+        [
+            (
+                s.table,
+                s.figures.batches,
+                s.figures.records,
+                s.figures.rows,
+                s.figures.deletes,
+                s.figures.deduplicated,
+                s.figures.aside,
+                s.figures.waiting,
+                s.figures.dead_letters,
+                s.lag,
+            )
+            for s in summaries
+        ],
+    )

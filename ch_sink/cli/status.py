@@ -1,0 +1,128 @@
+"""``ch_sink status``: where streams stand, from the ledger and the topic's watermarks."""
+
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ch_sink.cli.options import AsJson, ConfigFiles, Overrides, load_all
+from ch_sink.cli.output import Output
+from ch_sink.config import Config
+from ch_sink.errors import ClickHouseError, KafkaError
+
+if TYPE_CHECKING:
+    from ch_sink.observe import StreamStatus
+
+__all__ = ["gather", "status"]
+
+
+def status(
+    configs: ConfigFiles,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until stopped.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two looks of --watch.", min=0.2)] = 2.0,
+) -> None:
+    """Show offsets, lag, rows and what was set aside, by partition."""
+    out = Output(as_json=as_json)
+    settings = load_all(list(dict.fromkeys(configs)), overrides)
+    while True:
+        seen = [gather(out, config) for config in settings]
+        for stream in seen:
+            _show(out, stream)
+        documents = [stream.as_json() for stream in seen]
+        out.document(documents if len(documents) > 1 else documents[0])
+        if not watch:
+            return
+        time.sleep(every)
+
+
+def gather(out: Output, config: Config) -> "StreamStatus":
+    """One stream's status. Raises ClickHouseError where the ledger cannot be read; the broker may be away."""
+    from ch_sink.cli.wiring import client_of, ledger_of, topic_offsets
+    from ch_sink.clickhouse import ClickHouseDeadLetters
+    from ch_sink.observe import stream_status
+
+    client = client_of(config)
+    ledger = ledger_of(config, client)
+    try:
+        totals = ledger.totals()
+        last = ledger.history(1)
+    except ClickHouseError as error:
+        if error.code == _UNKNOWN_TABLE:
+            raise ClickHouseError(
+                f"there is no ledger {config.state_database}.{config.tables.ledger}",
+                code=error.code,
+                hint="Make the sink's tables with `ch_sink init CONFIG --apply`.",
+            ) from None
+        raise
+    watermarks: dict[int, tuple[int, int]] | None = None
+    topic_id = last[0].topic_id if last else None
+    try:
+        with topic_offsets(config) as offsets:
+            topic = offsets.state(config.kafka.topic)
+        topic_id = topic.topic_id
+        watermarks = {p: (low, topic.high[p]) for p, low in topic.low.items()}
+    except KafkaError as error:
+        out.warn(f"{error}; lag is not known")
+    letters: dict[str, int] = {}
+    if topic_id is not None:
+        letters = ClickHouseDeadLetters(
+            client, config.state_database, config.tables.dead_letters, config.stream_name, topic_id
+        ).count()
+    newest = last[0] if last else None
+    return stream_status(
+        config.stream_name,
+        config.kafka.topic,
+        f"{config.clickhouse.database}.{config.clickhouse.table}",
+        totals,
+        topic_id=topic_id,
+        watermarks=watermarks,
+        progress=ledger.progress(topic_id) if topic_id is not None else {},
+        dead_letters=letters,
+        last_batch=None
+        if newest is None
+        else {
+            "run_id": newest.run_id,
+            "finished": datetime.fromtimestamp(newest.finished, UTC).isoformat(timespec="milliseconds"),
+        },
+    )
+
+
+_UNKNOWN_TABLE = 60
+
+
+def _show(out: Output, seen: "StreamStatus") -> None:
+    out.say(f"{seen.stream}  →  {seen.table}", style="bold")
+    if not seen.partitions:
+        out.say("  nothing was read yet")
+        return
+    out.table(
+        ("partition", "next offset", "end", "lag", "rows", "deletes", "dead letters", "epochs", "last event"),
+        [
+            (
+                p.partition,
+                p.next_offset,
+                p.high,
+                p.lag,
+                p.rows,
+                p.deletes,
+                p.dead_letters,
+                ", ".join(f"{name} {epoch}" for name, epoch in p.epochs.items() if epoch) or None,
+                _moment(p.source_time / 1000),
+            )
+            for p in seen.partitions
+        ],
+    )
+    counts = {name: n for name, n in sorted(seen.counts.items()) if n}
+    out.say("  " + ", ".join(f"{name} {n}" for name, n in counts.items()) if counts else "  no record was set aside")
+    for kind, number in seen.dead_letters.items():
+        out.say(f"  dead letters: {number} {kind}", style="yellow")
+    for p in seen.partitions:
+        if p.lost:
+            out.say(f"  partition {p.partition}: {p.lost} offsets were dropped before they were read", style="red")
+
+
+def _moment(seconds: float) -> str | None:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S") if seconds else None

@@ -1,0 +1,6 @@
+"""What a stream did and where it stands, as plain structures: made by the job and the ledger, shown by the commands."""
+
+from ch_sink.observe.progress import Figures, StreamSummary, progress_line
+from ch_sink.observe.status import PartitionStatus, StreamStatus, stream_status
+
+__all__ = ["Figures", "PartitionStatus", "StreamStatus", "StreamSummary", "progress_line", "stream_status"]

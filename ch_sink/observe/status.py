@@ -1,0 +1,165 @@
+"""Where a stream stands, from its ledger and the topic's watermarks."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from ch_sink.observe.progress import ASIDE, DEDUPLICATED
+from ch_sink.order import State
+from ch_sink.ports import PartitionTotals
+
+__all__ = ["PartitionStatus", "StreamStatus", "stream_status"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """One partition of the topic as it is now."""
+
+    partition: int
+    next_offset: int | None
+    """Offset that will be read next; None where nothing was read yet."""
+    low: int | None
+    high: int | None
+    """First offset held by the broker and the one after the last; None where the broker did not tell."""
+    rows: int = 0
+    deletes: int = 0
+    dead_letters: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    epochs: Mapping[str, int] = field(default_factory=dict)
+    """Epoch by source name; above 0 after a position regress, added partitions or a recreated topic."""
+    finished: float = 0.0
+    """End of the last batch, in seconds since 1970; 0 for none."""
+    source_time: int = 0
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets still to read."""
+        if self.high is None:
+            return None
+        start = self.next_offset if self.next_offset is not None else (self.low or 0)
+        return max(0, self.high - start)
+
+    @property
+    def lost(self) -> int:
+        """Offsets that the broker dropped before they were read."""
+        if self.low is None or self.next_offset is None:
+            return 0
+        return max(0, self.low - self.next_offset)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "partition": self.partition,
+            "next_offset": self.next_offset,
+            "low": self.low,
+            "high": self.high,
+            "lag": self.lag,
+            "lost": self.lost,
+            "rows": self.rows,
+            "deletes": self.deletes,
+            "dead_letters": self.dead_letters,
+            "counts": dict(sorted(self.counts.items())),
+            "epochs": dict(self.epochs),
+            "finished": _iso(self.finished),
+            "source_time": _iso(self.source_time / 1000),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatus:
+    """A stream with all partitions of its topic."""
+
+    stream: str
+    topic: str
+    topic_id: str | None
+    table: str
+    partitions: tuple[PartitionStatus, ...]
+    dead_letters: Mapping[str, int] = field(default_factory=dict)
+    """Records not applied so far, by kind of failure."""
+    earlier_topics: tuple[str, ...] = ()
+    """Ids of earlier topics of the same name that the stream read."""
+    last_batch: Mapping[str, Any] | None = None
+
+    @property
+    def lag(self) -> int | None:
+        """Sum over partitions, None where one is not known."""
+        lags = [p.lag for p in self.partitions]
+        return None if None in lags else sum(lag for lag in lags if lag is not None)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Sums over partitions."""
+        total: Counter[str] = Counter()
+        for p in self.partitions:
+            total.update(p.counts)
+        return total
+
+    def as_json(self) -> dict[str, Any]:
+        counts = self.counts
+        return {
+            "stream": self.stream,
+            "topic": self.topic,
+            "topic_id": self.topic_id,
+            "table": self.table,
+            "lag": self.lag,
+            "rows": sum(p.rows for p in self.partitions),
+            "deletes": sum(p.deletes for p in self.partitions),
+            "dead_letters": sum(self.dead_letters.values()),
+            "dead_letters_by_kind": dict(self.dead_letters),
+            "set_aside": {kind: counts[kind] for kind in ASIDE if counts[kind]},
+            "deduplicated": sum(counts[kind] for kind in DEDUPLICATED),
+            "partitions": [p.as_json() for p in self.partitions],
+            "earlier_topics": list(self.earlier_topics),
+            "last_batch": self.last_batch,
+        }
+
+
+def stream_status(
+    stream: str,
+    topic: str,
+    table: str,
+    totals: Sequence[PartitionTotals],
+    *,
+    topic_id: str | None,
+    watermarks: Mapping[int, tuple[int, int]] | None,
+    progress: Mapping[int, int],
+    dead_letters: Mapping[str, int] | None = None,
+    last_batch: Mapping[str, Any] | None = None,
+) -> StreamStatus:
+    """Put together what the ledger and the broker tell.
+
+    Args:
+        totals: the ledger's sums of all topics that the stream read.
+        topic_id: the topic's id as of now, or the last one read where the broker did not tell.
+        watermarks: (low, high) by partition; None where the broker did not tell.
+        progress: next offset by partition, of this topic id.
+    """
+    mine = {t.partition: t for t in totals if t.topic_id == topic_id}
+    numbers = sorted({*mine, *progress, *(watermarks or {})})
+    partitions = []
+    for number in numbers:
+        total = mine.get(number)
+        low, high = (watermarks or {}).get(number, (None, None))
+        state = State.from_json(total.state if total else None)
+        partitions.append(
+            PartitionStatus(
+                partition=number,
+                next_offset=progress.get(number, total.next_offset if total else None),
+                low=low,
+                high=high,
+                rows=total.rows if total else 0,
+                deletes=total.deletes if total else 0,
+                dead_letters=total.dead_letters if total else 0,
+                counts=total.counts if total else {},
+                epochs={name: source.epoch for name, source in state.sources.items()},
+                finished=total.finished if total else 0.0,
+                source_time=total.source_time if total else 0,
+            )
+        )
+    earlier = tuple(dict.fromkeys(t.topic_id for t in totals if t.topic_id != topic_id))
+    return StreamStatus(stream, topic, topic_id, table, tuple(partitions), dead_letters or {}, earlier, last_batch)
+
+
+def _iso(seconds: float) -> str | None:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds") if seconds else None
