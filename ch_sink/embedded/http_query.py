@@ -15,6 +15,7 @@ from ch_sink.embedded.http_errors import QueryError
 from ch_sink.embedded.http_form import boundary_of, read_form
 from ch_sink.embedded.http_request import Request
 from ch_sink.embedded.http_response import DEFAULT_BUFFER_BYTES, Response, Summary
+from ch_sink.embedded.native_blocks import BlockEncoder, decode_blocks
 from ch_sink.embedded.query_context import connection_for, kill, query_params, settings_of, with_external_tables
 from ch_sink.embedded.query_run import refuse_files, run_insert, run_select, run_whole
 from ch_sink.embedded.row_policies import RowPolicies
@@ -180,6 +181,12 @@ class QueryService:
         else:
             size = request.params.get("buffer_size") or request.params.get("http_response_buffer_size") or ""
             response.buffer_bytes = int(size) if size.isdigit() and int(size) else DEFAULT_BUFFER_BYTES
+        if request.flag("decompress"):
+            verify = not request.flag("http_native_compression_disable_checksumming_on_decompress")
+            request.body = decode_blocks(request.body, verify=verify)
+        if request.flag("compress"):
+            response.encoder = BlockEncoder()
+            return
         accepted = request.header("Accept-Encoding")
         if accepted and request.flag("enable_http_compression", default=True):
             response.encoding = http_encoding.choose(accepted)
