@@ -23,6 +23,9 @@ __all__ = ["partition_groups"]
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.uint64]
 
 
+_DENSE = 1 << 16
+
+
 class _Unknown(Exception):
     """The expression, or one of its values, is left to the server."""
 
@@ -57,14 +60,18 @@ def partition_groups(table: TargetTable, rows: pa.Table) -> list[tuple[str, npt.
 
 def _group(parts: list[_Part]) -> list[tuple[str, npt.NDArray[np.int64]]]:
     codes = np.zeros(len(parts[0].values), dtype=np.int64)
+    size = 1
     for part in parts:
         encoded = pc.dictionary_encode(part.values, null_encoding="encode")
-        indices = np.asarray(encoded.indices).astype(np.int64)
-        codes = codes * max(len(encoded.dictionary), 1) + indices
-        codes = np.unique(codes, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    if not codes.any():
+        size *= max(len(encoded.dictionary), 1)
+        codes = codes * max(len(encoded.dictionary), 1) + np.asarray(encoded.indices)
+        if size > _DENSE:
+            distinct, codes = np.unique(codes, return_inverse=True)
+            size = len(distinct)
+    if (codes == codes[0]).all():
         return [(_label(parts, 0), np.arange(len(codes), dtype=np.int64))]
-    order = np.argsort(codes, kind="stable")
+    # Sixteen bits are sorted by radix, in linear time.
+    order = np.argsort(codes.astype(np.uint16) if size <= _DENSE else codes, kind="stable")
     starts = np.flatnonzero(np.r_[True, np.diff(codes[order]) != 0])
     groups = np.split(order.astype(np.int64), starts[1:])
     groups.sort(key=lambda group: int(group[0]))

@@ -161,7 +161,7 @@ def test_values_outside_a_types_range_are_left_to_the_server_or_right(engine: Cl
 @pytest.mark.slow
 @pytest.mark.parametrize("expression", ALWAYS + PARTLY)
 def test_many_draws_group_as_the_engine_does(engine: ClickHouse, expression: str) -> None:
-    compare(engine, expression, maybe=expression in PARTLY, examples=25)
+    compare(engine, expression, maybe=expression in PARTLY, examples=12)
 
 
 @pytest.mark.parametrize("divisor", [8, 127, 128, 200, 255, 256, 300, 40_000, 65_536, 3_000_000_000])
