@@ -80,8 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         stream=sys.stderr,
     )
     if not debug:
-        # Their warnings are repeated by our own errors, with what to do next.
-        for noisy in ("urllib3", "clickhouse_connect"):
+        # What they warn of comes again as an error of our own, with what to do next.
+        for noisy in ("urllib3.connectionpool", "clickhouse_connect"):
             logging.getLogger(noisy).setLevel(logging.CRITICAL)
     output = Output()
     try:

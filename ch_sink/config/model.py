@@ -58,6 +58,8 @@ class Config(Section):
     placeholder: Name = PLACEHOLDER
     redelivery_scan: int = Field(default=10_000, ge=0)
     accept_coalescing: bool = False
+    handover_deadline: Seconds = Field(default=600.0, ge=0)
+    """How long a change waits for the values of a row that changed its key, before ``on_unresolved`` decides."""
 
     tables: TablesSection = TablesSection()
     spark: SparkSection = SparkSection()

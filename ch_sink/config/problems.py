@@ -81,7 +81,9 @@ def _unknown(path: tuple[str, ...]) -> str:
 def _nearest(path: tuple[str, ...], model: type[BaseModel] | None) -> str | None:
     """The likeliest key: one of the same section, else one that is called so in another."""
     if model is not None:
-        near = difflib.get_close_matches(path[-1], known_keys(model), n=1, cutoff=0.7)
+        keys, given = known_keys(model), path[-1].lower()
+        longer = [key for key in keys if len(given) > 3 and key.startswith(given)] if model is not KafkaSection else []
+        near = longer or difflib.get_close_matches(given, keys, n=1, cutoff=0.7)
         if near:
             return ".".join((*path[:-1], near[0]))
     elsewhere = {

@@ -1,0 +1,296 @@
+"""The configuration: what is accepted, what is refused and how that is said, and that secrets stay hidden."""
+
+import ctypes
+import json
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+
+from ch_sink.clickhouse import ClickHouseSettings
+from ch_sink.config import Config, load
+from ch_sink.config.properties import LIBRDKAFKA, OWNED, SECRETS
+from ch_sink.errors import ConfigError
+from ch_sink.policy import Policy
+
+SMALLEST = """\
+kafka:
+  topic: shop.public.orders
+  bootstrap.servers: localhost:9092
+clickhouse:
+  url: http://localhost:8123
+  database: shop
+  table: orders
+checkpoint: ./checkpoints/orders
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def write(text: str) -> Path:
+        path = tmp_path / "orders.yaml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def refused(path: Path, overrides=(), environ=None) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        load(path, overrides, environ or {})
+    assert caught.value.exit_code == 2
+    assert caught.value.hint
+    return caught.value
+
+
+def test_the_design_s_example_is_enough(write):
+    config = load(write(SMALLEST), environ={})
+    assert config.kafka.topic == "shop.public.orders"
+    assert config.kafka.client() == {"bootstrap.servers": "localhost:9092"}
+    assert (config.clickhouse.database, config.clickhouse.table) == ("shop", "orders")
+    assert config.stream_name == "shop.public.orders:shop.orders"
+    assert config.start == "ledger"
+    assert config.chunk_offsets == 50_000
+
+
+def test_defaults_are_those_of_the_policy(write):
+    assert load(write(SMALLEST), environ={}).policy() == Policy()
+
+
+def test_every_choice_reaches_the_policy(write):
+    text = SMALLEST + (
+        "deletes: ignore\ntruncate: apply\non_unresolved: 'null'\non_bad_record: fail\nout_of_range: clamp\n"
+        "evolve: add_columns\nversion: {strategy: source_time, floor: 7}\nplaceholder: __gone\nredelivery_scan: 5\n"
+        "sign_column: s\nkey_columns: [a, b]\nstored_row: before\naccept_coalescing: true\n"
+    )
+    assert load(write(text), environ={}).policy() == Policy(
+        deletes="ignore",
+        truncate="apply",
+        on_unresolved="null",
+        on_bad_record="fail",
+        out_of_range="clamp",
+        evolve="add_columns",
+        version_strategy="source_time",
+        version_floor=7,
+        placeholder="__gone",
+        redelivery_scan=5,
+        sign_column="s",
+        key_columns=("a", "b"),
+        stored_row="before",
+        accept_coalescing=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("clickhouse.tabel", "clickhouse.table"),
+        ("clickhouse.user", "clickhouse.username"),
+        ("kafka.bootstrap.server", "kafka.bootstrap.servers"),
+        ("kafka.sasl.passwort", "kafka.sasl.password"),
+        ("kafka.schema.registry.uri", "kafka.schema.registry.url"),
+        ("checkpoints", "checkpoint"),
+        ("topic", "kafka.topic"),
+        ("version.strateg", "version.strategy"),
+        ("trunkate", "truncate"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_name(write, wrong, right):
+    error = refused(write(SMALLEST), [f"{wrong}=x"])
+    assert f"did you mean {right}?" in str(error)
+
+
+def test_all_problems_are_told_at_once_with_their_lines(write):
+    text = SMALLEST.replace("table: orders", "tabel: orders") + "deletes: maybe\nchunk_bytes: 5 tons\n"
+    error = refused(path := write(text))
+    assert str(path) in str(error)
+    assert "line 7: clickhouse.tabel" in str(error)
+    assert "clickhouse.table is missing" in str(error)
+    assert "line 9: deletes" in str(error)
+    assert "line 10: chunk_bytes" in str(error)
+
+
+def test_a_property_that_the_sink_sets_itself_is_refused(write):
+    error = refused(write(SMALLEST), ["kafka.auto.offset.reset=latest"])
+    assert "set by the sink itself" in str(error)
+
+
+@pytest.mark.parametrize("name", ["sasl.jaas.config", "ssl.truststore.location", "max.poll.records"])
+def test_a_java_property_is_refused_with_its_counterpart(write, name):
+    assert "property of Java clients" in str(refused(write(SMALLEST), [f"kafka.{name}=x"]))
+
+
+def test_the_shipped_property_names_are_librdkafka_s_own(tmp_path):
+    """librdkafka prints its own list; every name shipped here must be in it."""
+    libraries = list((Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs").glob("librdkafka*"))
+    if not libraries:
+        pytest.skip("confluent-kafka has no librdkafka of its own here")
+    library, libc = ctypes.CDLL(str(libraries[0])), ctypes.CDLL(None)
+    libc.fopen.restype = ctypes.c_void_p
+    libc.fclose.argtypes = [ctypes.c_void_p]
+    library.rd_kafka_conf_properties_show.argtypes = [ctypes.c_void_p]
+    listing = tmp_path / "properties"
+    file = libc.fopen(str(listing).encode(), b"w")
+    library.rd_kafka_conf_properties_show(file)
+    libc.fclose(file)
+    known = {line.split("|")[0].strip() for line in listing.read_text().splitlines() if "|" in line}
+    assert LIBRDKAFKA <= known
+    assert OWNED <= known
+    secret_looking = {n for n in LIBRDKAFKA if n.endswith(("password", "secret", "passphrase", "key.pem"))}
+    assert secret_looking <= SECRETS
+
+
+def test_every_shipped_property_may_be_set(write):
+    properties = "".join(f"  {name}: x\n" for name in sorted(LIBRDKAFKA - {"bootstrap.servers"}))
+    config = load(write(SMALLEST.replace("clickhouse:\n", properties + "clickhouse:\n")), environ={})
+    assert set(config.kafka.client()) == LIBRDKAFKA
+
+
+def test_values_of_properties_become_librdkafka_s_text(write):
+    text = SMALLEST.replace("bootstrap.servers: localhost:9092", "bootstrap.servers: [a:1, b:2]").replace(
+        "clickhouse:", "  socket.keepalive.enable: true\n  fetch.min.bytes: 10\nclickhouse:"
+    )
+    client = load(write(text), environ={}).kafka.client()
+    assert client == {"bootstrap.servers": "a:1,b:2", "socket.keepalive.enable": "true", "fetch.min.bytes": "10"}
+
+
+def test_environment_overrides_the_file_and_set_overrides_both(write):
+    path = write(SMALLEST)
+    environ = {"CH_SINK__CLICKHOUSE__TABLE": "e", "CH_SINK__CLICKHOUSE__DATABASE": "e", "OTHER": "x"}
+    config = load(path, ["clickhouse.table=s"], environ)
+    assert (config.clickhouse.database, config.clickhouse.table) == ("e", "s")
+
+
+def test_environment_names_of_kafka_properties(write):
+    environ = {
+        "CH_SINK__KAFKA__SASL_PASSWORD": "s3cret",
+        "CH_SINK__KAFKA__BOOTSTRAP_SERVERS": "k:1",
+        "CH_SINK__KAFKA__SCHEMA_REGISTRY_URL": "http://r",
+        "CH_SINK__KAFKA__LOG_LEVEL": "3",
+    }
+    kafka = load(write(SMALLEST), environ=environ).kafka
+    assert kafka.client() == {"bootstrap.servers": "k:1", "sasl.password": "s3cret", "log_level": "3"}
+    assert kafka.registry() == {"url": "http://r"}
+
+
+def test_an_unknown_environment_variable_is_named(write):
+    error = refused(write(SMALLEST), environ={"CH_SINK__CLICKHOSE__TABLE": "x"})
+    assert "CH_SINK__CLICKHOSE__TABLE" in str(error)
+
+
+def test_lists_may_be_given_as_text(write):
+    assert load(write(SMALLEST), ["key_columns=a, b"], {}).key_columns == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("10", 10), ("500ms", 0.5), ("10 seconds", 10), ("2 minutes", 120), ("1h", 3600), ("1m", 60)]
+)
+def test_durations(write, text, seconds):
+    assert load(write(SMALLEST), [f"trigger_interval={text}"], {}).trigger_interval == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(("text", "size"), [("65536", 65536), ("64 MiB", 64 << 20), ("2m", 2 << 20), ("1 GB", 1 << 30)])
+def test_sizes(write, text, size):
+    assert load(write(SMALLEST), [f"chunk_bytes={text}"], {}).chunk_bytes == size
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("localhost:8123", "HTTP address"),
+        ("tcp://h:9000", "HTTP address"),
+        ("http://h:9000", "native protocol"),
+        ("http://h:8123/?user=x", "query"),
+        ("http://h:port", "no URL"),
+    ],
+)
+def test_a_wrong_url_is_explained(write, value, said):
+    assert said in str(refused(write(SMALLEST), [f"clickhouse.url={value}"]))
+
+
+def test_settings_that_keep_inserts_exact_cannot_be_changed(write):
+    assert "async_insert cannot be set" in str(refused(write(SMALLEST), ["clickhouse.settings.async_insert=1"]))
+    assert load(write(SMALLEST), ["clickhouse.settings.max_threads=4"], {}).clickhouse.settings == {"max_threads": "4"}
+
+
+def test_a_missing_file_is_named(tmp_path):
+    assert "none.yaml: no such file" in str(refused(tmp_path / "none.yaml"))
+
+
+def test_a_syntax_error_names_its_line_and_not_its_text(write):
+    error = refused(write("kafka:\n  topic: a\n  sasl.password: 'hunter2\nclickhouse: {"))
+    assert "line " in str(error)
+    assert "hunter2" not in str(error)
+
+
+def test_a_key_that_stands_twice_is_refused(write):
+    error = refused(write(SMALLEST + "deletes: ignore\ndeletes: fail\n"))
+    assert "line 10: deletes stands twice, first on line 9" in str(error)
+
+
+@pytest.mark.parametrize("text", ["", "- a\n- b\n", "just text\n"])
+def test_a_file_without_keys_is_refused(write, text):
+    refused(write(text))
+
+
+@pytest.mark.parametrize("section", ["kafka: x", "clickhouse: 5", "kafka: []"])
+def test_a_value_in_place_of_a_section_is_refused(write, section):
+    refused(write(f"{section}\ncheckpoint: c\n"))
+
+
+def test_a_number_as_password_is_refused_rather_than_rewritten(write):
+    error = refused(write(SMALLEST.replace("  table: orders", "  table: orders\n  password: 0123")))
+    assert "put the value in quotes" in str(error)
+
+
+SECRET = "hunter2-secret"
+SECRET_OVERRIDES = [
+    f"kafka.sasl.password={SECRET}",
+    f"kafka.ssl.key.password={SECRET}",
+    f"kafka.schema.registry.basic.auth.user.info=me:{SECRET}",
+    f"clickhouse.password={SECRET}",
+    f"clickhouse.http_proxy=http://me:{SECRET}@proxy",
+]
+
+
+def test_secrets_are_nowhere_but_where_they_are_asked_for(write):
+    config = load(write(SMALLEST), SECRET_OVERRIDES, {})
+    for shown in (repr(config), str(config), config.model_dump_json(), str(config.model_dump()), repr(config.kafka)):
+        assert SECRET not in shown
+    assert config.kafka.client()["sasl.password"] == SECRET
+    assert config.kafka.registry()["basic.auth.user.info"] == f"me:{SECRET}"
+    settings = ClickHouseSettings(**config.clickhouse.connection())
+    assert settings.password == SECRET
+    assert SECRET not in repr(settings)
+
+
+def test_secrets_are_not_in_errors_about_other_keys_or_their_own(write):
+    for extra in ("clickhouse.tabel=x", "clickhouse.url=nonsense", "deletes=x"):
+        assert SECRET not in str(refused(write(SMALLEST), [*SECRET_OVERRIDES, extra]))
+    assert SECRET not in str(refused(write(SMALLEST), [f"clickhouse.url=ftp://me:{SECRET}@host"]))
+    assert SECRET not in str(refused(write(SMALLEST), [f"kafka.sasl.passwd={SECRET}"]))
+
+
+def test_a_password_in_a_url_moves_to_where_it_is_hidden(write):
+    config = load(
+        write(SMALLEST),
+        ["clickhouse.url=http://me:p%40ss@host:8123", "kafka.schema.registry.url=https://u:w@reg:1/x"],
+        {},
+    )
+    assert config.clickhouse.url == "http://host:8123"
+    assert (config.clickhouse.username, config.clickhouse.password.get_secret_value()) == ("me", "p@ss")
+    assert config.kafka.registry() == {"url": "https://reg:1/x", "basic.auth.user.info": "u:w"}
+
+
+def test_the_way_to_a_task_and_back_keeps_everything(write):
+    config = load(write(SMALLEST), [*SECRET_OVERRIDES, "key_columns=a,b", "max_offsets_per_trigger=5"], {})
+    text = config.to_task_json()
+    back = Config.from_task_json(text)
+    assert back == config
+    assert back.kafka.client() == config.kafka.client()
+    assert json.loads(text)["clickhouse"]["password"] == SECRET
+
+
+def test_a_yaml_boolean_or_empty_name_is_no_name(write):
+    refused(write(SMALLEST.replace("table: orders", "table: on")))
+    assert "must not be empty" in str(refused(write(SMALLEST), ["clickhouse.table="]))
