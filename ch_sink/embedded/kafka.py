@@ -126,6 +126,12 @@ class LocalKafka:
             admin.create_topics([NewTopic(name, partitions, 1, config=dict(config or {}))])[name].result(30)
         except KafkaException as error:
             raise KafkaError(f"topic {name} could not be created: {error.args[0].str()}") from error
+        # The controller answers before the broker, though the same process, knows of the topic.
+        deadline = time.monotonic() + 30
+        while not _ready(admin, name, partitions):
+            if time.monotonic() > deadline:
+                raise KafkaError(f"topic {name} was created but has no leaders after 30 seconds")
+            time.sleep(0.02)
 
     # -- the broker
 
@@ -273,6 +279,12 @@ class LocalKafka:
             daemon.wait()
         if daemon.stdout is not None:
             daemon.stdout.close()
+
+
+def _ready(admin: AdminClient, topic: str, partitions: int) -> bool:
+    found = admin.list_topics(topic, timeout=10).topics[topic]
+    leaders = [partition.leader for partition in found.partitions.values() if partition.error is None]
+    return found.error is None and len(leaders) == partitions and min(leaders) >= 0
 
 
 def _free_port() -> int:

@@ -1,0 +1,194 @@
+"""The streaming source of offset ranges: one small row per range, the payload stays in Kafka for the task to fetch.
+
+Spark plans, limits and checkpoints; each row is one topic-partition's range of the micro-batch. Options (names without
+regard to case): ``topic``, ``kafka.properties.secret`` (librdkafka properties as JSON; Spark hides options by that
+word), ``startingOffsets``, ``maxOffsetsPerTrigger``, ``chunkOffsets``, ``onDataLoss``, ``topicRecreated``.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple
+from typing import Any, Literal, NoReturn, cast
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from ch_sink import errors
+from ch_sink.errors import ChSinkError, ConfigError
+from ch_sink.kafka.offsets import TopicOffsets, TopicState
+from ch_sink.kafka.settings import KafkaSettings
+from ch_sink.spark.ranges import Choices, OffsetRange, StreamOffset, initial_offset, next_offset
+
+__all__ = ["FORMAT", "SCHEMA", "KafkaRanges", "read_ranges", "source_error"]
+
+FORMAT = "ch_sink_ranges"
+SCHEMA = "topic string, topic_id string, partition int, start long, end long, lost long, high long"
+"""One row per range, as ``spark.ranges.OffsetRange`` describes the columns."""
+
+_NEXT = "\nnext: "
+
+
+def read_ranges(
+    spark: SparkSession,
+    settings: Mapping[str, object],
+    topic: str,
+    *,
+    starting_offsets: str | Mapping[str, Any] = "earliest",
+    max_offsets: int | None = None,
+    chunk_offsets: int = 50_000,
+    on_data_loss: Literal["fail", "continue"] = "fail",
+    topic_recreated: Literal["fail", "restart"] = "fail",
+) -> DataFrame:
+    """A streaming DataFrame of the topic's offset ranges (``SCHEMA``), for ``foreachBatch``.
+
+    ``starting_offsets`` holds only where there is no checkpoint yet: see ``spark.ranges.initial_offset``.
+    ``max_offsets`` limits the offsets of one micro-batch. What fails while planning reaches the driver as a
+    StreamingQueryException: ``source_error`` gives the original error back.
+    """
+    spark.dataSource.register(KafkaRanges)
+    given = starting_offsets if isinstance(starting_offsets, str) else json.dumps(dict(starting_offsets))
+    reader = spark.readStream.format(FORMAT).option("topic", topic)
+    reader = reader.option("kafka.properties.secret", KafkaSettings(settings).to_json())
+    reader = reader.option("startingOffsets", given).option("chunkOffsets", chunk_offsets)
+    reader = reader.option("onDataLoss", on_data_loss).option("topicRecreated", topic_recreated)
+    if max_offsets is not None:
+        reader = reader.option("maxOffsetsPerTrigger", max_offsets)
+    return reader.load()
+
+
+def source_error(error: BaseException) -> ChSinkError | None:
+    """The error of this product inside an exception that came through Spark's JVM as text, None when there is none."""
+    found = re.search(r"ch_sink\.errors\.(\w+): (.*?)(?:\n\n|\nSQLSTATE|\n\tat |\n\s*File |\Z)", str(error), re.DOTALL)
+    kind = getattr(errors, found[1], None) if found else None
+    if found is None or not (isinstance(kind, type) and issubclass(kind, ChSinkError)):
+        return None
+    text, _, rest = found[2].partition(_NEXT)
+    return kind(text.strip(), hint=rest.split("\n")[0].strip() or None)
+
+
+class KafkaRanges(DataSource):
+    """The data source behind ``read_ranges``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``format``."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """``SCHEMA``."""
+        return SCHEMA
+
+    def streamReader(self, schema: StructType) -> "_Reader":  # noqa: N802 (Spark's name)
+        """The planning side; lives in a Python process of its own beside the driver."""
+        return _Reader(dict(self.options))
+
+
+class _Range(InputPartition):
+    def __init__(self, planned: OffsetRange) -> None:
+        super().__init__(astuple(planned))
+
+
+class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: Mapping[str, str]) -> None:
+        # Spark hands the names over in small letters.
+        given = {name.lower(): setting for name, setting in options.items()}
+        self._topic = given["topic"]
+        self._settings = KafkaSettings.from_json(given["kafka.properties.secret"])
+        self._starting: str | dict[str, Any] = given.get("startingoffsets", "earliest")
+        if isinstance(self._starting, str) and self._starting.lstrip().startswith("{"):
+            self._starting = json.loads(self._starting)
+        limit = given.get("maxoffsetspertrigger")
+        self._limit = int(limit) if limit else None
+        self._choices = Choices(
+            cast(Any, _one_of(given, "ondataloss", ("fail", "continue"))),
+            cast(Any, _one_of(given, "topicrecreated", ("fail", "restart"))),
+            int(given.get("chunkoffsets", 50_000)),
+        )
+        self._offsets: TopicOffsets | None = None
+        self._ceiling: TopicState | None = None
+        self._latest: TopicState | None = None
+        self._planned: dict[str, Any] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        with _told():
+            return initial_offset(self._state(), self._starting).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadAllAvailable() if self._limit is None else ReadMaxRows(self._limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        with _told():
+            self._ceiling = self._state()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        with _told():
+            last = StreamOffset.from_json(start)
+            most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+            ceiling = None if self._ceiling is None else self._ceiling.high
+            planned = next_offset(last, self._state(), most, self._choices, ceiling)
+            # The same text for the same offset: Spark compares texts to see whether there is anything to do.
+            self._planned = start if planned is last else planned.to_json()
+            return self._planned
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        if self._latest is None:
+            return None
+        return {str(partition): high for partition, high in sorted(self._latest.high.items())}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        if start == end:
+            return []
+        with _told():
+            batch = StreamOffset.from_json(end)
+            # A batch planned by an earlier run of this job is run again: is it still the same topic?
+            if end != self._planned and self._made_anew(batch):
+                return []
+            return [_Range(planned) for planned in batch.ranges()]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        yield partition.value
+
+    def stop(self) -> None:
+        if self._offsets is not None:
+            self._offsets.close()
+            self._offsets = None
+
+    def _state(self) -> TopicState:
+        if self._offsets is None:
+            self._offsets = TopicOffsets(self._settings)
+        self._latest = self._offsets.state(self._topic)
+        return self._latest
+
+    def _made_anew(self, batch: StreamOffset) -> bool:
+        state = self._state()
+        if state.topic_id == batch.topic_id:
+            return False
+        # Raises unless the user chose to start again; then the old topic's ranges have nothing left to read.
+        next_offset(batch, state, None, self._choices)
+        return True
+
+
+def _one_of(given: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
+    chosen = given.get(name, allowed[0])
+    if chosen not in allowed:
+        raise ConfigError(f"option {name} is {chosen!r}", hint=f"Use one of: {', '.join(allowed)}.")
+    return chosen
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Put an error's hint into its text: Spark carries the text only."""
+    try:
+        yield
+    except ChSinkError as error:
+        _raise_with_hint(error)
+
+
+def _raise_with_hint(error: ChSinkError) -> NoReturn:
+    if error.hint and _NEXT not in error.message:
+        error.message += f"{_NEXT}{error.hint}"
+    raise error
