@@ -16,8 +16,8 @@ import confluent_kafka
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from ch_sink.change import Records
-from ch_sink.errors import DataLoss, KafkaError
-from ch_sink.kafka.failures import client_log, is_denied, translate, unavailable
+from ch_sink.errors import DataLoss, KafkaError, TopicNotFound
+from ch_sink.kafka.failures import UNKNOWN_TOPIC, client_log, is_denied, translate, unavailable
 from ch_sink.kafka.settings import KafkaSettings
 from ch_sink.kafka.slices import Slices
 
@@ -28,6 +28,8 @@ _BATCH = 1000
 """Records asked for at once: ``consume`` is at its fastest from some hundreds on."""
 _WAIT_SECONDS = 0.05
 """Longest sitting-out of one ``consume`` call: it waits for all it was asked for, also where a gap hides them."""
+_LOOK_SECONDS = 2.0
+"""Standing still this long makes a read look whether its topic is there at all."""
 _EOF = confluent_kafka.KafkaError._PARTITION_EOF
 _OUT_OF_RANGE = confluent_kafka.KafkaError._AUTO_OFFSET_RESET
 
@@ -102,6 +104,7 @@ class RangeConsumer:
     def _batches(self, place: TopicPartition, start: int, end: int) -> Iterator[list[Message]]:
         position = start
         moved = time.monotonic()
+        looked = False
         while position < end:
             # Never past the end: what is asked for is there, but for gaps, so the call does not sit out its time.
             batch = self._consumer.consume(min(_BATCH, end - position), _WAIT_SECONDS)
@@ -123,6 +126,9 @@ class RangeConsumer:
                 moved = time.monotonic()
             elif time.monotonic() - moved > self.patience or self._refused is not None:
                 raise self._stuck(place, position, end)
+            elif not looked and time.monotonic() - moved > _LOOK_SECONDS:
+                looked = True
+                self._expect_place(place)
 
     def _sort_out(self, batch: list[Message], place: TopicPartition, position: int) -> tuple[list[Message], int]:
         """Records of a batch that holds errors or the mark of the partition's end, and the position after it."""
@@ -141,6 +147,19 @@ class RangeConsumer:
             else:
                 raise translate(error, self.settings, place.topic)
         return records, position
+
+    def _expect_place(self, place: TopicPartition) -> None:
+        """Raise TopicNotFound if there is no such place: the consumer itself would wait for it without a word."""
+        try:
+            found = self._consumer.list_topics(place.topic, timeout=min(10.0, self.patience)).topics[place.topic]
+        except confluent_kafka.KafkaException:
+            return
+        if found.error is not None and found.error.code() in UNKNOWN_TOPIC:
+            raise translate(found.error, self.settings, place.topic)
+        if found.error is None and place.partition not in found.partitions:
+            raise TopicNotFound(
+                f"topic {place.topic} has {len(found.partitions)} partitions, none is {place.partition}"
+            )
 
     def _position(self, place: TopicPartition) -> int:
         """Where the consumer stands: it also moves over markers and gaps that yield no record."""

@@ -8,7 +8,7 @@ import confluent_kafka
 from ch_sink.errors import BrokerUnavailable, ChSinkError, KafkaError, TopicNotFound
 from ch_sink.kafka.settings import KafkaSettings
 
-__all__ = ["client_log", "is_denied", "is_passing", "translate", "unavailable"]
+__all__ = ["UNKNOWN_TOPIC", "client_log", "is_denied", "is_passing", "translate", "unavailable"]
 
 _log = logging.getLogger("ch_sink.kafka.client")
 
@@ -24,7 +24,7 @@ client_log: Any = _ClientLog()
 """What a client takes as its ``logger``. Failures that matter come as errors."""
 
 _Code = confluent_kafka.KafkaError
-_UNKNOWN_TOPIC = {_Code.UNKNOWN_TOPIC_OR_PART, _Code._UNKNOWN_TOPIC}
+UNKNOWN_TOPIC = {_Code.UNKNOWN_TOPIC_OR_PART, _Code._UNKNOWN_TOPIC}
 _DENIED = {
     _Code._AUTHENTICATION,
     _Code.SASL_AUTHENTICATION_FAILED,
@@ -69,7 +69,7 @@ def unavailable(settings: KafkaSettings, reason: str) -> BrokerUnavailable:
 def translate(error: confluent_kafka.KafkaError, settings: KafkaSettings, topic: str) -> ChSinkError:
     """The product's error for a client error met while working on ``topic``."""
     code = error.code()
-    if code in _UNKNOWN_TOPIC:
+    if code in UNKNOWN_TOPIC:
         return TopicNotFound(
             f"topic {topic} does not exist at {settings.bootstrap}",
             hint="Check kafka.topic; Debezium creates a topic with its first event.",

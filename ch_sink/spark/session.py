@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from ch_sink.errors import ConfigError
 __all__ = ["build_session"]
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
+_PANDAS = "PySpark does not yet fully support pandas"
 
 
 def build_session(
@@ -40,14 +42,12 @@ def build_session(
 
 
 def _defaults(master: str | None, *, submitted: bool) -> dict[str, str]:
-    # A data source of Python code reads a few rows a trigger: more than one row a batch is never of use to it.
     defaults = {"spark.sql.session.timeZone": "UTC", "spark.sql.streaming.stopTimeout": "60s"}
     if submitted:
         return defaults
     defaults |= {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # Spark 4.2 runs without the incubating vector module, which some Java builds lack and all warn of.
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_LOGGING}",
     }
     if master and master.startswith("local"):
@@ -60,6 +60,9 @@ def _prepare_environment() -> None:
     """Set what the JVM and the Python workers inherit: without it workers take the system's ``python3``."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # pandas comes with other packages, not for Spark; what is handed to Spark is Arrow.
+    warnings.filterwarnings("ignore", message=_PANDAS)
+    os.environ.setdefault("PYTHONWARNINGS", f"ignore:{_PANDAS}:FutureWarning")
     root = str(Path(ch_sink.__file__).parent.parent)
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     if root not in paths:
