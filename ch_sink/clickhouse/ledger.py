@@ -215,6 +215,24 @@ class ClickHouseLedger:
             for r in self._rows(_TOTALS)
         ]
 
+    def put_progress(self, topic_id: str, partition: int, start: int, end: int, state: str) -> None:
+        """A task's word that [start, end) of its range is done. It needs no claim: the driver holds it."""
+        row = self._row("progress", RangeIntent("", topic_id, partition, start, end), start)
+        row["state"] = state
+        self._insert([row], start)
+
+    def progress_of(self, topic_id: str, partition: int, start: int) -> tuple[int, str] | None:
+        """The furthest word for the range that begins at ``start``."""
+        found = self._rows(
+            f"SELECT end_offset, state FROM $table WHERE {_MINE} AND entry = 'progress' "
+            "AND topic_id = {topic_id:String} AND partition = {partition:Int32} AND start_offset = {start:Int64} "
+            "ORDER BY end_offset DESC LIMIT 1",
+            topic_id=topic_id,
+            partition=partition,
+            start=start,
+        )
+        return (int(found[0]["end_offset"]), str(found[0]["state"])) if found else None
+
     def note(self, kind: str, text: str) -> None:
         self.check_claim()
         at = self._tick()

@@ -225,12 +225,16 @@ class _Walk:
         self.needs = np.zeros(n, dtype=np.bool_)
 
     def _ids(self) -> dict[int, HandoverId]:
-        """Identity of every half of a key change, by event."""
+        """Identity of every half of a key change, by event.
+
+        The source time is part of it (above the 16 bits of the commit position's high word): a restored database
+        may use a position a second time.
+        """
         batch = self.batch
         return {
             i: (
                 batch.source_name[int(batch.source_code[i])],
-                int(batch.commit[i, 0]),
+                (max(int(batch.source_ts[i]), 0) << 16) | int(batch.commit[i, 0]),
                 int(batch.commit[i, 1]),
                 int(batch.inner[i, 0]),
                 int(batch.inner[i, 1]),

@@ -43,10 +43,15 @@ class State:
     def with_sources(self, sources: dict[str, SourceState]) -> "State":
         return replace(self, sources={**self.sources, **sources})
 
-    def raised(self) -> "State":
-        """All epochs one above the highest: partitions were added, the topic was recreated."""
-        top = max([s.epoch for s in self.sources.values()] + [self.base_epoch]) + 1
-        return State(base_epoch=top)
+    @property
+    def epoch(self) -> int:
+        """The highest epoch in use."""
+        return max([s.epoch for s in self.sources.values()] + [self.base_epoch])
+
+    def raised_to(self, epoch: int) -> "State":
+        """No epoch below this one: partitions were added, or the topic was recreated."""
+        sources = {n: replace(s, epoch=max(s.epoch, epoch)) for n, s in self.sources.items()}
+        return replace(self, sources=sources, base_epoch=max(self.base_epoch, epoch))
 
     def to_json(self) -> str:
         return msgspec.json.encode(_Wire(self.sources, self.base_epoch, self.floor, self.doubled)).decode()

@@ -45,7 +45,9 @@ def truncate_statement(table: TargetTable, floor: int, version_column: str | Non
             table,
             [*columns, version, sign],
             [*columns, version, "-1"],
-            f"FROM {table.qualified} FINAL WHERE {version} < {bound} AND {sign} > 0",
+            # A row that changed its table partition is paired inside each partition only.
+            f"FROM {table.qualified} FINAL WHERE {version} < {bound} AND {sign} > 0 "
+            "SETTINGS do_not_merge_across_partitions_select_final = 1",
         )
     raise TableError(
         f"a truncate cannot be applied to {table.qualified} ({engine.name})",

@@ -196,7 +196,9 @@ def test_state_survives_json():
     state = State({"a": SourceState(3, 2**79, 7, 1, True, 2**70)}, base_epoch=4, doubled=("0a",))
     assert State.from_json(state.to_json()) == state
     assert State.from_json(None) == State()
-    assert state.raised().of("a").epoch == 5
+    assert state.raised_to(5).of("a") == SourceState(5, 2**79, 7, 1, True, 2**70)
+    assert state.raised_to(5).of("b").epoch == 5
+    assert state.epoch == 4
 
 
 def model(stream):

@@ -1,0 +1,288 @@
+"""The driver's part of one stream: ledger, states, barriers, waiting changes, consumer-group offsets."""
+
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from ch_sink import errors
+from ch_sink.clickhouse import (
+    ClickHouseLedger,
+    ClickHouseSettings,
+    connect,
+    detect,
+    execute,
+    max_version,
+)
+from ch_sink.config import Config
+from ch_sink.errors import ChSinkError, StreamFailed
+from ch_sink.kafka import GroupOffsets, KafkaSettings, TopicOffsets, TopicState
+from ch_sink.observe import StreamSummary
+from ch_sink.order import State
+from ch_sink.plan import Barrier
+from ch_sink.ports import RangeIntent
+from ch_sink.ports import RangeResult as Finished
+from ch_sink.spark.source import read_ranges
+from ch_sink.spark.states import States
+from ch_sink.spark.task import StreamSettings, open_sink, run_ranges
+from ch_sink.spark.work import RangeResult, RangeTask, decode_result, encode
+from ch_sink.table.truncate import truncate_statement
+from ch_sink.target import Target
+
+__all__ = ["StreamDriver"]
+
+log = logging.getLogger("ch_sink")
+
+_EPOCH_SHIFT = 112
+
+
+@dataclass
+class StreamDriver:
+    """One topic into one table. Made in the driver; `open` before anything else, `close` at the end."""
+
+    config: Config
+    spark: SparkSession
+    on_batch: Callable[[StreamSummary], None] | None = None
+    waiting: dict[int, int] = field(default_factory=dict)
+    """Partition → records that wait for values of rows that changed their key."""
+
+    def open(self) -> None:
+        """Reach both sides, read the target's facts, claim the stream.
+
+        Raises:
+            ChSinkError: what is missing or wrong, with the next step.
+        """
+        config = self.config
+        self.error: ChSinkError | None = None
+        self.began = time.monotonic()
+        self.kafka = KafkaSettings(config.kafka.client())
+        self.offsets = TopicOffsets(self.kafka)
+        self.topic: TopicState = self.offsets.state(config.kafka.topic)
+        self.client = connect(ClickHouseSettings(**config.clickhouse.connection()))
+        self.table = detect(self.client, config.clickhouse.database, config.clickhouse.table, config.policy())
+        self.target = Target.of(self.table, config.policy())
+        self.ledger = ClickHouseLedger(self.client, config.state_database, config.tables.ledger, config.stream_name)
+        self.run_id = uuid.uuid4().hex[:12]
+        self.ledger.claim(self.run_id)
+        self.group = GroupOffsets(self.kafka, config.consumer_group)
+        self.states = States(self.ledger, self.topic.topic_id, len(self.topic.low), self._stored_epoch())
+        self.summary = StreamSummary(config.stream_name, config.kafka.topic, self.table.qualified.replace("`", ""))
+        self._share()
+
+    def close(self) -> None:
+        """Give the stream back."""
+        self.ledger.release()
+        self.group.close()
+        self.offsets.close()
+
+    def start(self, once: bool) -> StreamingQuery:
+        """Start the streaming query."""
+        config = self.config
+        ranges = read_ranges(
+            self.spark,
+            self.kafka,
+            config.kafka.topic,
+            starting_offsets=self._starting(),
+            max_offsets=config.max_offsets_per_trigger,
+            chunk_offsets=config.chunk_offsets,
+            on_data_loss=config.on_data_loss,
+            topic_recreated=config.topic_recreated,
+        )
+        writer = ranges.writeStream.foreachBatch(self._batch).option("checkpointLocation", config.checkpoint)
+        writer = writer.queryName(config.stream_name)
+        if once:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{config.trigger_interval} seconds").start()
+
+    def _starting(self) -> str | dict[str, Any]:
+        """Where a stream without a checkpoint begins."""
+        if self.config.start != "ledger":
+            return self.config.start
+        for topic_id in self.ledger.topic_ids():
+            progress = self.ledger.progress(topic_id)
+            if progress:
+                return {"topic_id": topic_id, "offsets": {str(p): o for p, o in progress.items()}}
+            break
+        return "earliest"
+
+    def _stored_epoch(self) -> int | None:
+        """The highest epoch that the table holds, None where it is empty or tells none."""
+        if self.target.layout.kind != "wide" or self.target.system.version is None:
+            return None
+        top = max_version(self.client, self.table)
+        return top >> _EPOCH_SHIFT if top else None
+
+    def _share(self) -> None:
+        self.settings = StreamSettings(self.config.to_task_json(), self.table)
+        self.shared = self.spark.sparkContext.broadcast(self.settings)
+
+    def _batch(self, ranges: DataFrame, _batch_id: int) -> None:
+        try:
+            self._run_batch(ranges)
+        except ChSinkError as error:
+            # Spark carries only the text; the caller raises the error itself.
+            self.error = error
+            raise
+
+    def _run_batch(self, ranges: DataFrame) -> None:
+        rows = [row.asDict() for row in ranges.collect()]
+        if not rows:
+            return
+        self._expect_topic(rows[0]["topic_id"], max(r["partition"] for r in rows) + 1)
+        done: dict[int, int] = {}
+        work = {r["partition"]: (r["start"], r["end"]) for r in rows}
+        self.summary.figures.batches += 1
+        self.summary.figures.counts["lost"] += sum(r["lost"] for r in rows)
+        while work:
+            results = self._round(work)
+            work = {p: (done_to, work[p][1]) for p, done_to in results.items() if done_to < work[p][1]}
+            done.update(results)
+        self.drain()
+        self.group.commit(self.config.kafka.topic, done)
+        high = {r["partition"]: r["high"] for r in rows if "high" in r}
+        self.summary.lag = sum(max(0, h - done.get(p, h)) for p, h in high.items())
+        self.summary.figures.seconds = time.monotonic() - self.began
+        if self.on_batch is not None:
+            self.on_batch(self.summary)
+
+    def _expect_topic(self, topic_id: str, partitions: int) -> None:
+        if topic_id != self.topic.topic_id:
+            self.topic = self.offsets.state(self.config.kafka.topic)
+            self.states = States(self.ledger, topic_id, len(self.topic.low), None)
+        self.states.add_partitions(max(partitions, len(self.topic.low)))
+
+    def _round(self, work: dict[int, tuple[int, int]]) -> dict[int, int]:
+        """Run ranges in tasks, once; returns where each partition stands. Ends early at barriers."""
+        config, topic_id = self.config, self.topic.topic_id
+        intents = self.ledger.intents(
+            [
+                RangeIntent(config.kafka.topic, topic_id, p, start, end, config.chunk_offsets, config.chunk_bytes)
+                for p, (start, end) in sorted(work.items())
+            ]
+        )
+        tasks = [
+            encode(
+                RangeTask(
+                    i.topic,
+                    topic_id,
+                    i.partition,
+                    i.start,
+                    i.end,
+                    self.states.at(i.partition, i.start).to_json(),
+                    i.attempt,
+                )
+            )
+            for i in intents
+        ]
+        began = time.time()
+        context = self.spark.sparkContext
+        found = context.parallelize(tasks, len(tasks)).mapPartitions(partial(run_ranges, self.shared)).collect()
+        results = [decode_result(text) for text in found]
+        for barrier in _distinct([r.get_barrier() for r in results]):
+            self._pass(barrier)
+        self._finish(results, began)
+        for result in results:
+            if result.failure is not None:
+                raise _as_error(result)
+        return {r.partition: r.end for r in results}
+
+    def _finish(self, results: list[RangeResult], began: float) -> None:
+        finished = [r for r in results if r.end > r.start]
+        self.ledger.results(
+            [
+                Finished(
+                    r.topic,
+                    r.topic_id,
+                    r.partition,
+                    r.start,
+                    r.end,
+                    rows=r.rows,
+                    deletes=r.counts.get("deletes", 0),
+                    dead_letters=r.dead_letters,
+                    counts={k: n for k, n in r.counts.items() if n > 0},
+                    cuts=tuple(r.cuts),
+                    state=r.state,
+                    started=began,
+                    finished=time.time(),
+                    source_time=r.last_source_ts,
+                )
+                for r in finished
+            ]
+        )
+        for r in finished:
+            self.states.put(r.partition, r.end, r.state)
+            for step in r.steps:
+                log.warning("partition %d: %s", r.partition, step)
+                self.ledger.note("step", f"{r.partition} {step}")
+            figures = self.summary.figures
+            figures.add(
+                records=r.records,
+                rows=r.rows,
+                dead_letters=r.dead_letters,
+                counts=r.counts,
+                source_time=r.last_source_ts,
+            )
+        self.waiting = {r.partition: r.waiting for r in results if r.waiting}
+
+    def _pass(self, barrier: Barrier) -> None:
+        """Do what the tasks cannot do, before the rest of the ranges is run."""
+        if barrier.kind == "truncate":
+            self.states.may_truncate(self.target.strategy(None))
+            statement = truncate_statement(self.table, barrier.version, self.target.system.version)
+            execute(self.client, [statement])
+            self.states.truncated(barrier.floor)
+            return
+        raise StreamFailed(
+            "new source columns cannot be added: " + ", ".join(c.name for c in barrier.columns),
+            hint="add them to the table and run again, or set evolve: ignore",
+        )
+
+    def drain(self) -> None:
+        """Apply changes that waited for values which are there by now; what still waits is shown."""
+        left = dict(self.waiting)
+        before = -1
+        while left and sum(left.values()) != before:
+            before = sum(left.values())
+            for p in sorted(left):
+                task = RangeTask(self.config.kafka.topic, self.topic.topic_id, p, 0, 0, "")
+                sink, _ = open_sink(self.settings, task)
+                released = sink.retry_pending(State())
+                if released is not None:
+                    self.summary.figures.add(rows=released.rows, counts=released.counts)
+                left[p] = sink.waiting
+            left = {p: n for p, n in left.items() if n}
+        self.waiting = left
+        self.summary.figures.waiting = sum(left.values())
+
+    def open_waiting(self) -> None:
+        """Remember the partitions in which changes wait since an earlier run."""
+        self.waiting = {}
+        for p in self.topic.low:
+            task = RangeTask(self.config.kafka.topic, self.topic.topic_id, p, 0, 0, "")
+            sink, _ = open_sink(self.settings, task)
+            if sink.waiting:
+                self.waiting[p] = sink.waiting
+
+
+def _distinct(barriers: list[Barrier | None]) -> list[Barrier]:
+    found = [b for b in barriers if b is not None]
+    return sorted(found, key=lambda b: b.floor)
+
+
+def _as_error(result: RangeResult) -> ChSinkError:
+    failure = result.failure
+    assert failure is not None
+    kind = getattr(errors, failure.kind, None)
+    where = f"partition {result.partition}, from offset {result.end}: "
+    if isinstance(kind, type) and issubclass(kind, ChSinkError):
+        error = kind(failure.text, hint=failure.hint)
+    else:
+        error = StreamFailed(f"{where}{failure.kind}: {failure.text}", hint="run again with --debug for the trace")
+    error.trace = failure.trace  # type: ignore[attr-defined]
+    return error

@@ -1,0 +1,115 @@
+"""The main job: ``spark-submit job.py --config orders.yaml [--config …] [--once]``, and what ``ch_sink run`` calls."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from ch_sink.config import Config, load
+from ch_sink.errors import ChSinkError, StreamFailed
+from ch_sink.observe import StreamSummary, progress_line
+from ch_sink.spark.driver import StreamDriver
+from ch_sink.spark.session import build_session
+from ch_sink.spark.source import source_error
+
+__all__ = ["main", "run_streams"]
+
+
+def run_streams(
+    configs: Sequence[Config],
+    *,
+    once: bool = False,
+    master: str | None = None,
+    on_batch: Callable[[StreamSummary], None] | None = None,
+) -> list[StreamSummary]:
+    """Run the streams of these configurations in one Spark application; returns when all have ended.
+
+    Args:
+        once: end when everything that is there now has been read.
+        on_batch: told of each stream's figures after each of its micro-batches.
+
+    Raises:
+        ChSinkError: the first stream that failed; the others are stopped.
+    """
+    first = configs[0]
+    session = build_session("ch_sink", master or first.spark.master, _properties(configs))
+    drivers: list[StreamDriver] = []
+    queries: list[StreamingQuery] = []
+    try:
+        for config in configs:
+            driver = StreamDriver(config, session, on_batch)
+            driver.open()
+            drivers.append(driver)
+            driver.open_waiting()
+            driver.drain()
+        queries = [driver.start(once) for driver in drivers]
+        _await(session, drivers, queries)
+        return [driver.summary for driver in drivers]
+    finally:
+        for query in queries:
+            query.stop()
+        for driver in drivers:
+            driver.close()
+
+
+def _properties(configs: Sequence[Config]) -> dict[str, str]:
+    return {name: setting for config in configs for name, setting in config.spark.conf.items()}
+
+
+def _await(session: SparkSession, drivers: list[StreamDriver], queries: list[StreamingQuery]) -> None:
+    """Wait until every query has ended; raise the error of the first that failed."""
+    while any(query.isActive for query in queries):
+        for driver, query in zip(drivers, queries, strict=True):
+            if not query.isActive:
+                _check(driver, query)
+        active = [query for query in queries if query.isActive]
+        if active:
+            active[0].awaitTermination(1 if len(queries) > 1 else None)
+    for driver, query in zip(drivers, queries, strict=True):
+        _check(driver, query)
+
+
+def _check(driver: StreamDriver, query: StreamingQuery) -> None:
+    failure = query.exception()
+    if failure is None:
+        return
+    if driver.error is not None:
+        raise driver.error
+    raise source_error(failure) or StreamFailed(
+        f"stream {driver.config.stream_name} stopped: {_short(failure)}",
+        hint="run again with --debug for the whole trace",
+    ) from failure
+
+
+def _short(failure: StreamingQueryException) -> str:
+    lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
+    return lines[0][:400] if lines else repr(failure)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The entry of ``spark-submit``. Exit codes: 0 done, 1 a stream failed, 2 wrong usage or configuration."""
+    parser = argparse.ArgumentParser(prog="job.py", description="Debezium change events from Kafka into ClickHouse")
+    parser.add_argument("--config", action="append", required=True, metavar="FILE", help="one YAML file per topic")
+    parser.add_argument("--once", action="store_true", help="stop when everything that is there now has been read")
+    parser.add_argument("--master", metavar="URL", help="Spark master, where spark-submit does not say it")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides")
+    given = parser.parse_args(arguments)
+    try:
+        configs = [load(path, given.overrides) for path in given.config]
+        run_streams(configs, once=given.once, master=given.master, on_batch=_print)
+    except ChSinkError as error:
+        sys.stderr.write(f"error: {error}\n" + (f"next: {error.hint}\n" if error.hint else ""))
+        return error.exit_code
+    return 0
+
+
+def _print(summary: StreamSummary) -> None:
+    sys.stdout.write(progress_line(summary) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

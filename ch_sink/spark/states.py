@@ -1,0 +1,95 @@
+"""Ordering state as of the start of a range: from the last result, the ledger, and what happened to the topic."""
+
+import json
+
+from ch_sink.errors import StreamFailed
+from ch_sink.order import State
+from ch_sink.ports import Ledger
+
+__all__ = ["States"]
+
+
+class States:
+    """States of one stream's partitions, for one topic id at a time."""
+
+    def __init__(self, ledger: Ledger, topic_id: str, partitions: int, stored_epoch: int | None) -> None:
+        """
+        Args:
+            partitions: how many the topic has now.
+            stored_epoch: highest epoch in the table, None where it is empty; counts when the ledger knows nothing.
+        """
+        self._ledger, self._topic_id = ledger, topic_id
+        self._known: dict[int, tuple[int, State]] = {}
+        self._floor: tuple[int, int, int] = (0, 0, 0)
+        self._epoch = 0
+        for text in ledger.notes("floor"):
+            epoch, commit, inner = (int(part) for part in json.loads(text))
+            self._floor = max(self._floor, (epoch, commit, inner))
+        facts = [json.loads(text) for text in ledger.notes("topic")]
+        mine = [f for f in facts if f["topic_id"] == topic_id]
+        if mine:
+            self._epoch = max(f["epoch"] for f in mine)
+            self._partitions = max(f["partitions"] for f in mine)
+        else:
+            self._partitions = partitions
+            others = [State.from_json(t.state).epoch for t in ledger.totals()] + [f["epoch"] for f in facts]
+            if others:  # the topic was recreated
+                self._epoch = max(others) + 1
+            elif stored_epoch is not None:  # the ledger was lost
+                self._epoch = stored_epoch + 1
+            self._note()
+        if partitions > self._partitions:
+            self.add_partitions(partitions)
+
+    def add_partitions(self, partitions: int) -> None:
+        """The topic has more partitions than before: keys may have moved, so all epochs rise."""
+        if partitions <= self._partitions:
+            return
+        self._partitions = partitions
+        top = [State.from_json(t.state).epoch for t in self._ledger.totals() if t.topic_id == self._topic_id]
+        self._epoch = max([self._epoch, *top, *(s.epoch for _, s in self._known.values())]) + 1
+        self._note()
+
+    def at(self, partition: int, offset: int) -> State:
+        """The state with which a range begins there."""
+        known = self._known.get(partition)
+        if known is not None and known[0] == offset:
+            state = known[1]
+        else:
+            text = self._ledger.state_at(self._topic_id, partition, offset)
+            state = State.from_json(text) if text else self._latest(partition, offset)
+        state = state.raised_to(self._epoch)
+        if self._floor > state.floor:
+            state = State(state.sources, state.base_epoch, self._floor, state.doubled)
+        return state
+
+    def _latest(self, partition: int, offset: int) -> State:
+        """No range ended there: offsets were passed over, or the stream begins. Never a state from further on."""
+        for total in self._ledger.totals():
+            same = total.topic_id == self._topic_id and total.partition == partition
+            if same and total.next_offset <= offset and total.state:
+                return State.from_json(total.state)
+        return State()
+
+    def put(self, partition: int, offset: int, state: str) -> None:
+        """A range ended there with this state."""
+        self._known[partition] = (offset, State.from_json(state))
+
+    def truncated(self, floor: tuple[int, int, int]) -> None:
+        """Changes below this floor are gone, in every partition."""
+        if floor > self._floor:
+            self._floor = floor
+            self._ledger.note("floor", json.dumps([str(part) for part in floor]))
+
+    def may_truncate(self, strategy: str) -> None:
+        """Raises StreamFailed where a truncate cannot be ordered against the rows of other partitions."""
+        if strategy != "source_position" and self._partitions > 1:
+            raise StreamFailed(
+                f"a truncate cannot be applied: the topic has {self._partitions} partitions, and versions by "
+                f"{strategy} do not order them against each other",
+                hint="set truncate: ignore, or use a topic with one partition",
+            )
+
+    def _note(self) -> None:
+        fact = {"topic_id": self._topic_id, "partitions": self._partitions, "epoch": self._epoch}
+        self._ledger.note("topic", json.dumps(fact))
