@@ -31,7 +31,8 @@ __all__ = ["ClickHouseEndpoint"]
 
 _log = logging.getLogger(__name__)
 _MAX_REQUEST_LINE = 1 << 20  # ClickHouse's http_max_uri_size
-_IDLE_S = 30.0
+_IDLE_S = 120.0  # longer than the 30 s that answers promise, so that no client meets a closing socket
+_STALLED_S = 600.0
 _REQUEST_LINE = re.compile(r"^([A-Z]+) (\S+) HTTP/1\.([01])$")
 
 
@@ -61,7 +62,7 @@ class _Connection(socketserver.StreamRequestHandler):
         line = self.rfile.readline(_MAX_REQUEST_LINE + 1)
         if not line.strip():
             return False
-        self.connection.settimeout(None)
+        self.connection.settimeout(_STALLED_S)
         parsed = _REQUEST_LINE.match(line.decode("latin-1").rstrip("\r\n"))
         endpoint = self.server.endpoint
         if parsed is None or len(line) > _MAX_REQUEST_LINE:
@@ -218,7 +219,9 @@ class ClickHouseEndpoint:
         self.stopping = True
         if self._listener is not None:
             self._listener.server_close()
-        self._running.wait_for_zero(wait_s)
+        if not self._running.wait_for_zero(wait_s):
+            self.engine.kill_all()
+            self._running.wait_for_zero(2.0)
         self.sessions.close_all()
         self.engine.close(wait_s=0.0)
         self._lock.release()

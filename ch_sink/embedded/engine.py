@@ -111,6 +111,12 @@ class Engine:
         """A new connection; to be called and closed under ``use``."""
         return self._connect()
 
+    def kill_all(self) -> None:
+        """Stop every running query."""
+        if self._anchor is not None:
+            with contextlib.suppress(QueryError):
+                self._anchor.run("KILL QUERY WHERE 1 ASYNC")
+
     def close(self, wait_s: float = 10.0) -> None:
         """Close the engine, waiting up to ``wait_s`` seconds for running requests; its state is then on disk."""
         with self._gate.alone(wait_s):

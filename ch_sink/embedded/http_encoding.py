@@ -112,12 +112,16 @@ class _Deflate:
 
     def __init__(self) -> None:
         self._inner: Any = None
+        self._first = b""
         self.eof = False
         self.unused_data = b""
 
     def decompress(self, piece: bytes) -> bytes:
         if self._inner is None:
-            wrapped = len(piece) > 1 and piece[0] & 15 == 8 and int.from_bytes(piece[:2], "big") % 31 == 0
+            piece = self._first = self._first + piece
+            if len(piece) < 2:
+                return b""
+            wrapped = piece[0] & 15 == 8 and int.from_bytes(piece[:2], "big") % 31 == 0
             self._inner = zlib.decompressobj() if wrapped else zlib.decompressobj(wbits=-15)
         out: bytes = self._inner.decompress(piece)
         self.eof, self.unused_data = self._inner.eof, self._inner.unused_data

@@ -58,6 +58,8 @@ class QueryService:
         """Run the request's query. Raises QueryError for what the client is to be told."""
         query_id = request.params.get("query_id") or request.header("X-ClickHouse-Query-Id") or str(uuid.uuid4())
         response.headers["X-ClickHouse-Query-Id"] = query_id
+        if request.params.get("session_timezone"):
+            response.headers["X-ClickHouse-Timezone"] = request.params["session_timezone"]
         self._set_up(request, response)
         with contextlib.ExitStack() as stack:
             files = self._read_form(request, stack)

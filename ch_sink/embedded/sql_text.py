@@ -105,10 +105,10 @@ def analyse(text: bytes) -> Statement:
 
 def _analyse_other(text: bytes, kind: str, first: Token, stream: Iterator[Token]) -> Statement:
     last = first
-    before: list[Token] = [first]
+    before = first
     format_name: Token | None = None
     format_at = settings_at = None
-    outfile = False
+    outfile = after_format = False
     for token in stream:
         if token.text == b";" and token.depth == 0:
             following = next(stream, None)
@@ -118,19 +118,21 @@ def _analyse_other(text: bytes, kind: str, first: Token, stream: Iterator[Token]
             return _other(kind, end, format_name, format_at, settings_at, outfile, following is not None)
         word = token.upper
         if token.depth == 0 and word:
-            previous = before[-1].upper
+            previous = before.upper
             if word == b"INSERT" and first.upper == b"WITH" and previous != b"AS":
                 return _analyse_insert(text, stream)
-            if word == b"SETTINGS":
-                settings_at = token.start if format_at is None else settings_at
+            if word == b"SETTINGS" and format_at is None:
+                settings_at = token.start
             elif word == b"OUTFILE" and previous == b"INTO":
                 outfile = True
             if previous == b"FORMAT":
-                format_name, format_at = token, before[-1].start
-            elif format_name is not None and word != b"SETTINGS" and settings_at is None:
+                format_name, format_at = token, before.start
+            elif word == b"SETTINGS":
+                after_format = format_name is not None
+            elif format_name is not None and not after_format:
                 format_name = format_at = None  # the word FORMAT was a name, not a clause
         last = token
-        before = [token]
+        before = token
     return _other(kind, last.end, format_name, format_at, settings_at, outfile, False)
 
 
@@ -174,8 +176,11 @@ def _analyse_insert(text: bytes, stream: Iterator[Token]) -> Statement:
             elif word == b"INFILE" and previous is not None and previous.upper == b"FROM":
                 infile = True
             elif word == b"VALUES" and not has_select and previous is not None and previous.upper != b"INTO":
+                rows_at = token.end
+                while text[rows_at : rows_at + 1].isspace():
+                    rows_at += 1
                 return Statement(
-                    "INSERT", token.start, "Values", token.start, settings_at, token.end, is_values=True, infile=infile
+                    "INSERT", token.start, "Values", token.start, settings_at, rows_at, is_values=True, infile=infile
                 )
             elif previous is not None and previous.upper == b"FORMAT" and previous.depth == 0 and word:
                 return _insert(
