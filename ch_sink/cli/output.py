@@ -18,6 +18,8 @@ from ch_sink.errors import ChSinkError
 __all__ = ["Output"]
 
 Level = Literal["ok", "warn", "fail"]
+_WIDE = 200
+"""Columns of a table that goes to a file or pipe."""
 _STYLE: Mapping[str, str] = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
@@ -27,7 +29,8 @@ class Output:
     def __init__(self, *, as_json: bool = False) -> None:
         self.as_json = as_json
         # Text that is piped keeps its lines whole: paths and SQL are to be pasted.
-        self._out = Console(file=sys.stdout, highlight=False, soft_wrap=not sys.stdout.isatty())
+        width = None if sys.stdout.isatty() else _WIDE
+        self._out = Console(file=sys.stdout, highlight=False, soft_wrap=width is not None, width=width)
         self._err = Console(file=sys.stderr, highlight=False, soft_wrap=True)
 
     @property

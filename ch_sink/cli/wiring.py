@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import numpy as np
-
-from ch_sink.change import Headers, Records
+from ch_sink.change import Records
 from ch_sink.clickhouse import ClickHouseLedger, ClickHouseSettings, Client, connect
 from ch_sink.config import Config
+from ch_sink.decode import sample_schema
 from ch_sink.decode.schema import RowSchema
 from ch_sink.errors import DecodeError
 from ch_sink.kafka import KafkaSettings, RangeConsumer, TopicOffsets, TopicState
@@ -71,8 +70,6 @@ def sample(config: Config, topic: TopicState) -> Sampled:
 
     Raises BrokerUnavailable, and KafkaError where the topic cannot be read.
     """
-    from ch_sink.decode import sample_schema
-
     consumer = RangeConsumer(kafka_settings(config), patience=20.0)
     heads: list[Records] = []
     tails: list[Records] = []
@@ -84,41 +81,32 @@ def sample(config: Config, topic: TopicState) -> Sampled:
             heads.extend(consumer.read(topic.topic, partition, low, min(cut, low + _HEAD)))
     finally:
         consumer.close()
-    records = _joined(topic.topic, heads + tails)
-    if not len(records):
+    parts = heads + sorted(tails, key=lambda part: int(part.timestamps[-1]))
+    count = sum(len(part) for part in parts)
+    if not count:
         return Sampled(None, 0, f"topic {topic.topic} holds no record")
     try:
-        schema = sample_schema(records)
+        schema = sample_schema(parts, config.policy())
     except DecodeError as error:
-        return Sampled(None, len(records), str(error))
-    why = "" if schema else f"none of the {len(records)} records looked at in topic {topic.topic} is a change event"
-    return Sampled(schema, len(records), why)
-
-
-def _joined(topic: str, parts: list[Records]) -> Records:
-    """All records in one: a sample has no order to keep but "starts before ends"."""
-    headers: list[Headers | None] = [h for p in parts for h in (p.headers or [None] * len(p))]
-    return Records(
-        topic,
-        0,
-        np.arange(sum(len(p) for p in parts), dtype=np.int64),
-        np.concatenate([np.zeros(0, dtype=np.int64), *(p.timestamps for p in parts)]),
-        [key for p in parts for key in p.keys],
-        [value for p in parts for value in p.values],
-        headers if any(headers) else None,
-    )
+        return Sampled(None, count, str(error))
+    why = "" if schema else f"none of the {count} records looked at in topic {topic.topic} is a change event"
+    return Sampled(schema, count, why)
 
 
 def key_columns(config: Config, schema: RowSchema | None, table: TargetTable | None = None) -> tuple[str, ...]:
-    """Names of the key's columns: the topic's, else the configured ones; a primitive key has the table's one name."""
+    """Names of the key's columns: the topic's, else the configured ones.
+
+    A primitive key has the table's one sorting column; while the topic is not known, so has the key the table's.
+    """
     if schema is not None and schema.key and all(f.name for f in schema.key):
         return tuple(f.name for f in schema.key)
     if config.key_columns:
         return config.key_columns
-    primitive = schema is None or bool(schema.key)
-    if primitive and table is not None and len(table.sorting_key) == 1:
-        return table.sorting_key
-    return ()
+    if table is None or (schema is not None and not schema.key):
+        return ()
+    names = {c.name for c in table.columns}
+    assumed = tuple(name for name in table.sorting_key if name in names)
+    return assumed if schema is None or len(assumed) == 1 else ()
 
 
 def table_spec(config: Config, *, engine: str | None = None, roles: tuple[str, ...] = ()) -> TableSpec:

@@ -79,19 +79,23 @@ def _unknown(path: tuple[str, ...]) -> str:
 
 
 def _nearest(path: tuple[str, ...], model: type[BaseModel] | None) -> str | None:
-    """The likeliest key: one of the same section, else one that is called so in another."""
+    """The likeliest key: one that is called so elsewhere, one of the same section, one like it elsewhere."""
+    elsewhere = {_short(full): full for full in _all()}
+    if path[-1] in elsewhere:
+        return elsewhere[path[-1]]
     if model is not None:
         keys, given = known_keys(model), path[-1].lower()
         longer = [key for key in keys if len(given) > 3 and key.startswith(given)] if model is not KafkaSection else []
         near = longer or difflib.get_close_matches(given, keys, n=1, cutoff=0.7)
         if near:
             return ".".join((*path[:-1], near[0]))
-    elsewhere = {
-        full.rsplit(".", 1)[-1] if not full.startswith("kafka.") else full.removeprefix("kafka."): full
-        for full in _all()
-    }
     near = difflib.get_close_matches(path[-1], elsewhere, n=1, cutoff=0.8)
     return elsewhere[near[0]] if near else None
+
+
+def _short(full: str) -> str:
+    """A key without its section; properties of ``kafka`` keep their dots."""
+    return full.removeprefix("kafka.") if full.startswith("kafka.") else full.rpartition(".")[2]
 
 
 def _all(model: type[BaseModel] = Config, above: str = "") -> Iterator[str]:
