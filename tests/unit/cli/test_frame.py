@@ -1,0 +1,152 @@
+"""The frame around all commands: exit codes, errors in words, no traceback, no secret."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ch_sink.cli import main
+
+CONFIG = """\
+kafka:
+  topic: no.such.topic
+  bootstrap.servers: 127.0.0.1:1
+clickhouse:
+  url: http://127.0.0.1:1
+  table: orders
+checkpoint: {folder}/checkpoint
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "orders.yaml"
+    path.write_text(CONFIG.format(folder=tmp_path))
+    return path
+
+
+def leave(*arguments: str) -> int:
+    """The exit code of a command line."""
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    code = caught.value.code
+    return code if isinstance(code, int) else 0
+
+
+def test_help_names_every_command(capsys):
+    assert leave("--help") == 0
+    shown = capsys.readouterr().out
+    for command in ("init", "check", "run", "status", "server", "demo"):
+        assert f"  {command} " in shown
+
+
+def test_version(capsys):
+    assert leave("--version") == 0
+    assert capsys.readouterr().out.startswith("ch_sink ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("fly",),
+        ("init",),
+        ("run", "--nonsense"),
+        ("status",),
+        ("server", "--port", "many"),
+        ("server", "--port", "-1"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(arguments, capsys):
+    assert leave(*arguments) == 2
+    shown = capsys.readouterr()
+    assert "Usage:" in shown.err
+    assert "Traceback" not in shown.err
+
+
+@pytest.mark.parametrize("command", ["init", "check", "run", "status"])
+def test_an_unknown_key_is_exit_code_2_with_the_nearest_name(command, config, capsys):
+    config.write_text(config.read_text().replace("table:", "tabel:"))
+    assert leave(command, str(config)) == 2
+    shown = capsys.readouterr().err
+    assert "did you mean clickhouse.table?" in shown
+    assert "next: " in shown
+    assert "Traceback" not in shown
+
+
+@pytest.mark.parametrize("command", ["init", "check", "run", "status"])
+def test_a_missing_file_is_exit_code_2(command, tmp_path, capsys):
+    assert leave(command, str(tmp_path / "none.yaml")) == 2
+    assert "none.yaml: no such file" in capsys.readouterr().err
+
+
+def test_a_traceback_is_shown_only_with_debug(tmp_path, capsys):
+    missing = str(tmp_path / "none.yaml")
+    leave("check", missing, "--debug")
+    assert "Traceback" in capsys.readouterr().err
+    leave("--debug", "check", missing)
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_two_streams_must_not_share_a_name_or_checkpoint(config, tmp_path, capsys):
+    other = tmp_path / "other.yaml"
+    other.write_text(config.read_text())
+    assert leave("status", str(config), str(other)) == 2
+    assert "same stream name" in capsys.readouterr().err
+    other.write_text(config.read_text() + "stream: other\n")
+    assert leave("status", str(config), str(other)) == 2
+    assert "same checkpoint" in capsys.readouterr().err
+
+
+def test_status_without_a_server_is_exit_code_1_with_the_next_step(config, capsys):
+    assert leave("status", str(config), "--set", "clickhouse.password=hunter2-secret") == 1
+    shown = capsys.readouterr().err
+    assert "error: ClickHouse at http://127.0.0.1:1 does not answer" in shown
+    assert "next: " in shown
+    assert "hunter2" not in shown
+
+
+def test_apply_and_dry_run_exclude_each_other(config, capsys):
+    assert leave("init", str(config), "--apply", "--dry-run") == 2
+    assert "exclude each other" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_check_without_anything_running_lists_all_that_fails(config, capsys):
+    assert leave("check", str(config), "--json") == 1
+    document = json.loads(capsys.readouterr().out)
+    failed = {f["title"]: f for f in document["findings"] if f["level"] == "fail"}
+    assert document["ok"] is False
+    assert {"kafka", "clickhouse"} <= set(failed)
+    assert "127.0.0.1:1" in failed["kafka"]["detail"]
+    assert failed["kafka"]["remedy"]
+
+
+def test_an_interrupt_ends_without_a_traceback(config, monkeypatch, capsys):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ch_sink.cli.check.load", interrupted)
+    assert leave("check", str(config)) == 130
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_what_nobody_foresaw_is_told_in_one_sentence(config, monkeypatch, capsys):
+    def broken(*_: object) -> None:
+        raise RuntimeError("first line\nsecond line")
+
+    monkeypatch.setattr("ch_sink.cli.check.load", broken)
+    assert leave("check", str(config)) == 1
+    shown = capsys.readouterr().err
+    assert "error: unexpected RuntimeError: first line" in shown
+    assert "second line" not in shown
+    assert "--debug" in shown
+
+
+def test_help_needs_neither_spark_nor_the_network():
+    heavy = "[m for m in ('pyspark', 'chdb', 'confluent_kafka') if m in sys.modules]"
+    code = f"import sys\nfrom ch_sink.cli.app import app\nprint({heavy})"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"

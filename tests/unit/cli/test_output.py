@@ -1,0 +1,52 @@
+"""What Output prints, where, and in which form."""
+
+import json
+
+from ch_sink.cli.output import Output
+from ch_sink.errors import TableNotFound
+
+
+def test_a_table_shows_numbers_apart_and_nothing_as_a_dash(capsys):
+    Output().table(("name", "rows"), [("a", 1234567), ("b", None)])
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [["name", "rows"], ["a", "1", "234", "567"], ["b", "–"]]
+
+
+def test_brackets_are_text_and_not_markup(capsys):
+    Output().say("Array[red] [/] `x`")
+    assert capsys.readouterr().out == "Array[red] [/] `x`\n"
+
+
+def test_sql_is_printed_as_it_stands(capsys):
+    sql = "CREATE TABLE t\n(\n    `" + "x" * 300 + "` Int64\n);"
+    Output().sql(sql)
+    assert capsys.readouterr().out == sql + "\n"
+
+
+def test_json_leaves_out_everything_else_on_standard_output(capsys):
+    out = Output(as_json=True)
+    out.say("text")
+    out.table(("a",), [(1,)])
+    out.finding("fail", "title", "detail", "remedy")
+    out.warn("careful")
+    out.document({"a": [1, None]})
+    shown = capsys.readouterr()
+    assert json.loads(shown.out) == {"a": [1, None]}
+    assert "careful" in shown.err
+
+
+def test_an_error_is_told_with_its_next_step(capsys):
+    Output().error(TableNotFound("table shop.orders does not exist", hint="Make it."))
+    assert capsys.readouterr().err == "error: table shop.orders does not exist\nnext: Make it.\n"
+
+
+def test_a_remedy_stands_below_its_finding_unless_all_is_well(capsys):
+    out = Output()
+    out.finding("ok", "key", "fine", "unneeded")
+    out.finding("fail", "window", "too small", "ALTER TABLE a;\nALTER TABLE b;")
+    assert capsys.readouterr().out.splitlines() == [
+        "ok   key: fine",
+        "fail window: too small",
+        "        ALTER TABLE a;",
+        "        ALTER TABLE b;",
+    ]

@@ -1,0 +1,65 @@
+"""Progress and status: sums and what is derived from them."""
+
+from ch_sink.observe import Figures, StreamSummary, progress_line, stream_status
+from ch_sink.ports import PartitionTotals
+
+
+def totals(partition: int, next_offset: int, topic_id: str = "now", **more) -> PartitionTotals:
+    given = {"rows": 0, "deletes": 0, "dead_letters": 0, "counts": {}, "state": "", "finished": 0.0, "source_time": 0}
+    return PartitionTotals("t", topic_id, partition, next_offset, **{**given, **more})
+
+
+def test_figures_add_up_over_ranges():
+    figures = Figures(seconds=2.0)
+    figures.add(records=10, rows=4, counts={"deletes": 1, "tombstone": 2, "heartbeat": 1}, source_time=50)
+    figures.add(records=30, rows=6, dead_letters=1, counts={"deletes": 2, "redelivered": 5}, source_time=40)
+    assert (figures.records, figures.rows, figures.deletes, figures.dead_letters) == (40, 10, 3, 1)
+    assert (figures.aside, figures.deduplicated, figures.rate, figures.source_time) == (3, 5, 20.0, 50)
+
+
+def test_the_progress_line_leaves_out_what_did_not_happen():
+    summary = StreamSummary("s", "t", "shop.orders", Figures(batches=3, records=1_200_000, rows=9, seconds=4.0), lag=70)
+    line = progress_line(summary)
+    assert line == "shop.orders  batch 3  1 200 000 records  300 000/s  9 rows  lag 70"
+    summary.figures.add(counts={"deletes": 2}, dead_letters=1)
+    assert "2 deletes  1 dead letters" in progress_line(summary)
+
+
+def test_lag_counts_from_the_ledger_or_the_first_offset_there():
+    seen = stream_status(
+        "s", "t", "db.t", [totals(0, 40)], topic_id="now", watermarks={0: (0, 100), 1: (5, 25)}, progress={0: 40}
+    )
+    assert [(p.partition, p.next_offset, p.lag) for p in seen.partitions] == [(0, 40, 60), (1, None, 20)]
+    assert seen.lag == 80
+
+
+def test_lag_is_unknown_without_the_broker():
+    seen = stream_status("s", "t", "db.t", [totals(0, 40)], topic_id="now", watermarks=None, progress={0: 40})
+    assert seen.lag is None
+    assert seen.as_json()["partitions"][0]["lag"] is None
+
+
+def test_offsets_that_are_gone_are_told():
+    seen = stream_status("s", "t", "db.t", [], topic_id="now", watermarks={0: (90, 100)}, progress={0: 40})
+    assert seen.partitions[0].lost == 50
+
+
+def test_an_earlier_topic_of_the_same_name_is_not_mixed_in():
+    seen = stream_status(
+        "s",
+        "t",
+        "db.t",
+        [totals(0, 9, "old", rows=9), totals(0, 3, rows=3)],
+        topic_id="now",
+        watermarks={0: (0, 3)},
+        progress={0: 3},
+    )
+    assert seen.earlier_topics == ("old",)
+    assert seen.as_json()["rows"] == 3
+
+
+def test_epochs_come_from_the_recorded_state():
+    state = '{"sources":{"pg":{"epoch":2,"commit":7}}}'
+    seen = stream_status("s", "t", "db.t", [totals(0, 3, state=state)], topic_id="now", watermarks=None, progress={})
+    assert seen.partitions[0].epochs == {"pg": 2}
+    assert seen.partitions[0].next_offset == 3
