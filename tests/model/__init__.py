@@ -9,6 +9,8 @@ It shares no code with the product and imports nothing of it.
 - ``draw_plan(source, history)`` cuts it into batches and chunks, interleaves the partitions, and lets runs fail.
 - ``strategies.histories`` and ``strategies.runs`` are the same for ``@given``.
 - ``reference`` says what targets of each kind must hold, and compares.
+- ``peer.Peer`` is a slow consumer of any plan by the same rules as the product's: where it reaches the truth and the
+  product does not, the fault is the product's.
 - ``history.listing()`` prints a failing case.
 
 How it is built: ``source`` (rows, locks, transactions) is driven by ``script``; ``connectors`` turns its committed

@@ -17,6 +17,7 @@ from tests.model import CONNECTORS, LAYOUTS, Column, History, Knobs, TableShape,
 from tests.model.delivery import Encoder
 from tests.model.events import Event
 from tests.model.mysql import MySql
+from tests.model.peer import Peer
 from tests.model.postgres import Postgres
 from tests.model.reference import change_log, current_rows, difference, folded_log, replay, sign_faults
 from tests.model.strategies import histories, runs
@@ -188,6 +189,27 @@ def sample(count: int, knobs: Knobs = ORDINARY) -> tuple[History, ...]:
 def test_a_consumer_in_sending_order_reaches_the_truth(knobs: Knobs) -> None:
     for seed, history in enumerate(sample(300, knobs)):
         assert replay(history) == current_rows(history), f"seed {seed}\n{history.listing()}"
+
+
+UNTRUNCATED = replace(ADVERSE, truncate="none")
+COMPRESSED = Knobs(compressed=True, redelivery=True)
+
+
+@pytest.mark.parametrize("knobs", [ORDINARY, UNTRUNCATED, COMPRESSED], ids=["ordinary", "adverse", "compressed"])
+def test_a_consumer_of_any_cut_and_interleaving_reaches_the_truth(knobs: Knobs) -> None:
+    """So the records are enough to decide every case, in each partition's order alone."""
+    counts: Counter[str] = Counter()
+    for seed, history in enumerate(sample(300, knobs)):
+        if knobs.compressed and not history.key:
+            continue
+        peer = Peer(history)
+        peer.run(draw_plan(seed, history, faults=False))
+        assert peer.table() == current_rows(history), f"seed {seed}\n{history.listing()}"
+        assert not peer.waiting
+        counts += peer.counts
+    assert counts["unresolved"] == 0
+    for name in ("re-delivered", "re-delivered at the highest", "regress", "waited", "two owners"):
+        assert counts[name] >= 5, name
 
 
 @given(histories(knobs=Knobs(operations=(3, 25))))
