@@ -4,6 +4,7 @@ import logging
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import Any
 
 import clickhouse_connect
@@ -75,8 +76,9 @@ class Client:
                 # No database: it may not exist yet, and every statement names its own.
                 database="",
                 settings=dict(settings.settings),
-                connect_timeout=settings.connect_timeout,
-                send_receive_timeout=settings.timeout,
+                # The driver counts whole seconds.
+                connect_timeout=max(1, ceil(settings.connect_timeout)),
+                send_receive_timeout=max(1, ceil(settings.timeout)),
                 verify=settings.verify,
                 ca_cert=settings.ca_cert,
                 client_cert=settings.client_cert,

@@ -118,11 +118,9 @@ def _readable(name: str, kind: str) -> str:
     if bare.name == "Time":
         return f"CAST({quote(name)}, 'Nullable(Int32)') AS {quote(name)}"
     if bare.name == "Time64":
-        digits = bare.precision
-        unit = 10 ** next(d for d in (0, 3, 6, 9) if d >= digits)
-        return (
-            f"CAST(CAST({quote(name)}, 'Nullable(Decimal(18, {digits}))') * {unit}, 'Nullable(Int64)') AS {quote(name)}"
-        )
+        unit = 10 ** next(d for d in (0, 3, 6, 9) if d >= bare.precision)
+        ticks = f"CAST({quote(name)}, 'Nullable(Decimal(38, {bare.precision}))') * {unit}"
+        return f"CAST({ticks}, 'Nullable(Int64)') AS {quote(name)}"
     return quote(name)
 
 

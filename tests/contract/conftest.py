@@ -1,3 +1,3 @@
-from tests.support.endpoint import clickhouse, client, database
+from tests.support.endpoint import clickhouse, client, database, own_tables, stream
 
-__all__ = ["clickhouse", "client", "database"]
+__all__ = ["clickhouse", "client", "database", "own_tables", "stream"]

@@ -14,7 +14,9 @@ def letters(request: pytest.FixtureRequest) -> Any:
     if request.param == "memory":
         return MemoryDeadLetters()
     client: Client = request.getfixturevalue("client")
-    return ClickHouseDeadLetters(client, request.getfixturevalue("database"), "dead_letters", "orders", "topic-1")
+    return ClickHouseDeadLetters(
+        client, request.getfixturevalue("own_tables"), "dead_letters", request.getfixturevalue("stream"), "topic-1"
+    )
 
 
 def letter(offset: int, partition: int = 0, **changes: Any) -> DeadLetter:
@@ -85,8 +87,8 @@ def test_nothing_to_put_is_nothing(letters: Any) -> None:
     assert letters.count() == {}
 
 
-def test_streams_do_not_see_each_other(client: Client, database: str) -> None:
-    one = ClickHouseDeadLetters(client, database, "dead_letters", "one", "t1")
-    ClickHouseDeadLetters(client, database, "dead_letters", "two", "t1").put([letter(1)], "t")
-    ClickHouseDeadLetters(client, database, "dead_letters", "one", "t2").put([letter(1)], "t")
+def test_streams_do_not_see_each_other(client: Client, own_tables: str, stream: str) -> None:
+    one = ClickHouseDeadLetters(client, own_tables, "dead_letters", stream, "t1")
+    ClickHouseDeadLetters(client, own_tables, "dead_letters", stream + "x", "t1").put([letter(1)], "t")
+    ClickHouseDeadLetters(client, own_tables, "dead_letters", stream, "t2").put([letter(1)], "t")
     assert one.list() == []

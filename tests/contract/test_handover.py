@@ -33,7 +33,9 @@ def handover(request: pytest.FixtureRequest) -> Any:
     if request.param == "memory":
         return MemoryHandover({n: kind for n, (_, kind) in TYPES.items()})
     client: Client = request.getfixturevalue("client")
-    return ClickHouseHandover(client, request.getfixturevalue("database"), "handover", "orders", target())
+    return ClickHouseHandover(
+        client, request.getfixturevalue("own_tables"), "handover", request.getfixturevalue("stream"), target()
+    )
 
 
 def rows(*texts: bytes | None) -> pa.Table:
@@ -98,9 +100,9 @@ def test_nothing_asked_is_nothing_found(handover: Any) -> None:
     handover.put([], rows(), all_known(0), "t")
 
 
-def test_entries_outlive_a_change_of_the_target(client: Client, database: str) -> None:
-    old = ClickHouseHandover(client, database, "handover", "orders", target(("id", "text", "wide")))
+def test_entries_outlive_a_change_of_the_target(client: Client, own_tables: str, stream: str) -> None:
+    old = ClickHouseHandover(client, own_tables, "handover", stream, target(("id", "text", "wide")))
     old.put([ident(0)], rows(b"x").select(["id", "text", "wide"]), all_known(1), "t")
-    new = ClickHouseHandover(client, database, "handover", "orders", target(("text", "amount", "id")))
+    new = ClickHouseHandover(client, own_tables, "handover", stream, target(("text", "amount", "id")))
     got = new.get([ident(0)])
     assert got.rows.to_pylist() == [{"text": b"x", "amount": None, "id": (1 << 64) - 1}]

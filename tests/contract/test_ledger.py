@@ -23,12 +23,12 @@ Job = Callable[[], Any]
 @pytest.fixture(params=["memory", "clickhouse"])
 def job(request: pytest.FixtureRequest) -> Job:
     """Makes the ledger of one more job on the same stream."""
-    name = f"orders-{request.node.name}"
+    name = request.getfixturevalue("stream")
     if request.param == "memory":
         first = MemoryLedger(name)
         return lambda: MemoryLedger(name, beside=first)
     client: Client = request.getfixturevalue("client")
-    database = request.getfixturevalue("database")
+    database = request.getfixturevalue("own_tables")
     return lambda: ClickHouseLedger(client, database, "ledger", name)
 
 
@@ -260,9 +260,9 @@ def test_many_claims_in_a_row_keep_their_order(job: Job) -> None:
         ledger.check_claim()
 
 
-def test_streams_share_a_table_without_seeing_each_other(client: Client, database: str) -> None:
-    one = ClickHouseLedger(client, database, "ledger", "one")
-    two = ClickHouseLedger(client, database, "ledger", "two")
+def test_streams_share_a_table_without_seeing_each_other(client: Client, own_tables: str, stream: str) -> None:
+    one = ClickHouseLedger(client, own_tables, "ledger", f"{stream}-one")
+    two = ClickHouseLedger(client, own_tables, "ledger", f"{stream}-two")
     one.claim("r")
     two.claim("r")
     one.intents([intent(0, 10)])

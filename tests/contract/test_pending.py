@@ -14,7 +14,9 @@ def pending(request: pytest.FixtureRequest) -> Any:
     if request.param == "memory":
         return MemoryPending()
     client: Client = request.getfixturevalue("client")
-    return ClickHousePending(client, request.getfixturevalue("database"), "pending", "orders")
+    return ClickHousePending(
+        client, request.getfixturevalue("own_tables"), "pending", request.getfixturevalue("stream")
+    )
 
 
 def record(offset: int, **changes: Any) -> PendingRecord:

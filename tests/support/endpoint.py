@@ -1,4 +1,4 @@
-"""A ClickHouse endpoint for tests: one process per test run, a database per test module."""
+"""A ClickHouse endpoint for tests: one process per test run, shared by the modules."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -8,7 +8,7 @@ import pytest
 from ch_sink.clickhouse import ClickHouseSettings, Client, Retry, connect, create_statement, disconnect, execute
 from ch_sink.embedded.launch import EmbeddedClickHouse
 
-__all__ = ["clickhouse", "client", "database", "settings_for"]
+__all__ = ["clickhouse", "client", "database", "own_tables", "settings_for", "stream"]
 
 _numbers = count(1)
 
@@ -34,9 +34,23 @@ def client(clickhouse: EmbeddedClickHouse) -> Iterator[Client]:
 
 @pytest.fixture
 def database(client: Client) -> Iterator[str]:
-    """A fresh database that holds the sink's own tables."""
-    name = f"contract_{next(_numbers)}"
+    """A fresh database."""
+    name = f"test_{next(_numbers)}"
     client.command(f"CREATE DATABASE {name}")
-    execute(client, [create_statement(t, name, t) for t in ("ledger", "dead_letters", "handover", "pending")])
     yield name
     client.command(f"DROP DATABASE {name}")
+
+
+@pytest.fixture(scope="session")
+def own_tables(client: Client) -> str:
+    """A database that holds the sink's own tables; tests tell themselves apart by their stream's name."""
+    client.command("CREATE DATABASE own_tables")
+    names = ("ledger", "dead_letters", "handover", "pending")
+    execute(client, [create_statement(name, "own_tables", name) for name in names])
+    return "own_tables"
+
+
+@pytest.fixture
+def stream() -> str:
+    """A name that no other test uses."""
+    return f"stream-{next(_numbers)}"

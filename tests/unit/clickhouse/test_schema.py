@@ -1,0 +1,79 @@
+"""Detection and DDL against the real engine."""
+
+import pytest
+
+from ch_sink.clickhouse import Client, create_statement, detect, execute, server_facts
+from ch_sink.errors import ClickHouseError, TableError, TableNotFound
+from ch_sink.policy import Policy
+from ch_sink.table.model import Family
+
+
+def test_a_table_is_detected_with_its_keys_columns_and_window(client: Client, database: str) -> None:
+    client.command(
+        f"CREATE TABLE {database}.`my t` (id UInt64, at DateTime, note String COMMENT 'it''s', m UInt8 MATERIALIZED 1, "
+        "ver UInt64, del UInt8) ENGINE = ReplacingMergeTree(ver, del) PARTITION BY toYYYYMM(at) "
+        "ORDER BY (id, lower(note)) TTL at + INTERVAL 1 DAY SETTINGS non_replicated_deduplication_window = 77"
+    )
+    table = detect(client, database, "my t", Policy())
+    assert (table.engine.family, table.engine.version_column, table.engine.is_deleted_column) == (
+        Family.REPLACING,
+        "ver",
+        "del",
+    )
+    assert table.sorting_key == ("id", "lower(note)")
+    assert table.partition_key == "toYYYYMM(at)"
+    assert table.place_columns == {"id", "note", "at"}
+    assert table.dedup_window == 77
+    assert [c.name for c in table.source_columns] == ["id", "at", "note"]
+
+
+def test_a_table_that_does_not_exist(client: Client, database: str) -> None:
+    with pytest.raises(TableNotFound, match=f"{database}.nope"):
+        detect(client, database, "nope", Policy())
+    with pytest.raises(TableNotFound):
+        detect(client, "no_such_database", "nope", Policy())
+
+
+def test_what_cannot_be_served_is_refused(client: Client, database: str) -> None:
+    client.command(f"CREATE VIEW {database}.v AS SELECT 1 AS x")
+    client.command(f"CREATE TABLE {database}.r (a UInt8) ENGINE = ReplacingMergeTree ORDER BY a")
+    for name in ("v", "r"):
+        with pytest.raises(TableError):
+            detect(client, database, name, Policy())
+
+
+def test_statements_run_in_order_and_stop_at_the_first_that_fails(client: Client, database: str) -> None:
+    with pytest.raises(ClickHouseError, match="CREATE TABLE") as caught:
+        execute(
+            client,
+            [
+                f"CREATE TABLE {database}.a (x UInt8) ENGINE = MergeTree ORDER BY x",
+                f"ALTER TABLE {database}.a ADD COLUMN y String",
+                f"CREATE TABLE {database}.b (x NoSuchType) ENGINE = MergeTree ORDER BY x",
+                f"DROP TABLE {database}.a",
+            ],
+        )
+    assert caught.value.code == 50
+    columns = client.rows(f"SELECT name FROM system.columns WHERE database = '{database}' AND table = 'a'")
+    assert [c["name"] for c in columns] == ["x", "y"]
+
+
+@pytest.mark.parametrize("name", ["ledger", "dead_letters", "handover", "pending"])
+def test_the_sinks_own_tables_can_be_made_twice(client: Client, database: str, name: str) -> None:
+    execute(client, [create_statement(name, database, f"my {name}")] * 2)
+
+
+@pytest.mark.parametrize("name", ["ledger", "dead_letters", "handover", "pending"])
+def test_the_sinks_own_tables_as_replicated_ones(name: str) -> None:
+    sql = create_statement(name, "d", name, cluster="c", replica_path="/ch/{shard}/d/t")
+    assert "ON CLUSTER `c`" in sql
+    assert "ENGINE = ReplicatedReplacingMergeTree('/ch/{shard}/d/t', '{replica}', " in sql
+    assert "ENGINE = ReplicatedReplacingMergeTree(" in create_statement(name, "d", name, replica_path="")
+    assert "ENGINE = ReplacingMergeTree(" in create_statement(name, "d", name)
+
+
+def test_server_facts(client: Client) -> None:
+    facts = server_facts(client)
+    assert facts.version == client.server_version
+    assert facts.apply_row_policy_after_final is True
+    assert facts.timezone
