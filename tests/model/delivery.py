@@ -42,14 +42,14 @@ class Encoder:
     schema: bool
     streamed_mark: str | None = "false"
     table: TableShape = field(init=False)
-    _key_schema: dict[str, Any] = field(init=False)
-    _value_schema: dict[str, Any] = field(init=False)
+    _key_schema: bytes = field(init=False)
+    _value_schema: bytes = field(init=False)
 
     def __post_init__(self) -> None:
         self.table = self.connector.table
-        self._key_schema = key_schema(self.table, self.topic)
+        self._key_schema = dumps(key_schema(self.table, self.topic))
         source = source_schema(self.connector.schema_name, self.connector.own_fields)
-        self._value_schema = value_schema(self.table, self.topic, source)
+        self._value_schema = dumps(value_schema(self.table, self.topic, source))
 
     def key(self, event: Event) -> bytes | None:
         if event.kind == "heartbeat":
@@ -60,7 +60,7 @@ class Encoder:
         if event.key is None:
             return None
         document = self._named(event.key)
-        return dumps({"schema": self._key_schema, "payload": document} if self.schema else document)
+        return self._enveloped(self._key_schema, document)
 
     def value(self, event: Event, ns: int) -> bytes | None:
         """``ns``: the connector's clock, nanoseconds since 1970."""
@@ -80,7 +80,7 @@ class Encoder:
             "transaction": event.transaction,
         }
         document |= {"op": event.op, "ts_ms": ns // 10**6, "ts_us": ns // 1000, "ts_ns": ns}
-        return dumps({"schema": self._value_schema, "payload": document} if self.schema else document)
+        return self._enveloped(self._value_schema, document)
 
     def headers(self, event: Event, run: str) -> list[tuple[str, bytes | None]]:
         if event.kind not in ("change", "tombstone"):
@@ -92,6 +92,10 @@ class Encoder:
         context = {"connectorLogicalName": self.connector.name, "taskId": "0"}
         context |= {"connectorName": self.connector.kind, "runId": run}
         return out + [(f"__debezium.context.{name}", text.encode()) for name, text in context.items()]
+
+    def _enveloped(self, schema: bytes, document: dict[str, Any]) -> bytes:
+        payload = dumps(document)
+        return b'{"schema":' + schema + b',"payload":' + payload + b"}" if self.schema else payload
 
     def _named(self, key: Key) -> dict[str, Any]:
         return {name: self.table.column(name).encode(value) for name, value in zip(self.table.key, key, strict=True)}

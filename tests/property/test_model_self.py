@@ -161,7 +161,7 @@ def test_mariadb_events_equal_recorded_ones(table: TableShape) -> None:
 
 
 def test_headers_are_the_recorded_ones() -> None:
-    drawn = {tuple(name for name, _ in r.headers) for h in sample(60) for p in h.records.values() for r in p}
+    drawn = {tuple(name for name, _ in r.headers) for h in sample()[:60] for p in h.records.values() for r in p}
     real = {tuple(name for name, _ in r["headers"]) for r in recorded(BUSY[1])}
     assert drawn == real | {()}  # heartbeats and transaction records have none
 
@@ -181,13 +181,13 @@ ADVERSE = Knobs(
 
 
 @cache
-def sample(count: int, knobs: Knobs = ORDINARY) -> tuple[History, ...]:
-    return tuple(draw_history(seed, knobs=knobs) for seed in range(count))
+def sample(knobs: Knobs = ORDINARY) -> tuple[History, ...]:
+    return tuple(draw_history(seed, knobs=knobs) for seed in range(200))
 
 
 @pytest.mark.parametrize("knobs", [ORDINARY, ADVERSE], ids=["ordinary", "adverse"])
 def test_a_consumer_in_sending_order_reaches_the_truth(knobs: Knobs) -> None:
-    for seed, history in enumerate(sample(300, knobs)):
+    for seed, history in enumerate(sample(knobs)):
         assert replay(history) == current_rows(history), f"seed {seed}\n{history.listing()}"
 
 
@@ -199,7 +199,7 @@ COMPRESSED = Knobs(compressed=True, redelivery=True)
 def test_a_consumer_of_any_cut_and_interleaving_reaches_the_truth(knobs: Knobs) -> None:
     """So the records are enough to decide every case, in each partition's order alone."""
     counts: Counter[str] = Counter()
-    for seed, history in enumerate(sample(300, knobs)):
+    for seed, history in enumerate(sample(knobs)):
         if knobs.compressed and not history.key:
             continue
         peer = Peer(history)
@@ -226,7 +226,7 @@ def test_the_log_of_a_table_without_a_key_adds_up_to_the_truth() -> None:
 
 
 def test_the_log_has_each_change_once() -> None:
-    for history in sample(300):
+    for history in sample():
         places = [(entry.partition, entry.offset) for entry in change_log(history)]
         assert len(set(places)) == len(places)
         sent = {d.event.unit for d in history.deliveries if d.event.kind == "change"}
@@ -237,7 +237,7 @@ def test_the_log_has_each_change_once() -> None:
 
 
 def test_differences_are_found() -> None:
-    history = next(h for h in sample(300) if len(h.truth) > 1 and h.key)
+    history = next(h for h in sample() if len(h.truth) > 1 and h.key)
     rows = [dict(row) for row in history.truth]
     assert difference(history, rows) == ""
     assert "missing" in difference(history, rows[1:])
@@ -246,7 +246,7 @@ def test_differences_are_found() -> None:
 
 
 def test_sign_faults_are_found() -> None:
-    history = next(h for h in sample(300) if h.key == ("id",) and len(h.truth) > 1 and h.truth[0]["n"] is not None)
+    history = next(h for h in sample() if h.key == ("id",) and len(h.truth) > 1 and h.truth[0]["n"] is not None)
     table, truth = history.table, history.truth
     rows = [row | {"_sign": 1, "_version": place} for place, row in enumerate(truth)]
     assert sign_faults(table, rows, "_sign", truth) == []
@@ -304,56 +304,56 @@ def commit_position(source: dict[str, Any]) -> tuple[int, ...]:
 
 def test_every_hard_case_is_drawn_often() -> None:
     found: Counter[str] = Counter()
-    for history in sample(300):
+    for history in sample():
         found.update(history.features.keys())
         found.update(set(facts(history)))
     wanted = {
         "key_change": 60,
-        "key_change_across_partitions": 40,
-        "placeholder in create half": 15,
-        "placeholder": 25,
-        "proved re-delivery": 60,
+        "key_change_across_partitions": 30,
+        "placeholder in create half": 7,
+        "placeholder": 20,
+        "proved re-delivery": 40,
         "position regress or in flight": 10,
-        "redelivery_in_mid_transaction": 20,
+        "redelivery_in_mid_transaction": 12,
         "redelivered_key_change": 20,
-        "swap": 15,
-        "swap_of_equal_rows": 1,
-        "swap_by_third_key": 20,
-        "swap_as_updates": 10,
-        "shift": 20,
-        "back_and_forth": 20,
+        "swap": 12,
+        "swap_of_equal_rows": 5,
+        "swap_by_third_key": 25,
+        "swap_as_updates": 8,
+        "shift": 30,
+        "back_and_forth": 30,
         "reinsert": 60,
         "place_move": 60,
-        "overlap": 60,
-        "lsn goes back": 30,
+        "overlap": 50,
+        "lsn goes back": 15,
         "rollback": 40,
-        "incremental": 30,
-        "incremental_again": 3,
+        "incremental": 18,
+        "incremental_again": 5,
         "snapshot": 60,
-        "snapshot_again": 5,
-        "null_sequence": 30,
-        "regress": 20,
-        "rotation": 30,
+        "snapshot_again": 3,
+        "null_sequence": 20,
+        "regress": 14,
+        "rotation": 25,
         "noop_update": 60,
-        "heartbeat": 20,
-        "transaction_records": 10,
-        "gap": 15,
-        "fillers": 20,
-        "whole before": 60,
+        "heartbeat": 15,
+        "transaction_records": 6,
+        "gap": 12,
+        "fillers": 8,
+        "whole before": 50,
     }
     assert {name: found[name] for name, least in wanted.items() if found[name] < least} == {}
 
 
 def test_rare_cases_are_drawn_on_request() -> None:
     found: Counter[str] = Counter()
-    for history in sample(300, ADVERSE):
+    for history in sample(ADVERSE):
         found.update(history.features.keys())
     for name in ("truncate", "redelivered_truncate", "gtid_replay", "snapshot_again"):
-        assert found[name] >= 8, name
+        assert found[name] >= 4, name
 
 
 def test_every_connector_and_layout_is_drawn() -> None:
-    drawn = sample(300)
+    drawn = sample()
     assert {h.connector for h in drawn} == set(CONNECTORS)
     assert {h.layout.name for h in drawn} == set(LAYOUTS)
     assert {h.identity for h in drawn} == {"default", "full", "nothing"}
@@ -389,7 +389,7 @@ def test_features_can_be_forbidden(knobs: Knobs, absent: str) -> None:
 
 
 def test_offsets_rise_and_keys_stay_in_their_partition() -> None:
-    for history in sample(300):
+    for history in sample():
         homes: dict[bytes, int] = {}
         for partition, records in history.records.items():
             offsets = [record.offset for record in records]
@@ -406,7 +406,7 @@ def test_offsets_rise_and_keys_stay_in_their_partition() -> None:
 @pytest.mark.parametrize("aligned", [False, True])
 def test_plans_cover_each_partition_once_in_order(aligned: bool) -> None:
     faults = 0
-    for seed, history in enumerate(sample(200)):
+    for seed, history in enumerate(sample()):
         plan = draw_plan(seed, history, aligned=aligned)
         at = dict(history.starts)
         for batch in plan:
