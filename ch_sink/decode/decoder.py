@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ch_sink.change import Aside, BadRecord, ChangeBatch, Half, Op, Records, UnknownColumn
-from ch_sink.decode.framing import Envelopes
-from ch_sink.decode.json import Fault, JsonReader
+from ch_sink.decode.framing import Envelopes, FramingError
+from ch_sink.decode.json import Fault, JsonReader, fails
 from ch_sink.decode.keys import KeyReader
 from ch_sink.decode.part import Part, Shape, assemble
 from ch_sink.errors import ConfigError, DecodeError
@@ -52,7 +52,9 @@ class Decoder:
         """
         aside: Counter[Aside] = Counter()
         values = records.values
-        live = [i for i, value in enumerate(values) if value is not None and value != b"null"]
+        live: Sequence[int] = range(len(values))
+        if None in values:
+            live = [i for i, value in enumerate(values) if value is not None]
         aside[Aside.TOMBSTONE] += len(values) - len(live)
         self._keys.learn(records.keys)
         bad: list[BadRecord] = []
@@ -82,28 +84,34 @@ class Decoder:
             sorted(unknown.values(), key=lambda column: column.first_offset),
         )
 
-    def _whole_or_halves(self, records: Records, index: list[int], bad: list[BadRecord]) -> "list[_Outcome]":
+    def _whole_or_halves(self, records: Records, index: Sequence[int], bad: list[BadRecord]) -> "list[_Outcome]":
         done: list[_Outcome] = []
-        waiting = [index] if index else []
+        waiting: list[Sequence[int]] = [index] if len(index) else []
         while waiting:
             some = waiting.pop()
+            if not len(some):
+                continue
             try:
                 done.append(self._attempt(records, some))
             except Fault as fault:
                 if len(some) == 1:
                     bad.append(BadRecord(some[0], fault.reason, fault.kind, fault.column))
+                elif len(fault.suspects):
+                    suspects = set(fault.suspects)
+                    waiting.extend([i] for i in suspects)
+                    waiting.append([i for i in some if i not in suspects])
                 else:
                     middle = len(some) // 2
                     waiting.append(some[middle:])
                     waiting.append(some[:middle])
         return done
 
-    def _attempt(self, records: Records, index: list[int]) -> "_Outcome":
+    def _attempt(self, records: Records, index: Sequence[int]) -> "_Outcome":
         values: list[Any] = records.values if len(index) == len(records) else [records.values[i] for i in index]
         try:
             groups = self._envelopes.split(values)
-        except DecodeError as error:
-            raise Fault(error.message) from error
+        except FramingError as error:
+            raise Fault(error.message, suspects=[index[p] for p in error.places]) from error
         out = _Outcome()
         for framed, places, payloads in groups:
             own = index if places is None else [index[p] for p in places]
@@ -127,17 +135,22 @@ class Decoder:
         columns = self._keys.columns
         if not columns:
             return
-        places = part.source_index.tolist()
-        keys = records.keys if len(places) == len(records) else [records.keys[i] for i in places]
-        given = [key for key in keys if key is not None and key != b"null"]
+        keys = records.keys
+        if len(part) != len(records):
+            keys = [keys[i] for i in part.source_index.tolist()]
         try:
+            given = [key for key in keys if key is not None and key != b"null"]
             if len(given) == len(keys):
                 part.key = dict(zip(columns, self._keys.read(given), strict=True))
                 return
             arrays = self._keys.read(given)
         except DecodeError as error:
-            raise Fault(error.message, "key") from error
+            suspects = [p for p, key in zip(part.source_index, keys, strict=True) if key is not None and self._bad(key)]
+            raise Fault(error.message, "key", suspects=suspects if len(keys) > 1 else ()) from error
         part.key = _merge_keys(part, keys, dict(zip(columns, arrays, strict=True)), self._keys.types)
+
+    def _bad(self, key: bytes) -> bool:
+        return key != b"null" and fails(self._keys.read, [key])
 
 
 class _Outcome:

@@ -13,11 +13,12 @@ import msgspec
 from ch_sink.decode.schema import SourceType, parse_connect_schema
 from ch_sink.errors import DecodeError
 
-__all__ = ["SCHEMALESS", "Envelopes", "Framed"]
+__all__ = ["SCHEMALESS", "Envelopes", "Framed", "FramingError"]
 
 _KEPT = 256
 """Schema texts that are remembered; a topic has one at a time."""
 _ODD_ENVELOPE = re.compile(rb'\s*\{\s*"(?:schema|payload)"\s*:')
+_HEAD = 9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +31,14 @@ class Framed:
 
 
 SCHEMALESS = Framed(b"", None)
+
+
+class FramingError(DecodeError):
+    """Some values are neither plain JSON nor a readable envelope; ``places`` tells which."""
+
+    def __init__(self, message: str, places: list[int]) -> None:
+        super().__init__(message)
+        self.places = places
 
 
 class _Envelope(msgspec.Struct, gc=False):
@@ -48,21 +57,28 @@ class Envelopes:
     def split(self, values: Sequence[bytes]) -> list[tuple[Framed, list[int] | None, list[bytes]]]:
         """Values grouped by framing: framing, places in ``values`` (None: all of them), payloads.
 
-        Raises DecodeError where an envelope or its schema cannot be read.
+        Raises FramingError where an envelope or its schema cannot be read.
         """
         last = self._last
         if last.prefix:
             prefix, start = last.prefix, len(last.prefix)
             if all([v.startswith(prefix) and v[-1] == 125 for v in values]):  # noqa: C419 - a list is faster here
                 return [(last, None, [v[start:-1] for v in values])]
-        elif all(map(_is_plain, values)):
+        elif all(head[:2] == b'{"' and _is_plain(head) for head in {v[:_HEAD] for v in values}):
             return [(last, None, list(values))]
         groups: dict[Framed, tuple[list[int], list[bytes]]] = {}
+        faults: dict[int, str] = {}
         for place, value in enumerate(values):
-            framed, payload = self.one(value)
+            try:
+                framed, payload = self.one(value)
+            except DecodeError as error:
+                faults[place] = error.message
+                continue
             places, payloads = groups.setdefault(framed, ([], []))
             places.append(place)
             payloads.append(payload)
+        if faults:
+            raise FramingError(next(iter(faults.values())), list(faults))
         return [(framed, places, payloads) for framed, (places, payloads) in groups.items()]
 
     def one(self, value: bytes) -> tuple[Framed, bytes]:
@@ -102,7 +118,7 @@ class Envelopes:
 
 
 def _is_plain(value: bytes) -> bool:
-    """Whether a value is no schema envelope."""
+    """Whether a value is no schema envelope; nine bytes tell where no white space stands first."""
     if value[:2] == b'{"':
-        return not value.startswith((b'{"schema"', b'{"payload"'))
+        return not value.startswith((b'{"schema"', b'{"payload'))
     return _ODD_ENVELOPE.match(value) is None

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -15,12 +15,13 @@ from ch_sink.decode.framing import Framed
 from ch_sink.decode.kinds import classify, row_operations
 from ch_sink.decode.layout import Layout, build_layout
 from ch_sink.decode.part import Mask, Part
+from ch_sink.decode.types import Converted, Converter, OutOfRange
 from ch_sink.errors import DecodeError, PositionError
 from ch_sink.policy import Policy
 from ch_sink.source import Positions
 from ch_sink.table.model import TargetTable
 
-__all__ = ["Fault", "JsonReader", "Read"]
+__all__ = ["Fault", "JsonReader", "Read", "fails"]
 
 _PLACE = re.compile(r"`\$\.(after|before)\.([^`]*)`")
 _UNKNOWN_FIELD = re.compile(r"unknown field `(.*)` - at `\$\.after`", re.DOTALL)
@@ -28,6 +29,7 @@ _MISSING_FIELD = re.compile(r"missing required field `(.*)` - at `\$\.after`", r
 _MOST_UNKNOWN = 1000
 """Unknown fields of schemaless rows that are followed; rows with more are bad records."""
 _UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
+_UNCONVERTED = (ValueError, TypeError, ArithmeticError, pa.ArrowException)
 _SNAPSHOT = frozenset(
     (True, "true", "first", "last", "first_in_data_collection", "last_in_data_collection", "incremental")
 )
@@ -37,24 +39,24 @@ _EXPECT_AFTER = frozenset((Op.CREATE, Op.READ, Op.UPDATE))
 class Fault(Exception):
     """Some record of those given cannot be decoded; which one is not known if there were several."""
 
-    def __init__(self, reason: str, kind: str = "decode", column: str | None = None) -> None:
+    def __init__(
+        self, reason: str, kind: str = "decode", column: str | None = None, suspects: Sequence[int] = ()
+    ) -> None:
+        """``suspects``: which records fail at this step (by place in the chunk), where that is known."""
         super().__init__(reason)
         self.reason = reason
         self.kind = kind
         self.column = column
+        self.suspects = suspects
 
 
 class Read:
     """What came of a group's payloads: a part without keys, and what was set aside or unknown."""
 
-    __slots__ = ("aside", "keep", "part", "unknown")
+    __slots__ = ("aside", "part", "unknown")
 
-    def __init__(
-        self, part: Part, keep: list[int] | None, aside: Counter[Aside], unknown: list[tuple[int, Any]]
-    ) -> None:
+    def __init__(self, part: Part, aside: Counter[Aside], unknown: list[tuple[int, UnknownColumn]]) -> None:
         self.part = part
-        self.keep = keep
-        """Places (in the group) of the payloads that are row changes; None: all."""
         self.aside = aside
         self.unknown = unknown
         """Unknown columns with the place of the first event that has them."""
@@ -73,7 +75,11 @@ class JsonReader:
 
     def read(self, framed: Framed, payloads: list[bytes], places: Sequence[int]) -> Read:
         """Decode a group; ``places`` are the payloads' places in the chunk. Raises Fault."""
-        layout, rows = self._decode(framed, payloads)
+        try:
+            layout, rows = self._decode(framed, payloads)
+        except Fault as fault:
+            fault.suspects = [places[i] for i in fault.suspects]
+            raise
         return _columns(layout, rows, payloads, places)
 
     def _decode(self, framed: Framed, payloads: list[bytes]) -> tuple[Layout, list[Any]]:
@@ -91,21 +97,21 @@ class JsonReader:
                 self._connector = previous
                 raise
         if framed.schema is not None or not isinstance(fault, msgspec.ValidationError):
-            raise _fault(fault) from fault
+            raise _fault(fault, layout, payloads) from fault
         return self._tolerant(framed, payloads, fault)
 
     def _tolerant(self, framed: Framed, payloads: list[bytes], fault: Exception) -> tuple[Layout, list[Any]]:
         """Schemaless rows that lack fields or have unknown ones."""
         while True:
             if not (_UNKNOWN_FIELD.search(str(fault)) or _MISSING_FIELD.search(str(fault))):
-                raise _fault(fault) from fault
+                raise _fault(fault, self._layout(framed, self._connector), payloads) from fault
             layout = self._layout(framed, self._connector, tolerant=True)
             try:
                 rows = list(map(layout.decode, payloads))
             except _UNREADABLE as error:
                 found = _UNKNOWN_FIELD.search(str(error))
                 if found is None or found[1] in self._names or len(self._extras) >= _MOST_UNKNOWN:
-                    raise _fault(error) from error
+                    raise _fault(error, layout, payloads) from error
                 fault = error
                 self._extras = (*self._extras, *_all_unknown(payloads, self._names.union(self._extras), found[1]))
                 self._drop_schemaless(tolerant=True)
@@ -152,30 +158,47 @@ class JsonReader:
 def _columns(layout: Layout, rows: list[Any], payloads: list[bytes], places: Sequence[int]) -> Read:
     ops = [row.op for row in rows]
     letters = "".join(ops)
-    keep: list[int] | None = None
     aside: Counter[Aside] = Counter()
     if len(letters) != len(ops) or not row_operations.issuperset(letters) or "" in ops:
-        keep = []
-        for i, op in enumerate(ops):
-            if op in row_operations:
-                keep.append(i)
-                continue
-            try:
-                aside[classify(op, payloads[i])] += 1
-            except (DecodeError, *_UNREADABLE) as error:
-                raise Fault(str(error)) from error
+        keep = _set_aside(ops, payloads, places, aside)
         rows = [rows[i] for i in keep]
         letters = "".join([row.op for row in rows])
         places = [places[i] for i in keep]
     op = np.frombuffer(letters.encode(), dtype=np.uint8)
     images = [row.after for row in rows]
-    is_row = _check_images(op, images)
+    is_row = _check_images(op, images, places)
     part = _meta(layout, rows, op, places)
     if is_row is not None:
         null_row = layout.null_row
         images = [
             null_row if image is None or not alive else image for image, alive in zip(images, is_row, strict=True)
         ]
+    try:
+        _images(layout, rows, images, is_row, part)
+    except Fault as fault:
+        fault.suspects = part.source_index[list(fault.suspects)].tolist()
+        raise
+    return Read(part, aside, _unknown(layout, images, is_row))
+
+
+def _set_aside(ops: list[str], payloads: list[bytes], places: Sequence[int], aside: Counter[Aside]) -> list[int]:
+    """Count the payloads that are no row change; places (in the group) of the others. Raises Fault."""
+    keep: list[int] = []
+    faults: dict[int, str] = {}
+    for i, op in enumerate(ops):
+        if op in row_operations:
+            keep.append(i)
+            continue
+        try:
+            aside[classify(op, payloads[i])] += 1
+        except (DecodeError, *_UNREADABLE) as error:
+            faults[places[i]] = str(error)
+    if faults:
+        raise Fault(next(iter(faults.values())), suspects=list(faults))
+    return keep
+
+
+def _images(layout: Layout, rows: list[Any], images: list[Any], is_row: "Mask | None", part: Part) -> None:
     _after(layout, images, is_row, part)
     befores = [row.before for row in rows]
     if any(before is not None for before in befores):
@@ -186,18 +209,18 @@ def _columns(layout: Layout, rows: list[Any], payloads: list[bytes], places: Seq
             part.before = {
                 c.name: _convert(c.name, c.converter, list(map(c.get, filled))).array for c in layout.columns
             }
-    return Read(part, keep, aside, _unknown(layout, images, is_row))
 
 
-def _check_images(op: Any, images: list[Any]) -> "Mask | None":
+def _check_images(op: Any, images: list[Any], places: Sequence[int]) -> "Mask | None":
     """Where an after image counts; None for everywhere. Raises Fault where one is needed and missing."""
     if None not in images and not np.isin(op, (Op.DELETE, Op.TRUNCATE)).any():
         return None
     needed = np.isin(op, list(_EXPECT_AFTER))
     present = np.array([image is not None for image in images], dtype=np.bool_)
-    if bool((needed & ~present).any()):
-        letter = chr(int(op[int(np.argmax(needed & ~present))]))
-        raise Fault(f"operation {letter!r} without an after image")
+    lacking = np.nonzero(needed & ~present)[0]
+    if len(lacking):
+        letter = chr(int(op[lacking[0]]))
+        raise Fault(f"operation {letter!r} without an after image", suspects=[places[i] for i in lacking.tolist()])
     return needed
 
 
@@ -254,19 +277,36 @@ def _after(layout: Layout, images: list[Any], is_row: "Mask | None", part: Part)
         part.absent[name] = np.ones(len(images), dtype=np.bool_) if is_row is None else is_row.copy()
 
 
-def _convert(name: str, converter: Any, values: list[Any]) -> Any:
+def _convert(name: str, converter: Converter, values: list[Any]) -> Converted:
     try:
         return converter.convert(values)
     except DecodeError as error:
-        kind = "range" if type(error).__name__ == "OutOfRange" else "decode"
-        raise Fault(f"column {name!r}: {error.message}", kind, name) from error
-    except (ValueError, TypeError, ArithmeticError, pa.ArrowException) as error:
-        raise Fault(f"column {name!r}: {error}", "decode", name) from error
+        kind = "range" if isinstance(error, OutOfRange) else "decode"
+        raise Fault(f"column {name!r}: {error.message}", kind, name, _suspects(converter, values)) from error
+    except _UNCONVERTED as error:
+        raise Fault(f"column {name!r}: {error}", "decode", name, _suspects(converter, values)) from error
 
 
-def _unknown(layout: Layout, images: list[Any], is_row: "Mask | None") -> list[tuple[int, Any]]:
+def _suspects(converter: Converter, values: list[Any]) -> list[int]:
+    """Places of the values that cannot be converted, found by halving."""
+    found: list[int] = []
+    waiting = [(0, len(values))] if len(values) > 1 else []
+    while waiting:
+        start, end = waiting.pop()
+        try:
+            converter.convert(values[start:end])
+        except (DecodeError, *_UNCONVERTED):
+            if end - start == 1:
+                found.append(start)
+            else:
+                middle = (start + end) // 2
+                waiting += [(start, middle), (middle, end)]
+    return found
+
+
+def _unknown(layout: Layout, images: list[Any], is_row: "Mask | None") -> list[tuple[int, UnknownColumn]]:
     """Unknown columns, each with the first event (by place in the part) that has them."""
-    out: list[tuple[int, Any]] = []
+    out: list[tuple[int, UnknownColumn]] = []
     if layout.unknown and len(images) and (is_row is None or is_row.any()):
         first = 0 if is_row is None else int(np.argmax(is_row))
         out.extend((first, column) for column in layout.unknown)
@@ -320,11 +360,22 @@ class _AnyRow(msgspec.Struct, gc=False):
 _rows = msgspec.json.Decoder(_AnyRow)
 
 
-def _fault(error: Exception) -> Fault:
-    text = str(error)
+def _fault(error: Exception, layout: Layout, payloads: list[bytes]) -> Fault:
+    text, column = f"no JSON of a change event: {error}", None
     if isinstance(error, msgspec.ValidationError):
+        text = str(error)
         place = _PLACE.search(text)
-        return Fault(text, column=place[2].split("[")[0].split(".")[0] if place else None)
-    if isinstance(error, RecursionError):
-        return Fault("the JSON is nested too deeply")
-    return Fault(f"no JSON of a change event: {text}")
+        column = place[2].split("[")[0].split(".")[0] if place else None
+    elif isinstance(error, RecursionError):
+        text = "the JSON is nested too deeply"
+    suspects = [] if len(payloads) == 1 else [i for i, payload in enumerate(payloads) if fails(layout.decode, payload)]
+    return Fault(text, column=column, suspects=suspects)
+
+
+def fails(function: Callable[[Any], Any], value: Any) -> bool:
+    """Whether a function cannot read a value."""
+    try:
+        function(value)
+    except (Fault, DecodeError, *_UNREADABLE):
+        return True
+    return False

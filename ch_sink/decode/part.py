@@ -68,7 +68,9 @@ def assemble(
     op = _join([p.op for p in parts], order, np.zeros(0, dtype=np.uint8))
     names = [name for part in parts for name in part.names]
     distinct = {name: code for code, name in enumerate(dict.fromkeys(names))}
-    codes = np.fromiter((distinct[name] for name in names), dtype=np.int16, count=len(names))
+    codes = np.zeros(len(names), dtype=np.int16)
+    if len(distinct) > 1:
+        codes[:] = [distinct[name] for name in names]
     keyed = key_columns and (not parts or any(p.key is not None for p in parts))
     clamped: Counter[str] = Counter()
     for part in parts:

@@ -39,18 +39,19 @@ class MySQL:
     def positions(self, blocks: Sequence[Any]) -> Positions:
         """Positions; an empty file or a missing ``pos`` is 0. Raises PositionError for a number that does not fit."""
         numbers: dict[str | None, int] = {}
-        for name in {block.file for block in blocks}:
+        files = [block.file for block in blocks]
+        for name in set(files):
             numbers[name] = _file_number(name)
+        file = np.array([numbers[name] for name in files], dtype=np.uint64)
         pos = [block.pos or 0 for block in blocks]
         row = [block.row or 0 for block in blocks]
-        file = [numbers[block.file] for block in blocks]
         _check(pos, "pos", _POS_BITS)
         _check(row, "row", 32)
         offsets = np.array(pos, dtype=np.int64)
         offsets[offsets < 0] = 0
-        low = (np.array(file, dtype=np.uint64) << np.uint64(_POS_BITS)) | offsets.astype(np.uint64)
+        low = (file << np.uint64(_POS_BITS)) | offsets.astype(np.uint64)
         # Without a file the offset alone would order events of different files.
-        low[np.array(file) == 0] = 0
+        low[file == 0] = 0
         rows = np.maximum(np.array(row, dtype=np.int64), 0).astype(np.uint64)
         commit = np.zeros((len(blocks), 2), dtype=np.uint64)
         commit[:, 1] = low
