@@ -27,13 +27,13 @@ def _wide(kind: pa.DataType) -> pa.DataType:
     return pa.large_binary() if pa.types.is_binary(kind) else kind
 
 
-def to_stream(batch: pa.RecordBatch, compression: Literal["lz4", "zstd", "none"] = "none") -> bytes:
-    """The batch as an Arrow IPC stream with compressed buffers (``FORMAT ArrowStream``)."""
+def to_stream(batch: pa.RecordBatch, compression: Literal["lz4", "zstd", "none"] = "none") -> memoryview:
+    """The batch as an Arrow IPC stream with compressed buffers (``FORMAT ArrowStream``); not copied once made."""
     options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
         writer.write_batch(batch)
-    return bytes(sink.getvalue())
+    return memoryview(sink.getvalue())
 
 
 def from_stream(body: bytes) -> pa.Table:

@@ -47,7 +47,10 @@ class Keys:
 
     def external(self) -> ExternalData:
         return ExternalData(
-            file_name=self.name, data=to_stream(one_batch(self.rows)), fmt="ArrowStream", structure=self.structure
+            file_name=self.name,
+            data=bytes(to_stream(one_batch(self.rows))),
+            fmt="ArrowStream",
+            structure=self.structure,
         )
 
 
@@ -186,7 +189,8 @@ class Client:
         Every repeat sends the same bytes with the same settings: the caller makes a repeat harmless, by a
         deduplication token or by the engine. ``table`` is a quoted, qualified name.
         """
-        body = to_stream(one_batch(rows), self.settings.compression)
+        # As a view the body goes out uncopied, with the statement in the URL.
+        body: Any = to_stream(one_batch(rows), self.settings.compression)
         columns = list(rows.column_names)
 
         def act() -> int:

@@ -63,7 +63,7 @@ class ClickHouseHandover:
         if not ids:
             return
         entries = _columns(ids)
-        packed = [to_stream(one_batch(rows.slice(i, 1))) if known[i] else b"" for i in range(len(ids))]
+        packed = [bytes(to_stream(one_batch(rows.slice(i, 1)))) if known[i] else b"" for i in range(len(ids))]
         entries = entries.append_column("stream", pa.array([self._stream] * len(ids), pa.string()))
         entries = entries.append_column("known", pa.array(known.astype(np.uint8)))
         entries = entries.append_column("row", pa.array(packed, pa.binary()))
