@@ -51,19 +51,23 @@ class Output:
         """Something the reader should know although the command goes on."""
         self._err.print(Text.assemble(("warning: ", "yellow"), text))
 
+    _unfinished = False
+
     def progress(self, text: str) -> None:
         """A line that replaces the one before it on a terminal, and follows it elsewhere."""
         if self.interactive:
             self._err.file.write("\r\x1b[2K" + text[: self._err.width - 1])
             self._err.file.flush()
+            self._unfinished = True
         else:
             self._err.print(Text(text))
 
     def progress_done(self) -> None:
         """Leaves the last progress line standing."""
-        if self.interactive:
+        if self._unfinished:
             self._err.file.write("\n")
             self._err.file.flush()
+            self._unfinished = False
 
     def sql(self, text: str) -> None:
         """SQL, ready to paste."""

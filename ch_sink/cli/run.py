@@ -8,9 +8,11 @@ from ch_sink.cli.options import AsJson, ConfigFiles, Overrides, load_all
 from ch_sink.cli.output import Output
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ch_sink.observe import StreamSummary
 
-__all__ = ["run", "show_summaries"]
+__all__ = ["progress", "run", "show_summaries"]
 
 
 def run(
@@ -29,9 +31,20 @@ def run(
     # Spark is imported only now: a wrong configuration is told at once.
     from ch_sink.spark.job import run_streams
 
-    summaries = run_streams(settings, once=once, master=master)
+    summaries = run_streams(settings, once=once, master=master, on_batch=None if as_json else progress(out))
+    out.progress_done()
     show_summaries(out, summaries)
     out.document([s.as_json() for s in summaries])
+
+
+def progress(out: Output) -> "Callable[[StreamSummary], None]":
+    """Shows each stream's line after its batches, on a terminal at most one line for all."""
+    from ch_sink.observe import progress_line
+
+    def show(summary: "StreamSummary") -> None:
+        out.progress(progress_line(summary))
+
+    return show
 
 
 def show_summaries(out: Output, summaries: "list[StreamSummary]") -> None:

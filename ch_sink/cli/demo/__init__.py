@@ -36,7 +36,7 @@ def demo(
 
 def _demo(out: Output, stack: ExitStack, folder: Path, fixtures: Path) -> int:
     from ch_sink.cli.init import make_tables
-    from ch_sink.cli.run import show_summaries
+    from ch_sink.cli.run import progress, show_summaries
     from ch_sink.embedded.kafka import LocalKafka
     from ch_sink.embedded.launch import EmbeddedClickHouse
     from ch_sink.spark.job import run_streams
@@ -66,7 +66,8 @@ def _demo(out: Output, stack: ExitStack, folder: Path, fixtures: Path) -> int:
         out.say(f"   {config.clickhouse.database}.{config.clickhouse.table}")
 
     out.say("4. ch_sink run carries the changes over", style="bold")
-    summaries = run_streams(configs, once=True, master=None)
+    summaries = run_streams(configs, once=True, on_batch=progress(out))
+    out.progress_done()
     show_summaries(out, summaries)
 
     out.say("5. The tables beside their source", style="bold")
