@@ -1,7 +1,7 @@
 """The converter of a column: source form by target type."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -9,6 +9,7 @@ import pyarrow as pa
 from ch_sink.decode.schema import SourceType
 from ch_sink.decode.types import nested, scalars, temporal
 from ch_sink.decode.types.base import Converter, Encoding, OutOfRange, PerValue, Reaction, shown
+from ch_sink.decode.types.choose import WIDE
 from ch_sink.decode.types.decimals import DecimalColumn, Unscaled, read_bytes, read_text, read_variable, rescale
 from ch_sink.decode.types.integers import Linear, fit, wide_integer
 from ch_sink.decode.types.loose import Either, LooseFlags
@@ -45,7 +46,11 @@ def converter(
     """
     try:
         target = parse_type(column.type).bare
-        found = source or SourceType.from_comment(column.comment)
+        noted = SourceType.from_comment(column.comment)
+        found = source or noted
+        if found is not None and noted is not None and WIDE in noted.parameters and WIDE not in found.parameters:
+            # Only the table knows that its column was made wide.
+            found = replace(found, parameters=(*found.parameters, WIDE))
         context = _Context(
             encoding, policy.out_of_range, _years(policy), placeholder(policy.placeholder) if omits else None
         )
