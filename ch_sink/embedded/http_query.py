@@ -28,6 +28,19 @@ __all__ = ["QueryService"]
 
 _HEAD_BYTES = 256 << 10  # how far a query may reach into the body before the rows begin: max_query_size's default
 _READS = {"SELECT", "SHOW", "DESCRIBE", "DESC", "EXISTS", "EXPLAIN", "CHECK", "SET", "USE", "WATCH"}
+_WITH_RESULT = {
+    "SELECT",
+    "SHOW",
+    "DESCRIBE",
+    "DESC",
+    "EXISTS",
+    "EXPLAIN",
+    "CHECK",
+    "KILL",
+    "WATCH",
+    "BACKUP",
+    "RESTORE",
+}
 _CONTENT_TYPES = {
     "TabSeparated": "text/tab-separated-values; charset=UTF-8",
     "TSV": "text/tab-separated-values; charset=UTF-8",
@@ -64,32 +77,23 @@ class QueryService:
         with contextlib.ExitStack() as stack:
             files = self._read_form(request, stack)
             text, statement, rest = self._statement(request)
-            if not statement.kind:
-                raise QueryError.make(
-                    62, "SYNTAX_ERROR", "Syntax error: failed at position 1 (end of query): Empty query"
-                )
-            refuse_files(statement)
-            if request.method != "POST" and statement.kind not in _READS:
-                raise QueryError.make(
-                    164,
-                    "READONLY",
-                    "Cannot execute query in readonly mode. For queries over HTTP, method GET implies "
-                    "readonly. You should use method POST for modifying queries",
-                )
-            if statement.kind in ("CREATE", "ALTER", "DROP", "SHOW"):
-                policy = parse_policy_statement(
-                    text[: statement.end if statement.format_at is None else statement.format_at]
-                )
-                if policy is not None:
-                    shown = self._policy_statement(request, policy)
-                    if not shown:
-                        response.finish(Summary())
-                        return
-                    if statement.format is not None:
-                        shown += b" FORMAT " + statement.format.encode()
-                    text, statement = shown, analyse(shown)
-            stack.enter_context(self.engine.use())
-            self._run(request, response, text, statement, rest, files)
+            _check(request, statement)
+            policy = parse_policy_statement(
+                text[: statement.end if statement.format_at is None else statement.format_at]
+            )
+            if policy is not None:
+                text = self._policy_statement(request, policy)
+                if text and statement.format is not None:
+                    text += b" FORMAT " + statement.format.encode()
+                statement = analyse(text)
+            # The body is complete before the engine is asked: a slow client holds nobody up, one that leaves in
+            # mid-body has inserted nothing.
+            rows = stack.enter_context(self._spool())
+            rows.fill(rest)
+            with self.engine.use():
+                summary = self._run(request, response, text, statement, rows, files) if text else Summary()
+        # Only now does the client see the end: its session is free for its next query.
+        response.finish(summary)
 
     def _policy_statement(self, request: Request, policy: PolicyStatement) -> bytes:
         """Carry out a row policy statement; what it returns is the query for its result, if it has one."""
@@ -111,39 +115,29 @@ class QueryService:
         response: Response,
         text: bytes,
         statement: Statement,
-        rest: Iterator[bytes],
+        rows: Spool,
         files: dict[str, Spool],
-    ) -> None:
+    ) -> Summary:
         default = request.params.get("default_format") or request.header("X-ClickHouse-Format") or "TabSeparated"
         if not default.isalnum():
             raise QueryError.make(73, "UNKNOWN_FORMAT", f"Unknown format {default}")
         params = query_params(request)
-        with contextlib.ExitStack() as stack:
-            rows = stack.enter_context(self._spool())
+        settings = settings_of(request, files)
+        with connection_for(request, self.engine, self.sessions, settings) as (connection, mark):
             if statement.takes_rows:
-                rows.fill(rest)
-            settings = settings_of(request, files)
-            connection, mark = stack.enter_context(connection_for(request, self.engine, self.sessions, settings))
-            if statement.takes_rows:
-                rows_format = statement.format or request.params.get("default_format") or "Values"
-                response.finish(run_insert(connection, text, statement, rows_format, rows, params))
-                return
-            stack.enter_context(with_external_tables(connection, request, files))
-            name = statement.format or default
-            if statement.kind != "INSERT":
-                response.headers["X-ClickHouse-Format"] = name
-                response.headers["Content-Type"] = _CONTENT_TYPES.get(name, "application/octet-stream")
-            if statement.kind == "SELECT":
-                summary = run_select(
-                    connection, text, statement, name, params, response.write, lambda: kill(self.engine, mark)
-                )
-            else:
+                return run_insert(connection, text, statement, rows, params)
+            with with_external_tables(connection, request, files):
+                name = statement.format or default
+                if statement.kind in _WITH_RESULT:
+                    response.headers["X-ClickHouse-Format"] = name
+                    response.headers["Content-Type"] = _CONTENT_TYPES.get(name, "application/octet-stream")
+                if statement.kind == "SELECT":
+                    return run_select(
+                        connection, text, statement, name, params, response.write, lambda: kill(self.engine, mark)
+                    )
                 body, summary = run_whole(connection, text[: statement.end], default, params)
-                if body:
-                    response.write(body)
-                else:
-                    response.headers.setdefault("X-ClickHouse-Format", name)
-            response.finish(summary)
+                response.write(body)
+                return summary
 
     def _spool(self) -> Spool:
         return Spool(self.spool_directory)
@@ -167,7 +161,7 @@ class QueryService:
         while len(head) - len(in_url) < _HEAD_BYTES and (piece := next(body, b"")):
             head += piece
         statement = analyse(head)
-        if not statement.takes_rows or (statement.format is None and not statement.is_values):
+        if not statement.takes_rows:
             head += b"".join(body)  # the whole body is query text
             statement = analyse(head)
         if statement.takes_rows:
@@ -194,3 +188,17 @@ class QueryService:
             response.encoding = http_encoding.choose(accepted)
             if response.encoding is not None:
                 response.encoder = http_encoding.encoder(response.encoding)
+
+
+def _check(request: Request, statement: Statement) -> None:
+    """Refuse what a server refuses before it runs anything."""
+    if not statement.kind:
+        raise QueryError.make(62, "SYNTAX_ERROR", "Syntax error: failed at position 1 (end of query): Empty query")
+    refuse_files(statement)
+    if request.method != "POST" and statement.kind not in _READS:
+        raise QueryError.make(
+            164,
+            "READONLY",
+            "Cannot execute query in readonly mode. For queries over HTTP, method GET implies readonly. You should use "
+            "method POST for modifying queries",
+        )

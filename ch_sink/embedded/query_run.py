@@ -43,9 +43,10 @@ def run_whole(
 
 
 def run_insert(
-    connection: Connection, text: bytes, statement: Statement, rows_format: str, rows: Spool, params: Mapping[str, str]
+    connection: Connection, text: bytes, statement: Statement, rows: Spool, params: Mapping[str, str]
 ) -> Summary:
     """Run an INSERT whose rows are in ``rows``."""
+    rows_format = statement.format or "Values"
     path = quote_string(rows.path)
     if statement.input_call is not None:
         # INSERT INTO t SELECT … FROM input('structure') FORMAT F: the rows are a table of that structure.

@@ -224,7 +224,7 @@ def users_xml(filters: Iterable[tuple[str, str, str]]) -> str:
         for database, tables in databases.items()
     )
     return (
-        "<clickhouse><profiles><default/></profiles><quotas><default/></quotas><users><default>"
+        "<clickhouse><profiles><default><implicit_select>0</implicit_select></default></profiles><quotas><default/></quotas><users><default>"
         "<password/><networks><ip>::/0</ip></networks><profile>default</profile><quota>default</quota>"
         "<access_management>1</access_management><named_collection_control>1</named_collection_control>"
         f"<databases>{inner}</databases></default></users></clickhouse>\n"

@@ -15,6 +15,7 @@ __all__ = ["DEFAULT_TIMEOUT_S", "MAX_TIMEOUT_S", "Sessions"]
 
 DEFAULT_TIMEOUT_S = 60
 MAX_TIMEOUT_S = 3600
+_PATIENCE_S = 1.0  # a client that did not wait for the end of its last answer may come back too soon
 
 
 class _Session:
@@ -30,13 +31,14 @@ class Sessions:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._open: dict[str, _Session] = {}
 
     def borrow(self, session_id: str, *, timeout: str | None, must_exist: bool) -> Connection:
         """The session's connection, opened if need be, until ``give_back``. Raises QueryError when it is in use."""
         timeout_s = _timeout(timeout)
         with self._lock:
+            self._lock.wait_for(lambda: not self._busy(session_id), _PATIENCE_S)
             session = self._open.get(session_id)
             if session is not None and session.busy:
                 raise QueryError.make(
@@ -57,6 +59,11 @@ class Sessions:
             if session is not None:
                 session.busy = False
                 session.expires = time.monotonic() + session.timeout_s
+                self._lock.notify_all()
+
+    def _busy(self, session_id: str) -> bool:
+        session = self._open.get(session_id)
+        return session is not None and session.busy
 
     def expire(self) -> None:
         """Close the sessions whose time is over."""

@@ -76,7 +76,6 @@ class Statement:
     format_at: int | None = None
     settings_at: int | None = None
     rows_at: int | None = None
-    is_values: bool = False
     has_select: bool = False
     input_call: tuple[int, int] | None = None
     outfile: bool = False
@@ -85,8 +84,9 @@ class Statement:
 
     @property
     def takes_rows(self) -> bool:
-        """Whether the request carries rows: an INSERT that is not fed by its own SELECT alone."""
-        return self.kind == "INSERT" and not self.infile and (not self.has_select or self.input_call is not None)
+        """Whether the request carries rows: an INSERT with a format that is not fed by its own SELECT alone."""
+        named = self.kind == "INSERT" and self.format is not None and not self.infile
+        return named and (not self.has_select or self.input_call is not None)
 
 
 def analyse(text: bytes) -> Statement:
@@ -95,7 +95,7 @@ def analyse(text: bytes) -> Statement:
     first = next(stream, None)
     if first is None:
         return Statement("", 0)
-    kind = first.upper.decode("latin-1")
+    kind = (first.upper or first.text).decode("latin-1")
     if first.text == b"(" or kind in ("WITH", "FROM"):
         kind = "SELECT"
     if kind == "INSERT":
@@ -175,13 +175,16 @@ def _analyse_insert(text: bytes, stream: Iterator[Token]) -> Statement:
                 settings_at = token.start
             elif word == b"INFILE" and previous is not None and previous.upper == b"FROM":
                 infile = True
-            elif word == b"VALUES" and not has_select and previous is not None and previous.upper != b"INTO":
+            elif (
+                word == b"VALUES"
+                and not has_select
+                and previous is not None
+                and previous.upper not in (b"INTO", b"FORMAT")
+            ):
                 rows_at = token.end
                 while text[rows_at : rows_at + 1].isspace():
                     rows_at += 1
-                return Statement(
-                    "INSERT", token.start, "Values", token.start, settings_at, rows_at, is_values=True, infile=infile
-                )
+                return Statement("INSERT", token.start, "Values", token.start, settings_at, rows_at, infile=infile)
             elif previous is not None and previous.upper == b"FORMAT" and previous.depth == 0 and word:
                 return _insert(
                     text, previous.start, token, previous.start, settings_at, has_select, input_call, infile, False, 0

@@ -1,0 +1,335 @@
+"""The endpoint's HTTP, byte for byte, with nothing but http.client and sockets."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from urllib.parse import urlencode
+
+import lz4.frame
+import pytest
+
+from ch_sink.embedded.launch import EmbeddedClickHouse
+from ch_sink.embedded.native_blocks import BlockEncoder, decode_blocks
+from tests.support.endpoint import clickhouse
+
+__all__ = ["clickhouse"]
+
+pytestmark = pytest.mark.integration
+_numbers = count(1)
+
+
+class Answer:
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self.status = response.status
+        self.headers = {name.lower(): value for name, value in response.getheaders()}
+        self.body = response.read()
+        self.code = int(self.headers.get("x-clickhouse-exception-code", 0))
+
+    @property
+    def summary(self) -> dict[str, int]:
+        return {name: int(value) for name, value in json.loads(self.headers["x-clickhouse-summary"]).items()}
+
+
+def ask(
+    endpoint: EmbeddedClickHouse,
+    query: str | None = None,
+    body: bytes | Iterator[bytes] | None = None,
+    *,
+    method: str = "POST",
+    path: str = "/",
+    headers: dict[str, str] | None = None,
+    **params: object,
+) -> Answer:
+    if query is not None:
+        params = {"query": query, **params}
+    connection = http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=60)
+    try:
+        chunked = body is not None and not isinstance(body, bytes)
+        target = f"{path}?{urlencode(params)}" if params else path
+        connection.request(method, target, body=body, headers=headers or {}, encode_chunked=chunked)
+        return Answer(connection.getresponse())
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def table(clickhouse: EmbeddedClickHouse) -> Iterator[str]:
+    name = f"http_{next(_numbers)}"
+    assert ask(clickhouse, f"CREATE TABLE {name} (a UInt64, b String) ENGINE = MergeTree ORDER BY a").status == 200
+    yield name
+    ask(clickhouse, f"DROP TABLE {name} SYNC")
+
+
+@pytest.mark.parametrize("path", ["/ping", "/replicas_status", "/"])
+def test_health(clickhouse: EmbeddedClickHouse, path: str) -> None:
+    answer = ask(clickhouse, method="GET", path=path)
+    assert (answer.status, answer.body) == (200, b"Ok.\n")
+
+
+def test_an_unknown_path_is_404(clickhouse: EmbeddedClickHouse) -> None:
+    assert ask(clickhouse, method="GET", path="/nowhere").status == 404
+
+
+def test_query_in_the_url_the_body_or_cut_between_both(clickhouse: EmbeddedClickHouse) -> None:
+    assert ask(clickhouse, "SELECT 1", method="GET").body == b"1\n"
+    assert ask(clickhouse, body=b"SELECT 1").body == b"1\n"
+    assert ask(clickhouse, "SELECT 1,", body=b"2").body == b"1\t2\n"
+    assert ask(clickhouse, "SELECT 1", method="HEAD").body == b""
+    assert ask(clickhouse, body=iter([b"SEL", b"ECT ", b"1"])).body == b"1\n"
+
+
+def test_headers_of_an_answer(clickhouse: EmbeddedClickHouse) -> None:
+    answer = ask(clickhouse, "SELECT 1 AS a", default_format="JSONEachRow", query_id="mine")
+    assert answer.body == b'{"a":1}\n'
+    assert answer.headers["x-clickhouse-query-id"] == "mine"
+    assert answer.headers["x-clickhouse-format"] == "JSONEachRow"
+    assert answer.headers["content-type"].startswith("application/x-ndjson")
+    assert answer.headers["x-clickhouse-server-display-name"]
+    assert answer.headers["x-clickhouse-timezone"]
+    assert ask(clickhouse, "SELECT 1", session_timezone="Asia/Tokyo").headers["x-clickhouse-timezone"] == "Asia/Tokyo"
+    assert re.fullmatch(r"[0-9a-f-]{36}", ask(clickhouse, "SELECT 1").headers["x-clickhouse-query-id"])
+
+
+def test_database_parameter_and_header(clickhouse: EmbeddedClickHouse) -> None:
+    assert ask(clickhouse, "SELECT currentDatabase()", database="system").body == b"system\n"
+    in_header = {"X-ClickHouse-Database": "system"}
+    assert ask(clickhouse, "SELECT currentDatabase()", headers=in_header).body == b"system\n"
+    assert ask(clickhouse, "SELECT 1", database="nowhere").status == 404
+
+
+def test_parameters(clickhouse: EmbeddedClickHouse) -> None:
+    answer = ask(clickhouse, "SELECT {a:UInt8} + 1, {b:String}", param_a=3, param_b="x\\ty")
+    assert answer.body == b"4\tx\\ty\n"
+    assert ask(clickhouse, "SELECT {a:UInt8}").code == 456
+
+
+def test_rows_in_the_body_after_the_query_or_alone(clickhouse: EmbeddedClickHouse, table: str) -> None:
+    assert ask(clickhouse, body=f"INSERT INTO {table} FORMAT CSV\n1,x\n2,y\n".encode()).summary["written_rows"] == 2
+    assert ask(clickhouse, f"INSERT INTO {table} FORMAT CSV", body=b"3,z\n").summary["written_rows"] == 1
+    assert ask(clickhouse, f"INSERT INTO {table} VALUES", body=b"(4, 'v')").summary["written_rows"] == 1
+    assert ask(clickhouse, f"INSERT INTO {table} VALUES (5, 'w'), (6, lower('U'))").summary["written_rows"] == 2
+    assert ask(clickhouse, body=f"INSERT INTO {table} FORMAT TSV 7\tt".encode()).summary["written_rows"] == 1
+    assert ask(clickhouse, f"INSERT INTO {table}", body=b"7\tt\n").code == 62
+    text = f"INSERT INTO {table} SELECT x + 1, upper(y) FROM input('x UInt64, y String') FORMAT CSV"
+    assert ask(clickhouse, text, body=b"7,s\n").summary["written_rows"] == 1
+    text = f"INSERT INTO {table} (a) SETTINGS async_insert = 0 FORMAT CSV"
+    assert ask(clickhouse, text, body=b"9\n").summary["written_rows"] == 1
+    found = ask(clickhouse, f"SELECT * FROM {table} ORDER BY a FORMAT CSV").body
+    assert found == b'1,"x"\n2,"y"\n3,"z"\n4,"v"\n5,"w"\n6,"u"\n7,"t"\n8,"S"\n9,""\n'
+
+
+def test_an_insert_without_rows_writes_none(clickhouse: EmbeddedClickHouse, table: str) -> None:
+    for name in ("CSV", "Native", "JSONEachRow", "RowBinary"):
+        answer = ask(clickhouse, f"INSERT INTO {table} FORMAT {name}")
+        assert (answer.status, answer.body) == (200, b""), name
+    assert ask(clickhouse, f"SELECT count() FROM {table}").body == b"0\n"
+
+
+def test_a_settings_clause_may_stand_anywhere(clickhouse: EmbeddedClickHouse) -> None:
+    for text in (
+        "SELECT getSetting('max_threads') AS a SETTINGS max_threads = 3",
+        "SELECT getSetting('max_threads') AS a SETTINGS max_threads = 3 FORMAT CSV",
+        "SELECT getSetting('max_threads') AS a FORMAT CSV SETTINGS max_threads = 3",
+        "SELECT getSetting('max_threads') AS a FORMAT CSV SETTINGS max_threads = 3, max_block_size = 10;",
+    ):
+        assert ask(clickhouse, text).body == b"3\n", text
+
+
+def test_large_bodies_are_taken_in_chunks(clickhouse: EmbeddedClickHouse, table: str) -> None:
+    def rows() -> Iterator[bytes]:
+        for start in range(0, 2_000_000, 10_000):
+            yield b"".join(b"%d\tsome text %d\n" % (n, n) for n in range(start, start + 10_000))
+
+    answer = ask(clickhouse, f"INSERT INTO {table} FORMAT TSV", body=rows())
+    assert answer.summary["written_rows"] == 2_000_000
+
+
+@pytest.mark.parametrize(
+    ("encoding", "decode"), [("gzip", gzip.decompress), ("lz4", lz4.frame.decompress), ("identity", bytes)]
+)
+def test_encoded_answers(clickhouse: EmbeddedClickHouse, encoding: str, decode) -> None:  # type: ignore[no-untyped-def]
+    for rows in (3, 500_000):  # held back whole, and streamed
+        answer = ask(clickhouse, f"SELECT * FROM numbers({rows})", headers={"Accept-Encoding": encoding})
+        assert decode(answer.body) == b"".join(b"%d\n" % n for n in range(rows))
+        assert answer.headers.get("content-encoding", "identity") == encoding
+    plain = ask(clickhouse, "SELECT 1", headers={"Accept-Encoding": encoding}, enable_http_compression=0)
+    assert plain.body == b"1\n"
+
+
+def test_blocks_of_clickhouse_both_ways(clickhouse: EmbeddedClickHouse, table: str) -> None:
+    plain = b"".join(b"%d,%d\n" % (n, n * n) for n in range(100_000))
+    encoder = BlockEncoder()
+    blocks = encoder.compress(plain) + encoder.flush()
+    answer = ask(clickhouse, f"INSERT INTO {table} FORMAT CSV", body=blocks, decompress=1)
+    assert answer.summary["written_rows"] == 100_000
+    back = ask(clickhouse, f"SELECT a, toUInt64(b) FROM {table} ORDER BY a FORMAT CSV", compress=1)
+    assert b"".join(decode_blocks([back.body])) == plain
+    damaged = bytearray(blocks)
+    damaged[99] ^= 1
+    assert ask(clickhouse, f"INSERT INTO {table} FORMAT CSV", body=bytes(damaged), decompress=1).code == 40
+    assert ask(clickhouse, f"SELECT count() FROM {table}").body == b"100000\n"
+
+
+def test_blocks_are_those_that_the_engine_writes(clickhouse: EmbeddedClickHouse) -> None:
+    """The engine's own column files are made of the same blocks: their checksums hold the hash to a peer."""
+    name = f"http_{next(_numbers)}"
+    ask(
+        clickhouse,
+        f"CREATE TABLE {name} (a UInt8 CODEC(NONE), b UInt64 CODEC(LZ4), c String CODEC(ZSTD)) ENGINE = MergeTree "
+        "ORDER BY b SETTINGS min_bytes_for_wide_part = 0, min_compress_block_size = 1, max_compress_block_size = 4096",
+    )
+    for rows in (1, 2, 5, 9, 20, 70, 119, 128, 1000):  # blocks of every length class of the hash
+        ask(clickhouse, f"INSERT INTO {name} SELECT number, number, repeat(toString(number), 3) FROM numbers({rows})")
+    folders = ask(clickhouse, f"SELECT path FROM system.parts WHERE table = '{name}'").body.decode().split()
+    files = [file for folder in folders for file in Path(folder).glob("*.bin")]
+    assert len(files) >= 3 * 9
+    for file in files:
+        whole = file.read_bytes()
+        assert bool(b"".join(decode_blocks([whole]))) == bool(whole)
+
+
+def test_statuses_and_codes_of_failures(clickhouse: EmbeddedClickHouse) -> None:
+    for text, status, code in [
+        ("SELEC 1", 400, 62),
+        ("SELEC", 400, 62),
+        ("1", 400, 62),
+        (" -- nothing", 400, 62),
+        ("SELECT * FROM nowhere", 404, 60),
+        ("SELECT no_such_function()", 404, 46),
+        ("SELECT 1 SETTINGS no_such_setting = 1", 404, 115),
+        ("SELECT throwIf(1)", 500, 395),
+        ("SELECT toDate('x')", 400, 38),
+        ("SELECT sleep(2) SETTINGS max_execution_time = 1", 408, 159),
+        ("CREATE USER u", 500, 514),
+        ("SELECT 1 INTO OUTFILE '/tmp/x'", 500, 358),
+        ("INSERT INTO FUNCTION null('a Int8') FROM INFILE '/etc/passwd' FORMAT CSV", 400, 36),
+        ("SELECT 1; SELECT 2", 400, 62),
+    ]:
+        answer = ask(clickhouse, body=text.encode())
+        assert (answer.status, answer.code) == (status, code), text
+        assert re.match(rb"Code: \d+\. DB::Exception: .*\(version [\d.]+\)\n$", answer.body, re.DOTALL), answer.body
+
+
+def test_get_reads_only(clickhouse: EmbeddedClickHouse) -> None:
+    answer = ask(clickhouse, "CREATE TABLE x (a Int8) ENGINE = Null", method="GET")
+    assert (answer.status, answer.code) == (500, 164)
+    assert ask(clickhouse, "SHOW DATABASES", method="GET").status == 200
+
+
+def test_a_late_failure_is_marked_in_the_body(clickhouse: EmbeddedClickHouse) -> None:
+    text = "SELECT throwIf(number = 3000000) FROM numbers(4000000) SETTINGS max_block_size = 1000, max_threads = 1"
+    answer = ask(clickhouse, text)
+    tag = answer.headers["x-clickhouse-exception-tag"]
+    assert answer.status == 200
+    tail = answer.body[-2000:].decode()
+    found = re.search(rf"__exception__\r\n{tag}\r\n(Code: 395.*\n)(\d+) {tag}\r\n__exception__\r\n$", tail, re.DOTALL)
+    assert found is not None
+    assert len(found.group(1)) == int(found.group(2))
+    waited = ask(clickhouse, text, wait_end_of_query=1)
+    assert (waited.status, waited.code) == (500, 395)
+
+
+def test_one_connection_serves_many_requests(clickhouse: EmbeddedClickHouse, table: str) -> None:
+    connection = http.client.HTTPConnection(clickhouse.host, clickhouse.port)
+    sockets = set()
+    for body, status in [
+        (b"SELECT 1", 200),
+        (b"SELEC", 400),
+        (f"INSERT INTO {table} FORMAT CSV\n".encode() + b"x" * 5_000_000, 400),
+        (b"SELECT * FROM numbers(1000000)", 200),
+        (b"SELECT 2", 200),
+    ]:
+        connection.request("POST", "/", body=body)
+        response = connection.getresponse()
+        answered = response.read()
+        sockets.add(connection.sock)
+        assert response.status == status
+    assert answered == b"2\n"
+    assert len(sockets) == 1
+    connection.close()
+
+
+def test_a_client_that_waits_for_100_continue(clickhouse: EmbeddedClickHouse) -> None:
+    with socket.create_connection((clickhouse.host, clickhouse.port), timeout=10) as raw:
+        raw.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\nExpect: 100-continue\r\n\r\n")
+        assert raw.recv(100).startswith(b"HTTP/1.1 100 ")
+        raw.sendall(b"SELECT 7")
+        assert b"7\n" in raw.recv(4096)
+
+
+def test_http_1_0_gets_an_unchunked_answer(clickhouse: EmbeddedClickHouse) -> None:
+    with socket.create_connection((clickhouse.host, clickhouse.port), timeout=10) as raw:
+        raw.sendall(b"GET /?query=SELECT+number+FROM+numbers(500000) HTTP/1.0\r\n\r\n")
+        whole = b"".join(iter(lambda: raw.recv(1 << 16), b""))
+    head, _, body = whole.partition(b"\r\n\r\n")
+    assert b"chunked" not in head.lower()
+    assert body == b"".join(b"%d\n" % n for n in range(500_000))
+
+
+def test_a_body_cut_off_by_its_client_inserts_nothing(clickhouse: EmbeddedClickHouse, table: str) -> None:
+    with socket.create_connection((clickhouse.host, clickhouse.port), timeout=10) as raw:
+        target = "/?" + urlencode({"query": f"INSERT INTO {table} FORMAT CSV"})
+        raw.sendall(f"POST {target} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n".encode() + b"1,x\n2,y\n")
+    time.sleep(0.5)
+    assert ask(clickhouse, f"SELECT count() FROM {table}").body == b"0\n"
+
+
+def test_a_client_that_leaves_stops_its_query(clickhouse: EmbeddedClickHouse) -> None:
+    with socket.create_connection((clickhouse.host, clickhouse.port), timeout=10) as raw:
+        query = urlencode({"query": "SELECT number AS left_behind FROM numbers(1000000000000)"})
+        raw.sendall(f"GET /?{query} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        assert raw.recv(1000)
+    deadline = time.monotonic() + 20
+    running = "SELECT count() FROM system.processes WHERE query LIKE '%left_behind%' AND query NOT LIKE '%processes%'"
+    while ask(clickhouse, running).body != b"0\n":
+        assert time.monotonic() < deadline, "the query runs on"
+        time.sleep(0.2)
+
+
+def test_sessions_are_exclusive_and_can_be_required(clickhouse: EmbeddedClickHouse) -> None:
+    assert ask(clickhouse, "SELECT 1", session_id="missing", session_check=1).code == 372
+    assert ask(clickhouse, "SELECT 1", session_id="s", session_timeout=100000).code == 374
+    slow = threading.Thread(target=ask, args=(clickhouse, "SELECT sleep(2)"), kwargs={"session_id": "busy"})
+    slow.start()
+    time.sleep(0.7)
+    assert ask(clickhouse, "SELECT 1", session_id="busy").code == 373
+    slow.join()
+    assert ask(clickhouse, "SELECT 1", session_id="busy").body == b"1\n"
+
+
+def test_a_session_ends_after_its_time(clickhouse: EmbeddedClickHouse) -> None:
+    ask(clickhouse, "CREATE TEMPORARY TABLE brief (a Int8)", session_id="brief", session_timeout=1)
+    assert ask(clickhouse, "SELECT * FROM brief", session_id="brief", session_timeout=1).status == 200
+    time.sleep(3)
+    assert ask(clickhouse, "SELECT 1", session_id="brief", session_check=1).code == 372
+
+
+def test_many_clients_at_once(clickhouse: EmbeddedClickHouse, table: str) -> None:
+    failures: list[object] = []
+
+    def work(client: int) -> None:
+        for turn in range(10):
+            first = (client * 10 + turn) * 1000
+            rows = b"".join(b"%d,x\n" % n for n in range(first, first + 1000))
+            done = ask(clickhouse, f"INSERT INTO {table} FORMAT CSV", body=rows, max_threads=client + 1)
+            read = ask(clickhouse, "SELECT getSetting('max_threads'), sum(number) FROM numbers(100000)",
+                       max_threads=client + 1)  # fmt: skip
+            if done.status != 200 or read.body != b"%d\t4999950000\n" % (client + 1):
+                failures.append((done.body, read.body))
+
+    threads = [threading.Thread(target=work, args=(client,)) for client in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert ask(clickhouse, f"SELECT count(), uniqExact(a) FROM {table}").body == b"80000\t80000\n"
