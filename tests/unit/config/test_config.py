@@ -9,6 +9,7 @@ import pytest
 
 from ch_sink.clickhouse import ClickHouseSettings
 from ch_sink.config import Config, load
+from ch_sink.config.problems import known_keys
 from ch_sink.config.properties import LIBRDKAFKA, OWNED, SECRETS
 from ch_sink.errors import ConfigError
 from ch_sink.policy import Policy
@@ -294,3 +295,11 @@ def test_the_way_to_a_task_and_back_keeps_everything(write):
 def test_a_yaml_boolean_or_empty_name_is_no_name(write):
     refused(write(SMALLEST.replace("table: orders", "table: on")))
     assert "must not be empty" in str(refused(write(SMALLEST), ["clickhouse.table="]))
+
+
+def test_every_key_is_documented():
+    page = (Path(__file__).resolve().parents[3] / "docs" / "configuration.md").read_text()
+    for section, model in known_keys().items():
+        for key in known_keys(model) if model else [section]:
+            if section != "kafka" or key in ("topic", "bootstrap.servers", "group.id"):
+                assert f"`{key}`" in page, f"{section}: {key} is not in docs/configuration.md"
