@@ -55,15 +55,15 @@ def connection_for(
     """Yield a connection with the request's settings and database, and the mark by which ``kill`` finds its query."""
     mark = f"http-{secrets.token_hex(8)}"
     roles = [role_mark(value) for value in request.params.get("role", "").split(",") if value]
-    applied = {"log_comment": mark, **settings}
-    if roles:  # row policies look for the roles here
-        applied["log_comment"] = mark + "".join(roles)
+    # The comment carries what the engine has no better place for: the mark, and the roles that row policies look for.
+    comment = "".join([mark, *(role_mark(role) for role in request.params.get("role", "").split(",") if role)])
+    applied = {**settings, "log_comment": " ".join(filter(None, (settings.get("log_comment"), comment)))}
     session_id = request.params.get("session_id", "")
     if not session_id:
         connection = engine.connect()
         try:
             _apply(connection, applied, _database(request))
-            yield connection, applied["log_comment"]
+            yield connection, mark
         finally:
             connection.close()
         return
@@ -74,7 +74,7 @@ def connection_for(
         undo = _undo(connection, applied, _database(request))
         try:
             _apply(connection, applied, _database(request))
-            yield connection, applied["log_comment"]
+            yield connection, mark
         finally:
             for statement in undo:
                 connection.run(statement)
@@ -156,7 +156,7 @@ def kill(engine: Engine, mark: str) -> None:
         try:
             connection.run(
                 "KILL QUERY WHERE query_id IN (SELECT query_id FROM system.processes "
-                f"WHERE Settings['log_comment'] = {quote_string(mark)}) ASYNC"
+                f"WHERE position(Settings['log_comment'], {quote_string(mark)}) > 0) ASYNC"
             )
         finally:
             connection.close()

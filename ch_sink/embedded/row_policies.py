@@ -19,6 +19,7 @@ from xml.sax.saxutils import escape
 from ch_sink.embedded.http_errors import QueryError
 from ch_sink.embedded.row_policy_sql import PolicyStatement, Target
 from ch_sink.embedded.sql_text import quote_identifier, quote_string
+from ch_sink.errors import ConfigError
 
 __all__ = ["Policy", "RowPolicies", "role_mark", "users_xml"]
 
@@ -62,12 +63,19 @@ class RowPolicies:
         self._policies: tuple[Policy, ...] = ()
 
     def load(self) -> None:
-        """Read the file, if there is one."""
-        if self._file.exists():
+        """Read the file, if there is one. Raises ConfigError when it is damaged."""
+        if not self._file.exists():
+            return
+        try:
             rows = json.loads(self._file.read_text(encoding="utf-8"))
             self._policies = tuple(
                 Policy(**{**row, "roles": tuple(row["roles"]), "excepted": tuple(row["excepted"])}) for row in rows
             )
+        except (ValueError, TypeError, KeyError) as error:
+            raise ConfigError(
+                f"The row policies in {self._file} cannot be read: {error}",
+                hint="Restore the file, or remove it and create the policies again.",
+            ) from None
 
     def xml(self) -> str:
         """The users file for the policies as they stand."""
