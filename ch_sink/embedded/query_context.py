@@ -54,7 +54,6 @@ def connection_for(
 ) -> Iterator[tuple[Connection, str]]:
     """Yield a connection with the request's settings and database, and the mark by which ``kill`` finds its query."""
     mark = f"http-{secrets.token_hex(8)}"
-    roles = [role_mark(value) for value in request.params.get("role", "").split(",") if value]
     # The comment carries what the engine has no better place for: the mark, and the roles that row policies look for.
     comment = "".join([mark, *(role_mark(role) for role in request.params.get("role", "").split(",") if role)])
     applied = {**settings, "log_comment": " ".join(filter(None, (settings.get("log_comment"), comment)))}
