@@ -1,5 +1,6 @@
 """Feeds a drawn history through the product's pipeline into a table, with cuts, interleavings, kills and retries."""
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -153,10 +154,8 @@ class Run:
             self.before_ledger = point == "before_ledger" and self.target.collapsing
             if point != "before_ledger":
                 self.table.fail_after = 0 if point == "before_insert" else inserts
-            try:
+            with contextlib.suppress(Killed):
                 self._chunk(chunk.partition, chunk.start, chunk.end, states)
-            except Killed:
-                pass
             self.table.fail_after = None
             self.before_ledger = False
             break

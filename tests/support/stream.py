@@ -1,7 +1,8 @@
-"""A recorded stream through the product's pipeline into the real engine, without Kafka and Spark: the driver in short."""
+"""A recorded stream through the product's pipeline into the real engine, without Kafka and Spark."""
 
 import random
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ch_sink.apply import Applied, PartitionSink, StreamName
@@ -16,7 +17,7 @@ from ch_sink.clickhouse import (
     detect,
     execute,
 )
-from ch_sink.decode import Decoder, RowSchema, sample_schema
+from ch_sink.decode import Decoder, Field, RowSchema, SourceType, sample_schema
 from ch_sink.order import State
 from ch_sink.plan import Ports
 from ch_sink.policy import Policy
@@ -44,12 +45,19 @@ def typed_stream(stream: str, table: str) -> str:
     raise LookupError(f"no stream with schemas has {table}")
 
 
-def schema_of(stream: str, table: str) -> RowSchema:
-    """What ``init`` finds in a topic."""
+def schema_of(stream: str, table: str, keep: Mapping[str, tuple[str, str, dict[str, str]]] | None = None) -> RowSchema:
+    """What ``init`` finds in a topic. ``keep``: kind, semantic name and parameters that plain JSON does not tell."""
     everything = topics(stream)[topic_of(stream, table)]
     found = sample_schema(as_records([replace(r, partition=0, offset=i) for i, r in enumerate(everything)]))
     assert found is not None
-    return found
+    told = keep or {}
+    fields = tuple(
+        Field(f.name, SourceType(told[f.name][0], told[f.name][1], tuple(told[f.name][2].items())))
+        if f.name in told
+        else f
+        for f in found.fields
+    )
+    return RowSchema(fields, found.key)
 
 
 def make_table(
