@@ -30,7 +30,7 @@ from ch_sink.errors import BrokerUnavailable, KafkaError
 
 __all__ = ["LocalKafka"]
 
-_START_SECONDS = 60.0
+_START_SECONDS = 120.0
 _STOP_SECONDS = 15.0
 _FOREVER_MS = str(2**63 - 1)
 

@@ -44,7 +44,7 @@ def kafka_jars(java: Path) -> Path:
     if _complete(folder):
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(folder.with_suffix(".lock")):
+    with _locked(folder.with_name(folder.name + ".lock")):
         if _complete(folder):
             return folder
         fetched = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
