@@ -4,6 +4,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -49,8 +50,11 @@ class StreamDriver:
     config: Config
     spark: SparkSession
     on_batch: Callable[[StreamSummary], None] | None = None
+    error: ChSinkError | None = None
+    """What ended the stream: Spark carries only its text."""
     waiting: dict[int, int] = field(default_factory=dict)
     """Partition → records that wait for values of rows that changed their key."""
+    _closing: ExitStack = field(default_factory=ExitStack)
 
     def open(self) -> None:
         """Reach both sides, read the target's facts, claim the stream.
@@ -59,10 +63,10 @@ class StreamDriver:
             ChSinkError: what is missing or wrong, with the next step.
         """
         config = self.config
-        self.error: ChSinkError | None = None
         self.began = time.monotonic()
         self.kafka = KafkaSettings(config.kafka.client())
         self.offsets = TopicOffsets(self.kafka)
+        self._closing.callback(self.offsets.close)
         self.topic: TopicState = self.offsets.state(config.kafka.topic)
         self.client = connect(ClickHouseSettings(**config.clickhouse.connection()))
         self.table = detect(self.client, config.clickhouse.database, config.clickhouse.table, config.policy())
@@ -70,16 +74,17 @@ class StreamDriver:
         self.ledger = ClickHouseLedger(self.client, config.state_database, config.tables.ledger, config.stream_name)
         self.run_id = uuid.uuid4().hex[:12]
         self.ledger.claim(self.run_id)
+        self._closing.callback(self.ledger.release)
         self.group = GroupOffsets(self.kafka, config.consumer_group)
+        self._closing.callback(self.group.close)
         self.states = States(self.ledger, self.topic.topic_id, len(self.topic.low), self._stored_epoch())
         self.summary = StreamSummary(config.stream_name, config.kafka.topic, self.table.qualified.replace("`", ""))
         self._share()
 
     def close(self) -> None:
-        """Give the stream back."""
-        self.ledger.release()
-        self.group.close()
-        self.offsets.close()
+        """Give the stream back, as far as `open` came."""
+        with suppress(ChSinkError):  # what ended the stream is the error to show
+            self._closing.close()
 
     def start(self, once: bool) -> StreamingQuery:
         """Start the streaming query."""

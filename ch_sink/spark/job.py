@@ -3,9 +3,9 @@
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ch_sink.config import Config, load
@@ -16,6 +16,9 @@ from ch_sink.spark.session import build_session
 from ch_sink.spark.source import source_error
 
 __all__ = ["main", "run_streams"]
+
+_NO_WORKER = "Python worker failed to connect back"
+_STARTS = 4
 
 
 def run_streams(
@@ -41,12 +44,12 @@ def run_streams(
     try:
         for config in configs:
             driver = StreamDriver(config, session, on_batch)
-            driver.open()
             drivers.append(driver)
+            driver.open()
             driver.open_waiting()
             driver.drain()
         queries = [driver.start(once) for driver in drivers]
-        _await(session, drivers, queries)
+        _await(drivers, queries, once)
         return [driver.summary for driver in drivers]
     finally:
         for query in queries:
@@ -59,29 +62,40 @@ def _properties(configs: Sequence[Config]) -> dict[str, str]:
     return {name: setting for config in configs for name, setting in config.spark.conf.items()}
 
 
-def _await(session: SparkSession, drivers: list[StreamDriver], queries: list[StreamingQuery]) -> None:
+def _await(drivers: list[StreamDriver], queries: list[StreamingQuery], once: bool) -> None:
     """Wait until every query has ended; raise the error of the first that failed."""
-    while any(query.isActive for query in queries):
-        for driver, query in zip(drivers, queries, strict=True):
-            if not query.isActive:
-                _check(driver, query)
+    starts = [1] * len(queries)
+    while True:
+        for i, driver in enumerate(drivers):
+            if queries[i].isActive:
+                continue
+            failure = queries[i].exception()
+            if failure is None:
+                continue
+            if driver.error is None and _NO_WORKER in str(failure) and starts[i] < _STARTS:
+                # A busy machine did not start a Python worker within Spark's ten seconds: the same batch again.
+                starts[i] += 1
+                queries[i] = driver.start(once)
+                continue
+            raise _error(driver, failure)
         active = [query for query in queries if query.isActive]
-        if active:
-            active[0].awaitTermination(1 if len(queries) > 1 else None)
-    for driver, query in zip(drivers, queries, strict=True):
-        _check(driver, query)
+        if not active:
+            if all(query.exception() is None for query in queries):
+                return
+            continue
+        with suppress(StreamingQueryException):  # looked at above
+            active[0].awaitTermination(1)
 
 
-def _check(driver: StreamDriver, query: StreamingQuery) -> None:
-    failure = query.exception()
-    if failure is None:
-        return
-    if driver.error is not None:
-        raise driver.error
-    raise source_error(failure) or StreamFailed(
-        f"stream {driver.config.stream_name} stopped: {_short(failure)}",
-        hint="run again with --debug for the whole trace",
-    ) from failure
+def _error(driver: StreamDriver, failure: StreamingQueryException) -> ChSinkError:
+    return (
+        driver.error
+        or source_error(failure)
+        or StreamFailed(
+            f"stream {driver.config.stream_name} stopped: {_short(failure)}",
+            hint="run again with --debug for the whole trace",
+        )
+    )
 
 
 def _short(failure: StreamingQueryException) -> str:

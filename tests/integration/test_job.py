@@ -1,0 +1,172 @@
+"""The main job on recorded streams: Kafka, Spark, ClickHouse, as a user runs it."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ch_sink.clickhouse import Client
+from ch_sink.config import load
+from ch_sink.embedded.kafka import LocalKafka
+from ch_sink.embedded.launch import EmbeddedClickHouse
+from ch_sink.policy import Policy
+from ch_sink.spark.job import run_streams
+from tests.integration.test_busy import decimal_and_time
+from tests.integration.test_recorded import STREAMS, equal, tables
+from tests.support.endpoint import clickhouse, client
+from tests.support.fixtures import Recorded, topic_of, topics
+from tests.support.kafka import produce
+from tests.support.sink import ROOT, command, config_file
+from tests.support.stream import make_table, schema_of, typed_stream
+
+__all__ = ["clickhouse", "client"]
+
+pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+POLICY = Policy(truncate="apply")
+
+
+@pytest.fixture
+def place(client: Client, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A fresh database."""
+    name = f"job_{abs(hash(request.node.name)) % 10**8}"
+    client.command(f"CREATE DATABASE {name}")
+    yield name
+    client.command(f"DROP DATABASE {name}")
+
+
+def prepared(
+    folder: Path,
+    kafka: LocalKafka,
+    clickhouse: EmbeddedClickHouse,
+    client: Client,
+    database: str,
+    stream: str,
+    table: str,
+    **more: object,
+) -> tuple[Path, str, list[Recorded]]:
+    """A fresh topic, the table that ``init`` makes of the stream with schemas, and the configuration."""
+    topic = f"{database}.{stream}.{table}"
+    kafka.create_topic(topic, 3)
+    keep = decimal_and_time(table) if "busy" in stream else None
+    source = stream if "busy" in stream else typed_stream(stream, table)
+    make_table(client, database, table, schema_of(source, table, keep), policy=POLICY)
+    config = config_file(folder, kafka, clickhouse, topic, table, database, truncate="apply", **more)
+    return config, topic, topics(stream)[topic_of(stream, table)]
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_every_topic_of_a_stream_equals_its_source(
+    stream: str,
+    tmp_path: Path,
+    kafka: LocalKafka,
+    clickhouse: EmbeddedClickHouse,
+    client: Client,
+    place: str,
+    spark: SparkSession,
+) -> None:
+    found = {t: prepared(tmp_path, kafka, clickhouse, client, place, stream, t) for t in tables(stream)}
+    for _, topic, records in found.values():
+        produce(kafka, records, topic)
+    run_streams([load(config) for config, _, _ in found.values()], once=True)
+    source = stream.split("-")[0]
+    assert [d for t in found for d in equal(client, place, source, stream, t)] == []
+
+
+def test_many_runs_at_random_offsets_and_a_lost_checkpoint(
+    tmp_path: Path, kafka: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, place: str, spark: SparkSession
+) -> None:
+    stream, table = "postgres-json_plain", "kc"
+    config, topic, records = prepared(
+        tmp_path, kafka, clickhouse, client, place, stream, table, max_offsets_per_trigger=4
+    )
+    rng, at = random.Random(5), 0
+    while at < len(records):
+        step = rng.randint(1, 14)
+        produce(kafka, records[at : at + step], topic)
+        at += step
+        run_streams([load(config)], once=True)
+    assert equal(client, place, "postgres", stream, table) == []
+    for start in ("ledger", "earliest"):
+        fresh = load(config, [f"checkpoint={tmp_path}/checkpoints/{start}", f"start={start}"])
+        [summary] = run_streams([fresh], once=True)
+        assert (summary.figures.records > 0) == (start == "earliest")
+        assert equal(client, place, "postgres", stream, table) == []
+
+
+def _rows(client: Client, database: str, table: str) -> int:
+    return int(client.rows(f"SELECT count() AS n FROM {database}.{table}")[0]["n"])
+
+
+@pytest.mark.parametrize("source", ["mariadb", "postgres"])
+def test_a_job_killed_in_mid_batch_goes_on_where_it_was(
+    source: str, tmp_path: Path, kafka: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, place: str
+) -> None:
+    stream, table = f"{source}-busy-json_plain", "acct"
+    config, topic, records = prepared(
+        tmp_path, kafka, clickhouse, client, place, stream, table, chunk_offsets=200, max_offsets_per_trigger=3000
+    )
+    produce(kafka, records, topic)
+    rng = random.Random(source)
+    for goal in (100, 2500, 6000):
+        job = subprocess.Popen(
+            [sys.executable, "-m", "ch_sink", "run", str(config), "--once"],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        deadline = time.monotonic() + 180
+        while job.poll() is None and _rows(client, place, table) < goal and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(rng.random() * 0.3)
+        os.killpg(job.pid, signal.SIGKILL)
+        job.communicate()
+    done = command("run", config, "--once")
+    assert done.returncode == 0, done.stderr
+    assert equal(client, place, f"{source}-busy", source, table) == []
+    shown = command("status", config, "--json")
+    assert shown.returncode == 0, shown.stderr
+    assert json.loads(shown.stdout)
+
+
+def test_spark_submit_and_run_give_the_same(
+    tmp_path: Path, kafka: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, place: str
+) -> None:
+    stream, table = "mariadb-json_schema-kc", "kc"
+    config, topic, records = prepared(tmp_path, kafka, clickhouse, client, place, stream, table)
+    produce(kafka, records, topic)
+    submit = Path(sys.executable).parent / "spark-submit"
+    done = subprocess.run(
+        [str(submit), "--master", "local[2]", str(ROOT / "ch_sink/spark/job.py"), "--config", str(config), "--once"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert equal(client, place, "mariadb", stream, table) == []
+
+
+def test_a_corrupt_record_among_good_ones_becomes_a_dead_letter(
+    tmp_path: Path, kafka: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, place: str, spark: SparkSession
+) -> None:
+    stream, table = "mariadb-json_plain", "kc"
+    config, topic, records = prepared(tmp_path, kafka, clickhouse, client, place, stream, table)
+    bad = Recorded(topic, 1, 0, 1, b'{"id":7,"k":7}', b'{"before":null,"after":{"id":7,"k"', ())
+    produce(kafka, [*records[:20], bad, *records[20:]], topic)
+    [summary] = run_streams([load(config)], once=True)
+    assert summary.figures.dead_letters == 1
+    assert equal(client, place, "mariadb", stream, table) == []
+    [letter] = client.rows(f"SELECT partition, key, value, reason FROM {place}.ch_sink_dead_letters FINAL")
+    assert (letter["partition"], letter["key"]) == (1, '{"id":7,"k":7}')
+    assert letter["reason"]
