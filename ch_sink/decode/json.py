@@ -207,7 +207,7 @@ def _images(layout: Layout, rows: list[Any], images: list[Any], is_row: "Mask | 
             null_before = layout.null_before
             filled = [null_before if before is None else before for before in befores]
             part.before = {
-                c.name: _convert(c.name, c.converter, list(map(c.get, filled))).array for c in layout.columns
+                c.name: _convert(c.name, c.converter, list(map(c.get, filled))).array for c in layout.before_columns
             }
 
 

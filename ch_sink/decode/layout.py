@@ -41,6 +41,7 @@ class Layout:
     decode: Callable[[bytes], Any]
     """Payload to envelope Struct. Raises msgspec's errors."""
     columns: tuple[ColumnReader, ...]
+    before_columns: tuple[ColumnReader, ...]
     null_row: Any
     """A row whose columns are all null."""
     null_before: Any
@@ -94,9 +95,11 @@ def build_layout(
     renamed: dict[str, str] = {}
     missing: list[str] = []
     for column in table.source_columns:
+        # The before image of a schemaless row may have any column, whatever the after images had last.
         if present is not None and column.name not in present:
             missing.append(column.name)
-            continue
+            if declared is not None:
+                continue
         made = converter(
             declared[column.name] if declared is not None else None,
             column,
@@ -115,18 +118,20 @@ def build_layout(
     for i, name in enumerate([*unknown_names, *ignored]):
         renamed[f"x{i}"] = name
         skipped.append((f"x{i}", msgspec.Raw, msgspec.UNSET))
-    row = _struct("Row", members, skipped, renamed, required=not tolerant, forbid=True)
+    after = [r for r in readers if r.name not in missing]
+    row_members = [m for m in members if renamed[m[0]] not in missing]
+    row = _struct("Row", row_members, skipped, renamed, required=not tolerant, forbid=True)
     image = _struct("BeforeRow", members, skipped, renamed, required=False, forbid=False)
     block, null_block = _block(connector, source)
     decoder = msgspec.json.Decoder(_envelope(row, image if before else NoBlock, block))
-    nulls = {member[0]: None for member in members}
     return Layout(
         connector=connector,
         source=source,
         decode=decoder.decode,
-        columns=tuple(readers),
-        null_row=row(**nulls),
-        null_before=image(**nulls),
+        columns=tuple(after),
+        before_columns=tuple(readers),
+        null_row=row(**{member[0]: None for member in row_members}),
+        null_before=image(**{member[0]: None for member in members}),
         null_block=null_block,
         before=before,
         tolerant=tolerant,

@@ -14,16 +14,14 @@ __all__ = ["Arrays", "Maps", "Structs", "Wrapped"]
 
 
 class Arrays:
-    """Arrays into Array(T). A null array is an empty one there: the column type has no null."""
+    """Arrays into Array(T). The column type has no null: the server stores a null array as an empty one."""
 
-    def __init__(self, items: Converter, known: Placeholder | None, *, keep_null: bool = False) -> None:
-        """``keep_null`` gives null lists for null arrays, for a Nullable type around the array."""
+    def __init__(self, items: Converter, known: Placeholder | None) -> None:
         item: Any = nullable(items.wire)
         self.wire: Any = list[item]
         self.arrow = pa.list_(items.arrow)
         self._items = items
         self._known = known
-        self._keep_null = keep_null
 
     def convert(self, values: list[Any]) -> Converted:
         known = self._known
@@ -43,7 +41,7 @@ class Arrays:
         inner = self._items.convert(flat)
         offsets = np.zeros(len(values) + 1, dtype=np.int32)
         np.cumsum(sizes, out=offsets[1:])
-        mask = pa.array([v is None for v in values]) if self._keep_null or unavailable else None
+        mask = pa.array([v is None for v in values], pa.bool_())
         array = pa.ListArray.from_arrays(pa.array(offsets), inner.array, type=self.arrow, mask=mask)
         return Converted(array, masked(len(values), unavailable), inner.clamped)
 
@@ -71,7 +69,9 @@ class Maps:
         items = self._items.convert([v for found in pairs for _, v in found])
         offsets = np.zeros(len(values) + 1, dtype=np.int32)
         np.cumsum([len(found) for found in pairs], out=offsets[1:])
-        array = pa.MapArray.from_arrays(pa.array(offsets), keys.array, items.array).cast(self.arrow)
+        gone = set(unavailable)
+        nulls = pa.array([value is None or i in gone for i, value in enumerate(values)], pa.bool_())
+        array = pa.MapArray.from_arrays(pa.array(offsets), keys.array, items.array, type=self.arrow, mask=nulls)
         return Converted(array, masked(len(values), unavailable), keys.clamped + items.clamped)
 
 
