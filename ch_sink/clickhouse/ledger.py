@@ -222,10 +222,12 @@ class ClickHouseLedger:
         self._insert([row], start)
 
     def progress_of(self, topic_id: str, partition: int, start: int) -> tuple[int, str] | None:
-        """The furthest word for the range that begins at ``start``."""
+        """The furthest word for the range that begins at ``start``, given since that range last had a result."""
         found = self._rows(
             f"SELECT end_offset, state FROM $table WHERE {_MINE} AND entry = 'progress' "
             "AND topic_id = {topic_id:String} AND partition = {partition:Int32} AND start_offset = {start:Int64} "
+            f"AND written > (SELECT max(written) FROM $table WHERE {_MINE} AND entry = 'result' "
+            "AND topic_id = {topic_id:String} AND partition = {partition:Int32} AND start_offset = {start:Int64}) "
             "ORDER BY end_offset DESC LIMIT 1",
             topic_id=topic_id,
             partition=partition,

@@ -198,7 +198,8 @@ class StreamDriver:
         return {r.partition: r.end for r in results}
 
     def _finish(self, results: list[RangeResult], began: float) -> None:
-        finished = [r for r in results if r.end > r.start]
+        # A failed range of a collapsing table goes on from its own progress, which a result would end.
+        finished = [r for r in results if r.end > r.start and not (r.failure and self.target.collapsing)]
         self.ledger.results(
             [
                 Finished(
