@@ -4,10 +4,11 @@ from ch_sink.errors import DecodeError
 from ch_sink.source.base import Positions, Source
 from ch_sink.source.mysql import MYSQL
 from ch_sink.source.postgres import POSTGRES
+from ch_sink.source.sqlserver import SQLSERVER
 
 __all__ = ["SOURCES", "Positions", "Source", "source_for"]
 
-SOURCES: tuple[Source, ...] = (MYSQL, POSTGRES)
+SOURCES: tuple[Source, ...] = (MYSQL, POSTGRES, SQLSERVER)
 
 
 def source_for(connector: str) -> Source:
