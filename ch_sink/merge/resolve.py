@@ -346,8 +346,11 @@ class _Walk:
             if self.batch.half[i] == Half.DELETE:
                 if self.key_bytes(i) in self.doubled:
                     ids.append(self._former_id(i))
-            elif self.partial[i]:
+                continue
+            if self.partial[i]:
                 ids.append(self.ids[i])
+            if self.swaps[i] and self._stored_since(i):
+                ids.append(self._former_id(i))
         if not ids:
             return
         found = handover.get(ids)
@@ -371,11 +374,20 @@ class _Walk:
                 out.apply[i] = False
                 out.superseded[i] = True
                 out.counts["superseded"] += 1
+                if self.swaps[i] and self._former_id(i) in self.handed:
+                    # A second attempt: the row is stored, and the delete of its key's former owner is still to come.
+                    row.former, row.live = self.handed[self._former_id(i)], 2
+                    self.open_swaps[key] = i
                 continue
             if self.delete[i]:
                 self._delete(i, row)
             else:
                 self._write(i, key, row)
+
+    def _stored_since(self, i: int) -> bool:
+        """Whether the table holds this event's row already, or a later one of its key."""
+        row = self.rows.get(int(self.coded.codes[i]))
+        return row is not None and row.version >= to_int(self.order.version, i)
 
     def _origin(self, column: str, ref: int) -> int:
         """Where the value of a column of an image stands, once filled."""
@@ -407,6 +419,8 @@ class _Walk:
         if out.previous[i] < 0:
             out.previous[i] = row.ref
         if self.swaps[i] and row.live == 1:
+            # Kept also within a chunk: a second attempt cannot see any more that two rows lived here.
+            self._hand_over(self._former_id(i), row.ref)
             row.former, row.live = row.ref, 2
             self.open_swaps[key] = i
         else:
@@ -468,10 +482,8 @@ class _Walk:
             self.out.handover_origin.setdefault(column, []).append(origin)
 
     def keep_open_swaps(self) -> None:
-        """Keep the former rows of keys that are still doubled when the chunk ends."""
-        for key, i in self.open_swaps.items():
-            self._hand_over(self._former_id(i), self.rows[key].former)
-            self.out.doubled.add(self.key_bytes(i))
+        """Remember the keys that are still doubled when the chunk ends; their former rows were handed over."""
+        self.out.doubled.update(self.key_bytes(i) for i in self.open_swaps.values())
 
     def _unresolved(self, i: int, column: str) -> BadRecord:
         return BadRecord(
