@@ -51,13 +51,14 @@ def events(count: int, partitions: int, *, seed: int = 7) -> Iterator[tuple[int,
             live[at], live[-1] = live[-1], live[at]
             op, key, turn = "d", live.pop(), 0
         image = _row(key, turn, rng)
+        ms = 1_795_000_000_000 + i // 10
         before, after = ("null", image) if op in "rcu" else (image, "null")
         value = (
             f'{{"before":{before},"after":{after},"source":{{"version":"3.5.0.Final","connector":"mysql","name":"shop",'
-            f'"ts_ms":{1_795_000_000_000 + i // 10},"snapshot":"{"true" if i < snapshot else "false"}","db":"shop",'
-            f'"sequence":null,"ts_us":{(1_795_000_000_000 + i // 10) * 1000},"ts_ns":{(1_795_000_000_000 + i // 10) * 10**6},'
+            f'"ts_ms":{ms},"snapshot":"{"true" if i < snapshot else "false"}","db":"shop",'
+            f'"sequence":null,"ts_us":{ms * 1000},"ts_ns":{ms * 10**6},'
             f'"table":"orders","server_id":223344,"gtid":null,"file":"binlog.{3 + i // 500_000:06d}","pos":{position},'
-            f'"row":0,"thread":42,"query":null}},"transaction":null,"op":"{op}","ts_ms":{1_795_000_000_100 + i // 10},'
+            f'"row":0,"thread":42,"query":null}},"transaction":null,"op":"{op}","ts_ms":{ms + 100},'
             f'"ts_us":{(1_795_000_000_100 + i // 10) * 1000},"ts_ns":{(1_795_000_000_100 + i // 10) * 10**6}}}'
         )
         yield key % partitions, f'{{"id":{key}}}'.encode(), value.encode()
