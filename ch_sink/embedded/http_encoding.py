@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from ch_sink.embedded.http_errors import QueryError
 
-__all__ = ["Encoder", "choose", "decode", "encoder"]
+__all__ = ["Encoder", "choose", "decode", "encoder", "lz4_module", "zstd_module"]
 
 _PREFERENCE = ("lz4", "zstd", "br", "gzip", "deflate", "xz", "bz2")
 
@@ -33,8 +33,13 @@ def choose(accept_encoding: str) -> str | None:
         name, *parameters = (word.strip().lower() for word in part.split(";"))
         if not any(p.replace(" ", "") in ("q=0", "q=0.0") for p in parameters):
             accepted.add(name)
+    available: dict[str, Callable[[], Any]] = {
+        "br": _brotli,
+        "lz4": lambda: _first_of("lz4.frame"),
+        "zstd": lambda: _first_of("compression.zstd", "backports.zstd"),
+    }
     for name in _PREFERENCE:
-        if name in accepted and (name != "br" or _brotli() is not None):
+        if name in accepted and (name not in available or available[name]() is not None):
             return name
     return None
 
@@ -44,7 +49,7 @@ def encoder(encoding: str) -> Encoder:
     if encoding == "lz4":
         return _Lz4Encoder()
     if encoding == "zstd":
-        compressor: Encoder = _zstd().ZstdCompressor(level=1)
+        compressor: Encoder = zstd_module().ZstdCompressor(level=1)
         return compressor
     if encoding == "br":
         return _BrotliEncoder()
@@ -93,10 +98,10 @@ def _decoder(name: str) -> Callable[[], Any]:
     if name == "deflate":
         return _Deflate
     if name == "zstd":
-        decompressor: Callable[[], Any] = _zstd().ZstdDecompressor
+        decompressor: Callable[[], Any] = zstd_module().ZstdDecompressor
         return decompressor
     if name == "lz4":
-        frames: Callable[[], Any] = _lz4().LZ4FrameDecompressor
+        frames: Callable[[], Any] = lz4_module("frame").LZ4FrameDecompressor
         return frames
     if name == "xz":
         return lzma.LZMADecompressor
@@ -130,7 +135,7 @@ class _Deflate:
 
 class _Lz4Encoder:
     def __init__(self) -> None:
-        self._inner = _lz4().LZ4FrameCompressor()
+        self._inner = lz4_module("frame").LZ4FrameCompressor()
         self._begun = False
 
     def compress(self, piece: bytes) -> bytes:
@@ -167,19 +172,32 @@ class _BrotliDecoder:
         return out
 
 
-def _lz4() -> Any:
-    return importlib.import_module("lz4.frame")
+def lz4_module(name: str) -> Any:
+    """``lz4.frame`` or ``lz4.block``, which come with clickhouse-connect. Raises QueryError where they are missing."""
+    found = _first_of(f"lz4.{name}")
+    if found is None:
+        raise QueryError.make(48, "NOT_IMPLEMENTED", "lz4 needs the package lz4: pip install lz4")
+    return found
 
 
-def _zstd() -> Any:
-    try:
-        return importlib.import_module("compression.zstd")
-    except ImportError:
-        return importlib.import_module("backports.zstd")
+def zstd_module() -> Any:
+    """Python's zstd, or its backport, which comes with clickhouse-connect. Raises QueryError where it is missing."""
+    found = _first_of("compression.zstd", "backports.zstd")
+    if found is None:
+        raise QueryError.make(
+            48, "NOT_IMPLEMENTED", "zstd needs the package backports.zstd: pip install backports.zstd"
+        )
+    return found
 
 
 def _brotli() -> Any:
-    try:
-        return importlib.import_module("brotli")
-    except ImportError:
-        return None
+    return _first_of("brotli")
+
+
+def _first_of(*names: str) -> Any:
+    for name in names:
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            continue
+    return None

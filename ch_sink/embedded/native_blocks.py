@@ -6,12 +6,11 @@ decoded (4 bytes), then the payload. Methods LZ4, ZSTD and none are read; LZ4 is
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable, Iterator
 from struct import pack, unpack_from
-from typing import Any
 
 from ch_sink.embedded.city_hash import city_hash_128
+from ch_sink.embedded.http_encoding import lz4_module, zstd_module
 from ch_sink.embedded.http_errors import QueryError
 
 __all__ = ["BlockEncoder", "decode_blocks"]
@@ -55,9 +54,9 @@ def _decode(block: bytes, verify: bool) -> bytes:
     payload = checked[_HEADER:]
     try:
         if method == _LZ4:
-            decoded: bytes = _lz4().decompress(payload, uncompressed_size=size)
+            decoded: bytes = lz4_module("block").decompress(payload, uncompressed_size=size)
         elif method == _ZSTD:
-            decoded = _zstd().decompress(payload)
+            decoded = zstd_module().decompress(payload)
         elif method == _NONE:
             decoded = payload
         else:
@@ -95,17 +94,6 @@ class BlockEncoder:
 
 
 def _encode(piece: bytes) -> bytes:
-    payload: bytes = _lz4().compress(piece, store_size=False)
+    payload: bytes = lz4_module("block").compress(piece, store_size=False)
     checked = pack("<BII", _LZ4, len(payload) + _HEADER, len(piece)) + payload
     return pack("<QQ", *city_hash_128(checked)) + checked
-
-
-def _lz4() -> Any:
-    return importlib.import_module("lz4.block")
-
-
-def _zstd() -> Any:
-    try:
-        return importlib.import_module("compression.zstd")
-    except ImportError:
-        return importlib.import_module("backports.zstd")

@@ -75,9 +75,11 @@ def test_raw_inserts_of_text_formats(client: Client, table: str, name: str, comp
 
         import lz4.frame
 
-        from ch_sink.embedded.http_encoding import _zstd
+        from ch_sink.embedded.http_encoding import zstd_module
 
-        body = {"lz4": lz4.frame.compress, "zstd": _zstd().compress, "gzip": gzip.compress}[compression](text.encode())
+        body = {"lz4": lz4.frame.compress, "zstd": zstd_module().compress, "gzip": gzip.compress}[compression](
+            text.encode()
+        )
     client.raw_insert(table, ["a", "b"], body, fmt=name, compression=compression)
     assert client.query(f"SELECT * FROM {table} ORDER BY a").result_rows == [(1, "x, y"), (2, "z")]
 

@@ -295,6 +295,19 @@ def test_a_client_that_leaves_stops_its_query(clickhouse: EmbeddedClickHouse) ->
         time.sleep(0.2)
 
 
+def test_long_queries_and_long_urls(clickhouse: EmbeddedClickHouse) -> None:
+    numbers = ",".join(map(str, range(100_000)))
+    text = f"SELECT count() FROM numbers(200000) WHERE number IN ({numbers})".encode()
+    too_long = ask(clickhouse, body=text)
+    assert (too_long.status, too_long.code) == (400, 62)
+    assert b"max_query_size" in too_long.body
+    assert ask(clickhouse, body=text, max_query_size=10_000_000).body == b"100000\n"
+    assert ask(clickhouse, "SELECT length({s:String})", param_s="x" * 900_000).body == b"900000\n"
+    with socket.create_connection((clickhouse.host, clickhouse.port), timeout=10) as raw:
+        raw.sendall(b"GET /?query=" + b"x" * 1_100_000)
+        assert raw.recv(100).startswith(b"HTTP/1.1 414 ")
+
+
 def test_sessions_are_exclusive_and_can_be_required(clickhouse: EmbeddedClickHouse) -> None:
     assert ask(clickhouse, "SELECT 1", session_id="missing", session_check=1).code == 372
     assert ask(clickhouse, "SELECT 1", session_id="s", session_timeout=100000).code == 374

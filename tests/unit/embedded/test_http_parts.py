@@ -21,7 +21,7 @@ from ch_sink.embedded.native_blocks import BlockEncoder, decode_blocks
 from ch_sink.embedded.spool import Spool
 from ch_sink.errors import ConfigError
 
-zstd = http_encoding._zstd()
+zstd = http_encoding.zstd_module()
 PLAIN = b"".join(b"%d,%d\n" % (n, n * n) for n in range(20_000))
 
 
