@@ -60,6 +60,7 @@ def _init(
     from ch_sink.clickhouse import detect, execute
     from ch_sink.table.ddl import init_statements, script
     from ch_sink.table.evolve import existing_statements
+    from ch_sink.table.spec import EngineChoice
 
     spec = table_spec(config, engine=engine, roles=roles)
     with topic_offsets(config) as offsets:
@@ -69,6 +70,10 @@ def _init(
             f"the table's columns cannot be told: {seen.why}",
             hint="Run init again once the topic holds change events, or make the table by hand.",
         )
+    unkeyed = not seen.schema.key and not config.key_columns
+    if unkeyed and engine is None and "engine" not in config.init.model_fields_set:
+        out.note("the topic has no keys: the table keeps every change, and the view repeats each row as often as it is")
+        spec = replace(spec, engine=EngineChoice.APPEND)
     client: Client | None = None
     existing = None
     try:
