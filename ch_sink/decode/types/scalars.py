@@ -45,7 +45,7 @@ class Floats:
         number = float(value)
         if self._single and math.isfinite(number):
             try:
-                struct.pack("f", number)
+                struct.pack("<f", number)
             except OverflowError:
                 bound = math.copysign(3.4028234663852886e38, number)
                 raise OutOfRange(f"{number!r} does not fit Float32", bound, hint="make the column Float64") from None

@@ -1,0 +1,298 @@
+"""Kinds of record, keys, marks, unknown and absent columns."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ch_sink.change import Aside, ChangeBatch, Half, Headers, Op, Records
+from ch_sink.decode import Decoder, sample_schema
+from ch_sink.errors import ConfigError
+from ch_sink.policy import Policy
+from ch_sink.table.model import Column, TargetTable
+from tests.support.decoding import replacing
+from tests.support.fixtures import as_records, partitions, topics
+
+TABLE = replacing((Column("id", "Int64"), Column("v", "Nullable(String)")), ("id",))
+SOURCE = {"connector": "mysql", "name": "s", "ts_ms": 1, "snapshot": "false", "file": "b.1", "pos": 1, "row": 0}
+
+
+def event(op: str = "c", after: Any = None, before: Any = None, **source: Any) -> bytes:
+    return json.dumps({"before": before, "after": after, "source": SOURCE | source, "op": op}).encode()
+
+
+def row(number: int, value: str | None = "x") -> dict[str, Any]:
+    return {"id": number, "v": value}
+
+
+def records(*pairs: tuple[Any, bytes | None], headers: list[Headers | None] | None = None) -> Records:
+    n = len(pairs)
+    keys = [k if k is None or isinstance(k, bytes) else json.dumps({"id": k}).encode() for k, _ in pairs]
+    return Records("t", 0, np.arange(100, 100 + n), np.zeros(n, dtype=np.int64), keys, [v for _, v in pairs], headers)
+
+
+def decode(
+    *pairs: tuple[Any, bytes | None], table: TargetTable = TABLE, policy: Policy | None = None, **more: Any
+) -> ChangeBatch:
+    return Decoder(table, policy or Policy(), **more).decode(records(*pairs))
+
+
+def test_what_is_no_row_change_is_set_aside_and_counted() -> None:
+    batch = decode(
+        (1, event("c", row(1))),
+        (1, None),
+        (None, None),
+        (1, b"null"),
+        (1, b'{"ts_ms":1}'),
+        (1, b'{"status":"END","id":"1","event_count":2,"data_collections":[],"ts_ms":1}'),
+        (1, b'{"op":"m","message":{"prefix":"p","content":"AA=="},"source":{"connector":"mysql"}}'),
+        (1, b'{"source":{},"ddl":"CREATE TABLE t","tableChanges":[]}'),
+        (1, event("u", row(1, "y"))),
+    )
+    assert batch.aside == {
+        Aside.TOMBSTONE: 3,
+        Aside.HEARTBEAT: 1,
+        Aside.TRANSACTION: 1,
+        Aside.MESSAGE: 1,
+        Aside.SCHEMA_CHANGE: 1,
+    }
+    assert batch.source_index.tolist() == [0, 8]
+    assert not batch.bad
+
+
+def test_recorded_topics_without_rows_are_set_aside_whole() -> None:
+    for stream in (
+        "mariadb-json_schema-meta",
+        "postgres-json_schema-meta",
+        "mariadb-json_plain",
+        "postgres-json_plain",
+    ):
+        for topic in topics(stream):
+            if topic.count(".") < 2:
+                for chunk in partitions(stream, topic).values():
+                    batch = Decoder(TABLE, Policy()).decode(chunk)
+                    assert not batch.bad
+                    assert batch.aside.total() == len(chunk)
+
+
+def test_truncate_is_a_row_without_key_and_images() -> None:
+    batch = decode((1, event("c", row(1))), (None, event("t")), (2, event("c", row(2))))
+    assert batch.op.tolist() == [Op.CREATE, Op.TRUNCATE, Op.CREATE]
+    assert batch.key is not None
+    assert batch.key.to_pylist() == [{"id": 1}, {"id": None}, {"id": 2}]
+    assert batch.after.to_pylist()[1] == {"id": None, "v": None}
+
+
+def test_delete_takes_its_key_from_the_kafka_key_and_has_no_after_image() -> None:
+    batch = decode((7, event("d", before=row(7), after=None)), want_before=True)
+    assert batch.key is not None
+    assert batch.before is not None
+    assert batch.key.to_pylist() == [{"id": 7}]
+    assert batch.after.to_pylist() == [{"id": None, "v": None}]
+    assert batch.before.to_pylist() == [{"id": 7, "v": b"x"}]
+
+
+def test_bad_records_name_their_reason_and_their_neighbours_land() -> None:
+    batch = decode(
+        (1, event("c", row(1))),
+        (1, b"{nonsense"),
+        (1, event("c", {"id": "z", "v": None})),
+        (1, event("u")),
+        (1, event("x", row(1))),
+        (1, event("c", row(2**63))),
+        (1, event("c", row(1), pos=2**40)),
+        (b'{"id":"x"}', event("c", row(1))),
+        (b'{"other":1}', event("c", row(1))),
+        (1, b"\x00\x00\x00\x00\x01abc"),
+        (2, event("c", row(2))),
+    )
+    assert batch.source_index.tolist() == [0, 10]
+    found = {b.index: (b.kind, b.column, b.reason) for b in batch.bad}
+    assert {i: f[0] for i, f in found.items()} == {
+        1: "decode",
+        2: "decode",
+        3: "decode",
+        4: "decode",
+        5: "range",
+        6: "position",
+        7: "key",
+        8: "key",
+        9: "decode",
+    }
+    assert found[2][1] == "id"
+    assert found[5][1] == "id"
+    assert "source.pos" in found[6][2]
+    assert "without an after image" in found[3][2]
+    assert "unknown operation 'x'" in found[4][2]
+    assert "Confluent framing" in found[9][2]
+
+
+def test_headers_mark_the_halves_of_a_key_change() -> None:
+    mark: list[Headers | None] = [
+        [("__debezium.context.taskId", b"0"), ("__debezium.newkey", b"{\n")],
+        [("__debezium.newkey", b"")],
+        [("__debezium.oldkey", None)],
+        None,
+        [("__debezium.newkey", b"")],
+    ]
+    chunk = records(
+        (1, event("d")),
+        (1, None),
+        (2, event("c", row(2))),
+        (3, event("c", row(3))),
+        (3, event("c", row(3))),
+        headers=mark,
+    )
+    batch = Decoder(TABLE, Policy()).decode(chunk)
+    assert batch.half.tolist() == [Half.DELETE, Half.CREATE, Half.NONE, Half.NONE]
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "expected"),
+    [
+        ("true", True),
+        ("first", True),
+        ("last", True),
+        ("first_in_data_collection", True),
+        ("incremental", True),
+        ("last_in_data_collection", True),
+        (True, True),
+        (False, False),
+        ("false", False),
+        (None, False),
+    ],
+)
+def test_snapshot_marks(snapshot: Any, expected: bool) -> None:
+    assert decode((1, event("r", row(1), snapshot=snapshot))).snapshot.tolist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        (b'{"id":5}', 5),
+        (b"5", 5),
+        (b'{"schema":{"type":"int64","optional":false},"payload":5}', 5),
+        (b'{"schema":{"type":"struct","fields":[{"field":"id","type":"int32"}]},"payload":{"id":5}}', 5),
+        (b'{ "schema" : null , "payload" : {"id":5}}', 5),
+    ],
+)
+def test_keys_in_every_framing(key: bytes, expected: int) -> None:
+    batch = decode((key, event("c", row(5))), (key, event("d")))
+    assert not batch.bad
+    assert batch.key is not None
+    assert batch.key.to_pylist() == [{"id": expected}] * 2
+
+
+@pytest.mark.parametrize("key", [b'"caf\xc3\xa9"', b"caf\xc3\xa9"])
+def test_text_keys_with_and_without_quotes(key: bytes) -> None:
+    table = replacing((Column("name", "String"),), ("name",))
+    batch = decode((key, event("c", {"name": "café"})), table=table)
+    assert batch.key is not None
+    assert batch.key.to_pylist() == [{"name": "café".encode()}]
+
+
+def test_without_kafka_keys_the_configured_columns_are_the_key() -> None:
+    rows = [(None, event("c", row(1))), (None, event("d", before=row(1))), (None, event("d")), (None, event("t"))]
+    batch = decode(*rows, policy=Policy(key_columns=("id",)))
+    assert batch.key is not None
+    assert batch.key.to_pylist() == [{"id": 1}, {"id": 1}, {"id": None}]
+    assert [b.index for b in batch.bad] == [2]
+    assert decode(*rows).key is None
+
+
+def test_unknown_fields_are_reported_and_the_rest_is_decoded() -> None:
+    more = {"new": 1, "other name": [None]}
+    batch = decode((1, event("c", row(1))), (2, event("c", row(2) | more)), (3, event("u", row(3) | {"new": None})))
+    assert [(c.name, c.first_offset, c.clickhouse_type) for c in batch.unknown] == [
+        ("new", 101, None),
+        ("other name", 101, None),
+    ]
+    assert [r["id"] for r in batch.after.to_pylist()] == [1, 2, 3]
+
+
+def test_unknown_fields_of_a_schema_have_a_type_and_default() -> None:
+    fields = [{"field": "id", "type": "int64"}, {"field": "extra", "type": "int32", "default": 7}]
+    schema = {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": fields}]}
+    value = {"schema": schema, "payload": json.loads(event("c", {"id": 1, "extra": 8}))}
+    batch = decode((1, json.dumps(value, separators=(",", ":")).encode()))
+    (found,) = batch.unknown
+    assert (found.name, found.first_offset, found.clickhouse_type, found.default) == ("extra", 100, "Int32", "7")
+    assert batch.absent["v"].tolist() == [True]
+
+
+def test_absent_fields_are_told_from_null() -> None:
+    decoder = Decoder(TABLE, Policy())
+    for _ in range(2):
+        batch = decoder.decode(
+            records(
+                (1, event("c", {"id": 1})), (2, event("c", row(2, None))), (1, event("d")), (3, event("c", {"id": 3}))
+            )
+        )
+        assert batch.absent["v"].tolist() == [True, False, False, True]
+        assert batch.after["v"].to_pylist() == [None] * 4
+    batch = decoder.decode(records((1, event("c", {"id": 1}))))
+    assert batch.absent["v"].tolist() == [True]
+    assert not decoder.decode(records((1, event("c", row(1))))).absent
+
+
+def test_computed_columns_are_never_decoded() -> None:
+    table = replacing((Column("id", "Int64"), Column("v", "String", default_kind="MATERIALIZED")), ("id",))
+    batch = decode((1, event("c", row(1))), table=table)
+    assert batch.after.column_names == ["id"]
+    assert not batch.unknown
+
+
+def test_a_schema_change_in_mid_chunk_keeps_kafka_order() -> None:
+    stream = "mariadb-json_schema"
+    topic = next(t for t in topics(stream) if t.endswith(".ac"))
+    recorded = topics(stream)[topic]
+    table = replacing(
+        (
+            Column("id", "Int64"),
+            Column("k", "Int32"),
+            Column("v", "Nullable(String)"),
+            Column("extra", "Int32"),
+            Column("d2", "Nullable(Decimal(10, 2))"),
+        ),
+        ("id", "k"),
+    )
+    for partition in {r.partition for r in recorded}:
+        own = [r for r in recorded if r.partition == partition]
+        batch = Decoder(table, Policy()).decode(as_records(own))
+        assert batch.offset.tolist() == [r.offset for r in own if r.value]
+        for i, found in enumerate(batch.after.to_pylist()):
+            after = json.loads(own[batch.source_index[i]].value or b"")["payload"]["after"]
+            if after is not None:
+                assert {n: found[n] for n in ("id", "k")} == {n: after[n] for n in ("id", "k")}
+                assert batch.absent.get("extra", [False] * len(batch))[i] == ("extra" not in after)
+                assert found["extra"] == after.get("extra")
+
+
+def test_sample_without_schema_infers_and_needs_no_key() -> None:
+    chunk = records(
+        (1, event("c", {"id": 1, "f": 1, "b": True, "n": None, "j": {"a": 1}})), (2, event("c", {"id": 2, "f": 1.5}))
+    )
+    schema = sample_schema(chunk)
+    assert schema is not None
+    assert [(f.name, f.type.kind, f.type.optional) for f in schema.fields] == [
+        ("id", "int64", False),
+        ("f", "float64", True),
+        ("b", "boolean", True),
+        ("n", "string", True),
+        ("j", "struct", True),
+    ]
+    assert [f.name for f in schema.key] == ["id"]
+    assert sample_schema(records((1, b'{"ts_ms":1}'))) is None
+
+
+def test_only_json_is_decoded() -> None:
+    with pytest.raises(ConfigError, match="protobuf"):
+        Decoder(TABLE, Policy(), format="protobuf")
+
+
+def test_unserved_connector_is_a_bad_record() -> None:
+    batch = decode((1, event("c", row(1), connector="sqlite")), (2, event("c", row(2))))
+    assert [b.index for b in batch.bad] == [0]
+    assert "sqlite" in batch.bad[0].reason
+    assert batch.connector == "mysql"

@@ -1,0 +1,284 @@
+"""Column types: choice, ranges, placeholders, the calendar; against Python's own arithmetic."""
+
+import datetime
+import hashlib
+import uuid
+from decimal import Context, Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ch_sink.decode import SourceType, parse_connect_schema
+from ch_sink.decode.defaults import default_sql
+from ch_sink.decode.types import OutOfRange, civil, clickhouse_type, converter
+from ch_sink.decode.types.decimals import decimal_text, read_text
+from ch_sink.errors import DecodeError, TableError
+from ch_sink.policy import Policy
+from ch_sink.table.model import Column
+
+P = "__debezium_unavailable_value"
+INT, TEXT = SourceType("int64"), SourceType("string")
+EPOCH = datetime.datetime(1970, 1, 1)
+
+
+def make(source: SourceType | None, column_type: str, out_of_range: Any = "fail", **options: str) -> Any:
+    policy = Policy(out_of_range=out_of_range, options=options)
+    return converter(source, Column("x", column_type), encoding="avro", policy=policy)
+
+
+@pytest.mark.parametrize(
+    ("source", "column_type", "value", "clamped"),
+    [
+        (INT, "Int8", 128, 127),
+        (INT, "UInt16", -1, 0),
+        (INT, "Int128", 2**127, 2**127 - 1),
+        (SourceType("int32", "io.debezium.time.Date"), "Date32", 2932897, 2932896),
+        (SourceType("int32", "io.debezium.time.Date"), "Date", -1, 0),
+        (
+            SourceType("int64", "io.debezium.time.MicroTimestamp"),
+            "DateTime64(6, 'UTC')",
+            9223372036825200000,
+            253402300799999999,
+        ),
+        (SourceType("int64", "io.debezium.time.Timestamp"), "DateTime", 2**32 * 1000, 2**32 - 1),
+        (
+            SourceType("string", "io.debezium.time.ZonedTimestamp"),
+            "DateTime64(6, 'UTC')",
+            "-infinity",
+            -62167219200000000,
+        ),
+        (
+            SourceType("bytes", "org.apache.kafka.connect.data.Decimal", (("scale", "2"),)),
+            "Decimal(4, 2)",
+            b"\x27\x10",
+            Decimal("99.99"),
+        ),
+        (TEXT, "Decimal(4, 2)", "1.005", Decimal("1.01")),
+        (SourceType("float64"), "Float32", 1e300, 3.4028234663852886e38),
+        (TEXT, "Enum8('a' = 1)", "b", None),
+    ],
+)
+def test_out_of_range_follows_the_policy(source: SourceType, column_type: str, value: Any, clamped: Any) -> None:
+    with pytest.raises(OutOfRange):
+        make(source, column_type).convert([None, value])
+    null = make(source, column_type, "null").convert([None, value])
+    assert (null.array.null_count, null.clamped) == (2, 1)
+    near = make(source, column_type, "clamp").convert([None, value])
+    assert near.clamped == 1
+    (found,) = near.array[1:]
+    if isinstance(clamped, int):
+        assert bits(found) == clamped
+    else:
+        assert found.as_py() == clamped
+
+
+def bits(value: Any) -> int:
+    """The integer of a number, a date or a timestamp of any year, or a little-endian wide integer."""
+    if isinstance(value.as_py() if str(value.type).startswith("fixed") else None, bytes):
+        return int.from_bytes(value.as_py(), "little", signed=True)
+    return int(value.cast("int32").as_py() if str(value.type) == "date32[day]" else value.cast("int64").as_py())
+
+
+def test_older_servers_hold_fewer_years() -> None:
+    source = SourceType("int32", "io.debezium.time.Date")
+    assert make(source, "Date32").convert([-25568]).clamped == 0
+    with pytest.raises(OutOfRange):
+        make(source, "Date32", temporal_years="1900-2299").convert([-25568])
+
+
+@pytest.mark.parametrize(
+    ("source", "column_type", "literal"),
+    [
+        (TEXT, "String", P),
+        (TEXT, "String", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="),
+        (TEXT, "String", P.encode().hex()),
+        (TEXT, "String", f'{{"{P}":"{P}"}}'),
+        (SourceType("bytes"), "String", P.encode()),
+        (SourceType("array", items=TEXT), "Array(String)", [P]),
+        (SourceType("array", items=TEXT), "Nullable(Tuple(items Array(Nullable(String))))", [P]),
+        (SourceType("array", items=SourceType("bytes")), "Array(String)", [P.encode()]),
+        (SourceType("array", items=INT), "Array(Int64)", list(P.encode())),
+        (SourceType("array", items=SourceType("int32", "io.debezium.time.Date")), "Array(Date32)", list(P.encode())),
+        (SourceType("map", keys=TEXT, items=TEXT), "Map(String, String)", {P: P}),
+        (
+            SourceType("array", items=SourceType("string", "io.debezium.data.Uuid")),
+            "Array(UUID)",
+            # UUID.nameUUIDFromBytes: version 3 without a namespace
+            [str(uuid.UUID(bytes=hashlib.md5(P.encode()).digest(), version=3))],
+        ),
+        (None, "String", P),
+        (None, "Array(Int64)", list(P.encode())),
+        (TEXT, "JSON", P),
+    ],
+)
+def test_placeholder_is_null_and_marked(source: SourceType | None, column_type: str, literal: Any) -> None:
+    converted = make(source, column_type).convert([None, literal])
+    assert converted.unavailable is not None
+    assert converted.unavailable.tolist() == [False, True]
+    assert converted.array[1].as_py() is None
+
+
+def test_placeholder_is_a_value_where_the_source_sends_none() -> None:
+    made = converter(TEXT, Column("x", "String"), encoding="json", policy=Policy(), omits=False)
+    assert made.convert([P]).array.to_pylist() == [P.encode()]
+
+
+@given(st.dates())
+def test_calendar_equals_pythons(day: datetime.date) -> None:
+    days = (day - EPOCH.date()).days
+    assert civil.days_from_civil(day.year, day.month, day.day) == days
+    assert civil.civil_from_days(days) == (day.year, day.month, day.day)
+    assert civil.parse_date(civil.date_text(days)) == days == civil.parse_date(day.isoformat())
+
+
+@given(st.integers(-(10**10), 10**10))
+def test_days_round_trip_beyond_pythons_years(days: int) -> None:
+    assert civil.days_from_civil(*civil.civil_from_days(days)) == days
+    assert civil.parse_date(civil.date_text(days)) == days
+
+
+@given(st.datetimes(timezones=st.timezones() | st.none()))
+def test_iso_texts_equal_pythons(moment: datetime.datetime) -> None:
+    zone = moment.tzinfo or datetime.UTC
+    offset = (moment.utcoffset() or datetime.timedelta()) if moment.tzinfo else datetime.timedelta()
+    assert zone is not None
+    expected = (
+        (moment.replace(tzinfo=None) - offset - EPOCH) // datetime.timedelta(microseconds=1)
+        if _safe(moment, offset)
+        else None
+    )
+    if expected is None or (offset.total_seconds() % 60):
+        return
+    text = moment.isoformat()
+    assert civil.parse_instant(text, 6) == expected
+    made = make(SourceType("string", "io.debezium.time.ZonedTimestamp"), "DateTime64(6, 'UTC')")
+    assert made.convert([text]).array.cast("int64").to_pylist() == [expected]
+    assert made.convert([text, "2024-01-01T00:00:00.0000001Z"]).array.cast("int64").to_pylist()[0] == expected
+
+
+def _safe(moment: datetime.datetime, offset: datetime.timedelta) -> bool:
+    try:
+        moment.replace(tzinfo=None) - offset
+    except OverflowError:
+        return False
+    return True
+
+
+@given(st.integers(-(10**80), 10**80), st.integers(-5, 90))
+def test_decimal_texts_equal_pythons(unscaled: int, scale: int) -> None:
+    text = decimal_text((unscaled, scale))
+    assert Decimal(text) == Decimal((unscaled < 0, tuple(map(int, str(abs(unscaled)))), -scale))
+    assert "e" not in text.lower()
+    digits, found = read_text(text)
+    assert digits * 10 ** max(0, -scale) * 10**0 == unscaled * 10 ** max(0, -scale) * 10 ** max(0, 0) or found == max(
+        scale, 0
+    )
+
+
+def test_thousands_of_digits() -> None:
+    assert decimal_text((10**20_000 - 1, 3)) == "9" * 19_997 + ".999"
+    assert read_text("7" * 20_000)[0] % 10**9 == 777_777_777
+
+
+@given(st.lists(st.none() | st.integers(-(10**38) + 1, 10**38 - 1), max_size=5))
+def test_decimals_from_bytes(values: list[int | None]) -> None:
+    source = SourceType("bytes", "org.apache.kafka.connect.data.Decimal", (("scale", "7"),))
+    raw = [None if v is None else v.to_bytes(max(1, (v.bit_length() + 8) // 8), "big", signed=True) for v in values]
+    expected = [None if v is None else Decimal(v).scaleb(-7, Context(prec=80)) for v in values]
+    assert make(source, "Decimal(38, 7)").convert(raw).array.to_pylist() == expected
+    assert make(source, "Decimal(76, 7)").convert(raw).array.to_pylist() == expected
+    assert make(source, "Decimal(76, 9)").convert(raw).array.to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "int64", "name": "io.debezium.time.MicroTimestamp", "optional": True},
+        {
+            "type": "bytes",
+            "name": "org.apache.kafka.connect.data.Decimal",
+            "parameters": {"scale": "2", "connect.decimal.precision": "9"},
+        },
+        {"type": "string", "name": "io.debezium.data.Enum", "parameters": {"allowed": "a{,b\\, c 'é\""}},
+        {"type": "array", "items": {"type": "float", "optional": True}, "optional": True},
+        {
+            "type": "map",
+            "keys": {"type": "string"},
+            "values": {"type": "struct", "fields": [{"field": "a b", "type": "double"}]},
+        },
+        {"type": "string", "name": "a name with spaces"},
+    ],
+)
+def test_column_comment_round_trips(schema: dict[str, Any]) -> None:
+    source = parse_connect_schema(schema)
+    assert SourceType.from_comment(source.to_comment()) == source
+    assert SourceType.from_comment("customer's own words; " + source.to_comment()) == source
+    assert "\n" not in source.to_comment()
+
+
+@pytest.mark.parametrize("text", ["", "plain", "debezium: ", "debezium: what", "debezium: int64 {", "debezium: a b c"])
+def test_other_comments_tell_nothing(text: str) -> None:
+    assert SourceType.from_comment(text) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "sql"),
+    [
+        ({"type": "int32", "default": 7}, "7"),
+        ({"type": "string", "default": "it's \\"}, "'it\\'s \\\\'"),
+        ({"type": "boolean", "default": True}, "CAST('true' AS Bool)"),
+        (
+            {
+                "type": "bytes",
+                "name": "org.apache.kafka.connect.data.Decimal",
+                "parameters": {"scale": "2", "connect.decimal.precision": "10"},
+                "default": "AJY=",
+            },
+            "CAST('1.50' AS Decimal(10, 2))",
+        ),
+        (
+            {"type": "string", "name": "io.debezium.time.ZonedTimestamp", "default": "2024-01-01T00:00:00.000000Z"},
+            "CAST('2024-01-01 00:00:00' AS DateTime64(6, 'UTC'))",
+        ),
+        ({"type": "int32"}, None),
+        ({"type": "int32", "default": None}, None),
+        ({"type": "int32", "default": "nonsense"}, None),
+    ],
+)
+def test_defaults_become_sql(schema: dict[str, Any], sql: str | None) -> None:
+    source = parse_connect_schema(schema)
+    assert default_sql(source, clickhouse_type(source)) == sql
+
+
+def test_types_that_do_not_go_together_are_refused_by_name() -> None:
+    with pytest.raises(TableError, match="column 'x'"):
+        make(SourceType("array", items=INT), "Int64")
+    with pytest.raises(TableError, match="AggregateFunction"):
+        make(INT, "AggregateFunction(sum, Int64)")
+
+
+@pytest.mark.parametrize(
+    ("column_type", "literal"),
+    [
+        ("UUID", "0011"),
+        ("Decimal(9, 2)", "1,5"),
+        ("IPv4", "10.0.0"),
+        ("Date32", "2024-13-01"),
+        ("Int64", "1.5"),
+        ("Float64", "x"),
+    ],
+)
+def test_unreadable_values_are_refused(column_type: str, literal: str) -> None:
+    with pytest.raises(DecodeError):
+        make(TEXT, column_type).convert([literal])
+
+
+def test_keys_and_required_columns_are_not_nullable() -> None:
+    assert clickhouse_type(SourceType("int32", optional=False)) == "Int32"
+    assert clickhouse_type(SourceType("int32"), key=True) == "Int32"
+    label = SourceType("string", "io.debezium.data.Enum")
+    assert clickhouse_type(label) == "LowCardinality(Nullable(String))"
+    assert clickhouse_type(label, low_cardinality=False) == "Nullable(String)"
+    assert clickhouse_type(SourceType("array", items=INT), nullable_tuple=False) == "Nullable(String)"
