@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -19,6 +20,8 @@ __all__ = ["main", "run_streams"]
 
 _NO_WORKER = "Python worker failed to connect back"
 _STARTS = 4
+_INITIALIZING = 30.0
+"""Longest wait for one query before the next is started, in seconds."""
 
 
 def run_streams(
@@ -48,7 +51,9 @@ def run_streams(
             driver.open()
             driver.open_waiting()
             driver.drain()
-        queries = [driver.start(once) for driver in drivers]
+        for driver in drivers:
+            queries.append(driver.start(once))
+            _initialized(queries[-1])
         _await(drivers, queries, once)
         return [driver.summary for driver in drivers]
     finally:
@@ -60,6 +65,15 @@ def run_streams(
 
 def _properties(configs: Sequence[Config]) -> dict[str, str]:
     return {name: setting for config in configs for name, setting in config.spark.conf.items()}
+
+
+def _initialized(query: StreamingQuery) -> None:
+    """Wait until the query's source has its Python worker: all starting at once would run into Spark's ten seconds."""
+    deadline = time.monotonic() + _INITIALIZING
+    while query.isActive and time.monotonic() < deadline:
+        if not str(query.status["message"]).startswith("Initializing"):
+            return
+        time.sleep(0.05)
 
 
 def _await(drivers: list[StreamDriver], queries: list[StreamingQuery], once: bool) -> None:
