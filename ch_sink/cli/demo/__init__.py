@@ -4,13 +4,16 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ch_sink.cli.demo.streams import STREAMS, DemoStream, Truth, config_text, fill_topic, fixtures_folder, truth_of
 from ch_sink.cli.output import Output
 from ch_sink.config import Config, load
+
+if TYPE_CHECKING:
+    from ch_sink.observe import StreamSummary
 
 __all__ = ["demo"]
 
@@ -35,11 +38,12 @@ def demo(
 
 
 def _demo(out: Output, stack: ExitStack, folder: Path, fixtures: Path) -> int:
+    from ch_sink.cli.demo.compare import stored_count
     from ch_sink.cli.init import make_tables
-    from ch_sink.cli.run import progress, show_summaries
+    from ch_sink.cli.run import show_summaries
+    from ch_sink.cli.wiring import client_of
     from ch_sink.embedded.kafka import LocalKafka
     from ch_sink.embedded.launch import EmbeddedClickHouse
-    from ch_sink.spark.job import run_streams
 
     started = time.monotonic()
     out.say("1. Starting Kafka and ClickHouse", style="bold")
@@ -66,11 +70,19 @@ def _demo(out: Output, stack: ExitStack, folder: Path, fixtures: Path) -> int:
         out.say(f"   {config.clickhouse.database}.{config.clickhouse.table}")
 
     out.say("4. ch_sink run carries the changes over", style="bold")
-    summaries = run_streams(configs, once=True, on_batch=progress(out))
-    out.progress_done()
-    show_summaries(out, summaries)
+    show_summaries(out, _run(out, configs))
 
-    out.say("5. The tables beside their source", style="bold")
+    out.say("5. The checkpoints are thrown away, and two topics read again from their start", style="bold")
+    again = [config for config, stream in zip(configs, STREAMS, strict=True) if stream.table == "kc"]
+    again = [c.model_copy(update={"start": "earliest", "checkpoint": c.checkpoint + "-again"}) for c in again]
+    before = [stored_count(client_of(c), c.clickhouse.database, c.clickhouse.table) for c in again]
+    show_summaries(out, _run(out, again))
+    for config, count in zip(again, before, strict=True):
+        after = stored_count(client_of(config), config.clickhouse.database, config.clickhouse.table)
+        name = f"{config.clickhouse.database}.{config.clickhouse.table}"
+        out.say(f"   {name}: {count} stored rows before, {after} after; what came again was recognised")
+
+    out.say("6. The tables beside their source", style="bold")
     different = sum(_compare(out, fixtures, stream, config) for stream, config in zip(STREAMS, configs, strict=True))
     out.say()
     seconds = time.monotonic() - started
@@ -81,12 +93,21 @@ def _demo(out: Output, stack: ExitStack, folder: Path, fixtures: Path) -> int:
     return different
 
 
+def _run(out: Output, configs: list[Config]) -> "list[StreamSummary]":
+    from ch_sink.cli.run import progress
+    from ch_sink.spark.job import run_streams
+
+    summaries = run_streams(configs, once=True, on_batch=progress(out))
+    out.progress_done()
+    return summaries
+
+
 _KINDS = {"kafka": "a real broker", "mock": "librdkafka's mock cluster"}
 
 
 def _compare(out: Output, fixtures: Path, stream: DemoStream, config: Config) -> int:
     """Prints a table beside its source; returns how many rows differ."""
-    from ch_sink.cli.demo.compare import stored_rows, unequal
+    from ch_sink.cli.demo.compare import as_source, stored_rows, unequal
     from ch_sink.cli.wiring import client_of
 
     truth: Truth = truth_of(fixtures, stream)
@@ -101,7 +122,10 @@ def _compare(out: Output, fixtures: Path, stream: DemoStream, config: Config) ->
     source, table = truth.by_key(), stored
     rows: list[list[object]] = []
     for key in shown:
-        for side, found in (("source", source.get(key)), ("table", table.get(key))):
+        here, there = source.get(key), table.get(key)
+        if here is not None and there is not None:
+            there = as_source(truth, here, there)
+        for side, found in (("source", here), ("table", there)):
             cells = [_short(cell) for cell in found] if found is not None else ["(no row)"] + [""] * (len(names) - 1)
             rows.append([side, *cells])
     out.table(["", *names], rows)
@@ -113,7 +137,8 @@ def _compare(out: Output, fixtures: Path, stream: DemoStream, config: Config) ->
 def _short(cell: str | None) -> str:
     if cell is None:
         return "NULL"
-    return cell if len(cell) <= _WIDTH else f"{cell[: _WIDTH - 12]}… ({len(cell)})"
+    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in cell[:_WIDTH])
+    return text if len(cell) <= _WIDTH else f"{text[: _WIDTH - 12]}… ({len(cell)} characters)"
 
 
 _WIDTH = 32

@@ -7,13 +7,19 @@ from ch_sink.cli.demo.streams import Truth, TruthColumn
 from ch_sink.clickhouse import Client
 from ch_sink.table.model import quote
 
-__all__ = ["stored_rows", "unequal"]
+__all__ = ["as_source", "stored_count", "stored_rows", "unequal"]
 
 Row = tuple[str | None, ...]
 
 _BINARY = re.compile(r"bytea|binary|blob")
 _NUMBER = re.compile(r"int|numeric|decimal|float|double|real|serial")
 _TIME = re.compile(r"timestamp|datetime|date|time")
+
+
+def stored_count(client: Client, database: str, table: str) -> int:
+    """Rows of the table itself, superseded and deleted ones included, as far as they are not merged away."""
+    found = client.rows(f"SELECT count() AS n FROM {quote(database)}.{quote(table)}", doing=f"count {database}.{table}")
+    return int(found[0]["n"])
 
 
 def stored_rows(client: Client, database: str, table: str, truth: Truth) -> dict[Row, Row]:
@@ -33,6 +39,12 @@ def stored_rows(client: Client, database: str, table: str, truth: Truth) -> dict
     # Keys as the source writes them, where the values are the same.
     source = {plain(key): key for key in truth.by_key()}
     return {source.get(plain(truth.key_of(row)), truth.key_of(row)): row for row in rows}
+
+
+def as_source(truth: Truth, here: Row, there: Row) -> Row:
+    """The stored row's values, written as the source does where they are the same."""
+    both = zip(truth.columns, here, there, strict=True)
+    return tuple(a if _plain(c, a) == _plain(c, b) else b for c, a, b in both)
 
 
 def unequal(truth: Truth, stored: dict[Row, Row]) -> list[Row]:

@@ -41,9 +41,9 @@ class DemoStream:
 STREAMS = (
     DemoStream("mariadb-json_schema-kc", "myjs.src.kc", "MariaDB: key changes, swaps, deletes"),
     DemoStream("mariadb-json_schema", "myjs.src.strkey", "MariaDB: text keys"),
-    DemoStream("mariadb-json_schema", "myjs.src.oddkey", "MariaDB: keys of time, decimal, unsigned and bytes"),
     DemoStream("postgres-json_schema-kc", "pgjs.public.kc", "PostgreSQL: key changes, swaps, deletes"),
     DemoStream("postgres-json_schema", "pgjs.public.kc_full", "PostgreSQL: the same with REPLICA IDENTITY FULL"),
+    DemoStream("postgres-json_schema", "pgjs.public.oddkey", "PostgreSQL: keys of time, numeric, UUID and bytes"),
     DemoStream("postgres-json_schema-wide", "pgjs.public.toast_d", "PostgreSQL: large values left out of updates"),
 )
 
@@ -126,8 +126,8 @@ def truth_of(fixtures: Path, stream: DemoStream) -> Truth:
     return Truth(columns, tuple(tuple(row) for row in table["rows"]))
 
 
-def config_text(stream: DemoStream, bootstrap: str, url: str, folder: Path) -> str:
-    """A whole configuration file."""
+def config_text(stream: DemoStream, bootstrap: str, url: str, folder: Path, more: str = "") -> str:
+    """A whole configuration file; ``more`` are further lines of it."""
     return f"""\
 kafka:
   topic: {stream.topic}
@@ -137,4 +137,4 @@ clickhouse:
   database: {stream.database}
   table: {stream.table}
 checkpoint: {folder / "checkpoints" / stream.name}
-"""
+{more}"""
