@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from ch_sink.apply import Applied, PartitionSink, StreamName
 from ch_sink.change import Records
@@ -26,6 +27,8 @@ ENGINES = {
     "sign": Engine(Family.REPLACING, "ReplacingMergeTree", "_version", sign_column="_sign"),
     "collapsing": Engine(Family.COLLAPSING, "CollapsingMergeTree", sign_column="_sign"),
     "versioned": Engine(Family.VERSIONED_COLLAPSING, "VersionedCollapsingMergeTree", "_version", "_sign"),
+    "append": Engine(Family.MERGE_TREE, "MergeTree"),
+    "append without key": Engine(Family.MERGE_TREE, "MergeTree"),
 }
 
 
@@ -89,14 +92,15 @@ class Run:
         pending: Any = None,
         decoder: Callable[[bool], BatchDecoder] | None = None,
         truncate: Callable[[int], None] | None = None,
+        schema: pa.Schema | None = None,
     ) -> None:
+        """``schema``: the source columns as the decoder gives them."""
         self.history = history
         policy = policy or Policy(truncate="apply", on_bad_record="fail")
         self.target = Target.of(target_table(history.layout, engine), policy)
         self.decoder = decoder or (lambda want: PlainDecoder(history.layout, want_before=want))
-        self.table = table or MemoryTable(
-            self.target.table, history.key, PlainDecoder(history.layout, want_before=False).schema
-        )
+        plain = PlainDecoder(history.layout, want_before=False).schema
+        self.table = table or MemoryTable(self.target.table, history.key, plain if decoder is None else schema or plain)
         self.handover = handover or MemoryHandover()
         self.pending = pending or MemoryPending()
         self.letters = MemoryLetters()
@@ -108,6 +112,8 @@ class Run:
         self.before_ledger = False
         self.done: dict[int, tuple[int, State]] = {}
         """Per partition: how far the chunks of the running batch are known to be done (collapsing tables)."""
+        self.between: list[str] = []
+        """What was wrong after a batch, before the last one: signs of a collapsing table that sum to neither 0 nor 1."""
 
     def sink(self, partition: int) -> PartitionSink:
         if partition not in self.sinks:
@@ -135,6 +141,9 @@ class Run:
                 self._chunk(chunk.partition, chunk.start, chunk.end, states)
             self.states = states
             self.done.clear()
+            if self.target.collapsing and isinstance(self.table, MemoryTable):
+                wrong = {k: n for k, n in self.table.sums().items() if n not in (0, 1)}
+                self.between += [f"after a batch: signs of {k} sum to {n}" for k, n in wrong.items()]
         self.drain()
 
     def drain(self) -> None:

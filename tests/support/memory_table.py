@@ -22,7 +22,7 @@ class MemoryTable:
     def __init__(self, table: TargetTable, key: tuple[str, ...], schema: pa.Schema) -> None:
         self.table, self.key = table, key
         self.schema = schema.append(pa.field("_version", pa.binary(16)))
-        for name, kind in (("_sign", pa.int8()), ("_is_deleted", pa.uint8())):
+        for name, kind in (("_sign", pa.int8()), ("_is_deleted", pa.uint8()), ("_op", pa.string())):
             if table.column(name) is not None:
                 self.schema = self.schema.append(pa.field(name, kind))
         self.rows: list[Row] = []
@@ -76,7 +76,16 @@ class MemoryTable:
         return dict(out)
 
     def current_rows(self) -> list[Row]:
-        """Live rows as FINAL shows them, whole."""
+        """Live rows as FINAL shows them, or the view of an append table, whole."""
+        if self.table.engine.family is Family.MERGE_TREE and self.key:
+            last: dict[tuple, Row] = {}
+            for row in self.rows:
+                at = tuple(row[c] for c in self.key)
+                if at not in last or self.version(row) > self.version(last[at]):
+                    last[at] = row
+            return [r for r in last.values() if r["_sign"] > 0]
+        if self.table.engine.family is Family.MERGE_TREE:
+            return self._copies()
         if self.table.engine.family is not Family.REPLACING:
             return self._live(self.rows)
         newest: dict[tuple, Row] = {}
@@ -85,6 +94,14 @@ class MemoryTable:
             if at not in newest or self.version(row) >= self.version(newest[at]):
                 newest[at] = row
         return [r for r in newest.values() if not self._deleted(r)]
+
+    def _copies(self) -> list[Row]:
+        """Each row as often as its signs sum to; the versions of the changes do not matter."""
+        totals: Counter[tuple] = Counter()
+        own = self.table.system_columns
+        for row in self.rows:
+            totals[tuple((c, v) for c, v in row.items() if c not in own)] += row["_sign"]
+        return [dict(items) for items, total in totals.items() for _ in range(max(total, 0))]
 
     def current(self) -> list[Row]:
         """Live rows without the sink's own columns."""

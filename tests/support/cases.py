@@ -1,0 +1,138 @@
+"""One drawn case: a history, an engine, a decoder, cuts and faults; what the table then gets wrong."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from ch_sink.decode import Decoder
+from ch_sink.decode.types.target import arrow_type
+from ch_sink.policy import Policy
+from tests.model import LAYOUTS, Batch, History, Knobs, draw_history, draw_plan
+from tests.model.reference import change_log, difference, sign_faults
+from tests.support.harness import ENGINES, Run, target_table
+
+__all__ = ["KNOBS", "Case", "cases", "drawn", "faults_of", "memory_run"]
+
+KEYED = tuple(name for name, layout in LAYOUTS.items() if layout.table.key)
+KEYLESS = tuple(name for name in LAYOUTS if name not in KEYED)
+MYSQLS = ("mysql", "mariadb")
+TRUNCATING = (*MYSQLS, "postgresql")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """``knobs`` names an entry of KNOBS; one case always is the same history and the same run."""
+
+    seed: int
+    engine: str
+    knobs: str = "ordinary"
+    decoder: str = "product"
+    """``product`` or ``plain`` (a peer that shares no code with it)."""
+
+
+KNOBS: Mapping[str, tuple[Knobs, tuple[str, ...]]] = {
+    # Name → what is drawn, and the connectors that can do so (none: all).
+    "ordinary": (Knobs(), ()),
+    "adverse": (
+        Knobs(redelivery=True, regress=True, overlapping=True, incremental=True, extras=True, high_offsets=True),
+        (),
+    ),
+    "long": (Knobs(operations=(60, 120), redelivery=True), ()),
+    # Positions that drop in one partition first are beyond deciding for a truncate of all.
+    "truncates": (Knobs(truncate="alone", regress=False), TRUNCATING),
+    "truncates move": (Knobs(truncate="alone", regress=False, truncates_move=True, redelivery=True), TRUNCATING),
+    "truncates and regress": (Knobs(truncate="alone", regress=True, partitions=1), TRUNCATING),
+    # So are the rows of the truncate's own transaction in other partitions.
+    "truncates inside": (Knobs(truncate="mixed", regress=False, partitions=1), ("postgresql",)),
+    "gtid replay": (Knobs(gtid_replay=True, regress=True), MYSQLS),
+    "compressed": (Knobs(compressed=True, redelivery=True), MYSQLS),
+    "deferred swaps": (Knobs(deferred_swaps_without_images=True), ("postgresql",)),
+}
+"""Every knob of the model is in one of them, each where the records say enough to decide the case."""
+
+_SHARE = ("ordinary",) * 6 + ("adverse",) * 3 + ("long",) + tuple(KNOBS)[3:] * 2
+_APPENDED = ("ordinary",) * 3 + ("adverse", "long")
+
+
+def cases(first: int, count: int) -> Iterator[Case]:
+    """Cases by seed: engines in turn, knobs and decoders by the seed."""
+    engines = tuple(ENGINES)
+    for seed in range(first, first + count):
+        engine = engines[seed % len(engines)]
+        share = _APPENDED if engine.startswith("append") else _SHARE
+        yield Case(seed, engine, share[seed // len(engines) % len(share)], ("product", "plain")[seed // 7 % 3 == 0])
+
+
+@lru_cache(maxsize=64)
+def drawn(case: Case) -> tuple[History, list[Batch]]:
+    """The case's history and plan."""
+    rng = random.Random(case.seed)
+    knobs, connectors = KNOBS[case.knobs]
+    layouts = KEYLESS if case.engine == "append without key" else KEYED
+    connector = rng.choice(connectors) if connectors else None
+    identity = None
+    if case.knobs == "deferred swaps":
+        identity = "default"
+    history = draw_history(rng, connector=connector, identity=identity, layout=rng.choice(layouts), knobs=knobs)
+    return history, draw_plan(rng, history, aligned=rng.random() < 0.3)
+
+
+def faults_of(case: Case) -> list[str]:
+    """Run the case in memory; what is wrong at its end, nothing where all is right."""
+    history, plan = drawn(case)
+    run = memory_run(case, history)
+    run.run(plan)
+    faults = run.between
+    rows = [_plain(row) for row in run.table.rows]
+    if wrong := difference(history, [_plain(row) for row in run.table.current()]):
+        faults.append(wrong)
+    if run.letters.letters:
+        faults.append(f"{len(run.letters.letters)} dead letters")
+    if waiting := sum(run.sink(p).waiting for p in run.states):
+        faults.append(f"{waiting} changes wait for ever")
+    if case.engine in ("collapsing", "versioned"):
+        faults += sign_faults(history.table, rows, "_sign", history.truth)
+    if case.engine == "append":
+        faults += log_faults(history, rows)
+    return faults
+
+
+def memory_run(case: Case, history: History) -> Run:
+    """A run into a table in memory."""
+    engine, policy = ENGINES[case.engine], Policy(truncate="apply", on_bad_record="fail")
+    if case.decoder == "plain":
+        return Run(history, engine, policy=policy)
+    table = target_table(history.layout, engine)
+    schema = pa.schema([(c.name, arrow_type(c.type)) for c in table.source_columns])
+    return Run(
+        history, engine, policy=policy, decoder=lambda want: Decoder(table, policy, want_before=want), schema=schema
+    )
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """Texts as texts: the product's decoder gives bytes."""
+    return {n: v.decode() if isinstance(v, bytes) and n != "_version" else v for n, v in row.items()}
+
+
+def log_faults(history: History, rows: list[dict[str, Any]]) -> list[str]:
+    """What is wrong with the change history of a table with a key: each change is there once, with its values."""
+    shape = history.table
+    names = [c.name for c in shape.columns]
+    have: Counter[tuple[Any, ...]] = Counter()
+    for row in rows:
+        gone = row["_op"] == "d"
+        have[row["_op"], *(row[n] for n in (shape.key if gone else names))] += 1
+    want: Counter[tuple[Any, ...]] = Counter()
+    for entry in change_log(history):
+        if entry.op == "d":
+            want["d", *(entry.key or ())] += 1
+        elif entry.after is not None:
+            want[entry.op, *(entry.after[n] for n in names)] += 1
+    return [f"change missing {n}x: {c}" for c, n in (want - have).items()] + [
+        f"change too many {n}x: {c}" for c, n in (have - want).items()
+    ]
