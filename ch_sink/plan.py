@@ -18,6 +18,7 @@ from ch_sink.change import BadRecord, ChangeBatch, Op, Records, UnknownColumn
 from ch_sink.errors import StreamFailed
 from ch_sink.merge import (
     Merged,
+    Resolved,
     handed_rows,
     merge_append,
     merge_collapsing,
@@ -26,7 +27,7 @@ from ch_sink.merge import (
     resolve,
 )
 from ch_sink.order import BackwardStep, Sequenced, State, sequence
-from ch_sink.order.sequence import ordered
+from ch_sink.order.sequence import drop_truncated, ordered
 from ch_sink.order.version import to_int
 from ch_sink.ports import Handover, HandoverId, History, Insert, RowLookup
 from ch_sink.source import Source, source_for
@@ -146,6 +147,8 @@ def plan(
     if not len(batch):
         return out
     first = _truncate(batch, order, target, out)
+    if not order.keep.any():
+        return out
     if first is not None:
         before = records.slice(0, int(batch.source_index[first]))
         done = plan(before, target, decoder, state, ports, waiting=waiting)
@@ -204,7 +207,9 @@ def _as_assigned(
     given = [assigned[o] for o in batch.offset.tolist()]
     epoch = np.array([e for e, _ in given], dtype=np.int64)
     commit = np.array([[c >> 64, c & 0xFFFFFFFFFFFFFFFF] for _, c in given], dtype=np.uint64).reshape(-1, 2)
-    return ordered(batch, epoch, commit, state, target.layout, target.policy)
+    order = ordered(batch, epoch, commit, state, target.layout, target.policy)
+    drop_truncated(batch, order, state)  # one may have come while they waited
+    return order
 
 
 def _truncate(batch: ChangeBatch, order: Sequenced, target: Target, out: Plan) -> int | None:
@@ -271,7 +276,7 @@ def _merge(
         waiting=waiting,
         doubled=frozenset(bytes.fromhex(k) for k in state.doubled),
     )
-    out.state = replace(out.state, doubled=tuple(sorted(k.hex() for k in resolved.doubled)))
+    out.state = replace(out.state, doubled=_doubled(state, out.state, resolved))
     out.bad.extend(resolved.bad)
     out.counts.update(resolved.counts)
     out.pending = [
@@ -284,6 +289,14 @@ def _merge(
     if target.appends:
         return merge_append(batch, resolved, order, target.table, stored_layout)
     return merge_replacing(batch, resolved, order, scope, target.system, target.policy)
+
+
+def _doubled(before: State, after: State, resolved: Resolved) -> tuple[str, ...]:
+    """Keys with two live rows when the chunk ends: opened here, or before it in the transaction that still goes on."""
+    keys = {key.hex() for key in resolved.doubled}
+    if all((after.of(n).epoch, after.of(n).commit) == (s.epoch, s.commit) for n, s in before.sources.items()):
+        keys |= set(before.doubled) - {key.hex() for key in resolved.settled}
+    return tuple(sorted(keys))
 
 
 def _grouped(rows: pa.Table, target: Target, step: str) -> list[Insert]:

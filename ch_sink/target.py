@@ -84,4 +84,6 @@ class Target:
                 return engine.is_deleted_column, 1
             if engine.sign_column:
                 return engine.sign_column, -1
+        if engine.family is Family.MERGE_TREE and self.table.column("_sign") is not None:
+            return "_sign", -1
         return None

@@ -56,7 +56,7 @@ class Decoder:
         if None in values:
             live = [i for i, value in enumerate(values) if value is not None]
         aside[Aside.TOMBSTONE] += len(values) - len(live)
-        self._keys.learn(records.keys)
+        self._keys.learn(records.keys, values)
         bad: list[BadRecord] = []
         outcomes = self._whole_or_halves(records, live, bad)
         if len(outcomes) > _MOST_PARTS:

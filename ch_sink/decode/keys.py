@@ -1,5 +1,6 @@
 """Kafka keys: structs or primitives, with or without the schema envelope, typed as the target's columns."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -28,6 +29,8 @@ class _Shape:
     columns: tuple[ColumnReader, ...]
     primitive: bool
 
+_BOUNDARY = re.compile(rb'"status"\s*:\s*"(?:BEGIN|END)"')
+
 
 class KeyReader:
     """Decodes the keys of one topic. The key's columns are learned from the first key that can be read."""
@@ -40,15 +43,16 @@ class KeyReader:
         self.columns: tuple[str, ...] = policy.key_columns
         self._raw_text = False
 
-    def learn(self, keys: Sequence[bytes | None]) -> None:
-        """Learn the key's columns, if they are not known yet."""
-        for key in keys:
+    def learn(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> None:
+        """Learn the key's columns, if they are not known yet; records of transaction metadata do not tell them."""
+        for key, value in zip(keys, values, strict=True):
             if self.columns:
                 return
-            if key is not None:
+            if key is not None and not (value is not None and _BOUNDARY.search(value)):
                 try:
                     self.read([key])
                 except (DecodeError, TableError):
+                    self._shapes.clear()  # that was no key of this table
                     continue
 
     @property

@@ -77,6 +77,8 @@ class Resolved:
     counts: Counter[str] = field(default_factory=Counter)
     doubled: set[bytes] = field(default_factory=set)
     """Kafka keys of which two rows live while their transaction goes on."""
+    settled: set[bytes] = field(default_factory=set)
+    """Kafka keys whose former owner left in this chunk."""
 
     def value_refs(self, column: str, events: npt.NDArray[np.int64]) -> Refs:
         """Where a column's values of these events come from."""
@@ -447,6 +449,7 @@ class _Walk:
             # The key's former owner leaves; the row that took the key stays.
             row.live, row.former = 1, -1
             self.open_swaps.pop(int(self.coded.codes[i]), None)
+            out.settled.add(self.key_bytes(i))
             out.apply[i] = False
             out.counts["swapped"] += 1
             return

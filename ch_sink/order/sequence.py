@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from ch_sink.change import ChangeBatch, Records
+from ch_sink.change import ChangeBatch, Op, Records
 from ch_sink.errors import StreamFailed
 from ch_sink.order.state import SourceState, State
 from ch_sink.order.version import OFFSET_BITS, Layout, Words, to_int
@@ -59,14 +59,22 @@ class Sequenced:
 
 
 def identities(batch: ChangeBatch, records: Records) -> list[PositionId]:
-    """What makes each change recognisable when it is delivered again (shape: one tuple per event)."""
-    keys = records.keys
+    """What makes each change recognisable when it is delivered again (shape: one tuple per event).
+
+    Without a key the row stands in for it: all rows of a snapshot have one position, and so have those that
+    PostgreSQL inserts together (``COPY``).
+    """
+    given = records.keys
+    keys = [given[i] or b"" for i in batch.source_index.tolist()]
+    if batch.key is None:
+        rows = [batch.after.to_pylist()] + ([batch.before.to_pylist()] if batch.before is not None else [])
+        keys = [key or repr(images).encode() for key, images in zip(keys, zip(*rows, strict=True), strict=True)]
     return [
-        (ch, cl, ih, il, keys[i] or b"", op, ts)
-        for (ch, cl), (ih, il), i, op, ts in zip(
+        (ch, cl, ih, il, key, op, ts)
+        for (ch, cl), (ih, il), key, op, ts in zip(
             batch.commit.tolist(),
             batch.inner.tolist(),
-            batch.source_index.tolist(),
+            keys,
             batch.op.tolist(),
             batch.source_ts.tolist(),
             strict=True,
@@ -123,31 +131,30 @@ def sequence(
             layout.check_epoch(done.epoch)
             sources[name] = done
         new_state = state.with_sources(sources)
-    if state.floor[0] or state.floor[1]:
-        keep &= ~_below(state.floor, batch, epoch, commit, keep, skipped)
     out = ordered(batch, epoch, commit, new_state, layout, policy)
     out.keep, out.recheck, out.steps, out.skipped = keep, recheck, steps, skipped
+    drop_truncated(batch, out, state)
     return out
 
 
-def _below(
-    floor: tuple[int, int, int],
-    batch: ChangeBatch,
-    epoch: npt.NDArray[np.int64],
-    commit: Words,
-    keep: npt.NDArray[np.bool_],
-    skipped: Counter[str],
-) -> npt.NDArray[np.bool_]:
-    """Changes that a truncate of the whole table has overtaken: they arrive late, from another partition."""
-    out = np.zeros(len(batch), dtype=np.bool_)
-    at, position, inner = floor
+def drop_truncated(batch: ChangeBatch, order: Sequenced, state: State) -> None:
+    """Leave out what a truncate of the whole table has overtaken: late changes of other partitions, a repeat of it.
+
+    A truncate's null key gives it any partition, each time it is sent, so that no earlier record proves a repeat.
+    """
+    at, position, _ = state.floor
+    if not (at or position):
+        return
     low = np.uint64(position & 0xFFFFFFFFFFFFFFFF)
-    near = keep & (epoch <= at) & (commit[:, 0] <= np.uint64(position >> 64)) & (commit[:, 1] <= low)
+    commit = order.commit
+    high = np.uint64(position >> 64)
+    below = (commit[:, 0] < high) | ((commit[:, 0] == high) & (commit[:, 1] <= low))
+    near = order.keep & (order.epoch <= at) & (below | (order.epoch < at))
     for i in np.flatnonzero(near).tolist():
-        here = (int(batch.inner[i, 0]) << 64) | int(batch.inner[i, 1])
-        out[i] = (int(epoch[i]), to_int(commit, i), here) < (at, position, inner)
-    skipped["truncated"] += int(out.sum())
-    return out
+        here = (int(order.epoch[i]), to_int(commit, i), (int(batch.inner[i, 0]) << 64) | int(batch.inner[i, 1]))
+        if here < state.floor or (here == state.floor and batch.op[i] == Op.TRUNCATE):
+            order.keep[i] = False
+            order.skipped["truncated"] += 1
 
 
 def ordered(
@@ -212,10 +219,10 @@ def _inner_steps_back(inner: Words, running: npt.NDArray[np.uint64], start: Sour
     """
     if int(inner[:, 0].max()) or start.inner >> 64:
         values = [(int(h) << 64) | int(w) for h, w in inner.tolist()]
-        reached, at = start.inner, start.commit & 0xFFFFFFFFFFFFFFFF
+        reached, here = start.inner, start.commit & 0xFFFFFFFFFFFFFFFF
         for value, position in zip(values, running.tolist(), strict=True):
-            if position != at:
-                reached, at = value, position
+            if position != here:
+                reached, here = value, position
             elif value and value < reached:
                 return None
             else:
@@ -270,7 +277,8 @@ class _Seen:
         decode: Callable[[Records], ChangeBatch] | None,
         limit: int,
     ) -> None:
-        self.mine = identities(batch, records)
+        self._batch, self._records = batch, records
+        self._mine: list[PositionId] | None = None
         self._offsets = batch.offset
         self._history = history
         self._decode = decode
@@ -280,15 +288,15 @@ class _Seen:
 
     def before(self, event: int) -> bool:
         """Whether the very same record stands at an offset below this event's."""
-        if self._known is None:
-            self._known = set()
+        if self._mine is None or self._known is None:
+            self._mine, self._known = identities(self._batch, self._records), set()
             if self._history is not None and self._decode is not None and len(self._offsets):
                 earlier = self._history.before(int(self._offsets[0]), self._limit)
                 if len(earlier):
                     self._known.update(identities(self._decode(earlier), earlier))
-        self._known.update(self.mine[self._upto : event])
+        self._known.update(self._mine[self._upto : event])
         self._upto = max(self._upto, event)
-        return self.mine[event] in self._known
+        return self._mine[event] in self._known
 
 
 class _Walk:
@@ -340,6 +348,10 @@ class _Walk:
             if self.seen.before(i):
                 self._skip(offset, position)
                 return False
+            if self.batch.op[i] == Op.TRUNCATE:
+                # Its null key gives it any partition, each time it is sent: an earlier record here proves as little
+                # as none. It is applied where it stands, to the rows below it.
+                return True
             self.steps.append(BackwardStep("regress", self.name, offset, position, state.commit))
             ceiling = max(state.ceiling, state.commit)
             self.state = SourceState(state.epoch + 1, position, inner, wraps, ceiling=ceiling)
@@ -347,7 +359,11 @@ class _Walk:
         if position == state.commit:
             again = inner < state.inner or (inner == state.inner and bool(self.batch.half[i]))
             doubtful = self.unique_inner and (state.redelivering or (inner > 0 and again))
-            if (doubtful or self.drop_repeats) and self.seen.before(i):
+            if self.batch.key is None and self.batch.op[i] == Op.READ:
+                doubtful = drops = False  # two equal rows of a snapshot are two rows
+            else:
+                drops = self.drop_repeats
+            if (doubtful or drops) and self.seen.before(i):
                 self._skip(offset, position)
                 return False
             state = replace(state, inner=max(inner, state.inner))
