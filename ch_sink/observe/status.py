@@ -80,12 +80,14 @@ class StreamStatus:
     earlier_topics: tuple[str, ...] = ()
     """Ids of earlier topics of the same name that the stream read."""
     last_batch: Mapping[str, Any] | None = None
+    reachable: bool = True
+    """Whether the broker told what the topic holds."""
 
     @property
     def lag(self) -> int | None:
         """Sum over partitions, None where one is not known."""
         lags = [p.lag for p in self.partitions]
-        return None if None in lags else sum(lag for lag in lags if lag is not None)
+        return None if None in lags or not self.reachable else sum(lag for lag in lags if lag is not None)
 
     @property
     def counts(self) -> Counter[str]:
@@ -158,7 +160,17 @@ def stream_status(
             )
         )
     earlier = tuple(dict.fromkeys(t.topic_id for t in totals if t.topic_id != topic_id))
-    return StreamStatus(stream, topic, topic_id, table, tuple(partitions), dead_letters or {}, earlier, last_batch)
+    return StreamStatus(
+        stream,
+        topic,
+        topic_id,
+        table,
+        tuple(partitions),
+        dead_letters or {},
+        earlier,
+        last_batch,
+        watermarks is not None,
+    )
 
 
 def _iso(seconds: float) -> str | None:

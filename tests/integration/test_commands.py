@@ -1,0 +1,228 @@
+"""``init``, ``check`` and ``status`` against a local Kafka and the embedded ClickHouse."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ch_sink.cli import main
+from ch_sink.clickhouse import Client
+from ch_sink.embedded.kafka import LocalKafka
+from ch_sink.embedded.launch import EmbeddedClickHouse
+from tests.support.endpoint import clickhouse, client, database
+from tests.support.fixtures import topic_of, topics
+from tests.support.kafka import fresh_topic, produce
+
+__all__ = ["clickhouse", "client", "database"]
+
+pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
+
+STREAM = "mariadb-json_schema-kc"
+
+
+@pytest.fixture(scope="module")
+def topic(kafka: LocalKafka) -> str:
+    """A topic with the recorded key changes of MariaDB."""
+    name = fresh_topic("kc")
+    kafka.create_topic(name, 3)
+    produce(kafka, topics(STREAM)[topic_of(STREAM, "kc")], name)
+    return name
+
+
+@pytest.fixture
+def config(
+    tmp_path: Path, kafka: LocalKafka, clickhouse: EmbeddedClickHouse, database: str, topic: str
+) -> Callable[..., str]:
+    def config(**more: str) -> str:
+        lines = {
+            "kafka": f"{{topic: {more.pop('topic', topic)}, bootstrap.servers: '{kafka.bootstrap}'}}",
+            "clickhouse": f"{{url: '{more.pop('url', clickhouse.url)}', database: {database}, table: kc}}",
+            "checkpoint": str(tmp_path / "checkpoint"),
+            **more,
+        }
+        path = tmp_path / "kc.yaml"
+        path.write_text("".join(f"{name}: {value}\n" for name, value in lines.items()))
+        return str(path)
+
+    return config
+
+
+def leave(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    code = caught.value.code
+    return code if isinstance(code, int) else 0
+
+
+def findings(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, str]]:
+    return {f["title"]: f for f in json.loads(capsys.readouterr().out)["findings"] if f["level"] != "ok"}
+
+
+def drop_all(client: Client, database: str) -> None:
+    for row in client.rows(f"SELECT name FROM system.tables WHERE database = '{database}'"):
+        client.command(f"DROP TABLE {database}.{row['name']}")
+
+
+@pytest.fixture(autouse=True)
+def _emptied(client: Client, database: str):
+    yield
+    drop_all(client, database)
+
+
+def table_types(client: Client, database: str, table: str = "kc") -> dict[str, str]:
+    found = client.rows(
+        "SELECT name, type FROM system.columns WHERE database = {d:String} AND table = {t:String} ORDER BY position",
+        {"d": database, "t": table},
+    )
+    return {str(row["name"]): str(row["type"]) for row in found}
+
+
+def test_init_prints_by_default_and_makes_nothing(config, client, database, capsys):
+    assert leave("init", config()) == 0
+    shown = capsys.readouterr().out
+    assert f"CREATE TABLE IF NOT EXISTS `{database}`.`kc`" in shown
+    assert client.rows(f"SELECT name FROM system.tables WHERE database = '{database}'") == []
+
+
+def test_init_apply_makes_table_view_and_the_sink_s_own_tables(config, client, database):
+    assert leave("init", config(), "--apply") == 0
+    assert table_types(client, database) == {
+        "id": "Int64",
+        "k": "Int32",
+        "v": "Nullable(String)",
+        "amt": "Nullable(Decimal(20, 4))",
+        "_version": "UInt128",
+        "_is_deleted": "UInt8",
+    }
+    assert list(table_types(client, database, "kc_current")) == ["id", "k", "v", "amt"]
+    for name in ("ledger", "dead_letters", "handover", "pending"):
+        assert table_types(client, database, f"ch_sink_{name}")
+    assert leave("init", config(), "--apply") == 0
+
+
+def test_what_init_prints_is_what_apply_does(config, client, database, capsys, tmp_path):
+    file = tmp_path / "init.sql"
+    assert leave("init", config(), "--output", str(file), "--engine", "collapsing") == 0
+    for statement in file.read_text().split(";\n"):
+        if statement.strip():
+            client.command("\n".join(line for line in statement.splitlines() if not line.startswith("--")))
+    by_hand = table_types(client, database)
+    drop_all(client, database)
+    assert leave("init", config(), "--apply", "--engine", "collapsing") == 0
+    assert table_types(client, database) == by_hand
+
+
+def test_init_brings_an_existing_table_up_to_the_source(config, client, database, capsys):
+    client.command(
+        f"CREATE TABLE {database}.kc (id Int64, k Int32, ver UInt64, gone UInt8) "
+        "ENGINE = ReplacingMergeTree(ver, gone) ORDER BY (id, k)"
+    )
+    assert leave("init", config(), "--apply") == 0
+    types = table_types(client, database)
+    assert (types["v"], types["amt"]) == ("Nullable(String)", "Nullable(Decimal(20, 4))")
+    capsys.readouterr()
+    assert leave("init", config()) == 0
+    assert "ALTER TABLE" not in capsys.readouterr().out
+
+
+def test_init_with_a_row_policy(config, client, database):
+    assert leave("init", config(), "--apply", "--row-policy", "analyst") == 0
+    found = client.rows("SELECT select_filter FROM system.row_policies WHERE database = {d:String}", {"d": database})
+    assert len(found) == 1
+    assert "_is_deleted = 0" in found[0]["select_filter"].replace("`", "")
+    client.command(f"DROP ROW POLICY `ch_sink_kc` ON {database}.kc")
+
+
+def test_check_is_content_after_init(config, capsys):
+    path = config()
+    assert leave("check", path, "--json") == 1
+    assert "table" in findings(capsys)
+    assert leave("init", path, "--apply") == 0
+    capsys.readouterr()
+    assert leave("check", path, "--json") == 0
+    assert findings(capsys) == {}
+
+
+def test_check_tells_what_to_change(config, client, database, capsys):
+    client.command(
+        f"CREATE TABLE {database}.kc (id Int64, k Int32, v String, amt Nullable(Decimal(20, 4)), ver UInt64) "
+        "ENGINE = ReplacingMergeTree(ver) ORDER BY id"
+    )
+    assert leave("check", config(), "--json") == 1
+    found = findings(capsys)
+    assert "lacks the key column k" in found["sorting key"]["detail"]
+    assert found["deletes"]["level"] == "fail"
+    assert found["ledger"]["level"] == "fail"
+    for statement in found["deletes"]["remedy"].split(";\n"):
+        client.command(statement.rstrip(";"))
+
+
+def test_check_warns_of_rows_that_something_else_wrote(config, client, database, capsys):
+    assert leave("init", config(), "--apply") == 0
+    client.command(f"INSERT INTO {database}.kc (id, k, _version) VALUES (1, 1, 77)")
+    capsys.readouterr()
+    assert leave("check", config(), "--json") == 0
+    assert "77" in findings(capsys)["versions"]["detail"]
+    assert leave("check", config(version="{floor: 77}"), "--json") == 0
+    assert findings(capsys) == {}
+
+
+@pytest.mark.parametrize("command", ["init", "run"])
+def test_a_topic_that_does_not_exist(config, command, capsys):
+    arguments = ("--once",) if command == "run" else ()
+    assert leave(command, config(topic="no.such.topic"), *arguments) == 1
+    shown = capsys.readouterr().err
+    assert "topic no.such.topic does not exist" in shown
+    assert "next: " in shown
+
+
+def test_a_table_that_does_not_exist(config, capsys):
+    assert leave("run", config(), "--once") == 1
+    shown = capsys.readouterr().err
+    assert "kc does not exist" in shown
+    assert "ch_sink init" in shown
+
+
+def test_status_before_init_and_before_the_first_batch(config, capsys):
+    assert leave("status", config()) == 1
+    assert "ch_sink init" in capsys.readouterr().err
+    assert leave("init", config(), "--apply") == 0
+    capsys.readouterr()
+    assert leave("status", config(), "--json") == 0
+    seen = json.loads(capsys.readouterr().out)
+    assert seen["lag"] == 39
+    assert [p["next_offset"] for p in seen["partitions"]] == [None, None, None]
+
+
+def test_status_goes_on_without_the_broker(config, capsys):
+    assert leave("init", config(), "--apply") == 0
+    capsys.readouterr()
+    path = config()
+    assert leave("status", path, "--json", "--set", "kafka.bootstrap.servers=127.0.0.1:1") == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["lag"] is None
+    assert "lag is not known" in shown.err
+
+
+def test_an_empty_topic_gives_no_table(config, kafka, capsys):
+    empty = fresh_topic("empty")
+    kafka.create_topic(empty, 1)
+    assert leave("init", config(topic=empty)) == 1
+    assert "holds no record" in capsys.readouterr().err
+
+
+def test_a_wrong_password(config, tmp_path, capsys):
+    with EmbeddedClickHouse(tmp_path / "locked", user="sink", password="right") as locked:
+        path = config(url=locked.url)
+        wrong = ("--set", "clickhouse.username=sink", "--set", "clickhouse.password=hunter2-wrong")
+        for command in (("init", path, "--apply"), ("status", path), ("run", path, "--once")):
+            assert leave(*command, *wrong) == 1
+            shown = capsys.readouterr().err
+            assert "password" in shown.lower()
+            assert "hunter2" not in shown
+            assert "Traceback" not in shown
+        assert (
+            leave("init", path, "--apply", "--set", "clickhouse.username=sink", "--set", "clickhouse.password=right")
+            == 0
+        )
