@@ -1,0 +1,1 @@
+SELECT id, name, IFNULL(email, '(null)'), credit, IFNULL(born, '(null)'), updated FROM customers ORDER BY id
