@@ -45,7 +45,14 @@ compare() { # compare SECONDS: gives the sink that long to catch up
   done
 }
 
-docker compose version >/dev/null 2>&1 || { say "docker compose is needed: Docker with its compose plugin, 2.20 or newer."; exit 2; }
+if [[ " --avro change compare status down " != *" ${1:---avro} "* ]]; then
+  sed -n '3,7s/^# *//p' "${BASH_SOURCE[0]}" >&2
+  exit 2
+fi
+if ! docker compose version >/dev/null 2>&1; then
+  say "docker compose is needed: Docker with its compose plugin, 2.20 or newer."
+  exit 2
+fi
 case ${1:-} in
   '' | --avro)
     [ "${1:-}" = --avro ] && export DEMO_FORMAT=avro
@@ -62,8 +69,4 @@ case ${1:-} in
   compare) compare 0 ;;
   status) compose exec -T sink ch_sink status /streams/customers.yaml /streams/orders.yaml ;;
   down) compose down --volumes --remove-orphans ;;
-  *)
-    sed -n '3,7s/^# *//p' "${BASH_SOURCE[0]}" >&2
-    exit 2
-    ;;
 esac
