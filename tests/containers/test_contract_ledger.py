@@ -1,0 +1,3 @@
+"""The contract of the ledger on real servers."""
+
+from tests.contract.test_ledger import *  # noqa: F403
