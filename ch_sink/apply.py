@@ -294,6 +294,7 @@ def _settled(ports: Ports, line: _Line) -> Ports:
     return replace(
         ports,
         lookup=None if ports.lookup is None else _SettledLookup(ports.lookup, line),
+        handover=None if ports.handover is None else _SettledHandover(ports.handover, line),
     )
 
 
@@ -305,6 +306,19 @@ class _SettledLookup:
     def fetch(self, keys: pa.Table) -> StoredRows:
         self.line.settle()
         return self.inner.fetch(keys)
+
+
+@dataclass(frozen=True, slots=True)
+class _SettledHandover:
+    inner: Handover
+    line: _Line
+
+    def get(self, ids: Sequence[HandoverId]) -> HandedOver:
+        self.line.settle()
+        return self.inner.get(ids)
+
+    def put(self, ids: Sequence[HandoverId], rows: pa.Table, known: npt.NDArray[np.bool_], token: str) -> None:
+        self.inner.put(ids, rows, known, token)
 
 
 @dataclass(frozen=True, slots=True)
