@@ -7,32 +7,20 @@ either recognised by its token or found by the next attempt's lookup.
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from ch_sink.change import BadRecord, Records
 from ch_sink.chunk import Chunk
 from ch_sink.errors import StreamFailed
+from ch_sink.letters import letter_of, stop
 from ch_sink.order import BackwardStep, State
+from ch_sink.overlap import GivenUp, Line, settled
 from ch_sink.plan import Barrier, BatchDecoder, Plan, Ports, plan
-from ch_sink.ports import (
-    DeadLetter,
-    DeadLetters,
-    HandedOver,
-    Handover,
-    HandoverId,
-    Insert,
-    Pending,
-    PendingRecord,
-    RowLookup,
-    StoredRows,
-    TableWriter,
-)
+from ch_sink.ports import DeadLetters, Insert, Pending, PendingRecord, TableWriter
 from ch_sink.target import Target
 
 __all__ = ["Applied", "PartitionSink", "StreamName"]
@@ -123,11 +111,11 @@ class PartitionSink:
             StreamFailed, ClickHouseError: the stream has to stop; the chunks not yielded do not count as done.
         """
         with ThreadPoolExecutor(1, thread_name_prefix="insert") as inserter:
-            line = _Line(inserter)
+            line = Line[Applied](inserter)
             for chunk in chunks:
                 if self._waiting:
                     yield from line.finish()
-                made, end, retried = self._plan(chunk, state, _settled(self.ports, line))
+                made, end, retried = self._plan(chunk, state, settled(self.ports, line))
                 state = made.state
                 yield from line.finish()
                 line.submit(self._carry_out, made, chunk.records, chunk.first, end, retried)
@@ -164,7 +152,7 @@ class PartitionSink:
         assigned = {r.offset: (r.epoch, r.commit) for r in queue}
         ports = self.ports
         if self.clock() - queue[0].since > self.deadline and ports.handover is not None:
-            ports = replace(ports, handover=_GivenUp(ports.handover))
+            ports = replace(ports, handover=GivenUp(ports.handover))
         made = plan(records, self.target, self._decoder_for(records), state, ports, assigned=assigned)
         still = {int(records.offsets[w.index]) for w in made.pending}
         settled = [r.offset for r in queue if r.offset not in still]
@@ -218,7 +206,7 @@ class PartitionSink:
             done.counts.update(retried.counts)
             done.dead_letters += retried.dead_letters
         if made.bad and self.target.policy.on_bad_record == "fail":
-            raise _stop(made.bad[0], records)
+            raise stop(made.bad[0], records)
         if made.handover is not None and self.ports.handover is not None:
             token = name.token(first, end, "handover", reconciles=False)
             self.ports.handover.put(made.handover.ids, made.handover.rows, made.handover.known, token)
@@ -228,7 +216,7 @@ class PartitionSink:
             self.writer.write(insert, token)
             done.rows += insert.rows.num_rows
         if made.bad:
-            letters = [_letter(b, records) for b in made.bad]
+            letters = [letter_of(b, records) for b in made.bad]
             self.dead_letters.put(letters, name.token(first, end, "dead", reconciles=False))
         if self.progress is not None and retried is not _RELEASE:
             self.progress(done)
@@ -246,7 +234,7 @@ class PartitionSink:
         now = self.clock()
         parked = []
         for wait in made.pending:
-            letter = _letter(BadRecord(wait.index, ""), records)
+            letter = letter_of(BadRecord(wait.index, ""), records)
             parked.append(
                 PendingRecord(
                     letter.offset,
@@ -265,98 +253,3 @@ class PartitionSink:
             self.pending.put(self.name.topic_id, self.name.partition, fresh, token)
             self._waiting.update({r.offset: r for r in fresh})
         made.counts["waiting"] += len(fresh)
-
-
-class _Line:
-    """At most one chunk being carried out while the next is planned."""
-
-    def __init__(self, inserter: ThreadPoolExecutor) -> None:
-        self._inserter = inserter
-        self._running: Future[Applied] | None = None
-
-    def submit(self, work: Callable[..., Applied], *args: object) -> None:
-        self._running = self._inserter.submit(work, *args)
-
-    def settle(self) -> None:
-        """Wait until what was submitted is stored; raises what it raised."""
-        if self._running is not None:
-            self._running.result()
-
-    def finish(self) -> Iterator[Applied]:
-        if self._running is not None:
-            done = self._running.result()
-            self._running = None
-            yield done
-
-
-def _settled(ports: Ports, line: _Line) -> Ports:
-    """The same ports, asking only when every earlier insert is stored."""
-    return replace(
-        ports,
-        lookup=None if ports.lookup is None else _SettledLookup(ports.lookup, line),
-        handover=None if ports.handover is None else _SettledHandover(ports.handover, line),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _SettledLookup:
-    inner: RowLookup
-    line: _Line
-
-    def fetch(self, keys: pa.Table) -> StoredRows:
-        self.line.settle()
-        return self.inner.fetch(keys)
-
-
-@dataclass(frozen=True, slots=True)
-class _SettledHandover:
-    inner: Handover
-    line: _Line
-
-    def get(self, ids: Sequence[HandoverId]) -> HandedOver:
-        self.line.settle()
-        return self.inner.get(ids)
-
-    def put(self, ids: Sequence[HandoverId], rows: pa.Table, known: npt.NDArray[np.bool_], token: str) -> None:
-        self.inner.put(ids, rows, known, token)
-
-
-@dataclass(frozen=True, slots=True)
-class _GivenUp:
-    """A hand-over that is not there by now will not come: its row counts as unknown."""
-
-    inner: Handover
-
-    def get(self, ids: Sequence[HandoverId]) -> HandedOver:
-        found = self.inner.get(ids)
-        return HandedOver({**dict.fromkeys(ids, -1), **found.found}, found.rows)
-
-    def put(self, ids: Sequence[HandoverId], rows: pa.Table, known: npt.NDArray[np.bool_], token: str) -> None:
-        self.inner.put(ids, rows, known, token)
-
-
-def _stop(bad: BadRecord, records: Records) -> StreamFailed:
-    offset = int(records.offsets[bad.index])
-    where = f"{records.topic}, partition {records.partition}, offset {offset}"
-    column = f", column {bad.column!r}" if bad.column else ""
-    return StreamFailed(
-        f"the record at {where}{column} cannot be applied: {bad.reason}",
-        hint="mend or skip the record, or set on_bad_record: dead_letter",
-    )
-
-
-def _letter(bad: BadRecord, records: Records) -> DeadLetter:
-    i = bad.index
-    headers = records.headers[i] if records.headers is not None else None
-    return DeadLetter(
-        records.topic,
-        records.partition,
-        int(records.offsets[i]),
-        int(records.timestamps[i]),
-        records.keys[i],
-        records.values[i],
-        headers or (),
-        bad.kind,
-        bad.column,
-        bad.reason,
-    )
