@@ -11,8 +11,9 @@ import pyarrow as pa
 from ch_sink.change import ChangeBatch, Op
 from ch_sink.merge.pool import Pool
 from ch_sink.merge.resolve import Resolved
-from ch_sink.merge.rows import Merged, rows_of
-from ch_sink.order import Layout, Sequenced
+from ch_sink.merge.rows import Merged, rows_at, rows_of
+from ch_sink.order import Layout, Sequenced, Words
+from ch_sink.order.version import to_words
 from ch_sink.table.model import TargetTable
 
 __all__ = ["merge_append", "merge_multiset"]
@@ -21,13 +22,30 @@ __all__ = ["merge_append", "merge_multiset"]
 def merge_append(
     batch: ChangeBatch, out: Resolved, order: Sequenced, table: TargetTable, layout: Layout | None
 ) -> Merged:
-    """One row per change of a table with a key; a delete has sign −1 and the last known values."""
+    """One row per change of a table with a key; a delete has sign −1 and the last known values.
+
+    The delete of a key's former owner stands just below the row that took the key, which is the newest.
+    """
     events = np.flatnonzero(out.apply)
     rows = rows_of(out, batch, events)
     sign = np.where(batch.op[events] == Op.DELETE, -1, 1)
-    rows = _marked(rows, table, layout, batch.op[events], sign, order, events)
+    rows = _marked(rows, table, layout, batch.op[events], sign, order.version[events])
     gone = int((sign < 0).sum())
-    return Merged([("rows", rows)], upserts=len(events) - gone, deletes=gone)
+    merged = Merged([("rows", rows)], upserts=len(events) - gone, deletes=gone)
+    swapped = [entry for entry in out.swapped if entry[2]]
+    if swapped:
+        assert batch.key is not None
+        index, refs, versions = (list(part) for part in zip(*swapped, strict=True))
+        left = rows_at(out, batch, np.array(refs, dtype=np.int64))
+        for name in batch.key.column_names:
+            at = left.schema.get_field_index(name)
+            key = batch.key.column(name).take(pa.array(index)).cast(left.schema.field(at).type)
+            left = left.set_column(at, left.schema.field(at), key)
+        minus = np.full(len(index), -1, dtype=np.int64)
+        left = _marked(left, table, layout, batch.op[index], minus, to_words(versions))
+        merged.steps = [("rows", pa.concat_tables([rows, left]))]
+        merged.deletes += len(index)
+    return merged
 
 
 def merge_multiset(batch: ChangeBatch, order: Sequenced, table: TargetTable, layout: Layout | None) -> Merged:
@@ -52,7 +70,7 @@ def merge_multiset(batch: ChangeBatch, order: Sequenced, table: TargetTable, lay
     columns = [pool.take(name, at) for name in batch.after.column_names]
     rows = pa.table(columns, schema=batch.after.schema)
     sign = np.array(signs, dtype=np.int64)
-    rows = _marked(rows, table, layout, batch.op[index], sign, order, index)
+    rows = _marked(rows, table, layout, batch.op[index], sign, order.version[index])
     gone = int((sign < 0).sum())
     return Merged([("rows", rows)], upserts=len(sign) - gone, deletes=gone)
 
@@ -63,8 +81,7 @@ def _marked(
     layout: Layout | None,
     ops: npt.NDArray[np.uint8],
     sign: npt.NDArray[np.int64],
-    order: Sequenced,
-    events: npt.NDArray[np.int64],
+    versions: Words,
 ) -> pa.Table:
     """The rows with ``_op``, ``_sign`` and ``_version``, as far as the table has them."""
     if table.column("_op") is not None:
@@ -73,5 +90,5 @@ def _marked(
     if table.column("_sign") is not None:
         rows = rows.append_column("_sign", pa.array(sign.astype(np.int8)))
     if table.column("_version") is not None and layout is not None:
-        rows = rows.append_column("_version", layout.to_arrow(order.version[events]))
+        rows = rows.append_column("_version", layout.to_arrow(versions))
     return rows

@@ -77,6 +77,9 @@ class Resolved:
     counts: Counter[str] = field(default_factory=Counter)
     doubled: set[bytes] = field(default_factory=set)
     """Kafka keys of which two rows live while their transaction goes on."""
+    swapped: list[tuple[int, int, int]] = field(default_factory=list)
+    """Deletes of keys' former owners, whose successors are there already: event, row number (or -1), and a version
+    just below the successor's (0: not known)."""
     settled: set[bytes] = field(default_factory=set)
     """Kafka keys whose former owner left in this chunk."""
 
@@ -265,6 +268,7 @@ class _Walk:
         if self.doubled:
             for i in np.flatnonzero(batch.half == Half.DELETE).tolist():
                 if self.key_bytes(i) in self.doubled:
+                    self.needs[i] = True  # with the version of the row that stays
                     chosen[self.coded.codes[i]] = True
         if self.waiting:
             for i in range(len(batch)):
@@ -283,6 +287,10 @@ class _Walk:
         name, high, low, _, _ = self.ids[i]
         return (name, high, low, _FORMER, int.from_bytes(sha256(self.key_bytes(i)).digest()[:8], "big"))
 
+    def _transaction(self, i: int) -> int:
+        """What events of one transaction share: the commit position, or that they state none, as a stream's first."""
+        return to_int(self.order.commit, i) if self.batch.has_commit[i] else -1
+
     def _swaps(self) -> Bools:
         """Create halves behind which the delete of a former owner of the same key may come."""
         batch, order = self.batch, self.order
@@ -291,12 +299,12 @@ class _Walk:
         if not len(creates):
             return out
         deletes = {
-            (int(self.coded.codes[i]), to_int(order.commit, i))
+            (int(self.coded.codes[i]), self._transaction(i))
             for i in np.flatnonzero((batch.half == Half.DELETE) & order.keep).tolist()
         }
-        last = to_int(order.commit, len(batch) - 1)
+        last = self._transaction(len(batch) - 1)
         for i in creates.tolist():
-            at = to_int(order.commit, i)
+            at = self._transaction(i)
             if at == last or (int(self.coded.codes[i]), at) in deletes:
                 out[i] = True
         return out
@@ -448,7 +456,9 @@ class _Walk:
         if row.live == 2 and batch.half[i] == Half.DELETE:
             # The key's former owner leaves; the row that took the key stays.
             row.live, row.former = 1, -1
-            self.open_swaps.pop(int(self.coded.codes[i]), None)
+            owner = self.open_swaps.pop(int(self.coded.codes[i]), None)
+            below = to_int(self.order.leaving, owner) if owner is not None else max(row.version - 1, 0)
+            out.swapped.append((i, leaving, below))
             out.settled.add(self.key_bytes(i))
             out.apply[i] = False
             out.counts["swapped"] += 1

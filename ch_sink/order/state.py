@@ -53,6 +53,10 @@ class State:
         sources = {n: replace(s, epoch=max(s.epoch, epoch)) for n, s in self.sources.items()}
         return replace(self, sources=sources, base_epoch=max(self.base_epoch, epoch))
 
+    def with_floor(self, floor: tuple[int, int, int]) -> "State":
+        """The state with the higher of both floors: truncates are of the whole table."""
+        return self if floor <= self.floor else replace(self, floor=floor)
+
     def to_json(self) -> str:
         return msgspec.json.encode(_Wire(self.sources, self.base_epoch, self.floor, self.doubled)).decode()
 

@@ -13,6 +13,7 @@ inside one event is ordered too. Versions are kept as ``(n, 2)`` arrays of UInt6
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,7 +23,7 @@ import pyarrow as pa
 
 from ch_sink.errors import PositionError, StreamFailed, TableError
 
-__all__ = ["Layout", "Words", "layout_for", "to_int"]
+__all__ = ["Layout", "Words", "layout_for", "to_int", "to_words"]
 
 Words = npt.NDArray[np.uint64]
 """Shape (n, 2): high word, low word."""
@@ -35,6 +36,12 @@ _MAX_EPOCH = {"wide": 0x7FFF, "narrow": 0xFF, "time": 1 << 62}
 def to_int(words: Words, index: int) -> int:
     """One version as a Python integer."""
     return (int(words[index, 0]) << 64) | int(words[index, 1])
+
+
+def to_words(numbers: Sequence[int]) -> Words:
+    """Versions from Python integers; the inverse of `to_int`."""
+    low = (1 << 64) - 1
+    return np.array([[n >> 64, n & low] for n in numbers], dtype=np.uint64).reshape(-1, 2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ def _run(settings: StreamSettings, task: RangeTask, result: RangeResult) -> None
         settle(connect(ClickHouseSettings(**config.clickhouse.connection())), settings.table)
         reached = progress.reached(task.topic_id, task.partition, task.start)
         if reached is not None and reached[0] <= task.end:
-            start, state = reached[0], State.from_json(reached[1])
+            start, state = reached[0], State.from_json(reached[1]).with_floor(state.floor)
             result.end, result.state = start, state.to_json()
     slices = range_consumer(kafka).read(
         task.topic, task.partition, start, task.end, max(config.chunk_offsets // 4, 1), config.chunk_bytes // 4

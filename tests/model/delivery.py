@@ -148,8 +148,7 @@ class Broker:
             return place
         return self._keyless
 
-    def write(self, event: Event) -> None:
-        place = self.partition(event)
+    def write(self, event: Event, place: int) -> None:
         self._ns = max(self._ns + 137_000, event.ms * 10**6 + 12_345_678)
         run = f"01a1fe52-b6a1-7adc-a7f5-{self._run:012x}"
         offset = self.ends[place]
@@ -189,15 +188,16 @@ class Broker:
             # Each partition's producer batches fail on their own: what was in flight differs by partition.
             cuts = {p: kill if self.choose.chance(50) else self.choose.integer(start, kill) for p in self.records}
             for place, event in enumerate(queue[:kill]):
-                if place < start or place < cuts[self.partition(event)]:
-                    self.write(event)
+                home = self.partition(event)
+                if place < start or place < cuts[home]:
+                    self.write(event, home)
             self.features["restart"] += 1
             self._count_restart(queue, start, kill)
             queue = self._tail(queue, start, kill, boundaries, connector)
             floor = 0
             self._run += 1
         for event in queue:
-            self.write(event)
+            self.write(event, self.partition(event))
 
     def _count_restart(self, queue: list[Event], start: int, kill: int) -> None:
         repeated = [event for event in queue[start:kill] if id(event) in self._seen]

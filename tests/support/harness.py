@@ -113,7 +113,7 @@ class Run:
         self.done: dict[int, tuple[int, State]] = {}
         """Per partition: how far the chunks of the running batch are known to be done (collapsing tables)."""
         self.between: list[str] = []
-        """What was wrong after a batch, before the last one: signs of a collapsing table that sum to neither 0 nor 1."""
+        """What was wrong after a batch: signs of a collapsing table that sum to neither 0 nor 1."""
 
     def sink(self, partition: int) -> PartitionSink:
         if partition not in self.sinks:
@@ -181,7 +181,10 @@ class Run:
     def _chunk(self, partition: int, start: int, end: int, states: dict[int, State]) -> None:
         records = [r for r in self.history.records[partition] if start <= r.offset < end]
         if partition in self.done and self.done[partition][0] > start:
-            start, states[partition] = self.done[partition]
+            start, states[partition] = (
+                self.done[partition][0],
+                self.done[partition][1].with_floor(states[partition].floor),
+            )
         while start < end:
             part = as_records(self.history.topic, partition, [r for r in records if r.offset >= start])
             done = self.sink(partition).apply(Chunk(start, end, part), states[partition])
@@ -191,7 +194,7 @@ class Run:
             if done.barrier is not None and done.barrier.kind == "truncate":
                 self.truncate(done.barrier.version)
                 for other, state in states.items():
-                    states[other] = replace(state, floor=max(state.floor, done.barrier.floor))
+                    states[other] = state.with_floor(done.barrier.floor)
 
     def _truncate(self, version: int) -> None:
         table = self.table

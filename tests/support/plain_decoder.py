@@ -113,7 +113,7 @@ def position(source: dict) -> tuple[int, int, bool]:
 
         return (
             number(source["commit_lsn"]),
-            (number(source["change_lsn"]) << 16) | int(source["event_serial_no"] or 0),
+            (number(source["change_lsn"]) << 48) | int(source["event_serial_no"] or 0),
             bool(source["commit_lsn"]),
         )
     return 0, 0, True

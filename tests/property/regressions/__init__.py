@@ -1,0 +1,37 @@
+"""Cases that the model found wrong once: the seed, and what it showed. They run in the quick tier."""
+
+from dataclasses import dataclass
+
+from tests.support.cases import Case
+
+__all__ = ["REGRESSIONS", "Regression"]
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """A case, and what was wrong with it."""
+
+    case: Case
+    showed: str
+
+    def __str__(self) -> str:
+        return f"{self.case.seed}-{self.case.engine}-{self.case.knobs}".replace(" ", "_")
+
+
+def _of(seed: int, engine: str, knobs: str, showed: str, decoder: str = "product") -> Regression:
+    return Regression(Case(seed, engine, knobs, decoder), showed)
+
+
+REGRESSIONS = (
+    _of(17, "append without key", "ordinary", "rows of a snapshot share one position and counted as repeats"),
+    _of(29, "append without key", "long", "the same, with streamed rows behind"),
+    _of(47, "append without key", "ordinary", "two rows at one position in MySQL's snapshot", "plain"),
+    _of(36, "replacing", "adverse", "the key's columns were learned from a BEGIN record in the table's own topic"),
+    _of(62, "collapsing", "truncates", "a change that waited for a hand-over was applied below a truncate"),
+    _of(97, "sign", "truncates", "a chunk of nothing but repeated truncates failed for want of a key"),
+    _of(105, "versioned", "truncates move", "a truncate on another partition passed for a position regress", "plain"),
+    _of(118, "append", "long", "a stored delete row passed for a live one"),
+    _of(140, "collapsing", "deferred swaps", "a swap in the stream's first transaction, which states no commit"),
+    _of(256, "append", "ordinary", "the delete of a swapped key's former owner was missing in the history", "plain"),
+    _of(292, "append", "adverse", "the same, over partitions"),
+)

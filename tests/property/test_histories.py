@@ -1,0 +1,122 @@
+"""Drawn histories of a source table, through the whole pipeline: the table equals its source, on every engine.
+
+The model (tests/model) shares no code with the product. Quick tier: some hundreds of histories into a table in memory.
+Into the real engine: test_histories_engine. The long run is `make test-long`.
+"""
+
+import os
+from collections import Counter
+from functools import cache
+from importlib import import_module
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ch_sink.decode import Decoder
+from ch_sink.policy import Policy
+from tests.model import LAYOUTS, draw_history
+from tests.property.regressions import REGRESSIONS, Regression
+from tests.support.cases import KNOBS, Case, cases, drawn, faults_of
+from tests.support.harness import ENGINES, as_records, target_table
+from tests.support.plain_decoder import PlainDecoder
+
+QUICK = 300
+LONG = int(os.environ.get("CH_SINK_HISTORIES", "10000"))
+PIECES = 20
+
+
+def wrong(first: int, count: int) -> list[str]:
+    """The cases whose table differs, with what is wrong."""
+    out = []
+    for case in cases(first, count):
+        try:
+            found = faults_of(case)
+        except Exception as error:  # noqa: BLE001 (a crash is a finding like any other)
+            found = [f"{type(error).__name__}: {error}"]
+        if found:
+            out.append(f"{case}: {found[0]}")
+    return out
+
+
+@pytest.mark.parametrize("first", range(0, QUICK, QUICK // 6))
+def test_tables_equal_their_source(first: int) -> None:
+    assert wrong(first, QUICK // 6) == []
+
+
+@given(st.integers(10**6, 2**63), st.sampled_from(sorted(ENGINES)), st.sampled_from(sorted(KNOBS)))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+def test_tables_equal_their_source_for_any_seed(seed: int, engine: str, knobs: str) -> None:
+    if engine.startswith("append") and knobs not in ("ordinary", "adverse", "long"):
+        knobs = "ordinary"
+    assert faults_of(Case(seed, engine, knobs)) == []
+
+
+@pytest.mark.parametrize("case", REGRESSIONS, ids=str)
+def test_what_was_wrong_once(case: Regression) -> None:
+    assert faults_of(case.case) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("piece", range(PIECES))
+def test_ten_thousand_histories(piece: int) -> None:
+    """Seeds of their own; ``CH_SINK_HISTORIES`` sets how many."""
+    count = LONG // PIECES
+    assert wrong(10**5 + piece * count, count) == []
+
+
+def test_quick_cases_reach_every_engine_layout_connector_and_knob() -> None:
+    met: Counter[str] = Counter()
+    for case in cases(0, QUICK):
+        history, plan = drawn(case)
+        met.update([case.engine, case.knobs, case.decoder, history.layout.name, history.connector, history.identity])
+        met["killed"] += any(batch.faults for batch in plan)
+    wanted = {*ENGINES, *KNOBS, *LAYOUTS, "product", "plain", "mysql", "mariadb", "postgresql", "sqlserver", "killed"}
+    assert {name: met[name] for name in wanted if met[name] < 4} == {}
+
+
+@cache
+def columns_of(seed: int) -> tuple[object, ...]:
+    """What both decoders make of a history's first partition, as plain values."""
+    history = draw_history(seed)
+    table = target_table(history.layout, ENGINES["replacing"])
+    product = Decoder(table, Policy(), want_before=True)
+    plain = PlainDecoder(history.layout, want_before=True)
+    found = []
+    for decoder in (product, plain):
+        for partition, records in history.records.items():
+            batch = decoder.decode(as_records(history.topic, partition, records))
+            rows = [
+                [_texts(r) for r in image.to_pylist()] for image in (batch.after, batch.before) if image is not None
+            ]
+            keys = [_texts(r) for r in batch.key.to_pylist()] if batch.key is not None else []
+            numbers = [batch.op, batch.offset, batch.commit, batch.inner, batch.source_ts, batch.has_commit, batch.half]
+            masks = {name: mask.tolist() for name, mask in batch.unavailable.items()}
+            found.append((rows, keys, [np.asarray(n).tolist() for n in numbers], masks, batch.aside, batch.bad))
+    half = len(found) // 2
+    return found[:half], found[half:]
+
+
+def _texts(row: dict[str, object]) -> dict[str, object]:
+    return {name: value.decode() if isinstance(value, bytes) else value for name, value in row.items()}
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_the_decoder_agrees_with_its_peer(first: int) -> None:
+    for seed in range(first, first + 20):
+        product, plain = columns_of(seed)
+        assert product == plain, seed
+
+
+def test_the_comparison_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the values that a moved row takes along, many histories differ."""
+    walk = import_module("ch_sink.merge.resolve")._Walk
+    original = walk._handed
+
+    def forgetful(self: object, key: object) -> tuple[bool, int]:
+        known, ref = original(self, key)  # type: ignore[arg-type]
+        return known, -1 if known else ref
+
+    monkeypatch.setattr(walk, "_handed", forgetful)
+    assert len(wrong(0, 120)) > 3
