@@ -126,7 +126,7 @@ def sequence(
             done = _forward(batch, records, mine, start, unique_inner, epoch, commit, recheck)
             if done is None or drop_repeats:
                 seen = _Seen(batch, records, history, decode, policy.redelivery_scan)
-                walk = _Walk(batch, name, start, seen, unique_inner, drop_repeats, steps, skipped)
+                walk = _Walk(batch, name, start, seen, unique_inner, drop_repeats, steps, skipped, state.alone)
                 done = walk.run(mine, keep, epoch, commit, recheck)
             layout.check_epoch(done.epoch)
             sources[name] = done
@@ -193,7 +193,7 @@ def _forward(
         low[missing] = batch.inner[mine, 1][missing] if unique_inner else 0
     first = np.uint64(start.commit & 0xFFFFFFFFFFFFFFFF)
     running = np.maximum.accumulate(np.maximum(low, first))
-    if (running != low)[~missing].any():
+    if (running != low)[~missing].any() or (unique_inner and (running != low).any()):
         return None
     inner = 0
     if unique_inner:
@@ -312,8 +312,10 @@ class _Walk:
         drop_repeats: bool,
         steps: list[BackwardStep],
         skipped: Counter[str],
+        alone: bool,
     ) -> None:
         self.batch, self.name, self.seen = batch, name, seen
+        self.alone = alone
         self.unique_inner, self.drop_repeats = unique_inner, drop_repeats
         self.steps, self.skipped = steps, skipped
         self.state = start
@@ -348,9 +350,9 @@ class _Walk:
             if self.seen.before(i):
                 self._skip(offset, position)
                 return False
-            if self.batch.op[i] == Op.TRUNCATE:
-                # Its null key gives it any partition, each time it is sent: an earlier record here proves as little
-                # as none. It is applied where it stands, to the rows below it.
+            if self.batch.op[i] == Op.TRUNCATE and not self.alone:
+                # Its null key gives it any of the partitions, each time it is sent, so that the lack of an earlier
+                # record proves nothing. It is applied where it stands, to the rows below it.
                 return True
             self.steps.append(BackwardStep("regress", self.name, offset, position, state.commit))
             ceiling = max(state.ceiling, state.commit)
@@ -358,6 +360,7 @@ class _Walk:
             return True
         if position == state.commit:
             again = inner < state.inner or (inner == state.inner and bool(self.batch.half[i]))
+            again |= not self.batch.has_commit[i] and inner < state.commit
             doubtful = self.unique_inner and (state.redelivering or (inner > 0 and again))
             if self.batch.key is None and self.batch.op[i] == Op.READ:
                 doubtful = drops = False  # two equal rows of a snapshot are two rows

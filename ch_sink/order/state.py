@@ -36,6 +36,9 @@ class State:
     doubled: tuple[str, ...] = ()
     """Kafka keys (hex) of which two rows live because a swap of keys was open when the chunk ended."""
 
+    alone: bool = False
+    """The topic has this one partition, so that truncates cannot come by another."""
+
     def of(self, name: str) -> SourceState:
         """The state of a source name; a new one starts at the base epoch."""
         return self.sources.get(name) or SourceState(epoch=self.base_epoch)
@@ -58,7 +61,7 @@ class State:
         return self if floor <= self.floor else replace(self, floor=floor)
 
     def to_json(self) -> str:
-        return msgspec.json.encode(_Wire(self.sources, self.base_epoch, self.floor, self.doubled)).decode()
+        return msgspec.json.encode(_Wire(self.sources, self.base_epoch, self.floor, self.doubled, self.alone)).decode()
 
     @staticmethod
     def from_json(text: str | None) -> "State":
@@ -66,7 +69,7 @@ class State:
         if not text:
             return State()
         wire = msgspec.json.decode(text, type=_Wire)
-        return State(wire.sources, wire.base_epoch, wire.floor, wire.doubled)
+        return State(wire.sources, wire.base_epoch, wire.floor, wire.doubled, wire.alone)
 
 
 class _Wire(msgspec.Struct):
@@ -74,3 +77,4 @@ class _Wire(msgspec.Struct):
     base_epoch: int = 0
     floor: tuple[int, int, int] = (0, 0, 0)
     doubled: tuple[str, ...] = ()
+    alone: bool = False

@@ -1,6 +1,7 @@
 """Ordering state as of the start of a range: from the last result, the ledger, and what happened to the topic."""
 
 import json
+from dataclasses import replace
 
 from ch_sink.errors import StreamFailed
 from ch_sink.order import State
@@ -58,10 +59,8 @@ class States:
         else:
             text = self._ledger.state_at(self._topic_id, partition, offset)
             state = State.from_json(text) if text else self._latest(partition, offset)
-        state = state.raised_to(self._epoch)
-        if self._floor > state.floor:
-            state = State(state.sources, state.base_epoch, self._floor, state.doubled)
-        return state
+        state = state.raised_to(self._epoch).with_floor(self._floor)
+        return replace(state, alone=self._partitions == 1)
 
     def _latest(self, partition: int, offset: int) -> State:
         """No range ended there: offsets were passed over, or the stream begins. Never a state from further on."""

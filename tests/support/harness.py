@@ -4,7 +4,6 @@ import contextlib
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -104,7 +103,8 @@ class Run:
         self.handover = handover or MemoryHandover()
         self.pending = pending or MemoryPending()
         self.letters = MemoryLetters()
-        self.states = dict.fromkeys(history.ends, State())
+        self.states = dict.fromkeys(history.ends, State(alone=len(history.ends) == 1))
+        self.floor = (0, 0, 0)
         self.truncate = truncate or self._truncate
         self.counts: Counter[str] = Counter()
         self.sinks: dict[int, PartitionSink] = {}
@@ -152,7 +152,7 @@ class Run:
         while (left := sum(self.sink(p).waiting for p in self.states)) and left != before:
             before = left
             for partition, state in self.states.items():
-                self.sink(partition).retry_pending(state)
+                self.sink(partition).retry_pending(state.with_floor(self.floor))
 
     def _kill(self, batch: Batch, at: int, point: str, inserts: int) -> None:
         states = dict(self.states)
@@ -168,7 +168,7 @@ class Run:
             self.table.fail_after = None
             self.before_ledger = False
             break
-        # A truncate's floor goes into the ledger with the results, which a killed batch never wrote.
+        # A truncate's floor is noted when it is carried out; the states of a killed batch are lost.
         self.attempt += 1
         self.sinks.clear()
 
@@ -193,8 +193,7 @@ class Run:
             start = done.end
             if done.barrier is not None and done.barrier.kind == "truncate":
                 self.truncate(done.barrier.version)
-                for other, state in states.items():
-                    states[other] = state.with_floor(done.barrier.floor)
+                self.floor = max(self.floor, done.barrier.floor)
 
     def _truncate(self, version: int) -> None:
         table = self.table
