@@ -86,7 +86,7 @@ class Decoder:
 
     def _whole_or_halves(self, records: Records, index: Sequence[int], bad: list[BadRecord]) -> "list[_Outcome]":
         done: list[_Outcome] = []
-        waiting: list[Sequence[int]] = [index] if len(index) else []
+        waiting: list[Sequence[int]] = [index]
         while waiting:
             some = waiting.pop()
             if not len(some):
@@ -107,7 +107,7 @@ class Decoder:
         return done
 
     def _attempt(self, records: Records, index: Sequence[int]) -> "_Outcome":
-        values: list[Any] = records.values if len(index) == len(records) else [records.values[i] for i in index]
+        values: list[Any] = _pick(records.values, index)
         try:
             groups = self._envelopes.split(values)
         except FramingError as error:
@@ -135,9 +135,13 @@ class Decoder:
         columns = self._keys.columns
         if not columns:
             return
-        keys = records.keys
-        if len(part) != len(records):
-            keys = [keys[i] for i in part.source_index.tolist()]
+        keys = _pick(records.keys, part.source_index.tolist())
+        if all(keys):
+            try:
+                part.key = dict(zip(columns, self._keys.read(keys), strict=True))
+                return
+            except DecodeError:
+                pass  # perhaps a key is the text null
         try:
             given = [key for key in keys if key is not None and key != b"null"]
             if len(given) == len(keys):
@@ -162,6 +166,13 @@ class _Outcome:
         self.parts: list[Part] = []
         self.aside: Counter[Aside] = Counter()
         self.unknown: list[tuple[int, UnknownColumn]] = []
+
+
+def _pick(values: Sequence[Any], index: Sequence[int]) -> list[Any]:
+    """The values at ascending places."""
+    if len(index) and index[-1] - index[0] == len(index) - 1:
+        return list(values[index[0] : index[-1] + 1])
+    return [values[i] for i in index]
 
 
 def _merge_keys(

@@ -159,7 +159,7 @@ def _columns(layout: Layout, rows: list[Any], payloads: list[bytes], places: Seq
     ops = [row.op for row in rows]
     letters = "".join(ops)
     aside: Counter[Aside] = Counter()
-    if len(letters) != len(ops) or not row_operations.issuperset(letters) or "" in ops:
+    if len(letters) != len(ops) or "" in ops or not row_operations.issuperset(set(letters)):
         keep = _set_aside(ops, payloads, places, aside)
         rows = [rows[i] for i in keep]
         letters = "".join([row.op for row in rows])
@@ -201,7 +201,7 @@ def _set_aside(ops: list[str], payloads: list[bytes], places: Sequence[int], asi
 def _images(layout: Layout, rows: list[Any], images: list[Any], is_row: "Mask | None", part: Part) -> None:
     _after(layout, images, is_row, part)
     befores = [row.before for row in rows]
-    if any(before is not None for before in befores):
+    if any(befores):
         part.has_before = np.array([before is not None for before in befores], dtype=np.bool_)
         if layout.before:
             null_before = layout.null_before
@@ -213,7 +213,7 @@ def _images(layout: Layout, rows: list[Any], images: list[Any], is_row: "Mask | 
 
 def _check_images(op: Any, images: list[Any], places: Sequence[int]) -> "Mask | None":
     """Where an after image counts; None for everywhere. Raises Fault where one is needed and missing."""
-    if None not in images and not np.isin(op, (Op.DELETE, Op.TRUNCATE)).any():
+    if all(images) and not ((op == Op.DELETE) | (op == Op.TRUNCATE)).any():
         return None
     needed = np.isin(op, list(_EXPECT_AFTER))
     present = np.array([image is not None for image in images], dtype=np.bool_)
@@ -226,7 +226,7 @@ def _check_images(op: Any, images: list[Any], places: Sequence[int]) -> "Mask | 
 
 def _meta(layout: Layout, rows: list[Any], op: Any, places: Sequence[int]) -> Part:
     blocks = [row.source for row in rows]
-    if None in blocks:
+    if not all(blocks):
         blocks = [layout.null_block if block is None else block for block in blocks]
     n = len(rows)
     if layout.source is None:
@@ -249,13 +249,19 @@ def _meta(layout: Layout, rows: list[Any], op: Any, places: Sequence[int]) -> Pa
         has_commit=positions.has_commit,
         source_ts=times,
         names=[block.name for block in blocks],
-        snapshot=np.array([block.snapshot in _SNAPSHOT for block in blocks], dtype=np.bool_),
+        snapshot=_snapshots([block.snapshot for block in blocks]),
         after={},
         before={},
         has_before=np.zeros(n, dtype=np.bool_),
         key=None,
         connector=layout.connector,
     )
+
+
+def _snapshots(marks: list[Any]) -> Mask:
+    if marks and marks.count(marks[0]) == len(marks):
+        return np.full(len(marks), marks[0] in _SNAPSHOT, dtype=np.bool_)
+    return np.array([mark in _SNAPSHOT for mark in marks], dtype=np.bool_)
 
 
 def _after(layout: Layout, images: list[Any], is_row: "Mask | None", part: Part) -> None:

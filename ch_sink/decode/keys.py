@@ -29,6 +29,7 @@ class _Shape:
     columns: tuple[ColumnReader, ...]
     primitive: bool
 
+
 _BOUNDARY = re.compile(rb'"status"\s*:\s*"(?:BEGIN|END)"')
 
 

@@ -174,14 +174,14 @@ def _unites(wire: Any) -> bool:
 def _block(connector: str, source: Source | None) -> tuple[type[msgspec.Struct], Any]:
     """The ``source`` block's Struct for a connector, and one that states nothing."""
     fixed: list[Any] = [
-        ("connector", Literal[connector], connector),
+        ("connector", Literal[connector]),
         ("name", str, ""),
         ("ts_ms", int | None, None),
         ("snapshot", str | bool | None, None),
     ]
     bases = (source.wire,) if source is not None else (NoBlock,)
-    made = msgspec.defstruct("SourceBlock", fixed, bases=bases, gc=False)
-    return made, made()
+    made = msgspec.defstruct("SourceBlock", fixed, bases=bases, gc=False, kw_only=True)
+    return made, made(connector=connector)
 
 
 def _envelope(row: Any, before: Any, block: Any) -> type[msgspec.Struct]:

@@ -66,8 +66,9 @@ def assemble(
     order = _order(parts)
     index = _join([p.source_index for p in parts], order, np.zeros(0, dtype=np.int64))
     op = _join([p.op for p in parts], order, np.zeros(0, dtype=np.uint8))
-    names = [name for part in parts for name in part.names]
-    distinct = {name: code for code, name in enumerate(dict.fromkeys(names))}
+    names = parts[0].names if len(parts) == 1 else [name for part in parts for name in part.names]
+    uniform = bool(names) and names.count(names[0]) == len(names)
+    distinct = {name: code for code, name in enumerate(dict.fromkeys(names[:1] if uniform else names))}
     codes = np.zeros(len(names), dtype=np.int16)
     if len(distinct) > 1:
         codes[:] = [distinct[name] for name in names]

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from ch_sink.errors import PositionError
 from ch_sink.source.base import Positions, words
@@ -38,24 +39,24 @@ class MySQL:
 
     def positions(self, blocks: Sequence[Any]) -> Positions:
         """Positions; an empty file or a missing ``pos`` is 0. Raises PositionError for a number that does not fit."""
-        numbers: dict[str | None, int] = {}
-        files = [block.file for block in blocks]
-        for name in set(files):
-            numbers[name] = _file_number(name)
-        file = np.array([numbers[name] for name in files], dtype=np.uint64)
+        file = _file_numbers([block.file for block in blocks])
         pos = [block.pos or 0 for block in blocks]
         row = [block.row or 0 for block in blocks]
-        _check(pos, "pos", _POS_BITS)
-        _check(row, "row", 32)
-        offsets = np.array(pos, dtype=np.int64)
-        offsets[offsets < 0] = 0
-        low = (file << np.uint64(_POS_BITS)) | offsets.astype(np.uint64)
+        offsets = _numbers(pos, "pos", _POS_BITS)
+        rows = _numbers(row, "row", 32)
+        low = (file << np.uint64(_POS_BITS)) | offsets
         # Without a file the offset alone would order events of different files.
         low[file == 0] = 0
-        rows = np.maximum(np.array(row, dtype=np.int64), 0).astype(np.uint64)
         commit = np.zeros((len(blocks), 2), dtype=np.uint64)
         commit[:, 1] = low
-        return Positions(commit, words(offsets.astype(np.uint64), rows), low != 0)
+        return Positions(commit, words(offsets, rows), low != 0)
+
+
+def _file_numbers(names: list[str | None]) -> npt.NDArray[np.uint64]:
+    if names and names.count(names[0]) == len(names):
+        return np.full(len(names), _file_number(names[0]), dtype=np.uint64)
+    numbers = {name: _file_number(name) for name in set(names)}
+    return np.array([numbers[name] for name in names], dtype=np.uint64)
 
 
 def _file_number(name: str | None) -> int:
@@ -74,14 +75,17 @@ def _file_number(name: str | None) -> int:
     return number
 
 
-def _check(values: list[int], field: str, bits: int) -> None:
-    greatest = max(values, default=0)
-    if greatest >= 1 << bits:
+def _numbers(values: list[int], field: str, bits: int) -> npt.NDArray[np.uint64]:
+    """Non-negative numbers; negative ones are impossible and count as 0."""
+    try:
+        numbers = np.array(values, dtype=np.int64)
+    except OverflowError:
+        numbers = np.array([max(min(value, 1 << 62), -1) for value in values], dtype=np.int64)
+    if numbers.max(initial=0) >= 1 << bits:
         raise PositionError(
-            f"source.{field}: {greatest} does not fit {bits} bits", hint="set version.strategy: kafka_offset"
+            f"source.{field}: {max(values)} does not fit {bits} bits", hint="set version.strategy: kafka_offset"
         )
-    if min(values, default=0) < -(1 << 63):
-        raise PositionError(f"source.{field}: {min(values)} is no position")
+    return np.maximum(numbers, 0).astype(np.uint64)
 
 
 MYSQL = MySQL()

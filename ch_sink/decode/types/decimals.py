@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ch_sink.decode.types.base import Converted, OutOfRange, PerValue, Reaction, shown
@@ -95,6 +96,9 @@ class DecimalColumn:
     def convert(self, values: list[Any]) -> Converted:
         if not self._fast:
             return self._slow.convert(values)
+        short = self._short(values)
+        if short is not None:
+            return Converted(short)
         from_bytes, limit = int.from_bytes, self._limit
         try:
             unscaled = [None if v is None else from_bytes(v, "big", signed=True) for v in values]
@@ -109,18 +113,46 @@ class DecimalColumn:
         unscaled, scale = self._read(value)
         return rescale(unscaled, scale, self._precision, self._scale)
 
+    def _short(self, values: list[Any]) -> pa.Array | None:
+        """All values at once where none has more than eight bytes and all fit; else None."""
+        try:
+            # (As binary it would take texts, too.)
+            if not set(map(type, values)) <= {bytes, type(None)}:
+                return None
+            raw = pa.array(values, pa.binary())
+        except (pa.ArrowException, TypeError, ValueError):
+            return None
+        validity, offset_buffer, content = raw.buffers()
+        ends = np.frombuffer(offset_buffer, dtype=np.int32)[: len(raw) + 1]
+        lengths = np.diff(ends)
+        if content is None or not content.size or not len(raw) or lengths.max() > 8:
+            return None
+        octets = np.frombuffer(content, dtype=np.uint8)
+        # Right-align each value in eight bytes and fill the rest with its sign.
+        place = np.arange(8, dtype=np.int32)
+        window = octets[np.maximum(ends[1:, None] - 8 + place, 0)]
+        negative = (octets[np.minimum(ends[:-1], len(octets) - 1)] > 127) & (lengths > 0)
+        filler = np.where(negative, np.uint8(255), np.uint8(0))
+        aligned = np.where(place >= 8 - lengths[:, None], window, filler[:, None])
+        words = aligned.view(">i8").astype(np.int64).ravel()
+        if self._precision < 19 and len(words) and (words.max() >= self._limit or words.min() <= -self._limit):
+            return None
+        return pa.Array.from_buffers(self.arrow, len(raw), [validity, self._widen(words)], null_count=raw.null_count)
+
+    def _widen(self, words: npt.NDArray[np.int64]) -> pa.Buffer:
+        """64-bit integers as the column's integers: the other words repeat the sign."""
+        block = np.empty((len(words), self._size // 8), dtype=np.int64)
+        block[:, 0] = words
+        block[:, 1:] = (words >> 63)[:, None]
+        return pa.py_buffer(block)
+
     def build(self, unscaled: list[int | None]) -> pa.Array:
         """The array of these unscaled values, which must fit."""
         size = self._size
         nulls = unscaled.count(None)
         filled = [0 if v is None else v for v in unscaled] if nulls else unscaled
         try:
-            # Sixty-four bits are the common case: the other words repeat the sign.
-            words = np.array(filled, dtype=np.int64)
-            block = np.empty((len(words), size // 8), dtype=np.int64)
-            block[:, 0] = words
-            block[:, 1:] = (words >> 63)[:, None]
-            buffer = pa.py_buffer(block)
+            buffer = self._widen(np.array(filled, dtype=np.int64))
         except OverflowError:
             buffer = pa.py_buffer(b"".join([v.to_bytes(size, "little", signed=True) for v in filled]))  # type: ignore[union-attr]
         validity = None

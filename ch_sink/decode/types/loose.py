@@ -19,11 +19,12 @@ class Either:
         self._number, self._text = number, text
 
     def convert(self, values: list[Any]) -> Converted:
-        texts = [isinstance(v, str) for v in values]
-        if not any(texts):
+        kinds = set(map(type, values))
+        if str not in kinds:
             return self._number.convert(values)
-        if all(is_text or v is None for is_text, v in zip(texts, values, strict=True)):
+        if kinds <= {str, type(None)}:
             return self._text.convert(values)
+        texts = [isinstance(v, str) for v in values]
         number = self._number.convert([None if is_text else v for is_text, v in zip(texts, values, strict=True)])
         text = self._text.convert([v if is_text else None for is_text, v in zip(texts, values, strict=True)])
         array = pa.array(

@@ -47,7 +47,7 @@ def test_what_is_no_row_change_is_set_aside_and_counted() -> None:
         (1, b'{"ts_ms":1}'),
         (1, b'{"status":"END","id":"1","event_count":2,"data_collections":[],"ts_ms":1}'),
         (1, b'{"op":"m","message":{"prefix":"p","content":"AA=="},"source":{"connector":"mysql"}}'),
-        (1, b'{"source":{},"ddl":"CREATE TABLE t","tableChanges":[]}'),
+        (1, b'{"source":{"connector":"mysql"},"ddl":"CREATE TABLE t","tableChanges":[]}'),
         (1, event("u", row(1, "y"))),
     )
     assert batch.aside == {
