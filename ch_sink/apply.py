@@ -132,9 +132,12 @@ class PartitionSink:
 
     def _plan(self, chunk: Chunk, state: State, ports: Ports) -> tuple[Plan, int, Applied | None]:
         retried = self.retry_pending(state)
-        # A record of this very chunk may wait since an earlier attempt: it stays put, and so does its key.
-        waiting = frozenset(r.key or b"" for r in self._waiting.values() if r.offset < chunk.end)
-        made = plan(chunk.records, self.target, self._decoder_for(chunk.records), state, ports, waiting=waiting)
+        # A record of this very chunk may wait since an earlier attempt: it stays put, and so do those behind it.
+        waiting: dict[bytes, int] = {}
+        for offset in sorted(o for o in self._waiting if o < chunk.end):
+            waiting.setdefault(self._waiting[offset].key or b"", offset)
+        decoder, again = self._decoder_for(chunk.records), self.name.attempt > 0
+        made = plan(chunk.records, self.target, decoder, state, ports, waiting=waiting, again=again)
         end = made.barrier.next_offset if made.barrier is not None else chunk.end
         return made, end, retried
 
@@ -153,7 +156,7 @@ class PartitionSink:
         ports = self.ports
         if self.clock() - queue[0].since > self.deadline and ports.handover is not None:
             ports = replace(ports, handover=GivenUp(ports.handover))
-        made = plan(records, self.target, self._decoder_for(records), state, ports, assigned=assigned)
+        made = plan(records, self.target, self._decoder_for(records), state, ports, assigned=assigned, again=True)
         still = {int(records.offsets[w.index]) for w in made.pending}
         settled = [r.offset for r in queue if r.offset not in still]
         if not settled:

@@ -114,14 +114,16 @@ def plan(
     state: State,
     ports: Ports,
     *,
-    waiting: frozenset[bytes] = frozenset(),
+    waiting: Mapping[bytes, int] | None = None,
     assigned: Mapping[int, tuple[int, int]] | None = None,
+    again: bool = False,
 ) -> Plan:
     """Plan one chunk.
 
     Args:
-        waiting: Kafka keys whose earlier changes wait for a hand-over.
+        waiting: Kafka keys whose earlier changes wait for a hand-over, with the offset of the first that does.
         assigned: offset → (epoch, commit position), for records that were ordered when they arrived.
+        again: the chunk may have been applied before, whole or in part.
 
     Raises:
         StreamFailed: what the policy or the table forbids (a delete that cannot be stored, a truncate, a new column).
@@ -130,7 +132,7 @@ def plan(
     barrier = _barrier(batch, target)
     if barrier is not None and barrier.kind == "new_columns":
         upto = int(np.searchsorted(records.offsets, barrier.next_offset))
-        done = plan(records.slice(0, upto), target, decoder, state, ports, waiting=waiting)
+        done = plan(records.slice(0, upto), target, decoder, state, ports, waiting=waiting, again=again)
         done.barrier = done.barrier or barrier
         return done
     source = source_for(batch.connector) if batch.connector else None
@@ -151,14 +153,14 @@ def plan(
         return out
     if first is not None:
         before = records.slice(0, int(batch.source_index[first]))
-        done = plan(before, target, decoder, state, ports, waiting=waiting)
+        done = plan(before, target, decoder, state, ports, waiting=waiting, again=again)
         with_it = records.slice(0, int(batch.source_index[first]) + 1)
         after = _sequence(decoder.decode(with_it), with_it, target, decoder, state, ports, source)
         done.state = replace(after.state, doubled=done.state.doubled)
         done.barrier = _truncate_barrier(batch, order, first)
         done.counts["truncates"] += 1
         return done
-    merged = _merge(batch, records, order, target, source, state, ports, waiting, out)
+    merged = _merge(batch, records, order, target, source, state, ports, waiting, out, again)
     out.counts.update(upserts=merged.upserts, deletes=merged.deletes, moves=merged.moves)
     for step, rows in merged.steps:
         out.inserts.extend(_grouped(rows, target, step))
@@ -253,8 +255,9 @@ def _merge(
     source: Source | None,
     state: State,
     ports: Ports,
-    waiting: frozenset[bytes],
+    waiting: Mapping[bytes, int] | None,
     out: Plan,
+    again: bool,
 ) -> Merged:
     stored_layout = target.system.layout
     if batch.key is None:
@@ -264,7 +267,7 @@ def _merge(
                 hint="set key_columns, or use a MergeTree table (append mode)",
             )
         return merge_multiset(batch, order, target.table, stored_layout)
-    scope = target.scope(batch, source)
+    scope = target.scope(batch, source, again=again)
     resolved = resolve(
         batch,
         records,

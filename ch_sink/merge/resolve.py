@@ -6,7 +6,7 @@ one, in Kafka order, with the state of their keys: from the chunk, else from one
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -39,6 +39,9 @@ class Scope:
     """``before`` images are whole and may be trusted for the old place."""
     lookup_all: bool = False
     """Every touched key is looked up (collapsing engines)."""
+    verify: bool = False
+    """Every event is compared with the stored row of its key: a second attempt at a history of changes, of which
+    some may have been stored under other tokens, or too long ago for tokens."""
     layout: Layout | None = None
     version_column: str | None = None
     deleted: tuple[str, int] | None = None
@@ -105,13 +108,14 @@ def resolve(
     *,
     lookup: RowLookup | None,
     handover: Handover | None,
-    waiting: frozenset[bytes] = frozenset(),
+    waiting: Mapping[bytes, int] | None = None,
     doubled: frozenset[bytes] = frozenset(),
 ) -> Resolved:
     """Resolve a batch with keys.
 
     Args:
-        waiting: Kafka keys whose earlier changes wait for a hand-over; later changes join them.
+        waiting: Kafka keys whose earlier changes wait for a hand-over, with the offset of the first that does;
+            later changes join them.
         doubled: Kafka keys that had two live rows when the last chunk ended (a swap in mid-transaction).
     """
     n = len(batch)
@@ -135,7 +139,7 @@ def resolve(
         known = batch.has_before
         out.previous[known] = start + own[known]
         out.image[known & delete] = start + own[known & delete]
-    walk = _Walk(batch, records, order, scope, policy, out, coded, waiting, doubled)
+    walk = _Walk(batch, records, order, scope, policy, out, coded, waiting or {}, doubled)
     special = walk.special_events()
     wanted = _wanted_keys(walk, special, scope, coded, order)
     if len(wanted) and lookup is not None:
@@ -209,14 +213,15 @@ class _Walk:
         policy: Policy,
         out: Resolved,
         coded: KeyCodes,
-        waiting: frozenset[bytes],
+        waiting: Mapping[bytes, int],
         doubled: frozenset[bytes],
     ) -> None:
         self.batch, self.records, self.order = batch, records, order
         self.scope, self.policy, self.out, self.coded = scope, policy, out, coded
         self.waiting, self.doubled = waiting, doubled
         self.rows: dict[int, _Row] = {}
-        self.blocked: set[int] = set()
+        self.blocked: dict[int, int] = {}
+        """Key → offset from which on its changes wait."""
         self.local: dict[HandoverId, int] = {}
         self.open_swaps: dict[int, int] = {}
         self.unresolved: dict[int, str] = {}
@@ -262,7 +267,7 @@ class _Walk:
             needs |= unsure | self.order.recheck
         self.swaps = self._swaps() if scope.deferrable else np.zeros(len(batch), dtype=np.bool_)
         needs |= self.swaps
-        self.needs = needs & self.order.keep
+        self.needs = (needs | scope.verify) & self.order.keep
         chosen = np.zeros(self.coded.count, dtype=np.bool_)
         chosen[self.coded.codes[self.needs]] = True
         if self.doubled:
@@ -272,12 +277,17 @@ class _Walk:
                     chosen[self.coded.codes[i]] = True
         if self.waiting:
             for i in range(len(batch)):
-                if self.key_bytes(i) in self.waiting:
+                since = self.waiting.get(self.key_bytes(i))
+                if since is not None:
                     chosen[self.coded.codes[i]] = True
-                    self.blocked.add(int(self.coded.codes[i]))
+                    self.blocked[int(self.coded.codes[i])] = since
         if not chosen.any():
             return np.zeros(0, dtype=np.int64)
         return np.flatnonzero(chosen[self.coded.codes] & self.order.keep)
+
+    def _waits(self, i: int) -> bool:
+        since = self.blocked.get(int(self.coded.codes[i]))
+        return since is not None and int(self.batch.offset[i]) >= since
 
     def key_bytes(self, i: int) -> bytes:
         return self.records.keys[int(self.batch.source_index[i])] or b""
@@ -316,7 +326,7 @@ class _Walk:
         codes, batch = self.coded.codes, self.batch
         for i in special.tolist():
             key = int(codes[i])
-            if key in known or key in wanted or key in self.blocked:
+            if key in known or key in wanted or self._waits(i):
                 continue
             handed = batch.half[i] == Half.CREATE and self.scope.omits_values
             if self.needs[i] and not (handed and not self.scope.places and not self.swaps[i]):
@@ -351,7 +361,7 @@ class _Walk:
             return
         ids: list[HandoverId] = []
         for i in special.tolist():
-            if i not in self.ids or int(self.coded.codes[i]) in self.blocked:
+            if i not in self.ids or self._waits(i):
                 continue
             if self.batch.half[i] == Half.DELETE:
                 if self.key_bytes(i) in self.doubled:
@@ -374,7 +384,7 @@ class _Walk:
         strict = self.scope.unique_versions
         for i in special.tolist():
             key = int(self.coded.codes[i])
-            if key in self.blocked:
+            if self._waits(i):
                 out.apply[i] = False
                 out.pending.append(i)
                 continue
@@ -415,7 +425,7 @@ class _Walk:
             if create_half and self.scope.omits_values:
                 known, ref = self._handed(self.ids[i])
             if not known:
-                self.blocked.add(key)
+                self.blocked[key] = int(batch.offset[i])
                 out.apply[i] = False
                 out.pending.append(i)
                 return

@@ -181,11 +181,9 @@ class Run:
     def _chunk(self, partition: int, start: int, end: int, states: dict[int, State]) -> None:
         records = [r for r in self.history.records[partition] if start <= r.offset < end]
         if partition in self.done and self.done[partition][0] > start:
-            start, states[partition] = (
-                self.done[partition][0],
-                self.done[partition][1].with_floor(states[partition].floor),
-            )
+            start, states[partition] = self.done[partition]
         while start < end:
+            states[partition] = states[partition].with_floor(self.floor)
             part = as_records(self.history.topic, partition, [r for r in records if r.offset >= start])
             done = self.sink(partition).apply(Chunk(start, end, part), states[partition])
             self.counts.update(done.counts)
