@@ -9,8 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ch_sink.change import Aside, BadRecord, ChangeBatch, Half, Op, Records, UnknownColumn
+from ch_sink.decode.columns import Fault, fails
 from ch_sink.decode.framing import Envelopes, FramingError
-from ch_sink.decode.json import Fault, JsonReader, fails
+from ch_sink.decode.json import JsonReader
 from ch_sink.decode.keys import KeyReader
 from ch_sink.decode.part import Part, Shape, assemble
 from ch_sink.errors import ConfigError, DecodeError

@@ -1,65 +1,26 @@
 """JSON payloads of one framing to columns."""
 
 import re
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
 import msgspec
-import numpy as np
-import pyarrow as pa
 
-from ch_sink.change import Aside, Op, UnknownColumn
+from ch_sink.decode.columns import UNREADABLE, Fault, Read, fails, to_columns
 from ch_sink.decode.framing import Framed
-from ch_sink.decode.kinds import classify, row_operations
 from ch_sink.decode.layout import Layout, build_layout
-from ch_sink.decode.part import Mask, Part
-from ch_sink.decode.types import Converted, Converter, OutOfRange
-from ch_sink.errors import DecodeError, PositionError
+from ch_sink.errors import DecodeError
 from ch_sink.policy import Policy
-from ch_sink.source import Positions
 from ch_sink.table.model import TargetTable
 
-__all__ = ["Fault", "JsonReader", "Read", "fails"]
+__all__ = ["JsonReader"]
 
 _PLACE = re.compile(r"`\$\.(after|before)\.([^`]*)`")
 _UNKNOWN_FIELD = re.compile(r"unknown field `(.*)` - at `\$\.after`", re.DOTALL)
 _MISSING_FIELD = re.compile(r"missing required field `(.*)` - at `\$\.after`", re.DOTALL)
 _MOST_UNKNOWN = 1000
 """Unknown fields of schemaless rows that are followed; rows with more are bad records."""
-_UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
-_UNCONVERTED = (ValueError, TypeError, ArithmeticError, pa.ArrowException)
-_SNAPSHOT = frozenset(
-    (True, "true", "first", "last", "first_in_data_collection", "last_in_data_collection", "incremental")
-)
-_EXPECT_AFTER = frozenset((Op.CREATE, Op.READ, Op.UPDATE))
-
-
-class Fault(Exception):
-    """Some record of those given cannot be decoded; which one is not known if there were several."""
-
-    def __init__(
-        self, reason: str, kind: str = "decode", column: str | None = None, suspects: Sequence[int] = ()
-    ) -> None:
-        """``suspects``: which records fail at this step (by place in the chunk), where that is known."""
-        super().__init__(reason)
-        self.reason = reason
-        self.kind = kind
-        self.column = column
-        self.suspects = suspects
-
-
-class Read:
-    """What came of a group's payloads: a part without keys, and what was set aside or unknown."""
-
-    __slots__ = ("aside", "part", "unknown")
-
-    def __init__(self, part: Part, aside: Counter[Aside], unknown: list[tuple[int, UnknownColumn]]) -> None:
-        self.part = part
-        self.aside = aside
-        self.unknown = unknown
-        """Unknown columns with the place of the first event that has them."""
 
 
 class JsonReader:
@@ -80,13 +41,13 @@ class JsonReader:
         except Fault as fault:
             fault.suspects = [places[i] for i in fault.suspects]
             raise
-        return _columns(layout, rows, payloads, places)
+        return to_columns(layout, rows, payloads, places)
 
     def _decode(self, framed: Framed, payloads: list[bytes]) -> tuple[Layout, list[Any]]:
         layout = self._layout(framed, self._connector)
         try:
             return layout, list(map(layout.decode, payloads))
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             fault = error
         connector = _peek(payloads[0])
         if connector and connector != self._connector:
@@ -108,7 +69,7 @@ class JsonReader:
             layout = self._layout(framed, self._connector, tolerant=True)
             try:
                 rows = list(map(layout.decode, payloads))
-            except _UNREADABLE as error:
+            except UNREADABLE as error:
                 found = _UNKNOWN_FIELD.search(str(error))
                 if found is None or found[1] in self._names or len(self._extras) >= _MOST_UNKNOWN:
                     raise _fault(error, layout, payloads) from error
@@ -155,174 +116,6 @@ class JsonReader:
         return layout
 
 
-def _columns(layout: Layout, rows: list[Any], payloads: list[bytes], places: Sequence[int]) -> Read:
-    ops = [row.op for row in rows]
-    letters = "".join(ops)
-    aside: Counter[Aside] = Counter()
-    if len(letters) != len(ops) or "" in ops or not row_operations.issuperset(set(letters)):
-        keep = _set_aside(ops, payloads, places, aside)
-        rows = [rows[i] for i in keep]
-        letters = "".join([row.op for row in rows])
-        places = [places[i] for i in keep]
-    op = np.frombuffer(letters.encode(), dtype=np.uint8)
-    images = [row.after for row in rows]
-    is_row = _check_images(op, images, places)
-    part = _meta(layout, rows, op, places)
-    if is_row is not None:
-        null_row = layout.null_row
-        images = [
-            null_row if image is None or not alive else image for image, alive in zip(images, is_row, strict=True)
-        ]
-    try:
-        _images(layout, rows, images, is_row, part)
-    except Fault as fault:
-        fault.suspects = part.source_index[list(fault.suspects)].tolist()
-        raise
-    return Read(part, aside, _unknown(layout, images, is_row))
-
-
-def _set_aside(ops: list[str], payloads: list[bytes], places: Sequence[int], aside: Counter[Aside]) -> list[int]:
-    """Count the payloads that are no row change; places (in the group) of the others. Raises Fault."""
-    keep: list[int] = []
-    faults: dict[int, str] = {}
-    for i, op in enumerate(ops):
-        if op in row_operations:
-            keep.append(i)
-            continue
-        try:
-            aside[classify(op, payloads[i])] += 1
-        except (DecodeError, *_UNREADABLE) as error:
-            faults[places[i]] = str(error)
-    if faults:
-        raise Fault(next(iter(faults.values())), suspects=list(faults))
-    return keep
-
-
-def _images(layout: Layout, rows: list[Any], images: list[Any], is_row: "Mask | None", part: Part) -> None:
-    _after(layout, images, is_row, part)
-    befores = [row.before for row in rows]
-    if any(befores):
-        part.has_before = np.array([before is not None for before in befores], dtype=np.bool_)
-        if layout.before:
-            null_before = layout.null_before
-            filled = [null_before if before is None else before for before in befores]
-            part.before = {
-                c.name: _convert(c.name, c.converter, list(map(c.get, filled))).array for c in layout.before_columns
-            }
-
-
-def _check_images(op: Any, images: list[Any], places: Sequence[int]) -> "Mask | None":
-    """Where an after image counts; None for everywhere. Raises Fault where one is needed and missing."""
-    if all(images) and not ((op == Op.DELETE) | (op == Op.TRUNCATE)).any():
-        return None
-    needed = np.isin(op, list(_EXPECT_AFTER))
-    present = np.array([image is not None for image in images], dtype=np.bool_)
-    lacking = np.nonzero(needed & ~present)[0]
-    if len(lacking):
-        letter = chr(int(op[lacking[0]]))
-        raise Fault(f"operation {letter!r} without an after image", suspects=[places[i] for i in lacking.tolist()])
-    return needed
-
-
-def _meta(layout: Layout, rows: list[Any], op: Any, places: Sequence[int]) -> Part:
-    blocks = [row.source for row in rows]
-    if not all(blocks):
-        blocks = [layout.null_block if block is None else block for block in blocks]
-    n = len(rows)
-    if layout.source is None:
-        zeros = np.zeros((n, 2), dtype=np.uint64)
-        positions = Positions(zeros, zeros, np.zeros(n, dtype=np.bool_))
-    else:
-        try:
-            positions = layout.source.positions(blocks)
-        except PositionError as error:
-            raise Fault(error.message, "position") from error
-    try:
-        times = np.array([block.ts_ms or 0 for block in blocks], dtype=np.int64)
-    except OverflowError as error:
-        raise Fault("source.ts_ms does not fit 64 bits", "position") from error
-    return Part(
-        source_index=np.asarray(places, dtype=np.int64),
-        op=op,
-        commit=positions.commit,
-        inner=positions.inner,
-        has_commit=positions.has_commit,
-        source_ts=times,
-        names=[block.name for block in blocks],
-        snapshot=_snapshots([block.snapshot for block in blocks]),
-        after={},
-        before={},
-        has_before=np.zeros(n, dtype=np.bool_),
-        key=None,
-        connector=layout.connector,
-    )
-
-
-def _snapshots(marks: list[Any]) -> Mask:
-    if marks and marks.count(marks[0]) == len(marks):
-        return np.full(len(marks), marks[0] in _SNAPSHOT, dtype=np.bool_)
-    return np.array([mark in _SNAPSHOT for mark in marks], dtype=np.bool_)
-
-
-def _after(layout: Layout, images: list[Any], is_row: "Mask | None", part: Part) -> None:
-    unset = msgspec.UNSET
-    for column in layout.columns:
-        values = list(map(column.get, images))
-        if layout.tolerant:
-            absent = np.array([value is unset for value in values], dtype=np.bool_)
-            if absent.any():
-                part.absent[column.name] = absent
-                values = [None if value is unset else value for value in values]
-        converted = _convert(column.name, column.converter, values)
-        part.after[column.name] = converted.array
-        if converted.unavailable is not None:
-            part.unavailable[column.name] = converted.unavailable
-        if converted.clamped:
-            part.clamped[column.name] += converted.clamped
-    for name in layout.missing:
-        part.absent[name] = np.ones(len(images), dtype=np.bool_) if is_row is None else is_row.copy()
-
-
-def _convert(name: str, converter: Converter, values: list[Any]) -> Converted:
-    try:
-        return converter.convert(values)
-    except DecodeError as error:
-        kind = "range" if isinstance(error, OutOfRange) else "decode"
-        raise Fault(f"column {name!r}: {error.message}", kind, name, _suspects(converter, values)) from error
-    except _UNCONVERTED as error:
-        raise Fault(f"column {name!r}: {error}", "decode", name, _suspects(converter, values)) from error
-
-
-def _suspects(converter: Converter, values: list[Any]) -> list[int]:
-    """Places of the values that cannot be converted, found by halving."""
-    found: list[int] = []
-    waiting = [(0, len(values))] if len(values) > 1 else []
-    while waiting:
-        start, end = waiting.pop()
-        try:
-            converter.convert(values[start:end])
-        except (DecodeError, *_UNCONVERTED):
-            if end - start == 1:
-                found.append(start)
-            else:
-                middle = (start + end) // 2
-                waiting += [(start, middle), (middle, end)]
-    return found
-
-
-def _unknown(layout: Layout, images: list[Any], is_row: "Mask | None") -> list[tuple[int, UnknownColumn]]:
-    """Unknown columns, each with the first event (by place in the part) that has them."""
-    out: list[tuple[int, UnknownColumn]] = []
-    if layout.unknown and len(images) and (is_row is None or is_row.any()):
-        first = 0 if is_row is None else int(np.argmax(is_row))
-        out.extend((first, column) for column in layout.unknown)
-    for name, get in layout.extras:
-        found = next((i for i, image in enumerate(images) if get(image) is not msgspec.UNSET), None)
-        if found is not None:
-            out.append((found, UnknownColumn(name, -1, None)))
-    return out
-
-
 class _Connector(msgspec.Struct, gc=False):
     connector: str = ""
 
@@ -339,7 +132,7 @@ def _peek(payload: bytes) -> str:
     """``source.connector`` of a payload; empty where there is none."""
     try:
         found = _peeker.decode(payload).source
-    except _UNREADABLE:
+    except UNREADABLE:
         return ""
     return found.connector if found is not None else ""
 
@@ -350,7 +143,7 @@ def _all_unknown(payloads: list[bytes], known: set[str], first: str) -> list[str
     for payload in payloads:
         try:
             image = _rows.decode(payload).after
-        except _UNREADABLE:
+        except UNREADABLE:
             continue
         if image is not None and not known.issuperset(image):
             names.update((name, None) for name in image if name not in known)
@@ -376,12 +169,3 @@ def _fault(error: Exception, layout: Layout, payloads: list[bytes]) -> Fault:
         text = "the JSON is nested too deeply"
     suspects = [] if len(payloads) == 1 else [i for i, payload in enumerate(payloads) if fails(layout.decode, payload)]
     return Fault(text, column=column, suspects=suspects)
-
-
-def fails(function: Callable[[Any], Any], value: Any) -> bool:
-    """Whether a function cannot read a value."""
-    try:
-        function(value)
-    except (Fault, DecodeError, *_UNREADABLE):
-        return True
-    return False
