@@ -3,7 +3,8 @@
 from ch_sink.merge.append import merge_append, merge_multiset
 from ch_sink.merge.collapsing import merge_collapsing
 from ch_sink.merge.replacing import merge_replacing
-from ch_sink.merge.resolve import Resolved, Scope, handed_rows, resolve
+from ch_sink.merge.resolve import handed_rows, resolve
+from ch_sink.merge.resolved import Resolved, Scope
 from ch_sink.merge.rows import Merged, System, version_column
 
 __all__ = [

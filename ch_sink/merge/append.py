@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ch_sink.change import ChangeBatch, Op
 from ch_sink.merge.pool import Pool
-from ch_sink.merge.resolve import Resolved
+from ch_sink.merge.resolved import Resolved
 from ch_sink.merge.rows import Merged, rows_at, rows_of
 from ch_sink.order import Layout, Sequenced, Words
 from ch_sink.order.version import to_words

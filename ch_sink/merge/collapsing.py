@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ch_sink.change import ChangeBatch, Op
 from ch_sink.merge.keys import factorize
-from ch_sink.merge.resolve import Resolved, Scope
+from ch_sink.merge.resolved import Resolved, Scope
 from ch_sink.merge.rows import Merged, System, rows_of, with_system
 from ch_sink.order import Sequenced
 from ch_sink.order.version import to_int

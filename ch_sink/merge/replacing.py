@@ -12,7 +12,7 @@ import pyarrow as pa
 from ch_sink.change import ChangeBatch, Op
 from ch_sink.errors import StreamFailed
 from ch_sink.merge.keys import factorize
-from ch_sink.merge.resolve import Resolved, Scope
+from ch_sink.merge.resolved import Resolved, Scope
 from ch_sink.merge.rows import Merged, System, rows_at, rows_of, with_system
 from ch_sink.order import Sequenced
 from ch_sink.policy import Policy

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ch_sink.change import ChangeBatch
 from ch_sink.merge.pool import Refs
-from ch_sink.merge.resolve import Resolved
+from ch_sink.merge.resolved import Resolved
 from ch_sink.order import Layout, Words
 from ch_sink.table.model import Family, TargetTable
 

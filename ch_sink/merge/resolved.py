@@ -1,0 +1,86 @@
+"""What the resolution of a batch has to look at, and what comes of it."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ch_sink.change import BadRecord
+from ch_sink.merge.pool import Pool, Refs
+from ch_sink.order import Layout
+from ch_sink.ports import HandoverId, StoredRows
+
+__all__ = ["UNSET", "Bools", "Resolved", "Scope"]
+
+UNSET = -2
+"""An origin that was not overridden: the value is the event's own."""
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What the table and the source demand of the resolution."""
+
+    places: tuple[str, ...] = ()
+    """Place columns that are not in the key: a change of their values moves the row."""
+    omits_values: bool = False
+    deferrable: bool = False
+    whole_before: bool = False
+    """``before`` images are whole and may be trusted for the old place."""
+    lookup_all: bool = False
+    """Every touched key is looked up (collapsing engines)."""
+    verify: bool = False
+    """Every event is compared with the stored row of its key: a second attempt at a history of changes, of which
+    some may have been stored under other tokens, or too long ago for tokens."""
+    layout: Layout | None = None
+    version_column: str | None = None
+    deleted: tuple[str, int] | None = None
+    """Column and value that mark a stored row as deleted."""
+    unique_versions: bool = True
+    """Equal versions mean the same event (not so for time versions)."""
+
+
+@dataclass(slots=True)
+class Resolved:
+    """The events of a batch, resolved. Arrays have one entry per event."""
+
+    codes: npt.NDArray[np.int64]
+    keys: int
+    apply: Bools
+    """False: skipped (re-delivered, superseded, dropped by a swap), pending or bad."""
+    image: Refs
+    """Row that holds the event's values: its own for c, r, u; the last known one for d."""
+    previous: Refs
+    """Row that the key had before, where it is known and matters."""
+    origin: dict[str, Refs]
+    """Column → row that its value comes from, for columns with unavailable values."""
+    pool: Pool
+    superseded: Bools
+    """A stored row of the key has this version or a higher one."""
+    stored: StoredRows | None = None
+    stored_codes: npt.NDArray[np.int64] | None = None
+    stored_start: int = 0
+    stored_versions: list[int] = field(default_factory=list)
+    handover: list[tuple[HandoverId, int]] = field(default_factory=list)
+    """(identity, row number or -1): values that the delete halves hand over."""
+    handover_origin: dict[str, list[int]] = field(default_factory=dict)
+    pending: list[int] = field(default_factory=list)
+    """Events that wait for a hand-over, and those of the same keys behind them."""
+    bad: list[BadRecord] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    doubled: set[bytes] = field(default_factory=set)
+    """Kafka keys of which two rows live while their transaction goes on."""
+    swapped: list[tuple[int, int, int]] = field(default_factory=list)
+    """Deletes of keys' former owners, whose successors are there already: event, row number (or -1), and a version
+    just below the successor's (0: not known)."""
+    settled: set[bytes] = field(default_factory=set)
+    """Kafka keys whose former owner left in this chunk."""
+
+    def value_refs(self, column: str, events: npt.NDArray[np.int64]) -> Refs:
+        """Where a column's values of these events come from."""
+        base = self.image[events]
+        if column in self.origin:
+            mine = self.origin[column][events]
+            return np.where(mine >= -1, mine, base)
+        return base
