@@ -8,10 +8,14 @@ import urllib.request
 
 
 def main() -> int:
-    """Look once; whatever fails is the check's reason."""
+    """Look once."""
     url, wanted = sys.argv[1:]
-    with urllib.request.urlopen(url, timeout=8) as answer:
-        text = answer.read().decode("utf-8", "replace")
+    try:
+        with urllib.request.urlopen(url, timeout=8) as answer:
+            text = answer.read().decode("utf-8", "replace")
+    except OSError as error:
+        sys.stderr.write(f"{url}: {error}\n")
+        return 1
     if wanted in text:
         return 0
     sys.stderr.write(f"{url} answers without {wanted!r}\n")

@@ -31,15 +31,19 @@ def ask(method: str, url: str, body: dict[str, str] | None = None) -> Any:
 
 
 def put(connect: str, name: str, config: dict[str, str], until: float) -> None:
-    """Create or change a connector; again while the worker rebalances (409)."""
+    """Create or change a connector; again while the worker rebalances (409) or is not there yet."""
     while True:
         try:
             ask("PUT", f"{connect}/connectors/{name}/config", config)
             return
         except urllib.error.HTTPError as error:
-            if error.code not in (409, 500, 503) or time.monotonic() > until:
-                sys.exit(f"{name} was refused: {error.read().decode('utf-8', 'replace')}")
-            time.sleep(1)
+            said = error.read().decode("utf-8", "replace")
+            if not (error.code in (409, 503) or "timed out" in said) or time.monotonic() > until:
+                sys.exit(f"{name} was refused: {said}")
+        except OSError as error:
+            if time.monotonic() > until:
+                sys.exit(f"{connect} does not answer: {error}")
+        time.sleep(1)
 
 
 def wait(connect: str, name: str, until: float) -> None:

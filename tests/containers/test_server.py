@@ -27,7 +27,7 @@ def test_init_may_be_repeated_and_detection_reads_what_it_made(client: Client, d
     execute(client, statements)
     assert detect(client, database, TABLE, POLICY) == first
     assert first.engine.family is spec.engine.family
-    assert first.sorting_key == ("id", "k")
+    assert first.sorting_key[:2] == ("id", "k")
 
 
 @pytest.fixture

@@ -208,6 +208,17 @@ def test_a_dockerfile_copies_what_exists_from_pinned_images(file: str, context: 
     assert all(re.search(r":v?\d+\.\d+\.\d+", base) for base in bases)
 
 
+def test_the_connect_image_brings_no_second_copy_of_the_worker_s_own_classes() -> None:
+    """With connect-json among the plugins, ``JsonConverter`` cannot be instantiated and every connector is refused."""
+    pom = _text("connect/pom.xml")
+    found = re.search(r"<excludeGroupIds>(.*)</excludeGroupIds>", pom)
+    assert found
+    assert {"org.apache.kafka", "org.slf4j"} <= set(found[1].split(","))
+    needed = {json.loads(path.read_text())["connector.class"].split(".")[3] for path in CONNECTORS}
+    names = set(re.findall(r"<artifactId>debezium-connector-(\w+)</artifactId>", pom))
+    assert {name.removesuffix("ql") for name in needed} == {name.removesuffix("ql") for name in names}
+
+
 def _ignored(source: str) -> bool:
     lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
     kept = [line.removeprefix("!") for line in lines if line.startswith("!")]
