@@ -1,6 +1,18 @@
-"""Fixtures that tests of several packages share."""
+"""Fixtures that tests of several packages share, and how Hypothesis draws.
+
+The profile ``steady`` (the default) draws the same examples in every run, so that a green run says something about the
+next one; ``HYPOTHESIS_PROFILE=search`` draws new ones.
+"""
+
+import os
+
+from hypothesis import settings
 
 from tests.support.kafka import broker, kafka, mock_kafka
 from tests.support.spark import spark
 
 __all__ = ["broker", "kafka", "mock_kafka", "spark"]
+
+settings.register_profile("steady", derandomize=True, database=None, deadline=None)
+settings.register_profile("search", deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
