@@ -92,11 +92,12 @@ class Run:
         decoder: Callable[[bool], BatchDecoder] | None = None,
         truncate: Callable[[int], None] | None = None,
         schema: pa.Schema | None = None,
+        detected: TargetTable | None = None,
     ) -> None:
-        """``schema``: the source columns as the decoder gives them."""
+        """``schema``: source columns as the decoder gives them. ``detected``: the target, where it is a real one."""
         self.history = history
         policy = policy or Policy(truncate="apply", on_bad_record="fail")
-        self.target = Target.of(target_table(history.layout, engine), policy)
+        self.target = Target.of(detected or target_table(history.layout, engine), policy)
         self.decoder = decoder or (lambda want: PlainDecoder(history.layout, want_before=want))
         plain = PlainDecoder(history.layout, want_before=False).schema
         self.table = table or MemoryTable(self.target.table, history.key, plain if decoder is None else schema or plain)
