@@ -1,0 +1,200 @@
+"""Hand-written events into a table of the real engine: a few lines a test."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ch_sink.apply import Applied, PartitionSink, StreamName
+from ch_sink.change import Headers, Records
+from ch_sink.chunk import Chunk
+from ch_sink.clickhouse import (
+    ClickHouseDeadLetters,
+    ClickHouseHandover,
+    ClickHousePending,
+    ClickHouseWriter,
+    Client,
+    detect,
+)
+from ch_sink.decode import Decoder
+from ch_sink.order import State
+from ch_sink.plan import Ports
+from ch_sink.policy import Policy
+from ch_sink.ports import Insert
+from ch_sink.spark.task import _Lookup
+from ch_sink.table.truncate import truncate_statement
+from ch_sink.table.view import view_of
+from ch_sink.target import Target
+from tests.support.memory_table import Killed
+
+__all__ = ["Event", "HandFed", "key_change", "mysql", "postgres"]
+
+Row = Mapping[str, Any]
+PLACEHOLDER = "__debezium_unavailable_value"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One record: key and value as JSON, headers as they are."""
+
+    key: Row | None
+    value: Row | None
+    headers: Headers | None = None
+
+
+def mysql(op: str, key: Row | None, before: Row | None, after: Row | None, pos: int, **source: Any) -> Event:
+    """A change as the MySQL connector tells it; ``file``, ``row``, ``ts_ms`` and others through ``source``."""
+    block = {"connector": "mysql", "name": "my", "ts_ms": 1_657_655_632_000, "snapshot": "false", "db": "sbtest"}
+    block |= {"file": "mysql-bin.000003", "pos": pos, "row": 0, **source}
+    return Event(key, {"before": before, "after": after, "source": block, "op": op, "ts_ms": 1_657_655_632_066})
+
+
+def postgres(op: str, key: Row | None, before: Row | None, after: Row | None, commit: int | None, lsn: int) -> Event:
+    """A change as the PostgreSQL connector tells it."""
+    sequence = json.dumps([None if commit is None else str(commit), str(lsn)])
+    block = {"connector": "postgresql", "name": "pg", "ts_ms": 1_657_655_632_000, "snapshot": "false", "db": "shop"}
+    block |= {"lsn": lsn, "sequence": sequence}
+    return Event(key, {"before": before, "after": after, "source": block, "op": op, "ts_ms": 1_657_655_632_066})
+
+
+def key_change(delete: Event, create: Event) -> list[Event]:
+    """Delete half, tombstone, create half, with their headers."""
+    new = [("__debezium.newkey", json.dumps(create.key).encode())]
+    old = [("__debezium.oldkey", json.dumps(delete.key).encode())]
+    return [
+        Event(delete.key, delete.value, new),
+        Event(delete.key, None, new),
+        Event(create.key, create.value, old),
+    ]
+
+
+class HandFed:
+    """One topic of some partitions into one new table.
+
+    ``ddl``: columns and everything from ENGINE on, as in CREATE TABLE. ``write`` can be made to die.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        database: str,
+        own_tables: str,
+        ddl: str,
+        key: tuple[str, ...],
+        policy: Policy | None = None,
+    ) -> None:
+        self.client, self.policy = client, policy or Policy(truncate="apply", on_bad_record="fail")
+        self.name, self.own = f"{database}.t", own_tables
+        client.command(f"CREATE TABLE {self.name} {ddl}")
+        self.table = detect(client, database, "t", self.policy)
+        client.command(view_of(self.table, key))
+        self.target = Target.of(self.table, self.policy)
+        self.log: dict[int, list[tuple[int, Event]]] = {}
+        self.states: dict[int, State] = {}
+        self.sinks: dict[int, PartitionSink] = {}
+        self.attempt = 0
+        self.kill_after: int | None = None
+        self.lookups = 0
+
+    def feed(self, events: Sequence[Event], partition: int = 0, *, cut: int = 10**9) -> list[Applied]:
+        """Append the events to the partition and apply them, in chunks of ``cut`` records."""
+        log = self.log.setdefault(partition, [])
+        start = len(log)
+        log += [(start + i, event) for i, event in enumerate(events)]
+        done: list[Applied] = []
+        while start < len(log):
+            done += self.apply(partition, start, min(start + cut, len(log)))
+            start = done[-1].end
+        return done
+
+    def apply(self, partition: int, start: int, end: int) -> list[Applied]:
+        """Apply the partition's offsets [start, end); barriers are carried out."""
+        done = []
+        while start < end:
+            chunk = Chunk(start, end, self._records(partition, start, end))
+            one = self.sink(partition).apply(chunk, self.states.get(partition, State()))
+            self.states[partition] = one.state
+            if one.barrier is not None and one.barrier.kind == "truncate":
+                self.client.command(truncate_statement(self.table, one.barrier.version, self.target.system.version))
+                self.states = {p: s.with_floor(one.barrier.floor) for p, s in self.states.items()}
+            done.append(one)
+            start = one.end
+        return done
+
+    def again(self, partition: int, start: int, end: int, state: State) -> list[Applied]:
+        """A second attempt by a new process, from the state as of ``start``."""
+        self.restart()
+        self.states[partition] = state
+        return self.apply(partition, start, end)
+
+    def restart(self) -> None:
+        self.sinks.clear()
+        self.attempt += 1
+        self.kill_after = None
+
+    def drain(self) -> None:
+        for partition, sink in self.sinks.items():
+            sink.retry_pending(self.states[partition])
+
+    def sink(self, partition: int) -> PartitionSink:
+        if partition not in self.sinks:
+            stream = f"hand/{self.name}"
+            self.sinks[partition] = PartitionSink(
+                StreamName(stream, "t", "id", partition, self.attempt),
+                self.target,
+                lambda want: Decoder(self.table, self.policy, want_before=want),
+                Ports(
+                    self,
+                    ClickHouseHandover(self.client, self.own, "handover", stream, self.table),
+                    _Past(self, partition),
+                ),
+                self,
+                ClickHouseDeadLetters(self.client, self.own, "dead_letters", stream, "id"),
+                ClickHousePending(self.client, self.own, "pending", stream),
+                deadline=1e9,
+            )
+        return self.sinks[partition]
+
+    def fetch(self, keys: Any) -> Any:
+        self.lookups += 1
+        return _Lookup(self.client, self.table).fetch(keys)
+
+    def write(self, insert: Insert, token: str) -> int:
+        if self.kill_after is not None:
+            if self.kill_after == 0:
+                raise Killed
+            self.kill_after -= 1
+        return ClickHouseWriter(self.client, self.table).write(insert, token)
+
+    def view(self) -> list[tuple[Any, ...]]:
+        """The current state, sorted."""
+        return sorted((tuple(r.values()) for r in self.client.rows(f"SELECT * FROM {self.name}_current")), key=repr)
+
+    def query(self, sql: str, **settings: Any) -> list[tuple[Any, ...]]:
+        """A query in which ``{t}`` is the table."""
+        return [tuple(r.values()) for r in self.client.rows(sql.replace("{t}", self.name), settings=settings)]
+
+    def merge(self) -> None:
+        self.client.command(f"OPTIMIZE TABLE {self.name} FINAL")
+
+    def _records(self, partition: int, start: int, end: int) -> Records:
+        found = [(o, e) for o, e in self.log[partition] if start <= o < end]
+        return Records(
+            "t",
+            partition,
+            np.array([o for o, _ in found], dtype=np.int64),
+            np.zeros(len(found), dtype=np.int64),
+            [None if e.key is None else json.dumps(e.key).encode() for _, e in found],
+            [None if e.value is None else json.dumps(e.value).encode() for _, e in found],
+            [e.headers for _, e in found],
+        )
+
+
+class _Past:
+    def __init__(self, fed: HandFed, partition: int) -> None:
+        self.fed, self.partition = fed, partition
+
+    def before(self, offset: int, limit: int) -> Records:
+        return self.fed._records(self.partition, max(0, offset - limit), offset)
