@@ -135,7 +135,9 @@ def _check_images(op: Any, images: list[Any], places: Sequence[int]) -> "Mask | 
 def _meta(layout: Layout, rows: list[Any], op: Any, places: Sequence[int]) -> Part:
     blocks = [row.source for row in rows]
     if not all(blocks):
-        blocks = [layout.null_block if block is None else block for block in blocks]
+        # Its system would be anybody's guess, and with it the position and what a placeholder means.
+        suspects = [place for place, block in zip(places, blocks, strict=True) if block is None]
+        raise Fault("the change event has no source block", suspects=suspects)
     n = len(rows)
     if layout.source is None:
         zeros = np.zeros((n, 2), dtype=np.uint64)

@@ -45,7 +45,6 @@ class Layout:
     null_row: Any
     """A row whose columns are all null."""
     null_before: Any
-    null_block: Any
     before: bool
     """The before image is decoded like the after image."""
     tolerant: bool
@@ -122,7 +121,7 @@ def build_layout(
     row_members = [m for m in members if renamed[m[0]] not in missing]
     row = _struct("Row", row_members, skipped, renamed, required=not tolerant, forbid=True)
     image = _struct("BeforeRow", members, skipped, renamed, required=False, forbid=False)
-    block, null_block = _block(connector, source)
+    block = _block(connector, source)
     decoder = msgspec.json.Decoder(_envelope(row, image if before else NoBlock, block))
     return Layout(
         connector=connector,
@@ -132,7 +131,6 @@ def build_layout(
         before_columns=tuple(readers),
         null_row=row(**{member[0]: None for member in row_members}),
         null_before=image(**{member[0]: None for member in members}),
-        null_block=null_block,
         before=before,
         tolerant=tolerant,
         missing=tuple(missing),
@@ -171,17 +169,17 @@ def _unites(wire: Any) -> bool:
     return wire is not msgspec.Raw
 
 
-def _block(connector: str, source: Source | None) -> tuple[type[msgspec.Struct], Any]:
-    """The ``source`` block's Struct for a connector, and one that states nothing."""
+def _block(connector: str, source: Source | None) -> type[msgspec.Struct]:
+    """The ``source`` block's Struct for a connector."""
     fixed: list[Any] = [
-        ("connector", Literal[connector]),
+        # Before a connector is known no block is accepted: its own has to be found first.
+        ("connector", Literal[connector or "\0"]),
         ("name", str, ""),
         ("ts_ms", int | None, None),
         ("snapshot", str | bool | None, None),
     ]
     bases = (source.wire,) if source is not None else (NoBlock,)
-    made = msgspec.defstruct("SourceBlock", fixed, bases=bases, gc=False, kw_only=True)
-    return made, made(connector=connector)
+    return msgspec.defstruct("SourceBlock", fixed, bases=bases, gc=False, kw_only=True)
 
 
 def _envelope(row: Any, before: Any, block: Any) -> type[msgspec.Struct]:
