@@ -136,8 +136,12 @@ class PartitionSink:
         waiting: dict[bytes, int] = {}
         for offset in sorted(o for o in self._waiting if o < chunk.end):
             waiting.setdefault(self._waiting[offset].key or b"", offset)
-        decoder, again = self._decoder_for(chunk.records), self.name.attempt > 0
-        made = plan(chunk.records, self.target, decoder, state, ports, waiting=waiting, again=again)
+        released: list[int] = []
+        if self.target.appends and self.name.attempt and self.pending is not None:
+            # Other tables forgive a change that is stored twice.
+            released = self.pending.released(self.name.topic_id, self.name.partition, chunk.first, chunk.end)
+        decoder = self._decoder_for(chunk.records)
+        made = plan(chunk.records, self.target, decoder, state, ports, waiting=waiting, released=released)
         end = made.barrier.next_offset if made.barrier is not None else chunk.end
         return made, end, retried
 
@@ -156,7 +160,7 @@ class PartitionSink:
         ports = self.ports
         if self.clock() - queue[0].since > self.deadline and ports.handover is not None:
             ports = replace(ports, handover=GivenUp(ports.handover))
-        made = plan(records, self.target, self._decoder_for(records), state, ports, assigned=assigned, again=True)
+        made = plan(records, self.target, self._decoder_for(records), state, ports, assigned=assigned)
         still = {int(records.offsets[w.index]) for w in made.pending}
         settled = [r.offset for r in queue if r.offset not in still]
         if not settled:

@@ -165,9 +165,11 @@ class MemoryPending:
     """Records that wait for a hand-over; a record that is put again waits again."""
 
     stored: dict[tuple[str, int], dict[int, PendingRecord]] = field(default_factory=dict)
+    resolved: dict[tuple[str, int], set[int]] = field(default_factory=dict)
 
     def put(self, topic_id: str, partition: int, records: Sequence[PendingRecord], token: str) -> None:
         self.stored.setdefault((topic_id, partition), {}).update({r.offset: r for r in records})
+        self.resolved.setdefault((topic_id, partition), set()).difference_update(r.offset for r in records)
 
     def open(self, topic_id: str, partition: int) -> list[PendingRecord]:
         waiting = self.stored.get((topic_id, partition), {})
@@ -175,7 +177,11 @@ class MemoryPending:
 
     def resolve(self, topic_id: str, partition: int, offsets: Sequence[int]) -> None:
         for offset in offsets:
-            self.stored.get((topic_id, partition), {}).pop(offset, None)
+            if self.stored.get((topic_id, partition), {}).pop(offset, None) is not None:
+                self.resolved.setdefault((topic_id, partition), set()).add(offset)
+
+    def released(self, topic_id: str, partition: int, first: int, end: int) -> list[int]:
+        return sorted(o for o in self.resolved.get((topic_id, partition), set()) if first <= o < end)
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ Used alike by the Spark task, by ``replay``, by the tests and by the benchmarks.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
@@ -116,14 +116,14 @@ def plan(
     *,
     waiting: Mapping[bytes, int] | None = None,
     assigned: Mapping[int, tuple[int, int]] | None = None,
-    again: bool = False,
+    released: Collection[int] = (),
 ) -> Plan:
     """Plan one chunk.
 
     Args:
         waiting: Kafka keys whose earlier changes wait for a hand-over, with the offset of the first that does.
         assigned: offset → (epoch, commit position), for records that were ordered when they arrived.
-        again: the chunk may have been applied before, whole or in part.
+        released: offsets of this chunk that waited in an earlier attempt and were applied when they could be.
 
     Raises:
         StreamFailed: what the policy or the table forbids (a delete that cannot be stored, a truncate, a new column).
@@ -132,7 +132,7 @@ def plan(
     barrier = _barrier(batch, target)
     if barrier is not None and barrier.kind == "new_columns":
         upto = int(np.searchsorted(records.offsets, barrier.next_offset))
-        done = plan(records.slice(0, upto), target, decoder, state, ports, waiting=waiting, again=again)
+        done = plan(records.slice(0, upto), target, decoder, state, ports, waiting=waiting, released=released)
         done.barrier = done.barrier or barrier
         return done
     source = source_for(batch.connector) if batch.connector else None
@@ -140,6 +140,8 @@ def plan(
         order = _as_assigned(batch, target, state, assigned)
     else:
         order = _sequence(batch, records, target, decoder, state, ports, source)
+    if released:
+        order.keep &= ~np.isin(batch.offset, list(released))
     out = Plan(state=order.state, steps=order.steps, counts=Counter(order.skipped))
     out.counts.update({str(kind): n for kind, n in batch.aside.items()})
     out.counts["events"] += len(batch)
@@ -153,14 +155,14 @@ def plan(
         return out
     if first is not None:
         before = records.slice(0, int(batch.source_index[first]))
-        done = plan(before, target, decoder, state, ports, waiting=waiting, again=again)
+        done = plan(before, target, decoder, state, ports, waiting=waiting, released=released)
         with_it = records.slice(0, int(batch.source_index[first]) + 1)
         after = _sequence(decoder.decode(with_it), with_it, target, decoder, state, ports, source)
         done.state = replace(after.state, doubled=done.state.doubled)
         done.barrier = _truncate_barrier(batch, order, first)
         done.counts["truncates"] += 1
         return done
-    merged = _merge(batch, records, order, target, source, state, ports, waiting, out, again)
+    merged = _merge(batch, records, order, target, source, state, ports, waiting, out)
     out.counts.update(upserts=merged.upserts, deletes=merged.deletes, moves=merged.moves)
     for step, rows in merged.steps:
         out.inserts.extend(_grouped(rows, target, step))
@@ -257,7 +259,6 @@ def _merge(
     ports: Ports,
     waiting: Mapping[bytes, int] | None,
     out: Plan,
-    again: bool,
 ) -> Merged:
     stored_layout = target.system.layout
     if batch.key is None:
@@ -267,7 +268,7 @@ def _merge(
                 hint="set key_columns, or use a MergeTree table (append mode)",
             )
         return merge_multiset(batch, order, target.table, stored_layout)
-    scope = target.scope(batch, source, again=again)
+    scope = target.scope(batch, source)
     resolved = resolve(
         batch,
         records,

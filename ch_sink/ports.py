@@ -115,6 +115,10 @@ class Pending(Protocol):
         """Mark records as applied (or given up)."""
         ...
 
+    def released(self, topic_id: str, partition: int, first: int, end: int) -> list[int]:
+        """Offsets in [first, end) that waited and were resolved, and were not put again since."""
+        ...
+
 
 class History(Protocol):
     """Earlier records of the same partition."""

@@ -61,8 +61,8 @@ class Target:
             return "insertion_order"
         return strategy_for(self.policy, default, self.layout)
 
-    def scope(self, batch: ChangeBatch, source: Source | None, *, again: bool = False) -> Scope:
-        """What the resolution of this batch has to look at. ``again``: it may have been applied in part."""
+    def scope(self, batch: ChangeBatch, source: Source | None) -> Scope:
+        """What the resolution of this batch has to look at."""
         key = tuple(batch.key.column_names) if batch.key is not None else ()
         trusted = source is not None and not source.omits_values
         return Scope(
@@ -70,8 +70,7 @@ class Target:
             omits_values=source is not None and source.omits_values,
             deferrable=source is not None and source.deferrable,
             whole_before=trusted or self.policy.stored_row == "before",
-            lookup_all=self.collapsing or (self.appends and again),
-            verify=self.appends and again,
+            lookup_all=self.collapsing,
             layout=self.layout,
             version_column=self.system.version,
             deleted=self._deleted(),

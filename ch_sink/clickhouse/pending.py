@@ -34,6 +34,10 @@ _OPEN = (
     "SELECT offset, timestamp, key, value, headers, epoch, commit_high, commit_low, since "
     f"FROM $table FINAL WHERE {_WHERE} AND resolved = 0 ORDER BY offset"
 )
+_RELEASED = (
+    f"SELECT offset FROM $table FINAL WHERE {_WHERE} AND resolved = 1 "
+    "AND offset >= {first:Int64} AND offset < {end:Int64} ORDER BY offset"
+)
 
 
 @dataclass(slots=True)
@@ -98,6 +102,10 @@ class ClickHousePending:
             self._named(topic_id, partition),
             Keys("_offsets", pa.table({"offset": pa.array(offsets, pa.int64())}), [("offset", "Int64")]),
         )
+
+    def released(self, topic_id: str, partition: int, first: int, end: int) -> list[int]:
+        found = self._stored.arrow(_RELEASED, {**self._named(topic_id, partition), "first": first, "end": end})
+        return [int(offset) for offset in found.column("offset").to_pylist()]
 
     def _named(self, topic_id: str, partition: int) -> dict[str, object]:
         return {"stream": self.stream, "topic_id": topic_id, "partition": partition}

@@ -30,9 +30,6 @@ class Scope:
     """``before`` images are whole and may be trusted for the old place."""
     lookup_all: bool = False
     """Every touched key is looked up (collapsing engines)."""
-    verify: bool = False
-    """Every event is compared with the stored row of its key: a second attempt at a history of changes, of which
-    some may have been stored under other tokens, or too long ago for tokens."""
     layout: Layout | None = None
     version_column: str | None = None
     deleted: tuple[str, int] | None = None

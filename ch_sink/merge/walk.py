@@ -97,7 +97,7 @@ class Walk:
             needs |= unsure | self.order.recheck
         self.swaps = self._swaps() if scope.deferrable else np.zeros(len(batch), dtype=np.bool_)
         needs |= self.swaps
-        self.needs = (needs | scope.verify) & self.order.keep
+        self.needs = needs & self.order.keep
         chosen = np.zeros(self.coded.count, dtype=np.bool_)
         chosen[self.coded.codes[self.needs]] = True
         if self.doubled:

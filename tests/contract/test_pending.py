@@ -64,3 +64,15 @@ def test_a_record_put_again_under_the_same_token_waits_again(pending: Any) -> No
     pending.resolve("t1", 0, [1])
     pending.put("t1", 0, [record(1)], "same token")
     assert pending.open("t1", 0) == [record(1)]
+
+
+def test_released_records_are_known_until_they_wait_again(pending: Any) -> None:
+    pending.put("t1", 0, [record(o) for o in (1, 2, 3, 5)], "x")
+    pending.put("t1", 1, [record(1)], "x")
+    assert pending.released("t1", 0, 0, 10) == []
+    pending.resolve("t1", 0, [1, 2, 5, 9])
+    assert pending.released("t1", 0, 0, 10) == [1, 2, 5]
+    assert pending.released("t1", 0, 2, 5) == [2]
+    assert pending.released("t1", 1, 0, 10) == []
+    pending.put("t1", 0, [record(2)], "x")
+    assert pending.released("t1", 0, 0, 10) == [1, 5]

@@ -111,7 +111,7 @@ def test_the_decoder_agrees_with_its_peer(first: int) -> None:
 
 def test_the_comparison_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the values that a moved row takes along, many histories differ."""
-    walk = import_module("ch_sink.merge.resolve")._Walk
+    walk = import_module("ch_sink.merge.walk").Walk
     original = walk._handed
 
     def forgetful(self: object, key: object) -> tuple[bool, int]:

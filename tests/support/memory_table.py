@@ -157,6 +157,9 @@ class MemoryPending:
     def resolve(self, topic_id: str, partition: int, offsets: Sequence[int]) -> None:
         self.done |= {(partition, o) for o in offsets}
 
+    def released(self, topic_id: str, partition: int, first: int, end: int) -> list[int]:
+        return sorted(o for p, o in self.done if p == partition and first <= o < end)
+
 
 class MemoryLetters:
     def __init__(self) -> None:
