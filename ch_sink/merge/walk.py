@@ -287,7 +287,8 @@ class Walk:
 
     def _delete(self, i: int, row: _Row) -> None:
         batch, out = self.batch, self.out
-        if i in self.ids and self.key_bytes(i) in self.doubled and self._former_id(i) in self.handed:
+        carried = i in self.ids and self.key_bytes(i) in self.doubled - out.settled
+        if carried and self._former_id(i) in self.handed:
             row.live, row.former = 2, self.handed[self._former_id(i)]
         leaving = row.former if row.live == 2 else row.ref
         if i in self.ids and self.scope.omits_values:

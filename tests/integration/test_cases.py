@@ -249,6 +249,30 @@ def test_case_10_a_late_row_from_below_the_truncate_is_dropped(make: Make) -> No
     assert fed.view() == [(6, "after")]
 
 
+def test_case_10_a_waiting_change_below_the_truncate_is_dropped(make: Make) -> None:
+    fed = make("replacing")
+    fed.feed([postgres("c", key(1), None, row(1, "big"), 100, 90)], partition=0)
+    delete_half, _, create_half = key_change(
+        postgres("d", key(1), None, None, 200, 190), postgres("c", key(2), None, row(2, PLACEHOLDER), 200, 190)
+    )
+    fed.feed([create_half], partition=1)
+    fed.feed([postgres("t", None, None, None, 300, 290)], partition=2)
+    fed.feed([delete_half], partition=0)
+    fed.drain()
+    assert fed.view() == []
+    assert sum(sink.waiting for sink in fed.sinks.values()) == 0
+
+
+def test_case_10_a_truncate_sent_again_on_another_partition(make: Make) -> None:
+    """Its null key gives it any partition: it is no position regress there, and deletes nothing that came later."""
+    fed = make("replacing")
+    truncate = mysql("t", None, None, None, 200)
+    fed.feed([insert(1, "a", 100), truncate, insert(2, "b", 300)], partition=0)
+    fed.feed([insert(3, "c", 400), truncate, insert(4, "d", 500)], partition=1)
+    assert fed.view() == [(2, "b"), (3, "c"), (4, "d")]
+    assert {state.epoch for state in fed.states.values()} == {0}
+
+
 @each_engine
 def test_case_14_a_table_without_a_key_is_refused_by_engines_that_need_one(make: Make, engine: str) -> None:
     fed = make(engine)

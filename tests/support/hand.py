@@ -93,6 +93,7 @@ class HandFed:
         self.target = Target.of(self.table, self.policy)
         self.log: dict[int, list[tuple[int, Event]]] = {}
         self.states: dict[int, State] = {}
+        self.floor = (0, 0, 0)
         self.sinks: dict[int, PartitionSink] = {}
         self.attempt = 0
         self.kill_after: int | None = None
@@ -114,11 +115,11 @@ class HandFed:
         done = []
         while start < end:
             chunk = Chunk(start, end, self._records(partition, start, end))
-            one = self.sink(partition).apply(chunk, self.states.get(partition, State()))
+            one = self.sink(partition).apply(chunk, self.states.get(partition, State()).with_floor(self.floor))
             self.states[partition] = one.state
             if one.barrier is not None and one.barrier.kind == "truncate":
                 self.client.command(truncate_statement(self.table, one.barrier.version, self.target.system.version))
-                self.states = {p: s.with_floor(one.barrier.floor) for p, s in self.states.items()}
+                self.floor = one.barrier.floor
             done.append(one)
             start = one.end
         return done
@@ -136,7 +137,7 @@ class HandFed:
 
     def drain(self) -> None:
         for partition, sink in self.sinks.items():
-            sink.retry_pending(self.states[partition])
+            sink.retry_pending(self.states[partition].with_floor(self.floor))
 
     def sink(self, partition: int) -> PartitionSink:
         if partition not in self.sinks:
