@@ -6,6 +6,7 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.policy import Policy
+from ch_sink.table.model import TargetTable
 from tests.support.endpoint import clickhouse, client, database
 from tests.support.fixtures import read_truth, topic_of, topics
 from tests.support.stream import Feed, make_table, schema_of, typed_stream
@@ -18,7 +19,8 @@ STREAMS = [
     for db in ("mariadb", "postgres")
     for kind in ("json_schema", "json_schema-kc", "json_schema-wide", "json_plain")
 ]
-LATER = {"ac": "its columns change in mid-stream", "nopk": "no key", "nopk_d": "no key"}
+LATER = {"ac": "its columns change in mid-stream"}
+KEYLESS = {"nopk", "nopk_d"}
 POLICY = Policy(truncate="apply", on_bad_record="fail")
 
 
@@ -45,10 +47,17 @@ def equal(client: Client, database: str, source: str, stream: str, table: str) -
     return differences(source, stream, truth, types, [tuple(r.values()) for r in rows])
 
 
+def made(client: Client, database: str, stream: str, table: str) -> TargetTable:
+    """The table that ``init`` makes: one with a history where rows have no key."""
+    engine = "append" if table in KEYLESS else "replacing"
+    schema = schema_of(typed_stream(stream, table), table)
+    return make_table(client, database, table, schema, engine=engine, policy=POLICY)
+
+
 @pytest.mark.integration
 @pytest.mark.parametrize(("stream", "table"), CASES)
 def test_the_table_equals_the_source(client: Client, database: str, stream: str, table: str) -> None:
-    target = make_table(client, database, table, schema_of(typed_stream(stream, table), table), policy=POLICY)
+    target = made(client, database, stream, table)
     feed = Feed(client, database, target, stream, topic_of(stream, table), POLICY)
     feed.run()
     assert equal(client, database, stream.split("-")[0], stream, table) == []
@@ -57,10 +66,13 @@ def test_the_table_equals_the_source(client: Client, database: str, stream: str,
 @pytest.mark.integration
 @pytest.mark.parametrize(("stream", "table"), CASES)
 def test_any_cut_and_any_second_attempt_gives_the_same(client: Client, database: str, stream: str, table: str) -> None:
-    target = make_table(client, database, table, schema_of(typed_stream(stream, table), table), policy=POLICY)
+    target = made(client, database, stream, table)
     feed = Feed(client, database, target, stream, topic_of(stream, table), POLICY)
     rng = random.Random(f"{stream}/{table}")
     feed.run(rng, longest=3)
     again = Feed(client, database, target, stream, topic_of(stream, table), POLICY)
-    again.run(rng, longest=5)
+    if table in KEYLESS:  # rows without a key are known by their chunk's tokens: a second attempt is cut alike
+        again.run(random.Random(f"{stream}/{table}"), longest=3)
+    else:
+        again.run(rng, longest=5)
     assert equal(client, database, stream.split("-")[0], stream, table) == []
