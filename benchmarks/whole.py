@@ -75,7 +75,8 @@ def run(count: int, repeat: int) -> Figures:
 
 
 def _fill(bootstrap: str, count: int) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "batch.size": 1_000_000})
+    # Idempotent: a retried batch must not overtake the next one, as no connector lets it.
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "enable.idempotence": True})
     for partition, key, value in events(count, PARTITIONS):
         while True:
             try:

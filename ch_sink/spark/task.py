@@ -37,8 +37,8 @@ from ch_sink.target import Target
 
 __all__ = ["StreamSettings", "open_sink", "run_range", "run_ranges"]
 
-_AHEAD = 2
-"""Chunks that are read before the one that is being planned."""
+_AHEAD = 1
+"""Chunks that are read before they are asked for."""
 
 
 @dataclass(frozen=True)
