@@ -132,6 +132,8 @@ class PartitionSink:
 
     def _plan(self, chunk: Chunk, state: State, ports: Ports) -> tuple[Plan, int, Applied | None]:
         retried = self.retry_pending(state)
+        if retried is not None:
+            state = retried.state
         # A record of this very chunk may wait since an earlier attempt: it stays put, and so do those behind it.
         waiting: dict[bytes, int] = {}
         for offset in sorted(o for o in self._waiting if o < chunk.end):
@@ -175,7 +177,8 @@ class PartitionSink:
         done.counts = Counter(
             {"released": len(settled), **{k: made.counts[k] for k in ("upserts", "deletes", "moves")}}
         )
-        done.state = state
+        # A released change may be the create half of a swap whose delete half is still to come.
+        done.state = replace(state, doubled=made.state.doubled)
         return done
 
     def _as_records(self, queue: Sequence[PendingRecord]) -> Records:

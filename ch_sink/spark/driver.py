@@ -25,7 +25,6 @@ from ch_sink.config import Config
 from ch_sink.errors import ChSinkError, StreamFailed
 from ch_sink.kafka import GroupOffsets, KafkaSettings, TopicOffsets, TopicState
 from ch_sink.observe import StreamSummary
-from ch_sink.order import State
 from ch_sink.plan import Barrier
 from ch_sink.ports import RangeIntent
 from ch_sink.ports import RangeResult as Finished
@@ -258,8 +257,9 @@ class StreamDriver:
             for p in sorted(left):
                 task = RangeTask(self.config.kafka.topic, self.topic.topic_id, p, 0, 0, "")
                 sink, _ = open_sink(self.settings, task)
-                released = sink.retry_pending(State())
+                released = sink.retry_pending(self.states.waiting(p))
                 if released is not None:
+                    self.states.released(p, released.state)
                     self.summary.figures.add(rows=released.rows, counts=released.counts)
                 left[p] = sink.waiting
             left = {p: n for p, n in left.items() if n}

@@ -80,6 +80,17 @@ class States:
             self._floor = floor
             self._ledger.note("floor", json.dumps([str(part) for part in floor]))
 
+    def waiting(self, partition: int) -> State:
+        """The state with which changes that waited are applied after the batch's ranges."""
+        state = self._known.get(partition, (0, State()))[1]
+        return state.with_floor(self._floor)
+
+    def released(self, partition: int, state: State) -> None:
+        """Changes that waited were applied: a swap of keys that they opened is still open."""
+        if partition in self._known:
+            offset, known = self._known[partition]
+            self._known[partition] = (offset, replace(known, doubled=state.doubled))
+
     def may_truncate(self, strategy: str) -> None:
         """Raises StreamFailed where a truncate cannot be ordered against the rows of other partitions."""
         if strategy != "source_position" and self._partitions > 1:
