@@ -20,7 +20,7 @@ from ch_sink.embedded.launch import EmbeddedClickHouse
 from ch_sink.policy import Policy
 from ch_sink.spark.job import run_streams
 from tests.integration.test_busy import decimal_and_time
-from tests.integration.test_recorded import STREAMS, equal, tables
+from tests.integration.test_recorded import KEYLESS, STREAMS, equal, tables
 from tests.support.endpoint import clickhouse, client
 from tests.support.fixtures import Recorded, topic_of, topics
 from tests.support.kafka import produce
@@ -57,7 +57,8 @@ def prepared(
     kafka.create_topic(topic, 3)
     keep = decimal_and_time(table) if "busy" in stream else None
     source = stream if "busy" in stream else typed_stream(stream, table)
-    make_table(client, database, table, schema_of(source, table, keep), policy=POLICY)
+    engine = "append" if table in KEYLESS else "replacing"
+    make_table(client, database, table, schema_of(source, table, keep), engine=engine, policy=POLICY)
     config = config_file(folder, kafka, clickhouse, topic, table, database, truncate="apply", **more)
     return config, topic, topics(stream)[topic_of(stream, table)]
 
