@@ -155,11 +155,13 @@ def plan(
         return out
     if first is not None:
         before = records.slice(0, int(batch.source_index[first]))
-        done = plan(before, target, decoder, state, ports, waiting=waiting, released=released)
+        barrier = _truncate_barrier(batch, order, first, target, state)
+        # What the truncate overtakes is not written first: its own transaction's rows could not be told apart later.
+        done = plan(before, target, decoder, state.with_floor(barrier.floor), ports, waiting=waiting, released=released)
         with_it = records.slice(0, int(batch.source_index[first]) + 1)
         after = _sequence(decoder.decode(with_it), with_it, target, decoder, state, ports, source)
         done.state = replace(after.state, doubled=done.state.doubled)
-        done.barrier = _truncate_barrier(batch, order, first)
+        done.barrier = barrier
         done.counts["truncates"] += 1
         return done
     merged = _merge(batch, records, order, target, source, state, ports, waiting, out)
@@ -239,12 +241,18 @@ def _truncate(batch: ChangeBatch, order: Sequenced, target: Target, out: Plan) -
     return None
 
 
-def _truncate_barrier(batch: ChangeBatch, order: Sequenced, event: int) -> Barrier:
+def _truncate_barrier(batch: ChangeBatch, order: Sequenced, event: int, target: Target, state: State) -> Barrier:
     inner = (int(batch.inner[event, 0]) << 64) | int(batch.inner[event, 1])
+    version = to_int(order.version, event)
+    if not state.alone and target.layout.kind == "wide":
+        # Offsets of other partitions say nothing about this one's: rows that the truncate's own transaction wrote
+        # after it (TRUNCATE, then INSERT) must stay, wherever they are.
+        lift = target.policy.version_floor
+        version = ((version - lift) >> 32 << 32) + lift
     return Barrier(
         "truncate",
         int(batch.offset[event]) + 1,
-        version=to_int(order.version, event),
+        version=version,
         floor=(int(order.epoch[event]), to_int(order.commit, event), inner),
     )
 
