@@ -3,8 +3,8 @@
 Rows are kept as inserted; the answer follows ClickHouse's rules (newest version of a sorting key; sums of signs).
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -167,10 +167,3 @@ class MemoryLetters:
 
     def put(self, letters: Sequence, token: str) -> None:
         self.letters.extend(letters)
-
-
-def grouped(rows: list[Row], key: Callable[[Row], tuple]) -> dict[tuple, list[Row]]:
-    out: dict[tuple, list[Row]] = defaultdict(list)
-    for row in rows:
-        out[key(row)].append(row)
-    return out
