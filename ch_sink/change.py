@@ -130,7 +130,8 @@ class ChangeBatch:
     offset: npt.NDArray[np.int64]
     op: npt.NDArray[np.uint8]
     commit: npt.NDArray[np.uint64]
-    """Shape (n, 2): high (16 bits used) and low word of the commit position *as the event states it*, 0 if absent."""
+    """Shape (n, 2): high (16 bits used) and low word of the commit position *as the event states it*; if it states
+    none, the least it can be (``ch_sink.source.Positions``)."""
     inner: npt.NDArray[np.uint64]
     """Shape (n, 2): place of the single change inside its transaction (lsn; pos and row; change_lsn and serial)."""
     has_commit: npt.NDArray[np.bool_]

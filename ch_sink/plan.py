@@ -200,7 +200,7 @@ def _sequence(
         layout=target.layout,
         policy=target.policy,
         strategy=target.strategy(source),
-        unique_inner=source is not None and source.omits_values,
+        unique_inner=source is not None and source.unique_inner,
         history=ports.history,
         decode=decoder.decode,
         drop_repeats=target.appends,

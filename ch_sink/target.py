@@ -64,11 +64,12 @@ class Target:
     def scope(self, batch: ChangeBatch, source: Source | None) -> Scope:
         """What the resolution of this batch has to look at."""
         key = tuple(batch.key.column_names) if batch.key is not None else ()
-        trusted = source is not None and not source.omits_values
+        trusted = source is not None and source.whole_before
         return Scope(
             places=() if self.appends else self.places(key),
             omits_values=source is not None and source.omits_values,
             deferrable=source is not None and source.deferrable,
+            creates_anew=source is None or source.creates_anew,
             whole_before=trusted or self.policy.stored_row == "before",
             lookup_all=self.collapsing,
             layout=self.layout,

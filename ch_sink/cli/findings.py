@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ch_sink.cli.source import source_finding
 from ch_sink.cli.wiring import client_of, key_columns, ledger_of, sample, table_spec, topic_offsets
 from ch_sink.clickhouse import Client, detect, max_version
 from ch_sink.config import Config
@@ -38,6 +39,8 @@ def findings(config: Config) -> Iterator[Finding]:
         else:
             key = ", ".join(f.name or "(primitive)" for f in schema.key) or "none"
             yield Finding("ok", "change events", f"{len(schema.fields)} columns, key: {key}")
+        if seen.connector:
+            yield source_finding(seen.connector)
     except ChSinkError as error:
         yield Finding("fail", "kafka", str(error), error.hint)
     try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ch_sink.change import Records
 from ch_sink.clickhouse import ClickHouseLedger, ClickHouseSettings, Client, connect
 from ch_sink.config import Config
-from ch_sink.decode import sample_schema
+from ch_sink.decode import connector_of, sample_schema
 from ch_sink.decode.schema import RowSchema
 from ch_sink.errors import DecodeError
 from ch_sink.kafka import KafkaSettings, RangeConsumer, TopicOffsets, TopicState
@@ -63,6 +63,8 @@ class Sampled:
     records: int
     why: str = ""
     """Why there is no schema."""
+    connector: str = ""
+    """``source.connector`` of the newest change event; empty where it is not told."""
 
 
 def sample(config: Config, topic: TopicState) -> Sampled:
@@ -90,7 +92,7 @@ def sample(config: Config, topic: TopicState) -> Sampled:
     except DecodeError as error:
         return Sampled(None, count, str(error))
     why = "" if schema else f"none of the {count} records looked at in topic {topic.topic} is a change event"
-    return Sampled(schema, count, why)
+    return Sampled(schema, count, why, connector_of(parts))
 
 
 def key_columns(config: Config, schema: RowSchema | None, table: TargetTable | None = None) -> tuple[str, ...]:

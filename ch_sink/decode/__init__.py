@@ -1,7 +1,8 @@
 """Bytes to change events: framing, kinds of record, row images, keys; column types are in :mod:`.types`."""
 
+from ch_sink.decode.connector import connector_of
 from ch_sink.decode.decoder import Decoder
 from ch_sink.decode.sample import sample_schema
 from ch_sink.decode.schema import Field, RowSchema, SourceType, parse_connect_schema
 
-__all__ = ["Decoder", "Field", "RowSchema", "SourceType", "parse_connect_schema", "sample_schema"]
+__all__ = ["Decoder", "Field", "RowSchema", "SourceType", "connector_of", "parse_connect_schema", "sample_schema"]

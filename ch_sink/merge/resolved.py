@@ -26,6 +26,8 @@ class Scope:
     """Place columns that are not in the key: a change of their values moves the row."""
     omits_values: bool = False
     deferrable: bool = False
+    creates_anew: bool = True
+    """A create is always of a row that is not there, so that it leaves no old place."""
     whole_before: bool = False
     """``before`` images are whole and may be trusted for the old place."""
     lookup_all: bool = False

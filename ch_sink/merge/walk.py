@@ -91,7 +91,7 @@ class Walk:
             for i in np.flatnonzero(batch.half == Half.DELETE).tolist():
                 needs[i] |= self.ids[i] not in whole_creates
         if scope.places:
-            unsure = batch.op != Op.CREATE
+            unsure = (batch.op != Op.CREATE) | (not scope.creates_anew)
             if scope.whole_before:
                 unsure &= ~batch.has_before
             needs |= unsure | self.order.recheck
@@ -254,6 +254,8 @@ class Walk:
             known, ref = True, row.ref
             if create_half and self.scope.omits_values:
                 known, ref = self._handed(self.ids[i])
+            elif batch.op[i] == Op.CREATE and not row.live:
+                ref = -1  # the row that its key had was deleted: its values are another row's
             if not known:
                 self.blocked[key] = int(batch.offset[i])
                 out.apply[i] = False

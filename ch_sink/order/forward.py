@@ -29,8 +29,6 @@ def forward(
         return None
     low = batch.commit[mine, 1].copy()
     missing = ~batch.has_commit[mine]
-    if missing.any():
-        low[missing] = batch.inner[mine, 1][missing] if unique_inner else 0
     first = np.uint64(start.commit & 0xFFFFFFFFFFFFFFFF)
     running = np.maximum.accumulate(np.maximum(low, first))
     if (running != low)[~missing].any() or (unique_inner and (running != low).any()):

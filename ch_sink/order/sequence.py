@@ -65,8 +65,7 @@ def sequence(
 
     Args:
         strategy: ``source_position``, ``kafka_offset``, ``source_time`` or ``insertion_order``.
-        unique_inner: the inner position (PostgreSQL's ``lsn``) tells changes apart and rises within a transaction;
-            an event without commit position has the larger of the highest and its inner position.
+        unique_inner: the inner position (PostgreSQL's ``lsn``) tells changes apart and rises within a transaction.
         history: earlier records, asked only when a position steps back.
         decode: decodes what ``history`` gives.
         drop_repeats: also skip an event at the highest position that repeats one seen there (append mode).

@@ -117,10 +117,11 @@ class Walk:
         for i in mine.tolist():
             position = (int(batch.commit[i, 0]) << 64) | int(batch.commit[i, 1])
             inner = (int(batch.inner[i, 0]) << 64) | int(batch.inner[i, 1]) if self.unique_inner else 0
+            stated = position
             if not batch.has_commit[i]:
-                position = max(self.state.commit, inner)
+                position = max(self.state.commit, position)
             offset = int(batch.offset[i])
-            if not self._applies(i, position, inner, offset):
+            if not self._applies(i, position, stated, inner, offset):
                 keep[i] = False
             epoch[i] = self.state.epoch
             at = self.state.commit if not keep[i] else position
@@ -128,7 +129,7 @@ class Walk:
             recheck[i] = self.state.ceiling >= position > 0
         return self.state
 
-    def _applies(self, i: int, position: int, inner: int, offset: int) -> bool:
+    def _applies(self, i: int, position: int, stated: int, inner: int, offset: int) -> bool:
         state = self.state
         wraps = offset >> OFFSET_BITS
         if position < state.commit:
@@ -145,7 +146,7 @@ class Walk:
             return True
         if position == state.commit:
             again = inner < state.inner or (inner == state.inner and bool(self.batch.half[i]))
-            again |= not self.batch.has_commit[i] and inner < state.commit
+            again |= not self.batch.has_commit[i] and stated < state.commit
             doubtful = self.unique_inner and (state.redelivering or (inner > 0 and again))
             if self.batch.key is None and self.batch.op[i] == Op.READ:
                 doubtful = drops = False  # two equal rows of a snapshot are two rows

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Positions", "Source", "words"]
+__all__ = ["Positions", "Source", "split", "words"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +16,12 @@ class Positions:
     """Positions of n changes. Words are unsigned, the most significant first."""
 
     commit: npt.NDArray[np.uint64]
-    """Shape (n, 2); 16 bits of the high word are used; 0 where the event states none."""
+    """Shape (n, 2); 16 bits of the high word are used. Where the event states none: the least it can be by the
+    position of the change itself (PostgreSQL's ``lsn``, Oracle's ``scn``), 0 where nothing is known."""
     inner: npt.NDArray[np.uint64]
     """Shape (n, 2): place of the single change inside its transaction."""
     has_commit: npt.NDArray[np.bool_]
+    """False where the event states no commit position."""
 
 
 class Source(Protocol):
@@ -42,8 +44,23 @@ class Source(Protocol):
     def default_strategy(self) -> Literal["source_position", "kafka_offset"]: ...
 
     @property
+    def unique_inner(self) -> bool:
+        """Whether inner positions tell changes apart, and rise within a transaction."""
+        ...
+
+    @property
     def omits_values(self) -> bool:
         """Whether unchanged values may come as the unavailable-value placeholder."""
+        ...
+
+    @property
+    def whole_before(self) -> bool:
+        """Whether a before image, where there is one, holds the row as it was."""
+        ...
+
+    @property
+    def creates_anew(self) -> bool:
+        """Whether a create is always of a row that is not there; else snapshots may tell their rows as creates."""
         ...
 
     @property
@@ -68,3 +85,9 @@ def words(high: Words | int, low: Words) -> npt.NDArray[np.uint64]:
     out[:, 0] = high
     out[:, 1] = low
     return out
+
+
+def split(values: Sequence[int]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+    """Numbers of up to 128 bits as their high and their low words."""
+    low = (1 << 64) - 1
+    return np.array([v >> 64 for v in values], dtype=np.uint64), np.array([v & low for v in values], dtype=np.uint64)

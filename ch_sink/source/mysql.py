@@ -34,7 +34,10 @@ class MySQL:
     connectors = frozenset(("mysql", "mariadb"))
     wire: type[msgspec.Struct] = Block
     default_strategy: Literal["source_position", "kafka_offset"] = "source_position"
+    unique_inner = False
     omits_values = False
+    whole_before = True
+    creates_anew = True
     deferrable = False
 
     def positions(self, blocks: Sequence[Any]) -> Positions:

@@ -24,14 +24,18 @@ class PostgreSQL:
     """Commit position: the first element of ``sequence``, the LSN of the last commit. Inner position: ``lsn``.
 
     ``lsn`` cannot order changes: transactions overlap in the log, and a snapshot holds old rows at a high LSN.
-    The first element is null in the snapshot and in the first records of the stream: no commit position.
+    The first element is null in the snapshot and in the first records of the stream: no commit position, which is
+    then ``lsn`` or later.
     """
 
     name = "postgresql"
     connectors = frozenset(("postgresql",))
     wire: type[msgspec.Struct] = Block
     default_strategy: Literal["source_position", "kafka_offset"] = "source_position"
+    unique_inner = True
     omits_values = True
+    whole_before = False
+    creates_anew = True
     deferrable = True
 
     def positions(self, blocks: Sequence[Any]) -> Positions:
@@ -48,8 +52,10 @@ class PostgreSQL:
         inner = [block.lsn or 0 for block in blocks]
         if max(inner, default=0) >= 1 << 64:
             raise PositionError(f"source.lsn: {max(inner)} does not fit 64 bits")
-        low = np.array(commits, dtype=np.uint64)
-        return Positions(words(0, low), words(0, [max(lsn, 0) for lsn in inner]), low != 0)
+        lsns = np.array([max(lsn, 0) for lsn in inner], dtype=np.uint64)
+        stated = np.array(commits, dtype=np.uint64)
+        has = stated != 0
+        return Positions(words(0, np.where(has, stated, lsns)), words(0, lsns), has)
 
 
 _FIRST = re.compile(r'\s*\[\s*(?:null|"?(-?\d{1,20})"?)?\s*\]?\s*', re.ASCII)

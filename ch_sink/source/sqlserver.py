@@ -8,11 +8,9 @@ import msgspec
 import numpy as np
 
 from ch_sink.errors import PositionError
-from ch_sink.source.base import Positions, words
+from ch_sink.source.base import Positions, split, words
 
 __all__ = ["SQLSERVER", "SQLServer"]
-
-_WORD = 0xFFFFFFFFFFFFFFFF
 
 
 class Block(msgspec.Struct, gc=False):
@@ -26,15 +24,19 @@ class Block(msgspec.Struct, gc=False):
 class SQLServer:
     """Commit position: ``commit_lsn`` (4 + 4 + 2 bytes). Inner position: ``change_lsn``, ``event_serial_no``.
 
-    The two halves of a key change may share a serial number, or have consecutive ones. Keys exchanged by one
-    statement come as updates of both rows, so a key never has two rows.
+    The two halves of a key change may share a serial number, or have consecutive ones, and may come without headers.
+    Keys exchanged by one statement come as updates of both rows, so a key never has two rows. With
+    ``data.query.mode=direct`` inner positions may step back within a transaction, so they order nothing.
     """
 
     name = "sqlserver"
     connectors = frozenset(("sqlserver",))
     wire: type[msgspec.Struct] = Block
     default_strategy: Literal["source_position", "kafka_offset"] = "source_position"
+    unique_inner = True
     omits_values = True
+    whole_before = False  # unchanged (max) values may be the placeholder there too
+    creates_anew = True
     deferrable = False
 
     def positions(self, blocks: Sequence[Any]) -> Positions:
@@ -47,25 +49,23 @@ class SQLServer:
                     known[text] = _lsn(text, field)
         commit = [known[block.commit_lsn] for block in blocks]
         inner = [(known[block.change_lsn] << 48) | _serial(block.event_serial_no) for block in blocks]
-        return Positions(_words(commit), _words(inner), np.array([c != 0 for c in commit], dtype=np.bool_))
-
-
-def _words(values: list[int]) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    high = np.array([v >> 64 for v in values], dtype=np.uint64)
-    return words(high, np.array([v & _WORD for v in values], dtype=np.uint64))
+        return Positions(
+            words(*split(commit)), words(*split(inner)), np.array([c != 0 for c in commit], dtype=np.bool_)
+        )
 
 
 _LSN = re.compile(r"([0-9a-f]{1,8}):([0-9a-f]{1,8}):([0-9a-f]{1,4})", re.ASCII | re.IGNORECASE)
+_NONE = re.compile(r"(?:NULL|[0:]*)", re.ASCII)
 
 
 def _lsn(text: str, field: str) -> int:
-    """The 80-bit number of ``00000025:00000458:0004``; 0 for an empty text."""
-    if not text:
-        return 0
+    """The 80-bit number of ``00000025:00000458:0004``; 0 for none (empty, ``NULL``, ``00``)."""
     match = _LSN.fullmatch(text)
-    if match is None:
-        raise PositionError(f"source.{field}: {text[:80]!r} is no log sequence number (8:8:4 hexadecimal digits)")
-    return int(match[1], 16) << 48 | int(match[2], 16) << 16 | int(match[3], 16)
+    if match is not None:
+        return int(match[1], 16) << 48 | int(match[2], 16) << 16 | int(match[3], 16)
+    if _NONE.fullmatch(text):
+        return 0
+    raise PositionError(f"source.{field}: {text[:80]!r} is no log sequence number (8:8:4 hexadecimal digits)")
 
 
 def _serial(value: int | str | None) -> int:

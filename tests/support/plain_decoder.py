@@ -105,7 +105,7 @@ def position(source: dict) -> tuple[int, int, bool]:
         return (number << 40) | source["pos"], (source["pos"] << 64) | source["row"], True
     if "lsn" in source:
         first = json.loads(source["sequence"])[0] if source["sequence"] else None
-        return int(first) if first is not None else 0, source["lsn"] or 0, first is not None
+        return int(first) if first is not None else source["lsn"] or 0, source["lsn"] or 0, first is not None
     if "commit_lsn" in source:
 
         def number(text):

@@ -291,8 +291,13 @@ def test_only_json_is_decoded() -> None:
         Decoder(TABLE, Policy(), format="protobuf")
 
 
-def test_unserved_connector_is_a_bad_record() -> None:
-    batch = decode((1, event("c", row(1), connector="sqlite")), (2, event("c", row(2))))
-    assert [b.index for b in batch.bad] == [0]
-    assert "sqlite" in batch.bad[0].reason
-    assert batch.connector == "mysql"
+def test_a_connector_without_a_module_of_its_own_is_read_like_any_other() -> None:
+    batch = decode((1, event("c", row(1), connector="vitess")))
+    assert (batch.bad, batch.connector, batch.has_commit.tolist()) == ([], "vitess", [False])
+
+
+def test_a_record_with_another_connectors_block_leaves_its_neighbours() -> None:
+    bad = event("c", row(2)).replace(b'"pos":', b'"pos":"here","x":')
+    assert b'"here"' in bad
+    batch = decode((1, event("c", row(1))), (2, bad), (3, event("c", row(3))))
+    assert ([b.index for b in batch.bad], len(batch), batch.connector) == ([1], 2, "mysql")

@@ -153,9 +153,9 @@ def test_a_repeat_inside_the_highest_transaction_is_skipped_where_inner_position
 
 
 def test_a_repeat_that_states_no_commit_position_is_skipped():
-    past = Past((0, 1, 10, "c"), (20, 1, 21, "d"))
+    past = Past((10, 1, 10, "c"), (20, 1, 21, "d"))
     past.batch.has_commit[0] = False
-    batch, records = events((0, 1, 10, "c"), (20, 1, 21, "d"), (30, 2, 31, "c"), start=2, has=[False, True, True])
+    batch, records = events((10, 1, 10, "c"), (20, 1, 21, "d"), (30, 2, 31, "c"), start=2, has=[False, True, True])
     out = run(batch, records, State({"s": SourceState(commit=20, inner=21)}), past, unique_inner=True)
     assert out.keep.tolist() == [False, False, True]
 
@@ -167,11 +167,11 @@ def test_rows_of_an_incremental_snapshot_without_inner_position_raise_no_doubt()
     assert out.state.of("s") == SourceState(commit=5, inner=11)
 
 
-def test_an_event_without_commit_position_takes_the_larger_of_highest_and_lsn():
-    batch, records = events((0, 1, 50, "r"), (0, 2, 50, "r"), (60, 3, 61, "u"), has=[False, False, True])
+def test_an_event_without_commit_position_takes_the_larger_of_highest_and_its_own():
+    batch, records = events((50, 1, 50, "r"), (50, 2, 50, "r"), (60, 3, 61, "u"), has=[False, False, True])
     out = run(batch, records, unique_inner=True)
     assert out.commit[:, 1].tolist() == [50, 50, 60]
-    batch, records = events((0, 1, 50, "r"), has=[False], start=9)
+    batch, records = events((50, 1, 50, "r"), has=[False], start=9)
     again = run(batch, records, out.state, unique_inner=True)
     assert again.commit[:, 1].tolist() == [60]
 

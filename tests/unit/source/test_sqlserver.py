@@ -23,6 +23,11 @@ def test_snapshots_have_no_change_lsn() -> None:
     assert numbers(Block(None, None, None)) == (0, 0, False)
 
 
+@pytest.mark.parametrize("text", ["00", "NULL", "", "00000000:00000000:0000"])
+def test_a_position_of_nothing_is_none(text: str) -> None:
+    assert numbers(Block(text, text, None)) == (0, 0, False)
+
+
 def test_serial_numbers_may_be_text() -> None:
     lsn = "00000027:00000758:0003"
     assert numbers(Block(lsn, lsn, "2")) == numbers(Block(lsn, lsn, 2))

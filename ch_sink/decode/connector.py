@@ -1,0 +1,36 @@
+"""Which connector wrote a topic: ``source.connector`` of its newest change event."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ch_sink.change import Records
+from ch_sink.decode.framing import Envelopes
+from ch_sink.errors import DecodeError
+
+__all__ = ["connector_of"]
+
+
+class _Source(msgspec.Struct, gc=False):
+    connector: str = ""
+
+
+class _Event(msgspec.Struct, gc=False):
+    source: _Source | None = None
+
+
+_decoder = msgspec.json.Decoder(_Event)
+
+
+def connector_of(parts: Sequence[Records]) -> str:
+    """The connector's name, from the last JSON record that has it; empty where none has."""
+    envelopes = Envelopes()
+    for part in reversed(parts):
+        for value in reversed(part.values):
+            try:
+                found = _decoder.decode(envelopes.one(value)[1]).source if value else None
+            except (DecodeError, msgspec.DecodeError, ValueError, RecursionError):
+                continue
+            if found is not None and found.connector:
+                return found.connector
+    return ""
