@@ -9,7 +9,7 @@ import msgspec
 
 from ch_sink.decode.columns import UNREADABLE, Fault, Read, fails, to_columns
 from ch_sink.decode.framing import Framed
-from ch_sink.decode.layout import Layout, build_layout
+from ch_sink.decode.layout import NUMBER_FOR_BYTES, Layout, build_layout
 from ch_sink.errors import DecodeError
 from ch_sink.policy import Policy
 from ch_sink.table.model import TargetTable
@@ -33,6 +33,8 @@ class JsonReader:
         self._extras: tuple[str, ...] = ()
         self._connector = ""
         self._names = {c.name for c in table.columns}
+        self._numbers = False
+        """Decimals stand as numbers in JSON (``decimal.format=NUMERIC``), as one of them has shown."""
 
     def read(self, framed: Framed, payloads: list[bytes], places: Sequence[int]) -> Read:
         """Decode a group; ``places`` are the payloads' places in the chunk. Raises Fault."""
@@ -57,6 +59,10 @@ class JsonReader:
             except Fault:
                 self._connector = previous
                 raise
+        if not self._numbers and NUMBER_FOR_BYTES.search(str(fault)):
+            self._numbers = True
+            self._layouts.clear()
+            return self._decode(framed, payloads)
         if framed.schema is not None or not isinstance(fault, msgspec.ValidationError):
             raise _fault(fault, layout, payloads) from fault
         return self._tolerant(framed, payloads, fault)
@@ -109,6 +115,7 @@ class JsonReader:
                     before=self._before,
                     expected=None if tolerant else self._expected,
                     extras=self._extras if tolerant else (),
+                    numbers=self._numbers,
                 )
             except DecodeError as error:
                 raise Fault(error.message) from error

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from operator import attrgetter
 from typing import Any
 
@@ -10,9 +11,9 @@ import msgspec
 import pyarrow as pa
 
 from ch_sink.decode.framing import Envelopes, Framed
-from ch_sink.decode.layout import ColumnReader
+from ch_sink.decode.layout import NUMBER_FOR_BYTES, ColumnReader
 from ch_sink.decode.schema import SourceType
-from ch_sink.decode.types import arrow_type, converter
+from ch_sink.decode.types import Converter, arrow_type, converter
 from ch_sink.decode.types.base import nullable
 from ch_sink.errors import DecodeError, TableError
 from ch_sink.policy import Policy
@@ -43,6 +44,7 @@ class KeyReader:
         self._shapes: dict[Framed, _Shape] = {}
         self.columns: tuple[str, ...] = policy.key_columns
         self._raw_text = False
+        self._numbers = False
 
     def learn(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> None:
         """Learn the key's columns, if they are not known yet; records of transaction metadata do not tell them."""
@@ -84,6 +86,10 @@ class KeyReader:
         try:
             rows: list[Any] = list(map(decode, payloads))
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            if not self._numbers and NUMBER_FOR_BYTES.search(str(error)):
+                self._numbers = True
+                self._shapes.clear()
+                return self._group(framed, payloads)
             if not self._raw_text:
                 raise DecodeError(f"key: {error}") from error
             rows = [_text(payload, decode) for payload in payloads]
@@ -133,20 +139,24 @@ class KeyReader:
         members: list[Any] = []
         columns: list[ColumnReader] = []
         for name, declared in fields.items():
-            made = converter(declared, self._column(name), encoding="json", policy=self._policy, omits=False)
+            made = self._converter(declared, self._column(name))
             attribute = f"k{len(members)}"
             members.append((attribute, nullable(made.wire)))
             columns.append(ColumnReader(name, attrgetter(attribute), made))
         renamed = {f"k{i}": name for i, name in enumerate(fields)}
         made_struct = msgspec.defstruct("Key", members, rename=renamed, forbid_unknown_fields=True, gc=False)
-        return _Shape(msgspec.json.Decoder(made_struct), tuple(columns), primitive=False)
+        return _Shape(msgspec.json.Decoder(made_struct, float_hook=Decimal), tuple(columns), primitive=False)
 
     def _primitive(self, declared: SourceType | None) -> _Shape:
         name = self._primitive_name()
         column = self._column(name)
-        made = converter(declared, column, encoding="json", policy=self._policy, omits=False)
+        made = self._converter(declared, column)
         self._raw_text = made.arrow == pa.binary() and declared is None
-        return _Shape(msgspec.json.Decoder(nullable(made.wire)), (ColumnReader(name, _itself, made),), primitive=True)
+        decoder = msgspec.json.Decoder(nullable(made.wire), float_hook=Decimal)
+        return _Shape(decoder, (ColumnReader(name, _itself, made),), primitive=True)
+
+    def _converter(self, declared: SourceType | None, column: Column) -> Converter:
+        return converter(declared, column, encoding="json", policy=self._policy, omits=False, numbers=self._numbers)
 
     def _primitive_name(self) -> str:
         if len(self._policy.key_columns) == 1:

@@ -1,7 +1,9 @@
 """How the payloads of one shape are decoded: typed Structs made for the table, and a converter for each column."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -16,7 +18,10 @@ from ch_sink.policy import Policy
 from ch_sink.source import Source, source_for
 from ch_sink.table.model import TargetTable
 
-__all__ = ["ColumnReader", "Layout", "build_layout", "row_fields"]
+__all__ = ["NUMBER_FOR_BYTES", "ColumnReader", "Layout", "build_layout", "row_fields"]
+
+NUMBER_FOR_BYTES = re.compile(r"Expected `bytes[^`]*`, got `(?:int|float)`")
+"""Msgspec's complaint about a decimal that JsonConverter wrote as a number (``decimal.format=NUMERIC``)."""
 
 
 class NoBlock(msgspec.Struct, gc=False):
@@ -77,13 +82,15 @@ def build_layout(
     before: bool,
     expected: frozenset[str] | None = None,
     extras: Sequence[str] = (),
+    numbers: bool = False,
 ) -> Layout:
     """The layout of a schema, or of schemaless rows.
 
     ``expected``: the fields that every schemaless row has, neither more nor less; None for a tolerant layout
     in which any may be absent and the fields ``extras``, unknown to the table, may occur. ``before``: whether
-    the before image is decoded. Raises TableError where a column cannot take its source type, DecodeError for
-    an unknown connector.
+    the before image is decoded. ``numbers``: decimals are JSON numbers.
+
+    Raises TableError where a column cannot take its source type, DecodeError for an unknown connector.
     """
     source = source_for(connector) if connector else None
     declared = row_fields(schema)
@@ -105,6 +112,7 @@ def build_layout(
             encoding="json",
             policy=policy,
             omits=source is None or source.omits_values,
+            numbers=numbers,
         )
         attribute = f"f{len(readers)}"
         renamed[attribute] = column.name
@@ -122,7 +130,8 @@ def build_layout(
     row = _struct("Row", row_members, skipped, renamed, required=not tolerant, forbid=True)
     image = _struct("BeforeRow", members, skipped, renamed, required=False, forbid=False)
     block = _block(connector, source)
-    decoder = msgspec.json.Decoder(_envelope(row, image if before else NoBlock, block))
+    # Numbers without a type keep their digits.
+    decoder = msgspec.json.Decoder(_envelope(row, image if before else NoBlock, block), float_hook=Decimal)
     return Layout(
         connector=connector,
         source=source,

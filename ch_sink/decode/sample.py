@@ -1,5 +1,6 @@
 """The row schema of a topic from a sample of its records: what ``init`` makes a table of."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ from ch_sink.decode.framing import Envelopes, Framed
 from ch_sink.decode.layout import row_fields
 from ch_sink.decode.schema import Field, RowSchema, SourceType
 from ch_sink.decode.types import WIDE, OutOfRange, clickhouse_type, converter
+from ch_sink.decode.types.choose import DIGITS, ISO
 from ch_sink.errors import ChSinkError, DecodeError
 from ch_sink.policy import Policy
 from ch_sink.table.model import Column
@@ -18,6 +20,7 @@ from ch_sink.table.model import Column
 __all__ = ["sample_schema"]
 
 _TEMPORAL = ("Date32", "DateTime64")
+_FRACTION = re.compile(rb"\.(\d{7,9})(?!\d)")
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -77,10 +80,36 @@ def _declared(values: list[tuple[Framed, bytes]], policy: Policy) -> tuple[Field
     types = dict(latest)
     for schema in distinct.values():
         types.update({n: replace(t, optional=True) for n, t in schema.items() if n not in types})
-    wide = _wide_columns(types, [payload for framed, payload in values if framed.schema is not None], policy)
+    payloads = [payload for framed, payload in values if framed.schema is not None]
+    for name, digits in _fine_columns(types, payloads).items():
+        types[name] = replace(types[name], parameters=(*types[name].parameters, (DIGITS, str(digits))))
+    wide = _wide_columns(types, payloads, policy)
     return tuple(
         Field(name, replace(t, parameters=(*t.parameters, WIDE)) if name in wide else t) for name, t in types.items()
     )
+
+
+def _fine_columns(types: dict[str, SourceType], payloads: list[bytes]) -> dict[str, int]:
+    """Columns of date-times sent as text, with the sub-second digits of their sampled values where six are too few."""
+    texts = {name for name, declared in types.items() if declared.name in ISO}
+    found: dict[str, int] = {}
+    for image in _images(payloads) if texts else ():
+        for name in texts & image.keys():
+            fraction = _FRACTION.search(bytes(image[name]))
+            if fraction is not None:
+                found[name] = max(found.get(name, 0), len(fraction[1]))
+    return found
+
+
+def _images(payloads: list[bytes]) -> Iterator[dict[str, msgspec.Raw]]:
+    """The row images of the payloads that can be read."""
+    decoder = msgspec.json.Decoder(_Images)
+    for payload in payloads:
+        try:
+            event = decoder.decode(payload)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            continue
+        yield from (image for image in (event.after, event.before) if image)
 
 
 def _wide_columns(types: dict[str, SourceType], payloads: list[bytes], policy: Policy) -> set[str]:
@@ -92,21 +121,15 @@ def _wide_columns(types: dict[str, SourceType], payloads: list[bytes], policy: P
         chosen = clickhouse_type(replace(declared, optional=False))
         if chosen.startswith(_TEMPORAL):
             temporal[name] = converter(declared, Column(name, chosen), encoding="json", policy=strict)
-    decoder = msgspec.json.Decoder(_Images)
-    for payload in payloads if temporal else []:
-        try:
-            event = decoder.decode(payload)
-        except (msgspec.DecodeError, ValueError, RecursionError):
-            continue
-        for image in (event.after, event.before):
-            for name, raw in (image or {}).items():
-                if name in temporal and name not in found and bytes(raw) != b"null":
-                    try:
-                        temporal[name].convert([msgspec.json.decode(raw, type=temporal[name].wire)])
-                    except OutOfRange:
-                        found.add(name)
-                    except (ChSinkError, msgspec.DecodeError, ValueError):
-                        continue
+    for image in _images(payloads) if temporal else ():
+        for name, raw in image.items():
+            if name in temporal and name not in found and bytes(raw) != b"null":
+                try:
+                    temporal[name].convert([msgspec.json.decode(raw, type=temporal[name].wire)])
+                except OutOfRange:
+                    found.add(name)
+                except (ChSinkError, msgspec.DecodeError, ValueError):
+                    continue
     return found
 
 

@@ -10,9 +10,17 @@ from ch_sink.decode.schema import SourceType
 from ch_sink.decode.types import nested, scalars, temporal
 from ch_sink.decode.types.base import Converter, Encoding, OutOfRange, PerValue, Reaction, shown
 from ch_sink.decode.types.choose import WIDE
-from ch_sink.decode.types.decimals import DecimalColumn, Unscaled, read_bytes, read_text, read_variable, rescale
+from ch_sink.decode.types.decimals import (
+    DecimalColumn,
+    Unscaled,
+    read_bytes,
+    read_loose,
+    read_text,
+    read_variable,
+    rescale,
+)
 from ch_sink.decode.types.integers import Linear, fit, wide_integer
-from ch_sink.decode.types.loose import Either, LooseFlags
+from ch_sink.decode.types.loose import Either, LooseFlags, LooseIntegers
 from ch_sink.decode.types.placeholder import Placeholder, placeholder
 from ch_sink.decode.types.reading import Form, Reading, infer, reading
 from ch_sink.decode.types.target import INTEGERS, WIDE_INTEGERS, arrow_of
@@ -33,15 +41,24 @@ class _Context:
     reaction: Reaction
     years: tuple[int, int]
     known: Placeholder | None
+    numbers: bool
+    """JSON has decimals as numbers."""
 
 
 def converter(
-    source: SourceType | None, column: Column, *, encoding: Encoding, policy: Policy, omits: bool = True
+    source: SourceType | None,
+    column: Column,
+    *,
+    encoding: Encoding,
+    policy: Policy,
+    omits: bool = True,
+    numbers: bool = False,
 ) -> Converter:
     """The converter of a column's values.
 
     The source's type comes from ``source`` (schema envelope, registry), else the column's comment, else it is
     inferred from the column type. ``omits``: whether the source sends the unavailable-value placeholder.
+    ``numbers``: whether JSON has decimals as numbers (JsonConverter's ``decimal.format=NUMERIC``).
     Raises TableError, naming the column, where the two types do not go together.
     """
     try:
@@ -52,11 +69,19 @@ def converter(
             # Only the table knows that its column was made wide.
             found = replace(found, parameters=(*found.parameters, WIDE))
         context = _Context(
-            encoding, policy.out_of_range, _years(policy), placeholder(policy.placeholder) if omits else None
+            encoding,
+            policy.out_of_range,
+            _years(policy),
+            placeholder(policy.placeholder) if omits else None,
+            numbers,
         )
-        return _convert(reading(found) if found is not None else infer(target), target, context)
+        return _convert(_reading(found, target, context), target, context)
     except TableError as error:
         raise TableError(f"column {column.name!r}: {error.message}", hint=error.hint) from error
+
+
+def _reading(source: SourceType | None, target: ChType, context: _Context) -> Reading:
+    return infer(target) if source is None else reading(source, numbers=context.numbers)
 
 
 def _years(policy: Policy) -> tuple[int, int]:
@@ -125,8 +150,11 @@ def _integer(read: Reading, target: ChType, context: _Context) -> Converter | No
     low, high = WIDE_INTEGERS[target.name][1:] if wide else INTEGERS[target.name]
     unsigned = target.name == "UInt64" and (read.source is None or read.source.kind == "int64")
     if not wide and read.form in (Form.INTEGER, Form.DAYS, Form.TICKS, Form.TIME):
-        arrow = arrow_of(target)
-        return Linear(arrow, low, high, reaction=context.reaction, what=target.name, unsigned=unsigned, wire=read.wire)
+        wire = int if read.loose else read.wire
+        made = Linear(
+            arrow_of(target), low, high, reaction=context.reaction, what=target.name, unsigned=unsigned, wire=wire
+        )
+        return LooseIntegers(made, read.wire) if read.loose else made
     read_integer = _integer_reader(read)
     if read_integer is None:
         return None
@@ -155,21 +183,12 @@ def _integer_reader(read: Reading) -> Callable[[Any], int] | None:
 
 def _unscaled_reader(read: Reading) -> Callable[[Any], Unscaled] | None:
     if read.loose and read.form is Form.DECIMAL:
-        return _loose_decimal(read.digits)
+        return read_loose(read.digits)
     if read.form is Form.DECIMAL:
         return read_bytes(read.digits)
     if read.form is Form.VARIABLE_DECIMAL:
         return read_variable
     return read_text if read.form in (Form.TEXT, Form.FLOAT, Form.INTEGER) else None
-
-
-def _loose_decimal(scale: int) -> Callable[[Any], Unscaled]:
-    def read(value: Any) -> Unscaled:
-        if isinstance(value, bytes):
-            return int.from_bytes(value, "big", signed=True), scale
-        return read_text(value) if isinstance(value, int | float | str) else read_variable(value)
-
-    return read
 
 
 def _float(read: Reading, target: ChType, context: _Context) -> Converter | None:
@@ -240,7 +259,7 @@ def _nested(read: Reading, target: ChType, context: _Context) -> Converter | Non
         return nested.Wrapped(inner, target.names[0] if target.names else "1")
     if name == "Array" and read.form is Form.ARRAY:
         item = target.items[0].bare
-        return nested.Arrays(_convert(_part(read, item), item, context), context.known)
+        return nested.Arrays(_convert(_part(read, item, context), item, context), context.known)
     if name == "Array" and read.form is Form.LABELS:
         return PerValue(str, arrow_of(target), _split, reaction=context.reaction)
     if name == "Map" and read.form is Form.MAP:
@@ -252,18 +271,17 @@ def _nested(read: Reading, target: ChType, context: _Context) -> Converter | Non
     return None
 
 
-def _part(read: Reading, target: ChType) -> Reading:
-    items = read.source.items if read.source is not None else None
-    return reading(items) if items is not None else infer(target)
+def _part(read: Reading, target: ChType, context: _Context) -> Reading:
+    return _reading(read.source.items if read.source is not None else None, target, context)
 
 
 def _map(read: Reading, target: ChType, context: _Context) -> Converter:
     key, item = target.items[0].bare, target.items[1].bare
     declared = read.source.keys if read.source is not None else None
-    keys = _convert(reading(declared) if declared is not None else infer(key), key, context)
-    items = _convert(_part(read, item), item, context)
+    keys = _convert(_reading(declared, key, context), key, context)
+    items = _convert(_part(read, item, context), item, context)
     # JsonConverter writes an object for string keys and a list of pairs for all others.
-    pairs = declared is not None and declared.kind != "string"
+    pairs = declared.kind != "string" if declared is not None else key.name not in ("String", "FixedString")
     wire = nested.pairs_wire(keys, items) if pairs else None
     return nested.Maps(keys, items, context.known, wire=wire)
 
@@ -285,7 +303,7 @@ def _struct(read: Reading, target: ChType, context: _Context) -> Converter | Non
     for name, item in zip(target.names, target.items, strict=True):
         if name not in by_name:
             raise TableError(f"the source has no field {name!r} for the tuple")
-        parts.append(_convert(infer(item.bare) if read.loose else reading(by_name[name]), item.bare, context))
+        parts.append(_convert(_reading(None if read.loose else by_name[name], item.bare, context), item.bare, context))
     wire = nested.struct_wire(target.names, parts)
     attributes = tuple(f"f{i}" for i in range(len(parts)))
     return nested.Structs(arrow_of(target), target.names, attributes, tuple(parts), wire)

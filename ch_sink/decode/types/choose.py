@@ -1,11 +1,14 @@
 """Which ClickHouse column type ``init`` gives a source type. The table is in docs/types.md."""
 
 from ch_sink.decode.schema import SourceType
+from ch_sink.decode.types.told import told
 
-__all__ = ["WIDE", "clickhouse_type"]
+__all__ = ["DIGITS", "ISO", "WIDE", "clickhouse_type"]
 
 WIDE = ("ch_sink.wide", "true")
 """Schema parameter of a temporal column whose sampled values go beyond Date32 and DateTime64."""
+DIGITS = "ch_sink.digits"
+"""Schema parameter of an ISO date-time column: sub-second digits of its sampled values, where six are too few."""
 
 _CONNECT = "org.apache.kafka.connect.data."
 _TEMPORAL = {
@@ -16,9 +19,9 @@ _TEMPORAL = {
     _CONNECT + "Timestamp": "DateTime64(3, 'UTC')",
     "io.debezium.time.MicroTimestamp": "DateTime64(6, 'UTC')",
     "io.debezium.time.NanoTimestamp": "DateTime64(9, 'UTC')",
-    "io.debezium.time.ZonedTimestamp": "DateTime64(6, 'UTC')",
-    "io.debezium.time.IsoTimestamp": "DateTime64(6, 'UTC')",
 }
+ISO = ("io.debezium.time.ZonedTimestamp", "io.debezium.time.IsoTimestamp")
+"""Date-times sent as text, of any precision."""
 _LABELS = ("io.debezium.data.Enum", "io.debezium.data.EnumSet")
 _POINT = "io.debezium.data.geometry.Point"
 _KINDS = {
@@ -32,7 +35,6 @@ _KINDS = {
     "string": "String",
     "bytes": "String",
 }
-_UNSIGNED = {"TINYINT": "UInt8", "SMALLINT": "UInt16", "MEDIUMINT": "UInt32", "INT": "UInt32", "INTEGER": "UInt32"}
 
 
 def clickhouse_type(
@@ -61,6 +63,8 @@ def _base(source: SourceType, nullable_tuple: bool) -> str:
     name = source.name or ""
     if name in _TEMPORAL:
         return "String" if WIDE in source.parameters else _TEMPORAL[name]
+    if name in ISO:
+        return "String" if WIDE in source.parameters else f"DateTime64({_digits(source)}, 'UTC')"
     if name == _CONNECT + "Decimal":
         return _decimal(source)
     if name == "io.debezium.time.Year":
@@ -79,7 +83,7 @@ def _base(source: SourceType, nullable_tuple: bool) -> str:
         return f"Map({keys}, {_item(source.items, nullable_tuple)})" if keys in ("String", *_INTS) else "String"
     if source.kind in ("array", "map", "struct"):
         return "String"
-    return _integer(source)
+    return _plain(source)
 
 
 _INTS = ("Int8", "Int16", "Int32", "Int64")
@@ -91,21 +95,38 @@ def _item(source: SourceType, nullable_tuple: bool) -> str:
     return f"Nullable({base})" if source.optional and not base.startswith(("Array(", "Map(")) else base
 
 
-def _integer(source: SourceType) -> str:
-    """Unsigned where the connector propagates the column's type (``column.propagate.source.type``)."""
-    declared = (source.parameter("__debezium.source.column.type") or "").upper()
-    if source.kind in _INTS_BY_KIND and "UNSIGNED" in declared:
-        first = declared.split()[0].split("(")[0]
-        return "UInt64" if first == "BIGINT" else _UNSIGNED.get(first, _KINDS[source.kind])
+def _plain(source: SourceType) -> str:
+    """Types without a semantic name, by the source column's own where the connector propagates it."""
+    column = told(source)
+    if source.kind in _INTS_BY_KIND:
+        return column.unsigned or ("UInt16" if column.word == "YEAR" else _KINDS[source.kind])
+    if source.kind == "string" and not source.name:
+        # decimal.handling.mode=string; a UUID of SQL Server or MariaDB.
+        if column.decimal is not None:
+            return f"Decimal({column.decimal[0]}, {column.decimal[1]})"
+        return "UUID" if column.is_uuid else "String"
     return _KINDS[source.kind]
 
 
 _INTS_BY_KIND = frozenset(("int8", "int16", "int32", "int64"))
 
 
+def _digits(source: SourceType) -> int:
+    """Sub-second digits of a date-time sent as text: six, or more where the sample or the source column has them."""
+    sampled = int(source.parameter(DIGITS) or 0)
+    column = told(source)
+    declared = (column.scale or 0) if column.word in ("DATETIMEOFFSET", "DATETIME2") else 0
+    return min(max(6, sampled, declared), 9)
+
+
 def _decimal(source: SourceType) -> str:
     scale = int(source.parameter("scale") or 0)
+    column = told(source)
+    if column.unsigned and scale == 0:
+        return column.unsigned  # bigint.unsigned.handling.mode=precise
     precision = source.parameter("connect.decimal.precision")
+    if precision is None and column.decimal is not None and column.decimal[1] == scale:
+        precision = str(column.decimal[0])
     # MONEY, and connectors that do not tell: wide enough for 64 bits with that scale.
     unknown = 38 if 0 <= scale <= 18 else 76
     digits = unknown if precision is None else max(int(precision), scale, 1)

@@ -25,6 +25,8 @@ INFINITE_DAYS = {-2147472692: "infinity", -2147472691: "-infinity"}
 """PostgreSQL's infinite dates as Debezium sends them (the second one inferred from the first: both wrap at 32 bits)."""
 INFINITE_TICKS = {9223372036825200000: "infinity", -9223372036832400000: "-infinity"}
 """PostgreSQL's infinite timestamps as Debezium sends them in microseconds."""
+_INFINITE = {6: INFINITE_TICKS, 3: {ticks // 1000: name for ticks, name in INFINITE_TICKS.items()}}
+"""The same by digits of the unit; nanoseconds do not reach that far."""
 
 _SECONDS_A_DAY = 86_400
 _POWERS = tuple(int(10**n) for n in range(10))
@@ -68,8 +70,9 @@ def date_text(days: int) -> str:
 
 def ticks_text(ticks: int, digits: int) -> str:
     """``2024-02-29 12:34:56.789012``: the fraction without trailing zeros, none where it is zero."""
-    if ticks in INFINITE_TICKS:
-        return INFINITE_TICKS[ticks]
+    infinite = _INFINITE.get(digits, {}).get(ticks)
+    if infinite is not None:
+        return infinite
     seconds, fraction = divmod(ticks, 10**digits)
     days, second = divmod(seconds, _SECONDS_A_DAY)
     date, before_christ = _date(days)
@@ -85,11 +88,11 @@ def time_text(ticks: int, digits: int) -> str:
 def parse_instant(text: str, digits: int) -> int:
     """Ticks of an ISO date-time; without zone it is UTC; finer digits are cut off (towards the past).
 
-    ``infinity`` and ``-infinity`` give the ticks of INFINITE_TICKS. Raises DecodeError for other texts.
+    ``infinity`` and ``-infinity`` give the ticks of INFINITE_TICKS in that unit. Raises DecodeError for other texts.
     """
     for ticks, name in INFINITE_TICKS.items():
         if text == name:
-            return ticks
+            return ticks * _POWERS[digits] // 1_000_000
     match = _INSTANT.fullmatch(text)
     if match is None:
         raise DecodeError(f"no ISO date-time: {text[:60]!r}")

@@ -1,7 +1,9 @@
 """Decimals: Connect's Decimal (big-endian two's complement bytes), VariableScaleDecimal, numbers and texts."""
 
+import binascii
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -12,7 +14,16 @@ import pyarrow as pa
 from ch_sink.decode.types.base import Converted, OutOfRange, PerValue, Reaction, shown
 from ch_sink.errors import DecodeError
 
-__all__ = ["DecimalColumn", "Unscaled", "VariableScale", "decimal_text", "read_bytes", "read_text", "read_variable"]
+__all__ = [
+    "DecimalColumn",
+    "Unscaled",
+    "VariableScale",
+    "decimal_text",
+    "read_bytes",
+    "read_loose",
+    "read_text",
+    "read_variable",
+]
 
 Unscaled = tuple[int, int]
 """An unscaled integer and its scale: the value is ``unscaled * 10**-scale``."""
@@ -32,6 +43,34 @@ class VariableScale(msgspec.Struct, gc=False):
 def read_bytes(scale: int) -> Callable[[Any], Unscaled]:
     """Reader of Connect Decimal bytes with the schema's scale."""
     return lambda value: (int.from_bytes(value, "big", signed=True), scale)
+
+
+def read_loose(scale: int) -> Callable[[Any], Unscaled]:
+    """Reader of what stands for a decimal in JSON: bytes or their base64 with that scale, numbers, {scale, value}."""
+
+    def read(value: Any) -> Unscaled:
+        if isinstance(value, str):
+            value = _undone(value)
+        if isinstance(value, bytes):
+            return int.from_bytes(value, "big", signed=True), scale
+        if isinstance(value, int | float | Decimal):
+            return read_text(str(value))
+        if isinstance(value, dict) and isinstance(value.get("value"), str):
+            value = value | {"value": _undone(value["value"])}
+        return read_variable(value)
+
+    return read
+
+
+def _undone(text: str) -> bytes:
+    """Bytes of a base64 text. Raises DecodeError."""
+    try:
+        return binascii.a2b_base64(text, strict_mode=True)
+    except (binascii.Error, ValueError):
+        raise DecodeError(
+            f"no base64 of a decimal: {shown(text)}",
+            hint="where the connector sends decimals as texts, say so in the column's comment: debezium: string",
+        ) from None
 
 
 def read_variable(value: Any) -> Unscaled:
@@ -96,6 +135,11 @@ class DecimalColumn:
     def convert(self, values: list[Any]) -> Converted:
         if not self._fast:
             return self._slow.convert(values)
+        if set(map(type, values)) <= {str, type(None)}:
+            try:
+                values = [None if v is None else binascii.a2b_base64(v, strict_mode=True) for v in values]
+            except (binascii.Error, ValueError):
+                return self._slow.convert(values)
         short = self._short(values)
         if short is not None:
             return Converted(short)

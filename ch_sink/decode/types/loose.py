@@ -7,7 +7,7 @@ import pyarrow as pa
 from ch_sink.decode.types.base import Converted, Converter, PerValue, Reaction
 from ch_sink.decode.types.scalars import flag
 
-__all__ = ["Either", "LooseFlags"]
+__all__ = ["Either", "LooseFlags", "LooseIntegers"]
 
 
 class Either:
@@ -35,6 +35,26 @@ class Either:
             pa.int32() if self.arrow.bit_width == 32 else pa.int64(),
         )
         return Converted(array.view(self.arrow), None, number.clamped + text.clamped)
+
+
+class LooseIntegers:
+    """Integers, booleans as 0 and 1, and bit strings (little-endian bytes)."""
+
+    def __init__(self, numbers: Converter, wire: Any) -> None:
+        self.wire = wire
+        self.arrow = numbers.arrow
+        self._numbers = numbers
+
+    def convert(self, values: list[Any]) -> Converted:
+        if not {bool, bytes}.isdisjoint(map(type, values)):
+            values = [_integer(value) for value in values]
+        return self._numbers.convert(values)
+
+
+def _integer(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return int.from_bytes(value, "little")
+    return int(value) if isinstance(value, bool) else value
 
 
 class LooseFlags(PerValue):

@@ -81,8 +81,8 @@ def arrow_of(target: ChType) -> pa.DataType:
     if name == "DateTime64":
         return pa.timestamp(arrow_unit(bare.precision), tz="UTC")
     if name == "Time64":
-        unit = arrow_unit(bare.precision)
-        return pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit)
+        # Of 32 bits, milliseconds would end at 596 hours.
+        return pa.time64("us" if bare.precision <= 6 else "ns")
     if name == "FixedString":
         return pa.binary(bare.precision)
     if name == "Array":

@@ -29,10 +29,11 @@ def bounds(target: ChType, years: tuple[int, int] = WIDE_YEARS) -> tuple[int, in
         return 0, civil.days_from_civil(years[0], 1, 1), civil.days_from_civil(years[1], 12, 31)
     if target.name == "DateTime":
         return 0, 0, (1 << 32) - 1
-    digits = _DIGITS[arrow_unit(target.precision)]
     if target.name in ("Time", "Time64"):
-        day = 10**digits
-        return digits, -(3_600_000 * day - 1), 3_600_000 * day - 1
+        digits = 0 if target.name == "Time" else 6 if target.precision <= 6 else 9
+        end = 3_600_000 * 10**digits - 1
+        return digits, -end, end
+    digits = _DIGITS[arrow_unit(target.precision)]
     low = civil.days_from_civil(years[0], 1, 1) * 86_400 * 10**digits
     high = (civil.days_from_civil(years[1], 12, 31) + 1) * 86_400 * 10**digits - 1
     # Nanoseconds reach no further than 64 bits do.

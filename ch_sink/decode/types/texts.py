@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ch_sink.decode.types import civil
 from ch_sink.decode.types.base import Converted, Converter, Encoding, PerValue, shown
-from ch_sink.decode.types.decimals import decimal_text, read_bytes, read_variable
+from ch_sink.decode.types.decimals import decimal_text, read_bytes, read_loose, read_variable
 from ch_sink.decode.types.placeholder import Placeholder
 from ch_sink.decode.types.reading import Form, Reading
 from ch_sink.decode.types.text import AnyText, Plain, binary_text
@@ -44,6 +44,10 @@ def into_json(read: Reading, encoding: Encoding, known: Placeholder | None) -> C
     return None
 
 
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+"""JSON in which a number of the wire (a Decimal) has its own digits."""
+
+
 class LooseText:
     """Schemaless literals into String: texts as they are, everything else as its JSON."""
 
@@ -70,7 +74,7 @@ def json_text(value: Any) -> bytes | None:
         return value.encode()
     if isinstance(value, dict) and value.keys() == {"scale", "value"}:
         return _loose_variable(value)
-    return msgspec.json.encode(value)
+    return _encode(value)
 
 
 def _decoded_text(value: Any) -> str | None:
@@ -82,13 +86,9 @@ def _loose_variable(value: dict[str, Any]) -> bytes:
     """A schemaless VariableScaleDecimal; the JSON itself where it is none."""
     try:
         read = msgspec.convert(value, type=_Variable) if isinstance(value["value"], str) else None
-        return (
-            msgspec.json.encode(value)
-            if read is None
-            else decimal_text(read_variable(value | {"value": read.value})).encode()
-        )
+        return _encode(value) if read is None else decimal_text(read_variable(value | {"value": read.value})).encode()
     except (msgspec.ValidationError, DecodeError):
-        return msgspec.json.encode(value)
+        return _encode(value)
 
 
 class _Variable(msgspec.Struct):
@@ -131,7 +131,7 @@ def _renderer(read: Reading) -> Callable[[Any], str | bytes]:
     if read.form is Form.ISO:
         return _zoned_text
     if read.form is Form.DECIMAL:
-        unscaled = read_bytes(digits)
+        unscaled = read_loose(digits) if read.loose else read_bytes(digits)
         return lambda value: decimal_text(unscaled(value))
     if read.form is Form.VARIABLE_DECIMAL:
         return lambda value: decimal_text(read_variable(value))
@@ -144,8 +144,8 @@ def _renderer(read: Reading) -> Callable[[Any], str | bytes]:
 
 def _zoned_text(text: str) -> str:
     """A date-time of any year in UTC, as PostgreSQL writes it."""
-    found = civil.ticks_text(civil.parse_instant(text, 6), 6)
-    if found.endswith("infinity"):
-        return found
+    if text.endswith("infinity"):
+        return text
+    found = civil.ticks_text(civil.parse_instant(text, 9), 9)
     moment, before_christ, _ = found.partition(" BC")
     return f"{moment}+00{before_christ}"
