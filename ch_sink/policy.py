@@ -1,6 +1,6 @@
 """What the user decided: the choices that change what the pure core does with an event."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 __all__ = ["PLACEHOLDER", "Policy"]
@@ -31,4 +31,3 @@ class Policy:
     """Key columns where the topic has no Kafka keys."""
     stored_row: Literal["auto", "lookup", "before"] = "auto"
     accept_coalescing: bool = False
-    options: dict[str, str] = field(default_factory=dict)

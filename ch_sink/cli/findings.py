@@ -1,20 +1,20 @@
 """What ``check`` looks at, in the order in which one thing rests on another."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from ch_sink.cli.source import source_finding
 from ch_sink.cli.wiring import client_of, key_columns, ledger_of, sample, table_spec, topic_offsets
-from ch_sink.clickhouse import Client, detect, max_version
+from ch_sink.clickhouse import Client, detect, max_version, server_facts
 from ch_sink.config import Config
 from ch_sink.decode.schema import RowSchema
 from ch_sink.embedded.java import MINIMUM, find_java
-from ch_sink.errors import AccessDenied, ChSinkError, ClickHouseError
+from ch_sink.errors import ChSinkError, ClickHouseError
 from ch_sink.kafka import TopicState
 from ch_sink.table.checks import Finding, check_table
 from ch_sink.table.evolve import diff
-from ch_sink.table.facts import POLICIES_SQL, SERVER_SQL, ServerFacts
+from ch_sink.table.facts import ServerFacts
 from ch_sink.table.model import TargetTable, quote
 from ch_sink.table.view import view_of
 
@@ -99,17 +99,9 @@ def _target(config: Config, client: Client, schema: RowSchema | None, topic: Top
 
 def _server_facts(client: Client, table: TargetTable) -> ServerFacts | None:
     try:
-        server = client.rows(SERVER_SQL, doing="read the server's settings")[0]
+        return server_facts(client, table)
     except ClickHouseError:
         return None
-    policies: Sequence[dict[str, object]] | None
-    try:
-        policies = client.rows(
-            POLICIES_SQL, {"database": table.database, "table": table.name}, doing="read the row policies"
-        )
-    except (AccessDenied, ClickHouseError):
-        policies = None
-    return ServerFacts.from_rows(server, policies)
 
 
 def _columns(config: Config, table: TargetTable, schema: RowSchema) -> Iterator[Finding]:

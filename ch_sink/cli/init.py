@@ -1,5 +1,6 @@
 """``ch_sink init``: the table, its current-state view and the sink's own tables, from what the topic holds."""
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -56,15 +57,19 @@ def _init(
     *,
     quiet: bool = False,
 ) -> None:
-    from ch_sink.cli.wiring import client_of, sample, table_spec, topic_offsets
-    from ch_sink.clickhouse import detect, execute
+    from ch_sink.cli.wiring import sample, table_spec, topic_offsets
+    from ch_sink.clickhouse import detect, execute, server_facts
     from ch_sink.table.ddl import init_statements, script
     from ch_sink.table.evolve import existing_statements
+    from ch_sink.table.model import WIDE_YEARS
     from ch_sink.table.spec import EngineChoice
 
     spec = table_spec(config, engine=engine, roles=roles)
+    client, trouble = _connect(config)
+    # What the server's dates hold decides over column types.
+    years = server_facts(client).years if client is not None else WIDE_YEARS
     with topic_offsets(config) as offsets:
-        seen = sample(config, offsets.state(config.kafka.topic))
+        seen = sample(config, offsets.state(config.kafka.topic), years)
     if seen.schema is None:
         raise ChSinkError(
             f"the table's columns cannot be told: {seen.why}",
@@ -74,18 +79,15 @@ def _init(
     if unkeyed and engine is None and "engine" not in config.init.model_fields_set:
         out.note("the topic has no keys: the table keeps every change, and the view repeats each row as often as it is")
         spec = replace(spec, engine=EngineChoice.APPEND)
-    client: Client | None = None
     existing = None
-    try:
-        client = client_of(config)
-        spec = replace(spec, nullable_tuple=_has_nullable_tuple(client))
-        existing = detect(client, config.clickhouse.database, config.clickhouse.table, config.policy())
-    except TableNotFound:
-        pass
-    except ClickHouseError as error:
+    if trouble is not None:
         if apply:
-            raise
-        out.warn(f"{error}; the statements are those for a table that does not exist yet")
+            raise trouble
+        out.warn(f"{trouble}; the statements are those for a table that does not exist yet")
+    if client is not None:
+        spec = replace(spec, nullable_tuple=_has_nullable_tuple(client))
+        with suppress(TableNotFound):
+            existing = detect(client, config.clickhouse.database, config.clickhouse.table, config.policy())
     statements: list[Statement]
     if existing is not None:
         if engine is not None and existing.engine.family is not spec.engine.family:
@@ -105,6 +107,16 @@ def _init(
                 out.say(f"done  {statement.title}")
         if spec.row_policy_roles:
             _warn_about_policies(out, client, config)
+
+
+def _connect(config: Config) -> "tuple[Client | None, ClickHouseError | None]":
+    """The client, or why there is none."""
+    from ch_sink.cli.wiring import client_of
+
+    try:
+        return client_of(config), None
+    except ClickHouseError as error:
+        return None, error
 
 
 def _has_nullable_tuple(client: "Client") -> bool:

@@ -11,7 +11,7 @@ from ch_sink.decode import connector_of, sample_schema
 from ch_sink.decode.schema import RowSchema
 from ch_sink.errors import DecodeError
 from ch_sink.kafka import KafkaSettings, RangeConsumer, TopicOffsets, TopicState
-from ch_sink.table.model import TargetTable
+from ch_sink.table.model import WIDE_YEARS, TargetTable, Years
 from ch_sink.table.spec import EngineChoice, TableSpec
 
 __all__ = [
@@ -67,8 +67,10 @@ class Sampled:
     """``source.connector`` of the newest change event; empty where it is not told."""
 
 
-def sample(config: Config, topic: TopicState) -> Sampled:
+def sample(config: Config, topic: TopicState, years: Years = WIDE_YEARS) -> Sampled:
     """Read the starts and ends of all partitions and find the row type that the newest events declare.
+
+    ``years``: what the server's types hold; columns with sampled values beyond are marked.
 
     Raises BrokerUnavailable, and KafkaError where the topic cannot be read.
     """
@@ -88,7 +90,7 @@ def sample(config: Config, topic: TopicState) -> Sampled:
     if not count:
         return Sampled(None, 0, f"topic {topic.topic} holds no record")
     try:
-        schema = sample_schema(parts, config.policy())
+        schema = sample_schema(parts, config.policy(), years)
     except DecodeError as error:
         return Sampled(None, count, str(error))
     why = "" if schema else f"none of the {count} records looked at in topic {topic.topic} is a change event"

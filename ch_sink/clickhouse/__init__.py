@@ -7,7 +7,7 @@ from ch_sink.clickhouse.ledger import ClickHouseLedger
 from ch_sink.clickhouse.lookup import ClickHouseLookup, max_version
 from ch_sink.clickhouse.pending import ClickHousePending
 from ch_sink.clickhouse.retry import Retry
-from ch_sink.clickhouse.schema import ServerFacts, detect, execute, server_facts
+from ch_sink.clickhouse.schema import detect, execute, server_facts
 from ch_sink.clickhouse.settings import ClickHouseSettings
 from ch_sink.clickhouse.state_table import create_statement
 from ch_sink.clickhouse.writer import ClickHouseWriter
@@ -22,7 +22,6 @@ __all__ = [
     "ClickHouseWriter",
     "Client",
     "Retry",
-    "ServerFacts",
     "connect",
     "create_statement",
     "detect",

@@ -118,7 +118,7 @@ def _readable(name: str, kind: str) -> str:
     if bare.name == "Time":
         return f"CAST({quote(name)}, 'Nullable(Int32)') AS {quote(name)}"
     if bare.name == "Time64":
-        unit = 10 ** next(d for d in (0, 3, 6, 9) if d >= bare.precision)
+        unit = 10 ** (6 if bare.precision <= 6 else 9)
         ticks = f"CAST({quote(name)}, 'Nullable(Decimal(38, {bare.precision}))') * {unit}"
         return f"CAST({ticks}, 'Nullable(Int64)') AS {quote(name)}"
     return quote(name)

@@ -1,26 +1,16 @@
 """Tables as the server has them: detection, statements, the server's own facts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ch_sink.clickhouse.client import Client
+from ch_sink.errors import AccessDenied, ClickHouseError
 from ch_sink.policy import Policy
 from ch_sink.table.detect import DETECT_SQL, assemble, detect_sql, local_table
+from ch_sink.table.facts import POLICIES_SQL, SERVER_SQL, ServerFacts
 from ch_sink.table.model import TargetTable
 
-__all__ = ["ServerFacts", "detect", "execute", "server_facts"]
-
-
-@dataclass(frozen=True, slots=True)
-class ServerFacts:
-    """What the server is and how it is set."""
-
-    version: str
-    timezone: str
-    apply_row_policy_after_final: bool | None
-    """None where the server does not have the setting: it applies row policies before FINAL."""
-    async_insert: bool
+__all__ = ["detect", "execute", "server_facts"]
 
 
 def detect(client: Client, database: str, table: str, policy: Policy) -> TargetTable:
@@ -51,19 +41,17 @@ def execute(client: Client, statements: Sequence[str]) -> None:
         client.command(statement, settings={"alter_sync": 2, "mutations_sync": 2}, doing=f"run {head!r}", again=False)
 
 
-def server_facts(client: Client) -> ServerFacts:
-    """Version and settings of the server. Raises ClickHouseError."""
-    row = client.rows(
-        "SELECT version() AS version, timezone() AS timezone, "
-        "(SELECT groupArray((name, value)) FROM system.settings "
-        "WHERE name IN ('apply_row_policy_after_final', 'async_insert')) AS settings",
-        doing="read the server's settings",
-    )[0]
-    settings = {str(k): str(v) for k, v in row["settings"]}
-    after = settings.get("apply_row_policy_after_final")
-    return ServerFacts(
-        str(row["version"]),
-        str(row["timezone"]),
-        None if after is None else after in ("1", "true"),
-        settings.get("async_insert") in ("1", "true"),
-    )
+def server_facts(client: Client, table: TargetTable | None = None) -> ServerFacts:
+    """Version, settings and years of the server, and the row policies of a table as far as they may be seen.
+
+    Raises ClickHouseError.
+    """
+    server = client.rows(SERVER_SQL, doing="read the server's settings")[0]
+    policies: Sequence[dict[str, Any]] | None = None
+    if table is not None:
+        try:
+            where = {"database": table.database, "table": table.name}
+            policies = client.rows(POLICIES_SQL, where, doing="read the row policies")
+        except (AccessDenied, ClickHouseError):
+            policies = None
+    return ServerFacts.from_rows(server, policies)

@@ -156,7 +156,15 @@ class KeyReader:
         return _Shape(decoder, (ColumnReader(name, _itself, made),), primitive=True)
 
     def _converter(self, declared: SourceType | None, column: Column) -> Converter:
-        return converter(declared, column, encoding="json", policy=self._policy, omits=False, numbers=self._numbers)
+        return converter(
+            declared,
+            column,
+            encoding="json",
+            policy=self._policy,
+            omits=False,
+            numbers=self._numbers,
+            years=self._table.years,
+        )
 
     def _primitive_name(self) -> str:
         if len(self._policy.key_columns) == 1:

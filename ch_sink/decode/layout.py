@@ -113,6 +113,7 @@ def build_layout(
             policy=policy,
             omits=source is None or source.omits_values,
             numbers=numbers,
+            years=table.years,
         )
         attribute = f"f{len(readers)}"
         renamed[attribute] = column.name

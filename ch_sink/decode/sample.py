@@ -15,7 +15,7 @@ from ch_sink.decode.types import WIDE, OutOfRange, clickhouse_type, converter
 from ch_sink.decode.types.choose import DIGITS, ISO
 from ch_sink.errors import ChSinkError, DecodeError
 from ch_sink.policy import Policy
-from ch_sink.table.model import Column
+from ch_sink.table.model import WIDE_YEARS, Column, Years
 
 __all__ = ["sample_schema"]
 
@@ -34,19 +34,22 @@ class _Images(msgspec.Struct, gc=False):
     before: dict[str, msgspec.Raw] | None = None
 
 
-def sample_schema(records: Records | Sequence[Records], policy: Policy | None = None) -> RowSchema | None:
+def sample_schema(
+    records: Records | Sequence[Records], policy: Policy | None = None, years: Years = WIDE_YEARS
+) -> RowSchema | None:
     """Row and key of a topic, from records of one or more of its partitions; None where no record tells.
 
     With a schema envelope the schema of the last record counts; columns that only earlier schemas had follow,
     nullable. Schemaless rows are inferred: booleans, integers, floats, texts, and JSON for the rest, all
     nullable but the key. A date or timestamp column whose sampled values go beyond what ClickHouse's types hold
-    is marked wide (it becomes a String). ``policy.key_columns`` names the key where the topic has no Kafka keys.
+    is marked wide (it becomes a String); ``years`` is what the server's types hold.
+    ``policy.key_columns`` names the key where the topic has no Kafka keys.
     """
     chunks = [records] if isinstance(records, Records) else list(records)
     policy = policy or Policy()
     values = list(_framed([v for chunk in chunks for v in chunk.values]))
     key = _key([k for chunk in chunks for k in chunk.keys])
-    fields = _declared(values, policy)
+    fields = _declared(values, policy, years)
     if fields is None:
         fields = _inferred(values, {f.name for f in key} | set(policy.key_columns))
     if fields is None:
@@ -71,7 +74,7 @@ def _framed(values: list[bytes | None]) -> Iterator[tuple[Framed, bytes]]:
                 yield framed, payload
 
 
-def _declared(values: list[tuple[Framed, bytes]], policy: Policy) -> tuple[Field, ...] | None:
+def _declared(values: list[tuple[Framed, bytes]], policy: Policy, years: Years) -> tuple[Field, ...] | None:
     schemas = [found for framed, _ in values if (found := row_fields(framed.schema)) is not None]
     if not schemas:
         return None
@@ -83,7 +86,7 @@ def _declared(values: list[tuple[Framed, bytes]], policy: Policy) -> tuple[Field
     payloads = [payload for framed, payload in values if framed.schema is not None]
     for name, digits in _fine_columns(types, payloads).items():
         types[name] = replace(types[name], parameters=(*types[name].parameters, (DIGITS, str(digits))))
-    wide = _wide_columns(types, payloads, policy)
+    wide = _wide_columns(types, payloads, policy, years)
     return tuple(
         Field(name, replace(t, parameters=(*t.parameters, WIDE)) if name in wide else t) for name, t in types.items()
     )
@@ -112,7 +115,7 @@ def _images(payloads: list[bytes]) -> Iterator[dict[str, msgspec.Raw]]:
         yield from (image for image in (event.after, event.before) if image)
 
 
-def _wide_columns(types: dict[str, SourceType], payloads: list[bytes], policy: Policy) -> set[str]:
+def _wide_columns(types: dict[str, SourceType], payloads: list[bytes], policy: Policy, years: Years) -> set[str]:
     """Names of the temporal columns with a sampled value that their column type cannot hold."""
     strict = replace(policy, out_of_range="fail")
     found: set[str] = set()
@@ -120,7 +123,7 @@ def _wide_columns(types: dict[str, SourceType], payloads: list[bytes], policy: P
     for name, declared in types.items():
         chosen = clickhouse_type(replace(declared, optional=False))
         if chosen.startswith(_TEMPORAL):
-            temporal[name] = converter(declared, Column(name, chosen), encoding="json", policy=strict)
+            temporal[name] = converter(declared, Column(name, chosen), encoding="json", policy=strict, years=years)
     for image in _images(payloads) if temporal else ():
         for name, raw in image.items():
             if name in temporal and name not in found and bytes(raw) != b"null":

@@ -12,6 +12,7 @@ from typing import Any
 from ch_sink.errors import TableError, TableNotFound
 from ch_sink.policy import Policy
 from ch_sink.table.engine_full import DistributedOver, EngineClause, distributed_over, parse_engine, to_engine
+from ch_sink.table.facts import YEARS_SQL, years_of
 from ch_sink.table.lexer import columns_in, key_expressions
 from ch_sink.table.model import Column, Engine, Family, TargetTable, quote
 
@@ -40,7 +41,8 @@ SELECT
         SELECT mapFromArrays(groupArray(name), groupArray(value))
         FROM system.replicated_merge_tree_settings
         WHERE name LIKE '%replicated_deduplication_window%'
-    ) AS replicated_settings
+    ) AS replicated_settings,
+    {years} AS years
 FROM {tables} AS t
 WHERE t.database = {db} AND t.name = {{table:String}}
 LIMIT 1"""
@@ -53,6 +55,7 @@ def detect_sql(cluster: str | None = None) -> str:
         db="if({database:String} = '', currentDatabase(), {database:String})",
         tables=where.format("system.tables"),
         columns=where.format("system.columns"),
+        years=YEARS_SQL,
     )
 
 
@@ -163,6 +166,7 @@ def assemble(
         dedup_window_seconds=seconds,
         settings=stored.clause.settings,
         local=(stored.database, stored.name) if over else None,
+        years=years_of(row["years"]),
     )
 
 

@@ -1,18 +1,32 @@
-"""What the server says about itself and about row policies, as far as the checks need it."""
+"""What the server says about itself and about row policies."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["POLICIES_SQL", "SERVER_SQL", "RowPolicy", "ServerFacts"]
+from ch_sink.table.model import WIDE_YEARS, Years
 
-SERVER_SQL = """\
+__all__ = ["POLICIES_SQL", "SERVER_SQL", "YEARS_SQL", "RowPolicy", "ServerFacts", "years_of"]
+
+YEARS_SQL = """\
+[
+        toString(toDate32('0001-01-01')), toString(toDate32('9999-12-31')),
+        toString(toDateTime64('0001-01-01 00:00:00', 3, 'UTC')), toString(toDateTime64('9999-12-31 00:00:00', 3, 'UTC'))
+    ]"""
+"""Dates and times at the ends, as the server shows them: older ones move them to what they hold."""
+
+SERVER_SQL = f"""\
 SELECT
     version() AS version,
+    timezone() AS timezone,
     currentUser() AS user,
-    (SELECT any(value) FROM system.settings WHERE name = 'apply_row_policy_after_final' HAVING count() > 0)
-        AS apply_row_policy_after_final"""
-"""One row; the setting is NULL on servers that do not know it."""
+    (
+        SELECT mapFromArrays(groupArray(name), groupArray(value))
+        FROM system.settings
+        WHERE name IN ('apply_row_policy_after_final', 'async_insert')
+    ) AS settings,
+    {YEARS_SQL} AS years"""
+"""One row; a setting that the server does not know is left out."""
 
 POLICIES_SQL = """\
 SELECT short_name, select_filter, apply_to_all, apply_to_list, apply_to_except
@@ -45,15 +59,19 @@ class ServerFacts:
     apply_row_policy_after_final: bool | None = None
     """None where the server does not know the setting: it then applies policies before FINAL."""
     policies: tuple[RowPolicy, ...] | None = None
+    timezone: str = ""
+    async_insert: bool = False
+    years: Years = WIDE_YEARS
 
     @staticmethod
     def from_rows(server: Mapping[str, Any], policies: Sequence[Mapping[str, Any]] | None) -> "ServerFacts":
         """From the row of ``SERVER_SQL`` and those of ``POLICIES_SQL`` (None where they were refused)."""
-        setting = server["apply_row_policy_after_final"]
+        settings = {str(name): str(value) for name, value in server["settings"].items()}
+        after_final = settings.get("apply_row_policy_after_final")
         return ServerFacts(
             str(server["version"]),
             str(server["user"]),
-            None if setting is None else str(setting) in ("1", "true"),
+            None if after_final is None else after_final in ("1", "true"),
             None
             if policies is None
             else tuple(
@@ -66,4 +84,23 @@ class ServerFacts:
                 )
                 for row in policies
             ),
+            str(server["timezone"]),
+            settings.get("async_insert") in ("1", "true"),
+            years_of(server["years"]),
         )
+
+
+def years_of(shown: Sequence[str]) -> Years:
+    """The years that the answer to ``YEARS_SQL`` tells. Only whole years count (some servers end in mid-2283)."""
+    first_date, last_date, first_time, last_time = (str(text) for text in shown)
+    return Years((_first(first_date), _last(last_date)), (_first(first_time), _last(last_time)))
+
+
+def _first(text: str) -> int:
+    year, whole = int(text[:4]), text[4:10] == "-01-01"
+    # A server that shows year 1 holds year 0, too.
+    return 0 if year == 1 else year if whole else year + 1
+
+
+def _last(text: str) -> int:
+    return int(text[:4]) - (text[4:10] != "-12-31")

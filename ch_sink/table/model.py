@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Column", "Engine", "Family", "TargetTable"]
+__all__ = ["WIDE_YEARS", "Column", "Engine", "Family", "TargetTable", "Years"]
 
 
 class Family(StrEnum):
@@ -47,6 +47,20 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Years:
+    """First and last year that the server holds in Date32 and in DateTime64. Beyond them it shows other values.
+
+    Year 0 is 1 BC. Engine 26.9 holds 0 to 9999 in both, servers before 1900 to 2299, some of them in Date32 only.
+    """
+
+    date: tuple[int, int] = (0, 9999)
+    time: tuple[int, int] = (0, 9999)
+
+
+WIDE_YEARS = Years()
+
+
+@dataclass(frozen=True, slots=True)
 class TargetTable:
     """Where rows go. For a ``Distributed`` table the engine and keys are those of its local table."""
 
@@ -75,6 +89,7 @@ class TargetTable:
     """The table's own SETTINGS, values as text."""
     local: tuple[str, str] | None = None
     """Database and name of the local table behind a Distributed one."""
+    years: Years = WIDE_YEARS
 
     @property
     def qualified(self) -> str:

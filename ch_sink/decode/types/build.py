@@ -28,7 +28,7 @@ from ch_sink.decode.types.texts import into_json, into_string
 from ch_sink.errors import DecodeError, TableError
 from ch_sink.policy import Policy
 from ch_sink.table.chtype import ChType, parse_type
-from ch_sink.table.model import Column
+from ch_sink.table.model import WIDE_YEARS, Column, Years
 
 __all__ = ["converter"]
 
@@ -39,7 +39,7 @@ class _Context:
 
     encoding: Encoding
     reaction: Reaction
-    years: tuple[int, int]
+    years: Years
     known: Placeholder | None
     numbers: bool
     """JSON has decimals as numbers."""
@@ -53,12 +53,14 @@ def converter(
     policy: Policy,
     omits: bool = True,
     numbers: bool = False,
+    years: Years = WIDE_YEARS,
 ) -> Converter:
     """The converter of a column's values.
 
     The source's type comes from ``source`` (schema envelope, registry), else the column's comment, else it is
     inferred from the column type. ``omits``: whether the source sends the unavailable-value placeholder.
-    ``numbers``: whether JSON has decimals as numbers (JsonConverter's ``decimal.format=NUMERIC``).
+    ``numbers``: whether JSON has decimals as numbers (JsonConverter's ``decimal.format=NUMERIC``). ``years``: what
+    the server's Date32 and DateTime64 hold.
     Raises TableError, naming the column, where the two types do not go together.
     """
     try:
@@ -71,7 +73,7 @@ def converter(
         context = _Context(
             encoding,
             policy.out_of_range,
-            _years(policy),
+            years,
             placeholder(policy.placeholder) if omits else None,
             numbers,
         )
@@ -82,15 +84,6 @@ def converter(
 
 def _reading(source: SourceType | None, target: ChType, context: _Context) -> Reading:
     return infer(target) if source is None else reading(source, numbers=context.numbers)
-
-
-def _years(policy: Policy) -> tuple[int, int]:
-    """Years that the server's Date32 and DateTime64 hold: option ``temporal_years``, such as ``1900-2299``."""
-    text = policy.options.get("temporal_years")
-    if text is None:
-        return temporal.WIDE_YEARS
-    low, _, high = text.partition("-")
-    return int(low), int(high)
 
 
 def _convert(read: Reading, target: ChType, context: _Context) -> Converter:
@@ -231,7 +224,8 @@ def _decimal(read: Reading, target: ChType, context: _Context) -> Converter | No
 
 
 def _temporal(read: Reading, target: ChType, context: _Context) -> Converter | None:
-    years, reaction = context.years, context.reaction
+    years = context.years.date if target.name == "Date32" else context.years.time
+    reaction = context.reaction
     day_only = target.name in ("Date", "Date32")
     clock = target.name in ("Time", "Time64")
     iso: Converter = (

@@ -15,13 +15,9 @@ from ch_sink.table.chtype import ChType
 __all__ = ["IsoColumn", "bounds", "from_days", "from_ticks", "iso_date"]
 
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
-WIDE_YEARS = (0, 9999)
-"""Years that Date32 and DateTime64 hold on engine 26.9; measured. Beyond them the server shows other values."""
-NARROW_YEARS = (1900, 2299)
-"""The same on servers before."""
 
 
-def bounds(target: ChType, years: tuple[int, int] = WIDE_YEARS) -> tuple[int, int, int]:
+def bounds(target: ChType, years: tuple[int, int]) -> tuple[int, int, int]:
     """Digits of the Arrow unit and the least and greatest tick (days for Date and Date32) that a column holds."""
     if target.name == "Date":
         return 0, 0, 65_535

@@ -16,16 +16,16 @@ from ch_sink.decode.types import OutOfRange, civil, clickhouse_type, converter
 from ch_sink.decode.types.decimals import decimal_text, read_text
 from ch_sink.errors import DecodeError, TableError
 from ch_sink.policy import Policy
-from ch_sink.table.model import Column
+from ch_sink.table.model import WIDE_YEARS, Column, Years
 
 P = "__debezium_unavailable_value"
 INT, TEXT = SourceType("int64"), SourceType("string")
 EPOCH = datetime.datetime(1970, 1, 1)
 
 
-def make(source: SourceType | None, column_type: str, out_of_range: Any = "fail", **options: str) -> Any:
-    policy = Policy(out_of_range=out_of_range, options=options)
-    return converter(source, Column("x", column_type), encoding="avro", policy=policy)
+def make(source: SourceType | None, column_type: str, out_of_range: Any = "fail", years: Years = WIDE_YEARS) -> Any:
+    policy = Policy(out_of_range=out_of_range)
+    return converter(source, Column("x", column_type), encoding="avro", policy=policy, years=years)
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,15 @@ def bits(value: Any) -> int:
 def test_older_servers_hold_fewer_years() -> None:
     source = SourceType("int32", "io.debezium.time.Date")
     assert make(source, "Date32").convert([-25568]).clamped == 0
+    for years in (Years((1900, 2299), (1900, 2299)), Years((1900, 2299), (0, 9999))):
+        with pytest.raises(OutOfRange):
+            make(source, "Date32", years=years).convert([-25568])
+        assert make(source, "Date32", "clamp", years=years).convert([-25568, 120530]).clamped == 2
+    stamp = SourceType("int64", "io.debezium.time.MicroTimestamp")
+    early = [-2208988800000001]  # 1899-12-31 23:59:59.999999
+    assert make(stamp, "DateTime64(6, 'UTC')", years=Years((1900, 2299), (0, 9999))).convert(early).clamped == 0
     with pytest.raises(OutOfRange):
-        make(source, "Date32", temporal_years="1900-2299").convert([-25568])
+        make(stamp, "DateTime64(6, 'UTC')", years=Years((1900, 2299), (1900, 2299))).convert(early)
 
 
 @pytest.mark.parametrize(

@@ -156,5 +156,8 @@ def test_the_engine_answers_the_servers_query(engine: ClickHouse) -> None:
     facts = ServerFacts.from_rows(row, None)
     assert facts.version.split(".")[0].isdigit()
     assert facts.apply_row_policy_after_final is not None
-    assert ServerFacts.from_rows({**row, "apply_row_policy_after_final": None}, []).policies == ()
+    assert facts.timezone
+    assert facts.policies is None
+    assert ServerFacts.from_rows({**row, "settings": {}}, []).apply_row_policy_after_final is None
+    assert ServerFacts.from_rows(row, []).policies == ()
     engine.run(f"EXPLAIN AST {POLICIES_SQL}", {"database": "t", "table": "x"})
