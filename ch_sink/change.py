@@ -4,14 +4,16 @@ Everything from decode to merge works on these structures and on nothing else: n
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["Aside", "BadRecord", "ChangeBatch", "Half", "Headers", "Op", "Records", "UnknownColumn"]
+__all__ = ["Aside", "BadRecord", "ChangeBatch", "Half", "Headers", "Op", "Records", "UnknownColumn", "Updates"]
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -118,6 +120,18 @@ class UnknownColumn:
     """SQL text of the source's default, where the schema carries one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Updates:
+    """A column's values in events that state only what changed inside the value (parts of a document)."""
+
+    base: str
+    """The column that the new value is made from: this one as it was before the event, or, where it is another one,
+    that one as it is after the event."""
+    changes: dict[int, Callable[[Any], pa.Array]]
+    """Event → function from the base's value, as Python has it, to an array of the one new value. Raises DecodeError
+    where it cannot be made."""
+
+
 @dataclass(slots=True)
 class ChangeBatch:
     """The change events of one chunk, in Kafka order, as columns of equal length *n*.
@@ -157,6 +171,8 @@ class ChangeBatch:
     Columns without a single such event are absent."""
     absent: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
     """Column → mask of the events whose ``after`` lacks the field altogether (null there)."""
+    updates: dict[str, Updates] = field(default_factory=dict)
+    """Column → events whose ``after`` value is to be made from an earlier one; they are ``unavailable`` too."""
     aside: Counter[Aside] = field(default_factory=Counter)
     bad: list[BadRecord] = field(default_factory=list)
     unknown: list[UnknownColumn] = field(default_factory=list)

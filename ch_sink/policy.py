@@ -31,3 +31,10 @@ class Policy:
     """Key columns where the topic has no Kafka keys."""
     stored_row: Literal["auto", "lookup", "before"] = "auto"
     accept_coalescing: bool = False
+    document_column: str = "document"
+    """Documents: the column that gets the whole document, if the table has it; empty for none."""
+    document_columns: tuple[tuple[str, str], ...] = ()
+    """Documents: columns whose value is not the field of their name, with the dotted path of it."""
+    document_form: Literal["plain", "extended"] = "plain"
+    """Documents: JSON as one would query it, or canonical Extended JSON."""
+    options: dict[str, str] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from ch_sink.decode.types import Converted, Converter, OutOfRange
 from ch_sink.errors import DecodeError, PositionError
 from ch_sink.source import Positions
 
-__all__ = ["UNREADABLE", "Fault", "Read", "fails", "to_columns"]
+__all__ = ["UNREADABLE", "Fault", "Read", "convert_column", "fails", "to_columns"]
 
 UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
 """What decoding a text as JSON may raise."""
@@ -73,6 +73,9 @@ def to_columns(layout: Layout, rows: list[Any], payloads: list[bytes], places: S
         letters = "".join([row.op for row in rows])
         places = [places[i] for i in keep]
     op = np.frombuffer(letters.encode(), dtype=np.uint8)
+    if layout.images is not None:
+        part = _meta(layout, rows, op, places)
+        return Read(part, aside, layout.images.fill(rows, part))
     images = [row.after for row in rows]
     is_row = _check_images(op, images, places)
     part = _meta(layout, rows, op, places)
@@ -115,7 +118,8 @@ def _images(layout: Layout, rows: list[Any], images: list[Any], is_row: "Mask | 
             null_before = layout.null_before
             filled = [null_before if before is None else before for before in befores]
             part.before = {
-                c.name: _convert(c.name, c.converter, list(map(c.get, filled))).array for c in layout.before_columns
+                c.name: convert_column(c.name, c.converter, list(map(c.get, filled))).array
+                for c in layout.before_columns
             }
 
 
@@ -183,7 +187,7 @@ def _after(layout: Layout, images: list[Any], is_row: "Mask | None", part: Part)
             if absent.any():
                 part.absent[column.name] = absent
                 values = [None if value is unset else value for value in values]
-        converted = _convert(column.name, column.converter, values)
+        converted = convert_column(column.name, column.converter, values)
         part.after[column.name] = converted.array
         if converted.unavailable is not None:
             part.unavailable[column.name] = converted.unavailable
@@ -193,7 +197,8 @@ def _after(layout: Layout, images: list[Any], is_row: "Mask | None", part: Part)
         part.absent[name] = np.ones(len(images), dtype=np.bool_) if is_row is None else is_row.copy()
 
 
-def _convert(name: str, converter: Converter, values: list[Any]) -> Converted:
+def convert_column(name: str, converter: Converter, values: list[Any]) -> Converted:
+    """The converted values of one column. Raises Fault, with the values at fault as suspects."""
     try:
         return converter.convert(values)
     except DecodeError as error:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ch_sink.change import Aside, BadRecord, ChangeBatch, Half, Op, Records, UnknownColumn
 from ch_sink.decode.columns import Fault, fails
+from ch_sink.decode.documents import take_key
 from ch_sink.decode.framing import Envelopes, FramingError
 from ch_sink.decode.json import JsonReader
 from ch_sink.decode.keys import KeyReader
@@ -126,6 +127,8 @@ class Decoder:
                     continue
             read = self._json.read(framed, payloads, own)
             self._key(read.part, records)
+            if self._keys.of_documents:
+                take_key(read.part)
             out.parts.append(read.part)
             out.aside.update(read.aside)
             out.unknown.extend((int(records.offsets[read.part.source_index[i]]), column) for i, column in read.unknown)

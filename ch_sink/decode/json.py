@@ -8,13 +8,15 @@ from typing import Any
 import msgspec
 
 from ch_sink.decode.columns import UNREADABLE, Fault, Read, fails, to_columns
+from ch_sink.decode.documents import document_layout, is_document_source
 from ch_sink.decode.framing import Framed
 from ch_sink.decode.layout import NUMBER_FOR_BYTES, Layout, build_layout
 from ch_sink.errors import DecodeError
 from ch_sink.policy import Policy
+from ch_sink.source import source_for
 from ch_sink.table.model import TargetTable
 
-__all__ = ["JsonReader"]
+__all__ = ["JsonReader", "connector_of"]
 
 _PLACE = re.compile(r"`\$\.(after|before)\.([^`]*)`")
 _UNKNOWN_FIELD = re.compile(r"unknown field `(.*)` - at `\$\.after`", re.DOTALL)
@@ -51,7 +53,7 @@ class JsonReader:
             return layout, list(map(layout.decode, payloads))
         except UNREADABLE as error:
             fault = error
-        connector = _peek(payloads[0])
+        connector = connector_of(payloads[0])
         if connector and connector != self._connector:
             previous, self._connector = self._connector, connector
             try:
@@ -107,20 +109,26 @@ class JsonReader:
             if len(self._layouts) > 256:
                 self._layouts.clear()
             try:
-                layout = build_layout(
-                    self._table,
-                    self._policy,
-                    connector,
-                    schema=framed.schema,
-                    before=self._before,
-                    expected=None if tolerant else self._expected,
-                    extras=self._extras if tolerant else (),
-                    numbers=self._numbers,
-                )
+                layout = self._build(framed, connector, tolerant=tolerant)
             except DecodeError as error:
                 raise Fault(error.message) from error
             self._layouts[key] = layout
         return layout
+
+    def _build(self, framed: Framed, connector: str, *, tolerant: bool) -> Layout:
+        source = source_for(connector) if connector else None
+        if source is not None and is_document_source(source):
+            return document_layout(self._table, self._policy, source, before=self._before)
+        return build_layout(
+            self._table,
+            self._policy,
+            connector,
+            schema=framed.schema,
+            before=self._before,
+            expected=None if tolerant else self._expected,
+            extras=self._extras if tolerant else (),
+            numbers=self._numbers,
+        )
 
 
 class _Connector(msgspec.Struct, gc=False):
@@ -135,7 +143,7 @@ _peeker = msgspec.json.Decoder(_Peek)
 _connector_of = attrgetter("connector")
 
 
-def _peek(payload: bytes) -> str:
+def connector_of(payload: bytes) -> str:
     """``source.connector`` of a payload; empty where there is none."""
     try:
         found = _peeker.decode(payload).source

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from ch_sink.decode.documents import DocumentKeys, is_document_event
 from ch_sink.decode.framing import Envelopes, Framed
 from ch_sink.decode.layout import NUMBER_FOR_BYTES, ColumnReader
 from ch_sink.decode.schema import SourceType
@@ -45,10 +46,17 @@ class KeyReader:
         self.columns: tuple[str, ...] = policy.key_columns
         self._raw_text = False
         self._numbers = False
+        self._documents: DocumentKeys | None = None
 
     def learn(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> None:
-        """Learn the key's columns, if they are not known yet; records of transaction metadata do not tell them."""
+        """Learn the key's columns, if they are not known yet; records of transaction metadata do not tell them.
+
+        Raises TableError where the table has no column for the key of documents.
+        """
         for key, value in zip(keys, values, strict=True):
+            if self._documents is None and key is not None and value is not None and is_document_event(value):
+                self._documents = DocumentKeys(self._table, self._policy)
+                self.columns = (self._documents.name,)
             if self.columns:
                 return
             if key is not None and not (value is not None and _BOUNDARY.search(value)):
@@ -57,6 +65,11 @@ class KeyReader:
                 except (DecodeError, TableError):
                     self._shapes.clear()  # that was no key of this table
                     continue
+
+    @property
+    def of_documents(self) -> bool:
+        """Whether the keys are those of documents."""
+        return self._documents is not None
 
     @property
     def types(self) -> list[pa.DataType]:
@@ -69,12 +82,14 @@ class KeyReader:
             return [pa.nulls(0, found) for found in self.types]
         groups = self._envelopes.split(keys)
         if len(groups) == 1 and groups[0][1] is None:
+            if self._documents is not None:
+                return [self._documents.read(groups[0][2])]
             return self._group(groups[0][0], groups[0][2])
         order: list[int] = []
         parts: list[list[pa.Array]] = []
         for framed, places, payloads in groups:
             order.extend(places if places is not None else range(len(keys)))
-            parts.append(self._group(framed, payloads))
+            parts.append(self._group(framed, payloads) if self._documents is None else [self._documents.read(payloads)])
         where = pa.array(_inverse(order))
         return [pa.concat_arrays(column).take(where) for column in zip(*parts, strict=True)]
 

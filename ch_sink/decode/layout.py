@@ -5,12 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
 from ch_sink.change import UnknownColumn
 from ch_sink.decode.defaults import default_sql
+from ch_sink.decode.part import Part
 from ch_sink.decode.schema import SourceType
 from ch_sink.decode.types import Converter, clickhouse_type, converter
 from ch_sink.decode.types.base import nullable
@@ -18,7 +19,7 @@ from ch_sink.policy import Policy
 from ch_sink.source import Source, source_for
 from ch_sink.table.model import TargetTable
 
-__all__ = ["NUMBER_FOR_BYTES", "ColumnReader", "Layout", "build_layout", "row_fields"]
+__all__ = ["NUMBER_FOR_BYTES", "ColumnReader", "Images", "Layout", "build_layout", "row_fields", "source_block"]
 
 NUMBER_FOR_BYTES = re.compile(r"Expected `bytes[^`]*`, got `(?:int|float)`")
 """Msgspec's complaint about a decimal that JsonConverter wrote as a number (``decimal.format=NUMERIC``)."""
@@ -35,6 +36,17 @@ class ColumnReader:
     name: str
     get: Callable[[Any], Any]
     converter: Converter
+
+
+class Images(Protocol):
+    """Row images that are no Structs of columns: documents."""
+
+    def fill(self, rows: list[Any], part: Part) -> list[tuple[int, UnknownColumn]]:
+        """Fill in the part's columns from its envelopes.
+
+        Returns unknown columns with the first event (by place in the part) that has them. Raises Fault.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +72,8 @@ class Layout:
     """Fields that the target lacks, as the schema declares them; the offset is still to be told."""
     extras: tuple[tuple[str, Callable[[Any], Any]], ...] = field(default=())
     """The same for schemaless rows, with their attributes (UNSET where the row has no such field)."""
+    images: Images | None = None
+    """Fills the columns where the row images are documents; the fields about columns are empty then."""
 
 
 def row_fields(schema: SourceType | None) -> dict[str, SourceType] | None:
@@ -130,7 +144,7 @@ def build_layout(
     row_members = [m for m in members if renamed[m[0]] not in missing]
     row = _struct("Row", row_members, skipped, renamed, required=not tolerant, forbid=True)
     image = _struct("BeforeRow", members, skipped, renamed, required=False, forbid=False)
-    block = _block(connector, source)
+    block = source_block(connector, source)
     # Numbers without a type keep their digits.
     decoder = msgspec.json.Decoder(_envelope(row, image if before else NoBlock, block), float_hook=Decimal)
     return Layout(
@@ -179,7 +193,7 @@ def _unites(wire: Any) -> bool:
     return wire is not msgspec.Raw
 
 
-def _block(connector: str, source: Source | None) -> type[msgspec.Struct]:
+def source_block(connector: str, source: Source | None) -> type[msgspec.Struct]:
     """The ``source`` block's Struct for a connector."""
     fixed: list[Any] = [
         # Before a connector is known no block is accepted: its own has to be found first.

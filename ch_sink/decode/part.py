@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.change import Aside, BadRecord, ChangeBatch, Half, Op, UnknownColumn
+from ch_sink.change import Aside, BadRecord, ChangeBatch, Half, Op, UnknownColumn, Updates
 from ch_sink.decode.types import arrow_type
 from ch_sink.table.model import Column
 
@@ -39,6 +39,7 @@ class Part:
     unavailable: dict[str, Mask] = field(default_factory=dict)
     absent: dict[str, Mask] = field(default_factory=dict)
     clamped: Counter[str] = field(default_factory=Counter)
+    updates: dict[str, Updates] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.op)
@@ -94,6 +95,7 @@ def assemble(
         has_before=_join([p.has_before for p in parts], order, np.zeros(0, dtype=np.bool_)),
         unavailable=_masks([p.unavailable for p in parts], parts, order),
         absent=_masks([p.absent for p in parts], parts, order),
+        updates=_updates(parts, order),
         aside=aside,
         bad=sorted(bad, key=lambda b: b.index),
         unknown=unknown,
@@ -146,6 +148,19 @@ def _masks(found: list[dict[str, Mask]], parts: list[Part], order: npt.NDArray[n
         mask = _join(pieces, order, np.zeros(0, dtype=np.bool_))
         if mask.any():
             out[name] = mask
+    return out
+
+
+def _updates(parts: list[Part], order: npt.NDArray[np.intp] | None) -> dict[str, Updates]:
+    out: dict[str, Updates] = {}
+    place = None if order is None else np.argsort(order).tolist()
+    start = 0
+    for part in parts:
+        for name, found in part.updates.items():
+            mine = out.setdefault(name, Updates(found.base, {}))
+            for i, change in found.changes.items():
+                mine.changes[start + i if place is None else place[start + i]] = change
+        start += len(part)
     return out
 
 

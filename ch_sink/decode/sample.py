@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from ch_sink.change import Records
+from ch_sink.decode.documents import document_schema
 from ch_sink.decode.framing import Envelopes, Framed
 from ch_sink.decode.layout import row_fields
 from ch_sink.decode.schema import Field, RowSchema, SourceType
@@ -48,6 +49,10 @@ def sample_schema(
     chunks = [records] if isinstance(records, Records) else list(records)
     policy = policy or Policy()
     values = list(_framed([v for chunk in chunks for v in chunk.values]))
+    keys = list(_framed([k for chunk in chunks for k in chunk.keys]))
+    documents = document_schema([payload for _, payload in values], [payload for _, payload in keys], policy)
+    if documents is not None:
+        return documents
     key = _key([k for chunk in chunks for k in chunk.keys])
     fields = _declared(values, policy, years)
     if fields is None:

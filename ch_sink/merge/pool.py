@@ -34,6 +34,13 @@ class Pool:
         self._joined.clear()
         return start
 
+    def replace(self, name: str, values: pa.Array) -> None:
+        """Other values for a column of the first segment."""
+        first = self._segments[0]
+        at = first.schema.get_field_index(name)
+        self._segments[0] = first.set_column(at, first.schema.field(at), values)
+        self._joined.pop(name, None)
+
     def column(self, name: str) -> pa.Array:
         """All rows of one column, in number order."""
         if name not in self._joined:

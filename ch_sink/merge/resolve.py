@@ -15,6 +15,7 @@ from ch_sink.change import ChangeBatch, Op, Records
 from ch_sink.merge.keys import KeyCodes, factorize
 from ch_sink.merge.pool import Pool
 from ch_sink.merge.resolved import UNSET, Bools, Resolved, Scope
+from ch_sink.merge.updates import apply_updates
 from ch_sink.merge.walk import Walk
 from ch_sink.order import Sequenced
 from ch_sink.order.version import to_int
@@ -57,6 +58,7 @@ def resolve(
         previous=np.full(n, -1, dtype=np.int64),
         origin={c: np.full(n, UNSET, dtype=np.int64) for c in batch.unavailable},
         pool=pool,
+        bases={c: {} for c in batch.updates},
         superseded=np.zeros(n, dtype=np.bool_),
     )
     if batch.before is not None and scope.whole_before and scope.places:
@@ -73,6 +75,7 @@ def resolve(
     if len(special):
         walk.fetch_handover(special, handover)
         walk.run(special)
+        apply_updates(batch, out)
         walk.forgive()
         walk.keep_open_swaps()
     return out

@@ -267,6 +267,11 @@ class Walk:
                 return
             for column in missing:
                 out.origin[column][i] = self._origin(column, ref) if ref >= 0 else -1
+                update = batch.updates.get(column)
+                if update is not None and i in update.changes and out.origin[column][i] >= 0:
+                    # The event's own value, once it is made from that row's.
+                    out.bases[column][i] = out.origin[column][i]
+                    out.origin[column][i] = i
             out.counts["filled"] += len(missing)
         if out.previous[i] < 0:
             out.previous[i] = row.ref

@@ -2,6 +2,7 @@
 
 from ch_sink.source.base import Positions, Source
 from ch_sink.source.db2 import DB2
+from ch_sink.source.mongodb import MONGODB
 from ch_sink.source.mysql import MYSQL
 from ch_sink.source.oracle import ORACLE
 from ch_sink.source.other import Other, other
@@ -11,7 +12,7 @@ from ch_sink.source.sqlserver import SQLSERVER
 
 __all__ = ["SOURCES", "Other", "Positions", "Source", "source_for"]
 
-SOURCES: tuple[Source, ...] = (MYSQL, POSTGRES, SQLSERVER, ORACLE, DB2, SINGLESTORE)
+SOURCES: tuple[Source, ...] = (MYSQL, POSTGRES, SQLSERVER, ORACLE, DB2, SINGLESTORE, MONGODB)
 
 
 def source_for(connector: str) -> Source:

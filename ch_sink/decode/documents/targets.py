@@ -1,0 +1,286 @@
+"""BSON values into ClickHouse columns: what each column type takes, and how it is made the literal of a converter."""
+
+import decimal
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from ch_sink.decode.documents.texts import iso, plain_text, text_of
+from ch_sink.decode.documents.values import Binary, Date, Decimal, Int64, NonFinite, ObjectId, Other
+from ch_sink.decode.schema import SourceType
+from ch_sink.decode.types import Converted, Converter, OutOfRange, converter
+from ch_sink.decode.types.base import PerValue, shown
+from ch_sink.decode.types.integers import fit, wide_integer
+from ch_sink.decode.types.nested import Arrays, Maps, Structs, Wrapped
+from ch_sink.decode.types.scalars import Floats, fixed_string, uuid_bytes
+from ch_sink.decode.types.target import INTEGERS, WIDE_INTEGERS, arrow_of
+from ch_sink.errors import DecodeError, TableError
+from ch_sink.policy import Policy
+from ch_sink.table.chtype import ChType, parse_type
+from ch_sink.table.model import Column
+
+__all__ = ["TEXTS", "document_converter", "into"]
+
+TEXTS = ("String", "JSON")
+"""Column types that hold a whole document or part of one."""
+_TICKS = SourceType("int64", "io.debezium.time.Timestamp")
+_ISO = SourceType("string", "io.debezium.time.ZonedTimestamp")
+
+
+def into(column: Column, policy: Policy, text: Callable[[Any], str | bytes | None] = text_of) -> Converter:
+    """The converter of BSON values into a column; ``text`` makes the texts of String columns.
+
+    Raises TableError, naming the column, where its type takes none.
+    """
+    try:
+        return _into(parse_type(column.type).bare, policy, text)
+    except TableError as error:
+        raise TableError(f"column {column.name!r}: {error.message}", hint=error.hint) from error
+
+
+def document_converter(column: Column, write: Callable[[Any], bytes]) -> Converter:
+    """The converter of whole documents into a String or JSON column. Raises TableError for any other type."""
+    target = parse_type(column.type).bare
+    if target.name not in TEXTS:
+        raise TableError(
+            f"column {column.name!r}: a {target.name} column does not hold a document",
+            hint="make it String or JSON, or name another column in document.column",
+        )
+    if target.name == "JSON":
+        return PerValue(Any, pa.string(), lambda value: write(value).decode(), reaction="fail")
+    return PerValue(Any, pa.binary(), write, reaction="fail")
+
+
+class _Prepared:
+    """A converter behind a function that turns BSON values into its literals."""
+
+    wire: Any = Any
+
+    def __init__(self, prepare: Callable[[Any], Any], inner: Converter) -> None:
+        self.arrow = inner.arrow
+        self._prepare, self._inner = prepare, inner
+
+    def convert(self, values: list[Any]) -> Converted:
+        prepare = self._prepare
+        return self._inner.convert([None if value is None else prepare(value) for value in values])
+
+
+class _Moments:
+    """Dates into Date, DateTime and their like; texts and timestamps are taken too."""
+
+    wire: Any = Any
+
+    def __init__(self, target: Column, policy: Policy) -> None:
+        self._ticks = converter(_TICKS, target, encoding="json", policy=policy, omits=False)
+        self._iso = converter(_ISO, target, encoding="json", policy=policy, omits=False)
+        self.arrow = self._ticks.arrow
+
+    def convert(self, values: list[Any]) -> Converted:
+        moments = [_moment(value) for value in values]
+        if str in set(map(type, moments)):
+            return self._iso.convert([iso(m) if isinstance(m, int) else m for m in moments])
+        return self._ticks.convert(moments)
+
+
+def _moment(value: Any) -> int | str | None:
+    """Milliseconds, or an ISO text as it stands."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, Date):
+        found: int = value.value
+        return found
+    if isinstance(value, Other) and value.kind == "$timestamp":
+        seconds: int = value.value["$timestamp"]["t"]
+        return seconds * 1000
+    raise DecodeError(f"expected a date, found {shown(value)}")
+
+
+def _into(target: ChType, policy: Policy, text: Callable[[Any], str | bytes | None]) -> Converter:
+    name, reaction = target.name, policy.out_of_range
+    if name == "SimpleAggregateFunction":
+        return _into(target.items[0].bare, policy, text)
+    if name == "String":
+        return PerValue(Any, pa.binary(), text, reaction=reaction)
+    if name == "JSON":
+        return PerValue(Any, pa.string(), _document, reaction=reaction)
+    if name in INTEGERS or name in WIDE_INTEGERS:
+        return _integers(target, policy)
+    if name in ("Float32", "Float64"):
+        return _Prepared(_float, Floats(target, reaction))
+    if name == "Bool":
+        return PerValue(Any, pa.bool_(), _flag, reaction=reaction)
+    if name == "UUID":
+        return PerValue(Any, pa.binary(16), _uuid, reaction=reaction)
+    if name in ("Date", "Date32", "DateTime", "DateTime64"):
+        return _Moments(_column(target), policy)
+    if name == "Decimal":
+        return _Prepared(_decimal, _of_text(target, policy))
+    if name == "FixedString":
+        return _Prepared(_fixed(target.precision), fixed_string(target, reaction, Any))
+    if name in ("Array", "Map", "Tuple", "Point"):
+        return _nested(target, policy, text)
+    return _Prepared(_text, _of_text(target, policy))
+
+
+def _nested(target: ChType, policy: Policy, text: Callable[[Any], str | bytes | None]) -> Converter:
+    if target.name == "Array":
+        return _Prepared(_list, Arrays(_into(target.items[0].bare, policy, text), None))
+    if target.name == "Map":
+        keys = _into(target.items[0].bare, policy, text)
+        if target.items[0].bare.name in INTEGERS:
+            keys = _Prepared(int, keys)
+        return _Prepared(_dict, Maps(keys, _into(target.items[1].bare, policy, text), None))
+    if target.name == "Point":
+        part = Floats(ChType("Float64"), "fail")
+        return _Prepared(_point, Structs(arrow_of(target), ("x", "y"), ("x", "y"), (part, part), Any))
+    parts = tuple(_into(item.bare, policy, text) for item in target.items)
+    if len(parts) == 1 and target.items[0].bare.name in ("Array", "Map"):
+        return Wrapped(parts[0], target.names[0] if target.names else "1")
+    if not target.names:
+        raise TableError("a document has no order of fields for a Tuple without names", hint="name the Tuple's members")
+    return _Prepared(_dict, Structs(arrow_of(target), target.names, target.names, parts, Any))
+
+
+def _column(target: ChType) -> Column:
+    """A column of this type for the converters of other sources."""
+    arguments = [str(a) if isinstance(a, int) else f"'{a}'" for a in target.arguments]
+    if target.values:
+        arguments = [f"'{_escaped(label)}' = {number}" for label, number in target.values]
+    return Column("", f"{target.name}({', '.join(arguments)})" if arguments else target.name)
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", "\\\\").replace("'", "\\'")
+
+
+def _of_text(target: ChType, policy: Policy) -> Converter:
+    return converter(SourceType("string"), _column(target), encoding="json", policy=policy, omits=False)
+
+
+def _integers(target: ChType, policy: Policy) -> Converter:
+    wide = target.name in WIDE_INTEGERS
+    size, low, high = WIDE_INTEGERS[target.name] if wide else (0, *INTEGERS[target.name])
+
+    def one(value: Any) -> Any:
+        try:
+            found = fit(_integer(value, target.name), low, high, target.name)
+        except OutOfRange as fault:
+            if wide and fault.nearest is not None:
+                fault.nearest = wide_integer(fault.nearest, size)
+            raise
+        return wide_integer(found, size) if wide else found
+
+    return PerValue(Any, arrow_of(target), one, reaction=policy.out_of_range)
+
+
+def _integer(value: Any, what: str) -> int:
+    """A whole number of any of BSON's numeric types: the shells of old wrote doubles for all."""
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, Int64):
+        return int(value.value)
+    if isinstance(value, (float, Decimal)):
+        number = _number(value)
+        if number.is_finite() and number == number.to_integral_value():
+            return int(number)
+        raise OutOfRange(f"{number} is no whole number, and the column is {what}", _nearest(number))
+    if isinstance(value, NonFinite):
+        raise OutOfRange(f"{value.value} does not fit {what}")
+    raise DecodeError(f"expected a number, found {shown(value)}")
+
+
+def _nearest(number: decimal.Decimal) -> int | None:
+    return int(number) if number.is_finite() else None
+
+
+def _number(value: Any) -> decimal.Decimal:
+    return decimal.Decimal(repr(value) if isinstance(value, float) else value.value)
+
+
+def _float(value: Any) -> float | str:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, Decimal):
+        return float(value.value)
+    if isinstance(value, Int64):
+        return float(value.value)
+    if isinstance(value, NonFinite):
+        text: str = value.value
+        return text
+    if value in ("NaN", "Infinity", "-Infinity"):  # from a stored plain document
+        return str(value)
+    raise DecodeError(f"expected a number, found {shown(value)}")
+
+
+def _decimal(value: Any) -> str:
+    if isinstance(value, Int64):
+        return str(value.value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return repr(value)
+    if isinstance(value, Decimal):
+        text: str = value.value
+        return text
+    if isinstance(value, str):
+        return value
+    raise DecodeError(f"expected a number, found {shown(value)}")
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, Int64):
+        value = value.value
+    if isinstance(value, (bool, int, float)) and value in (0, 1):
+        return bool(value)
+    raise DecodeError(f"expected true or false, found {shown(value)}")
+
+
+def _uuid(value: Any) -> bytes:
+    if isinstance(value, Binary) and len(value.value) == 16:
+        raw: bytes = value.value
+        return raw
+    return uuid_bytes(value)
+
+
+def _fixed(size: int) -> Callable[[Any], str | bytes]:
+    def one(value: Any) -> str | bytes:
+        if size == 12 and isinstance(value, ObjectId):
+            return bytes.fromhex(value.value)
+        found = text_of(value)
+        if found is None:
+            raise DecodeError(f"expected a text, found {shown(value)}")
+        return found
+
+    return one
+
+
+def _text(value: Any) -> str:
+    found = text_of(value)
+    if not isinstance(found, str):
+        raise DecodeError(f"expected a text, found {shown(value)}")
+    return found
+
+
+def _document(value: Any) -> str:
+    if isinstance(value, dict):
+        return plain_text(value).decode()
+    raise DecodeError(f"a JSON column takes documents, found {shown(value)}", hint="make the column String")
+
+
+def _list(value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return value
+    raise DecodeError(f"expected an array, found {shown(value)}")
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    raise DecodeError(f"expected a document, found {shown(value)}")
+
+
+def _point(value: Any) -> dict[str, Any]:
+    """A GeoJSON point, or a legacy pair of coordinates."""
+    pair = value.get("coordinates") if isinstance(value, dict) and value.get("type") == "Point" else value
+    if isinstance(pair, list) and len(pair) == 2:
+        return {"x": _float(pair[0]), "y": _float(pair[1])}
+    raise DecodeError(f"expected a point, found {shown(value)}")

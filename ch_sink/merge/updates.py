@@ -1,0 +1,73 @@
+"""Values that an event makes from an earlier one: updates of parts of a document."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ch_sink.change import BadRecord, ChangeBatch
+from ch_sink.errors import DecodeError
+from ch_sink.merge.keys import flat
+from ch_sink.merge.resolved import Resolved
+
+__all__ = ["apply_updates"]
+
+
+def apply_updates(batch: ChangeBatch, out: Resolved) -> None:
+    """Make the values of the events whose base the walk has found, in Kafka order, and put them into the pool.
+
+    An event whose value cannot be made is bad, and so are those behind it that start from its value.
+    """
+    if not any(out.bases.values()):
+        return
+    made = {column: _Made(column, batch, out) for column in batch.updates}
+    # A column that is made from another one needs that one's new value first.
+    columns = sorted(made, key=lambda column: batch.updates[column].base != column)
+    for i in sorted({i for bases in out.bases.values() for i in bases}):
+        for column in columns:
+            if i not in out.bases[column]:
+                continue
+            update = batch.updates[column]
+            source = made[update.base]
+            base = out.bases[column][i] if update.base == column else i
+            try:
+                made[column].put(i, update.changes[i](source.value(base)))
+            except DecodeError as error:
+                out.apply[i] = False
+                reason = f"column {column!r}: the update cannot be applied to the stored value: {error.message}"
+                out.bad.append(BadRecord(int(batch.source_index[i]), reason, "unresolved", column))
+                break
+    for values in made.values():
+        values.replace()
+
+
+class _Made:
+    """One column's new values."""
+
+    def __init__(self, column: str, batch: ChangeBatch, out: Resolved) -> None:
+        self._column, self._batch, self._out = column, batch, out
+        self._before: pa.Array = out.pool.column(column)
+        self._at: dict[int, int] = {}
+        self._made: list[pa.Array] = []
+
+    def put(self, event: int, value: pa.Array) -> None:
+        self._at[event] = len(self._made)
+        self._made.append(value)
+
+    def value(self, row: int) -> Any:
+        """The value of a row of the pool, as it is by now. Raises DecodeError where it could not be made."""
+        if row in self._at:
+            return self._made[self._at[row]][0].as_py()
+        if row in self._out.bases[self._column]:
+            raise DecodeError("an earlier update of this document could not be applied")
+        return self._before[row].as_py()
+
+    def replace(self) -> None:
+        """Put the new values into the pool's first segment."""
+        if not self._made:
+            return
+        own = flat(self._batch.after.column(self._column))
+        where = np.arange(len(own))
+        where[list(self._at)] = len(own) + np.fromiter(self._at.values(), dtype=np.int64)
+        values = pa.concat_arrays([own, *(part.cast(own.type) for part in self._made)])
+        self._out.pool.replace(self._column, values.take(pa.array(where)))

@@ -1,0 +1,128 @@
+"""Drawn histories of a MongoDB collection: whatever form its updates are told in, the table equals the collection."""
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from ch_sink.policy import Policy
+from ch_sink.table.model import Column
+from tests.support.collection import Collection, draw_collection, plain
+from tests.support.document_run import DocumentRun, document_table
+from tests.support.documents import Dialect
+from tests.support.hand import Event
+
+SEEDS = range(20)
+DOCUMENT = (Column("_id", "String"), Column("document", "String"))
+
+
+def truth(collection: Collection) -> list[str]:
+    return sorted(json.dumps(plain(d), sort_keys=True) for d in collection.documents.values())
+
+
+def documents(run: DocumentRun) -> list[str]:
+    return sorted(json.dumps(json.loads(row["document"]), sort_keys=True) for row in run.rows())
+
+
+def delivered(events: list[Event], rng: random.Random, repeats: int) -> list[Event]:
+    """The events as a connector that dies sends them: stretches come twice."""
+    out = list(events)
+    for _ in range(repeats):
+        end = rng.randrange(1, len(out) + 1)
+        start = rng.randrange(max(0, end - 15), end)
+        out[end:end] = out[start:end]
+    return out
+
+
+@pytest.mark.parametrize("engine", ["replacing", "sign", "collapsing", "versioned", "append"])
+@pytest.mark.parametrize("first", [0, 10])
+def test_the_table_equals_the_collection(engine: str, first: int) -> None:
+    for seed in range(first, first + 10):
+        collection, dialect = draw_collection(seed)
+        rng = random.Random(seed)
+        run = DocumentRun(document_table(DOCUMENT, engine), Policy(on_bad_record="fail"), collection.events(dialect))
+        run.run(rng, longest=rng.choice((1, 3, 12, 100)))
+        assert documents(run) == truth(collection), f"seed {seed}"
+
+
+@pytest.mark.parametrize("engine", ["replacing", "sign", "collapsing", "versioned"])
+def test_after_kills_and_second_attempts(engine: str) -> None:
+    for seed in SEEDS:
+        collection, dialect = draw_collection(seed + 1000)
+        rng = random.Random(seed)
+        run = DocumentRun(document_table(DOCUMENT, engine), Policy(on_bad_record="fail"), collection.events(dialect))
+        run.run(rng, longest=rng.choice((1, 3, 12)), kills=0.3)
+        assert documents(run) == truth(collection), f"seed {seed}"
+
+
+@pytest.mark.parametrize("engine", ["replacing", "collapsing", "append"])
+def test_after_stretches_that_the_connector_sends_twice(engine: str) -> None:
+    for seed in SEEDS:
+        collection, dialect = draw_collection(seed + 2000)
+        rng = random.Random(seed)
+        events = delivered(collection.events(dialect), rng, 3)
+        run = DocumentRun(document_table(DOCUMENT, engine), Policy(), events)
+        run.run(rng, longest=rng.choice((1, 3, 12)))
+        assert documents(run) == truth(collection), f"seed {seed}"
+        # A repeated update of a document that was deleted since is the one thing that nobody can apply.
+        assert {letter.kind for letter in run.letters.letters} <= {"unresolved"}
+        assert engine != "replacing" or not run.letters.letters
+
+
+def test_columns_equal_the_fields_of_the_documents() -> None:
+    """With the document: columns by name and by path, also where an update changes a part of their value."""
+    columns = (*DOCUMENT, Column("a", "String"), Column("b0", "String"), Column("deep", "String"))
+    policy = Policy(on_bad_record="fail", document_columns=(("b0", "b.0"), ("deep", "address.name")))
+    for seed in SEEDS:
+        collection, dialect = draw_collection(seed + 3000)
+        rng = random.Random(seed)
+        run = DocumentRun(document_table(columns, "replacing"), policy, collection.events(dialect))
+        run.run(rng, longest=rng.choice((1, 3, 12)))
+        assert documents(run) == truth(collection)
+        whole = DocumentRun(document_table(columns, "replacing"), policy, _snapshot(collection, dialect)).run()
+        assert sorted(run.rows(), key=repr) == sorted(
+            (dict(row, document=_same(row, run)) for row in whole.rows()), key=repr
+        )
+
+
+def _snapshot(collection: Collection, dialect: Dialect) -> list[Event]:
+    """The collection's documents as they are at the end, each with one whole event."""
+    last = Collection(random.Random(0))
+    for name in collection.documents:
+        last.documents = collection.documents
+        last.read(name)
+    return last.events(dialect)
+
+
+def _same(row: dict[str, Any], run: DocumentRun) -> str:
+    """The document's text in the other run: the order of its fields may be another one."""
+    found = next(r["document"] for r in run.rows() if r["_id"] == row["_id"])
+    assert json.loads(found) == json.loads(row["document"])
+    return str(found)
+
+
+def test_text_columns_alone_follow_updates_of_their_parts() -> None:
+    """Without a column for the document, a text column that holds a part of it is enough for changes in that part."""
+    columns = tuple(Column(n, "String") for n in ("_id", "a", "b", "c", "name", "tags", "address", "0", "1"))
+    for seed in SEEDS:
+        collection, dialect = draw_collection(seed + 4000)
+        rng = random.Random(seed)
+        policy = Policy(on_bad_record="fail")
+        run = DocumentRun(document_table(columns, "collapsing"), policy, collection.events(dialect))
+        run.run(rng, longest=rng.choice((1, 3, 12)))
+        whole = DocumentRun(document_table(columns, "collapsing"), policy, _snapshot(collection, dialect)).run()
+        assert _by_value(run) == _by_value(whole)
+
+
+def _by_value(run: DocumentRun) -> list[str]:
+    return sorted(
+        json.dumps({n: _parsed(v) if n != "_id" else v for n, v in row.items()}, sort_keys=True) for row in run.rows()
+    )
+
+
+def _parsed(text: str | None) -> Any:
+    try:
+        return text if text is None else ["json", json.loads(text)]
+    except ValueError:
+        return text
