@@ -1,80 +1,36 @@
-"""The cases that a sink of changes has to get right, one test each, small and by hand, in the real engine.
+"""The numbered cases that a sink of changes has to get right: order and merging, small and by hand, in the real engine.
 
-First the numbered cases that concern order and merging (those of decoding, types, detection and operation are tested
-with their packages), then each trap of the engine itself.
+`tests.integration.test_case_index` tells where each number is tested.
 """
-
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from ch_sink.clickhouse import Client
-from ch_sink.errors import StreamFailed, TableError
+from ch_sink.errors import StreamFailed
 from ch_sink.order import State
 from tests.support.endpoint import clickhouse, client, database, own_tables
-from tests.support.hand import PLACEHOLDER, Event, HandFed, key_change, mysql, postgres
+from tests.support.hand import PLACEHOLDER, Event, key_change, mysql, postgres
+from tests.support.hand_tables import (
+    COLLAPSING,
+    Make,
+    delete,
+    each_collapsing,
+    each_engine,
+    insert,
+    key,
+    make,
+    row,
+    signs,
+    update,
+)
 from tests.support.memory_table import Killed
 
-__all__ = ["clickhouse", "client", "database", "own_tables"]
+__all__ = ["clickhouse", "client", "database", "make", "own_tables"]
 
 pytestmark = pytest.mark.integration
 
-WINDOW = "SETTINGS non_replicated_deduplication_window = 1000"
-OWN = {
-    "replacing": ("ReplacingMergeTree(_version, _is_deleted)", "_version UInt128, _is_deleted UInt8"),
-    "sign": ("ReplacingMergeTree(_version)", "_version UInt128, _sign Int8"),
-    "collapsing": ("CollapsingMergeTree(_sign)", "_sign Int8, _version UInt128"),
-    "versioned": ("VersionedCollapsingMergeTree(_sign, _version)", "_sign Int8, _version UInt128"),
-}
-ENGINES = tuple(OWN)
-COLLAPSING = ("collapsing", "versioned")
-Make = Callable[..., HandFed]
-
-
-@pytest.fixture
-def make(client: Client, database: str, own_tables: str) -> Make:
-    """A table (id, v) of an engine; ``more`` columns, ORDER BY and PARTITION BY as wanted."""
-
-    def made(engine: str, *, more: str = "", order: str = "id", tail: str = "", ttl: str = "") -> HandFed:
-        clause, own = OWN[engine]
-        columns = f"id Int64, v Nullable(String){', ' + more if more else ''}"
-        ddl = f"({columns}, {own}) ENGINE = {clause} {tail} ORDER BY ({order}) {ttl} {WINDOW}"
-        return HandFed(client, database, own_tables, ddl, ("id",))
-
-    return made
-
-
-def row(id_: int, v: str | None, **more: Any) -> dict[str, Any]:
-    return {"id": id_, "v": v, **more}
-
-
-def key(id_: int) -> dict[str, int]:
-    return {"id": id_}
-
-
-def insert(id_: int, v: str | None, pos: int, **more: Any) -> Event:
-    return mysql("c", key(id_), None, row(id_, v, **more), pos)
-
-
-def update(before: dict[str, Any], after: dict[str, Any], pos: int, **source: Any) -> Event:
-    return mysql("u", key(after["id"]), before, after, pos, **source)
-
-
-def delete(before: dict[str, Any], pos: int) -> Event:
-    return mysql("d", key(before["id"]), before, None, pos)
-
-
-def signs(fed: HandFed) -> list[tuple[Any, ...]]:
-    return fed.query("SELECT id, toInt64(sum(_sign)) FROM {t} GROUP BY id ORDER BY id")
-
-
-each_engine = pytest.mark.parametrize("engine", ENGINES)
-each_collapsing = pytest.mark.parametrize("engine", COLLAPSING)
-
 
 @each_engine
-def test_case_1_several_changes_of_a_key_in_one_transaction(make: Make, engine: str) -> None:
+def test_case_01_several_changes_of_a_key_in_one_transaction(make: Make, engine: str) -> None:
     """One binlog event, one millisecond: the Kafka offset orders them."""
     fed = make(engine)
     changes = [update(row(1, str(i)), row(1, str(i + 1)), 500, row=i) for i in range(4)]
@@ -83,7 +39,7 @@ def test_case_1_several_changes_of_a_key_in_one_transaction(make: Make, engine: 
 
 
 @each_engine
-def test_case_2_a_long_transaction_commits_after_newer_timestamps(make: Make, engine: str) -> None:
+def test_case_02_a_long_transaction_commits_after_newer_timestamps(make: Make, engine: str) -> None:
     """PostgreSQL: the late commit's lsn and time are lower, and it wins all the same."""
     fed = make(engine)
     early = postgres("u", key(1), None, row(1, "late commit"), 900, 150)
@@ -95,7 +51,7 @@ def test_case_2_a_long_transaction_commits_after_newer_timestamps(make: Make, en
 
 
 @each_engine
-def test_case_3_a_snapshot_row_does_not_outrank_the_first_update(make: Make, engine: str) -> None:
+def test_case_03_a_snapshot_row_does_not_outrank_the_first_update(make: Make, engine: str) -> None:
     fed = make(engine)
     fed.feed([mysql("r", key(1), None, row(1, "old"), 154, snapshot="last", gtid=None)])
     fed.feed([update(row(1, "old"), row(1, "new"), 219, gtid="3e11fa47-71ca-11e1-9e33-c80aa9429562:1")])
@@ -103,7 +59,7 @@ def test_case_3_a_snapshot_row_does_not_outrank_the_first_update(make: Make, eng
 
 
 @each_engine
-def test_case_4_rotation_and_failover_to_lower_file_numbers(make: Make, engine: str) -> None:
+def test_case_04_rotation_and_failover_to_lower_file_numbers(make: Make, engine: str) -> None:
     fed = make(engine)
     first = insert(1, "a", 4000)
     rotated = update(row(1, "a"), row(1, "b"), 4, file="mysql-bin.000004")
@@ -114,7 +70,7 @@ def test_case_4_rotation_and_failover_to_lower_file_numbers(make: Make, engine: 
 
 @each_engine
 @pytest.mark.parametrize("inserts", [0, 1])
-def test_case_5_a_crash_between_insert_and_commit(make: Make, engine: str, inserts: int) -> None:
+def test_case_05_a_crash_between_insert_and_commit(make: Make, engine: str, inserts: int) -> None:
     fed = make(engine, more="p Int32", tail="PARTITION BY p")
     fed.feed([insert(1, "a", 100, p=1), insert(2, "b", 110, p=2)])
     before = fed.states[0]
@@ -133,7 +89,7 @@ def test_case_5_a_crash_between_insert_and_commit(make: Make, engine: str, inser
 
 
 @each_collapsing
-def test_case_6_an_update_cancels_exactly_the_stored_row(make: Make, engine: str) -> None:
+def test_case_06_an_update_cancels_exactly_the_stored_row(make: Make, engine: str) -> None:
     """Whatever ``before`` says, or does not; the stored version is repeated."""
     fed = make(engine)
     fed.feed([insert(1, "a", 100)])
@@ -149,7 +105,7 @@ def test_case_6_an_update_cancels_exactly_the_stored_row(make: Make, engine: str
 
 @each_engine
 @pytest.mark.parametrize("cut", [1, 2, 3, 9])
-def test_case_7_a_key_change_split_over_batches_and_back_again(make: Make, engine: str, cut: int) -> None:
+def test_case_07_a_key_change_split_over_batches_and_back_again(make: Make, engine: str, cut: int) -> None:
     fed = make(engine)
     there = key_change(mysql("d", key(1), row(1, "a"), None, 200), mysql("c", key(2), None, row(2, "a"), 200))
     back = key_change(mysql("d", key(2), row(2, "a"), None, 300), mysql("c", key(1), None, row(1, "a"), 300))
@@ -161,7 +117,7 @@ def test_case_7_a_key_change_split_over_batches_and_back_again(make: Make, engin
 
 @each_engine
 @pytest.mark.parametrize("cut", [1, 2, 3, 9])
-def test_case_7_two_keys_swapped_in_one_transaction(make: Make, engine: str, cut: int) -> None:
+def test_case_07_two_keys_swapped_in_one_transaction(make: Make, engine: str, cut: int) -> None:
     """A deferred constraint: the delete of key 2's former owner comes after the create of its new one."""
     fed = make(engine)
     fed.feed([postgres("c", key(i), None, row(i, v), 100, 90 + i) for i, v in ((1, "one"), (2, "two"))])
@@ -176,14 +132,14 @@ def test_case_7_two_keys_swapped_in_one_transaction(make: Make, engine: str, cut
 
 
 @each_engine
-def test_case_8_delete_and_insert_again_at_one_position(make: Make, engine: str) -> None:
+def test_case_08_delete_and_insert_again_at_one_position(make: Make, engine: str) -> None:
     fed = make(engine)
     fed.feed([insert(1, "a", 100), delete(row(1, "a"), 200), insert(1, "b", 200)])
     assert fed.view() == [(1, "b")]
 
 
 @each_engine
-def test_case_8_a_delete_delivered_twice_and_one_of_an_unknown_key(make: Make, engine: str) -> None:
+def test_case_08_a_delete_delivered_twice_and_one_of_an_unknown_key(make: Make, engine: str) -> None:
     fed = make(engine)
     fed.feed([insert(1, "a", 100), delete(row(1, "a"), 200)])
     fed.feed([delete(row(1, "a"), 200), delete(row(7, "?"), 300)])
@@ -193,7 +149,7 @@ def test_case_8_a_delete_delivered_twice_and_one_of_an_unknown_key(make: Make, e
 
 
 @each_engine
-def test_case_8_a_delete_whose_sorting_columns_are_not_in_the_key(make: Make, engine: str) -> None:
+def test_case_08_a_delete_whose_sorting_columns_are_not_in_the_key(make: Make, engine: str) -> None:
     """PostgreSQL's default identity tells the key only: the place comes from the stored row."""
     fed = make(engine, more="place Int32", order="id, place")
     fed.feed([postgres("c", key(1), None, row(1, "a", place=7), 100, 90)])
@@ -202,7 +158,7 @@ def test_case_8_a_delete_whose_sorting_columns_are_not_in_the_key(make: Make, en
 
 
 @each_engine
-def test_case_9_the_placeholder_from_the_chunk_and_from_the_table(make: Make, engine: str) -> None:
+def test_case_09_the_placeholder_from_the_chunk_and_from_the_table(make: Make, engine: str) -> None:
     fed = make(engine, more="n Int32")
     fed.feed(
         [
@@ -216,7 +172,7 @@ def test_case_9_the_placeholder_from_the_chunk_and_from_the_table(make: Make, en
 
 
 @each_engine
-def test_case_9_a_moved_row_takes_its_value_along_over_partitions(make: Make, engine: str) -> None:
+def test_case_09_a_moved_row_takes_its_value_along_over_partitions(make: Make, engine: str) -> None:
     """The create half lies on another partition and is read first: it waits."""
     fed = make(engine)
     fed.feed([postgres("c", key(1), None, row(1, "big"), 100, 90)], partition=0)
@@ -288,94 +244,6 @@ def test_case_16_more_rows_of_a_key_in_a_chunk_and_many_partitions(make: Make, e
     fed.feed([*created, *moved])
     want = [(i, *(("b", (i + 1) % 150) if i % 3 == 0 else ("a", i % 150))) for i in range(300)]
     assert fed.view() == sorted(want, key=repr)
-
-
-# The engine's own traps, each with what the sink does about it.
-
-
-def test_trap_equal_versions_in_two_partitions(make: Make) -> None:
-    """The delete row and the row that moved differ in version, so FINAL does not depend on partitions' order."""
-    for start, end in ((1, 2), (2, 1)):
-        fed = make("replacing", more="p Int32", tail="PARTITION BY p")
-        fed.feed([insert(1, "a", 100, p=start), update(row(1, "a", p=start), row(1, "b", p=end), 200)])
-        assert fed.view() == [(1, "b", end)]
-        assert fed.query("SELECT count() = uniqExact(_version) FROM {t}") == [(1,)]
-        fed.client.command(f"DROP TABLE {fed.name}")
-
-
-@each_collapsing
-def test_trap_plus_before_minus_in_one_block(make: Make, engine: str) -> None:
-    """All −1 rows stand before all +1 rows, else the engine cancels the new row against itself."""
-    fed = make(engine)
-    fed.feed([insert(i, "a", 100 + i) for i in range(50)])
-    fed.feed([update(row(i, "a"), row(i, "b"), 200 + i) for i in range(50)])
-    fed.merge()
-    assert fed.view() == sorted(((i, "b") for i in range(50)), key=repr)
-    assert signs(fed) == [(i, 1) for i in range(50)]
-
-
-@each_collapsing
-def test_trap_an_update_of_a_row_that_was_never_stored(make: Make, engine: str) -> None:
-    """``snapshot.mode=no_data``: a before image is no proof of a stored row."""
-    fed = make(engine)
-    fed.feed([update(row(1, "a"), row(1, "b"), 100), delete(row(2, "x"), 110)])
-    assert signs(fed) == [(1, 1)]
-    assert fed.view() == [(1, "b")]
-
-
-def test_trap_versioned_rows_of_equal_versions_cancel(make: Make) -> None:
-    """−1 has the stored version, +1 the new one."""
-    fed = make("versioned")
-    fed.feed([insert(1, "a", 100)])
-    fed.client.command(f"SYSTEM STOP MERGES {fed.name}")
-    fed.feed([update(row(1, "a"), row(1, "b"), 200)])
-    versions = fed.query("SELECT _sign, toString(_version) FROM {t} ORDER BY _version, _sign")
-    assert [sign for sign, _ in versions] == [-1, 1, 1]
-    assert versions[0][1] == versions[1][1] != versions[2][1]
-    fed.client.command(f"SYSTEM START MERGES {fed.name}")
-    fed.merge()
-    assert fed.view() == [(1, "b")]
-
-
-def test_trap_a_ttl_on_a_column_that_a_delete_does_not_tell(make: Make) -> None:
-    """A 1970 in the TTL's column would make the delete row vanish, and the deleted row come back."""
-    fed = make("replacing", more="day Date", tail="PARTITION BY toYYYYMM(day)", ttl="TTL day + INTERVAL 50 YEAR")
-    today = 20_700  # days since 1970
-    fed.feed([postgres("c", key(1), None, row(1, "a", day=today), 100, 90)])
-    fed.feed([postgres("d", key(1), row(1, None, day=0), None, 200, 190)])
-    assert fed.view() == []
-    assert fed.query("SELECT uniqExact(day) FROM {t}") == [(1,)]
-    # A delete row in another partition would be ignored here.
-    assert fed.query("SELECT count() FROM {t} FINAL", do_not_merge_across_partitions_select_final=1) == [(0,)]
-
-
-def test_trap_argmax_of_a_column_skips_null(make: Make) -> None:
-    """A looked-up row is one row: a null in it is the value."""
-    fed = make("replacing", more="n Int32")
-    fed.feed([postgres("c", key(1), None, row(1, "big", n=0), 100, 90)])
-    fed.feed([postgres("u", key(1), None, row(1, None, n=1), 200, 190)])
-    fed.feed([postgres("u", key(1), None, row(1, PLACEHOLDER, n=2), 300, 290)])
-    assert fed.view() == [(1, None, 2)]
-
-
-def test_trap_a_token_with_other_content_is_dropped(make: Make) -> None:
-    """A second attempt of a collapsing table, whose content may differ, has tokens of its own."""
-    fed = make("collapsing", more="p Int32", tail="PARTITION BY p")
-    fed.feed([insert(1, "a", 100, p=1), insert(2, "a", 101, p=2)])
-    before = fed.states[0]
-    fed.kill_after = 1
-    with pytest.raises(Killed):
-        fed.feed([update(row(1, "a", p=1), row(1, "b", p=2), 200), update(row(2, "a", p=2), row(2, "b", p=1), 201)])
-    fed.again(0, 2, 4, before)
-    assert fed.view() == [(1, "b", 2), (2, "b", 1)]
-    assert signs(fed) == [(1, 1), (2, 1)]
-
-
-def test_trap_coalescing_keeps_the_old_value_under_null(client: Client, database: str, own_tables: str) -> None:
-    """So it is refused, unless accepted by name."""
-    ddl = f"(id Int64, v Nullable(String)) ENGINE = CoalescingMergeTree ORDER BY id {WINDOW}"
-    with pytest.raises(TableError, match="Coalescing"):
-        HandFed(client, database, own_tables, ddl, ("id",))
 
 
 @each_engine

@@ -86,10 +86,14 @@ class HandFed:
         policy: Policy | None = None,
     ) -> None:
         self.client, self.policy = client, policy or Policy(truncate="apply", on_bad_record="fail")
-        self.name, self.own = f"{database}.t", own_tables
+        self.name, self.own, self.key = f"{database}.t", own_tables, key
         client.command(f"CREATE TABLE {self.name} {ddl}")
-        self.table = detect(client, database, "t", self.policy)
-        client.command(view_of(self.table, key))
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Detect the table, renew its view, and begin the stream again."""
+        self.table = detect(self.client, self.name.partition(".")[0], "t", self.policy)
+        self.client.command(view_of(self.table, self.key))
         self.target = Target.of(self.table, self.policy)
         self.log: dict[int, list[tuple[int, Event]]] = {}
         self.states: dict[int, State] = {}

@@ -1,0 +1,72 @@
+"""The numbered case of schema changes inside a batch, on every engine."""
+
+import pytest
+
+from ch_sink.errors import StreamFailed
+from ch_sink.policy import Policy
+from tests.support.endpoint import clickhouse, client, database, own_tables
+from tests.support.hand import HandFed, mysql
+from tests.support.hand_tables import (
+    Make,
+    delete,
+    each_engine,
+    insert,
+    key,
+    make,
+    row,
+    update,
+)
+
+__all__ = ["clickhouse", "client", "database", "make", "own_tables"]
+
+pytestmark = pytest.mark.integration
+
+IGNORE = Policy(truncate="apply", on_bad_record="fail", evolve="ignore")
+
+
+@each_engine
+def test_case_11_computed_columns_are_left_to_the_server(make: Make, engine: str) -> None:
+    """The source has columns of these names too: what it says of them is what the table computes, or it is not said."""
+    fed = make(engine, more="m String MATERIALIZED concat('m', toString(id)), a String ALIAS concat('a', toString(id))")
+    fed.feed([insert(1, "x", 100, m="from the source", a="too"), insert(2, "y", 110)])
+    fed.feed([update(row(1, "x"), row(1, "z", m="?", a="?"), 200), delete(row(2, "y"), 210)])
+    assert fed.view() == [(1, "z")]
+    assert fed.query("SELECT DISTINCT m, a FROM {t} FINAL WHERE id = 1") == [("m1", "a1")]
+
+
+@each_engine
+def test_case_11_a_renamed_column_stops_the_stream_behind_its_neighbours(make: Make, engine: str) -> None:
+    """A rename is a column that comes and one that goes. Once the table has both, each event fills the one it has."""
+    fed = make(engine)
+    renamed = mysql("c", key(2), None, {"id": 2, "name": "b"}, 200)
+    fed.feed([insert(1, "a", 100)])
+    with pytest.raises(StreamFailed, match="'name'"):
+        fed.feed([renamed])
+    assert fed.view() == [(1, "a")]
+    table = make_wider(fed, "name Nullable(String)")
+    table.feed([insert(1, "a", 100), renamed, mysql("u", key(1), row(1, "a"), {"id": 1, "name": "c"}, 300)])
+    assert table.view() == [(1, None, "c"), (2, None, "b")]
+
+
+def make_wider(fed: HandFed, column: str) -> HandFed:
+    """The same table with one more column, and a stream that begins again."""
+    fed.client.command(f"TRUNCATE TABLE {fed.name}")
+    fed.client.command(f"ALTER TABLE {fed.name} ADD COLUMN {column} AFTER v")
+    fed.look_again()
+    return fed
+
+
+@each_engine
+def test_case_11_letter_case_tells_columns_apart(make: Make, engine: str) -> None:
+    fed = make(engine)
+    with pytest.raises(StreamFailed, match="'V'"):
+        fed.feed([mysql("c", key(1), None, {"id": 1, "V": "upper"}, 100)])
+    both = make_wider(fed, "`V` Nullable(String)")
+    both.feed([mysql("c", key(1), None, {"id": 1, "V": "upper", "v": "lower"}, 100)])
+    assert both.view() == [(1, "lower", "upper")]
+
+
+def test_case_11_an_unknown_column_is_left_out_when_told(make: Make) -> None:
+    fed = make("replacing", policy=IGNORE)
+    fed.feed([insert(1, "a", 100), insert(2, "b", 110, extra="x")])
+    assert fed.view() == [(1, "a"), (2, "b")]
