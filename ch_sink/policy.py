@@ -37,4 +37,3 @@ class Policy:
     """Documents: columns whose value is not the field of their name, with the dotted path of it."""
     document_form: Literal["plain", "extended"] = "plain"
     """Documents: JSON as one would query it, or canonical Extended JSON."""
-    options: dict[str, str] = field(default_factory=dict)
