@@ -4,6 +4,7 @@ import os
 import platform
 import threading
 import time
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
@@ -29,7 +30,7 @@ def describe() -> dict[str, str]:
 
 
 class Memory:
-    """Peak resident memory (MiB) of the Python workers while the block runs, sampled every 50 ms."""
+    """Peak resident memory (MiB) of this process's own Python workers while the block runs, sampled every 50 ms."""
 
     def __init__(self) -> None:
         self.peak = 0.0
@@ -53,14 +54,23 @@ class Memory:
 
 
 def _workers() -> list[Path]:
-    found = []
+    """Python workers below this process: the machine may run other Spark applications."""
+    children: dict[int, list[int]] = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            words = (process / "cmdline").read_bytes()
-        except OSError:
+            parent = int((process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+        except (OSError, IndexError):
             continue
-        if b"pyspark.daemon" in words:
-            found.append(process)
+        children.setdefault(parent, []).append(int(process.name))
+    found: list[Path] = []
+    waiting = [os.getpid()]
+    while waiting:
+        for child in children.get(waiting.pop(), ()):
+            waiting.append(child)
+            process = Path("/proc") / str(child)
+            with suppress(OSError):
+                if b"pyspark.daemon" in (process / "cmdline").read_bytes():
+                    found.append(process)
     return found
 
 

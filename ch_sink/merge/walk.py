@@ -29,6 +29,8 @@ class _Row:
     version: int = -1
     former: int = -1
     """The other live row, while a swap makes it two."""
+    stored_live: int = 0
+    """Whether the stored row is one, 0 or 1."""
 
 
 class Walk:
@@ -175,7 +177,8 @@ class Walk:
             version = out.stored_versions[row] if out.stored_versions else -1
             now = self.rows.get(key)
             if now is None or version >= now.version:
-                self.rows[key] = _Row(out.stored_start + row, 0 if deleted[row] else 1, version)
+                live = 0 if deleted[row] else 1
+                self.rows[key] = _Row(out.stored_start + row, live, version, stored_live=live)
 
     def _stored_deleted(self) -> list[bool]:
         assert self.out.stored is not None
@@ -224,15 +227,28 @@ class Walk:
                 out.apply[i] = False
                 out.superseded[i] = True
                 out.counts["superseded"] += 1
-                if self.swaps[i] and self._former_id(i) in self.handed:
-                    # A second attempt: the row is stored, and the delete of its key's former owner is still to come.
-                    row.former, row.live = self.handed[self._former_id(i)], 2
-                    self.open_swaps[key] = i
+                self._met_again(i, key, row)
                 continue
             if self.delete[i]:
                 self._delete(i, row)
             else:
                 self._write(i, key, row)
+
+    def _met_again(self, i: int, key: int, row: _Row) -> None:
+        """Open and close swaps at events that an earlier attempt stored: what comes behind them may be new."""
+        if self.swaps[i] and self._former_id(i) in self.handed:
+            # The row is stored, and the delete of its key's former owner is still to come.
+            row.former, row.live = self.handed[self._former_id(i)], 2
+            self.open_swaps[key] = i
+        elif self.batch.half[i] == Half.DELETE and self._doubled(i, key):
+            # That was the former owner's delete. The next one is the owner's own.
+            row.live, row.former = row.stored_live, -1
+            self.open_swaps.pop(key, None)
+            self.out.settled.add(self.key_bytes(i))
+
+    def _doubled(self, i: int, key: int) -> bool:
+        """Whether the key has two live rows, by this chunk or by the one before it."""
+        return key in self.open_swaps or self.key_bytes(i) in self.doubled - self.out.settled
 
     def _stored_since(self, i: int) -> bool:
         """Whether the table holds this event's row already, or a later one of its key."""

@@ -39,4 +39,5 @@ REGRESSIONS = (
     _of(101818, "append", "long", "the newest stored version says nothing of older changes in other table partitions"),
     _of(102250, "append", "ordinary", "one swap carried into a chunk excused two deletes", "plain"),
     _of(102258, "replacing", "ordinary", "the same"),
+    _of(106962, "replacing", "deferred swaps", "a second attempt left a swap open whose closing delete was stored"),
 )
