@@ -83,6 +83,8 @@ class PartitionSink:
         deadline: float = 600.0,
         clock: Callable[[], float] = time.time,
         progress: Callable[[Applied], None] | None = None,
+        cuts: Sequence[int] = (),
+        note_cut: Callable[[int], None] | None = None,
     ) -> None:
         """
         Args:
@@ -91,6 +93,9 @@ class PartitionSink:
             progress: told of each chunk that is done, where the table is a collapsing one: a deleted row leaves
                 nothing there that would show a second attempt that its changes are in, so it must not begin again
                 at an earlier chunk.
+            cuts: offsets at which earlier attempts ended a chunk for want of columns that may be there by now.
+            note_cut: told of such an offset before anything of the chunk is stored, so that every later attempt
+                cuts alike, whatever columns the table has got in the meantime.
         """
         self.name, self.target, self.ports = name, target, ports
         self._make_decoder = decoder
@@ -98,6 +103,7 @@ class PartitionSink:
         self.writer, self.dead_letters, self.pending = writer, dead_letters, pending
         self.deadline, self.clock = deadline, clock
         self.progress = progress if target.collapsing else None
+        self._cuts, self._note_cut = sorted(cuts), note_cut
         self._waiting: dict[int, PendingRecord] = {}
         if pending is not None:
             self._waiting = {r.offset: r for r in pending.open(name.topic_id, name.partition)}
@@ -142,8 +148,13 @@ class PartitionSink:
         if self.target.appends and self.name.attempt and self.pending is not None:
             # Other tables forgive a change that is stored twice.
             released = self.pending.released(self.name.topic_id, self.name.partition, chunk.first, chunk.end)
-        decoder = self._decoder_for(chunk.records)
-        made = plan(chunk.records, self.target, decoder, state, ports, waiting=waiting, released=released)
+        records, cut = chunk.records, next((c for c in self._cuts if chunk.first < c < chunk.end), None)
+        if cut is not None:
+            records = records.slice(0, int(np.searchsorted(records.offsets, cut)))
+        decoder = self._decoder_for(records)
+        made = plan(records, self.target, decoder, state, ports, waiting=waiting, released=released)
+        if cut is not None and made.barrier is None:
+            made.barrier = Barrier("new_columns", cut)
         end = made.barrier.next_offset if made.barrier is not None else chunk.end
         return made, end, retried
 
@@ -164,6 +175,9 @@ class PartitionSink:
             ports = replace(ports, handover=GivenUp(ports.handover))
         made = plan(records, self.target, self._decoder_for(records), state, ports, assigned=assigned)
         still = {int(records.offsets[w.index]) for w in made.pending}
+        if made.barrier is not None:  # the table lost a column since
+            still.update(r.offset for r in queue if r.offset >= made.barrier.next_offset)
+            made.barrier = None
         settled = [r.offset for r in queue if r.offset not in still]
         if not settled:
             return None
@@ -217,6 +231,9 @@ class PartitionSink:
             done.dead_letters += retried.dead_letters
         if made.bad and self.target.policy.on_bad_record == "fail":
             raise stop(made.bad[0], records)
+        cut = made.barrier
+        if cut is not None and cut.kind == "new_columns" and cut.columns and end > first and self._note_cut is not None:
+            self._note_cut(end)
         if made.handover is not None and self.ports.handover is not None:
             token = name.token(first, end, "handover", reconciles=False)
             self.ports.handover.put(made.handover.ids, made.handover.rows, made.handover.known, token)

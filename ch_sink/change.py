@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -110,14 +110,22 @@ class BadRecord:
 
 @dataclass(frozen=True, slots=True)
 class UnknownColumn:
-    """A field of the row image that the target table does not have."""
+    """A field of the row image that the target table does not have, or not as the source has it by now."""
 
     name: str
     first_offset: int
     clickhouse_type: str | None
-    """The column type it would get, None where the record does not tell (schemaless JSON)."""
+    """The column type it would get. None where nothing tells it (a schemaless field that was null so far), or where
+    the column is there and cannot be changed."""
     default: str | None = None
     """SQL text of the source's default, where the schema carries one."""
+    comment: str = ""
+    """The source's type as the column's comment states it, as far as it is known."""
+    after: str | None = None
+    """The field before it in the row image; empty where it is the first, None where that is not known."""
+    change: Literal["add", "widen", "null"] = "add"
+    """``widen``, ``null``: the table has the column, noted for an older type of the source's; by now that one is
+    wider, or can be null."""
 
 
 @dataclass(frozen=True, slots=True)

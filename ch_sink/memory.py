@@ -192,6 +192,7 @@ class _Book:
     batches: list[list[RangeIntent]] = field(default_factory=list)
     results: list[RangeResult] = field(default_factory=list)
     notes: list[tuple[str, str]] = field(default_factory=list)
+    cuts: set[tuple[str, int, int]] = field(default_factory=set)
 
 
 class MemoryLedger:
@@ -267,6 +268,15 @@ class MemoryLedger:
             ranges.pop((r.start, r.end), None)
             ranges[r.start, r.end] = r
         return [_totals(list(done[place].values())) for place in sorted(done)]
+
+    def put_cut(self, topic_id: str, partition: int, offset: int) -> None:
+        self._book.cuts.add((topic_id, partition, offset))
+
+    def cuts(self, topic_id: str) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for _, partition, offset in sorted(c for c in self._book.cuts if c[0] == topic_id):
+            found.setdefault(partition, []).append(offset)
+        return found
 
     def note(self, kind: str, text: str) -> None:
         self.check_claim()

@@ -8,13 +8,14 @@ Used alike by the Spark task, by ``replay``, by the tests and by the benchmarks.
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.change import BadRecord, ChangeBatch, Op, Records, UnknownColumn
+from ch_sink.barrier import Barrier, fill_absent, new_columns
+from ch_sink.change import BadRecord, ChangeBatch, Op, Records
 from ch_sink.errors import StreamFailed
 from ch_sink.merge import (
     Merged,
@@ -54,20 +55,6 @@ class Ports:
     lookup: RowLookup | None = None
     handover: Handover | None = None
     history: History | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Barrier:
-    """Where the range has to end, because the driver must act before the rest can be planned."""
-
-    kind: Literal["new_columns", "truncate"]
-    next_offset: int
-    """First offset that is not part of this plan."""
-    columns: tuple[UnknownColumn, ...] = ()
-    version: int = 0
-    """Truncate: version of the truncate event; stored rows below it are gone."""
-    floor: tuple[int, int, int] = (0, 0, 0)
-    """Truncate: its epoch, commit and inner position, for `State.floor`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +116,22 @@ def plan(
         StreamFailed: what the policy or the table forbids (a delete that cannot be stored, a truncate, a new column).
     """
     batch = decoder.decode(records)
-    barrier = _barrier(batch, target)
-    if barrier is not None and barrier.kind == "new_columns":
+    barrier = new_columns(batch, target, decoder.key_columns())
+    if barrier is not None:
         upto = int(np.searchsorted(records.offsets, barrier.next_offset))
-        done = plan(records.slice(0, upto), target, decoder, state, ports, waiting=waiting, released=released)
+        done = plan(
+            records.slice(0, upto),
+            target,
+            decoder,
+            state,
+            ports,
+            waiting=waiting,
+            assigned=assigned,
+            released=released,
+        )
         done.barrier = done.barrier or barrier
         return done
+    fill_absent(batch, target.table)
     source = source_for(batch.connector) if batch.connector else None
     if assigned is not None:
         order = _as_assigned(batch, target, state, assigned)
@@ -169,19 +166,6 @@ def plan(
     for step, rows in merged.steps:
         out.inserts.extend(_grouped(rows, target, step))
     return out
-
-
-def _barrier(batch: ChangeBatch, target: Target) -> Barrier | None:
-    if batch.unknown and target.policy.evolve != "ignore":
-        names = ", ".join(repr(c.name) for c in batch.unknown)
-        first = min(c.first_offset for c in batch.unknown)
-        if target.policy.evolve == "fail":
-            raise StreamFailed(
-                f"the change event at offset {first} has columns that {target.table.qualified} lacks: {names}",
-                hint="add them to the table, or set evolve: add_columns or evolve: ignore",
-            )
-        return Barrier("new_columns", first, columns=tuple(batch.unknown))
-    return None
 
 
 def _sequence(

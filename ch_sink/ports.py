@@ -291,6 +291,14 @@ class Ledger(Protocol):
         """Sums by topic and partition, in that order."""
         ...
 
+    def put_cut(self, topic_id: str, partition: int, offset: int) -> None:
+        """A chunk ends at this offset because the table lacked columns, whatever columns later attempts find."""
+        ...
+
+    def cuts(self, topic_id: str) -> dict[int, list[int]]:
+        """Partition → offsets of `put_cut`, in order."""
+        ...
+
     def note(self, kind: str, text: str) -> None:
         """Record a fact of the stream (a truncate's floor, a skipped stretch). Raises LedgerConflict."""
         ...

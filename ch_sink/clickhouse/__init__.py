@@ -2,6 +2,7 @@
 
 from ch_sink.clickhouse.client import Client, connect, disconnect
 from ch_sink.clickhouse.dead_letters import ClickHouseDeadLetters
+from ch_sink.clickhouse.evolution import Evolution
 from ch_sink.clickhouse.handover import ClickHouseHandover
 from ch_sink.clickhouse.ledger import ClickHouseLedger
 from ch_sink.clickhouse.lookup import ClickHouseLookup, max_version
@@ -21,6 +22,7 @@ __all__ = [
     "ClickHouseSettings",
     "ClickHouseWriter",
     "Client",
+    "Evolution",
     "Retry",
     "connect",
     "create_statement",

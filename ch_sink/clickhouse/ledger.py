@@ -235,6 +235,18 @@ class ClickHouseLedger:
         )
         return (int(found[0]["end_offset"]), str(found[0]["state"])) if found else None
 
+    def put_cut(self, topic_id: str, partition: int, offset: int) -> None:
+        """A task's word; like `put_progress` it needs no claim."""
+        self._insert([self._row("cut", RangeIntent("", topic_id, partition, offset, offset), 0)], offset)
+
+    def cuts(self, topic_id: str) -> dict[int, list[int]]:
+        found = self._rows(
+            f"SELECT partition, groupUniqArray(start_offset) AS offsets FROM $table WHERE {_MINE} AND entry = 'cut' "
+            "AND topic_id = {topic_id:String} GROUP BY partition",
+            topic_id=topic_id,
+        )
+        return {int(r["partition"]): sorted(int(o) for o in r["offsets"]) for r in found}
+
     def note(self, kind: str, text: str) -> None:
         self.check_claim()
         at = self._tick()

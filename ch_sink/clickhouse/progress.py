@@ -28,5 +28,9 @@ class ClickHouseProgress:
         """How far the range that begins there came, and the state; None where it never finished a chunk."""
         return self._ledger().progress_of(topic_id, partition, start)
 
+    def cut(self, topic_id: str, partition: int, offset: int) -> None:
+        """A chunk ends there for want of columns. Raises ClickHouseError."""
+        self._ledger().put_cut(topic_id, partition, offset)
+
     def _ledger(self) -> ClickHouseLedger:
         return ClickHouseLedger(self.client, self.database, self.table, self.stream)

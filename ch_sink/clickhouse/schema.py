@@ -1,14 +1,21 @@
 """Tables as the server has them: detection, statements, the server's own facts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
+from ch_sink.clickhouse.arrow_io import conform
 from ch_sink.clickhouse.client import Client
-from ch_sink.errors import AccessDenied, ClickHouseError
+from ch_sink.decode.types.target import arrow_type
+from ch_sink.errors import AccessDenied, ClickHouseError, TableError
 from ch_sink.policy import Policy
+from ch_sink.table.defaults import is_constant
 from ch_sink.table.detect import DETECT_SQL, assemble, detect_sql, local_table
 from ch_sink.table.facts import POLICIES_SQL, SERVER_SQL, ServerFacts
-from ch_sink.table.model import TargetTable
+from ch_sink.table.model import Column, TargetTable
 
 __all__ = ["detect", "execute", "server_facts"]
 
@@ -26,7 +33,30 @@ def detect(client: Client, database: str, table: str, policy: Policy) -> TargetT
     over = local_table(row) if row is not None else None
     if over is not None:
         local = _describe(client, detect_sql(over.cluster), over.database or database, over.table)
-    return assemble(row, policy, local=local, table=f"table {database}.{table}")
+    found = assemble(row, policy, local=local, table=f"table {database}.{table}")
+    return replace(found, defaults=tuple(_defaults(client, found)))
+
+
+def _defaults(client: Client, table: TargetTable) -> Iterator[tuple[str, pa.Scalar]]:
+    """The values of the constant DEFAULTs, as the server computes them."""
+    wanted: list[tuple[str, str, pa.DataType]] = []
+    names = [c.name for c in table.columns]
+    for column in table.source_columns:
+        if column.default_kind == "DEFAULT" and is_constant(column.default_expression, names):
+            with suppress(TableError):  # a type that the sink cannot fill
+                wanted.append((column.name, _cast(column), arrow_type(column.type)))
+    if not wanted:
+        return
+    sql = "SELECT " + ", ".join(f"{text} AS c{i}" for i, (_, text, _) in enumerate(wanted))
+    values = client.arrow(sql, doing=f"read the defaults of {table.qualified}")
+    for (name, _, kind), column in zip(wanted, values.columns, strict=True):
+        value = conform(column, kind)[0]
+        if value.is_valid:
+            yield name, value
+
+
+def _cast(column: Column) -> str:
+    return f"CAST({column.default_expression} AS {column.type})"
 
 
 def _describe(client: Client, sql: str, database: str, table: str) -> dict[str, Any] | None:

@@ -4,5 +4,15 @@ from ch_sink.decode.connector import connector_of
 from ch_sink.decode.decoder import Decoder
 from ch_sink.decode.sample import sample_schema
 from ch_sink.decode.schema import Field, RowSchema, SourceType, parse_connect_schema
+from ch_sink.decode.unknown import joined
 
-__all__ = ["Decoder", "Field", "RowSchema", "SourceType", "connector_of", "parse_connect_schema", "sample_schema"]
+__all__ = [
+    "Decoder",
+    "Field",
+    "RowSchema",
+    "SourceType",
+    "connector_of",
+    "joined",
+    "parse_connect_schema",
+    "sample_schema",
+]

@@ -13,6 +13,7 @@ from ch_sink.decode.kinds import classify, row_operations
 from ch_sink.decode.layout import Layout
 from ch_sink.decode.part import Mask, Part
 from ch_sink.decode.types import Converted, Converter, OutOfRange
+from ch_sink.decode.unknown import field_before, observed
 from ch_sink.errors import DecodeError, PositionError
 from ch_sink.source import Positions
 
@@ -67,6 +68,7 @@ def to_columns(layout: Layout, rows: list[Any], payloads: list[bytes], places: S
     ops = [row.op for row in rows]
     letters = "".join(ops)
     aside: Counter[Aside] = Counter()
+    keep: list[int] | None = None
     if len(letters) != len(ops) or "" in ops or not row_operations.issuperset(set(letters)):
         keep = _set_aside(ops, payloads, places, aside)
         rows = [rows[i] for i in keep]
@@ -89,7 +91,8 @@ def to_columns(layout: Layout, rows: list[Any], payloads: list[bytes], places: S
     except Fault as fault:
         fault.suspects = part.source_index[list(fault.suspects)].tolist()
         raise
-    return Read(part, aside, _unknown(layout, images, is_row))
+    unknown = _unknown(layout, images, is_row, part, payloads if keep is None else [payloads[i] for i in keep])
+    return Read(part, aside, unknown)
 
 
 def _set_aside(ops: list[str], payloads: list[bytes], places: Sequence[int], aside: Counter[Aside]) -> list[int]:
@@ -194,7 +197,7 @@ def _after(layout: Layout, images: list[Any], is_row: "Mask | None", part: Part)
         if converted.clamped:
             part.clamped[column.name] += converted.clamped
     for name in layout.missing:
-        part.absent[name] = np.ones(len(images), dtype=np.bool_) if is_row is None else is_row.copy()
+        part.absent[name] = np.ones(len(images), dtype=np.bool_)
 
 
 def convert_column(name: str, converter: Converter, values: list[Any]) -> Converted:
@@ -225,14 +228,41 @@ def _suspects(converter: Converter, values: list[Any]) -> list[int]:
     return found
 
 
-def _unknown(layout: Layout, images: list[Any], is_row: "Mask | None") -> list[tuple[int, UnknownColumn]]:
+def _unknown(
+    layout: Layout, images: list[Any], is_row: "Mask | None", part: Part, payloads: list[bytes]
+) -> list[tuple[int, UnknownColumn]]:
     """Unknown columns, each with the first event (by place in the part) that has them."""
     out: list[tuple[int, UnknownColumn]] = []
-    if layout.unknown and len(images) and (is_row is None or is_row.any()):
-        first = 0 if is_row is None else int(np.argmax(is_row))
-        out.extend((first, column) for column in layout.unknown)
+    if layout.unknown and len(images):
+        # A before image that is asked for counts as well: it may be stored, as the row that leaves.
+        having = np.ones(len(images), dtype=np.bool_) if is_row is None else is_row
+        if layout.before:
+            having = having | part.has_before
+        if having.any():
+            out.extend((int(np.argmax(having)), column) for column in layout.unknown)
     for name, get in layout.extras:
-        found = next((i for i, image in enumerate(images) if get(image) is not msgspec.UNSET), None)
-        if found is not None:
-            out.append((found, UnknownColumn(name, -1, None)))
+        values = list(map(get, images))
+        first = next((i for i, value in enumerate(values) if value is not msgspec.UNSET), None)
+        if first is not None:
+            rest = (value for value in values[first:] if value is not msgspec.UNSET and value is not None)
+            out.append((first, observed(name, rest, field_before(name, payloads[first]))))
+    for column in layout.columns:
+        if column.never_null is not None:
+            null = _nulls(column.name, part, is_row)
+            if null is not None:
+                out.append((null, column.never_null))
     return out
+
+
+def _nulls(name: str, part: Part, is_row: "Mask | None") -> int | None:
+    """The first row image with an explicit null in this column."""
+    array = part.after[name]
+    if not array.null_count or part.clamped[name]:
+        return None
+    null: Mask = array.is_null().to_numpy(zero_copy_only=False)
+    if is_row is not None:
+        null = null & is_row
+    for other in (part.absent.get(name), part.unavailable.get(name)):
+        if other is not None:
+            null = null & ~other
+    return int(np.argmax(null)) if null.any() else None

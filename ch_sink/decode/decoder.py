@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ch_sink.decode.framing import Envelopes, FramingError
 from ch_sink.decode.json import JsonReader
 from ch_sink.decode.keys import KeyReader
 from ch_sink.decode.part import Part, Shape, assemble
+from ch_sink.decode.unknown import joined
 from ch_sink.errors import ConfigError, DecodeError
 from ch_sink.policy import Policy
 from ch_sink.table.model import TargetTable
@@ -64,15 +66,12 @@ class Decoder:
         if len(outcomes) > _MOST_PARTS:
             failed = {b.index for b in bad}
             outcomes = self._whole_or_halves(records, [i for i in live if i not in failed], bad)
-        unknown: dict[str, UnknownColumn] = {}
+        unknown: list[UnknownColumn] = []
         parts: list[Part] = []
         for outcome in outcomes:
             parts.extend(outcome.parts)
             aside.update(outcome.aside)
-            for offset, column in outcome.unknown:
-                known = unknown.get(column.name)
-                if known is None or offset < known.first_offset:
-                    unknown[column.name] = UnknownColumn(column.name, offset, column.clickhouse_type, column.default)
+            unknown.extend(replace(column, first_offset=offset) for offset, column in outcome.unknown)
         half = _halves(records)
         key_types = dict(zip(self._keys.columns, self._keys.types, strict=True))
         return assemble(
@@ -83,7 +82,7 @@ class Decoder:
             key_types,
             +aside,
             bad,
-            sorted(unknown.values(), key=lambda column: column.first_offset),
+            joined(unknown),
         )
 
     def _whole_or_halves(self, records: Records, index: Sequence[int], bad: list[BadRecord]) -> "list[_Outcome]":

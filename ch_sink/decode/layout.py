@@ -10,11 +10,11 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from ch_sink.change import UnknownColumn
-from ch_sink.decode.defaults import default_sql
 from ch_sink.decode.part import Part
 from ch_sink.decode.schema import SourceType
-from ch_sink.decode.types import Converter, clickhouse_type, converter
+from ch_sink.decode.types import Converter, converter
 from ch_sink.decode.types.base import nullable
+from ch_sink.decode.unknown import declared_unknown, never_null
 from ch_sink.policy import Policy
 from ch_sink.source import Source, source_for
 from ch_sink.table.model import TargetTable
@@ -36,6 +36,8 @@ class ColumnReader:
     name: str
     get: Callable[[Any], Any]
     converter: Converter
+    never_null: UnknownColumn | None = None
+    """For a schemaless column that was noted NOT NULL: what to report when it is null after all."""
 
 
 class Images(Protocol):
@@ -69,7 +71,7 @@ class Layout:
     missing: tuple[str, ...]
     """Source columns of the target that the shape lacks altogether."""
     unknown: tuple[UnknownColumn, ...] = ()
-    """Fields that the target lacks, as the schema declares them; the offset is still to be told."""
+    """Fields that the target lacks or has in an older form, as the schema declares them; without offset."""
     extras: tuple[tuple[str, Callable[[Any], Any]], ...] = field(default=())
     """The same for schemaless rows, with their attributes (UNSET where the row has no such field)."""
     images: Images | None = None
@@ -132,7 +134,8 @@ def build_layout(
         attribute = f"f{len(readers)}"
         renamed[attribute] = column.name
         members.append((attribute, nullable(made.wire), msgspec.UNSET))
-        readers.append(ColumnReader(column.name, attrgetter(attribute), made))
+        strict = never_null(table, column) if declared is None else None
+        readers.append(ColumnReader(column.name, attrgetter(attribute), made, strict))
     own = {c.name for c in table.columns}
     ignored = [c.name for c in table.columns if c.name not in {s.name for s in table.source_columns}]
     unknown_names = [n for n in declared if n not in own] if declared is not None else list(extras)
@@ -158,7 +161,7 @@ def build_layout(
         before=before,
         tolerant=tolerant,
         missing=tuple(missing),
-        unknown=() if declared is None else tuple(_unknown(n, declared[n]) for n in unknown_names),
+        unknown=() if declared is None else declared_unknown(table, declared),
         extras=() if declared is not None else tuple((n, attrgetter(f"x{i}")) for i, n in enumerate(extras)),
     )
 
@@ -212,8 +215,3 @@ def _envelope(row: Any, before: Any, block: Any) -> type[msgspec.Struct]:
         [("op", str, ""), ("after", row | None, None), ("before", before | None, None), ("source", block | None, None)],
         gc=False,
     )
-
-
-def _unknown(name: str, declared: SourceType) -> UnknownColumn:
-    chosen = clickhouse_type(declared)
-    return UnknownColumn(name, -1, chosen, default_sql(declared, chosen))

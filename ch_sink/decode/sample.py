@@ -14,6 +14,7 @@ from ch_sink.decode.layout import row_fields
 from ch_sink.decode.schema import Field, RowSchema, SourceType
 from ch_sink.decode.types import WIDE, OutOfRange, clickhouse_type, converter
 from ch_sink.decode.types.choose import DIGITS, ISO
+from ch_sink.decode.unknown import join_types, literal_type
 from ch_sink.errors import ChSinkError, DecodeError
 from ch_sink.policy import Policy
 from ch_sink.table.model import WIDE_YEARS, Column, Years
@@ -155,8 +156,8 @@ def _key(keys: list[bytes | None]) -> tuple[Field, ...]:
         except (DecodeError, msgspec.DecodeError, ValueError, RecursionError):
             continue
         if isinstance(found, dict):
-            return tuple(Field(name, _literal(value) or SourceType("string")) for name, value in found.items())
-        return (Field("", _literal(found) or SourceType("string")),)
+            return tuple(Field(name, literal_type(value) or SourceType("string")) for name, value in found.items())
+        return (Field("", literal_type(found) or SourceType("string")),)
     return ()
 
 
@@ -170,25 +171,9 @@ def _inferred(values: list[tuple[Framed, bytes]], key: set[str]) -> tuple[Field,
             continue
         if event.op in ("c", "r", "u") and event.after is not None:
             for name, value in event.after.items():
-                types[name] = _join(types.get(name), _literal(value))
+                types[name] = join_types(types.get(name), literal_type(value))
     if not types:
         return None
     return tuple(
         Field(name, replace(found or SourceType("string"), optional=name not in key)) for name, found in types.items()
     )
-
-
-def _literal(value: Any) -> SourceType | None:
-    """The type that one schemaless literal shows; None for null."""
-    if value is None:
-        return None
-    kinds = {bool: "boolean", int: "int64", float: "float64", str: "string"}
-    return SourceType(kinds.get(type(value), "struct"))
-
-
-def _join(one: SourceType | None, other: SourceType | None) -> SourceType | None:
-    if one is None or other is None or one == other:
-        return one or other
-    if {one.kind, other.kind} == {"int64", "float64"}:
-        return SourceType("float64")
-    return SourceType("struct")

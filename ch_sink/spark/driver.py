@@ -16,12 +16,14 @@ from ch_sink import errors
 from ch_sink.clickhouse import (
     ClickHouseLedger,
     ClickHouseSettings,
+    Evolution,
     connect,
     detect,
     execute,
     max_version,
 )
 from ch_sink.config import Config
+from ch_sink.decode import joined
 from ch_sink.errors import ChSinkError, StreamFailed
 from ch_sink.kafka import GroupOffsets, KafkaSettings, TopicOffsets, TopicState
 from ch_sink.observe import StreamSummary
@@ -32,6 +34,7 @@ from ch_sink.spark.source import read_ranges
 from ch_sink.spark.states import States
 from ch_sink.spark.task import StreamSettings, open_sink, run_ranges
 from ch_sink.spark.work import RangeResult, RangeTask, decode_result, encode
+from ch_sink.table.letter_case import clashes
 from ch_sink.table.truncate import truncate_statement
 from ch_sink.target import Target
 
@@ -77,7 +80,10 @@ class StreamDriver:
         self.group = GroupOffsets(self.kafka, config.consumer_group)
         self._closing.callback(self.group.close)
         self.states = States(self.ledger, self.topic.topic_id, len(self.topic.low), self._stored_epoch())
+        self.cuts = self.ledger.cuts(self.topic.topic_id)
         self.summary = StreamSummary(config.stream_name, config.kafka.topic, self.table.qualified.replace("`", ""))
+        for first, second in clashes(c.name for c in self.table.columns):
+            log.warning("%s: columns %r and %r differ by letter case only", self.table.qualified, first, second)
         self._share()
 
     def close(self) -> None:
@@ -159,6 +165,7 @@ class StreamDriver:
         if topic_id != self.topic.topic_id:
             self.topic = self.offsets.state(self.config.kafka.topic)
             self.states = States(self.ledger, topic_id, len(self.topic.low), None)
+            self.cuts = self.ledger.cuts(topic_id)
         self.states.add_partitions(max(partitions, len(self.topic.low)))
 
     def _round(self, work: dict[int, tuple[int, int]]) -> dict[int, int]:
@@ -180,6 +187,7 @@ class StreamDriver:
                     i.end,
                     self.states.at(i.partition, i.start).to_json(),
                     i.attempt,
+                    cuts=[c for c in self.cuts.get(i.partition, ()) if i.start < c < i.end],
                 )
             )
             for i in intents
@@ -188,12 +196,14 @@ class StreamDriver:
         context = self.spark.sparkContext
         found = context.parallelize(tasks, len(tasks)).mapPartitions(partial(run_ranges, self.shared)).collect()
         results = [decode_result(text) for text in found]
-        for barrier in _distinct([r.get_barrier() for r in results]):
-            self._pass(barrier)
+        barriers = [b for b in (r.get_barrier() for r in results) if b is not None]
+        for barrier in sorted((b for b in barriers if b.kind == "truncate"), key=lambda b: b.floor):
+            self._truncate(barrier)
         self._finish(results, began)
         for result in results:
             if result.failure is not None:
                 raise _as_error(result)
+        self._evolve([b for b in barriers if b.kind == "new_columns" and b.columns])
         return {r.partition: r.end for r in results}
 
     def _finish(self, results: list[RangeResult], began: float) -> None:
@@ -235,18 +245,37 @@ class StreamDriver:
             )
         self.waiting = {r.partition: r.waiting for r in results if r.waiting}
 
-    def _pass(self, barrier: Barrier) -> None:
-        """Do what the tasks cannot do, before the rest of the ranges is run."""
-        if barrier.kind == "truncate":
-            self.states.may_truncate(self.target.strategy(None))
-            statement = truncate_statement(self.table, barrier.version, self.target.system.version)
-            execute(self.client, [statement])
-            self.states.truncated(barrier.floor)
+    def _truncate(self, barrier: Barrier) -> None:
+        """Delete what a truncate deletes, before the rest of the ranges is run."""
+        self.states.may_truncate(self.target.strategy(None))
+        statement = truncate_statement(self.table, barrier.version, self.target.system.version)
+        execute(self.client, [statement])
+        self.states.truncated(barrier.floor)
+
+    def _evolve(self, barriers: list[Barrier]) -> None:
+        """Give the table the columns that the ranges ended at. What was done before is in the ledger by now.
+
+        The offsets at which they ended are there too, told by the tasks: a second attempt ends its chunks alike.
+        """
+        if not barriers:
             return
-        raise StreamFailed(
-            "new source columns cannot be added: " + ", ".join(c.name for c in barrier.columns),
-            hint="add them to the table and run again, or set evolve: ignore",
+        config = self.config
+        columns = joined([column for barrier in barriers for column in barrier.columns])
+        evolution = Evolution(
+            self.client,
+            config.clickhouse.database,
+            config.clickhouse.table,
+            config.policy(),
+            config.clickhouse.cluster,
+            config.init.low_cardinality,
         )
+        self.table = evolution.carry_out(self.table, columns, next((b.key for b in barriers if b.key), ()))
+        self.target = Target.of(self.table, config.policy())
+        done = "; ".join(f"{c.name} {found.type}" for c in columns if (found := self.table.column(c.name)) is not None)
+        log.warning("%s has new columns of the source: %s", self.table.qualified, done)
+        self.ledger.note("columns", done)
+        self.cuts = self.ledger.cuts(self.topic.topic_id)
+        self._share()
 
     def drain(self) -> None:
         """Apply changes that waited for values which are there by now; what still waits is shown."""
@@ -274,11 +303,6 @@ class StreamDriver:
             sink, _ = open_sink(self.settings, task)
             if sink.waiting:
                 self.waiting[p] = sink.waiting
-
-
-def _distinct(barriers: list[Barrier | None]) -> list[Barrier]:
-    found = [b for b in barriers if b is not None]
-    return sorted(found, key=lambda b: b.floor)
 
 
 def _as_error(result: RangeResult) -> ChSinkError:

@@ -133,6 +133,8 @@ def open_sink(settings: StreamSettings, task: RangeTask) -> tuple[PartitionSink,
         ClickHousePending(client, state_db, tables.pending, stream),
         deadline=config.handover_deadline,
         progress=lambda done: progress.put(task.topic_id, task.partition, task.start, done.end, done.state.to_json()),
+        cuts=task.cuts,
+        note_cut=lambda offset: progress.cut(task.topic_id, task.partition, offset),
     )
     return sink, progress
 

@@ -1,6 +1,7 @@
 """What travels between driver and tasks: an offset range with its state, and what became of it. All of it is JSON."""
 
 from collections import Counter
+from dataclasses import astuple
 from typing import Any
 
 import msgspec
@@ -24,6 +25,8 @@ class RangeTask(msgspec.Struct, frozen=True):
     """Ordering state as of ``start`` (JSON of `State`)."""
     attempt: int = 0
     replay: str = ""
+    cuts: list[int] = []
+    """Offsets inside the range at which an earlier attempt ended a chunk for want of columns."""
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -68,7 +71,8 @@ class RangeResult(msgspec.Struct):
                 "next_offset": barrier.next_offset,
                 "version": str(barrier.version),
                 "floor": [str(part) for part in barrier.floor],
-                "columns": [[c.name, c.first_offset, c.clickhouse_type, c.default] for c in barrier.columns],
+                "columns": [list(astuple(c)) for c in barrier.columns],
+                "key": list(barrier.key),
             }
 
     def get_barrier(self) -> Barrier | None:
@@ -80,6 +84,7 @@ class RangeResult(msgspec.Struct):
             found["kind"],
             found["next_offset"],
             columns=tuple(UnknownColumn(*c) for c in found["columns"]),
+            key=tuple(found["key"]),
             version=int(found["version"]),
             floor=(epoch, commit, inner),
         )

@@ -10,6 +10,7 @@ from ch_sink.policy import Policy
 from ch_sink.table.chtype import parse_type
 from ch_sink.table.evolve import alter, window_setting
 from ch_sink.table.facts import ServerFacts
+from ch_sink.table.letter_case import clashes
 from ch_sink.table.lexer import columns_in
 from ch_sink.table.model import Family, TargetTable, quote
 from ch_sink.table.view import view_of
@@ -302,13 +303,10 @@ def _row_policies(here: Situation) -> Iterable[Finding]:
 
 
 def _letter_case(here: Situation) -> Iterable[Finding]:
-    lower: dict[str, str] = {}
-    for name in (*(c.name for c in here.table.columns), *here.source_columns):
-        other = lower.setdefault(name.lower(), name)
-        if other != name:
-            yield Finding(
-                "warn", "columns", f"{other} and {name} differ by letter case only; names are compared as written"
-            )
+    for first, second in clashes((*(c.name for c in here.table.columns), *here.source_columns)):
+        yield Finding(
+            "warn", "columns", f"{first} and {second} differ by letter case only; names are compared as written"
+        )
 
 
 _CHECKS: tuple[Callable[[Situation], Iterable[Finding]], ...] = (

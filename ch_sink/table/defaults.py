@@ -1,14 +1,16 @@
-"""A source column's default as ClickHouse SQL, for the DEFAULT of a generated column."""
+"""A source column's default as ClickHouse SQL, for the DEFAULT of a generated column; and which ones are constant."""
 
 import base64
 import binascii
 import re
+from collections.abc import Collection
 
 from ch_sink.decode.schema import SourceType
 from ch_sink.table.chtype import parse_type
+from ch_sink.table.lexer import Kind, columns_in, tokenize
 from ch_sink.table.templates import literal
 
-__all__ = ["default_sql"]
+__all__ = ["default_sql", "is_constant"]
 
 _EPOCH_FUNCTIONS = {
     "io.debezium.time.Timestamp": "fromUnixTimestamp64Milli",
@@ -18,6 +20,7 @@ _EPOCH_FUNCTIONS = {
 }
 _DAYS = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
 _EXPRESSION = re.compile(r"::|^\(.*\)$|^[\w.]+\(.*\)$", re.DOTALL)
+_CONSTANT = re.compile(r"CAST|_CAST|AS|true|false|NULL|to[A-Z]\w*|fromUnixTimestamp\w*|[A-Z]\w+")
 _PLAIN_TEXTS = ("io.debezium.data.Enum", "io.debezium.data.Json", "io.debezium.data.Xml")
 
 
@@ -45,6 +48,13 @@ def default_sql(source: SourceType, column_type: str) -> str | None:
         return None if _EXPRESSION.search(value) else literal(value)
     # A ZonedTimestamp's default is 1970 wherever the source says CURRENT_TIMESTAMP (seen): never taken over.
     return None
+
+
+def is_constant(expression: str, columns: Collection[str]) -> bool:
+    """Whether a DEFAULT's text is a literal, perhaps converted: no column, and nothing that varies as now() does."""
+    if columns_in(expression, columns):
+        return False
+    return all(_CONSTANT.fullmatch(t.value) for t in tokenize(expression) if t.kind in (Kind.NAME, Kind.QUOTED))
 
 
 def _number(source: SourceType, value: int, target: str) -> str | None:

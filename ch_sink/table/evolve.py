@@ -1,8 +1,9 @@
 """An existing table held against the source's row type: what to alter so that every column finds its place."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
+from ch_sink.change import UnknownColumn
 from ch_sink.decode.schema import RowSchema, SourceType
 from ch_sink.table.columns import ColumnPlan, TypeOf, key_names, plan_columns
 from ch_sink.table.ddl import STATE_TABLES, Statement, source_types, state_table
@@ -13,7 +14,7 @@ from ch_sink.table.templates import literal
 from ch_sink.table.view import view_of
 from ch_sink.table.widen import widened
 
-__all__ = ["add_column", "alter", "diff", "existing_statements", "window_setting"]
+__all__ = ["alter", "diff", "existing_statements", "offered", "window_setting"]
 
 
 def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec, type_of: TypeOf | None = None) -> list[str]:
@@ -26,16 +27,18 @@ def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec, type_of: Typ
     fixed = replace(spec, engine=_choice(existing, spec), order_by=(), partition_by="", allow_nullable_key=True)
     plans = plan_columns(wanted, fixed, type_of or source_types(spec))
     actions: list[str] = []
+    there = {c.name for c in existing.columns}
     previous = ""
     for plan in plans:
         if plan.system:
             if existing.engine.family is Family.MERGE_TREE and existing.column(plan.name) is None:
                 actions.append(f"ADD COLUMN IF NOT EXISTS {plan.sql}")
             continue
-        actions += _column_actions(existing, plan, previous)
+        actions += _column_actions(existing, plan, previous, there)
         previous = plan.name
+        there.add(previous)
     actions += _window_actions(existing, spec)
-    return alter(existing, actions)
+    return alter(existing, actions, spec.cluster)
 
 
 def _choice(existing: TargetTable, spec: TableSpec) -> EngineChoice:
@@ -48,10 +51,19 @@ def _choice(existing: TargetTable, spec: TableSpec) -> EngineChoice:
     return next((choice for choice in EngineChoice if choice.family is family), spec.engine)
 
 
-def _column_actions(existing: TargetTable, plan: ColumnPlan, previous: str) -> Iterable[str]:
+def _column_actions(
+    existing: TargetTable, plan: ColumnPlan, previous: str | None, there: Collection[str]
+) -> Iterable[str]:
+    """``previous``: the source's column before it, empty for the first; ``there``: columns that it can stand behind."""
     column = existing.column(plan.name)
     if column is None:
-        place = f" AFTER {quote(previous)}" if previous and existing.column(previous) else ""
+        place = (
+            " FIRST"
+            if previous == ""
+            else f" AFTER {quote(previous)}"
+            if previous is not None and previous in there
+            else ""
+        )
         yield f"ADD COLUMN IF NOT EXISTS {plan.sql}{place}"
         return
     if not column.insertable:
@@ -81,23 +93,36 @@ def _window_actions(existing: TargetTable, spec: TableSpec) -> Iterable[str]:
         yield f"MODIFY SETTING {setting}_seconds = {spec.dedup_seconds}"
 
 
-def alter(table: TargetTable, actions: Iterable[str]) -> list[str]:
-    """One ALTER TABLE per action; for a Distributed table on the local tables first, columns then on itself too."""
+def alter(table: TargetTable, actions: Iterable[str], cluster: str | None = None) -> list[str]:
+    """One ALTER TABLE per action; for a Distributed table on the local tables first, columns then on itself too.
+
+    ``cluster``: where the table itself is to be altered, as ``init`` made it there.
+    """
     statements: list[str] = []
+    everywhere = f" ON CLUSTER {quote(cluster)}" if cluster else ""
     for action in actions:
         if table.distributed and table.local is not None:
-            cluster = f" ON CLUSTER {quote(table.cluster)}" if table.cluster else ""
-            statements.append(f"ALTER TABLE {quote(table.local[0])}.{quote(table.local[1])}{cluster} {action}")
+            behind = f" ON CLUSTER {quote(table.cluster)}" if table.cluster else ""
+            statements.append(f"ALTER TABLE {quote(table.local[0])}.{quote(table.local[1])}{behind} {action}")
             if action.startswith("MODIFY SETTING"):
                 continue
-        statements.append(f"ALTER TABLE {table.qualified} {action}")
+        statements.append(f"ALTER TABLE {table.qualified}{everywhere} {action}")
     return statements
 
 
-def add_column(table: TargetTable, name: str, column_type: str, default: str | None = None) -> list[str]:
-    """The statements that add one new source column while the stream runs; repeating them does nothing."""
-    plan = ColumnPlan(name, column_type, default or "")
-    return alter(table, [f"ADD COLUMN IF NOT EXISTS {plan.sql}"])
+def offered(table: TargetTable, columns: Sequence[UnknownColumn], cluster: str | None = None) -> list[str]:
+    """The statements after which the table has these columns; repeating them does nothing more.
+
+    Columns stand behind their neighbours in the source, with the source's type in the comment, as ``init`` makes them.
+    """
+    actions: list[str] = []
+    there = {c.name for c in table.columns}
+    for column in columns:
+        if column.clickhouse_type is not None:
+            plan = ColumnPlan(column.name, column.clickhouse_type, column.default or "", comment=column.comment)
+            actions += _column_actions(table, plan, column.after, there)
+            there.add(column.name)
+    return alter(table, actions, cluster)
 
 
 def existing_statements(

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 __all__ = ["WIDE_YEARS", "Column", "Engine", "Family", "TargetTable", "Years"]
 
@@ -87,6 +88,8 @@ class TargetTable:
     """How long a replicated table remembers tokens; 0 where no time limit holds."""
     settings: tuple[tuple[str, str], ...] = ()
     """The table's own SETTINGS, values as text."""
+    defaults: tuple[tuple[str, Any], ...] = ()
+    """Columns with a constant default, and its value as an Arrow scalar of the type that is inserted."""
     local: tuple[str, str] | None = None
     """Database and name of the local table behind a Distributed one."""
     years: Years = WIDE_YEARS

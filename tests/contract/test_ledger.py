@@ -272,3 +272,13 @@ def test_streams_share_a_table_without_seeing_each_other(client: Client, own_tab
     assert (two.state_at("t1", 0, 10), two.notes("floor"), two.topic_ids()) == (None, [], [])
     two.check_claim()
     one.check_claim()
+
+
+def test_cuts_are_kept_by_topic_and_partition_and_need_no_claim(job: Job) -> None:
+    ledger = job()
+    assert ledger.cuts("topic-1") == {}
+    for partition, offset in ((0, 40), (2, 7), (0, 12), (0, 40)):
+        ledger.put_cut("topic-1", partition, offset)
+    ledger.put_cut("topic-2", 0, 1)
+    assert ledger.cuts("topic-1") == {0: [12, 40], 2: [7]}
+    assert ledger.cuts("topic-2") == {0: [1]}

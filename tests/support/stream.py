@@ -14,12 +14,14 @@ from ch_sink.clickhouse import (
     ClickHousePending,
     ClickHouseWriter,
     Client,
+    Evolution,
     detect,
     execute,
 )
 from ch_sink.decode import Decoder, Field, RowSchema, SourceType, sample_schema
+from ch_sink.memory import MemoryLedger
 from ch_sink.order import State
-from ch_sink.plan import Ports
+from ch_sink.plan import Barrier, Ports
 from ch_sink.policy import Policy
 from ch_sink.spark.task import _Lookup
 from ch_sink.table.ddl import init_statements
@@ -80,12 +82,20 @@ class Feed:
     """One topic of a recorded stream into one table."""
 
     def __init__(
-        self, client: Client, database: str, target: TargetTable, stream: str, topic: str, policy: Policy
+        self,
+        client: Client,
+        database: str,
+        target: TargetTable,
+        stream: str,
+        topic: str,
+        policy: Policy,
+        records: Mapping[int, Records] | None = None,
     ) -> None:
+        """``records``: by partition, where they are not those of a recorded stream."""
         self.client, self.database, self.policy = client, database, policy
         self.target = Target.of(target, policy)
         self.topic, self.name = topic, f"{stream}/{database}.{target.name}"
-        self.records = partitions(stream, topic)
+        self.records = dict(records) if records is not None else partitions(stream, topic)
         self.ends = {p: int(r.offsets[-1]) + 1 for p, r in self.records.items()}
         self.at = dict.fromkeys(self.records, 0)
         self.states = dict.fromkeys(self.records, State())
@@ -94,6 +104,9 @@ class Feed:
         self.attempt = 0
         self.kill_after: int | None = None
         self.letters = 0
+        self.ledger = MemoryLedger(self.name)
+        self.evolved: list[tuple[str, ...]] = []
+        """Names of the columns that were added or changed, each time the table was altered."""
 
     def write(self, insert: object, token: str) -> int:
         if self.kill_after is not None:
@@ -121,6 +134,8 @@ class Feed:
                 ClickHouseDeadLetters(client, self.database, "ch_sink_dead_letters", self.name, "id"),
                 ClickHousePending(client, self.database, "ch_sink_pending", self.name),
                 deadline=1e9,
+                cuts=self.ledger.cuts("id").get(partition, ()),
+                note_cut=lambda offset: self.ledger.put_cut("id", partition, offset),
             )
         return self.sinks[partition]
 
@@ -143,6 +158,15 @@ class Feed:
             for p, state in self.states.items():
                 self.states[p] = replace(state, floor=max(state.floor, barrier.floor))
         self.at[partition] = done.end
+        if barrier is not None and barrier.kind == "new_columns" and barrier.columns:
+            self.evolve(barrier)
+
+    def evolve(self, barrier: Barrier) -> None:
+        """What the driver does: the table gets its columns, and every sink begins anew with them."""
+        evolution = Evolution(self.client, self.database, self.target.table.name, self.policy)
+        self.target = Target.of(evolution.carry_out(self.target.table, barrier.columns, barrier.key), self.policy)
+        self.evolved.append(tuple(c.name for c in barrier.columns))
+        self.sinks.clear()
 
     def run(self, rng: random.Random | None = None, longest: int = 10**9) -> None:
         """Everything that is left, partitions interleaved at random, in chunks of up to ``longest`` records."""

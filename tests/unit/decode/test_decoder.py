@@ -205,8 +205,8 @@ def test_unknown_fields_are_reported_and_the_rest_is_decoded() -> None:
     more = {"new": 1, "other name": [None]}
     batch = decode((1, event("c", row(1))), (2, event("c", row(2) | more)), (3, event("u", row(3) | {"new": None})))
     assert [(c.name, c.first_offset, c.clickhouse_type) for c in batch.unknown] == [
-        ("new", 101, None),
-        ("other name", 101, None),
+        ("new", 101, "Nullable(Int64)"),
+        ("other name", 101, "Nullable(String)"),
     ]
     assert [r["id"] for r in batch.after.to_pylist()] == [1, 2, 3]
 

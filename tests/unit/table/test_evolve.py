@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from ch_sink.change import UnknownColumn
 from ch_sink.decode.schema import Field, RowSchema, SourceType
 from ch_sink.policy import Policy
 from ch_sink.table.ddl import create_table
 from ch_sink.table.detect import DETECT_SQL, assemble
-from ch_sink.table.evolve import add_column, diff, existing_statements
+from ch_sink.table.evolve import diff, existing_statements, offered
 from ch_sink.table.model import Column, Engine, Family, TargetTable
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.table.widen import widened
@@ -147,7 +148,7 @@ def test_a_distributed_table_is_altered_on_its_cluster_first() -> None:
     table = TargetTable(
         "d", "all", engine, (Column("id", "Int64"),), ("id",), distributed=True, cluster="main", local=("d", "one")
     )
-    assert add_column(table, "x y", "Nullable(Int32)", "5") == [
+    assert offered(table, [UnknownColumn("x y", 3, "Nullable(Int32)", "5")]) == [
         "ALTER TABLE `d`.`one` ON CLUSTER `main` ADD COLUMN IF NOT EXISTS `x y` Nullable(Int32) DEFAULT 5",
         "ALTER TABLE `d`.`all` ADD COLUMN IF NOT EXISTS `x y` Nullable(Int32) DEFAULT 5",
     ]

@@ -1,0 +1,152 @@
+"""Alter the target while its stream runs, perhaps at the same time as another stream does."""
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ch_sink.change import UnknownColumn
+from ch_sink.clickhouse.client import Client
+from ch_sink.clickhouse.retry import RETRYABLE_CODES
+from ch_sink.clickhouse.schema import detect, execute
+from ch_sink.decode.schema import SourceType
+from ch_sink.decode.types import clickhouse_type
+from ch_sink.errors import ClickHouseError, ClickHouseUnavailable, StreamFailed
+from ch_sink.policy import Policy
+from ch_sink.table.chtype import parse_type
+from ch_sink.table.evolve import offered
+from ch_sink.table.letter_case import clashes
+from ch_sink.table.model import TargetTable, quote
+from ch_sink.table.view import view_of
+
+__all__ = ["Evolution"]
+
+log = logging.getLogger("ch_sink")
+
+_CONCURRENT = RETRYABLE_CODES | {
+    15,  # DUPLICATE_COLUMN: added between the server's check and its commit
+    57,  # TABLE_ALREADY_EXISTS: CREATE OR REPLACE of one view at once
+    60,  # UNKNOWN_TABLE: the same, seen from the other side
+    236,  # ABORTED
+    341,  # UNFINISHED: not yet on all replicas
+    517,  # CANNOT_ASSIGN_ALTER: another ALTER came first
+    571,  # DATABASE_REPLICATION_FAILED
+}
+_ATTEMPTS = 10
+_WAIT = 0.2
+"""Seconds before a second attempt; each further one waits half as long again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """How the table of one stream is altered. ``cluster``: where ``init`` made it, if on a cluster."""
+
+    client: Client
+    database: str
+    table: str
+    policy: Policy
+    cluster: str | None = None
+    low_cardinality: bool = True
+    view_suffix: str = "_current"
+
+    def carry_out(self, table: TargetTable, columns: Sequence[UnknownColumn], key: Sequence[str]) -> TargetTable:
+        """Give the table these columns, renew its view; returns the table as it is then.
+
+        Another stream may do the same at the same time: whichever comes first decides the column's type.
+
+        Raises:
+            ClickHouseError, AccessDenied: the server refuses.
+            StreamFailed: the columns did not come.
+        """
+        mine = self._typed(columns)
+        before = table
+        for attempt in range(_ATTEMPTS):
+            lacking = [c for c in mine if _lacks(table, c)]
+            if not lacking:
+                break
+            for first, second in clashes([*(c.name for c in table.columns), *(c.name for c in lacking)]):
+                log.warning("%s: columns %r and %r differ by letter case only", table.qualified, first, second)
+            try:
+                execute(self.client, offered(table, lacking, self.cluster))
+            except ClickHouseError as error:
+                if error.code not in _CONCURRENT and not isinstance(error, ClickHouseUnavailable):
+                    raise _refused(error, offered(table, lacking, self.cluster)) from None
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                log.info("%s; trying again", error)
+                time.sleep(_WAIT * 1.5**attempt)
+            table = detect(self.client, self.database, self.table, self.policy)
+        else:
+            raise StreamFailed(
+                f"{table.qualified} still lacks what was added: {', '.join(repr(c.name) for c in mine)}",
+                hint="does another server answer behind clickhouse.url? Add the columns there, and run again",
+            )
+        self._renew_view(before, table, key)
+        return table
+
+    def _typed(self, columns: Sequence[UnknownColumn]) -> list[UnknownColumn]:
+        """The columns with the types that this server has, as ``init`` chooses them."""
+        tuples = any((c.clickhouse_type or "").startswith("Nullable(Tuple(") for c in columns)
+        known = not tuples or self._has_nullable_tuple()
+        out = []
+        for column in columns:
+            source = SourceType.from_comment(column.comment) if column.change == "add" else None
+            if source is not None:
+                chosen = clickhouse_type(source, low_cardinality=self.low_cardinality, nullable_tuple=known)
+                column = replace(column, clickhouse_type=chosen)
+            out.append(column)
+        return out
+
+    def _has_nullable_tuple(self) -> bool:
+        try:
+            self.client.rows("SELECT CAST(NULL AS Nullable(Tuple(a UInt8))) AS probe", doing="ask for Nullable(Tuple)")
+        except ClickHouseUnavailable:
+            raise
+        except ClickHouseError:
+            return False
+        return True
+
+    def _renew_view(self, before: TargetTable, after: TargetTable, key: Sequence[str]) -> None:
+        """Make the current-state view anew where it shows the table's columns; one of the user's own stays."""
+        name = f"{after.name}{self.view_suffix}"
+        mine = [c.name for c in after.source_columns]
+        for attempt in range(_ATTEMPTS):
+            shown = self._columns_of_view(name)
+            if not shown or set(shown) == set(mine):
+                return
+            if not set(shown) <= {c.name for c in before.source_columns} | set(mine) or not set(key) <= set(shown):
+                log.warning("view %s.%s is not the one that init makes, and stays as it is", after.database, name)
+                return
+            try:
+                execute(self.client, [view_of(after, key, suffix=self.view_suffix, cluster=self.cluster)])
+            except ClickHouseError as error:
+                if error.code not in _CONCURRENT or attempt == _ATTEMPTS - 1:
+                    raise
+                time.sleep(_WAIT * 1.5**attempt)
+            # Another stream may have come between with columns of its own.
+            after = detect(self.client, self.database, self.table, self.policy)
+            mine = [c.name for c in after.source_columns]
+
+    def _columns_of_view(self, name: str) -> list[str]:
+        found = self.client.rows(
+            "SELECT name FROM system.columns WHERE database = {database:String} AND table = {view:String} "
+            "AND (SELECT count() FROM system.tables WHERE database = {database:String} AND name = {view:String} "
+            "AND engine = 'View') > 0 ORDER BY position",
+            {"database": self.database, "view": name},
+            doing=f"look at view {quote(name)}",
+        )
+        return [str(row["name"]) for row in found]
+
+
+def _lacks(table: TargetTable, wanted: UnknownColumn) -> bool:
+    column = table.column(wanted.name)
+    if column is None or wanted.change == "add" or wanted.clickhouse_type is None:
+        return column is None
+    if wanted.change == "null" and not parse_type(column.type).nullable:
+        return True
+    return bool(offered(table, [wanted]))
+
+
+def _refused(error: ClickHouseError, statements: Sequence[str]) -> ClickHouseError:
+    by_hand = f"carry it out by hand and run again: {'; '.join(statements)}"
+    return type(error)(error.message, code=error.code, hint=by_hand)
