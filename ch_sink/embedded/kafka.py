@@ -25,7 +25,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 import ch_sink
 from ch_sink.embedded.java import MINIMUM, find_java
-from ch_sink.embedded.kafka_jars import JarsUnavailable, kafka_jars
+from ch_sink.embedded.kafka_jars import kafka_jars
+from ch_sink.embedded.maven import ArchivesUnavailable
 from ch_sink.errors import BrokerUnavailable, KafkaError
 
 __all__ = ["LocalKafka"]
@@ -89,7 +90,7 @@ class LocalKafka:
         if self._wanted != "mock":
             try:
                 self._start_broker()
-            except (BrokerUnavailable, JarsUnavailable, OSError) as error:
+            except (BrokerUnavailable, ArchivesUnavailable, OSError) as error:
                 self._end_daemon(graceful=False)
                 if self._wanted == "kafka":
                     raise BrokerUnavailable(

@@ -83,12 +83,12 @@ def test_without_its_jars_and_any_way_to_get_them_it_is_the_mock(
     if find_java() is None:
         pytest.skip("needs Java 17 or newer")
     monkeypatch.setenv("CH_SINK_CACHE", str(tmp_path))
-    monkeypatch.setattr("ch_sink.embedded.kafka_jars.shutil.which", lambda _name: None)
-    monkeypatch.setattr("ch_sink.embedded.kafka_jars.importlib.util.find_spec", lambda _name: None)
+    monkeypatch.setattr("ch_sink.embedded.maven.shutil.which", lambda _name: None)
+    monkeypatch.setattr("ch_sink.embedded.maven.importlib.util.find_spec", lambda _name: None)
     with LocalKafka() as kafka:
         assert kafka.kind == "mock"
         assert kafka.why is not None
-        assert "could not be fetched: JarsUnavailable: PySpark brings no Ivy" in kafka.why
+        assert "could not be fetched: ArchivesUnavailable: PySpark brings no Ivy" in kafka.why
     assert [path.name for path in tmp_path.iterdir()] == [f"kafka-{KAFKA_VERSION}.lock"], "nothing half fetched is left"
 
 
