@@ -8,11 +8,14 @@ from ch_sink.cli.source import source_finding
 from ch_sink.cli.wiring import client_of, key_columns, ledger_of, sample, table_spec, topic_offsets
 from ch_sink.clickhouse import Client, detect, max_version, server_facts
 from ch_sink.config import Config
+from ch_sink.decode.documents import is_document_source
 from ch_sink.decode.schema import RowSchema
 from ch_sink.embedded.java import MINIMUM, find_java
 from ch_sink.errors import ChSinkError, ClickHouseError
 from ch_sink.kafka import TopicState
+from ch_sink.source import source_for
 from ch_sink.table.checks import Finding, check_table
+from ch_sink.table.documents import document_findings
 from ch_sink.table.evolve import diff
 from ch_sink.table.facts import ServerFacts
 from ch_sink.table.model import TargetTable, quote
@@ -27,6 +30,7 @@ def findings(config: Config) -> Iterator[Finding]:
     yield from _machine(config)
     topic: TopicState | None = None
     schema: RowSchema | None = None
+    connector = ""
     try:
         with topic_offsets(config) as offsets:
             topic = offsets.state(config.kafka.topic)
@@ -39,6 +43,7 @@ def findings(config: Config) -> Iterator[Finding]:
         else:
             key = ", ".join(f.name or "(primitive)" for f in schema.key) or "none"
             yield Finding("ok", "change events", f"{len(schema.fields)} columns, key: {key}")
+        connector = seen.connector
         if seen.connector:
             yield source_finding(seen.connector)
     except ChSinkError as error:
@@ -49,7 +54,7 @@ def findings(config: Config) -> Iterator[Finding]:
     except ChSinkError as error:
         yield Finding("fail", "clickhouse", str(error), error.hint)
         return
-    yield from _target(config, client, schema, topic)
+    yield from _target(config, client, schema, topic, connector)
 
 
 def _machine(config: Config) -> Iterator[Finding]:
@@ -73,7 +78,9 @@ def _machine(config: Config) -> Iterator[Finding]:
         yield Finding("fail", "checkpoint", f"{folder} cannot be written", f"Make {there} writable, or set checkpoint.")
 
 
-def _target(config: Config, client: Client, schema: RowSchema | None, topic: TopicState | None) -> Iterator[Finding]:
+def _target(
+    config: Config, client: Client, schema: RowSchema | None, topic: TopicState | None, connector: str
+) -> Iterator[Finding]:
     try:
         table = detect(client, config.clickhouse.database, config.clickhouse.table, config.policy())
     except ChSinkError as error:
@@ -91,7 +98,9 @@ def _target(config: Config, client: Client, schema: RowSchema | None, topic: Top
         source_columns=[f.name for f in schema.fields] if schema else (),
         inserts_per_batch=partitions + (limit or 0) // config.chunk_offsets,
     )
-    if schema is not None:
+    if connector and is_document_source(source_for(connector)):
+        yield from document_findings(table, config.policy())
+    elif schema is not None:
         yield from _columns(config, table, schema)
     yield from _other_tables(config, client, key, table)
     yield from _progress(config, client, table, topic)

@@ -128,6 +128,7 @@ def table_spec(config: Config, *, engine: str | None = None, roles: tuple[str, .
         key_columns=config.key_columns,
         allow_nullable_key=wanted.allow_nullable_key,
         low_cardinality=wanted.low_cardinality,
+        document_type=wanted.document_type,
         row_policy_roles=roles or wanted.row_policy_roles,
         row_policy_except=(config.clickhouse.username,),
         settings=tuple(sorted(wanted.settings.items())),

@@ -7,6 +7,7 @@ from pydantic import Field
 from ch_sink.config.sections import (
     Bytes,
     ClickHouseSection,
+    DocumentSection,
     InitSection,
     KafkaSection,
     Name,
@@ -61,6 +62,7 @@ class Config(Section):
     handover_deadline: Seconds = Field(default=600.0, ge=0)
     """How long a change waits for the values of a row that changed its key, before ``on_unresolved`` decides."""
 
+    document: DocumentSection = DocumentSection()
     tables: TablesSection = TablesSection()
     spark: SparkSection = SparkSection()
     init: InitSection = InitSection()
@@ -97,6 +99,9 @@ class Config(Section):
             key_columns=self.key_columns,
             stored_row=self.stored_row,
             accept_coalescing=self.accept_coalescing,
+            document_column=self.document.column,
+            document_columns=tuple(self.document.columns.items()),
+            document_form=self.document.form,
         )
 
     def to_task_json(self) -> str:

@@ -20,6 +20,7 @@ from ch_sink.config.properties import LIBRDKAFKA, REGISTRY, REGISTRY_PREFIX, SEC
 
 __all__ = [
     "ClickHouseSection",
+    "DocumentSection",
     "InitSection",
     "KafkaSection",
     "Section",
@@ -267,6 +268,17 @@ class VersionSection(Section):
     """Versions lie above this; needed where an earlier sink wrote the table."""
 
 
+class DocumentSection(Section):
+    """Where a document goes, for sources of documents (MongoDB)."""
+
+    column: str = "document"
+    """The column that gets the whole document, where the table has it; empty for none."""
+    columns: dict[str, Name] = Field(default_factory=dict)
+    """Column → dotted path of its value; a column that is not listed gets the top-level field of its name."""
+    form: Literal["plain", "extended"] = "plain"
+    """``plain``: JSON as one would query it; ``extended``: canonical Extended JSON, which keeps BSON's types."""
+
+
 class TablesSection(Section):
     """Names of the sink's own tables, which stand in the target's database."""
 
@@ -294,5 +306,7 @@ class InitSection(Section):
     replication: Literal["none", "path", "server"] = "none"
     allow_nullable_key: bool = False
     low_cardinality: bool = True
+    document_type: Literal["String", "JSON"] = "String"
+    """Type of the column for whole documents."""
     row_policy_roles: Words = ()
     settings: dict[str, Property] = Field(default_factory=dict)

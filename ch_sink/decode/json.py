@@ -16,7 +16,7 @@ from ch_sink.policy import Policy
 from ch_sink.source import source_for
 from ch_sink.table.model import TargetTable
 
-__all__ = ["JsonReader", "connector_of"]
+__all__ = ["JsonReader"]
 
 _PLACE = re.compile(r"`\$\.(after|before)\.([^`]*)`")
 _UNKNOWN_FIELD = re.compile(r"unknown field `(.*)` - at `\$\.after`", re.DOTALL)
@@ -53,7 +53,7 @@ class JsonReader:
             return layout, list(map(layout.decode, payloads))
         except UNREADABLE as error:
             fault = error
-        connector = connector_of(payloads[0])
+        connector = _peek(payloads[0])
         if connector and connector != self._connector:
             previous, self._connector = self._connector, connector
             try:
@@ -143,7 +143,7 @@ _peeker = msgspec.json.Decoder(_Peek)
 _connector_of = attrgetter("connector")
 
 
-def connector_of(payload: bytes) -> str:
+def _peek(payload: bytes) -> str:
     """``source.connector`` of a payload; empty where there is none."""
     try:
         found = _peeker.decode(payload).source

@@ -363,9 +363,10 @@ class Walk:
         self.out.doubled.update(self.key_bytes(i) for i in self.open_swaps.values())
 
     def _unresolved(self, i: int, column: str) -> BadRecord:
-        return BadRecord(
-            int(self.batch.source_index[i]),
-            f"column {column!r} holds the unavailable-value placeholder, and no earlier value of this row is known",
-            "unresolved",
-            column,
+        why = (
+            "holds the unavailable-value placeholder"
+            if self.scope.omits_values
+            else "is not stated by the update, which says only what it changed"
         )
+        reason = f"column {column!r} {why}, and no earlier value of this row is known"
+        return BadRecord(int(self.batch.source_index[i]), reason, "unresolved", column)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ch_sink.decode.schema import RowSchema, SourceType
-from ch_sink.decode.types import clickhouse_type
+from ch_sink.decode.types import DOCUMENT, clickhouse_type
 from ch_sink.table.columns import TypeOf, key_names, plan_columns, sorting_key
 from ch_sink.table.lexer import key_expressions, split_commas
 from ch_sink.table.model import Engine, quote
@@ -30,6 +30,8 @@ def source_types(spec: TableSpec) -> TypeOf:
     """The column types that ``init`` chooses."""
 
     def type_of(source: SourceType, key: bool) -> str:
+        if DOCUMENT in source.parameters:
+            return spec.document_type
         return clickhouse_type(
             source, low_cardinality=spec.low_cardinality, key=key, nullable_tuple=spec.nullable_tuple
         )

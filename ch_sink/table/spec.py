@@ -92,6 +92,8 @@ class TableSpec:
     """Key columns where the topic's keys do not name them (primitive or no keys)."""
     allow_nullable_key: bool = False
     low_cardinality: bool = True
+    document_type: Literal["String", "JSON"] = "String"
+    """Type of the column that holds whole documents."""
     nullable_tuple: bool = True
     """Whether the server has ``Nullable(Tuple(…))``, which keeps null arrays and empty ones apart."""
     codecs: bool = True

@@ -7,14 +7,14 @@ from typing import Any
 import pyarrow as pa
 
 from ch_sink.decode.documents.targets import TEXTS, document_converter, into
-from ch_sink.decode.documents.texts import canonical_text, key_text, plain_text
+from ch_sink.decode.documents.texts import canonical_text, key_text, plain_text, text_of
 from ch_sink.decode.documents.updates import MISSING, Path, Update, at
 from ch_sink.decode.documents.values import parse
 from ch_sink.decode.types import Converter
 from ch_sink.errors import DecodeError, TableError
 from ch_sink.policy import Policy
 from ch_sink.table.chtype import parse_type
-from ch_sink.table.model import Column, TargetTable
+from ch_sink.table.model import Column, TargetTable, Years
 
 __all__ = ["DocumentColumn", "DocumentTable", "key_column_name"]
 
@@ -59,17 +59,16 @@ class DocumentTable:
         for column in table.source_columns:
             path = ID if column.name == self.key else paths.get(column.name, (column.name,))
             whole = column.name == policy.document_column and column.name not in paths and _holds(column)
-            columns.append(self._column(column, () if whole else path, policy))
+            columns.append(self._column(column, () if whole else path, policy, table.years))
         self.columns = tuple(columns)
         self.document = next((c for c in columns if c.path == ()), None)
         named = {c.name for c in table.columns}
         self._known = named | {c.path[0] for c in columns if c.path}
 
-    def _column(self, column: Column, path: Path, policy: Policy) -> DocumentColumn:
+    def _column(self, column: Column, path: Path, policy: Policy, years: Years) -> DocumentColumn:
         if path == ():
             return DocumentColumn(column.name, path, document_converter(column, self._write), True)
-        text = key_text if path == ID else None
-        made = into(column, policy, text) if text is not None else into(column, policy)
+        made = into(column, policy, years, key_text if path == ID else text_of)
         return DocumentColumn(column.name, path, made, parse_type(column.type).bare.name in TEXTS)
 
     def unknown_fields(self, document: Any) -> list[str]:

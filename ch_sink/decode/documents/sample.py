@@ -10,12 +10,13 @@ from ch_sink.decode.documents.infer import field_type, key_type
 from ch_sink.decode.documents.updates import MISSING, at
 from ch_sink.decode.documents.values import parse, read
 from ch_sink.decode.schema import Field, RowSchema, SourceType
+from ch_sink.decode.types import DOCUMENT
 from ch_sink.errors import DecodeError
 from ch_sink.policy import Policy
 
 __all__ = ["document_schema"]
 
-_DOCUMENT = SourceType("string", "io.debezium.data.Json", optional=False)
+_WHOLE = SourceType("string", "io.debezium.data.Json", (DOCUMENT,), optional=False)
 
 
 class _Source(msgspec.Struct, gc=False):
@@ -61,7 +62,7 @@ def document_schema(values: Iterable[bytes], keys: Iterable[bytes], policy: Poli
             seen = field_type(there)
             fields.append(Field(column, seen or SourceType("string")))
     if policy.document_column:
-        fields.append(Field(policy.document_column, _DOCUMENT))
+        fields.append(Field(policy.document_column, _WHOLE))
     return RowSchema(tuple(fields), (key,))
 
 

@@ -1,13 +1,15 @@
 """BSON values into ClickHouse columns: what each column type takes, and how it is made the literal of a converter."""
 
 import decimal
+import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from ch_sink.decode.documents.texts import iso, plain_text, text_of
-from ch_sink.decode.documents.values import Binary, Date, Decimal, Int64, NonFinite, ObjectId, Other
+from ch_sink.decode.documents.values import Binary, Date, Decimal, Int64, NonFinite, Other
 from ch_sink.decode.schema import SourceType
 from ch_sink.decode.types import Converted, Converter, OutOfRange, converter
 from ch_sink.decode.types.base import PerValue, shown
@@ -18,23 +20,40 @@ from ch_sink.decode.types.target import INTEGERS, WIDE_INTEGERS, arrow_of
 from ch_sink.errors import DecodeError, TableError
 from ch_sink.policy import Policy
 from ch_sink.table.chtype import ChType, parse_type
-from ch_sink.table.model import Column
+from ch_sink.table.model import WIDE_YEARS, Column, Years
 
 __all__ = ["TEXTS", "document_converter", "into"]
 
 TEXTS = ("String", "JSON")
 """Column types that hold a whole document or part of one."""
+_OBJECT_ID = re.compile(r"[0-9a-f]{24}")
 _TICKS = SourceType("int64", "io.debezium.time.Timestamp")
 _ISO = SourceType("string", "io.debezium.time.ZonedTimestamp")
 
 
-def into(column: Column, policy: Policy, text: Callable[[Any], str | bytes | None] = text_of) -> Converter:
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What holds for every part of a column."""
+
+    policy: Policy
+    years: Years
+    text: Callable[[Any], str | bytes | None]
+
+
+def into(
+    column: Column,
+    policy: Policy,
+    years: Years = WIDE_YEARS,
+    text: Callable[[Any], str | bytes | None] = text_of,
+) -> Converter:
     """The converter of BSON values into a column; ``text`` makes the texts of String columns.
+
+    ``years``: what the server's Date32 and DateTime64 hold.
 
     Raises TableError, naming the column, where its type takes none.
     """
     try:
-        return _into(parse_type(column.type).bare, policy, text)
+        return _into(parse_type(column.type).bare, _Context(policy, years, text))
     except TableError as error:
         raise TableError(f"column {column.name!r}: {error.message}", hint=error.hint) from error
 
@@ -71,9 +90,9 @@ class _Moments:
 
     wire: Any = Any
 
-    def __init__(self, target: Column, policy: Policy) -> None:
-        self._ticks = converter(_TICKS, target, encoding="json", policy=policy, omits=False)
-        self._iso = converter(_ISO, target, encoding="json", policy=policy, omits=False)
+    def __init__(self, target: Column, context: "_Context") -> None:
+        self._ticks = _plain_converter(_TICKS, target, context)
+        self._iso = _plain_converter(_ISO, target, context)
         self.arrow = self._ticks.arrow
 
     def convert(self, values: list[Any]) -> Converted:
@@ -96,16 +115,16 @@ def _moment(value: Any) -> int | str | None:
     raise DecodeError(f"expected a date, found {shown(value)}")
 
 
-def _into(target: ChType, policy: Policy, text: Callable[[Any], str | bytes | None]) -> Converter:
-    name, reaction = target.name, policy.out_of_range
+def _into(target: ChType, context: _Context) -> Converter:
+    name, reaction = target.name, context.policy.out_of_range
     if name == "SimpleAggregateFunction":
-        return _into(target.items[0].bare, policy, text)
+        return _into(target.items[0].bare, context)
     if name == "String":
-        return PerValue(Any, pa.binary(), text, reaction=reaction)
+        return PerValue(Any, pa.binary(), context.text, reaction=reaction)
     if name == "JSON":
         return PerValue(Any, pa.string(), _document, reaction=reaction)
     if name in INTEGERS or name in WIDE_INTEGERS:
-        return _integers(target, policy)
+        return _integers(target, context)
     if name in ("Float32", "Float64"):
         return _Prepared(_float, Floats(target, reaction))
     if name == "Bool":
@@ -113,28 +132,28 @@ def _into(target: ChType, policy: Policy, text: Callable[[Any], str | bytes | No
     if name == "UUID":
         return PerValue(Any, pa.binary(16), _uuid, reaction=reaction)
     if name in ("Date", "Date32", "DateTime", "DateTime64"):
-        return _Moments(_column(target), policy)
+        return _Moments(_column(target), context)
     if name == "Decimal":
-        return _Prepared(_decimal, _of_text(target, policy))
+        return _Prepared(_decimal, _of_text(target, context))
     if name == "FixedString":
         return _Prepared(_fixed(target.precision), fixed_string(target, reaction, Any))
     if name in ("Array", "Map", "Tuple", "Point"):
-        return _nested(target, policy, text)
-    return _Prepared(_text, _of_text(target, policy))
+        return _nested(target, context)
+    return _Prepared(_text, _of_text(target, context))
 
 
-def _nested(target: ChType, policy: Policy, text: Callable[[Any], str | bytes | None]) -> Converter:
+def _nested(target: ChType, context: _Context) -> Converter:
     if target.name == "Array":
-        return _Prepared(_list, Arrays(_into(target.items[0].bare, policy, text), None))
+        return _Prepared(_list, Arrays(_into(target.items[0].bare, context), None))
     if target.name == "Map":
-        keys = _into(target.items[0].bare, policy, text)
+        keys = _into(target.items[0].bare, context)
         if target.items[0].bare.name in INTEGERS:
             keys = _Prepared(int, keys)
-        return _Prepared(_dict, Maps(keys, _into(target.items[1].bare, policy, text), None))
+        return _Prepared(_dict, Maps(keys, _into(target.items[1].bare, context), None))
     if target.name == "Point":
         part = Floats(ChType("Float64"), "fail")
         return _Prepared(_point, Structs(arrow_of(target), ("x", "y"), ("x", "y"), (part, part), Any))
-    parts = tuple(_into(item.bare, policy, text) for item in target.items)
+    parts = tuple(_into(item.bare, context) for item in target.items)
     if len(parts) == 1 and target.items[0].bare.name in ("Array", "Map"):
         return Wrapped(parts[0], target.names[0] if target.names else "1")
     if not target.names:
@@ -154,11 +173,15 @@ def _escaped(label: str) -> str:
     return label.replace("\\", "\\\\").replace("'", "\\'")
 
 
-def _of_text(target: ChType, policy: Policy) -> Converter:
-    return converter(SourceType("string"), _column(target), encoding="json", policy=policy, omits=False)
+def _of_text(target: ChType, context: _Context) -> Converter:
+    return _plain_converter(SourceType("string"), _column(target), context)
 
 
-def _integers(target: ChType, policy: Policy) -> Converter:
+def _plain_converter(source: SourceType, column: Column, context: _Context) -> Converter:
+    return converter(source, column, encoding="json", policy=context.policy, omits=False, years=context.years)
+
+
+def _integers(target: ChType, context: _Context) -> Converter:
     wide = target.name in WIDE_INTEGERS
     size, low, high = WIDE_INTEGERS[target.name] if wide else (0, *INTEGERS[target.name])
 
@@ -171,22 +194,23 @@ def _integers(target: ChType, policy: Policy) -> Converter:
             raise
         return wide_integer(found, size) if wide else found
 
-    return PerValue(Any, arrow_of(target), one, reaction=policy.out_of_range)
+    return PerValue(Any, arrow_of(target), one, reaction=context.policy.out_of_range)
 
 
 def _integer(value: Any, what: str) -> int:
-    """A whole number of any of BSON's numeric types: the shells of old wrote doubles for all."""
+    """A whole number of any of BSON's numeric types (the shells of old wrote doubles for all), or the text of one.
+
+    Texts are what a stored plain document has of a Decimal128.
+    """
     if isinstance(value, int):
         return int(value)
     if isinstance(value, Int64):
         return int(value.value)
-    if isinstance(value, (float, Decimal)):
-        number = _number(value)
+    number = _number(value)
+    if number is not None:
         if number.is_finite() and number == number.to_integral_value():
             return int(number)
         raise OutOfRange(f"{number} is no whole number, and the column is {what}", _nearest(number))
-    if isinstance(value, NonFinite):
-        raise OutOfRange(f"{value.value} does not fit {what}")
     raise DecodeError(f"expected a number, found {shown(value)}")
 
 
@@ -194,23 +218,25 @@ def _nearest(number: decimal.Decimal) -> int | None:
     return int(number) if number.is_finite() else None
 
 
-def _number(value: Any) -> decimal.Decimal:
-    return decimal.Decimal(repr(value) if isinstance(value, float) else value.value)
+def _number(value: Any) -> decimal.Decimal | None:
+    text = repr(value) if isinstance(value, float) else value
+    if isinstance(value, (Decimal, NonFinite)):
+        text = value.value
+    try:
+        return decimal.Decimal(text) if isinstance(text, str) else None
+    except decimal.InvalidOperation:
+        return None
 
 
 def _float(value: Any) -> float | str:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    if isinstance(value, Decimal):
-        return float(value.value)
     if isinstance(value, Int64):
         return float(value.value)
-    if isinstance(value, NonFinite):
-        text: str = value.value
-        return text
-    if value in ("NaN", "Infinity", "-Infinity"):  # from a stored plain document
-        return str(value)
-    raise DecodeError(f"expected a number, found {shown(value)}")
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    number = _number(value)
+    if number is None:
+        raise DecodeError(f"expected a number, found {shown(value)}")
+    return float(number)
 
 
 def _decimal(value: Any) -> str:
@@ -243,9 +269,9 @@ def _uuid(value: Any) -> bytes:
 
 def _fixed(size: int) -> Callable[[Any], str | bytes]:
     def one(value: Any) -> str | bytes:
-        if size == 12 and isinstance(value, ObjectId):
-            return bytes.fromhex(value.value)
         found = text_of(value)
+        if size == 12 and isinstance(found, str) and _OBJECT_ID.fullmatch(found):
+            return bytes.fromhex(found)
         if found is None:
             raise DecodeError(f"expected a text, found {shown(value)}")
         return found

@@ -55,7 +55,7 @@ def text_of(value: Any) -> str | bytes | None:
     if isinstance(value, Date):
         return iso(value.value)
     plain = _hook(value) if isinstance(value, Special) else value
-    return plain if isinstance(plain, str) or plain is None else plain_text(plain)
+    return plain if isinstance(plain, str) or plain is None else plain_text(plain).decode()
 
 
 def key_text(value: Any) -> str | bytes | None:

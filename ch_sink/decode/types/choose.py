@@ -10,6 +10,9 @@ WIDE = ("ch_sink.wide", "true")
 DIGITS = "ch_sink.digits"
 """Schema parameter of an ISO date-time column: sub-second digits of its sampled values, where six are too few."""
 
+DOCUMENT = ("ch_sink.document", "true")
+"""Schema parameter of the column that holds a whole document."""
+
 _CONNECT = "org.apache.kafka.connect.data."
 _TEMPORAL = {
     "io.debezium.time.Date": "Date32",
