@@ -16,6 +16,7 @@ from ch_sink.decode.layout import NUMBER_FOR_BYTES, ColumnReader
 from ch_sink.decode.schema import SourceType
 from ch_sink.decode.types import Converter, arrow_type, converter
 from ch_sink.decode.types.base import nullable
+from ch_sink.decode.written import as_written
 from ch_sink.errors import DecodeError, TableError
 from ch_sink.policy import Policy
 from ch_sink.table.model import Column, TargetTable
@@ -131,7 +132,7 @@ class KeyReader:
 
     def _shape(self, framed: Framed, payload: bytes) -> _Shape:
         if framed.schema is not None:
-            fields = _declared(framed.schema)
+            fields = _declared(framed.schema, payload)
         else:
             found = self._peek(payload)
             fields = dict.fromkeys(found) if isinstance(found, dict) else None
@@ -202,8 +203,8 @@ class KeyReader:
         return column
 
 
-def _declared(schema: SourceType) -> dict[str, SourceType | None] | None:
-    return {f.name: f.type for f in schema.fields} if schema.kind == "struct" else None
+def _declared(schema: SourceType, payload: bytes) -> dict[str, SourceType | None] | None:
+    return {f.name: f.type for f in as_written(schema.fields, payload)} if schema.kind == "struct" else None
 
 
 def _itself(value: Any) -> Any:

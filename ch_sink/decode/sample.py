@@ -15,6 +15,7 @@ from ch_sink.decode.schema import Field, RowSchema, SourceType
 from ch_sink.decode.types import WIDE, OutOfRange, clickhouse_type, converter
 from ch_sink.decode.types.choose import DIGITS, ISO
 from ch_sink.decode.unknown import join_types, literal_type
+from ch_sink.decode.written import as_written
 from ch_sink.errors import ChSinkError, DecodeError
 from ch_sink.policy import Policy
 from ch_sink.table.model import WIDE_YEARS, Column, Years
@@ -151,7 +152,7 @@ def _key(keys: list[bytes | None]) -> tuple[Field, ...]:
             framed, payload = envelopes.one(key)
             if framed.schema is not None:
                 schema = framed.schema
-                return schema.fields if schema.kind == "struct" else (Field("", schema),)
+                return as_written(schema.fields, payload) if schema.kind == "struct" else (Field("", schema),)
             found = msgspec.json.decode(payload)
         except (DecodeError, msgspec.DecodeError, ValueError, RecursionError):
             continue

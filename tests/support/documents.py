@@ -1,112 +1,128 @@
-"""MongoDB change events: the document's own samples, and events built from BSON values.
-
-The texts of built events are written by the ``bson`` package, which shares no code with the sink.
-"""
+"""The connectors' documents: their sample events as they stand there, and streams put together from them."""
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from bson import json_util
-from bson.json_util import JSONMode, JSONOptions
+import numpy as np
+import pyarrow as pa
 
-from tests.support.hand import Event
+from ch_sink.change import ChangeBatch, Records
+from ch_sink.decode import Decoder
+from ch_sink.decode.types.target import arrow_type
+from ch_sink.policy import Policy
+from tests.model import History, KafkaRecord, Layout, draw_plan
+from tests.model.reference import difference, sign_faults
+from tests.model.wire import dumps, partition_of
+from tests.support.harness import ENGINES, Run, target_table
 
-__all__ = ["DIALECTS", "Description", "Dialect", "event", "key_of", "sample", "text", "update_event"]
+__all__ = ["FOLDER", "KEYED", "Stream", "decode", "faults_of", "sample", "text"]
 
-SAMPLES = Path(__file__).resolve().parent.parent / "fixtures" / "documents" / "mongodb"
-Dialect = Literal["strict", "canonical", "relaxed"]
-DIALECTS: tuple[Dialect, ...] = ("strict", "canonical", "relaxed")
-_OPTIONS = {
-    "strict": JSONOptions(json_mode=JSONMode.LEGACY, strict_number_long=True),
-    "canonical": JSONOptions(json_mode=JSONMode.CANONICAL),
-    "relaxed": JSONOptions(json_mode=JSONMode.RELAXED),
-}
+FOLDER = Path(__file__).parent.parent / "fixtures" / "documents"
+KEYED = tuple(name for name in ENGINES if name != "append without key")
+
+_REPAIRS = (
+    (re.compile(r"[ \t]+\(\d+\)(?=[ \t]*\n)"), ""),  # callouts: (1)
+    (re.compile(r"<>"), ""),  # a callout that lost its number
+    (re.compile(r"\{\s*\.\.\.\s*\}"), "null"),  # a schema left out
+    (re.compile(r"^\s*\.\.\.\s*\n", re.MULTILINE), ""),  # fields left out
+    (re.compile(r'("schema": null,)\s*\},'), r"\1"),  # a brace too many
+    (re.compile(r",(\s*[}\]])"), r"\1"),  # trailing commas
+)
+"""What is done to a sample that is no JSON, in this order; nothing else is."""
 
 
-def sample(name: str) -> list[Any]:
-    """The JSON values of a sample, which stands in the fixture as the document prints it.
+def text(source: str, name: str) -> str:
+    """The sample as it stands in the document."""
+    return (FOLDER / source / f"{name}.json").read_text()
 
-    Repaired: the numbers of the document's call-outs, ``(1)``, are taken out; so are dots that stand for something
-    left out; two words and the quotation marks that a machine translated are put back.
+
+def sample(source: str, name: str) -> Any:
+    """The sample as a document, after the repairs above where it needs them."""
+    found = text(source, name)
+    for pattern, instead in _REPAIRS:
+        found = pattern.sub(instead, found)
+    return json.loads(found)
+
+
+def decode(layout: Layout, *pairs: tuple[Any, Any]) -> ChangeBatch:
+    """The product's reading of keys and values."""
+    keys, values = ([None if d is None else dumps(d) for d in column] for column in zip(*pairs, strict=True))
+    records = Records("t", 0, np.arange(len(keys)), np.zeros(len(keys), dtype=np.int64), list(keys), list(values))
+    return Decoder(target_table(layout, ENGINES["replacing"]), Policy(), want_before=True).decode(records)
+
+
+_Sent = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int | None]
+
+
+@dataclass(slots=True)
+class Stream:
+    """Records of a topic, in the order of their sending."""
+
+    layout: Layout
+    connector: Any
+    encoding: Literal["plain", "schema"] = "schema"
+    sent: list[_Sent] = field(default_factory=list)
+
+    def send(self, key: Any, value: Any, *, partition: int | None = None, **headers: Any) -> None:
+        """One record of JSON documents; ``plain`` drops the schemas, as ``schemas.enable=false`` does.
+
+        ``partition``: where it lies, else by the key's hash. Headers: ``newkey`` and ``oldkey``, keys as documents.
+        """
+        marks = [(f"__debezium.{name}", dumps(document)) for name, document in headers.items()]
+        self.sent.append((self._bytes(key), self._bytes(value), marks, partition))
+
+    def _bytes(self, document: Any) -> bytes | None:
+        if document is None:
+            return None
+        enveloped = isinstance(document, dict) and "payload" in document
+        return dumps(document["payload"] if enveloped and self.encoding == "plain" else document)
+
+    def history(self, truth: list[dict[str, Any]], partitions: int) -> History:
+        """As Kafka holds it: by the key's hash; records without a key in the first partition."""
+        records: dict[int, list[KafkaRecord]] = {p: [] for p in range(partitions)}
+        for time, (key, value, headers, place) in enumerate(self.sent):
+            at = 0 if key is None else partition_of(key, partitions)
+            home = records[at if place is None else place]
+            home.append(KafkaRecord(len(home), key, value, headers, 1_700_000_000_000 + time))
+        starts, ends = dict.fromkeys(records, 0), {p: len(found) for p, found in records.items()}
+        return History(
+            "topic", "name", self.connector, "full", self.encoding, self.layout, records, starts, ends, truth, []
+        )
+
+
+def faults_of(history: History, engine: str, seed: int, stored: Sequence[dict[str, Any]] = ()) -> list[str]:
+    """Run the stream in one way of cutting, interleaving and dying; what is wrong at the end.
+
+    ``stored``: rows that stand in the table before, put there by something else, at version 0.
     """
-    given = (SAMPLES / f"{name}.txt").read_text(encoding="utf-8")
-    given = re.sub(r"\(\d+\)(?=[\s\"{}\]])", "", given)
-    given = given.replace("{ ... ", "{ ")
-    for translated, original in (("“", '"'), ("”", '"'), ("状态", "status"), ("开始", "BEGIN")):
-        given = given.replace(translated, original)
-    decoder, out, at = json.JSONDecoder(), [], 0
-    given = given.strip()
-    while at < len(given):
-        value, at = decoder.raw_decode(given, at)
-        out.append(value)
-        while at < len(given) and given[at].isspace():
-            at += 1
-    return out
+    policy = Policy(on_bad_record="fail")
+    table = target_table(history.layout, ENGINES[engine])
+    schema = pa.schema([(c.name, arrow_type(c.type)) for c in table.source_columns])
+    run = Run(
+        history,
+        ENGINES[engine],
+        policy=policy,
+        decoder=lambda want: Decoder(table, policy, want_before=want),
+        schema=schema,
+    )
+    system = {"_version": bytes(16), "_is_deleted": 0, "_sign": 1, "_op": "r"}
+    there = {name: value for name, value in system.items() if name in run.table.schema.names}
+    for row in stored:
+        run.table.rows.append({n: v.encode() if isinstance(v, str) else v for n, v in row.items()} | there)
+    run.run(draw_plan(seed, history))
+    faults = list(run.between)
+    if wrong := difference(history, [_plain(row) for row in run.table.current()]):
+        faults.append(wrong)
+    if run.letters.letters:
+        faults.append(f"dead letters: {run.letters.letters}")
+    if engine in ("collapsing", "versioned"):
+        faults += sign_faults(history.table, [_plain(row) for row in run.table.rows], "_sign", history.truth)
+    return faults
 
 
-def text(value: Any, dialect: Dialect = "strict") -> str:
-    """Extended JSON of a BSON value, as the bson package writes it."""
-    return json_util.dumps(value, json_options=_OPTIONS[dialect])
-
-
-def key_of(identity: Any, dialect: Dialect = "strict") -> dict[str, str]:
-    """The Kafka key of the document with this ``_id``."""
-    return {"id": text(identity, dialect)}
-
-
-def source(**more: Any) -> dict[str, Any]:
-    """A source block as the connector 2.x writes it."""
-    return {
-        "version": "2.7.0.Final", "connector": "mongodb", "name": "fulfillment", "ts_ms": 1_558_965_508_000,
-        "snapshot": "false", "db": "inventory", "sequence": None, "ts_us": 1_558_965_508_000_000,
-        "ts_ns": 1_558_965_508_000_000_000, "collection": "customers", "ord": 31, "lsid": None, "txnNumber": None,
-        "wallTime": 1_558_965_508_000, **more,
-    }  # fmt: skip
-
-
-def event(
-    op: str,
-    identity: Any,
-    after: Mapping[str, Any] | None = None,
-    before: Mapping[str, Any] | None = None,
-    *,
-    dialect: Dialect = "strict",
-    **more: Any,
-) -> Event:
-    """A change with whole images; ``more`` are further fields of the envelope."""
-    value = {
-        "before": None if before is None else text(before, dialect),
-        "after": None if after is None else text(after, dialect),
-        "updateDescription": None,
-        "source": source(snapshot="true" if op == "r" else "false"),
-        "op": op,
-        "ts_ms": 1_558_965_515_240,
-        "transaction": None,
-        **more,
-    }
-    return Event(key_of(identity, dialect), value)
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What a change stream says of an update."""
-
-    set: Mapping[str, Any]
-    removed: Sequence[str] = ()
-    truncated: Sequence[tuple[str, int]] = ()
-
-
-def update_event(
-    identity: Any, description: Description, *, dialect: Dialect = "strict", before: Mapping[str, Any] | None = None
-) -> Event:
-    """An update of ``capture.mode=change_streams``: no document after it."""
-    told = {
-        "updatedFields": text(dict(description.set), "relaxed") if description.set else None,
-        "removedFields": list(description.removed) or None,
-        "truncatedArrays": [{"field": f, "size": n} for f, n in description.truncated] or None,
-    }
-    return event("u", identity, None, before, dialect=dialect, updateDescription=told)
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {n: v.decode() if isinstance(v, bytes) and n != "_version" else v for n, v in row.items()}
