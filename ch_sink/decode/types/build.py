@@ -1,26 +1,15 @@
 """The converter of a column: source form by target type."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 
 from ch_sink.decode.schema import SourceType
 from ch_sink.decode.types import nested, scalars, temporal
-from ch_sink.decode.types.base import Converter, Encoding, OutOfRange, PerValue, Reaction, shown
+from ch_sink.decode.types.base import Converter, Encoding, PerValue, Reaction
 from ch_sink.decode.types.choose import WIDE
-from ch_sink.decode.types.decimals import (
-    DecimalColumn,
-    Unscaled,
-    read_bytes,
-    read_loose,
-    read_text,
-    read_variable,
-    rescale,
-)
-from ch_sink.decode.types.integers import Linear, fit, wide_integer
-from ch_sink.decode.types.loose import Either, LooseFlags, LooseIntegers
+from ch_sink.decode.types.loose import Either
+from ch_sink.decode.types.numbers import bool_column, decimal_column, float_column, integer_column
 from ch_sink.decode.types.placeholder import Placeholder, placeholder
 from ch_sink.decode.types.reading import Form, Reading, infer, reading
 from ch_sink.decode.types.target import INTEGERS, WIDE_INTEGERS, arrow_of
@@ -31,6 +20,8 @@ from ch_sink.table.chtype import ChType, parse_type
 from ch_sink.table.model import WIDE_YEARS, Column, Years
 
 __all__ = ["converter"]
+
+_TEMPORAL = ("Date", "Date32", "DateTime", "DateTime64", "Time", "Time64")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +58,8 @@ def converter(
         target = parse_type(column.type).bare
         noted = SourceType.from_comment(column.comment)
         found = source or noted
+        if source is not None and noted is not None and noted.name and not source.name and noted.kind == source.kind:
+            found = noted  # the user tells more of a plain integer or text than the schema does
         if found is not None and noted is not None and WIDE in noted.parameters and WIDE not in found.parameters:
             # Only the table knows that its column was made wide.
             found = replace(found, parameters=(*found.parameters, WIDE))
@@ -87,14 +80,24 @@ def _reading(source: SourceType | None, target: ChType, context: _Context) -> Re
 
 
 def _convert(read: Reading, target: ChType, context: _Context) -> Converter:
-    made = _families(read, target, context)
-    if made is not None:
-        return made
+    if not read.only or target.name in read.only or target.name == "SimpleAggregateFunction":
+        made = _families(read, target, context)
+        if made is not None:
+            return made
     described = read.source.name or read.source.kind if read.source is not None else str(read.form)
     raise TableError(
         f"a source value of type {described} does not go into {target.name}",
-        hint="see docs/types.md for the column types that take it; String takes anything",
+        hint=_hint(read, target),
     )
+
+
+def _hint(read: Reading, target: ChType) -> str:
+    if read.form is Form.INTEGER and target.name in _TEMPORAL:
+        return (
+            "what the integer counts is not told; say so in the column's comment, "
+            "such as: debezium: int64 io.debezium.time.Timestamp (milliseconds)"
+        )
+    return "see docs/types.md for the column types that take it; String takes anything"
 
 
 def _families(read: Reading, target: ChType, context: _Context) -> Converter | None:
@@ -104,18 +107,18 @@ def _families(read: Reading, target: ChType, context: _Context) -> Converter | N
     if name == "String":
         return into_string(read, context.encoding, context.known)
     if name == "JSON":
-        return into_json(read, context.encoding, context.known)
+        return into_json(read, context.encoding, context.reaction, context.known)
     if name in INTEGERS or name in WIDE_INTEGERS:
-        return _integer(read, target, context)
+        return integer_column(read, target, context.reaction)
     if name in ("Float32", "Float64"):
-        return _float(read, target, context)
+        return float_column(read, target, context.reaction)
     if name == "Bool":
-        return _bool(read, context)
+        return bool_column(read, context.reaction)
     if name == "Decimal":
-        return _decimal(read, target, context)
-    if name in ("Date", "Date32", "DateTime", "DateTime64", "Time", "Time64"):
+        return decimal_column(read, target, context.reaction)
+    if name in _TEMPORAL:
         return _temporal(read, target, context)
-    if name in ("Array", "Map", "Tuple", "Point"):
+    if name in ("Array", "Map", "Tuple", "Nested", "Point"):
         return _nested(read, target, context)
     return _texts(read, target, context)
 
@@ -129,98 +132,17 @@ def _texts(read: Reading, target: ChType, context: _Context) -> Converter | None
         return scalars.Uuids()
     if name == "UUID" and read.form is Form.BYTES:
         return PerValue(bytes, pa.binary(16), _sixteen, reaction=context.reaction)
+    if name in ("Enum8", "Enum16") and read.form is Form.INTEGER:
+        return scalars.enum_number(target, context.reaction)
+    if (name == "IPv4" and read.form in (Form.INTEGER, Form.BYTES)) or (name == "IPv6" and read.form is Form.BYTES):
+        return scalars.packed_address(target, context.reaction, read.wire)
     if read.form is not Form.TEXT and read.form is not Form.LABELS:
         return None
     if name in ("Enum8", "Enum16"):
         return scalars.enum(target, context.reaction)
-    if name in ("IPv4", "IPv6"):
+    if name in ("IPv4", "IPv6") and read.form is Form.TEXT:
         return scalars.address(target, context.reaction)
     return None
-
-
-def _integer(read: Reading, target: ChType, context: _Context) -> Converter | None:
-    wide = target.name in WIDE_INTEGERS
-    low, high = WIDE_INTEGERS[target.name][1:] if wide else INTEGERS[target.name]
-    unsigned = target.name == "UInt64" and (read.source is None or read.source.kind == "int64")
-    if not wide and read.form in (Form.INTEGER, Form.DAYS, Form.TICKS, Form.TIME):
-        wire = int if read.loose else read.wire
-        made = Linear(
-            arrow_of(target), low, high, reaction=context.reaction, what=target.name, unsigned=unsigned, wire=wire
-        )
-        return LooseIntegers(made, read.wire) if read.loose else made
-    read_integer = _integer_reader(read)
-    if read_integer is None:
-        return None
-    size = WIDE_INTEGERS[target.name][0] if wide else 0
-
-    def one(value: Any) -> Any:
-        try:
-            found = fit(read_integer(value), low, high, target.name)
-        except OutOfRange as fault:
-            if wide and fault.nearest is not None:
-                fault.nearest = wide_integer(fault.nearest, size)
-            raise
-        return wide_integer(found, size) if wide else found
-
-    return PerValue(read.wire, arrow_of(target), one, reaction=context.reaction)
-
-
-def _integer_reader(read: Reading) -> Callable[[Any], int] | None:
-    if read.form in (Form.INTEGER, Form.DAYS, Form.TICKS, Form.TIME, Form.BOOLEAN):
-        return int
-    if read.form is Form.BITS:
-        return lambda value: int.from_bytes(value, "little")
-    unscaled = _unscaled_reader(read)
-    return None if unscaled is None else lambda value: rescale(*unscaled(value), 77, 0)
-
-
-def _unscaled_reader(read: Reading) -> Callable[[Any], Unscaled] | None:
-    if read.loose and read.form is Form.DECIMAL:
-        return read_loose(read.digits)
-    if read.form is Form.DECIMAL:
-        return read_bytes(read.digits)
-    if read.form is Form.VARIABLE_DECIMAL:
-        return read_variable
-    return read_text if read.form in (Form.TEXT, Form.FLOAT, Form.INTEGER) else None
-
-
-def _float(read: Reading, target: ChType, context: _Context) -> Converter | None:
-    if read.form in (Form.FLOAT, Form.TEXT):
-        made = scalars.Floats(target, context.reaction)
-        return made if read.form is Form.FLOAT else PerValue(str, made.arrow, _float_text, reaction=context.reaction)
-    if read.form is Form.INTEGER:
-        return PerValue(read.wire, arrow_of(target), float, reaction=context.reaction)
-    unscaled = _unscaled_reader(read)
-    if unscaled is None:
-        return None
-
-    def one(value: Any) -> float:
-        digits, scale = unscaled(value)
-        return float(f"{digits}e{-scale}")
-
-    return PerValue(read.wire, arrow_of(target), one, reaction=context.reaction)
-
-
-def _bool(read: Reading, context: _Context) -> Converter | None:
-    if read.form is Form.BOOLEAN:
-        return LooseFlags(context.reaction) if read.loose else scalars.Flags()
-    if read.form is Form.INTEGER:
-        return PerValue(read.wire, pa.bool_(), scalars.flag, reaction=context.reaction)
-    return None
-
-
-def _decimal(read: Reading, target: ChType, context: _Context) -> Converter | None:
-    unscaled = _unscaled_reader(read)
-    if unscaled is None:
-        return None
-    return DecimalColumn(
-        read.wire,
-        target.precision,
-        target.scale,
-        unscaled,
-        reaction=context.reaction,
-        source_scale=read.digits if read.form is Form.DECIMAL else None,
-    )
 
 
 def _temporal(read: Reading, target: ChType, context: _Context) -> Converter | None:
@@ -231,7 +153,7 @@ def _temporal(read: Reading, target: ChType, context: _Context) -> Converter | N
     iso: Converter = (
         temporal.iso_date(target, years, reaction) if day_only else temporal.IsoColumn(target, years, reaction)
     )
-    if read.form in (Form.ISO, Form.ISO_DATE, Form.ISO_TIME, Form.TEXT):
+    if read.form is Form.TEXT or (read.form is Form.ISO_TIME if clock else read.form in (Form.ISO, Form.ISO_DATE)):
         return iso
     number: Converter | None = None
     if read.form is Form.DAYS and not clock:
@@ -240,14 +162,18 @@ def _temporal(read: Reading, target: ChType, context: _Context) -> Converter | N
         number = temporal.days_of_ticks(target, read.digits, years, reaction)
     elif not day_only and read.form is (Form.TIME if clock else Form.TICKS):
         number = temporal.from_ticks(target, read.digits, years, reaction)
-    elif read.form is Form.INTEGER:
-        # An integer without a semantic name: what the column's own precision suggests.
-        return _temporal(infer(target), target, context)
     return Either(number, iso) if number is not None and read.loose else number
 
 
 def _nested(read: Reading, target: ChType, context: _Context) -> Converter | None:
     name = target.name
+    if read.form is Form.TEXT:
+        # What JSON texts hold shows itself, as in plain JSON.
+        is_json = read.source is not None and read.source.name == "io.debezium.data.Json"
+        return nested.JsonTexts(_convert(infer(target), target, context), context.known) if is_json else None
+    if name == "Nested":
+        pairs = ChType("Tuple", target.arguments, target.names)
+        return _nested(read, ChType("Array", (pairs,)), context) if read.form is Form.ARRAY else None
     if name == "Tuple" and len(target.items) == 1 and read.form in (Form.ARRAY, Form.MAP):
         inner = _convert(read, target.items[0].bare, context)
         return nested.Wrapped(inner, target.names[0] if target.names else "1")
@@ -255,12 +181,13 @@ def _nested(read: Reading, target: ChType, context: _Context) -> Converter | Non
         item = target.items[0].bare
         return nested.Arrays(_convert(_part(read, item, context), item, context), context.known)
     if name == "Array" and read.form is Form.LABELS:
-        return PerValue(str, arrow_of(target), _split, reaction=context.reaction)
+        members = _convert(Reading(Form.TEXT, str), target.items[0].bare, context)
+        return nested.Sets(nested.Arrays(members, None))
     if name == "Map" and read.form is Form.MAP:
         return _map(read, target, context)
     if name in ("Point", "Tuple") and read.form is Form.POINT:
         return _point(read, target)
-    if name == "Tuple" and read.form is Form.STRUCT:
+    if name == "Tuple" and read.form in (Form.STRUCT, Form.GEOMETRY):
         return _struct(read, target, context)
     return None
 
@@ -296,7 +223,10 @@ def _struct(read: Reading, target: ChType, context: _Context) -> Converter | Non
     parts: list[Converter] = []
     for name, item in zip(target.names, target.items, strict=True):
         if name not in by_name:
-            raise TableError(f"the source has no field {name!r} for the tuple")
+            raise TableError(
+                f"the source has no field {name!r} for the tuple",
+                hint=f"name the members of the tuple as the source's fields: {', '.join(by_name)}",
+            )
         parts.append(_convert(_reading(None if read.loose else by_name[name], item.bare, context), item.bare, context))
     wire = nested.struct_wire(target.names, parts)
     attributes = tuple(f"f{i}" for i in range(len(parts)))
@@ -307,14 +237,3 @@ def _sixteen(value: bytes) -> bytes:
     if len(value) != 16:
         raise DecodeError(f"a UUID has 16 bytes, found {len(value)}")
     return value
-
-
-def _float_text(value: Any) -> float:
-    try:
-        return float(value)
-    except ValueError:
-        raise DecodeError(f"no number: {shown(value)}") from None
-
-
-def _split(value: str) -> list[str]:
-    return value.split(",") if value else []

@@ -1,5 +1,6 @@
 """Arrays, maps and tuples: built from their parts' converters."""
 
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ from ch_sink.decode.types.base import Converted, Converter, OutOfRange, masked, 
 from ch_sink.decode.types.placeholder import Placeholder
 from ch_sink.errors import DecodeError
 
-__all__ = ["Arrays", "Maps", "Structs", "Wrapped"]
+__all__ = ["Arrays", "JsonTexts", "Maps", "Sets", "Structs", "Wrapped"]
 
 
 class Arrays:
@@ -46,6 +47,22 @@ class Arrays:
         return Converted(array, masked(len(values), unavailable), inner.clamped)
 
 
+class Sets:
+    """Labels with commas between (``EnumSet``) into Array(T)."""
+
+    wire: Any = str
+
+    def __init__(self, inner: Arrays) -> None:
+        self.arrow = inner.arrow
+        self._inner = inner
+
+    def convert(self, values: list[Any]) -> Converted:
+        try:
+            return self._inner.convert([None if v is None else v.split(",") if v else [] for v in values])
+        except AttributeError as fault:
+            raise DecodeError(f"expected a text: {fault}") from fault
+
+
 class Maps:
     """Maps into Map(K, V), from a JSON object or a list of pairs."""
 
@@ -73,6 +90,32 @@ class Maps:
         nulls = pa.array([value is None or i in gone for i, value in enumerate(values)], pa.bool_())
         array = pa.MapArray.from_arrays(pa.array(offsets), keys.array, items.array, type=self.arrow, mask=nulls)
         return Converted(array, masked(len(values), unavailable), keys.clamped + items.clamped)
+
+
+class JsonTexts:
+    """Texts of JSON into Array, Map or Tuple (hstore, JSON columns): each is decoded, then converted."""
+
+    wire: Any = str
+
+    def __init__(self, inner: Converter, known: Placeholder | None) -> None:
+        self.arrow = inner.arrow
+        self._inner = inner
+        self._known = known
+        self._decode = msgspec.json.Decoder(nullable(inner.wire), float_hook=Decimal).decode
+
+    def convert(self, values: list[Any]) -> Converted:
+        known = self._known
+        places = [i for i, v in enumerate(values) if v is not None and known is not None and known.is_text(v)]
+        gone = set(places)
+        try:
+            found = [None if v is None or i in gone else self._decode(v) for i, v in enumerate(values)]
+        except (msgspec.DecodeError, ValueError, RecursionError, TypeError) as fault:
+            raise DecodeError(f"no JSON of the column's type: {fault}") from fault
+        inner = self._inner.convert(found)
+        unavailable = masked(len(values), places)
+        if inner.unavailable is not None:
+            unavailable = inner.unavailable if unavailable is None else inner.unavailable | unavailable
+        return Converted(inner.array, unavailable, inner.clamped)
 
 
 class Wrapped:

@@ -70,6 +70,8 @@ class Reading:
     source: SourceType | None = None
     loose: bool = False
     """Guessed from the column: literals of more kinds are taken."""
+    only: frozenset[str] = frozenset()
+    """Names of the ClickHouse types that take it; empty where its form alone decides."""
 
 
 _C = "org.apache.kafka.connect.data."
@@ -94,6 +96,17 @@ _NAMED: dict[str, tuple[Form, Any, int]] = {
     "io.debezium.data.geometry.Point": (Form.POINT, PointLiteral, 0),
     "io.debezium.data.geometry.Geometry": (Form.GEOMETRY, GeometryLiteral, 0),
     "io.debezium.data.geometry.Geography": (Form.GEOMETRY, GeometryLiteral, 0),
+}
+_TEXTS = frozenset(("String", "FixedString"))
+_ONLY: dict[str, frozenset[str]] = {
+    # Texts with a meaning that no other column has.
+    _T + "ZonedTime": _TEXTS | {"Time", "Time64"},
+    _T + "Interval": _TEXTS,
+    "io.debezium.data.Uuid": _TEXTS | {"UUID"},
+    "io.debezium.data.Xml": _TEXTS,
+    "io.debezium.data.Ltree": _TEXTS,
+    "io.debezium.data.Tsvector": _TEXTS,
+    "io.debezium.data.Json": _TEXTS | {"JSON", "Array", "Map", "Tuple", "Nested"},
 }
 _BY_KIND: dict[str, tuple[Form, Any]] = {
     "int8": (Form.INTEGER, int),
@@ -127,7 +140,7 @@ def reading(source: SourceType, *, numbers: bool = False) -> Reading:
     if name == "io.debezium.data.Bits" and source.kind == "bytes":
         return Reading(Form.BITS, bytes, int(source.parameter("length") or 0), source=source)
     form, wire = _BY_KIND[source.kind]
-    return Reading(form, wire, source=source)
+    return Reading(form, wire, source=source, only=_ONLY.get(name, frozenset()) if form is Form.TEXT else frozenset())
 
 
 def infer(target: ChType) -> Reading:
@@ -153,7 +166,7 @@ def infer(target: ChType) -> Reading:
     if name == "Point":
         return Reading(Form.POINT, PointLiteral, loose=True)
     unknown = SourceType("string")
-    if name == "Array":
+    if name in ("Array", "Nested"):
         return Reading(Form.ARRAY, list, source=SourceType("array", items=None), loose=True)
     if name == "Map":
         return Reading(Form.MAP, dict, source=SourceType("map", items=None), loose=True)

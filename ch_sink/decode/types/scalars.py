@@ -13,10 +13,22 @@ from ch_sink.decode.types.target import arrow_of
 from ch_sink.errors import DecodeError
 from ch_sink.table.chtype import ChType
 
-__all__ = ["Flags", "Floats", "Uuids", "address", "enum", "fixed_string", "flag"]
+__all__ = [
+    "Flags",
+    "Floats",
+    "Uuids",
+    "address",
+    "enum",
+    "enum_number",
+    "fixed_string",
+    "flag",
+    "flag_text",
+    "packed_address",
+]
 
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """Texts by which JSON carries the floats that it has no literal for."""
+_FLAGS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
 
 class Floats:
@@ -74,6 +86,14 @@ def flag(value: Any) -> bool:
     raise DecodeError(f"expected a boolean, found {shown(value)}")
 
 
+def flag_text(value: Any) -> bool:
+    """A boolean from true, false, t, f, 1 or 0, in any letter case. Raises DecodeError for other texts."""
+    found = _FLAGS.get(value.lower()) if isinstance(value, str) else None
+    if found is None:
+        raise DecodeError(f"expected true or false, found {shown(value)}")
+    return found
+
+
 class Uuids:
     """UUID texts into UUID: sixteen bytes in the text's order."""
 
@@ -128,6 +148,18 @@ def enum(target: ChType, reaction: Reaction, wire: Any = str) -> PerValue:
     return PerValue(wire, arrow_of(target), number, reaction=reaction)
 
 
+def enum_number(target: ChType, reaction: Reaction) -> PerValue:
+    """Integers into Enum8 or Enum16; a number that the column has no label for is out of range."""
+    known = {number for _, number in target.values}
+
+    def number(value: Any) -> int:
+        if value not in known:
+            raise OutOfRange(f"the Enum has no label for {shown(value)}", hint="add the label to the column's Enum")
+        return int(value)
+
+    return PerValue(int, arrow_of(target), number, reaction=reaction)
+
+
 def fixed_string(target: ChType, reaction: Reaction, wire: Any) -> PerValue:
     """Text or bytes into FixedString(N), filled up with zero bytes as the server does."""
     size = target.precision
@@ -146,8 +178,16 @@ def address(target: ChType, reaction: Reaction) -> PerValue:
     if target.name == "IPv4":
         return PerValue(str, pa.uint32(), lambda text: int(ipaddress.IPv4Address(text)), reaction=reaction)
 
-    def packed(text: str) -> bytes:
-        found = ipaddress.ip_address(text)
-        return found.packed if found.version == 6 else b"\0" * 10 + b"\xff\xff" + found.packed
+    return PerValue(str, pa.binary(16), lambda text: _sixteen(ipaddress.ip_address(text)), reaction=reaction)
 
-    return PerValue(str, pa.binary(16), packed, reaction=reaction)
+
+def packed_address(target: ChType, reaction: Reaction, wire: Any) -> PerValue:
+    """Addresses as the database packs them, 4 or 16 bytes or an integer of 32 bits, into IPv4 or IPv6."""
+    if target.name == "IPv4":
+        return PerValue(wire, pa.uint32(), lambda value: int(ipaddress.IPv4Address(value)), reaction=reaction)
+    return PerValue(wire, pa.binary(16), lambda value: _sixteen(ipaddress.ip_address(value)), reaction=reaction)
+
+
+def _sixteen(found: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bytes:
+    """An address as IPv6; an IPv4 one is mapped."""
+    return found.packed if found.version == 6 else b"\0" * 10 + b"\xff\xff" + found.packed

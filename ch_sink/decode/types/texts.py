@@ -7,8 +7,9 @@ import msgspec
 import pyarrow as pa
 
 from ch_sink.decode.types import civil
-from ch_sink.decode.types.base import Converted, Converter, Encoding, PerValue, shown
+from ch_sink.decode.types.base import Converted, Converter, Encoding, Reaction, shown
 from ch_sink.decode.types.decimals import decimal_text, read_bytes, read_loose, read_variable
+from ch_sink.decode.types.documents import DocumentColumn
 from ch_sink.decode.types.placeholder import Placeholder
 from ch_sink.decode.types.reading import Form, Reading
 from ch_sink.decode.types.text import AnyText, Plain, binary_text
@@ -16,7 +17,8 @@ from ch_sink.errors import DecodeError
 
 __all__ = ["into_json", "into_string"]
 
-_NESTED = (Form.ARRAY, Form.MAP, Form.STRUCT, Form.POINT)
+_OBJECTS = (Form.MAP, Form.STRUCT, Form.POINT)
+_NESTED = (Form.ARRAY, *_OBJECTS)
 
 
 def into_string(read: Reading, encoding: Encoding, known: Placeholder | None) -> Converter:
@@ -33,14 +35,14 @@ def into_string(read: Reading, encoding: Encoding, known: Placeholder | None) ->
     return AnyText(read.wire, _renderer(read))
 
 
-def into_json(read: Reading, encoding: Encoding, known: Placeholder | None) -> Converter | None:
-    """Texts (of JSON), arrays, maps and structs into JSON."""
+def into_json(read: Reading, encoding: Encoding, reaction: Reaction, known: Placeholder | None) -> Converter | None:
+    """Texts (of JSON), maps, points and structs into JSON; arrays are no objects."""
     if read.form is Form.TEXT:
         check = known.is_text if known is not None else None
-        return PerValue(str, pa.string(), lambda text: text, reaction="fail", is_placeholder=check)
-    if read.form in _NESTED or read.form is Form.ANY:
+        return DocumentColumn(str, reaction, text=str, is_placeholder=check)
+    if read.form in _OBJECTS or read.form is Form.ANY:
         wire: Any = msgspec.Raw if encoding == "json" and read.form is not Form.ANY else Any
-        return PerValue(wire, pa.string(), _decoded_text, reaction="fail", is_placeholder=_loosely(known))
+        return DocumentColumn(wire, reaction, text=_decoded_text, is_placeholder=_loosely(known))
     return None
 
 

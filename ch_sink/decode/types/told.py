@@ -34,6 +34,10 @@ class Told:
         return (precision, scale) if self.word in _DECIMALS and 0 <= scale <= precision <= 76 and precision else None
 
     @property
+    def is_rowversion(self) -> bool:
+        return self.word in ("ROWVERSION", "TIMESTAMP")
+
+    @property
     def is_uuid(self) -> bool:
         return self.word in ("UUID", "UNIQUEIDENTIFIER")
 

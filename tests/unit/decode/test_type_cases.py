@@ -103,17 +103,19 @@ def outcomes() -> Iterator[dict[tuple[str, str, str], Outcome]]:
                     except (ChSinkError, AssertionError) as error:
                         found[place].fault = str(error)
             for start in range(0, len(columns), A_TABLE):
-                _store(engine, columns[start : start + A_TABLE], found)
+                some = columns[start : start + A_TABLE]
+                shown = stored(engine, [(found[place].column, array) for place, array in some])
+                for (place, _), cells in zip(some, shown, strict=True):
+                    found[place].shown = cells
         yield found
     finally:
         engine.close()
 
 
-def _store(
-    engine: Engine, columns: list[tuple[tuple[str, str, str], pa.Array]], found: dict[tuple[str, str, str], Outcome]
-) -> None:
+def stored(engine: Engine, columns: list[tuple[str, pa.Array]]) -> list[list[bytes | None]]:
+    """What ``toString`` shows of arrays that were inserted, as Arrow, into columns of these types."""
     rows = max(len(array) for _, array in columns)
-    declared = ", ".join(f"c{i} {found[place].column}" for i, (place, _) in enumerate(columns))
+    declared = ", ".join(f"c{i} {kind}" for i, (kind, _) in enumerate(columns))
     engine.run("DROP TABLE IF EXISTS d.t")
     engine.run(f"CREATE TABLE d.t (i UInt32, {declared}) ENGINE = MergeTree ORDER BY i")
     arrays = [pa.concat_arrays([a, pa.nulls(rows - len(a), a.type)]) for _, a in columns]
@@ -128,9 +130,7 @@ def _store(
         f"SELECT {wanted} FROM d.t ORDER BY i SETTINGS output_format_arrow_string_as_string = 0", "Arrow"
     )
     shown = pa.ipc.open_file(pa.BufferReader(answer.bytes())).read_all()
-    for i, (place, array) in enumerate(columns):
-        cells = shown[f"c{i}"].cast(pa.binary()).to_pylist()
-        found[place].shown = cells[: len(array)]
+    return [shown[f"c{i}"].cast(pa.binary()).to_pylist()[: len(array)] for i, (_, array) in enumerate(columns)]
 
 
 def cases(way: str) -> list[Any]:
