@@ -4,7 +4,7 @@ They keep the promises of the protocols, those about repeats included, and nothi
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,12 +22,13 @@ from ch_sink.ports import (
     PendingRecord,
     RangeIntent,
     RangeResult,
+    RegisteredSchema,
     StoredLetter,
     StoredRows,
 )
 from ch_sink.table.model import Family, TargetTable
 
-__all__ = ["MemoryDeadLetters", "MemoryHandover", "MemoryLedger", "MemoryPending", "MemoryTable"]
+__all__ = ["MemoryDeadLetters", "MemoryHandover", "MemoryLedger", "MemoryPending", "MemoryRegistry", "MemoryTable"]
 
 
 class MemoryTable:
@@ -305,3 +306,13 @@ def _totals(results: list[RangeResult]) -> PartitionTotals:
         max(r.finished for r in results),
         max(r.source_time for r in results),
     )
+
+
+class MemoryRegistry:
+    """Schemas by id."""
+
+    def __init__(self, schemas: Mapping[int, RegisteredSchema]) -> None:
+        self._schemas = dict(schemas)
+
+    def find(self, schema_id: int) -> RegisteredSchema | None:
+        return self._schemas.get(schema_id)

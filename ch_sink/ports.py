@@ -25,7 +25,9 @@ __all__ = [
     "PositionId",
     "RangeIntent",
     "RangeResult",
+    "RegisteredSchema",
     "RowLookup",
+    "SchemaRegistry",
     "StoredLetter",
     "StoredRows",
     "TableWriter",
@@ -117,6 +119,25 @@ class Pending(Protocol):
 
     def released(self, topic_id: str, partition: int, first: int, end: int) -> list[int]:
         """Offsets in [first, end) that waited and were resolved, and were not put again since."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """A schema as the registry holds it."""
+
+    kind: str
+    """AVRO, PROTOBUF or JSON."""
+    text: str
+    references: tuple[str, ...] = ()
+    """Texts of the schemas whose names it uses, each after those that it uses itself."""
+
+
+class SchemaRegistry(Protocol):
+    """The schemas that records in Confluent framing name by their ids."""
+
+    def find(self, schema_id: int) -> RegisteredSchema | None:
+        """The schema of this id, None where the registry has none. Raises RegistryError when it cannot be asked."""
         ...
 
 

@@ -10,7 +10,7 @@ from ch_sink.config import Config
 from ch_sink.decode import connector_of, sample_schema
 from ch_sink.decode.schema import RowSchema
 from ch_sink.errors import DecodeError
-from ch_sink.kafka import KafkaSettings, RangeConsumer, TopicOffsets, TopicState
+from ch_sink.kafka import KafkaSettings, RangeConsumer, TopicOffsets, TopicState, schema_registry
 from ch_sink.table.model import WIDE_YEARS, TargetTable, Years
 from ch_sink.table.spec import EngineChoice, TableSpec
 
@@ -72,7 +72,7 @@ def sample(config: Config, topic: TopicState, years: Years = WIDE_YEARS) -> Samp
 
     ``years``: what the server's types hold; columns with sampled values beyond are marked.
 
-    Raises BrokerUnavailable, and KafkaError where the topic cannot be read.
+    Raises BrokerUnavailable, KafkaError where the topic cannot be read, RegistryError.
     """
     consumer = RangeConsumer(kafka_settings(config), patience=20.0)
     heads: list[Records] = []
@@ -90,11 +90,12 @@ def sample(config: Config, topic: TopicState, years: Years = WIDE_YEARS) -> Samp
     if not count:
         return Sampled(None, 0, f"topic {topic.topic} holds no record")
     try:
-        schema = sample_schema(parts, config.policy(), years)
+        registry = schema_registry(config.kafka.registry())
+        schema = sample_schema(parts, config.policy(), years, registry)
     except DecodeError as error:
         return Sampled(None, count, str(error))
     why = "" if schema else f"none of the {count} records looked at in topic {topic.topic} is a change event"
-    return Sampled(schema, count, why, connector_of(parts))
+    return Sampled(schema, count, why, connector_of(parts, registry))
 
 
 def key_columns(config: Config, schema: RowSchema | None, table: TargetTable | None = None) -> tuple[str, ...]:

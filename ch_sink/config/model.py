@@ -2,7 +2,7 @@
 
 from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ch_sink.config.sections import (
     Bytes,
@@ -66,6 +66,12 @@ class Config(Section):
     tables: TablesSection = TablesSection()
     spark: SparkSection = SparkSection()
     init: InitSection = InitSection()
+
+    @model_validator(mode="after")
+    def _has_registry(self) -> Self:
+        if self.format == "avro" and not self.kafka.registry().get("url"):
+            raise ValueError("format: avro needs kafka.schema.registry.url, the address of the schema registry")
+        return self
 
     @property
     def stream_name(self) -> str:

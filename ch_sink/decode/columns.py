@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from ch_sink.change import Aside, Op, UnknownColumn
+from ch_sink.change import Aside, BadRecord, Op, UnknownColumn
 from ch_sink.decode.kinds import classify, row_operations
 from ch_sink.decode.layout import Layout
 from ch_sink.decode.part import Mask, Part
@@ -17,29 +17,48 @@ from ch_sink.decode.unknown import field_before, observed
 from ch_sink.errors import DecodeError, PositionError
 from ch_sink.source import Positions
 
-__all__ = ["UNREADABLE", "Fault", "Read", "convert_column", "fails", "to_columns"]
+__all__ = [
+    "EXPECT_AFTER",
+    "SNAPSHOT",
+    "UNCONVERTED",
+    "UNREADABLE",
+    "Fault",
+    "Read",
+    "convert_column",
+    "fails",
+    "to_columns",
+]
 
 UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
 """What decoding a text as JSON may raise."""
-_UNCONVERTED = (ValueError, TypeError, ArithmeticError, pa.ArrowException)
-_SNAPSHOT = frozenset(
+UNCONVERTED = (ValueError, TypeError, ArithmeticError, pa.ArrowException)
+SNAPSHOT = frozenset(
     (True, "true", "first", "last", "first_in_data_collection", "last_in_data_collection", "incremental")
 )
-_EXPECT_AFTER = frozenset((Op.CREATE, Op.READ, Op.UPDATE))
+EXPECT_AFTER = frozenset((Op.CREATE, Op.READ, Op.UPDATE))
 
 
 class Fault(Exception):
     """Some record of those given cannot be decoded; which one is not known if there were several."""
 
     def __init__(
-        self, reason: str, kind: str = "decode", column: str | None = None, suspects: Sequence[int] = ()
+        self,
+        reason: str,
+        kind: str = "decode",
+        column: str | None = None,
+        suspects: Sequence[int] = (),
+        certain: Sequence[BadRecord] = (),
     ) -> None:
-        """``suspects``: which records fail at this step (by place in the chunk), where that is known."""
+        """``suspects``: which records fail at this step (by place in the chunk), where that is known.
+
+        ``certain``: the records that are bad, where it is known that the others passed this step.
+        """
         super().__init__(reason)
         self.reason = reason
         self.kind = kind
         self.column = column
         self.suspects = suspects
+        self.certain = certain
 
 
 class Read:
@@ -130,7 +149,7 @@ def _check_images(op: Any, images: list[Any], places: Sequence[int]) -> "Mask | 
     """Where an after image counts; None for everywhere. Raises Fault where one is needed and missing."""
     if all(images) and not ((op == Op.DELETE) | (op == Op.TRUNCATE)).any():
         return None
-    needed = np.isin(op, list(_EXPECT_AFTER))
+    needed = np.isin(op, list(EXPECT_AFTER))
     present = np.array([image is not None for image in images], dtype=np.bool_)
     lacking = np.nonzero(needed & ~present)[0]
     if len(lacking):
@@ -177,8 +196,8 @@ def _meta(layout: Layout, rows: list[Any], op: Any, places: Sequence[int]) -> Pa
 
 def _snapshots(marks: list[Any]) -> Mask:
     if marks and marks.count(marks[0]) == len(marks):
-        return np.full(len(marks), marks[0] in _SNAPSHOT, dtype=np.bool_)
-    return np.array([mark in _SNAPSHOT for mark in marks], dtype=np.bool_)
+        return np.full(len(marks), marks[0] in SNAPSHOT, dtype=np.bool_)
+    return np.array([mark in SNAPSHOT for mark in marks], dtype=np.bool_)
 
 
 def _after(layout: Layout, images: list[Any], is_row: "Mask | None", part: Part) -> None:
@@ -207,7 +226,7 @@ def convert_column(name: str, converter: Converter, values: list[Any]) -> Conver
     except DecodeError as error:
         kind = "range" if isinstance(error, OutOfRange) else "decode"
         raise Fault(f"column {name!r}: {error.message}", kind, name, _suspects(converter, values)) from error
-    except _UNCONVERTED as error:
+    except UNCONVERTED as error:
         raise Fault(f"column {name!r}: {error}", "decode", name, _suspects(converter, values)) from error
 
 
@@ -219,7 +238,7 @@ def _suspects(converter: Converter, values: list[Any]) -> list[int]:
         start, end = waiting.pop()
         try:
             converter.convert(values[start:end])
-        except (DecodeError, *_UNCONVERTED):
+        except (DecodeError, *UNCONVERTED):
             if end - start == 1:
                 found.append(start)
             else:

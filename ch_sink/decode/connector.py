@@ -5,8 +5,10 @@ from collections.abc import Sequence
 import msgspec
 
 from ch_sink.change import Records
+from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.framing import Envelopes
 from ch_sink.errors import DecodeError
+from ch_sink.ports import SchemaRegistry
 
 __all__ = ["connector_of"]
 
@@ -22,13 +24,13 @@ class _Event(msgspec.Struct, gc=False):
 _decoder = msgspec.json.Decoder(_Event)
 
 
-def connector_of(parts: Sequence[Records]) -> str:
-    """The connector's name, from the last JSON record that has it; empty where none has."""
-    envelopes = Envelopes()
+def connector_of(parts: Sequence[Records], registry: SchemaRegistry | None = None) -> str:
+    """The connector's name, from the last record that has it; empty where none has. Raises RegistryError."""
+    envelopes = Envelopes(registry)
     for part in reversed(parts):
         for value in reversed(part.values):
             try:
-                found = _decoder.decode(envelopes.one(value)[1]).source if value else None
+                found = _decoder.decode(as_json(*envelopes.one(value))).source if value else None
             except (DecodeError, msgspec.DecodeError, ValueError, RecursionError):
                 continue
             if found is not None and found.connector:

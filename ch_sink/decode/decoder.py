@@ -10,15 +10,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ch_sink.change import Aside, BadRecord, ChangeBatch, Half, Op, Records, UnknownColumn
+from ch_sink.decode.avro.events import AvroReader, as_json
 from ch_sink.decode.columns import Fault, fails
 from ch_sink.decode.documents import take_key
-from ch_sink.decode.framing import Envelopes, FramingError
+from ch_sink.decode.framing import SCHEMALESS, Envelopes, Format, Framed, FramingError
 from ch_sink.decode.json import JsonReader
 from ch_sink.decode.keys import KeyReader
 from ch_sink.decode.part import Part, Shape, assemble
 from ch_sink.decode.unknown import joined
 from ch_sink.errors import ConfigError, DecodeError
 from ch_sink.policy import Policy
+from ch_sink.ports import SchemaRegistry
 from ch_sink.table.model import TargetTable
 
 __all__ = ["Decoder"]
@@ -35,15 +37,28 @@ class Decoder:
     means the same alone and among others.
     """
 
-    def __init__(self, table: TargetTable, policy: Policy, *, want_before: bool = False, format: str = "auto") -> None:  # noqa: A002
-        """``format``: auto or json. Raises ConfigError for any other."""
-        if format not in ("auto", "json"):
-            raise ConfigError(f"format {format!r} cannot be decoded", hint="choose auto or json")
+    def __init__(
+        self,
+        table: TargetTable,
+        policy: Policy,
+        *,
+        want_before: bool = False,
+        format: Format = "auto",  # noqa: A002
+        registry: SchemaRegistry | None = None,
+    ) -> None:
+        """``format``: the only one that values may have; keys are recognised by themselves. ConfigError for others.
+
+        ``registry``: where the schemas of Avro values and keys are; without one such records are bad.
+        """
+        if format not in ("auto", "json", "avro"):
+            raise ConfigError(f"format {format!r} cannot be decoded", hint="choose auto, json or avro")
         self._shape = Shape(table.source_columns, want_before)
-        self._envelopes = Envelopes()
-        self._keys = KeyReader(table, policy)
+        self._envelopes = Envelopes(registry, format)
+        self._keys = KeyReader(table, policy, registry)
         # Without Kafka keys a delete's key is in its before image.
-        self._json = JsonReader(table, policy, before=want_before or bool(policy.key_columns))
+        before = want_before or bool(policy.key_columns)
+        self._json = JsonReader(table, policy, before=before)
+        self._avro = AvroReader(table, policy, before=before)
 
     def key_columns(self) -> tuple[str, ...]:
         """Names of the key's columns in the key's order; empty until the first record with a key was decoded."""
@@ -52,7 +67,8 @@ class Decoder:
     def decode(self, records: Records) -> ChangeBatch:
         """Change events of a chunk, in Kafka order, with what was set aside and what is bad.
 
-        Raises TableError where a column of the table cannot take the source's type at all.
+        Raises TableError where a column of the table cannot take the source's type at all, RegistryError where
+        the schema registry cannot be asked.
         """
         aside: Counter[Aside] = Counter()
         values = records.values
@@ -95,7 +111,11 @@ class Decoder:
             try:
                 done.append(self._attempt(records, some))
             except Fault as fault:
-                if len(some) == 1:
+                if fault.certain:
+                    bad.extend(fault.certain)
+                    gone = {record.index for record in fault.certain}
+                    waiting.append([i for i in some if i not in gone])
+                elif len(some) == 1:
                     bad.append(BadRecord(some[0], fault.reason, fault.kind, fault.column))
                 elif len(fault.suspects):
                     suspects = set(fault.suspects)
@@ -116,15 +136,15 @@ class Decoder:
         out = _Outcome()
         for framed, places, payloads in groups:
             own = index if places is None else [index[p] for p in places]
-            if framed.schema is None and len(payloads[0]) and payloads[0][0] == 0 and len(payloads) == 1:
-                raise Fault("the value is in Confluent framing (Avro, Protobuf or JSON Schema), not plain JSON")
             if b"null" in payloads:
                 alive = [i for i, payload in enumerate(payloads) if payload != b"null"]
                 out.aside[Aside.TOMBSTONE] += len(payloads) - len(alive)
                 payloads, own = [payloads[i] for i in alive], [own[i] for i in alive]
                 if not payloads:
                     continue
-            read = self._json.read(framed, payloads, own)
+            if framed.avro is not None and self._keys.of_documents:
+                framed, payloads = SCHEMALESS, _documents(framed, payloads, own)
+            read = (self._json if framed.avro is None else self._avro).read(framed, payloads, own)
             self._key(read.part, records)
             if self._keys.of_documents:
                 take_key(read.part)
@@ -158,6 +178,20 @@ class Decoder:
 
     def _bad(self, key: bytes) -> bool:
         return key != b"null" and fails(self._keys.read, [key])
+
+
+def _documents(framed: Framed, values: list[bytes], places: Sequence[int]) -> list[bytes]:
+    """Events of documents as JSON: their images are JSON texts in Avro, too. Raises Fault."""
+    out: list[bytes] = []
+    bad: list[BadRecord] = []
+    for value, place in zip(values, places, strict=True):
+        try:
+            out.append(as_json(framed, value))
+        except DecodeError as error:
+            bad.append(BadRecord(place, error.message))
+    if bad:
+        raise Fault(bad[0].reason, certain=bad)
+    return out
 
 
 class _Outcome:

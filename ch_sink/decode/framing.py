@@ -1,19 +1,26 @@
-"""JSON framing: payloads with or without Connect's schema envelope.
+"""Framing: JSON with or without Connect's schema envelope, and Avro in Confluent framing (byte 0, schema id, datum).
 
 The schema part of an envelope is constant text, by far its longest part: it is compared with the texts seen
-before and only the payload behind it is decoded.
+before and only the payload behind it is decoded. Avro values are grouped by their schema id.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 
+from ch_sink.decode.avro.schema import Node, parse, source_type
 from ch_sink.decode.schema import SourceType, parse_connect_schema
 from ch_sink.errors import DecodeError
+from ch_sink.ports import SchemaRegistry
 
-__all__ = ["SCHEMALESS", "Envelopes", "Framed", "FramingError"]
+__all__ = ["AVRO_HEAD", "SCHEMALESS", "Envelopes", "Format", "Framed", "FramingError"]
+
+Format = Literal["auto", "json", "avro"]
+AVRO_HEAD = 5
+"""Bytes before an Avro datum: 0 and the schema id as a big-endian int32."""
 
 _KEPT = 256
 """Schema texts that are remembered; a topic has one at a time."""
@@ -26,8 +33,10 @@ class Framed:
     """One schema text and what it declares; compared by identity."""
 
     prefix: bytes
-    """``{"schema":…,"payload":``; empty without schema."""
+    """``{"schema":…,"payload":``; the five bytes before an Avro datum; empty without schema."""
     schema: SourceType | None
+    avro: Node | None = None
+    """Of Avro: how the datum is written. Its payload is the whole value."""
 
 
 SCHEMALESS = Framed(b"", None)
@@ -47,9 +56,11 @@ class _Envelope(msgspec.Struct, gc=False):
 
 
 class Envelopes:
-    """Tells framings apart and remembers the schema texts."""
+    """Tells framings apart and remembers the schemas."""
 
-    def __init__(self) -> None:
+    def __init__(self, registry: SchemaRegistry | None = None, format: Format = "auto") -> None:  # noqa: A002
+        """``format``: the only one that is accepted; auto for any."""
+        self._registry, self._format = registry, format
         self._last = SCHEMALESS
         self._known: dict[bytes, Framed] = {}
         self._decoder = msgspec.json.Decoder(_Envelope)
@@ -60,7 +71,10 @@ class Envelopes:
         Raises FramingError where an envelope or its schema cannot be read.
         """
         last = self._last
-        if last.prefix:
+        if last.avro is not None:
+            if all([v.startswith(last.prefix) for v in values]):  # noqa: C419 - a list is faster here
+                return [(last, None, list(values))]
+        elif last.prefix:
             prefix, start = last.prefix, len(last.prefix)
             if all([v.startswith(prefix) and v[-1] == 125 for v in values]):  # noqa: C419 - a list is faster here
                 return [(last, None, [v[start:-1] for v in values])]
@@ -83,6 +97,10 @@ class Envelopes:
 
     def one(self, value: bytes) -> tuple[Framed, bytes]:
         """Framing and payload of one value."""
+        if value[:1] == b"\0":
+            return self._avro(value), value
+        if self._format == "avro":
+            raise DecodeError("the value is not in Confluent framing: its first byte is not 0 (format: avro)")
         last = self._last
         if last.prefix and value.startswith(last.prefix) and value[-1] == 125:
             return last, value[len(last.prefix) : -1]
@@ -90,10 +108,48 @@ class Envelopes:
             self._last = SCHEMALESS
             return SCHEMALESS, value
         for prefix, framed in self._known.items():
-            if value.startswith(prefix) and value[-1] == 125:
+            if framed.avro is None and value.startswith(prefix) and value[-1] == 125:
                 self._last = framed
                 return framed, value[len(prefix) : -1]
         return self._learn(value)
+
+    def _avro(self, value: bytes) -> Framed:
+        """The framing of an Avro value. Raises DecodeError where its schema is not to be had, RegistryError."""
+        head = value[:AVRO_HEAD]
+        framed = self._known.get(head)
+        if framed is None:
+            framed = self._schema(head)
+            self._remember(head, framed)
+        self._last = framed
+        return framed
+
+    def _schema(self, head: bytes) -> Framed:
+        if self._format == "json":
+            raise DecodeError("the value is in Confluent framing (Avro, Protobuf or JSON Schema), not plain JSON")
+        if len(head) < AVRO_HEAD:
+            raise DecodeError(f"the value begins like Confluent framing and ends after {len(head)} bytes")
+        schema_id = int.from_bytes(head[1:], "big", signed=True)
+        if self._registry is None:
+            raise DecodeError(
+                f"the value is in Confluent framing (schema id {schema_id}), and no schema registry is configured",
+                hint="set kafka.schema.registry.url",
+            )
+        found = self._registry.find(schema_id)
+        if found is None:
+            raise DecodeError(f"the schema registry has no schema of id {schema_id}")
+        if found.kind != "AVRO":
+            raise DecodeError(f"schema id {schema_id} is of type {found.kind}; Avro and plain JSON are served")
+        try:
+            node = parse(found.text, found.references)
+            declared = source_type(node)
+        except DecodeError as error:
+            raise DecodeError(f"schema id {schema_id}: {error.message}") from error
+        return Framed(head, declared, node)
+
+    def _remember(self, prefix: bytes, framed: Framed) -> None:
+        if len(self._known) >= _KEPT:
+            self._known.pop(next(iter(self._known)))
+        self._known[prefix] = framed
 
     def _learn(self, value: bytes) -> tuple[Framed, bytes]:
         try:
@@ -110,9 +166,7 @@ class Envelopes:
                 framed = Framed(prefix, parse_connect_schema(msgspec.json.decode(schema)))
             except (msgspec.DecodeError, ValueError, AttributeError, TypeError, RecursionError) as error:
                 raise DecodeError(f"schema envelope: {error}") from error
-            if len(self._known) >= _KEPT:
-                self._known.pop(next(iter(self._known)))
-            self._known[prefix] = framed
+            self._remember(prefix, framed)
         self._last = framed
         return framed, payload
 

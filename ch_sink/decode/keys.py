@@ -1,4 +1,4 @@
-"""Kafka keys: structs or primitives, with or without the schema envelope, typed as the target's columns."""
+"""Kafka keys: structs or primitives, in JSON with or without the schema envelope or in Avro, typed as the target."""
 
 import re
 from collections.abc import Sequence
@@ -10,15 +10,20 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from ch_sink.decode.avro.events import as_json
+from ch_sink.decode.avro.keys import holds_documents, is_boundary, read_keys
+from ch_sink.decode.avro.layout import AvroColumn
+from ch_sink.decode.avro.names import columns_of
 from ch_sink.decode.documents import DocumentKeys, is_document_event
 from ch_sink.decode.framing import Envelopes, Framed
 from ch_sink.decode.layout import NUMBER_FOR_BYTES, ColumnReader
 from ch_sink.decode.schema import SourceType
-from ch_sink.decode.types import Converter, arrow_type, converter
+from ch_sink.decode.types import Converter, Encoding, arrow_type, converter
 from ch_sink.decode.types.base import nullable
 from ch_sink.decode.written import as_written
 from ch_sink.errors import DecodeError, TableError
 from ch_sink.policy import Policy
+from ch_sink.ports import SchemaRegistry
 from ch_sink.table.model import Column, TargetTable
 
 __all__ = ["KeyReader"]
@@ -33,17 +38,26 @@ class _Shape:
     primitive: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _AvroShape:
+    """How keys of one Avro schema are decoded."""
+
+    columns: tuple[AvroColumn, ...]
+    primitive: bool
+
+
 _BOUNDARY = re.compile(rb'"status"\s*:\s*"(?:BEGIN|END)"')
 
 
 class KeyReader:
     """Decodes the keys of one topic. The key's columns are learned from the first key that can be read."""
 
-    def __init__(self, table: TargetTable, policy: Policy) -> None:
+    def __init__(self, table: TargetTable, policy: Policy, registry: SchemaRegistry | None = None) -> None:
         self._table = table
         self._policy = policy
-        self._envelopes = Envelopes()
+        self._envelopes = Envelopes(registry)
         self._shapes: dict[Framed, _Shape] = {}
+        self._avro: dict[Framed, _AvroShape] = {}
         self.columns: tuple[str, ...] = policy.key_columns
         self._raw_text = False
         self._numbers = False
@@ -55,17 +69,36 @@ class KeyReader:
         Raises TableError where the table has no column for the key of documents.
         """
         for key, value in zip(keys, values, strict=True):
-            if self._documents is None and key is not None and value is not None and is_document_event(value):
+            if self._documents is None and key is not None and value is not None and self._is_document(value):
                 self._documents = DocumentKeys(self._table, self._policy)
                 self.columns = (self._documents.name,)
             if self.columns:
                 return
-            if key is not None and not (value is not None and _BOUNDARY.search(value)):
+            if key is not None and not self._is_boundary(value):
                 try:
                     self.read([key])
                 except (DecodeError, TableError):
                     self._shapes.clear()  # that was no key of this table
+                    self._avro.clear()
                     continue
+
+    def _is_document(self, value: bytes) -> bool:
+        if value[:1] != b"\0":
+            return is_document_event(value)
+        try:
+            framed, payload = self._envelopes.one(value)
+            return holds_documents(framed) and is_document_event(as_json(framed, payload))
+        except DecodeError:
+            return False
+
+    def _is_boundary(self, value: bytes | None) -> bool:
+        """Whether a value begins or ends a transaction."""
+        if value is None or value[:1] != b"\0":
+            return value is not None and _BOUNDARY.search(value) is not None
+        try:
+            return is_boundary(self._envelopes.one(value)[0])
+        except DecodeError:
+            return False
 
     @property
     def of_documents(self) -> bool:
@@ -84,17 +117,59 @@ class KeyReader:
         groups = self._envelopes.split(keys)
         if len(groups) == 1 and groups[0][1] is None:
             if self._documents is not None:
-                return [self._documents.read(groups[0][2])]
+                return [self._document_keys(groups[0][0], groups[0][2])]
             return self._group(groups[0][0], groups[0][2])
         order: list[int] = []
         parts: list[list[pa.Array]] = []
         for framed, places, payloads in groups:
             order.extend(places if places is not None else range(len(keys)))
-            parts.append(self._group(framed, payloads) if self._documents is None else [self._documents.read(payloads)])
+            if self._documents is None:
+                parts.append(self._group(framed, payloads))
+            else:
+                parts.append([self._document_keys(framed, payloads)])
         where = pa.array(_inverse(order))
         return [pa.concat_arrays(column).take(where) for column in zip(*parts, strict=True)]
 
+    def _document_keys(self, framed: Framed, payloads: list[bytes]) -> pa.Array:
+        assert self._documents is not None
+        return self._documents.read([as_json(framed, payload) for payload in payloads])
+
     def _group(self, framed: Framed, payloads: list[bytes]) -> list[pa.Array]:
+        names, arrays = (self._json if framed.avro is None else self._datums)(framed, payloads)
+        if not self.columns:
+            self.columns = names
+        if names == self.columns:
+            return arrays
+        if set(names) != set(self.columns):
+            raise DecodeError(
+                f"the key has the columns {', '.join(names)}, earlier ones had {', '.join(self.columns)}",
+                hint="a topic must keep its key (message.key.columns)",
+            )
+        return [arrays[names.index(name)] for name in self.columns]
+
+    def _datums(self, framed: Framed, values: list[bytes]) -> tuple[tuple[str, ...], list[pa.Array]]:
+        shape = self._avro.get(framed)
+        if shape is None:
+            shape = self._avro[framed] = self._avro_shape(framed)
+        arrays = read_keys(framed, shape.columns, values, primitive=shape.primitive)
+        return tuple(column.name for column in shape.columns), arrays
+
+    def _avro_shape(self, framed: Framed) -> _AvroShape:
+        assert framed.schema is not None
+        primitive = framed.schema.kind != "struct"
+        if primitive:
+            found = {self._primitive_name(): ("", framed.schema)}
+        else:
+            fields = {f.name: f.type for f in framed.schema.fields}
+            named = columns_of(fields, [c.name for c in self._table.columns])
+            found = {named[name]: (name, declared) for name, declared in fields.items()}
+        columns = [
+            AvroColumn(column, field, self._converter(declared, self._column(column), "avro"))
+            for column, (field, declared) in found.items()
+        ]
+        return _AvroShape(tuple(columns), primitive)
+
+    def _json(self, framed: Framed, payloads: list[bytes]) -> tuple[tuple[str, ...], list[pa.Array]]:
         shape = self._shapes.get(framed)
         if shape is None:
             shape = self._shape(framed, payloads[0])
@@ -105,7 +180,7 @@ class KeyReader:
             if not self._numbers and NUMBER_FOR_BYTES.search(str(error)):
                 self._numbers = True
                 self._shapes.clear()
-                return self._group(framed, payloads)
+                return self._json(framed, payloads)
             if not self._raw_text:
                 raise DecodeError(f"key: {error}") from error
             rows = [_text(payload, decode) for payload in payloads]
@@ -118,17 +193,7 @@ class KeyReader:
                 error.args = (f"key column {column.name!r}: {error.message}",)
                 error.message = error.args[0]
                 raise
-        names = tuple(column.name for column in shape.columns)
-        if not self.columns:
-            self.columns = names
-        if names == self.columns:
-            return arrays
-        if set(names) != set(self.columns):
-            raise DecodeError(
-                f"the key has the columns {', '.join(names)}, earlier ones had {', '.join(self.columns)}",
-                hint="a topic must keep its key (message.key.columns)",
-            )
-        return [arrays[names.index(name)] for name in self.columns]
+        return tuple(column.name for column in shape.columns), arrays
 
     def _shape(self, framed: Framed, payload: bytes) -> _Shape:
         if framed.schema is not None:
@@ -171,14 +236,14 @@ class KeyReader:
         decoder = msgspec.json.Decoder(nullable(made.wire), float_hook=Decimal)
         return _Shape(decoder, (ColumnReader(name, _itself, made),), primitive=True)
 
-    def _converter(self, declared: SourceType | None, column: Column) -> Converter:
+    def _converter(self, declared: SourceType | None, column: Column, encoding: Encoding = "json") -> Converter:
         return converter(
             declared,
             column,
-            encoding="json",
+            encoding=encoding,
             policy=self._policy,
             omits=False,
-            numbers=self._numbers,
+            numbers=self._numbers and encoding == "json",
             years=self._table.years,
         )
 

@@ -8,7 +8,7 @@ from ch_sink.change import Aside
 from ch_sink.decode.types.base import shown
 from ch_sink.errors import DecodeError
 
-__all__ = ["classify", "row_operations"]
+__all__ = ["classify", "classify_document", "row_operations"]
 
 row_operations = frozenset("crudt")
 """Operations that become rows of a ChangeBatch."""
@@ -24,7 +24,11 @@ def classify(op: str, payload: bytes) -> Aside:
         return Aside.MESSAGE
     if op:
         raise DecodeError(f"unknown operation {shown(op)}", hint="known are c, r, u, d, t and m")
-    found: Any = msgspec.json.decode(payload)
+    return classify_document(msgspec.json.decode(payload))
+
+
+def classify_document(found: Any) -> Aside:
+    """The kind of a document that has no ``op``. Raises DecodeError like :func:`classify`."""
     if not isinstance(found, dict):
         raise DecodeError(f"expected a change event, found {shown(found)}")
     names = found.keys()

@@ -19,7 +19,15 @@ from ch_sink.policy import Policy
 from ch_sink.source import Source, source_for
 from ch_sink.table.model import TargetTable
 
-__all__ = ["NUMBER_FOR_BYTES", "ColumnReader", "Images", "Layout", "build_layout", "row_fields", "source_block"]
+__all__ = [
+    "NUMBER_FOR_BYTES",
+    "ColumnReader",
+    "Images",
+    "Layout",
+    "build_layout",
+    "row_fields",
+    "source_block",
+]
 
 NUMBER_FOR_BYTES = re.compile(r"Expected `bytes[^`]*`, got `(?:int|float)`")
 """Msgspec's complaint about a decimal that JsonConverter wrote as a number (``decimal.format=NUMERIC``)."""

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from ch_sink.change import Records
+from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.documents import document_schema
 from ch_sink.decode.framing import Envelopes, Framed
 from ch_sink.decode.layout import row_fields
@@ -18,6 +19,7 @@ from ch_sink.decode.unknown import join_types, literal_type
 from ch_sink.decode.written import as_written
 from ch_sink.errors import ChSinkError, DecodeError
 from ch_sink.policy import Policy
+from ch_sink.ports import SchemaRegistry
 from ch_sink.table.model import WIDE_YEARS, Column, Years
 
 __all__ = ["sample_schema"]
@@ -38,24 +40,29 @@ class _Images(msgspec.Struct, gc=False):
 
 
 def sample_schema(
-    records: Records | Sequence[Records], policy: Policy | None = None, years: Years = WIDE_YEARS
+    records: Records | Sequence[Records],
+    policy: Policy | None = None,
+    years: Years = WIDE_YEARS,
+    registry: SchemaRegistry | None = None,
 ) -> RowSchema | None:
     """Row and key of a topic, from records of one or more of its partitions; None where no record tells.
 
-    With a schema envelope the schema of the last record counts; columns that only earlier schemas had follow,
-    nullable. Schemaless rows are inferred: booleans, integers, floats, texts, and JSON for the rest, all
+    With a schema envelope or in Avro the schema of the last record counts; columns that only earlier schemas had
+    follow, nullable. Schemaless rows are inferred: booleans, integers, floats, texts, and JSON for the rest, all
     nullable but the key. A date or timestamp column whose sampled values go beyond what ClickHouse's types hold
     is marked wide (it becomes a String); ``years`` is what the server's types hold.
     ``policy.key_columns`` names the key where the topic has no Kafka keys.
+
+    Raises RegistryError where the schema registry cannot be asked.
     """
     chunks = [records] if isinstance(records, Records) else list(records)
     policy = policy or Policy()
-    values = list(_framed([v for chunk in chunks for v in chunk.values]))
-    keys = list(_framed([k for chunk in chunks for k in chunk.keys]))
+    values = list(_framed([v for chunk in chunks for v in chunk.values], registry))
+    keys = list(_framed([k for chunk in chunks for k in chunk.keys], registry))
     documents = document_schema([payload for _, payload in values], [payload for _, payload in keys], policy)
     if documents is not None:
         return documents
-    key = _key([k for chunk in chunks for k in chunk.keys])
+    key = _key(keys)
     fields = _declared(values, policy, years)
     if fields is None:
         fields = _inferred(values, {f.name for f in key} | set(policy.key_columns))
@@ -69,12 +76,14 @@ def sample_schema(
     return RowSchema(fields, tuple(Field(f.name, replace(f.type, optional=False)) for f in key))
 
 
-def _framed(values: list[bytes | None]) -> Iterator[tuple[Framed, bytes]]:
-    envelopes = Envelopes()
+def _framed(values: list[bytes | None], registry: SchemaRegistry | None) -> Iterator[tuple[Framed, bytes]]:
+    """Framings and payloads, those of Avro as JSON, of the values that can be read."""
+    envelopes = Envelopes(registry)
     for value in values:
         if value is not None:
             try:
                 framed, payload = envelopes.one(value)
+                payload = as_json(framed, payload)
             except DecodeError:
                 continue
             if payload != b"null":
@@ -143,18 +152,14 @@ def _wide_columns(types: dict[str, SourceType], payloads: list[bytes], policy: P
     return found
 
 
-def _key(keys: list[bytes | None]) -> tuple[Field, ...]:
-    envelopes = Envelopes()
-    for key in keys:
-        if key is None or key == b"null":
-            continue
+def _key(keys: list[tuple[Framed, bytes]]) -> tuple[Field, ...]:
+    for framed, payload in keys:
+        if framed.schema is not None:
+            schema = framed.schema
+            return as_written(schema.fields, payload) if schema.kind == "struct" else (Field("", schema),)
         try:
-            framed, payload = envelopes.one(key)
-            if framed.schema is not None:
-                schema = framed.schema
-                return as_written(schema.fields, payload) if schema.kind == "struct" else (Field("", schema),)
             found = msgspec.json.decode(payload)
-        except (DecodeError, msgspec.DecodeError, ValueError, RecursionError):
+        except (msgspec.DecodeError, ValueError, RecursionError):
             continue
         if isinstance(found, dict):
             return tuple(Field(name, literal_type(value) or SourceType("string")) for name, value in found.items())

@@ -1,9 +1,10 @@
-"""Kafka: offset ranges, the consumer of a range, watermarks, group offsets, earlier records."""
+"""Kafka: offset ranges, the consumer of a range, watermarks, group offsets, earlier records, schema registry."""
 
 from ch_sink.kafka.consumer import RangeConsumer, range_consumer
 from ch_sink.kafka.group import GroupOffsets
 from ch_sink.kafka.history import KafkaHistory
 from ch_sink.kafka.offsets import TopicOffsets, TopicState, plan_ranges
+from ch_sink.kafka.registry import schema_registry
 from ch_sink.kafka.settings import KafkaSettings, redact
 
 __all__ = [
@@ -16,4 +17,5 @@ __all__ = [
     "plan_ranges",
     "range_consumer",
     "redact",
+    "schema_registry",
 ]

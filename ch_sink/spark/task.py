@@ -27,7 +27,7 @@ from ch_sink.clickhouse.progress import ClickHouseProgress
 from ch_sink.config import Config
 from ch_sink.decode import Decoder
 from ch_sink.errors import ChSinkError, ClickHouseError
-from ch_sink.kafka import KafkaHistory, KafkaSettings, RangeConsumer, range_consumer
+from ch_sink.kafka import KafkaHistory, KafkaSettings, RangeConsumer, range_consumer, schema_registry
 from ch_sink.order import State
 from ch_sink.plan import Ports
 from ch_sink.ports import StoredRows
@@ -122,7 +122,13 @@ def open_sink(settings: StreamSettings, task: RangeTask) -> tuple[PartitionSink,
     sink = PartitionSink(
         StreamName(stream, task.topic, task.topic_id, task.partition, task.attempt, task.replay),
         target,
-        lambda before: Decoder(table, policy, want_before=before, format=config.format),
+        lambda before: Decoder(
+            table,
+            policy,
+            want_before=before,
+            format=config.format,
+            registry=schema_registry(config.kafka.registry()),
+        ),
         Ports(
             lookup=_Lookup(client, table),
             handover=ClickHouseHandover(client, state_db, tables.handover, stream, table),

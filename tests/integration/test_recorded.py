@@ -17,7 +17,7 @@ __all__ = ["clickhouse", "client", "database"]
 STREAMS = [
     f"{db}-{kind}"
     for db in ("mariadb", "postgres")
-    for kind in ("json_schema", "json_schema-kc", "json_schema-wide", "json_plain")
+    for kind in ("json_schema", "json_schema-kc", "json_schema-wide", "json_plain", "avro")
 ]
 LATER = {"ac": "its columns change in mid-stream"}
 KEYLESS = {"nopk", "nopk_d"}

@@ -12,6 +12,8 @@ from typing import IO, Any
 import numpy as np
 
 from ch_sink.change import Headers, Records
+from ch_sink.memory import MemoryRegistry
+from ch_sink.ports import RegisteredSchema
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 
@@ -161,6 +163,16 @@ def registry_schemas(database: str) -> dict[int, Any]:
     """Registry contents of the Avro stream of ``mariadb`` or ``postgres``: schema id → what the registry holds."""
     with _open(_path(database, "-avro-schemas.json")) as file:
         return {int(schema_id): schema for schema_id, schema in json.load(file).items()}
+
+
+@cache
+def registry(stream: str) -> MemoryRegistry | None:
+    """The registry of an Avro stream; None for the other streams, which need none."""
+    if not stream.endswith("-avro"):
+        return None
+    held = registry_schemas(stream.removesuffix("-avro"))
+    assert not any(schema["references"] for schema in held.values())
+    return MemoryRegistry({i: RegisteredSchema(schema["schemaType"], schema["schema"]) for i, schema in held.items()})
 
 
 def sql(name: str) -> str:

@@ -12,7 +12,19 @@ import pyarrow.compute as pc
 
 from ch_sink.errors import DecodeError
 
-__all__ = ["Converted", "Converter", "Encoding", "OutOfRange", "PerValue", "Reaction", "masked", "nullable", "shown"]
+__all__ = [
+    "Converted",
+    "Converter",
+    "Encoding",
+    "OutOfRange",
+    "PerValue",
+    "Reaction",
+    "as_arrow",
+    "masked",
+    "nullable",
+    "shown",
+    "takes_arrow",
+]
 
 Encoding = Literal["json", "avro"]
 Reaction = Literal["fail", "clamp", "null"]
@@ -82,6 +94,8 @@ class PerValue:
         self._build = build
 
     def convert(self, values: list[Any]) -> Converted:
+        if isinstance(values, pa.Array):
+            values = values.to_pylist()
         function, is_placeholder = self._function, self._is_placeholder
         out: list[Any] = [None] * len(values)
         unavailable: list[int] = []
@@ -108,6 +122,16 @@ class PerValue:
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as fault:
             raise DecodeError(f"cannot write a value as {self.arrow}: {fault}") from fault
         return Converted(array, masked(len(values), unavailable), clamped)
+
+
+def takes_arrow(converter: Converter) -> bool:
+    """Whether ``convert`` takes an Arrow array as well: of text, bytes, 64-bit integers, floats or booleans."""
+    return bool(getattr(converter, "columnar", False))
+
+
+def as_arrow(values: Any, arrow: pa.DataType) -> pa.Array:
+    """A list of literals, or an Arrow array of them, as an array of this type. Raises what pyarrow raises."""
+    return values.cast(arrow) if isinstance(values, pa.Array) else pa.array(values, arrow)
 
 
 def nullable(wire: Any) -> Any:

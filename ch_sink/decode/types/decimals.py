@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.decode.types.base import Converted, OutOfRange, PerValue, Reaction, shown
+from ch_sink.decode.types.base import Converted, OutOfRange, PerValue, Reaction, as_arrow, shown
 from ch_sink.errors import DecodeError
 
 __all__ = [
@@ -113,6 +113,8 @@ class DecimalColumn:
     Connect Decimal bytes), else None. Digits behind the column's scale that are not zero do not fit.
     """
 
+    columnar = True
+
     def __init__(
         self,
         wire: Any,
@@ -143,6 +145,8 @@ class DecimalColumn:
         short = self._short(values)
         if short is not None:
             return Converted(short)
+        if isinstance(values, pa.Array):
+            values = values.to_pylist()
         from_bytes, limit = int.from_bytes, self._limit
         try:
             unscaled = [None if v is None else from_bytes(v, "big", signed=True) for v in values]
@@ -161,9 +165,9 @@ class DecimalColumn:
         """All values at once where none has more than eight bytes and all fit; else None."""
         try:
             # (As binary it would take texts, too.)
-            if not set(map(type, values)) <= {bytes, type(None)}:
+            if not isinstance(values, pa.Array) and not set(map(type, values)) <= {bytes, type(None)}:
                 return None
-            raw = pa.array(values, pa.binary())
+            raw = as_arrow(values, pa.binary())
         except (pa.ArrowException, TypeError, ValueError):
             return None
         validity, offset_buffer, content = raw.buffers()

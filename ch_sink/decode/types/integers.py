@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ch_sink.decode.types.base import Converted, OutOfRange, PerValue, Reaction, shown
+from ch_sink.decode.types.base import Converted, OutOfRange, PerValue, Reaction, as_arrow, shown
 from ch_sink.errors import DecodeError
 
 __all__ = ["Linear", "fit", "wide_integer"]
@@ -17,6 +17,8 @@ class Linear:
     ``low`` and ``high`` bound the target's value. ``unsigned``: a negative source integer is the two's
     complement of an unsigned one (MariaDB sends BIGINT UNSIGNED so).
     """
+
+    columnar = True
 
     def __init__(
         self,
@@ -42,7 +44,7 @@ class Linear:
 
     def convert(self, values: list[Any]) -> Converted:
         try:
-            array = pa.array(values, pa.int64())
+            array = as_arrow(values, pa.int64())
         except (pa.ArrowException, OverflowError, TypeError, ValueError):
             return self._slow.convert(values)
         if array.null_count == len(array):

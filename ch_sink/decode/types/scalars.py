@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ch_sink.decode.types.base import Converted, OutOfRange, PerValue, Reaction, shown
+from ch_sink.decode.types.base import Converted, OutOfRange, PerValue, Reaction, as_arrow, shown
 from ch_sink.decode.types.integers import fit
 from ch_sink.decode.types.target import arrow_of
 from ch_sink.errors import DecodeError
@@ -34,6 +34,7 @@ _FLAGS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": F
 class Floats:
     """Floats into Float32 or Float64; ``NaN``, ``Infinity`` and ``-Infinity`` may come as texts."""
 
+    columnar = True
     wire: Any = float | str
 
     def __init__(self, target: ChType, reaction: Reaction) -> None:
@@ -42,9 +43,9 @@ class Floats:
         self._slow = PerValue(self.wire, self.arrow, self._one, reaction=reaction)
 
     def convert(self, values: list[Any]) -> Converted:
-        if not self._single:
+        if not self._single or (isinstance(values, pa.Array) and values.type == self.arrow):
             try:
-                return Converted(pa.array(values, self.arrow))
+                return Converted(as_arrow(values, self.arrow))
             except (pa.ArrowException, TypeError, ValueError, OverflowError):
                 pass
         return self._slow.convert(values)
@@ -67,12 +68,13 @@ class Floats:
 class Flags:
     """Booleans into Bool."""
 
+    columnar = True
     wire: Any = bool
     arrow = pa.bool_()
 
     def convert(self, values: list[Any]) -> Converted:
         try:
-            return Converted(pa.array(values, pa.bool_()))
+            return Converted(as_arrow(values, pa.bool_()))
         except (pa.ArrowException, TypeError) as fault:
             raise DecodeError(f"expected true or false: {fault}") from fault
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ch_sink.decode.types import civil
-from ch_sink.decode.types.base import Converted, PerValue, Reaction
+from ch_sink.decode.types.base import Converted, PerValue, Reaction, as_arrow
 from ch_sink.decode.types.integers import Linear, fit
 from ch_sink.decode.types.target import arrow_of, arrow_unit
 from ch_sink.errors import DecodeError
@@ -75,6 +75,7 @@ def iso_date(target: ChType, years: tuple[int, int], reaction: Reaction) -> PerV
 class IsoColumn:
     """ISO date-times (UTC where they name no zone) or times into DateTime, DateTime64, Time or Time64."""
 
+    columnar = True
     wire: Any = str
 
     def __init__(self, target: ChType, years: tuple[int, int], reaction: Reaction) -> None:
@@ -91,7 +92,7 @@ class IsoColumn:
         if self._time or self.arrow == pa.uint32():
             return self._slow.convert(values)
         try:
-            array = pa.array(values, pa.string()).cast(self.arrow)
+            array = as_arrow(values, pa.string()).cast(self.arrow)
         except (pa.ArrowException, TypeError, ValueError):
             # Fractions finer than the column, no zone, years of more digits, infinity: one by one.
             return self._slow.convert(values)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ch_sink.decode.types.base import Converted, PerValue, without
+from ch_sink.decode.types.base import Converted, PerValue, as_arrow, without
 from ch_sink.decode.types.placeholder import Placeholder
 from ch_sink.errors import DecodeError
 
@@ -14,6 +14,7 @@ __all__ = ["AnyText", "Plain", "binary_text"]
 class Plain:
     """Text or bytes as they are, into String."""
 
+    columnar = True
     arrow = pa.binary()
 
     def __init__(self, wire: Any, forms: tuple[bytes, ...] = ()) -> None:
@@ -24,7 +25,7 @@ class Plain:
     def convert(self, values: list[Any]) -> Converted:
         try:
             # Text goes in faster as what it is; the cast shares its buffers.
-            array = pa.array(values, pa.string()).cast(self.arrow) if self.wire is str else pa.array(values, self.arrow)
+            array = as_arrow(values, pa.string() if self.wire is str else self.arrow).cast(self.arrow)
         except (pa.ArrowException, TypeError, ValueError) as fault:
             raise DecodeError(f"expected text or bytes: {fault}") from fault
         if not isinstance(array, pa.Array):

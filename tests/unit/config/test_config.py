@@ -26,6 +26,14 @@ checkpoint: ./checkpoints/orders
 """
 
 
+def test_avro_alone_needs_a_registry(write) -> None:
+    with pytest.raises(ConfigError, match=r"schema\.registry\.url"):
+        load(write(SMALLEST + "format: avro\n"))
+    found = load(write(SMALLEST + "format: avro\n"), ["kafka.schema.registry.url=http://u:hunter2@registry:8081"])
+    assert found.kafka.registry() == {"url": "http://registry:8081", "basic.auth.user.info": "u:hunter2"}
+    assert "hunter2" not in found.model_dump_json()
+
+
 @pytest.fixture
 def write(tmp_path: Path):
     def write(text: str) -> Path:

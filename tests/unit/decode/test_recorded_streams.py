@@ -10,12 +10,12 @@ from ch_sink.decode import Decoder, sample_schema
 from ch_sink.policy import Policy
 from ch_sink.table.model import Column, TargetTable
 from tests.support.decoding import replacing, table_of, truth_value
-from tests.support.fixtures import partitions, read_truth, topics
+from tests.support.fixtures import partitions, read_truth, registry, topics
 
 STREAMS = [
     f"{database}-{encoding}"
     for database in ("mariadb", "postgres")
-    for encoding in ("json_schema", "json_schema-kc", "json_schema-wide", "json_plain")
+    for encoding in ("json_schema", "json_schema-kc", "json_schema-wide", "json_plain", "avro")
 ] + ["mariadb-busy-json_plain"]
 """The busy stream of PostgreSQL cannot be folded in Kafka order: its repeated key changes look up other rows."""
 NOT_FOLDED = {"ac", "tr", "nopk", "nopk_d"}
@@ -66,7 +66,7 @@ def test_final_rows_equal_the_source(stream: str, topic: str, table: str) -> Non
     database = stream.partition("-")[0]
     truth = read_truth(f"{database}-busy" if "busy" in stream else database)[table]
     target = made_by_hand(table) if "busy" in stream else made_by_init(stream, topic, table)
-    decoder = Decoder(target, Policy())
+    decoder = Decoder(target, Policy(), registry=registry(stream))
     state: dict[tuple[Any, ...], dict[str, Any]] = {}
     for records in partitions(stream, topic).values():
         batch = decoder.decode(records)
@@ -90,7 +90,7 @@ def by_key(row: dict[str, Any], key: list[str]) -> list[str]:
 def made_by_init(stream: str, topic: str, table: str) -> TargetTable:
     typed = schema_stream(stream, table) if "plain" in stream else (stream, topic)
     assert typed is not None
-    schema = sample_schema(list(partitions(*typed).values()))
+    schema = sample_schema(list(partitions(*typed).values()), registry=registry(typed[0]))
     assert schema is not None
     return table_of(schema, table)
 

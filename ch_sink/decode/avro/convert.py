@@ -1,0 +1,87 @@
+"""Vectors to the columns of a batch, with every value that cannot be converted told by its record."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ch_sink.change import BadRecord
+from ch_sink.decode.avro.vectors import NotText, Vector
+from ch_sink.decode.columns import UNCONVERTED, Fault
+from ch_sink.decode.types import Converted, Converter, OutOfRange
+from ch_sink.decode.types.base import takes_arrow
+from ch_sink.errors import DecodeError, PositionError
+
+__all__ = ["convert", "culprits", "listed", "texts"]
+
+_REFUSED = (DecodeError, PositionError, *UNCONVERTED)
+
+
+def convert(name: str, converter: Converter, vector: Vector, places: Sequence[int]) -> Converted:
+    """A column's values; ``places`` are the datums' places in the chunk. Raises Fault."""
+    try:
+        values = vector.column()
+    except NotText as error:
+        raise Fault(
+            str(error), certain=[BadRecord(places[i], f"column {name!r}: {error}", column=name) for i in error.places]
+        ) from error
+    if isinstance(values, pa.Array) and not takes_arrow(converter):
+        values = values.to_pylist()
+    try:
+        return converter.convert(values)
+    except _REFUSED as error:
+        literals = values.to_pylist() if isinstance(values, pa.Array) else values
+        found = culprits(converter.convert, literals)
+        raise Fault(
+            f"column {name!r}: {error}",
+            column=name,
+            certain=[BadRecord(places[i], f"column {name!r}: {why}", _kind(why), name) for i, why in found],
+        ) from error
+
+
+def culprits(function: Callable[[Any], Any], values: Sequence[Any]) -> list[tuple[int, Exception]]:
+    """Places of the values that a function of many values refuses, each with its reason, found by halving."""
+    found: list[tuple[int, Exception]] = []
+    waiting = [(0, len(values))]
+    while waiting:
+        start, end = waiting.pop()
+        try:
+            function(values[start:end])
+        except _REFUSED as error:
+            if end - start == 1:
+                found.append((start, error))
+            else:
+                middle = (start + end) // 2
+                waiting += [(start, middle), (middle, end)]
+    return found
+
+
+def listed(vector: Vector | None, count: int, absent: Any, places: Sequence[int]) -> list[Any]:
+    """Values of a field of the source block, ``absent`` where the schema lacks it. Raises Fault."""
+    if vector is None:
+        return [absent] * count
+    try:
+        column = vector.column()
+    except NotText as error:
+        raise Fault(
+            str(error), certain=[BadRecord(places[i], f"source block: {error}") for i in error.places]
+        ) from error
+    if not isinstance(column, pa.Array):
+        return list(column)
+    if pa.types.is_string(column.type):
+        return texts(column)
+    return list(column.to_pylist())
+
+
+def texts(column: Any) -> list[Any]:
+    """Python texts of an Arrow column, one object for each distinct text."""
+    coded = column.dictionary_encode()
+    if len(coded.dictionary) * 2 > len(column):
+        return list(column.to_pylist())
+    distinct = [*coded.dictionary.to_pylist(), None]
+    codes = coded.indices.fill_null(len(distinct) - 1).to_pylist()
+    return [distinct[code] for code in codes]
+
+
+def _kind(error: Exception) -> str:
+    return "range" if isinstance(error, OutOfRange) else "decode"

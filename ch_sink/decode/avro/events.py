@@ -1,0 +1,259 @@
+"""Avro datums of one schema to columns."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ch_sink.change import Aside, BadRecord, UnknownColumn
+from ch_sink.decode.avro.convert import convert, culprits, listed
+from ch_sink.decode.avro.datums import Datums
+from ch_sink.decode.avro.layout import AvroLayout, build_layout, is_envelope
+from ch_sink.decode.avro.scalar import reader_of
+from ch_sink.decode.avro.vectors import Mask, Struct, read
+from ch_sink.decode.columns import EXPECT_AFTER, SNAPSHOT, Fault, Read
+from ch_sink.decode.framing import AVRO_HEAD, Framed
+from ch_sink.decode.kinds import classify, classify_document, row_operations
+from ch_sink.decode.part import Part
+from ch_sink.errors import DecodeError, PositionError
+from ch_sink.policy import Policy
+from ch_sink.source import Positions
+from ch_sink.table.model import TargetTable
+
+__all__ = ["AvroReader", "as_json", "document"]
+
+
+def document(framed: Framed, value: bytes) -> Any:
+    """One value as plain Python objects. Raises DecodeError where it does not follow its schema."""
+    assert framed.avro is not None
+    try:
+        found, end = reader_of(framed.avro)(value, AVRO_HEAD, len(value))
+    except (ValueError, RecursionError) as error:
+        raise DecodeError(f"{_odd(framed)}: {error}") from error
+    if end != len(value):
+        raise DecodeError(_odd(framed))
+    return found
+
+
+def as_json(framed: Framed, payload: bytes) -> bytes:
+    """A payload as Connect's JSON converter would write it (floats that JSON lacks as null).
+
+    Raises DecodeError where an Avro value does not follow its schema.
+    """
+    return payload if framed.avro is None else msgspec.json.encode(document(framed, payload))
+
+
+class AvroReader:
+    """Decodes groups of Avro values; remembers the layouts it made."""
+
+    def __init__(self, table: TargetTable, policy: Policy, *, before: bool) -> None:
+        self._table, self._policy, self._before = table, policy, before
+        self._layouts: dict[tuple[Framed, str], AvroLayout] = {}
+        self._connector = ""
+
+    def read(self, framed: Framed, values: list[bytes], places: Sequence[int]) -> Read:
+        """Decode a group; ``places`` are the values' places in the chunk. Raises Fault, RegistryError."""
+        assert framed.avro is not None
+        if not is_envelope(framed.avro):
+            return self._documents(framed, values, places)
+        layout = self._layout(framed, self._connector)
+        datums = Datums(values, skip=AVRO_HEAD)
+        record = read(framed.avro, datums, want=layout.want)
+        datums.finish()
+        if datums.bad.any():
+            reason = _odd(framed)
+            raise Fault(reason, certain=[BadRecord(places[i], reason) for i in np.nonzero(datums.bad)[0].tolist()])
+        assert isinstance(record, Struct)
+        source = _source(record, places)
+        connectors = listed(source.fields.get("connector"), len(values), None, places)
+        if connectors.count(self._connector) != len(connectors) or (connectors and not self._connector):
+            return self._other_connector(framed, values, places, connectors)
+        op, others = _operations(record, places)
+        if others:
+            return self._without(others, framed, values, places)
+        return _Columns(layout, record, source, op, places).read()
+
+    def _documents(self, framed: Framed, values: list[bytes], places: Sequence[int]) -> Read:
+        """Records that are no change events: set aside by what they hold."""
+        aside: Counter[Aside] = Counter()
+        bad: list[BadRecord] = []
+        for value, place in zip(values, places, strict=True):
+            try:
+                aside[classify_document(document(framed, value))] += 1
+            except DecodeError as error:
+                bad.append(BadRecord(place, error.message))
+        if bad:
+            raise Fault(bad[0].reason, certain=bad)
+        return Read(_nothing(), aside, [])
+
+    def _other_connector(self, framed: Framed, values: list[bytes], places: Sequence[int], found: list[Any]) -> Read:
+        """The first record's connector becomes the one expected; those of another are read by themselves."""
+        first = found[0]
+        suspects = [place for place, connector in zip(places, found, strict=True) if connector != first]
+        if suspects:
+            raise Fault("the records of one topic come from several connectors", suspects=suspects)
+        if not first:
+            raise Fault(f"source.connector {first!r} is not served", suspects=places if len(places) > 1 else ())
+        self._layout(framed, first)  # raises Fault for one that is not served
+        self._connector = first
+        return self.read(framed, values, places)
+
+    def _without(self, others: dict[int, str], framed: Framed, values: list[bytes], places: Sequence[int]) -> Read:
+        """Set the records aside whose operation changes no row."""
+        aside: Counter[Aside] = Counter()
+        bad: list[BadRecord] = []
+        for i, letter in others.items():
+            try:
+                aside[classify(letter, b"")] += 1
+            except DecodeError as error:
+                bad.append(BadRecord(places[i], error.message))
+        if bad:
+            raise Fault(bad[0].reason, certain=bad)
+        keep = [i for i in range(len(values)) if i not in others]
+        if not keep:
+            return Read(_nothing(), aside, [])
+        rest = self.read(framed, [values[i] for i in keep], [places[i] for i in keep])
+        rest.aside.update(aside)
+        return rest
+
+    def _layout(self, framed: Framed, connector: str) -> AvroLayout:
+        layout = self._layouts.get((framed, connector))
+        if layout is None:
+            if len(self._layouts) > 256:
+                self._layouts.clear()
+            assert framed.schema is not None
+            try:
+                layout = build_layout(self._table, self._policy, connector, schema=framed.schema, before=self._before)
+            except DecodeError as error:
+                raise Fault(error.message) from error
+            self._layouts[framed, connector] = layout
+        return layout
+
+
+class _Columns:
+    """The columns of row changes whose datums were read."""
+
+    def __init__(self, layout: AvroLayout, record: Struct, source: Struct, op: Any, places: Sequence[int]) -> None:
+        self.layout, self.record, self.source, self.op, self.places = layout, record, source, op, places
+        self.count = len(places)
+
+    def read(self) -> Read:
+        part = self._meta()
+        after, before = self.record.fields.get("after"), self.record.fields.get("before")
+        is_row = self._rows(after)
+        if isinstance(after, Struct):
+            after.only(is_row)
+            self._after(after, part)
+        for name in self.layout.missing:
+            part.absent[name] = np.ones(self.count, dtype=np.bool_)
+        if isinstance(before, Struct):
+            part.has_before = before.present().copy()
+            if self.layout.before and part.has_before.any():
+                part.before = {
+                    c.name: convert(c.name, c.converter, before.fields[c.field], self.places).array
+                    for c in self.layout.columns
+                }
+        unknown: list[tuple[int, UnknownColumn]] = []
+        # A before image that is asked for counts as well: it may be stored, as the row that leaves.
+        having = is_row | part.has_before if self.layout.before else is_row
+        if self.layout.unknown and having.any():
+            unknown = [(int(np.argmax(having)), column) for column in self.layout.unknown]
+        return Read(part, Counter(), unknown)
+
+    def _rows(self, after: Any) -> Mask:
+        """Where an after image counts. Raises Fault where one is needed and missing."""
+        needed = np.isin(self.op, list(EXPECT_AFTER))
+        lacking = needed if not isinstance(after, Struct) else needed & ~after.present()
+        if lacking.any():
+            wrong = np.nonzero(lacking)[0].tolist()
+            bad = [
+                BadRecord(self.places[i], f"operation {chr(int(self.op[i]))!r} without an after image") for i in wrong
+            ]
+            raise Fault(bad[0].reason, certain=bad)
+        return needed
+
+    def _after(self, after: Struct, part: Part) -> None:
+        for column in self.layout.columns:
+            converted = convert(column.name, column.converter, after.fields[column.field], self.places)
+            part.after[column.name] = converted.array
+            if converted.unavailable is not None:
+                part.unavailable[column.name] = converted.unavailable
+            if converted.clamped:
+                part.clamped[column.name] += converted.clamped
+
+    def _meta(self) -> Part:
+        positions = self._positions()
+        return Part(
+            source_index=np.asarray(self.places, dtype=np.int64),
+            op=self.op,
+            commit=positions.commit,
+            inner=positions.inner,
+            has_commit=positions.has_commit,
+            source_ts=np.array([time or 0 for time in self._field("ts_ms")], dtype=np.int64),
+            names=[name or "" for name in self._field("name")],
+            snapshot=np.array([mark in SNAPSHOT for mark in self._field("snapshot")], dtype=np.bool_),
+            after={},
+            before={},
+            has_before=np.zeros(self.count, dtype=np.bool_),
+            key=None,
+            connector=self.layout.connector,
+        )
+
+    def _positions(self) -> Positions:
+        source = self.layout.source
+        if source is None:
+            zeros = np.zeros((self.count, 2), dtype=np.uint64)
+            return Positions(zeros, zeros, np.zeros(self.count, dtype=np.bool_))
+        columns = [self._field(name, absent) for name, absent in self.layout.block]
+        block = source.wire
+        blocks = [block(*row) for row in zip(*columns, strict=True)] if columns else [block()] * self.count
+        try:
+            return source.positions(blocks)
+        except PositionError as error:
+            found = culprits(source.positions, blocks)
+            raise Fault(
+                error.message,
+                "position",
+                certain=[BadRecord(self.places[i], str(why), "position") for i, why in found],
+            ) from error
+
+    def _field(self, name: str, absent: Any = None) -> list[Any]:
+        return listed(self.source.fields.get(name), self.count, absent, self.places)
+
+
+def _source(record: Struct, places: Sequence[int]) -> Struct:
+    source = record.fields.get("source")
+    there = source.present() if isinstance(source, Struct) else np.zeros(len(places), dtype=np.bool_)
+    if not there.all():
+        reason = "the change event has no source block"
+        raise Fault(reason, certain=[BadRecord(places[i], reason) for i in np.nonzero(~there)[0].tolist()])
+    assert isinstance(source, Struct)
+    return source
+
+
+def _operations(record: Struct, places: Sequence[int]) -> tuple[npt.NDArray[np.uint8], dict[int, str]]:
+    """Operations as letters' ordinals, and those that change no row, by place in the group. Raises Fault."""
+    letters = listed(record.fields["op"], len(places), "", places)
+    if row_operations.issuperset(set(letters)):
+        return np.frombuffer("".join(letters).encode(), dtype=np.uint8), {}
+    others = {i: letter for i, letter in enumerate(letters) if letter not in row_operations}
+    wrong = [i for i, letter in others.items() if not letter]
+    if wrong:
+        reason = "the change event has no operation"
+        raise Fault(reason, certain=[BadRecord(places[i], reason) for i in wrong])
+    return np.zeros(len(letters), dtype=np.uint8), others
+
+
+def _nothing() -> Part:
+    """A part without events."""
+    none = np.zeros(0, dtype=np.int64)
+    no, words = np.zeros(0, dtype=np.bool_), np.zeros((0, 2), dtype=np.uint64)
+    return Part(none, none.astype(np.uint8), words, words, no, none, [], no, {}, {}, no, None)
+
+
+def _odd(framed: Framed) -> str:
+    schema_id = int.from_bytes(framed.prefix[1:AVRO_HEAD], "big", signed=True)
+    return f"the bytes do not follow schema id {schema_id}, which they name"

@@ -1,0 +1,47 @@
+"""Kafka keys written in Avro, as columns."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ch_sink.decode.avro.convert import convert
+from ch_sink.decode.avro.datums import Datums
+from ch_sink.decode.avro.layout import AvroColumn
+from ch_sink.decode.avro.vectors import Struct, read
+from ch_sink.decode.columns import Fault
+from ch_sink.decode.framing import AVRO_HEAD, Framed
+from ch_sink.errors import DecodeError
+
+__all__ = ["holds_documents", "is_boundary", "read_keys"]
+
+
+def read_keys(framed: Framed, columns: Sequence[AvroColumn], values: list[bytes], *, primitive: bool) -> list[Any]:
+    """Arrow arrays of the key's columns; a primitive key is one column. Raises DecodeError."""
+    assert framed.avro is not None
+    datums = Datums(values, skip=AVRO_HEAD)
+    found = read(framed.avro, datums)
+    datums.finish()
+    if datums.bad.any():
+        raise DecodeError("key: its bytes do not follow the schema that they name")
+    arrays: list[Any] = []
+    for column in columns:
+        vector = found if primitive else found.fields[column.field] if isinstance(found, Struct) else None
+        if vector is None:
+            raise DecodeError("key: it is no record")
+        if not primitive and isinstance(found, Struct):
+            vector.only(found.present())
+        try:
+            arrays.append(convert(column.name, column.converter, vector, range(len(values))).array)
+        except Fault as fault:
+            raise DecodeError(f"key {fault.reason}", column=fault.column) from fault
+    return arrays
+
+
+def holds_documents(framed: Framed) -> bool:
+    """Whether the after image of this schema's events is a text, as that of a document is."""
+    after = framed.avro.member("after") if framed.avro is not None else None
+    return after is not None and after.type.present.kind == "string"
+
+
+def is_boundary(framed: Framed) -> bool:
+    """Whether values of this schema begin or end a transaction: their keys are not those of rows."""
+    return framed.avro is not None and {"status", "id"} <= {m.name for m in framed.avro.members}

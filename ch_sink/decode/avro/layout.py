@@ -1,0 +1,107 @@
+"""How the datums of one schema become columns: which fields are read, and the converter of each column."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from ch_sink.change import UnknownColumn
+from ch_sink.decode.avro.names import columns_of
+from ch_sink.decode.avro.schema import Node
+from ch_sink.decode.avro.vectors import Want
+from ch_sink.decode.layout import row_fields
+from ch_sink.decode.schema import SourceType
+from ch_sink.decode.types import Converter, converter
+from ch_sink.decode.unknown import declared_unknown
+from ch_sink.policy import Policy
+from ch_sink.source import Source, source_for
+from ch_sink.table.model import TargetTable
+
+__all__ = ["AvroColumn", "AvroLayout", "build_layout", "is_envelope"]
+
+
+@dataclass(frozen=True, slots=True)
+class AvroColumn:
+    """One column of the target: the field that holds it, and its converter."""
+
+    name: str
+    field: str
+    converter: Converter
+
+
+@dataclass(frozen=True, slots=True)
+class AvroLayout:
+    """Everything needed to turn the datums of one schema into columns."""
+
+    connector: str
+    source: Source | None
+    block: tuple[tuple[str, Any], ...]
+    """Fields of the ``source`` block that the position needs, each with its value where the schema lacks it."""
+    columns: tuple[AvroColumn, ...]
+    before: bool
+    """The before image is read like the after image."""
+    missing: tuple[str, ...]
+    """Source columns of the target that the schema lacks."""
+    unknown: tuple[UnknownColumn, ...]
+    """What the schema declares and the target does not have so."""
+    want: Want
+    """The fields that are built; all others are stepped over."""
+
+
+def is_envelope(node: Node) -> bool:
+    """Whether a schema is that of change events."""
+    return node.kind == "record" and node.member("op") is not None
+
+
+def build_layout(table: TargetTable, policy: Policy, connector: str, *, schema: SourceType, before: bool) -> AvroLayout:
+    """The layout of an envelope's schema. ``connector`` is empty before any is known.
+
+    Raises TableError where a column cannot take its source type, DecodeError for an unknown connector.
+    """
+    source = source_for(connector) if connector else None
+    fields = row_fields(schema) or {}
+    own = [c.name for c in table.columns]
+    by_column = {column: field for field, column in columns_of(fields, own).items()}
+    omits = source is None or source.omits_values
+    columns = tuple(
+        AvroColumn(
+            column.name,
+            by_column[column.name],
+            converter(
+                fields[by_column[column.name]], column, encoding="avro", policy=policy, omits=omits, years=table.years
+            ),
+        )
+        for column in table.source_columns
+        if column.name in by_column
+    )
+    block = _block(source)
+    names = [column.field for column in columns]
+    return AvroLayout(
+        connector=connector,
+        source=source,
+        block=block,
+        columns=columns,
+        before=before,
+        missing=tuple(c.name for c in table.source_columns if c.name not in by_column),
+        unknown=declared_unknown(table, {column: fields[field] for column, field in by_column.items()}),
+        want={
+            "op": None,
+            "after": _all(names),
+            "before": _all(names if before else ()),
+            "source": _all(["connector", "name", "ts_ms", "snapshot", *(name for name, _ in block)]),
+        },
+    )
+
+
+def _all(names: Iterable[str]) -> Want:
+    return dict.fromkeys(names)
+
+
+def _block(source: Source | None) -> tuple[tuple[str, Any], ...]:
+    if source is None:
+        return ()
+    return tuple(
+        (field.encode_name, None if field.default is msgspec.NODEFAULT else field.default)
+        for field in msgspec.structs.fields(source.wire)
+    )

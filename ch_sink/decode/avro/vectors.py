@@ -1,0 +1,234 @@
+"""Values of one schema's datums as vectors, one step of the schema after the other."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ch_sink.decode.avro.datums import Datums, Ints, Rows
+from ch_sink.decode.avro.scalar import reader_of
+from ch_sink.decode.avro.schema import Node
+
+__all__ = ["NotText", "Struct", "Vector", "Want", "read", "skip"]
+
+Mask = npt.NDArray[np.bool_]
+Want = Mapping[str, "Want | None"]
+"""Fields of a record that are wanted, each with those wanted of it (None: all of them)."""
+_WIDE = 1 << 31
+
+
+class NotText(ValueError):
+    """Bytes of a text are not UTF-8; ``places`` tells of which datums."""
+
+    def __init__(self, places: list[int]) -> None:
+        super().__init__("a text is not UTF-8")
+        self.places = places
+
+
+class Vector:
+    """One value for each datum. ``valid`` is where there is one; None for everywhere."""
+
+    def __init__(self, count: int, rows: Rows) -> None:
+        self.count = count
+        self.valid: Mask | None = None
+        if not isinstance(rows, slice):
+            self.valid = np.zeros(count, dtype=np.bool_)
+            self.valid[rows] = True
+
+    def present(self) -> Mask:
+        """Where there is a value."""
+        return np.ones(self.count, dtype=np.bool_) if self.valid is None else self.valid
+
+    def only(self, where: Mask) -> None:
+        """Forget the values elsewhere."""
+        self.valid = where & self.present()
+
+    def column(self) -> Any:
+        """The values as an Arrow array, or a list where Arrow has none for them. Raises NotText."""
+        raise NotImplementedError
+
+    def tolist(self) -> list[Any]:
+        """The values as Python objects. Raises NotText."""
+        found = self.column()
+        return found if isinstance(found, list) else list(found.to_pylist())
+
+    def _absent(self) -> Mask | None:
+        return None if self.valid is None else ~self.valid
+
+
+class Plain(Vector):
+    """Integers, floats or booleans."""
+
+    def __init__(self, count: int, rows: Rows, values: npt.NDArray[Any]) -> None:
+        super().__init__(count, rows)
+        self.values = values
+        if not isinstance(rows, slice):
+            self.values = np.zeros(count, dtype=values.dtype)
+            self.values[rows] = values
+
+    def column(self) -> Any:
+        return pa.array(self.values, mask=self._absent())
+
+
+class Segments(Vector):
+    """Texts or bytes, as places in the datums."""
+
+    def __init__(self, datums: Datums, rows: Rows, found: tuple[Ints, Ints], *, text: bool) -> None:
+        super().__init__(len(datums), rows)
+        self._datums, self._text = datums, text
+        if isinstance(rows, slice):
+            self.starts, self.ends = found
+        else:
+            # Elsewhere nothing, at the datum's cursor: the places must ascend.
+            self.starts, self.ends = datums.cursor.copy(), datums.cursor.copy()
+            self.starts[rows], self.ends[rows] = found
+
+    def column(self) -> Any:
+        raw, count = self._datums.raw, self.count
+        if not count:
+            return pa.array([], pa.string() if self._text else pa.binary())
+        # The segments and what lies between them make one array over the datums' own bytes.
+        offsets = np.empty(2 * count, dtype=np.int32 if len(raw) < _WIDE else np.int64)
+        offsets[0::2], offsets[1::2] = self.starts, self.ends
+        kind = pa.binary() if len(raw) < _WIDE else pa.large_binary()
+        every = pa.Array.from_buffers(kind, 2 * count - 1, [None, pa.py_buffer(offsets), pa.py_buffer(raw)])
+        array = every.take(pa.array(np.arange(0, 2 * count, 2), mask=self._absent())).cast(pa.binary())
+        if not self._text:
+            return array
+        try:
+            return array.cast(pa.string())
+        except pa.ArrowInvalid:
+            raise NotText([i for i, one in enumerate(array.to_pylist()) if one is not None and _odd(one)]) from None
+
+
+class Symbols(Vector):
+    """Texts of an enum, as their numbers."""
+
+    def __init__(self, count: int, rows: Rows, codes: Ints, symbols: tuple[str, ...]) -> None:
+        super().__init__(count, rows)
+        self._codes = Plain(count, rows, codes)
+        self._symbols = symbols
+
+    def column(self) -> Any:
+        self._codes.valid = self.valid
+        return pa.array(self._symbols, pa.string()).take(self._codes.column())
+
+
+class Struct(Vector):
+    """Records, as a vector for each field."""
+
+    def __init__(self, count: int, rows: Rows, fields: dict[str, Vector]) -> None:
+        super().__init__(count, rows)
+        self.fields = fields
+
+    def only(self, where: Mask) -> None:
+        super().only(where)
+        for vector in self.fields.values():
+            vector.only(where)
+
+    def column(self) -> Any:
+        names = list(self.fields)
+        if not names:
+            return [{} if there else None for there in self.present().tolist()]
+        rows = zip(*[vector.tolist() for vector in self.fields.values()], strict=True)
+        return [
+            dict(zip(names, row, strict=True)) if there else None
+            for row, there in zip(rows, self.present().tolist(), strict=True)
+        ]
+
+
+class Objects(Vector):
+    """Values that have no vector of their own: arrays, maps, unions of several types."""
+
+    def __init__(self, count: int, rows: Rows, values: list[Any]) -> None:
+        super().__init__(count, rows)
+        self._values = values
+
+    def column(self) -> Any:
+        if self.valid is None:
+            return self._values
+        return [value if there else None for value, there in zip(self._values, self.valid.tolist(), strict=True)]
+
+
+def read(node: Node, datums: Datums, rows: Rows = slice(None), want: "Want | None" = None) -> Vector:
+    """Reads a value of this type from each datum of ``rows``; ``want`` (of a record) tells which fields are built.
+
+    Datums that do not hold one are marked bad, and what the vector says of them means nothing.
+    """
+    count, kind = len(datums), node.kind
+    if kind in ("int", "long"):
+        return Plain(count, rows, datums.longs(rows))
+    if kind in ("string", "bytes"):
+        return Segments(datums, rows, datums.segments(rows), text=kind == "string")
+    if kind == "record":
+        fields: dict[str, Vector] = {}
+        for member in node.members:
+            if want is None or member.name in want:
+                fields[member.name] = read(member.type, datums, rows, want[member.name] if want else None)
+            else:
+                skip(member.type, datums, rows)
+        return Struct(count, rows, fields)
+    if node.null_branch >= 0:
+        return read(node.present, datums, _where(datums, rows, node), want)
+    if kind == "boolean":
+        return Plain(count, rows, datums.booleans(rows))
+    if kind in ("float", "double"):
+        return Plain(count, rows, datums.numbers(rows, "<f4" if kind == "float" else "<f8"))
+    if kind == "fixed":
+        return Segments(datums, rows, datums.fixed(rows, node.size), text=False)
+    if kind == "enum":
+        return Symbols(count, rows, datums.branches(rows, len(node.symbols)), node.symbols)
+    return Objects(count, rows, _objects(node, datums, rows))
+
+
+def skip(node: Node, datums: Datums, rows: Rows) -> None:
+    """Steps over a value of this type."""
+    kind = node.kind
+    if kind in ("int", "long"):
+        datums.skip_longs(rows)
+    elif kind in ("string", "bytes"):
+        datums.segments(rows)
+    elif kind == "record":
+        for member in node.members:
+            skip(member.type, datums, rows)
+    elif node.null_branch >= 0:
+        skip(node.present, datums, _where(datums, rows, node))
+    elif kind != "null":
+        read(node, datums, rows)
+
+
+def _where(datums: Datums, rows: Rows, node: Node) -> Rows:
+    """The datums among ``rows`` whose value is not null."""
+    there = datums.branches(rows, 2) != node.null_branch
+    if there.all():
+        return rows
+    return np.nonzero(there)[0] if isinstance(rows, slice) else rows[there]
+
+
+def _objects(node: Node, datums: Datums, rows: Rows) -> list[Any]:
+    out: list[Any] = [None] * len(datums)
+    one, raw = reader_of(node), datums.raw
+    places = range(len(datums)) if isinstance(rows, slice) else rows.tolist()
+    cursors, ends = datums.cursor.tolist(), datums.end.tolist()
+    wrong: list[int] = []
+    for place in places:
+        try:
+            out[place], cursors[place] = one(raw, cursors[place], ends[place])
+        except (ValueError, RecursionError):
+            wrong.append(place)
+    datums.cursor[:] = cursors
+    if wrong:
+        mask = np.zeros(len(datums), dtype=np.bool_)
+        mask[wrong] = True
+        datums.fail(slice(None), mask)
+    return out
+
+
+def _odd(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return True
+    return False

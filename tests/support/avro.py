@@ -1,0 +1,75 @@
+"""Avro values in Confluent framing, written by fastavro, and a registry that holds their schemas."""
+
+import io
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import fastavro
+
+from ch_sink.memory import MemoryRegistry
+from ch_sink.ports import RegisteredSchema
+
+__all__ = ["Topic", "envelope", "peer_read", "peer_schema"]
+
+
+def peer_schema(text: str) -> Any:
+    """A schema for fastavro that leaves values as they are written: without logical types."""
+    return fastavro.parse_schema(_physical(json.loads(text)))
+
+
+def _physical(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        return {k: _physical(v) for k, v in schema.items() if not (k == "logicalType" and isinstance(v, str))}
+    return [_physical(part) for part in schema] if isinstance(schema, list) else schema
+
+
+def peer_read(schema: Any, datum: bytes) -> tuple[Any, bool]:
+    """What fastavro reads, and whether the datum is just what it would write of that. Raises what fastavro raises."""
+    found = fastavro.schemaless_reader(io.BytesIO(datum), schema, None)
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, schema, found)
+    return found, out.getvalue() == datum
+
+
+class Topic:
+    """Writes values under schemas that it registers, ids in the order of their first use."""
+
+    def __init__(self) -> None:
+        self.ids: dict[str, int] = {}
+
+    def write(self, schema: Any, value: Any) -> bytes:
+        """One value with its five bytes of framing."""
+        text = json.dumps(schema)
+        known = self.ids.setdefault(text, 100 + len(self.ids))
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, peer_schema(text), value)
+        return b"\0" + known.to_bytes(4, "big") + out.getvalue()
+
+    @property
+    def registry(self) -> MemoryRegistry:
+        return MemoryRegistry({found: RegisteredSchema("AVRO", text) for text, found in self.ids.items()})
+
+
+def envelope(fields: list[Mapping[str, Any]], *, source: list[Mapping[str, Any]] | None = None) -> dict[str, Any]:
+    """The schema of change events with these row fields, in the order in which Debezium has them."""
+    block = source or [{"name": "file", "type": "string"}, {"name": "pos", "type": "long"}]
+    common = [
+        {"name": "connector", "type": "string"},
+        {"name": "name", "type": "string"},
+        {"name": "ts_ms", "type": "long"},
+        {"name": "snapshot", "type": ["null", "string"], "default": None},
+        *block,
+    ]
+    value = {"type": "record", "name": "Value", "fields": fields}
+    return {
+        "type": "record",
+        "name": "Envelope",
+        "namespace": "shop.public.t",
+        "fields": [
+            {"name": "before", "type": ["null", value], "default": None},
+            {"name": "after", "type": ["null", "Value"], "default": None},
+            {"name": "source", "type": {"type": "record", "name": "Source", "namespace": "x", "fields": common}},
+            {"name": "op", "type": "string"},
+        ],
+    }
