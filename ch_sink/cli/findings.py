@@ -18,6 +18,7 @@ from ch_sink.table.checks import Finding, check_table
 from ch_sink.table.documents import document_findings
 from ch_sink.table.evolve import diff
 from ch_sink.table.facts import ServerFacts
+from ch_sink.table.fits import type_findings
 from ch_sink.table.model import TargetTable, quote
 from ch_sink.table.view import view_of
 
@@ -100,8 +101,11 @@ def _target(
     )
     if connector and is_document_source(source_for(connector)):
         yield from document_findings(table, config.policy())
-    elif schema is not None:
-        yield from _columns(config, table, schema)
+    else:
+        types = {f.name: f.type for f in schema.fields} if schema is not None else None
+        yield from type_findings(table, types, key, config.policy())
+        if schema is not None:
+            yield from _columns(config, table, schema)
     yield from _other_tables(config, client, key, table)
     yield from _progress(config, client, table, topic)
 

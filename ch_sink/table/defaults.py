@@ -6,6 +6,9 @@ import re
 from collections.abc import Collection
 
 from ch_sink.decode.schema import SourceType
+from ch_sink.decode.types.choose import ISO
+from ch_sink.decode.types.civil import INFINITE_TICKS, parse_instant
+from ch_sink.errors import DecodeError
 from ch_sink.table.chtype import parse_type
 from ch_sink.table.lexer import Kind, columns_in, tokenize
 from ch_sink.table.templates import literal
@@ -21,6 +24,7 @@ _EPOCH_FUNCTIONS = {
 _DAYS = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
 _EXPRESSION = re.compile(r"::|^\(.*\)$|^[\w.]+\(.*\)$", re.DOTALL)
 _CONSTANT = re.compile(r"CAST|_CAST|AS|true|false|NULL|to[A-Z]\w*|fromUnixTimestamp\w*|[A-Z]\w+")
+_NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?", re.ASCII)
 _PLAIN_TEXTS = ("io.debezium.data.Enum", "io.debezium.data.Json", "io.debezium.data.Xml")
 
 
@@ -41,13 +45,25 @@ def default_sql(source: SourceType, column_type: str) -> str | None:
         return repr(value) if bare.name.startswith("Float") else None
     if not isinstance(value, str):
         return None
-    if source.name == "org.apache.kafka.connect.data.Decimal" and bare.name == "Decimal":
-        return _decimal(source, value)
+    if source.name == "org.apache.kafka.connect.data.Decimal":
+        return _decimal(source, value, bare.name)
     if source.kind == "string" and bare.name == "String" and (source.name is None or source.name in _PLAIN_TEXTS):
         # Connectors give the SQL of a default that they cannot evaluate, PostgreSQL's of generated columns: no value.
         return None if _EXPRESSION.search(value) else literal(value)
-    # A ZonedTimestamp's default is 1970 wherever the source says CURRENT_TIMESTAMP (seen): never taken over.
+    if source.kind == "string" and source.name is None and bare.name == "Decimal":
+        return literal(value) if _NUMBER.fullmatch(value) else None
+    if source.name in ISO and bare.name == "DateTime64":
+        return _moment(value)
     return None
+
+
+def _moment(value: str) -> str | None:
+    """An ISO date-time. 1970 is what comes wherever the source says CURRENT_TIMESTAMP (seen): never taken over."""
+    try:
+        ticks = parse_instant(value, 6)
+    except DecodeError:
+        return None
+    return f"fromUnixTimestamp64Micro({ticks}, 'UTC')" if ticks and ticks not in INFINITE_TICKS else None
 
 
 def is_constant(expression: str, columns: Collection[str]) -> bool:
@@ -67,12 +83,16 @@ def _number(source: SourceType, value: int, target: str) -> str | None:
     return str(value) if integer or (target.startswith("Float") and source.name is None) else None
 
 
-def _decimal(source: SourceType, value: str) -> str | None:
+def _decimal(source: SourceType, value: str, target: str) -> str | None:
     try:
         unscaled = int.from_bytes(base64.b64decode(value, validate=True), "big", signed=True)
     except (binascii.Error, ValueError):
         return None
     scale = int(source.parameter("scale") or 0)
+    if target.startswith(("Int", "UInt")):
+        return str(unscaled) if scale == 0 else None
+    if target not in ("Decimal", "String"):
+        return None
     digits = str(abs(unscaled)).rjust(scale + 1, "0")
     text = digits if scale == 0 else f"{digits[:-scale]}.{digits[-scale:]}"
     return literal(("-" if unscaled < 0 else "") + text)

@@ -84,6 +84,7 @@ def _convert(read: Reading, target: ChType, context: _Context) -> Converter:
         made = _families(read, target, context)
         if made is not None:
             return made
+    arrow_of(target)  # raises for a type that nothing fills
     described = read.source.name or read.source.kind if read.source is not None else str(read.form)
     raise TableError(
         f"a source value of type {described} does not go into {target.name}",

@@ -31,7 +31,9 @@ def integer_column(read: Reading, target: ChType, reaction: Reaction) -> Convert
     """Into (U)Int8 to (U)Int256: integers, days and ticks as they are, bits, and whole numbers of any form."""
     wide = target.name in WIDE_INTEGERS
     low, high = WIDE_INTEGERS[target.name][1:] if wide else INTEGERS[target.name]
-    unsigned = target.name == "UInt64" and (read.source is None or read.source.kind == "int64")
+    # A signed integer is known as one where the connector propagates the column's own type.
+    may_be_unsigned = read.source is None or (read.source.kind == "int64" and not told(read.source).is_signed)
+    unsigned = target.name == "UInt64" and may_be_unsigned
     if not wide and read.form in (Form.INTEGER, Form.DAYS, Form.TICKS, Form.TIME):
         wire = int if read.loose else read.wire
         made = Linear(arrow_of(target), low, high, reaction=reaction, what=target.name, unsigned=unsigned, wire=wire)

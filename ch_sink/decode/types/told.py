@@ -28,6 +28,10 @@ class Told:
         return f"UInt{bits}" if bits else None
 
     @property
+    def is_signed(self) -> bool:
+        return self.word in _INTEGERS and not self.is_unsigned
+
+    @property
     def decimal(self) -> tuple[int, int] | None:
         """Precision and scale of a decimal that ClickHouse holds; None for anything else."""
         precision, scale = self.length or 0, self.scale or 0

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ch_sink.decode import SourceType, parse_connect_schema
-from ch_sink.decode.defaults import default_sql
 from ch_sink.decode.types import OutOfRange, civil, clickhouse_type, converter
 from ch_sink.decode.types.decimals import decimal_text, read_text
 from ch_sink.errors import DecodeError, TableError
@@ -230,33 +229,11 @@ def test_other_comments_tell_nothing(text: str) -> None:
     assert SourceType.from_comment(text) is None
 
 
-@pytest.mark.parametrize(
-    ("schema", "sql"),
-    [
-        ({"type": "int32", "default": 7}, "7"),
-        ({"type": "string", "default": "it's \\"}, "'it\\'s \\\\'"),
-        ({"type": "boolean", "default": True}, "CAST('true' AS Bool)"),
-        (
-            {
-                "type": "bytes",
-                "name": "org.apache.kafka.connect.data.Decimal",
-                "parameters": {"scale": "2", "connect.decimal.precision": "10"},
-                "default": "AJY=",
-            },
-            "CAST('1.50' AS Decimal(10, 2))",
-        ),
-        (
-            {"type": "string", "name": "io.debezium.time.ZonedTimestamp", "default": "2024-01-01T00:00:00.000000Z"},
-            "CAST('2024-01-01 00:00:00' AS DateTime64(6, 'UTC'))",
-        ),
-        ({"type": "int32"}, None),
-        ({"type": "int32", "default": None}, None),
-        ({"type": "int32", "default": "nonsense"}, None),
-    ],
-)
-def test_defaults_become_sql(schema: dict[str, Any], sql: str | None) -> None:
-    source = parse_connect_schema(schema)
-    assert default_sql(source, clickhouse_type(source)) == sql
+def test_a_negative_number_is_an_unsigned_one_unless_the_source_says_signed() -> None:
+    assert make(INT, "UInt64").convert([-1]).array.to_pylist() == [2**64 - 1]
+    signed = SourceType("int64", parameters=(("__debezium.source.column.type", "BIGINT"),))
+    with pytest.raises(OutOfRange):
+        make(signed, "UInt64").convert([-1])
 
 
 def test_types_that_do_not_go_together_are_refused_by_name() -> None:

@@ -15,6 +15,15 @@ from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.table.templates import literal, render, template
 from tests.support.engine import Engine as ClickHouse
 
+
+def decimal(default: str, **parameters: str) -> SourceType:
+    """A Connect Decimal of scale 2 with a default in base64."""
+    named = {"scale": "2"} | {k.replace("__dot__", "."): v for k, v in parameters.items()}
+    return SourceType(
+        "bytes", "org.apache.kafka.connect.data.Decimal", tuple(named.items()), default=default, has_default=True
+    )
+
+
 ID = Field("id", SourceType("int64", optional=False))
 V = Field("v", SourceType("string"))
 SCHEMA = RowSchema((ID, V), (ID,))
@@ -126,6 +135,16 @@ DECIMAL = SourceType("bytes", "org.apache.kafka.connect.data.Decimal", (("scale"
             "DateTime64(3, 'UTC')",
             "1969-12-31 23:59:59.999",
         ),
+        (SourceType("string", default="it's \\", has_default=True), "String", "it's \\"),
+        (decimal("AJY=", connect__dot__decimal__dot__precision="10"), "Decimal(10, 2)", "1.5"),
+        (decimal("/2o="), "Decimal(38, 2)", "-1.5"),
+        (decimal("AP//////////", scale="0"), "UInt64", "18446744073709551615"),
+        (
+            SourceType("string", "io.debezium.time.ZonedTimestamp", default="2024-01-01T00:00:00.5Z", has_default=True),
+            "DateTime64(6, 'UTC')",
+            "2024-01-01 00:00:00.500000",
+        ),
+        (SourceType("string", default="-12.50", has_default=True), "Decimal(10, 2)", "-12.5"),
     ],
 )
 def test_defaults_of_the_source_become_the_columns(
@@ -147,6 +166,9 @@ def test_defaults_of_the_source_become_the_columns(
         SourceType("string", "io.debezium.time.ZonedTimestamp", default="1970-01-01T00:00:00Z", has_default=True),
         SourceType("int64", "io.debezium.time.MicroTime", default=1, has_default=True),
         SourceType("bytes", default="AJY=", has_default=True),
+        SourceType("int32", default="nonsense", has_default=True),
+        SourceType("string", "io.debezium.time.ZonedTimestamp", default="infinity", has_default=True),
+        SourceType("string", "io.debezium.time.ZonedTimestamp", default="now()", has_default=True),
     ],
 )
 def test_defaults_that_cannot_be_trusted_are_left_out(source: SourceType) -> None:

@@ -1,0 +1,109 @@
+"""Whether the columns of an existing table take the source's types: what ``check`` says of each."""
+
+from collections.abc import Collection, Iterator, Mapping
+
+from ch_sink.decode.schema import SourceType
+from ch_sink.decode.types import clickhouse_type, converter
+from ch_sink.decode.types.target import INTEGERS, WIDE_INTEGERS
+from ch_sink.errors import TableError
+from ch_sink.policy import Policy
+from ch_sink.table.checks import Finding
+from ch_sink.table.chtype import ChType, parse_type
+from ch_sink.table.evolve import alter
+from ch_sink.table.model import Column, TargetTable, quote
+
+__all__ = ["type_findings"]
+
+_NEVER_NULL = ("Array", "Map", "Nested")
+_RANGES = {
+    "Date": "1970-01-01 to 2149-06-06",
+    "DateTime": "1970-01-01 to 2106-02-07, in whole seconds",
+}
+
+
+def type_findings(
+    table: TargetTable, source: Mapping[str, SourceType] | None, key: Collection[str], policy: Policy
+) -> Iterator[Finding]:
+    """One finding for each column that does not take its source type, or not every value of it.
+
+    ``source``: types by column, None where no schema tells them (then comments and column types do). Never raises.
+    """
+    faults = 0
+    for column in table.source_columns:
+        declared = source.get(column.name) if source is not None else SourceType.from_comment(column.comment)
+        if source is not None and declared is None:
+            continue  # a column of the table's own
+        for finding in _column(table, column, declared, column.name in key, policy):
+            faults += finding.level == "fail"
+            yield finding
+    if not faults:
+        yield Finding("ok", "types", "every column takes what its source sends")
+
+
+def _column(
+    table: TargetTable, column: Column, declared: SourceType | None, in_key: bool, policy: Policy
+) -> Iterator[Finding]:
+    try:
+        converter(declared, column, encoding="json", policy=policy, years=table.years)
+    except TableError as error:
+        yield Finding("fail", "types", error.message, _change(table, column, declared, in_key) or error.hint)
+        return
+    if declared is None:
+        return
+    remedy = _change(table, column, declared, in_key)
+    less = _less(declared, parse_type(column.type).bare)
+    if less:
+        yield Finding("warn", "types", f"{column.name} {column.type} holds less than the source: {less}", remedy)
+    if declared.optional and not in_key and not _holds_null(column):
+        value = "an empty one" if parse_type(column.type).bare.name in _NEVER_NULL else "the column's default"
+        detail = f"{column.name} {column.type} cannot be null, and the source's can: a null is stored as {value}"
+        yield Finding("warn", "types", detail, remedy)
+
+
+def _holds_null(column: Column) -> bool:
+    tree = parse_type(column.type)
+    return tree.nullable or tree.name in ("Dynamic", "Variant")
+
+
+def _change(table: TargetTable, column: Column, declared: SourceType | None, in_key: bool) -> str | None:
+    """SQL that gives the column the type that ``init`` chooses, or why there is none."""
+    if declared is None:
+        return None
+    chosen = clickhouse_type(declared, key=in_key)
+    if chosen == column.type:
+        return None
+    if in_key or column.name in table.place_columns:
+        return f"It is part of the table's order or partition: create the table anew with {column.name} {chosen}."
+    return "\n".join(f"{text};" for text in alter(table, [f"MODIFY COLUMN {quote(column.name)} {chosen}"]))
+
+
+def _less(declared: SourceType, target: ChType) -> str:
+    """What the column cannot hold of the source's values; empty where it holds all of them."""
+    natural = parse_type(clickhouse_type(declared)).bare
+    if natural.name == target.name == "Decimal":
+        return _less_decimal(natural, target)
+    if natural.name in INTEGERS and _range(target) is not None:
+        (low, high), (least, most) = INTEGERS[natural.name], _range(target) or (0, 0)
+        return "" if least <= low and high <= most else f"{least} to {most}, others follow out_of_range"
+    if natural.name in ("Date32", "DateTime64") and target.name in _RANGES:
+        return f"{_RANGES[target.name]}; other days follow out_of_range"
+    if natural.name == "DateTime64" and target.name == "Date32":
+        return "the day only"
+    if natural.name == target.name == "DateTime64" and target.precision < natural.precision:
+        return f"finer digits than {target.precision} are cut off"
+    if natural.name == "Float64" and target.name == "Float32":
+        return "a Float32 has seven digits"
+    return ""
+
+
+def _less_decimal(natural: ChType, target: ChType) -> str:
+    whole, scale = target.precision - target.scale, target.scale
+    if whole < natural.precision - natural.scale or scale < natural.scale:
+        return f"{whole} digits before the point and {scale} behind it, others follow out_of_range"
+    return ""
+
+
+def _range(target: ChType) -> tuple[int, int] | None:
+    if target.name in WIDE_INTEGERS:
+        return WIDE_INTEGERS[target.name][1:]
+    return INTEGERS.get(target.name)

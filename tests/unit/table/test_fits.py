@@ -1,0 +1,88 @@
+"""What check says of the columns of an existing table and the source's types."""
+
+from ch_sink.decode import SourceType
+from ch_sink.policy import Policy
+from ch_sink.table.checks import Finding
+from ch_sink.table.fits import type_findings
+from ch_sink.table.model import Column
+from tests.support.decoding import replacing
+
+D, T, C = "io.debezium.data.", "io.debezium.time.", "org.apache.kafka.connect.data."
+
+
+def findings(
+    column: str, source: SourceType | None, *, key: tuple[str, ...] = ("id",), comment: str = ""
+) -> list[Finding]:
+    table = replacing((Column("id", "Int64"), Column("x", column, comment=comment)), ("id",))
+    types = {"id": SourceType("int64", optional=False), "x": source} if source is not None else None
+    return list(type_findings(table, types, ("id",), Policy()))
+
+
+def required(kind: str, name: str | None = None, **parameters: str) -> SourceType:
+    return SourceType(kind, name, tuple(parameters.items()), optional=False)
+
+
+def test_columns_that_take_everything_are_one_good_line() -> None:
+    assert [f.level for f in findings("Nullable(Int64)", SourceType("int32"))] == ["ok"]
+    assert [f.level for f in findings("String", required("int32", T + "Date"))] == ["ok"]
+
+
+def test_a_column_that_cannot_take_its_source_fails_with_the_change_to_make() -> None:
+    (found,) = findings("Int64", required("struct", D + "geometry.Geometry"))
+    assert found.level == "fail"
+    assert "column 'x'" in found.detail
+    assert found.remedy == "ALTER TABLE `d`.`t` MODIFY COLUMN `x` String;"
+
+
+def test_a_type_that_nothing_fills_fails_without_a_schema_too() -> None:
+    (found,) = findings("AggregateFunction(sum, Int64)", None)
+    assert found.level == "fail"
+    assert "'x'" in found.detail
+    assert "MATERIALIZED" in (found.remedy or "")
+
+
+def test_a_key_column_cannot_be_altered() -> None:
+    table = replacing((Column("x", "UUID"),), ("x",))
+    (found,) = type_findings(table, {"x": required("int64")}, ("x",), Policy())
+    assert found.level == "fail"
+    assert "create the table anew with x Int64" in (found.remedy or "")
+
+
+def test_an_integer_is_no_date_until_the_comment_says_what_it_counts() -> None:
+    (found,) = findings("DateTime64(3, 'UTC')", required("int64"))
+    assert found.level == "fail"
+    comment = "debezium: int64 io.debezium.time.Timestamp"
+    assert findings("DateTime64(3, 'UTC')", required("int64"), comment=comment)[0].level == "ok"
+
+
+def test_columns_that_hold_less_are_told_of() -> None:
+    decimal = required("bytes", C + "Decimal", **{"scale": "4", "connect.decimal.precision": "18"})
+    cases = [
+        ("Int8", required("int32"), "-128 to 127"),
+        ("UInt64", required("int64"), "0 to 18446744073709551615"),
+        ("Decimal(9, 2)", decimal, "7 dig"),
+        ("Date", required("int32", T + "Date"), "1970-01-01"),
+        ("DateTime", required("int64", T + "MicroTimestamp"), "2106"),
+        ("Date32", required("int64", T + "Timestamp"), "day only"),
+        ("DateTime64(3, 'UTC')", required("int64", T + "MicroTimestamp"), "cut off"),
+        ("Float32", required("float64"), "seven digits"),
+    ]
+    for column, source, part in cases:
+        found = findings(column, source)
+        assert [f.level for f in found] == ["warn", "ok"]
+        assert part in found[0].detail
+        assert "MODIFY COLUMN" in (found[0].remedy or "")
+
+
+def test_nulls_that_a_column_cannot_hold_are_told_of() -> None:
+    found = findings("String", SourceType("string"))
+    assert [f.level for f in found] == ["warn", "ok"]
+    assert "default" in found[0].detail
+    assert found[0].remedy == "ALTER TABLE `d`.`t` MODIFY COLUMN `x` Nullable(String);"
+    assert "an empty one" in findings("Array(String)", SourceType("array", items=SourceType("string")))[0].detail
+    assert [f.level for f in findings("LowCardinality(Nullable(String))", SourceType("string"))] == ["ok"]
+
+
+def test_a_column_of_the_tables_own_is_not_judged() -> None:
+    table = replacing((Column("id", "Int64"), Column("mine", "AggregateFunction(sum, Int64)")), ("id",))
+    assert [f.level for f in type_findings(table, {"id": required("int64")}, ("id",), Policy())] == ["ok"]
