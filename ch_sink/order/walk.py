@@ -31,13 +31,15 @@ def identities(batch: ChangeBatch, records: Records) -> list[PositionId]:
     """What makes each change recognisable when it is delivered again (shape: one tuple per event).
 
     Without a key the row stands in for it: all rows of a snapshot have one position, and so have those that
-    PostgreSQL inserts together (``COPY``).
+    PostgreSQL inserts together (``COPY``). A truncate has neither: nothing stands in for its key, since whether the
+    batch has keys depends on the records beside it.
     """
     given = records.keys
     keys = [given[i] or b"" for i in batch.source_index.tolist()]
     if batch.key is None:
         rows = [batch.after.to_pylist()] + ([batch.before.to_pylist()] if batch.before is not None else [])
-        keys = [key or repr(images).encode() for key, images in zip(keys, zip(*rows, strict=True), strict=True)]
+        for i in np.flatnonzero(batch.op != Op.TRUNCATE).tolist():
+            keys[i] = keys[i] or repr(tuple(images[i] for images in rows)).encode()
     return [
         (ch, cl, ih, il, key, op, ts)
         for (ch, cl), (ih, il), key, op, ts in zip(

@@ -51,6 +51,8 @@ class Boundary:
     source: Wire
     rows: list[Row]
     ms: int
+    regressed: bool = False
+    """Its position is one after the drop, its transaction one before it."""
 
 
 class Connector(ABC):

@@ -1,7 +1,7 @@
 """Draws one whole history: a source's life, as a connector told it, as Kafka holds it, and the truth."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from tests.model.choose import Chooser, chooser
@@ -205,7 +205,8 @@ class _Drawing:
                 teller.regress(transactions[place - 1].commit_tick, drop, forget=choose.chance(40))
                 self.features["regress"] += 1
                 events += self._replay(teller, transactions[max(0, place - 2) : place])
-                boundaries[transactions[place - 1].number] = teller.boundary(transactions[place - 1])
+                earlier = teller.boundary(transactions[place - 1])
+                boundaries[transactions[place - 1].number] = replace(earlier, regressed=True)
             elif choose.chance(8):
                 teller.rotate()
             fresh = teller.stream(tx)
@@ -225,7 +226,10 @@ class _Drawing:
                 if chunk:
                     reached = teller.table.key_of(chunk[-1])
                     self.features["incremental"] += 1
-                events += teller.incremental(boundary, chunk)
+                read = teller.incremental(boundary, chunk)
+                if regressed and read:
+                    read[0].after_regress, regressed = True, False
+                events += read
         return events, boundaries
 
     def _incremental_plan(self, transactions: int) -> dict[int, bool]:

@@ -40,4 +40,7 @@ REGRESSIONS = (
     _of(102250, "append", "ordinary", "one swap carried into a chunk excused two deletes", "plain"),
     _of(102258, "replacing", "ordinary", "the same"),
     _of(106962, "replacing", "deferred swaps", "a second attempt left a swap open whose closing delete was stored"),
+    _of(1000018, "append", "long", "the same, as a delete stored twice"),
+    _of(1002075, "versioned", "truncates inside", "a repeated truncate alone in a chunk passed for a new one"),
+    _of(1002682, "append", "adverse", "the model sent rows of before a failover again behind rows of after it"),
 )

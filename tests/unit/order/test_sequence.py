@@ -126,6 +126,18 @@ def test_another_change_at_the_same_position_is_no_proof():
     assert out.state.of("s").epoch == 1
 
 
+def test_a_redelivered_truncate_is_known_also_where_no_record_beside_it_has_a_key():
+    past = Past((1, 1), (2, 0, 9, "t"), (3, 3))
+    past.records.keys[1] = None
+    past.decode = lambda records: past.batch  # a chunk with keys
+    batch, records = events((2, 0, 9, "t"), start=3)
+    records.keys[0] = None
+    batch.key = None
+    out = run(batch, records, State({"s": SourceState(commit=3)}), past)
+    assert out.keep.tolist() == [False]
+    assert out.state.of("s").epoch == 0
+
+
 def test_a_redelivery_that_goes_on_in_the_next_chunk_is_still_known():
     past = Past((1, 1), (2, 2), (3, 3), (1, 1))
     state = State({"s": SourceState(commit=3, redelivering=True)})
