@@ -107,16 +107,21 @@ class Evolution:
         return True
 
     def _renew_view(self, before: TargetTable, after: TargetTable, key: Sequence[str]) -> None:
-        """Make the current-state view anew where it shows the table's columns; one of the user's own stays."""
+        """Make the current-state view anew: it keeps the columns and types that it was made with.
+
+        A view of the user's own, with other columns, stays as it is.
+        """
         name = f"{after.name}{self.view_suffix}"
-        mine = [c.name for c in after.source_columns]
         for attempt in range(_ATTEMPTS):
             shown = self._columns_of_view(name)
-            if not shown or set(shown) == set(mine):
+            mine = {c.name: c.type for c in after.source_columns}
+            if not shown or shown == mine:
                 return
-            if not set(shown) <= {c.name for c in before.source_columns} | set(mine) or not set(key) <= set(shown):
+            if not shown.keys() <= {c.name for c in before.source_columns} | mine.keys() or not set(key) <= set(shown):
                 log.warning("view %s.%s is not the one that init makes, and stays as it is", after.database, name)
                 return
+            if attempt and shown.keys() == mine.keys():
+                return  # its types are its own affair
             try:
                 execute(self.client, [view_of(after, key, suffix=self.view_suffix, cluster=self.cluster)])
             except ClickHouseError as error:
@@ -125,17 +130,17 @@ class Evolution:
                 time.sleep(_WAIT * 1.5**attempt)
             # Another stream may have come between with columns of its own.
             after = detect(self.client, self.database, self.table, self.policy)
-            mine = [c.name for c in after.source_columns]
 
-    def _columns_of_view(self, name: str) -> list[str]:
+    def _columns_of_view(self, name: str) -> dict[str, str]:
+        """Names and types of the view's columns; empty where there is no such view."""
         found = self.client.rows(
-            "SELECT name FROM system.columns WHERE database = {database:String} AND table = {view:String} "
+            "SELECT name, type FROM system.columns WHERE database = {database:String} AND table = {view:String} "
             "AND (SELECT count() FROM system.tables WHERE database = {database:String} AND name = {view:String} "
             "AND engine = 'View') > 0 ORDER BY position",
             {"database": self.database, "view": name},
             doing=f"look at view {quote(name)}",
         )
-        return [str(row["name"]) for row in found]
+        return {str(row["name"]): str(row["type"]) for row in found}
 
 
 def _lacks(table: TargetTable, wanted: UnknownColumn) -> bool:

@@ -59,6 +59,8 @@ class Fault(Exception):
         self.column = column
         self.suspects = suspects
         self.certain = certain
+        self.unknown: Sequence[UnknownColumn] = ()
+        """What the records' schema declares and the table does not have so: it may be why they cannot be decoded."""
 
 
 class Read:
@@ -216,7 +218,7 @@ def _after(layout: Layout, images: list[Any], is_row: "Mask | None", part: Part)
         if converted.clamped:
             part.clamped[column.name] += converted.clamped
     for name in layout.missing:
-        part.absent[name] = np.ones(len(images), dtype=np.bool_)
+        part.absent[name] = np.ones(len(images), dtype=np.bool_) if is_row is None else is_row.copy()
 
 
 def convert_column(name: str, converter: Converter, values: list[Any]) -> Converted:

@@ -78,11 +78,11 @@ class Decoder:
         aside[Aside.TOMBSTONE] += len(values) - len(live)
         self._keys.learn(records.keys, values)
         bad: list[BadRecord] = []
-        outcomes = self._whole_or_halves(records, live, bad)
+        unknown: list[UnknownColumn] = []
+        outcomes = self._whole_or_halves(records, live, bad, unknown)
         if len(outcomes) > _MOST_PARTS:
             failed = {b.index for b in bad}
-            outcomes = self._whole_or_halves(records, [i for i in live if i not in failed], bad)
-        unknown: list[UnknownColumn] = []
+            outcomes = self._whole_or_halves(records, [i for i in live if i not in failed], bad, unknown)
         parts: list[Part] = []
         for outcome in outcomes:
             parts.extend(outcome.parts)
@@ -101,7 +101,9 @@ class Decoder:
             joined(unknown),
         )
 
-    def _whole_or_halves(self, records: Records, index: Sequence[int], bad: list[BadRecord]) -> "list[_Outcome]":
+    def _whole_or_halves(
+        self, records: Records, index: Sequence[int], bad: list[BadRecord], unknown: list[UnknownColumn]
+    ) -> "list[_Outcome]":
         done: list[_Outcome] = []
         waiting: list[Sequence[int]] = [index]
         while waiting:
@@ -117,6 +119,9 @@ class Decoder:
                     waiting.append([i for i in some if i not in gone])
                 elif len(some) == 1:
                     bad.append(BadRecord(some[0], fault.reason, fault.kind, fault.column))
+                    # A value may be too large for the column as it is, and not for what it is to become.
+                    offset = int(records.offsets[some[0]])
+                    unknown.extend(replace(column, first_offset=offset) for column in fault.unknown)
                 elif len(fault.suspects):
                     suspects = set(fault.suspects)
                     waiting.extend([i] for i in suspects)

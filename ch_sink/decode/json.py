@@ -40,12 +40,18 @@ class JsonReader:
 
     def read(self, framed: Framed, payloads: list[bytes], places: Sequence[int]) -> Read:
         """Decode a group; ``places`` are the payloads' places in the chunk. Raises Fault."""
+        layout: Layout | None = None
         try:
-            layout, rows = self._decode(framed, payloads)
+            try:
+                layout, rows = self._decode(framed, payloads)
+            except Fault as fault:
+                fault.suspects = [places[i] for i in fault.suspects]
+                raise
+            return to_columns(layout, rows, payloads, places)
         except Fault as fault:
-            fault.suspects = [places[i] for i in fault.suspects]
+            known = layout or self._layouts.get((framed, self._connector, False))
+            fault.unknown = known.unknown if known is not None else ()
             raise
-        return to_columns(layout, rows, payloads, places)
 
     def _decode(self, framed: Framed, payloads: list[bytes]) -> tuple[Layout, list[Any]]:
         layout = self._layout(framed, self._connector)

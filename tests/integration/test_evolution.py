@@ -1,18 +1,24 @@
 """Source tables whose columns change in mid-stream: the target follows, and equals its source."""
 
 import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
-from ch_sink.clickhouse import Client
+from ch_sink.clickhouse import Client, detect
 from ch_sink.decode import RowSchema, sample_schema
+from ch_sink.embedded.launch import EmbeddedClickHouse
+from ch_sink.errors import StreamFailed
+from ch_sink.plan import Barrier
 from ch_sink.policy import Policy
 from ch_sink.table.model import TargetTable
 from tests.integration.test_recorded import equal
-from tests.support.endpoint import clickhouse, client, database
+from tests.support.endpoint import clickhouse, client, database, settings_for
+from tests.support.evolving import Added, EvolvingSource
 from tests.support.fixtures import as_records, topic_of, topics
-from tests.support.stream import Feed, make_table
+from tests.support.stream import Feed, Killed, make_table
 
 __all__ = ["clickhouse", "client", "database"]
 
@@ -73,3 +79,268 @@ def test_plain_json_tells_what_its_values_tell(client: Client, database: str, so
         (1, 2, None, None),  # the source says 7, its default, which plain JSON does not tell
         (1, 4, 9, "fQ=="),
     ]
+
+
+def hand_fed(client: Client, database: str, source: EvolvingSource, policy: Policy = POLICY, **spec: object) -> Feed:
+    """A hand-written source into the table that ``init`` made when there was its first event only."""
+    target = make_table(client, database, "t", source.declared(), policy=policy, **spec)  # type: ignore[arg-type]
+    return Feed(client, database, target, f"{database}/hand", "evolving", policy, source.records())
+
+
+def shown(client: Client, database: str, columns: str = "*") -> list[tuple[object, ...]]:
+    return [tuple(r.values()) for r in client.rows(f"SELECT {columns} FROM {database}.t_current ORDER BY id")]
+
+
+def types_of(feed: Feed) -> dict[str, str]:
+    return {c.name: c.type for c in feed.target.table.columns if not c.name.startswith("_")}
+
+
+def test_new_columns_stand_where_the_source_has_them(client: Client, database: str) -> None:
+    source = EvolvingSource(partitions=1)
+    source.write(1, v="a")
+    source.add("first", Added("int32"), before="id")
+    source.add("mid dle", Added("string", False, "it's"), before="v")
+    source.add("mid2", Added("int64"), before="v")
+    source.add("last", Added("boolean"))
+    source.write(2, v="b", first=3, mid2=4, last=True)
+    feed = hand_fed(client, database, source)
+    feed.run()
+    assert list(types_of(feed)) == list(source.columns)
+    assert [c.name for c in feed.target.table.columns][-2:] == ["_version", "_is_deleted"]
+    assert shown(client, database) == source.truth()
+    comments = {c.name: c.comment for c in feed.target.table.columns}
+    assert comments["mid dle"] == 'debezium: string {"optional":false}'
+
+
+def test_absent_null_and_default_are_three_things(client: Client, database: str) -> None:
+    source = EvolvingSource(partitions=2)
+    for key in (2, 1, 3):
+        source.write(key, v=f"old {key}")
+    source.add("n", Added("int32", True, 5))
+    source.write(2, n=None)
+    source.write(4, n=9)
+    source.write(6)
+    feed = hand_fed(client, database, source)
+    feed.chunk(0, feed.ends[0])  # the column is there before partition 1 brings rows of the older shape
+    feed.chunk(1, feed.ends[1])
+    assert types_of(feed)["n"] == "Nullable(Int32)"
+    wanted = [(1, 5), (2, None), (3, 5), (4, 9), (6, 5)]
+    assert shown(client, database, "id, n") == wanted == [(r[0], r[2]) for r in source.truth()]
+
+
+def test_a_dropped_column_gets_its_default_and_a_renamed_one_is_dropped_and_added(
+    client: Client, database: str
+) -> None:
+    source = EvolvingSource(partitions=1, columns={"id": Added("int64", False), "v": Added("string", False, "gone")})
+    source.write(1, v="a")
+    source.drop("v")
+    source.add("renamed", Added("string"))
+    source.write(2, renamed="b")
+    feed = hand_fed(client, database, source)
+    feed.run()
+    assert shown(client, database, "id, v, renamed") == [(1, "a", None), (2, "gone", "b")]
+
+
+def test_both_shapes_in_one_chunk_after_the_table_has_the_column(client: Client, database: str) -> None:
+    for schemas in (True, False):
+        client.command(f"DROP TABLE IF EXISTS {database}.t SYNC")
+        source = EvolvingSource(schemas=schemas, partitions=1)
+        source.write(1, v="a")
+        source.add("n", Added("int64"))
+        source.write(2, n=1)
+        feed = hand_fed(client, database, source)
+        feed.run()
+        again = Feed(client, database, feed.target.table, f"{database}/again", "evolving", POLICY, source.records())
+        again.chunk(0, 2)
+        assert again.evolved == []
+        assert (shown(client, database), feed.evolved) == (source.truth(), [("n",)])
+
+
+@pytest.mark.parametrize("schemas", [True, False], ids=["schema", "plain"])
+def test_a_column_that_can_be_null_by_now_is_let_be_null(client: Client, database: str, schemas: bool) -> None:
+    columns = {"id": Added("int64", False), "v": Added("string", False), "n": Added("int32", False, 3)}
+    source = EvolvingSource(schemas=schemas, partitions=1, columns=columns)
+    source.write(0, v="a", n=1)
+    source.change("n", optional=True)
+    source.write(0, n=None)
+    feed = hand_fed(client, database, source)
+    assert types_of(feed)["n"] == "Int32"
+    feed.run()
+    assert types_of(feed) == {"id": "Int64", "v": "String", "n": "Nullable(Int32)"}
+    assert shown(client, database, "id, v, n") == [(0, "a", None)]
+
+
+@pytest.mark.parametrize("schemas", [True, False], ids=["schema", "plain"])
+@pytest.mark.parametrize("evolve", ["fail", "add_columns"])
+def test_a_null_that_cannot_be_stored_stops_the_stream(
+    client: Client, database: str, evolve: str, schemas: bool
+) -> None:
+    columns = {"id": Added("int64", False), "n": Added("int32", False)}
+    source = EvolvingSource(schemas=schemas, partitions=1, columns=columns)
+    source.write(0, n=1)
+    policy = replace(POLICY, evolve=evolve)  # type: ignore[arg-type]
+    placed = {"order_by": ("id", "n")} if evolve == "add_columns" else {}
+    feed = hand_fed(client, database, source, policy, **placed)
+    source.change("n", optional=True)
+    source.write(0, n=None)
+    feed = Feed(client, database, feed.target.table, f"{database}/null", "evolving", policy, source.records())
+    with pytest.raises(StreamFailed, match="'n' that can be null now") as stopped:
+        feed.run()
+    wanted = "MODIFY COLUMN `n` Nullable(Int32)" if evolve == "fail" else "create the table anew"
+    assert wanted in str(stopped.value.hint)
+
+
+def test_types_grow_with_the_sources(client: Client, database: str) -> None:
+    source = EvolvingSource(partitions=1, columns={"id": Added("int64", False), "n": Added("int32", False, 1)})
+    source.write(1, n=7)
+    feed = hand_fed(client, database, source)
+    source.change("n", kind="int64")
+    source.write(2, n=2**40)
+    feed = Feed(client, database, feed.target.table, f"{database}/wide", "evolving", POLICY, source.records())
+    feed.run()
+    assert types_of(feed)["n"] == "Int64"
+    assert shown(client, database) == source.truth()
+    comments = {c.name: c.comment for c in feed.target.table.columns}
+    assert "int64" in comments["n"]
+
+
+def test_without_evolution_a_value_that_grew_out_of_its_column_is_a_bad_record(client: Client, database: str) -> None:
+    source = EvolvingSource(partitions=1, columns={"id": Added("int64", False), "n": Added("int32", False, 1)})
+    source.write(1, n=7)
+    policy = Policy(evolve="fail")
+    feed = hand_fed(client, database, source, policy)
+    source.change("n", kind="int64")
+    source.write(2, n=2**40)
+    source.write(3, n=8)
+    feed = Feed(client, database, feed.target.table, f"{database}/narrow", "evolving", policy, source.records())
+    feed.run()
+    assert feed.letters == 1
+    assert shown(client, database) == [(1, 7), (3, 8)]
+
+
+@pytest.mark.parametrize(("evolve", "wanted"), [("ignore", [(1,), (2,)]), ("fail", [])])
+def test_without_add_columns_the_table_stays(
+    client: Client, database: str, evolve: str, wanted: list[tuple[int]]
+) -> None:
+    source = EvolvingSource(partitions=1)
+    source.write(1, v="a")
+    source.add("n", Added("int64"))
+    source.write(2, n=1)
+    policy = replace(POLICY, evolve=evolve)  # type: ignore[arg-type]
+    feed = hand_fed(client, database, source, policy)
+    if evolve == "fail":
+        with pytest.raises(StreamFailed, match=r"offset 1 .*lacks: 'n'"):
+            feed.run()
+    else:
+        feed.run()
+    assert "n" not in types_of(feed)
+    assert shown(client, database, "id") == wanted
+
+
+def test_a_schemaless_field_needs_no_column_while_it_is_null(client: Client, database: str) -> None:
+    source = EvolvingSource(schemas=False, partitions=1)
+    source.write(1, v="a")
+    source.add("n", Added("double"))
+    source.write(2)
+    feed = hand_fed(client, database, source)
+    feed.run()
+    assert (feed.evolved, shown(client, database, "id")) == ([], [(1,), (2,)])
+    source.write(3, n=1)
+    source.write(4, n=2.5)
+    again = Feed(client, database, feed.target.table, f"{database}/more", "evolving", POLICY, source.records())
+    again.run()
+    assert types_of(again)["n"] == "Nullable(Float64)"
+    assert shown(client, database) == source.truth()
+
+
+@pytest.mark.parametrize("died", ["before the table was altered", "after it was altered"])
+def test_a_second_attempt_stores_each_change_once_whatever_the_table_has_by_then(
+    client: Client, database: str, died: str
+) -> None:
+    source = EvolvingSource(partitions=1)
+    for key in (1, 2):
+        source.write(key, v="old")
+    source.add("n", Added("int64", False, 4))
+    for key in (3, 1):
+        source.write(key, n=key)
+    feed = hand_fed(client, database, source, engine="append")
+
+    class Dies(Feed):
+        def evolve(self, barrier: Barrier) -> None:
+            if died == "after it was altered":
+                super().evolve(barrier)
+            raise Killed
+
+    first = Dies(client, database, feed.target.table, feed.name, "evolving", POLICY, source.records())
+    with pytest.raises(Killed):
+        first.run()
+    assert client.rows(f"SELECT count() AS n FROM {database}.t") == [{"n": 2}]
+    table = detect(client, database, "t", POLICY)
+    second = Feed(client, database, table, "second", "evolving", POLICY, source.records())
+    second.name, second.ledger, second.attempt = first.name, first.ledger, 1
+    second.run()
+    assert client.rows(f"SELECT count() AS n FROM {database}.t") == [{"n": 4}]
+    assert shown(client, database) == source.truth()
+
+
+def test_a_users_own_view_stays_as_it_is(client: Client, database: str, caplog: pytest.LogCaptureFixture) -> None:
+    source = EvolvingSource(partitions=1)
+    source.write(1, v="a")
+    feed = hand_fed(client, database, source)
+    client.command(
+        f"CREATE OR REPLACE VIEW {database}.t_current AS SELECT id, upper(v) AS loud FROM {database}.t FINAL"
+    )
+    source.add("n", Added("int64"))
+    source.write(2, n=1)
+    Feed(client, database, feed.target.table, f"{database}/view", "evolving", POLICY, source.records()).run()
+    assert shown(client, database)[0] == (1, "A")
+    assert "stays as it is" in caplog.text
+
+
+def test_names_are_compared_as_written_and_a_clash_by_letter_case_is_told(
+    client: Client, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = EvolvingSource(partitions=1)
+    source.write(1, v="a")
+    source.add("V", Added("int64"))
+    source.write(2, v="b", V=8)
+    feed = hand_fed(client, database, source)
+    feed.run()
+    assert shown(client, database) == source.truth()
+    assert "'v' and 'V' differ by letter case only" in caplog.text
+
+
+def test_two_streams_alter_one_table_at_once(client: Client, clickhouse: EmbeddedClickHouse, database: str) -> None:
+    """Each in a thread and with a client of its own, meeting before every ALTER; keys of the two do not overlap."""
+    sources = []
+    for number in (0, 1):
+        source = EvolvingSource(partitions=1)
+        source.write(10 * number + 1, v="a")
+        for step in range(5):
+            source.add(f"c{step}", Added("int64", False, step))
+            source.add(f"own{number}{step}", Added("string"))
+            source.write(10 * number + 2 + step, **{f"c{step}": 100 + step, f"own{number}{step}": "x"})
+        sources.append(source)
+    table = hand_fed(client, database, sources[0]).target.table
+    meet = threading.Barrier(2, timeout=60)
+
+    class Meeting(Feed):
+        def evolve(self, barrier: Barrier) -> None:
+            meet.wait()
+            super().evolve(barrier)
+
+    def work(number: int) -> Feed:
+        own = Client(settings_for(clickhouse.url))
+        feed = Meeting(own, database, table, f"{database}/{number}", "evolving", POLICY, sources[number].records())
+        feed.run(longest=1)
+        own.close()
+        return feed
+
+    with ThreadPoolExecutor(2) as pool:
+        feeds = list(pool.map(work, (0, 1)))
+    assert all(len(feed.evolved) == 5 for feed in feeds)
+    for source in sources:
+        names = ", ".join(source.columns)
+        low = min(source.rows)
+        rows = client.rows(f"SELECT {names} FROM {database}.t_current WHERE id BETWEEN {low} AND {low + 9} ORDER BY id")
+        assert [tuple(r.values()) for r in rows] == source.truth()

@@ -1,0 +1,76 @@
+"""Drawn histories of source tables whose columns change, into the real engine, with cuts, kills and second attempts."""
+
+import contextlib
+import random
+
+import pytest
+
+from ch_sink.clickhouse import Client
+from ch_sink.policy import Policy
+from ch_sink.table.model import quote
+from tests.support.endpoint import clickhouse, client, database
+from tests.support.evolving import EvolvingSource
+from tests.support.stream import Feed, Killed, make_table
+
+__all__ = ["clickhouse", "client", "database"]
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+POLICY = Policy(evolve="add_columns", on_bad_record="fail")
+ENGINES = ("replacing", "sign-replacing", "collapsing", "versioned-collapsing", "append")
+
+
+def source_of(seed: int, schemas: bool) -> EvolvingSource:
+    source = EvolvingSource(schemas=schemas)
+    source.write(1, v="first")
+    source.live(random.Random(seed), 60)
+    return source
+
+
+def feed_of(client: Client, database: str, source: EvolvingSource, engine: str) -> Feed:
+    """Into a table with the columns of the beginning only."""
+    target = make_table(client, database, "t", source.declared(), engine=engine, policy=POLICY)
+    return Feed(client, database, target, f"{engine}/{database}", "evolving", POLICY, source.records())
+
+
+def found(client: Client, database: str, source: EvolvingSource) -> list[tuple[object, ...]]:
+    there = {
+        c["name"] for c in client.rows("SELECT name FROM system.columns WHERE database = {d:String}", {"d": database})
+    }
+    names = [quote(n) if n in there else f"NULL AS {quote(n)}" for n in source.columns]  # was null all the time
+    rows = client.rows(f"SELECT {', '.join(names)} FROM {database}.t_current ORDER BY id")
+    return [tuple(row.values()) for row in rows]
+
+
+@pytest.mark.parametrize("schemas", [True, False], ids=["schema", "plain"])
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("seed", range(2))
+def test_the_table_equals_its_source(client: Client, database: str, engine: str, seed: int, schemas: bool) -> None:
+    source = source_of(seed, schemas)
+    feed = feed_of(client, database, source, engine)
+    feed.run(random.Random(seed), longest=9)
+    assert feed.evolved
+    assert found(client, database, source) == source.truth()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("seed", range(10, 12))
+def test_kills_between_the_inserts_change_nothing(client: Client, database: str, engine: str, seed: int) -> None:
+    rng = random.Random(seed)
+    source = source_of(seed, True)
+    feed = feed_of(client, database, source, engine)
+    while left := [p for p in feed.records if feed.at[p] < feed.ends[p]]:
+        partition = rng.choice(left)
+        end = min(feed.ends[partition], feed.at[partition] + rng.randint(1, 9))
+        if rng.random() < 0.5:
+            at, states = dict(feed.at), dict(feed.states)
+            feed.kill_after = rng.randint(0, 1)
+            with contextlib.suppress(Killed):
+                feed.chunk(partition, end)
+            feed.at, feed.states = at, states  # nothing of it reached the ledger but the cuts
+            feed.restart()
+        feed.chunk(partition, end)
+    feed.drain()
+    assert found(client, database, source) == source.truth()
+    if engine == "append":
+        changes = sum(len(r) for r in feed.records.values())
+        assert client.rows(f"SELECT count() AS n FROM {database}.t") == [{"n": changes}]

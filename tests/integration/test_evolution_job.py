@@ -1,0 +1,96 @@
+"""Columns that change in mid-stream, through the main job: Kafka, Spark, the ledger, ClickHouse."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ch_sink.clickhouse import Client, Evolution, detect
+from ch_sink.config import load
+from ch_sink.embedded.kafka import LocalKafka
+from ch_sink.embedded.launch import EmbeddedClickHouse
+from ch_sink.errors import StreamFailed
+from ch_sink.policy import Policy
+from ch_sink.spark.job import run_streams
+from tests.integration.test_evolution import SOURCES, at_the_snapshot
+from tests.integration.test_job import place
+from tests.integration.test_recorded import equal
+from tests.support.endpoint import clickhouse, client
+from tests.support.fixtures import topic_of, topics
+from tests.support.kafka import produce
+from tests.support.sink import config_file
+from tests.support.stream import make_table
+
+__all__ = ["clickhouse", "client", "place"]
+
+pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+
+
+def prepared(
+    folder: Path,
+    kafka: LocalKafka,
+    clickhouse: EmbeddedClickHouse,
+    client: Client,
+    database: str,
+    source: str,
+    **more: Any,
+) -> Path:
+    """The recorded topic, and the table that ``init`` made when there was nothing but the snapshot."""
+    stream = f"{source}-json_schema"
+    topic = f"{database}.{source}.ac"
+    kafka.create_topic(topic, 3)
+    engine = more.pop("engine", "replacing")
+    make_table(client, database, "ac", at_the_snapshot(stream, "ac"), engine=engine, policy=Policy())
+    produce(kafka, topics(stream)[topic_of(stream, "ac")], topic)
+    return config_file(folder, kafka, clickhouse, topic, "ac", database, evolve="add_columns", **more)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_the_job_adds_the_columns_of_the_source(
+    source: str,
+    tmp_path: Path,
+    kafka: LocalKafka,
+    clickhouse: EmbeddedClickHouse,
+    client: Client,
+    place: str,
+    spark: SparkSession,
+) -> None:
+    config = prepared(tmp_path, kafka, clickhouse, client, place, source)
+    run_streams([load(config)], once=True)
+    assert equal(client, place, source, f"{source}-json_schema", "ac") == []
+    table = detect(client, place, "ac", Policy())
+    assert [c.name for c in table.source_columns if c.name in ("extra", "d2")]
+    again = load(config, [f"checkpoint={tmp_path}/checkpoints/again", "start=earliest"])
+    [summary] = run_streams([again], once=True)
+    assert summary.figures.records == 7
+    assert equal(client, place, source, f"{source}-json_schema", "ac") == []
+
+
+@pytest.mark.parametrize("altered", [False, True], ids=["before the alter", "after the alter"])
+def test_a_job_that_dies_around_the_alter_stores_each_change_once(
+    altered: bool,
+    tmp_path: Path,
+    kafka: LocalKafka,
+    clickhouse: EmbeddedClickHouse,
+    client: Client,
+    place: str,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = prepared(tmp_path, kafka, clickhouse, client, place, "mariadb", engine="append")
+    carry_out = Evolution.carry_out
+
+    def dies(self: Evolution, *arguments: Any) -> None:
+        if altered:
+            carry_out(self, *arguments)
+        raise StreamFailed("the driver died here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Evolution, "carry_out", dies)
+        with pytest.raises(StreamFailed, match="died here"):
+            run_streams([load(config)], once=True)
+    assert client.rows(f"SELECT count() AS n FROM {place}.ac") == [{"n": 2}]
+    run_streams([load(config)], once=True)
+    assert equal(client, place, "mariadb", "mariadb-json_schema", "ac") == []
+    assert client.rows(f"SELECT count() AS n FROM {place}.ac") == [{"n": 6}]
