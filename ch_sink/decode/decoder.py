@@ -115,13 +115,12 @@ class Decoder:
             except Fault as fault:
                 if fault.certain:
                     bad.extend(fault.certain)
+                    unknown.extend(_why(fault, records, min(record.index for record in fault.certain)))
                     gone = {record.index for record in fault.certain}
                     waiting.append([i for i in some if i not in gone])
                 elif len(some) == 1:
                     bad.append(BadRecord(some[0], fault.reason, fault.kind, fault.column))
-                    # A value may be too large for the column as it is, and not for what it is to become.
-                    offset = int(records.offsets[some[0]])
-                    unknown.extend(replace(column, first_offset=offset) for column in fault.unknown)
+                    unknown.extend(_why(fault, records, some[0]))
                 elif len(fault.suspects):
                     suspects = set(fault.suspects)
                     waiting.extend([i] for i in suspects)
@@ -208,6 +207,11 @@ class _Outcome:
         self.parts: list[Part] = []
         self.aside: Counter[Aside] = Counter()
         self.unknown: list[tuple[int, UnknownColumn]] = []
+
+
+def _why(fault: Fault, records: Records, index: int) -> list[UnknownColumn]:
+    """A value may be too large for the column as it is, and not for what the column is to become."""
+    return [replace(column, first_offset=int(records.offsets[index])) for column in fault.unknown]
 
 
 def _pick(values: Sequence[Any], index: Sequence[int]) -> list[Any]:

@@ -17,7 +17,7 @@ from ch_sink.table.model import TargetTable
 from tests.integration.test_recorded import equal
 from tests.support.endpoint import clickhouse, client, database, settings_for
 from tests.support.evolving import Added, EvolvingSource
-from tests.support.fixtures import as_records, topic_of, topics
+from tests.support.fixtures import as_records, registry, topic_of, topics
 from tests.support.stream import Feed, Killed, make_table
 
 __all__ = ["clickhouse", "client", "database"]
@@ -30,7 +30,7 @@ SOURCES = ("mariadb", "postgres")
 def at_the_snapshot(stream: str, table: str) -> RowSchema:
     """What ``init`` found when there was nothing but the snapshot."""
     first = topics(stream)[topic_of(stream, table)][0]
-    found = sample_schema(as_records([first]))
+    found = sample_schema(as_records([first]), registry=registry(stream))
     assert found is not None
     return found
 
@@ -43,9 +43,12 @@ def feed_of(client: Client, database: str, stream: str, table: str, engine: str 
 
 
 @pytest.mark.parametrize("engine", ["replacing", "sign-replacing", "collapsing", "versioned-collapsing", "append"])
+@pytest.mark.parametrize("form", ["json_schema", "avro"])
 @pytest.mark.parametrize("source", SOURCES)
-def test_columns_added_and_dropped_in_mid_stream(client: Client, database: str, source: str, engine: str) -> None:
-    stream = f"{source}-json_schema"
+def test_columns_added_and_dropped_in_mid_stream(
+    client: Client, database: str, source: str, form: str, engine: str
+) -> None:
+    stream = f"{source}-{form}"
     feed = feed_of(client, database, stream, "ac", engine)
     feed.run()
     assert {name for names in feed.evolved for name in names} == {"extra", "d2"}

@@ -74,7 +74,11 @@ class AvroReader:
         op, others = _operations(record, places)
         if others:
             return self._without(others, framed, values, places)
-        return _Columns(layout, record, source, op, places).read()
+        try:
+            return _Columns(layout, record, source, op, places).read()
+        except Fault as fault:
+            fault.unknown = layout.unknown
+            raise
 
     def _documents(self, framed: Framed, values: list[bytes], places: Sequence[int]) -> Read:
         """Records that are no change events: set aside by what they hold."""
