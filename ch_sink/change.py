@@ -47,6 +47,7 @@ class Aside(StrEnum):
     MESSAGE = "message"
     SCHEMA_CHANGE = "schema_change"
     WATERMARK = "watermark"
+    NOTIFICATION = "notification"
 
 
 @dataclass(slots=True)

@@ -37,11 +37,21 @@ from ch_sink.target import Target
 
 __all__ = ["Barrier", "BatchDecoder", "HandoverEntries", "Plan", "Ports", "Waiting", "plan"]
 
+_LOOK_BACK = 10_000
+"""Records before a chunk that are looked at where it has null values only."""
+
 
 class BatchDecoder(Protocol):
     """Turns the records of a chunk into change events (`ch_sink.decode.Decoder`)."""
 
-    def decode(self, records: Records) -> ChangeBatch: ...
+    def decode(self, records: Records, *, waited: bool = False) -> ChangeBatch:
+        """``waited``: the records come from the pending table; null values among them are deletes."""
+        ...
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the last chunk had null values, and no row seen so far tells whether they are deletes."""
+        ...
 
     def key_columns(self) -> tuple[str, ...]:
         """Names of the key's columns, known after the first record with a key."""
@@ -115,7 +125,10 @@ def plan(
     Raises:
         StreamFailed: what the policy or the table forbids (a delete that cannot be stored, a truncate, a new column).
     """
-    batch = decoder.decode(records)
+    batch = decoder.decode(records, waited=assigned is not None)
+    if decoder.undecided and ports.history is not None:
+        decoder.decode(ports.history.before(int(records.offsets[0]), _LOOK_BACK))
+        batch = decoder.decode(records)
     barrier = new_columns(batch, target, decoder.key_columns())
     if barrier is not None:
         upto = int(np.searchsorted(records.offsets, barrier.next_offset))

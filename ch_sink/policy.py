@@ -29,6 +29,18 @@ class Policy:
     """Sign column of a ``ReplacingMergeTree(ver)``, where it is not called ``sign`` or ``_sign``."""
     key_columns: tuple[str, ...] = ()
     """Key columns where the topic has no Kafka keys."""
+    ignored_key_fields: tuple[str, ...] = ()
+    """Fields of the Kafka key that are left out: keys are unique without them."""
+    events: Literal["auto", "envelope", "flattened"] = "auto"
+    """Whether values are change-event envelopes or rows; ``auto`` tells by their fields."""
+    tombstones: Literal["auto", "delete", "ignore"] = "auto"
+    """What a null value means. ``auto``: a delete where events are flattened and have no field ``__deleted``."""
+    fields_prefix: str = "__"
+    """``add.fields.prefix`` of ``ExtractNewRecordState``: such fields are no columns unless the table has them."""
+    headers_prefix: str = "__"
+    """``add.headers.prefix`` likewise."""
+    meta_columns: tuple[str, ...] = ()
+    """Added fields that ``init`` makes columns of."""
     stored_row: Literal["auto", "lookup", "before"] = "auto"
     accept_coalescing: bool = False
     document_column: str = "document"

@@ -59,6 +59,8 @@ class Target:
             return "insertion_order"
         if self.system.version is None and not self.collapsing and not self.appends:
             return "insertion_order"
+        if self.policy.tombstones == "delete":
+            default = "kafka_offset"  # they tell no position
         return strategy_for(self.policy, default, self.layout)
 
     def scope(self, batch: ChangeBatch, source: Source | None) -> Scope:
@@ -68,7 +70,8 @@ class Target:
         return Scope(
             places=() if self.appends else self.places(key),
             omits_values=source is not None and source.omits_values,
-            deferrable=source is not None and source.deferrable,
+            # Which changes belong to one transaction is known by their positions only.
+            deferrable=source is not None and source.deferrable and self.strategy(source) == "source_position",
             creates_anew=source is None or source.creates_anew,
             whole_before=trusted or self.policy.stored_row == "before",
             lookup_all=self.collapsing,

@@ -8,6 +8,7 @@ from ch_sink.config.sections import (
     Bytes,
     ClickHouseSection,
     DocumentSection,
+    FlattenedSection,
     InitSection,
     KafkaSection,
     Name,
@@ -34,6 +35,10 @@ class Config(Section):
     """Name in the ledger and in tokens; made from topic and table where it is empty."""
     format: Literal["auto", "json", "avro"] = "auto"
 
+    events: Literal["auto", "envelope", "flattened"] = "auto"
+    tombstones: Literal["auto", "delete", "ignore"] = "auto"
+    flattened: FlattenedSection = FlattenedSection()
+
     start: Literal["ledger", "earliest", "latest"] = "ledger"
     """Where a stream without a checkpoint begins. ``ledger``: after the last recorded batch, else the earliest."""
     on_data_loss: Literal["fail", "continue"] = "fail"
@@ -55,6 +60,7 @@ class Config(Section):
     evolve: Literal["add_columns", "ignore", "fail"] = "fail"
     stored_row: Literal["auto", "lookup", "before"] = "auto"
     key_columns: Words = ()
+    ignored_key_fields: Words = ()
     sign_column: str | None = None
     placeholder: Name = PLACEHOLDER
     redelivery_scan: int = Field(default=10_000, ge=0)
@@ -103,6 +109,12 @@ class Config(Section):
             redelivery_scan=self.redelivery_scan,
             sign_column=self.sign_column,
             key_columns=self.key_columns,
+            ignored_key_fields=self.ignored_key_fields,
+            events=self.events,
+            tombstones=self.tombstones,
+            fields_prefix=self.flattened.fields_prefix,
+            headers_prefix=self.flattened.headers_prefix,
+            meta_columns=self.flattened.columns,
             stored_row=self.stored_row,
             accept_coalescing=self.accept_coalescing,
             document_column=self.document.column,

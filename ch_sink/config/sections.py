@@ -21,6 +21,7 @@ from ch_sink.config.properties import LIBRDKAFKA, REGISTRY, REGISTRY_PREFIX, SEC
 __all__ = [
     "ClickHouseSection",
     "DocumentSection",
+    "FlattenedSection",
     "InitSection",
     "KafkaSection",
     "Section",
@@ -258,6 +259,17 @@ _PINNED = frozenset(
     distributed_foreground_insert insert_distributed_sync input_format_null_as_default
     """.split()
 )
+
+
+class FlattenedSection(Section):
+    """Events that ``ExtractNewRecordState`` flattened."""
+
+    fields_prefix: str = "__"
+    """The transformation's ``add.fields.prefix``; such fields are no columns unless the table has them."""
+    headers_prefix: str = "__"
+    """Its ``add.headers.prefix``."""
+    columns: Words = ()
+    """Added fields that ``init`` makes columns of."""
 
 
 class VersionSection(Section):

@@ -142,9 +142,15 @@ def _images(layout: Layout, rows: list[Any], images: list[Any], is_row: "Mask | 
             null_before = layout.null_before
             filled = [null_before if before is None else before for before in befores]
             part.before = {
-                c.name: convert_column(c.name, c.converter, list(map(c.get, filled))).array
+                c.name: convert_column(c.name, c.converter, _known(list(map(c.get, filled)))).array
                 for c in layout.before_columns
             }
+
+
+def _known(values: list[Any]) -> list[Any]:
+    """The values, null where the field was absent."""
+    unset = msgspec.UNSET
+    return [None if value is unset else value for value in values] if unset in values else values
 
 
 def _check_images(op: Any, images: list[Any], places: Sequence[int]) -> "Mask | None":

@@ -1,22 +1,27 @@
 """The decoder of one topic: records to a ChangeBatch."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ch_sink.change import Aside, BadRecord, ChangeBatch, Half, Op, Records, UnknownColumn
 from ch_sink.decode.avro.events import AvroReader, as_json
-from ch_sink.decode.columns import Fault, fails
+from ch_sink.decode.columns import Fault, Read, fails
 from ch_sink.decode.documents import take_key
+from ch_sink.decode.flat import FlatReader
+from ch_sink.decode.forms import Form, Forms, OtherForm
 from ch_sink.decode.framing import SCHEMALESS, Envelopes, Format, Framed, FramingError
 from ch_sink.decode.json import JsonReader
 from ch_sink.decode.keys import KeyReader
 from ch_sink.decode.part import Part, Shape, assemble
+from ch_sink.decode.schema import SourceType
+from ch_sink.decode.tombstones import Tombstones
 from ch_sink.decode.unknown import joined
 from ch_sink.errors import ConfigError, DecodeError
 from ch_sink.policy import Policy
@@ -26,6 +31,8 @@ from ch_sink.table.model import TargetTable
 __all__ = ["Decoder"]
 
 _NEW_KEY, _OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
+_KEPT = 256
+"""Schemas whose form is remembered."""
 _MOST_PARTS = 8
 """More pieces than this are decoded once more as a whole when the bad records are known."""
 
@@ -57,32 +64,47 @@ class Decoder:
         self._keys = KeyReader(table, policy, registry)
         # Without Kafka keys a delete's key is in its before image.
         before = want_before or bool(policy.key_columns)
-        self._json = JsonReader(table, policy, before=before)
+        self._forms = Forms([c.name for c in table.source_columns], policy)
+        self._json = JsonReader(table, policy, self._forms, before=before)
         self._avro = AvroReader(table, policy, before=before)
+        self._form = Form.FLATTENED if policy.events == "flattened" else Form.ENVELOPE
+        self._flat = FlatReader(table, policy, self._forms, before=before)
+        self._schema_forms: dict[int, tuple[SourceType, Form]] = {}
+        self._row_framings: dict[Framed, Framed] = {}
+        self._tombstones = Tombstones(policy)
 
     def key_columns(self) -> tuple[str, ...]:
         """Names of the key's columns in the key's order; empty until the first record with a key was decoded."""
         return self._keys.columns
 
-    def decode(self, records: Records) -> ChangeBatch:
+    @property
+    def undecided(self) -> bool:
+        """Whether the last chunk had null values, and no row seen so far tells whether they are deletes."""
+        return self._tombstones.undecided
+
+    def decode(self, records: Records, *, waited: bool = False) -> ChangeBatch:
         """Change events of a chunk, in Kafka order, with what was set aside and what is bad.
 
+        ``waited``: the records come from the pending table; null values among them are deletes.
+
         Raises TableError where a column of the table cannot take the source's type at all, RegistryError where
-        the schema registry cannot be asked.
+        the schema registry cannot be asked, StreamFailed where positions are to order the changes and flattened
+        events do not tell them.
         """
         aside: Counter[Aside] = Counter()
         values = records.values
         live: Sequence[int] = range(len(values))
         if None in values:
             live = [i for i, value in enumerate(values) if value is not None]
-        aside[Aside.TOMBSTONE] += len(values) - len(live)
         self._keys.learn(records.keys, values)
         bad: list[BadRecord] = []
         unknown: list[UnknownColumn] = []
-        outcomes = self._whole_or_halves(records, live, bad, unknown)
+        outcomes = self._whole_or_halves(records, live, bad, unknown, self._attempt)
         if len(outcomes) > _MOST_PARTS:
             failed = {b.index for b in bad}
-            outcomes = self._whole_or_halves(records, [i for i in live if i not in failed], bad, unknown)
+            rest = [i for i in live if i not in failed]
+            outcomes = self._whole_or_halves(records, rest, bad, unknown, self._attempt)
+        outcomes += self._null_values(records, outcomes, bad, waited=waited)
         parts: list[Part] = []
         for outcome in outcomes:
             parts.extend(outcome.parts)
@@ -101,8 +123,40 @@ class Decoder:
             joined(unknown),
         )
 
+    def _null_values(
+        self, records: Records, outcomes: "list[_Outcome]", bad: list[BadRecord], *, waited: bool
+    ) -> "list[_Outcome]":
+        """The null values of a chunk: deletes, and those that are set aside."""
+        places = [i for i, value in enumerate(records.values) if value is None]
+        places += [place for outcome in outcomes for place in outcome.nulls]
+        parts = [part for outcome in outcomes for part in outcome.parts]
+        if not places:
+            self._tombstones.saw(parts)
+            return []
+        places.sort()
+        deletes = self._tombstones.deletes(places, records.keys, parts, known=waited)
+        rest = _Outcome()
+        rest.aside[Aside.TOMBSTONE] = len(places) - len(deletes)
+        connector = max((part.connector for part in parts), key=len, default=self._flat.connector)
+
+        def attempt(records: Records, index: Sequence[int]) -> _Outcome:
+            out = _Outcome()
+            part = self._tombstones.part(records, index, connector)
+            self._key(part, records)
+            if parts:
+                part.connector = ""
+            out.parts.append(part)
+            return out
+
+        return [rest, *self._whole_or_halves(records, deletes, bad, [], attempt)]
+
     def _whole_or_halves(
-        self, records: Records, index: Sequence[int], bad: list[BadRecord], unknown: list[UnknownColumn]
+        self,
+        records: Records,
+        index: Sequence[int],
+        bad: list[BadRecord],
+        unknown: list[UnknownColumn],
+        attempt: "Callable[[Records, Sequence[int]], _Outcome]",
     ) -> "list[_Outcome]":
         done: list[_Outcome] = []
         waiting: list[Sequence[int]] = [index]
@@ -111,7 +165,7 @@ class Decoder:
             if not len(some):
                 continue
             try:
-                done.append(self._attempt(records, some))
+                done.append(attempt(records, some))
             except Fault as fault:
                 if fault.certain:
                     bad.extend(fault.certain)
@@ -142,20 +196,64 @@ class Decoder:
             own = index if places is None else [index[p] for p in places]
             if b"null" in payloads:
                 alive = [i for i, payload in enumerate(payloads) if payload != b"null"]
-                out.aside[Aside.TOMBSTONE] += len(payloads) - len(alive)
+                out.nulls.extend(own[i] for i, payload in enumerate(payloads) if payload == b"null")
                 payloads, own = [payloads[i] for i in alive], [own[i] for i in alive]
                 if not payloads:
                     continue
             if framed.avro is not None and self._keys.of_documents:
                 framed, payloads = SCHEMALESS, _documents(framed, payloads, own)
-            read = (self._json if framed.avro is None else self._avro).read(framed, payloads, own)
-            self._key(read.part, records)
-            if self._keys.of_documents:
-                take_key(read.part)
-            out.parts.append(read.part)
-            out.aside.update(read.aside)
-            out.unknown.extend((int(records.offsets[read.part.source_index[i]]), column) for i, column in read.unknown)
+            for read in self._read(framed, payloads, own, records):
+                self._key(read.part, records)
+                if self._keys.of_documents:
+                    take_key(read.part)
+                else:
+                    _key_only(read.part)
+                out.parts.append(read.part)
+                out.aside.update(read.aside)
+                out.unknown.extend(
+                    (int(records.offsets[read.part.source_index[i]]), column) for i, column in read.unknown
+                )
         return out
+
+    def _read(self, framed: Framed, payloads: list[bytes], own: Sequence[int], records: Records) -> list[Read]:
+        """Read a group, in the form that its schema tells or, schemaless, in that of the last one. Raises Fault."""
+        if framed.schema is not None:
+            return [self._read_as(self._form_of(framed.schema), framed, payloads, own, records)]
+        try:
+            return [self._read_as(self._form, framed, payloads, own, records)]
+        except (Fault, OtherForm) as error:
+            forms = [self._forms.of_payload(payload) for payload in payloads]
+            if isinstance(error, Fault) and forms.count(self._form) == len(forms):
+                raise
+        self._form = forms[-1]
+        reads = []
+        for form in dict.fromkeys(forms):
+            some = [i for i, found in enumerate(forms) if found is form]
+            reads.append(self._read_as(form, framed, [payloads[i] for i in some], [own[i] for i in some], records))
+        return reads
+
+    def _form_of(self, schema: SourceType) -> Form:
+        form = self._schema_forms.get(id(schema))
+        if form is None:
+            if len(self._schema_forms) > _KEPT:
+                self._schema_forms.clear()
+            # The schema is kept with its form, so that its id stays its own.
+            form = self._schema_forms[id(schema)] = (schema, self._forms.of_schema(schema))
+        return form[1]
+
+    def _read_as(self, form: Form, framed: Framed, payloads: list[bytes], own: Sequence[int], records: Records) -> Read:
+        if form is Form.ENVELOPE:
+            return (self._json if framed.avro is None else self._avro).read(framed, payloads, own)
+        if framed.avro is not None:
+            framed, payloads = self._as_rows(framed), _documents(framed, payloads, own)
+        headers = [None] * len(own) if records.headers is None else _pick(records.headers, own)
+        return self._flat.read_rows(framed, payloads, own, headers)
+
+    def _as_rows(self, framed: Framed) -> Framed:
+        """The framing of Avro rows once they are JSON."""
+        if len(self._row_framings) > _KEPT:
+            self._row_framings.clear()
+        return self._row_framings.setdefault(framed, Framed(framed.prefix, framed.schema))
 
     def _key(self, part: Part, records: Records) -> None:
         """Fill in the part's key columns: from the Kafka key, else from the row image. Raises Fault."""
@@ -185,7 +283,7 @@ class Decoder:
 
 
 def _documents(framed: Framed, values: list[bytes], places: Sequence[int]) -> list[bytes]:
-    """Events of documents as JSON: their images are JSON texts in Avro, too. Raises Fault."""
+    """Avro values as JSON: events of documents, whose images are JSON texts in Avro, too, and rows. Raises Fault."""
     out: list[bytes] = []
     bad: list[BadRecord] = []
     for value, place in zip(values, places, strict=True):
@@ -201,11 +299,13 @@ def _documents(framed: Framed, values: list[bytes], places: Sequence[int]) -> li
 class _Outcome:
     """What a successful attempt gave."""
 
-    __slots__ = ("aside", "parts", "unknown")
+    __slots__ = ("aside", "nulls", "parts", "unknown")
 
     def __init__(self) -> None:
         self.parts: list[Part] = []
         self.aside: Counter[Aside] = Counter()
+        self.nulls: list[int] = []
+        """Records whose payload is null."""
         self.unknown: list[tuple[int, UnknownColumn]] = []
 
 
@@ -245,6 +345,18 @@ def _merge_keys(
         where = np.where(has_key, place, np.where(truncate, len(pool) - 1, image))
         out[name] = pool.take(pa.array(where))
     return out
+
+
+def _key_only(part: Part) -> None:
+    """Columns that only the key has (the table that a topic router adds to it) join the images."""
+    for name, array in (part.key or {}).items():
+        if name in part.after or not len(part):
+            continue
+        gone = np.isin(part.op, (Op.DELETE, Op.TRUNCATE))
+        part.after[name] = pc.if_else(pa.array(gone), pa.scalar(None, array.type), array)
+        part.absent.pop(name, None)
+        if part.before:
+            part.before[name] = pc.if_else(pa.array(part.has_before), array, pa.scalar(None, array.type))
 
 
 def _halves(records: Records) -> npt.NDArray[np.uint8]:

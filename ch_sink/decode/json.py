@@ -7,8 +7,10 @@ from typing import Any
 
 import msgspec
 
+from ch_sink.change import UnknownColumn
 from ch_sink.decode.columns import UNREADABLE, Fault, Read, fails, to_columns
 from ch_sink.decode.documents import document_layout, is_document_source
+from ch_sink.decode.forms import Form, Forms, OtherForm
 from ch_sink.decode.framing import Framed
 from ch_sink.decode.layout import NUMBER_FOR_BYTES, Layout, build_layout
 from ch_sink.errors import DecodeError
@@ -28,8 +30,8 @@ _MOST_UNKNOWN = 1000
 class JsonReader:
     """Decodes groups of JSON payloads; remembers the layouts it made."""
 
-    def __init__(self, table: TargetTable, policy: Policy, *, before: bool) -> None:
-        self._table, self._policy, self._before = table, policy, before
+    def __init__(self, table: TargetTable, policy: Policy, forms: Forms, *, before: bool) -> None:
+        self._table, self._policy, self._forms, self._before = table, policy, forms, before
         self._layouts: dict[tuple[Framed, str, bool], Layout] = {}
         self._expected = frozenset(c.name for c in table.source_columns)
         self._extras: tuple[str, ...] = ()
@@ -39,7 +41,7 @@ class JsonReader:
         """Decimals stand as numbers in JSON (``decimal.format=NUMERIC``), as one of them has shown."""
 
     def read(self, framed: Framed, payloads: list[bytes], places: Sequence[int]) -> Read:
-        """Decode a group; ``places`` are the payloads' places in the chunk. Raises Fault."""
+        """Decode a group; ``places`` are the payloads' places in the chunk. Raises Fault, OtherForm."""
         layout: Layout | None = None
         try:
             try:
@@ -47,11 +49,19 @@ class JsonReader:
             except Fault as fault:
                 fault.suspects = [places[i] for i in fault.suspects]
                 raise
+            if framed.schema is None:
+                odd = [payload for row, payload in zip(rows, payloads, strict=True) if not row.op]
+                if any(self._forms.of_payload(payload) is Form.FLATTENED for payload in odd):
+                    raise OtherForm
             return to_columns(layout, rows, payloads, places)
         except Fault as fault:
-            known = layout or self._layouts.get((framed, self._connector, False))
-            fault.unknown = known.unknown if known is not None else ()
+            fault.unknown = self._unknown(framed, layout)
             raise
+
+    def _unknown(self, framed: Framed, layout: Layout | None) -> tuple[UnknownColumn, ...]:
+        """What a group declares that the table lacks, though it could not be decoded."""
+        known = layout or self._layouts.get((framed, self._connector, False))
+        return known.unknown if known is not None else ()
 
     def _decode(self, framed: Framed, payloads: list[bytes]) -> tuple[Layout, list[Any]]:
         layout = self._layout(framed, self._connector)
@@ -59,7 +69,7 @@ class JsonReader:
             return layout, list(map(layout.decode, payloads))
         except UNREADABLE as error:
             fault = error
-        connector = _peek(payloads[0])
+        connector = self._connector_in(payloads[0])
         if connector and connector != self._connector:
             previous, self._connector = self._connector, connector
             try:
@@ -75,6 +85,10 @@ class JsonReader:
             raise _fault(fault, layout, payloads) from fault
         return self._tolerant(framed, payloads, fault)
 
+    def _connector_in(self, payload: bytes) -> str:
+        """The connector that a payload names; empty where it names none."""
+        return _peek(payload)
+
     def _tolerant(self, framed: Framed, payloads: list[bytes], fault: Exception) -> tuple[Layout, list[Any]]:
         """Schemaless rows that lack fields or have unknown ones."""
         while True:
@@ -88,11 +102,15 @@ class JsonReader:
                 if found is None or found[1] in self._names or len(self._extras) >= _MOST_UNKNOWN:
                     raise _fault(error, layout, payloads) from error
                 fault = error
-                self._extras = (*self._extras, *_all_unknown(payloads, self._names.union(self._extras), found[1]))
-                self._drop_schemaless(tolerant=True)
+                self._extra(_all_unknown(payloads, self._names.union(self._extras), found[1]))
                 continue
             self._adapt(layout, rows)
             return layout, rows
+
+    def _extra(self, names: Sequence[str]) -> None:
+        """Expect further fields that the table lacks."""
+        self._extras = (*self._extras, *names)
+        self._drop_schemaless(tolerant=True)
 
     def _adapt(self, layout: Layout, rows: list[Any]) -> None:
         """Expect from now on the fields that the last row has: the strict layout is the faster one."""
@@ -115,13 +133,13 @@ class JsonReader:
             if len(self._layouts) > 256:
                 self._layouts.clear()
             try:
-                layout = self._build(framed, connector, tolerant=tolerant)
+                layout = self._build(framed, connector, None if tolerant else self._expected)
             except DecodeError as error:
                 raise Fault(error.message) from error
             self._layouts[key] = layout
         return layout
 
-    def _build(self, framed: Framed, connector: str, *, tolerant: bool) -> Layout:
+    def _build(self, framed: Framed, connector: str, expected: frozenset[str] | None) -> Layout:
         source = source_for(connector) if connector else None
         if source is not None and is_document_source(source):
             return document_layout(self._table, self._policy, source, before=self._before)
@@ -131,8 +149,8 @@ class JsonReader:
             connector,
             schema=framed.schema,
             before=self._before,
-            expected=None if tolerant else self._expected,
-            extras=self._extras if tolerant else (),
+            expected=expected,
+            extras=self._extras if expected is None else (),
             numbers=self._numbers,
         )
 

@@ -10,13 +10,15 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from ch_sink.change import Aside
 from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.avro.keys import holds_documents, is_boundary, read_keys
 from ch_sink.decode.avro.layout import AvroColumn
 from ch_sink.decode.avro.names import columns_of
 from ch_sink.decode.documents import DocumentKeys, is_document_event
+from ch_sink.decode.forms import aside_kind
 from ch_sink.decode.framing import Envelopes, Framed
-from ch_sink.decode.layout import NUMBER_FOR_BYTES, ColumnReader
+from ch_sink.decode.rows import NUMBER_FOR_BYTES, ColumnReader
 from ch_sink.decode.schema import SourceType
 from ch_sink.decode.types import Converter, Encoding, arrow_type, converter
 from ch_sink.decode.types.base import nullable
@@ -94,7 +96,7 @@ class KeyReader:
     def _is_boundary(self, value: bytes | None) -> bool:
         """Whether a value begins or ends a transaction."""
         if value is None or value[:1] != b"\0":
-            return value is not None and _BOUNDARY.search(value) is not None
+            return value is not None and _BOUNDARY.search(value) is not None and _tells_boundary(value)
         try:
             return is_boundary(self._envelopes.one(value)[0])
         except DecodeError:
@@ -220,11 +222,17 @@ class KeyReader:
         members: list[Any] = []
         columns: list[ColumnReader] = []
         for name, declared in fields.items():
+            if name in self._policy.ignored_key_fields:
+                continue
             made = self._converter(declared, self._column(name))
             attribute = f"k{len(members)}"
             members.append((attribute, nullable(made.wire)))
             columns.append(ColumnReader(name, attrgetter(attribute), made))
-        renamed = {f"k{i}": name for i, name in enumerate(fields)}
+        kept = [name for name in fields if name not in self._policy.ignored_key_fields]
+        renamed = {f"k{i}": name for i, name in enumerate(kept)}
+        for i, name in enumerate(n for n in fields if n not in kept):
+            members.append((f"i{i}", msgspec.Raw, msgspec.UNSET))
+            renamed[f"i{i}"] = name
         made_struct = msgspec.defstruct("Key", members, rename=renamed, forbid_unknown_fields=True, gc=False)
         return _Shape(msgspec.json.Decoder(made_struct, float_hook=Decimal), tuple(columns), primitive=False)
 
@@ -263,9 +271,21 @@ class KeyReader:
         if column is None or not column.insertable:
             raise DecodeError(
                 f"the key has the column {name!r}, which {self._table.qualified} lacks",
-                hint="add the column to the table, or leave it out of the key (message.key.columns)",
+                hint="add the column to the table, leave it out of the key (message.key.columns), or list it in "
+                "ignored_key_fields where keys are unique without it",
             )
         return column
+
+
+def _tells_boundary(value: bytes) -> bool:
+    """Whether a value that may begin or end a transaction does."""
+    try:
+        found = msgspec.json.decode(value)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return False
+    if isinstance(found, dict) and isinstance(found.get("payload"), dict):
+        found = found["payload"]
+    return isinstance(found, dict) and aside_kind(found) is Aside.TRANSACTION
 
 
 def _declared(schema: SourceType, payload: bytes) -> dict[str, SourceType | None] | None:

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from ch_sink.change import Aside
+from ch_sink.decode.forms import aside_kind
 from ch_sink.decode.types.base import shown
 from ch_sink.errors import DecodeError
 
@@ -12,7 +13,6 @@ __all__ = ["classify", "classify_document", "row_operations"]
 
 row_operations = frozenset("crudt")
 """Operations that become rows of a ChangeBatch."""
-_TIMES = frozenset(("ts_ms", "ts_us", "ts_ns"))
 
 
 def classify(op: str, payload: bytes) -> Aside:
@@ -32,8 +32,10 @@ def classify_document(found: Any) -> Aside:
     if not isinstance(found, dict):
         raise DecodeError(f"expected a change event, found {shown(found)}")
     names = found.keys()
-    if names and names <= _TIMES:
-        return Aside.HEARTBEAT
+    kind = aside_kind(names)
+    if kind is not None:
+        return kind
+    # Less than the whole kind: enough for what is no row of the table.
     if found.get("status") in ("BEGIN", "END") and "id" in names:
         return Aside.TRANSACTION
     if "ddl" in names or "tableChanges" in names:
@@ -41,5 +43,6 @@ def classify_document(found: Any) -> Aside:
     listed = ", ".join(repr(n) for n in list(names)[:8])
     raise DecodeError(
         f"no change event: there is no 'op' among its fields ({listed})",
-        hint="the topic does not hold Debezium envelopes",
+        hint="the topic holds neither Debezium envelopes nor flattened rows of this table "
+        "(events: flattened takes every object for a row)",
     )

@@ -40,6 +40,8 @@ class Part:
     absent: dict[str, Mask] = field(default_factory=dict)
     clamped: Counter[str] = field(default_factory=Counter)
     updates: dict[str, Updates] = field(default_factory=dict)
+    tombstones_delete: bool = False
+    """The events' form says that a null value is a delete: flattened rows, and none is marked as deleted."""
 
     def __len__(self) -> int:
         return len(self.op)
@@ -100,7 +102,7 @@ def assemble(
         bad=sorted(bad, key=lambda b: b.index),
         unknown=unknown,
         clamped=clamped,
-        connector=next((p.connector for p in parts if p.connector), ""),
+        connector=max((p.connector for p in parts), key=len, default=""),
     )
 
 

@@ -73,6 +73,8 @@ class Walk:
         may use a position a second time.
         """
         batch = self.batch
+        # Flattened events may tell no position at all: nothing joins the halves of their key changes.
+        placed = batch.commit.any(axis=1) | batch.inner.any(axis=1)
         return {
             i: (
                 batch.source_name[int(batch.source_code[i])],
@@ -81,7 +83,7 @@ class Walk:
                 int(batch.inner[i, 0]),
                 int(batch.inner[i, 1]),
             )
-            for i in np.flatnonzero(batch.half != Half.NONE).tolist()
+            for i in np.flatnonzero((batch.half != Half.NONE) & placed).tolist()
         }
 
     def special_events(self) -> npt.NDArray[np.int64]:
@@ -89,9 +91,11 @@ class Walk:
         batch, scope = self.batch, self.scope
         needs = self.partial.copy()
         if scope.omits_values:
-            whole_creates = {self.ids[i] for i in np.flatnonzero((batch.half == Half.CREATE) & ~self.partial).tolist()}
+            whole_creates = {
+                self.ids.get(i) for i in np.flatnonzero((batch.half == Half.CREATE) & ~self.partial).tolist()
+            }
             for i in np.flatnonzero(batch.half == Half.DELETE).tolist():
-                needs[i] |= self.ids[i] not in whole_creates
+                needs[i] |= i in self.ids and self.ids[i] not in whole_creates
         if scope.places:
             unsure = (batch.op != Op.CREATE) | (not scope.creates_anew)
             if scope.whole_before:
@@ -269,7 +273,8 @@ class Walk:
         if missing:
             known, ref = True, row.ref
             if create_half and self.scope.omits_values:
-                known, ref = self._handed(self.ids[i])
+                # Without a position nothing tells which row had the old key.
+                known, ref = self._handed(self.ids[i]) if i in self.ids else (True, -1)
             elif batch.op[i] == Op.CREATE and not row.live:
                 ref = -1  # the row that its key had was deleted: its values are another row's
             if not known:

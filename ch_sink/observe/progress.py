@@ -7,7 +7,7 @@ from typing import Any
 
 __all__ = ["ASIDE", "DEDUPLICATED", "Figures", "StreamSummary", "progress_line"]
 
-ASIDE = ("tombstone", "heartbeat", "transaction", "message", "schema_change", "watermark")
+ASIDE = ("tombstone", "heartbeat", "transaction", "message", "schema_change", "watermark", "notification")
 """Counts of records that are no row change."""
 DEDUPLICATED = ("redelivered", "superseded", "repeated")
 """Counts of changes that were applied before, or are older than what is stored."""

@@ -24,7 +24,9 @@ class PlainDecoder:
     def key_columns(self) -> tuple[str, ...]:
         return self.table.key
 
-    def decode(self, records: Records) -> ChangeBatch:
+    undecided = False
+
+    def decode(self, records: Records, *, waited: bool = False) -> ChangeBatch:
         aside: Counter[Aside] = Counter()
         rows, index, keys = [], [], []
         for i, value in enumerate(records.values):
