@@ -72,10 +72,11 @@ def stream_names() -> list[str]:
 def read_stream(name: str) -> tuple[Recorded, ...]:
     """All records of a stream in the recording's order (offset order within each partition)."""
     with _open(_path(name, ".jsonl", ".jsonl.gz")) as lines:
-        return tuple(_parse(line) for line in lines)
+        return tuple(parse(line) for line in lines)
 
 
-def _parse(line: str) -> Recorded:
+def parse(line: str) -> Recorded:
+    """One line of a stream's file."""
     fields = json.loads(line)
     headers = tuple((header, _bytes(value)) for header, value in fields["headers"])
     return Recorded(

@@ -70,6 +70,10 @@ class Flatten:
             return None if drops else replace(record, value=self._null(schema))
         image = dict(event["before" if deleted else "after"])
         types = {**_image_schema(schema), "optional": False} if schema is not None else None
+        if rewrites:
+            image["__deleted"] = "true" if deleted else "false"
+            if types is not None:
+                types["fields"].append({"type": "string", "optional": True, "field": "__deleted"})
         for reference in (_Reference.of(text, self.prefix) for text in self.add_fields):
             holder = event if reference.struct is None else event.get(reference.struct)
             if not _declares(schema, event, reference):
@@ -77,10 +81,6 @@ class Flatten:
             image[reference.name] = None if holder is None else holder.get(reference.field)
             if types is not None:
                 types["fields"].append(_optional(schema, reference))
-        if rewrites:
-            image["__deleted"] = "true" if deleted else "false"
-            if types is not None:
-                types["fields"].append({"type": "string", "optional": True, "field": "__deleted"})
         body = image if types is None else {"schema": types, "payload": image}
         return replace(record, value=_text(body))
 
