@@ -40,7 +40,7 @@ SETTINGS do_not_merge_across_partitions_select_final = 1;
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_ledger`
 (
     `stream` String COMMENT 'name of the stream',
-    `entry` LowCardinality(String) COMMENT 'claim: a job took the stream; intent: a range about to be read; result: a range done; note: anything else',
+    `entry` LowCardinality(String) COMMENT 'claim: a job took the stream; intent: a range about to be read; result: a range done; cut: where a chunk ended for want of columns; note: anything else',
     `topic_id` String COMMENT 'identity of the topic, so that a topic made anew is told from the old one',
     `partition` Int32,
     `start_offset` Int64 COMMENT 'first offset of the range; claim: its number',

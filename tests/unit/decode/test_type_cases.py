@@ -16,14 +16,15 @@ from ch_sink.decode.types import clickhouse_type
 from ch_sink.errors import ChSinkError
 from ch_sink.policy import Policy
 from ch_sink.table.model import Column
+from tests.support.avro import Topic, envelope
 from tests.support.decoding import replacing
 from tests.support.engine import Engine
-from tests.unit.decode.type_cases import CASES, Case
+from tests.unit.decode.type_cases import CASES, Case, avro
 from tests.unit.decode.type_cases.case import Raw
 
 SOURCE = {"connector": "mysql", "name": "s", "ts_ms": 1, "snapshot": "false", "file": "b.1", "pos": 1, "row": 0}
-WAYS = ("schema", "comment", "bare")
-"""JSON with schema into the table that ``init`` makes; plain JSON into it; plain JSON into one without comments."""
+WAYS = ("schema", "avro", "comment", "bare")
+"""JSON with schema, Avro and plain JSON into the table that ``init`` makes; plain JSON into one without comments."""
 A_TABLE = 60
 """Columns that are stored together."""
 
@@ -71,6 +72,21 @@ def records(case: Case, *, schema: bool) -> Records:
     return Records("t", 0, np.arange(n), np.zeros(n, dtype=np.int64), keys, values, None)
 
 
+def avro_records(case: Case, topic: Topic) -> Records:
+    """The same change events in Avro."""
+    literals: list[Any] = [v for v, _ in case.values] + ([None] if case.schema["optional"] else [])
+    schema = envelope([{"name": "id", "type": "long"}, {"name": "x", "type": avro.schema_of(case.schema)}])
+    key = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
+    block = {"connector": "mysql", "name": "s", "ts_ms": 1, "snapshot": "false", "file": "b.1", "pos": 1}
+    keys, values = [], []
+    for i, literal in enumerate(literals):
+        row = {"id": i, "x": avro.value_of(case.schema, literal)}
+        keys.append(topic.write(key, {"id": i}))
+        values.append(topic.write(schema, {"before": None, "after": row, "source": block, "op": "c"}))
+    n = len(literals)
+    return Records("t", 0, np.arange(n), np.zeros(n, dtype=np.int64), keys, values, None)
+
+
 def decoded(case: Case, way: str) -> tuple[str, pa.Array]:
     """The column's type and what the decoder makes of the events. Raises where a record is bad."""
     found = sample_schema(records(case, schema=True))
@@ -79,7 +95,12 @@ def decoded(case: Case, way: str) -> tuple[str, pa.Array]:
     chosen = clickhouse_type(source)
     comment = source.to_comment() if way != "bare" else ""
     table = replacing((Column("id", "Int64"), Column("x", chosen, comment=comment)), ("id",))
-    batch = Decoder(table, Policy()).decode(records(case, schema=way == "schema"))
+    if way == "avro":
+        topic = Topic()
+        found_events = avro_records(case, topic)
+        batch = Decoder(table, Policy(), registry=topic.registry).decode(found_events)
+    else:
+        batch = Decoder(table, Policy()).decode(records(case, schema=way == "schema"))
     assert not batch.bad, batch.bad[0].reason
     return chosen, batch.after["x"].combine_chunks()
 
@@ -95,6 +116,8 @@ def outcomes() -> Iterator[dict[tuple[str, str, str], Outcome]]:
             columns: list[tuple[tuple[str, str, str], pa.Array]] = []
             for family, cases in CASES.items():
                 for case in cases:
+                    if way == "avro" and not is_avro(case):
+                        continue
                     place = (family, case.what, way)
                     found[place] = Outcome()
                     try:
@@ -138,8 +161,13 @@ def cases(way: str) -> list[Any]:
         pytest.param(family, case, id=f"{family}-{case.what}")
         for family, found in CASES.items()
         for case in found
-        if way != "bare" or not case.untold
+        if (way != "bare" or not case.untold) and (way != "avro" or is_avro(case))
     ]
+
+
+def is_avro(case: Case) -> bool:
+    """Whether the values exist in Avro: numbers for decimals are JSON's own."""
+    return "decimal.format" not in case.what and "in JSON" not in case.what
 
 
 def check(found: dict[tuple[str, str, str], Outcome], family: str, case: Case, way: str) -> None:
@@ -154,6 +182,11 @@ def test_with_schema_into_the_table_that_init_makes(
     outcomes: dict[tuple[str, str, str], Outcome], family: str, case: Case
 ) -> None:
     check(outcomes, family, case, "schema")
+
+
+@pytest.mark.parametrize(("family", "case"), cases("avro"))
+def test_avro_is_read_alike(outcomes: dict[tuple[str, str, str], Outcome], family: str, case: Case) -> None:
+    check(outcomes, family, case, "avro")
 
 
 @pytest.mark.parametrize(("family", "case"), cases("comment"))

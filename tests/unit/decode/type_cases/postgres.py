@@ -290,7 +290,7 @@ CASES: list[Case] = [
             },
         ),
         "Nullable(String)",
-        (({"dimensions": 5, "vector": [[1, 0.5], [4, 2]]}, '{"dimensions":5,"vector":[[1,0.5],[4,2]]}'),),
+        (({"dimensions": 5, "vector": [[1, 0.5], [4, 2.5]]}, '{"dimensions":5,"vector":[[1,0.5],[4,2.5]]}'),),
     ),
     # Arrays
     _list("BOOLEAN[]", field("boolean"), "Nullable(Bool)", ([True, None, False], "[true,NULL,false]"), ([], "[]")),
