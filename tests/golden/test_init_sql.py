@@ -3,6 +3,7 @@
 ``CH_SINK_GOLDEN=write pytest tests/golden`` writes the files anew; review them as any other change.
 """
 
+import datetime
 import json
 import os
 from collections.abc import Iterator
@@ -10,13 +11,20 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
+from bson import Int64, ObjectId
 
+from ch_sink.change import Records
+from ch_sink.decode import sample_schema
 from ch_sink.decode.schema import RowSchema, SourceType, parse_connect_schema
+from ch_sink.policy import Policy
 from ch_sink.table.ddl import Statement, init_statements, script
 from ch_sink.table.spec import EngineChoice, TableSpec
 from tests.support.engine import Engine
 from tests.support.fixtures import read_stream
+from tests.support.hand import Event
+from tests.support.mongodb import event, sample
 
 HERE = Path(__file__).resolve().parent
 
@@ -36,6 +44,8 @@ def spec(**choices: object) -> TableSpec:
 
 MARIA, KEYS, WIDE = "mariadb-json_schema", "mariadb-json_schema-kc", "mariadb-json_schema-wide"
 PG_WIDE = "postgres-json_schema-wide"
+DOCUMENTS = "documents"
+"""MongoDB's sample events, whose schema tells nothing of the documents."""
 CASES = {
     "replacing": Case(KEYS, "kc", spec()),
     "sign_replacing": Case(KEYS, "kc", spec(engine=EngineChoice.SIGN_REPLACING)),
@@ -68,6 +78,9 @@ CASES = {
     "replicated_server_defaults": Case(
         KEYS, "kc", spec(replication="server", engine=EngineChoice.VERSIONED_COLLAPSING)
     ),
+    "mongodb": Case(DOCUMENTS, "customers", spec(table="customers")),
+    "mongodb_columns": Case(DOCUMENTS, "columns", spec(table="customers", engine=EngineChoice.COLLAPSING)),
+    "mongodb_json": Case(DOCUMENTS, "customers", spec(table="customers", document_type="JSON")),
     "replicated_append": Case(MARIA, "nopk", spec(replication="path", engine=EngineChoice.APPEND)),
 }  # fmt: skip
 
@@ -76,9 +89,32 @@ def envelope(value: bytes | None) -> SourceType | None:
     return parse_connect_schema(json.loads(value)["schema"]) if value is not None else None
 
 
+def sampled_documents(table: str) -> RowSchema:
+    """What ``init`` takes from MongoDB's sample events; ``columns``: with ``document.columns``."""
+    paths = (
+        (("name", "first_name"), ("city", "address.city"), ("since", "since"), ("n", "n")) if table == "columns" else ()
+    )
+    document = {
+        "_id": ObjectId("596e275826f08b2730779e1f"), "n": Int64(1), "address": {"city": "Oslo"},
+        "since": datetime.datetime(2024, 2, 29),
+    }  # fmt: skip
+    events = [event("r", document["_id"], document)]
+    if table != "columns":
+        events = [Event(sample("key")[0], sample("create")[0])]
+    records = Records(
+        table, 0, np.arange(1), np.zeros(1, dtype=np.int64),
+        [json.dumps(e.key).encode() for e in events], [json.dumps(e.value).encode() for e in events],
+    )  # fmt: skip
+    schema = sample_schema(records, Policy(document_columns=paths if table == "columns" else ()))
+    assert schema is not None
+    return schema
+
+
 @cache
 def recorded_schema(stream: str, table: str) -> RowSchema:
     """Row type and key type as the connector's own schema envelope declares them."""
+    if stream == DOCUMENTS:
+        return sampled_documents(table)
     for record in read_stream(stream):
         if record.topic.split(".")[-1] != table or record.value is None:
             continue

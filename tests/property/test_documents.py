@@ -10,8 +10,8 @@ from ch_sink.policy import Policy
 from ch_sink.table.model import Column
 from tests.support.collection import Collection, draw_collection, plain
 from tests.support.document_run import DocumentRun, document_table
-from tests.support.documents import Dialect
 from tests.support.hand import Event
+from tests.support.mongodb import Dialect
 
 SEEDS = range(20)
 DOCUMENT = (Column("_id", "String"), Column("document", "String"))

@@ -15,8 +15,8 @@ from typing import Any
 from bson import Binary, Decimal128, Int64, ObjectId, Regex, Timestamp
 from bson.binary import UuidRepresentation
 
-from tests.support.documents import DIALECTS, Description, Dialect, event, text, update_event
 from tests.support.hand import Event
+from tests.support.mongodb import DIALECTS, Description, Dialect, event, text, update_event
 
 __all__ = ["Collection", "draw_collection", "plain"]
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ch_sink.decode.documents.texts import canonical_text, key_text, plain_text
 from ch_sink.decode.documents.values import parse
 from ch_sink.errors import DecodeError
-from tests.support.documents import DIALECTS, Dialect, text
+from tests.support.mongodb import DIALECTS, Dialect, text
 
 BACK = JSONOptions(
     json_mode=JSONMode.CANONICAL,

@@ -1,0 +1,126 @@
+-- database shop
+CREATE DATABASE IF NOT EXISTS `shop`;
+
+-- table customers
+CREATE TABLE IF NOT EXISTS `shop`.`customers`
+(
+    `_id` String COMMENT 'debezium: string {"optional":false}',
+    `name` Nullable(String) COMMENT 'debezium: string',
+    `city` Nullable(String) COMMENT 'debezium: string',
+    `since` Nullable(DateTime64(3, 'UTC')) COMMENT 'debezium: int64 io.debezium.time.Timestamp' CODEC(Delta, ZSTD(1)),
+    `n` Nullable(Int64) COMMENT 'debezium: int64',
+    `document` String COMMENT 'debezium: string io.debezium.data.Json {"parameters":{"ch_sink.document":"true"},"optional":false}',
+    `_sign` Int8,
+    `_version` UInt128 CODEC(ZSTD(1))
+)
+ENGINE = CollapsingMergeTree(_sign)
+ORDER BY (`_id`)
+SETTINGS non_replicated_deduplication_window = 10000
+COMMENT 'Kept equal to its source by ch_sink';
+
+-- view customers_current
+CREATE OR REPLACE VIEW `shop`.`customers_current` AS
+SELECT
+    `_id`,
+    `name`,
+    `city`,
+    `since`,
+    `n`,
+    `document`
+FROM `shop`.`customers` FINAL
+WHERE `_sign` > 0;
+
+-- ledger
+CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_ledger`
+(
+    `stream` String COMMENT 'name of the stream',
+    `entry` LowCardinality(String) COMMENT 'claim: a job took the stream; intent: a range about to be read; result: a range done; cut: where a chunk ended for want of columns; note: anything else',
+    `topic_id` String COMMENT 'identity of the topic, so that a topic made anew is told from the old one',
+    `partition` Int32,
+    `start_offset` Int64 COMMENT 'first offset of the range; claim: its number',
+    `end_offset` Int64 COMMENT 'offset after the last one of the range',
+    `batch` UInt64 COMMENT 'the micro-batch, in the order of time; claim: its number',
+    `written` UInt64 COMMENT 'order of entries: nanoseconds since 1970, always rising within a stream',
+    `run_id` String COMMENT 'the job that wrote the entry',
+    `topic` String,
+    `chunk_offsets` Int64 COMMENT 'offsets per chunk with which the range was cut',
+    `chunk_bytes` Int64,
+    `cuts` Array(Int64) COMMENT 'offsets at which the range was cut into chunks',
+    `rows` UInt64 COMMENT 'rows inserted into the target',
+    `deletes` UInt64,
+    `dead_letters` UInt64,
+    `counts` Map(String, UInt64) COMMENT 'events and records by kind: tombstones, heartbeats, re-delivered, …',
+    `state` String COMMENT 'state of the partition at the end of the range, JSON',
+    `details` String COMMENT 'claim: who holds it; note: its text; JSON',
+    `started` DateTime64(3, 'UTC'),
+    `finished` DateTime64(3, 'UTC'),
+    `source_time` DateTime64(3, 'UTC') COMMENT 'source time of the newest event of the range'
+)
+ENGINE = ReplacingMergeTree(written)
+ORDER BY (stream, entry, topic_id, partition, start_offset, end_offset, batch)
+SETTINGS non_replicated_deduplication_window = 1000, replicated_deduplication_window = 1000
+COMMENT 'ch_sink: offset ranges that streams intended and finished';
+
+-- dead letters
+CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_dead_letters`
+(
+    `stream` String COMMENT 'name of the stream',
+    `topic` String,
+    `topic_id` String COMMENT 'identity of the topic, so that a topic made anew is told from the old one',
+    `partition` Int32,
+    `offset` Int64,
+    `timestamp` Int64 COMMENT 'time of the record in Kafka, milliseconds since 1970, -1 for none',
+    `key` Nullable(String) CODEC(ZSTD(3)),
+    `value` Nullable(String) CODEC(ZSTD(3)),
+    `headers` Array(Tuple(name String, value Nullable(String))),
+    `kind` LowCardinality(String) COMMENT 'family of the failure: decode, position, range, unresolved, …',
+    `column` Nullable(String) COMMENT 'the column to blame, if it is one',
+    `reason` String,
+    `time` DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'when the record was set aside',
+    `retried` Nullable(DateTime64(3, 'UTC')) COMMENT 'when it was applied after all',
+    `written` UInt64 DEFAULT toUInt64(toUnixTimestamp64Nano(now64(9))) COMMENT 'the newest entry of an offset counts'
+)
+ENGINE = ReplacingMergeTree(written)
+ORDER BY (stream, topic_id, partition, offset)
+COMMENT 'ch_sink: records that could not be applied';
+
+-- handover
+CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_handover`
+(
+    `stream` String COMMENT 'name of the stream',
+    `source` String COMMENT 'source.name of the events',
+    `commit_high` UInt64,
+    `commit_low` UInt64 COMMENT 'commit position of the key change',
+    `inner_high` UInt64,
+    `inner_low` UInt64 COMMENT 'position of the change inside its transaction',
+    `known` UInt8 COMMENT '0: the delete half was seen, but its row is known nowhere',
+    `row` String COMMENT 'the row before its key changed, an Arrow IPC stream' CODEC(ZSTD(3)),
+    `time` DateTime DEFAULT now(),
+    `rank` UInt64 DEFAULT 18446744073709551615 - toUInt64(toUnixTimestamp64Nano(now64(9))) COMMENT 'falls with time: the first entry stays'
+)
+ENGINE = ReplacingMergeTree(rank)
+ORDER BY (stream, source, commit_high, commit_low, inner_high, inner_low)
+TTL time + INTERVAL 90 DAY
+COMMENT 'ch_sink: values of rows that change their key';
+
+-- pending
+CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_pending`
+(
+    `stream` String COMMENT 'name of the stream',
+    `topic_id` String COMMENT 'identity of the topic, so that a topic made anew is told from the old one',
+    `partition` Int32,
+    `offset` Int64,
+    `timestamp` Int64 COMMENT 'time of the record in Kafka, milliseconds since 1970, -1 for none',
+    `key` Nullable(String),
+    `value` Nullable(String) CODEC(ZSTD(3)),
+    `headers` Array(Tuple(name String, value Nullable(String))),
+    `epoch` Int64 COMMENT 'the order that the record was given when it arrived',
+    `commit_high` UInt64,
+    `commit_low` UInt64,
+    `since` Float64 COMMENT 'when it began to wait, seconds since 1970',
+    `resolved` UInt8 COMMENT '1: applied or given up',
+    `written` UInt64 DEFAULT toUInt64(toUnixTimestamp64Nano(now64(9))) COMMENT 'the newest entry of an offset counts'
+)
+ENGINE = ReplacingMergeTree(written)
+ORDER BY (stream, topic_id, partition, offset)
+COMMENT 'ch_sink: records that wait for the values of another key';
