@@ -13,7 +13,7 @@ from tests.support.document_run import DocumentRun, document_table
 from tests.support.hand import Event
 from tests.support.mongodb import Dialect
 
-SEEDS = range(20)
+SEEDS = range(12)
 DOCUMENT = (Column("_id", "String"), Column("document", "String"))
 
 
