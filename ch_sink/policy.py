@@ -19,6 +19,14 @@ class Policy:
     on_bad_record: Literal["dead_letter", "fail"] = "dead_letter"
     out_of_range: Literal["fail", "clamp", "null"] = "fail"
     """``fail`` makes the record a dead letter."""
+    decimal_handling: Literal["precise", "double", "string"] = "precise"
+    """The connector's ``decimal.handling.mode``, for events that do not declare their types."""
+    binary_handling: Literal["bytes", "base64", "base64-url-safe", "hex"] = "bytes"
+    """``binary.handling.mode`` likewise."""
+    time_precision: Literal[
+        "adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"
+    ] = "adaptive"
+    """``time.precision.mode`` likewise."""
     evolve: Literal["add_columns", "ignore", "fail"] = "fail"
     version_strategy: Literal["auto", "source_position", "kafka_offset", "source_time", "insertion_order"] = "auto"
     version_floor: int = 0

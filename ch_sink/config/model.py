@@ -57,6 +57,12 @@ class Config(Section):
     on_unresolved: Literal["dead_letter", "null"] = "dead_letter"
     on_bad_record: Literal["dead_letter", "fail"] = "dead_letter"
     out_of_range: Literal["fail", "clamp", "null"] = "fail"
+    decimal_handling: Literal["precise", "double", "string"] = "precise"
+    """The connector's ``decimal.handling.mode``; like the next two for events that do not declare their types."""
+    binary_handling: Literal["bytes", "base64", "base64-url-safe", "hex"] = "bytes"
+    time_precision: Literal[
+        "adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"
+    ] = "adaptive"
     evolve: Literal["add_columns", "ignore", "fail"] = "fail"
     stored_row: Literal["auto", "lookup", "before"] = "auto"
     key_columns: Words = ()
@@ -102,6 +108,9 @@ class Config(Section):
             on_unresolved=self.on_unresolved,
             on_bad_record=self.on_bad_record,
             out_of_range=self.out_of_range,
+            decimal_handling=self.decimal_handling,
+            binary_handling=self.binary_handling,
+            time_precision=self.time_precision,
             evolve=self.evolve,
             version_strategy=self.version.strategy,
             version_floor=self.version.floor,

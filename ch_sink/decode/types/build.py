@@ -9,11 +9,13 @@ from ch_sink.decode.types import nested, scalars, temporal
 from ch_sink.decode.types.base import Converter, Encoding, PerValue, Reaction
 from ch_sink.decode.types.choose import WIDE
 from ch_sink.decode.types.loose import Either
+from ch_sink.decode.types.modes import Encoded, Modes
 from ch_sink.decode.types.numbers import bool_column, decimal_column, float_column, integer_column
 from ch_sink.decode.types.placeholder import Placeholder, placeholder
 from ch_sink.decode.types.reading import Form, Reading, infer, reading
 from ch_sink.decode.types.target import INTEGERS, WIDE_INTEGERS, arrow_of
 from ch_sink.decode.types.texts import into_json, into_string
+from ch_sink.decode.types.told import told
 from ch_sink.errors import DecodeError, TableError
 from ch_sink.policy import Policy
 from ch_sink.table.chtype import ChType, parse_type
@@ -34,6 +36,7 @@ class _Context:
     known: Placeholder | None
     numbers: bool
     """JSON has decimals as numbers."""
+    modes: Modes
 
 
 def converter(
@@ -69,14 +72,28 @@ def converter(
             years,
             placeholder(policy.placeholder) if omits else None,
             numbers,
+            Modes.of(policy),
         )
+        if found is not None and _is_encoded(found, context.modes, declared=source is not None):
+            binary = SourceType("bytes", parameters=found.parameters)
+            return Encoded(_convert(reading(binary), target, context), context.modes.binary)
         return _convert(_reading(found, target, context), target, context)
     except TableError as error:
         raise TableError(f"column {column.name!r}: {error.message}", hint=error.hint) from error
 
 
+def _is_encoded(source: SourceType, modes: Modes, *, declared: bool) -> bool:
+    """Whether a binary column arrives as text in one of the modes of ``binary.handling.mode``."""
+    if modes.binary == "bytes" or source.name is not None:
+        return False
+    if source.kind == "bytes":
+        # With a schema bytes are bytes, whatever the mode: the connector would have declared a text.
+        return not declared and modes.binary != "base64"
+    return source.kind == "string" and told(source).is_binary
+
+
 def _reading(source: SourceType | None, target: ChType, context: _Context) -> Reading:
-    return infer(target) if source is None else reading(source, numbers=context.numbers)
+    return infer(target, context.modes) if source is None else reading(source, numbers=context.numbers)
 
 
 def _convert(read: Reading, target: ChType, context: _Context) -> Converter:
@@ -171,7 +188,8 @@ def _nested(read: Reading, target: ChType, context: _Context) -> Converter | Non
     if read.form is Form.TEXT:
         # What JSON texts hold shows itself, as in plain JSON.
         is_json = read.source is not None and read.source.name == "io.debezium.data.Json"
-        return nested.JsonTexts(_convert(infer(target), target, context), context.known) if is_json else None
+        inner = _convert(_reading(None, target, context), target, context) if is_json else None
+        return nested.JsonTexts(inner, context.known) if inner is not None else None
     if name == "Nested":
         pairs = ChType("Tuple", target.arguments, target.names)
         return _nested(read, ChType("Array", (pairs,)), context) if read.form is Form.ARRAY else None

@@ -9,6 +9,7 @@ import msgspec
 from ch_sink.decode.schema import Field, SourceType
 from ch_sink.decode.types.choose import WIDE
 from ch_sink.decode.types.decimals import VariableScale
+from ch_sink.decode.types.modes import Modes
 from ch_sink.decode.types.target import INTEGERS, WIDE_INTEGERS
 from ch_sink.table.chtype import ChType
 
@@ -143,22 +144,24 @@ def reading(source: SourceType, *, numbers: bool = False) -> Reading:
     return Reading(form, wire, source=source, only=_ONLY.get(name, frozenset()) if form is Form.TEXT else frozenset())
 
 
-def infer(target: ChType) -> Reading:
-    """The form that schemaless literals of a column most likely have: Debezium's default for such a column."""
+def infer(target: ChType, modes: Modes) -> Reading:
+    """The form that schemaless literals of a column most likely have: what a connector in these modes sends."""
     name = target.name
     if name in INTEGERS or name in WIDE_INTEGERS or name in ("Time", "Time64"):
         if name.startswith("Time"):
-            return Reading(Form.TIME, int | str, _tick_digits(target), loose=True)
+            return Reading(Form.TIME, int | str, modes.tick_digits(target), loose=True)
         extra: Any = int | bool if name in ("Int8", "UInt8") else int | bytes if name == "UInt64" else int
         return Reading(Form.INTEGER, extra, loose=extra is not int)
     if name.startswith("Float"):
         return Reading(Form.FLOAT, float | str, loose=True)
+    if name == "Decimal" and modes.decimal == "string":
+        return Reading(Form.TEXT, str, loose=True)
     if name == "Decimal":
         return Reading(Form.DECIMAL, Any, target.scale, loose=True)
     if name in ("Date", "Date32"):
         return Reading(Form.DAYS, int | str, loose=True)
     if name in ("DateTime", "DateTime64"):
-        return Reading(Form.TICKS, int | str, _tick_digits(target), loose=True)
+        return Reading(Form.TICKS, int | str, modes.tick_digits(target), loose=True)
     if name == "Bool":
         return Reading(Form.BOOLEAN, bool | int, loose=True)
     if name in ("UUID", "Enum8", "Enum16", "IPv4", "IPv6", "FixedString"):
@@ -171,7 +174,7 @@ def infer(target: ChType) -> Reading:
     if name == "Map":
         return Reading(Form.MAP, dict, source=SourceType("map", items=None), loose=True)
     if name == "Tuple" and len(target.items) == 1 and target.items[0].bare.name in ("Array", "Map"):
-        return infer(target.items[0].bare)
+        return infer(target.items[0].bare, modes)
     if name == "Tuple":
         return Reading(
             Form.STRUCT,
@@ -180,8 +183,3 @@ def infer(target: ChType) -> Reading:
             loose=True,
         )
     return Reading(Form.ANY, Any, loose=True)
-
-
-def _tick_digits(target: ChType) -> int:
-    """Debezium's unit for a column of that precision: milliseconds up to three digits, then micro- and nanoseconds."""
-    return 3 if target.precision <= 3 else 6 if target.precision <= 6 else 9

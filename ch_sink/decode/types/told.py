@@ -8,6 +8,7 @@ __all__ = ["Told", "told"]
 
 _MARK = "__debezium.source.column."
 _DECIMALS = frozenset(("DECIMAL", "DEC", "NUMERIC", "FIXED", "NUMBER", "MONEY", "SMALLMONEY"))
+_BINARY = frozenset(("BINARY", "VARBINARY", "BYTEA", "IMAGE", "ROWVERSION", "RAW"))
 _INTEGERS = {"TINYINT": 8, "SMALLINT": 16, "MEDIUMINT": 32, "INT": 32, "INTEGER": 32, "BIGINT": 64}
 
 
@@ -40,6 +41,10 @@ class Told:
     @property
     def is_rowversion(self) -> bool:
         return self.word in ("ROWVERSION", "TIMESTAMP")
+
+    @property
+    def is_binary(self) -> bool:
+        return self.word in _BINARY or self.word.endswith("BLOB")
 
     @property
     def is_uuid(self) -> bool:

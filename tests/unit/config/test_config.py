@@ -69,6 +69,7 @@ def test_defaults_are_those_of_the_policy(write):
 def test_every_choice_reaches_the_policy(write):
     text = SMALLEST + (
         "deletes: ignore\ntruncate: apply\non_unresolved: 'null'\non_bad_record: fail\nout_of_range: clamp\n"
+        "decimal_handling: string\nbinary_handling: hex\ntime_precision: connect\n"
         "evolve: add_columns\nversion: {strategy: source_time, floor: 7}\nplaceholder: __gone\nredelivery_scan: 5\n"
         "sign_column: s\nkey_columns: [a, b]\nstored_row: before\naccept_coalescing: true\n"
     )
@@ -78,6 +79,9 @@ def test_every_choice_reaches_the_policy(write):
         on_unresolved="null",
         on_bad_record="fail",
         out_of_range="clamp",
+        decimal_handling="string",
+        binary_handling="hex",
+        time_precision="connect",
         evolve="add_columns",
         version_strategy="source_time",
         version_floor=7,

@@ -6,6 +6,7 @@ import uuid
 from decimal import Context, Decimal
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -266,3 +267,50 @@ def test_keys_and_required_columns_are_not_nullable() -> None:
     assert clickhouse_type(label) == "LowCardinality(Nullable(String))"
     assert clickhouse_type(label, low_cardinality=False) == "Nullable(String)"
     assert clickhouse_type(SourceType("array", items=INT), nullable_tuple=False) == "Nullable(String)"
+
+
+@pytest.mark.parametrize(
+    ("modes", "column", "comment", "literal", "value"),
+    [
+        ({"decimal_handling": "string"}, "Decimal(9, 2)", "", "1234", Decimal("1234.00")),
+        ({}, "Decimal(9, 0)", "", "AQA=", Decimal(256)),
+        ({"time_precision": "microseconds"}, "DateTime64(3, 'UTC')", "", 1_500_000, 1_500),
+        ({"time_precision": "nanoseconds"}, "DateTime64(6, 'UTC')", "", 1_500_000, 1_500),
+        ({"time_precision": "connect"}, "DateTime64(6, 'UTC')", "", 1_500, 1_500_000),
+        ({"time_precision": "isostring"}, "DateTime64(3, 'UTC')", "", "1970-01-01T00:00:01.5Z", 1_500),
+        ({"time_precision": "adaptive_time_microseconds"}, "Time64(3)", "", 1_500, 1_500),
+        ({}, "Time64(3)", "", 1_500, 1_500_000),
+        ({"binary_handling": "hex"}, "String", "debezium: bytes", "00ff", b"\x00\xff"),
+        ({"binary_handling": "base64-url-safe"}, "String", "debezium: bytes", "-_8=", b"\xfb\xff"),
+        ({"binary_handling": "base64"}, "String", "debezium: bytes", "+/8=", b"\xfb\xff"),
+    ],
+)
+def test_the_connectors_modes_tell_what_plain_json_does_not(
+    modes: dict[str, Any], column: str, comment: str, literal: Any, value: Any
+) -> None:
+    made = converter(None, Column("x", column, comment=comment), encoding="json", policy=Policy(**modes))
+    typed = msgspec.convert(literal, made.wire)
+    (found,) = made.convert([typed]).array
+    assert (bits(found) if isinstance(value, int) else found.as_py()) == value
+
+
+@pytest.mark.parametrize(("mode", "text"), [("hex", "00FF41"), ("base64", "AP9B"), ("base64-url-safe", "AP9B")])
+def test_a_binary_column_sent_as_text_is_bytes_where_its_type_is_propagated(mode: Any, text: str) -> None:
+    source = SourceType("string", parameters=(("__debezium.source.column.type", "VARBINARY"),))
+    column = Column("x", "String")
+    made = converter(source, column, encoding="json", policy=Policy(binary_handling=mode))
+    assert made.convert([text, None]).array.to_pylist() == [b"\x00\xffA", None]
+    as_sent = converter(source, column, encoding="json", policy=Policy())
+    assert as_sent.convert([text]).array.to_pylist() == [text.encode()]
+    with pytest.raises(DecodeError, match=mode):
+        made.convert(["AA==", "not it!"])
+    other = converter(SourceType("string"), column, encoding="json", policy=Policy(binary_handling=mode))
+    assert other.convert([text]).array.to_pylist() == [text.encode()]
+
+
+def test_a_placeholder_in_hex_is_known() -> None:
+    source = SourceType("string", parameters=(("__debezium.source.column.type", "BYTEA"),))
+    made = converter(source, Column("x", "String"), encoding="json", policy=Policy(binary_handling="hex"))
+    found = made.convert([P.encode().hex(), "00"])
+    assert found.unavailable is not None
+    assert found.unavailable.tolist() == [True, False]
