@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from tests.model.choose import Chooser, chooser
-from tests.model.connectors import CONNECTORS, ConnectorName, Identity, draw_connector
+from tests.model.connectors import CONNECTORS, MYSQLS, ConnectorName, Identity, draw_connector
 from tests.model.delivery import Broker, Delivery, Encoder, KafkaRecord
 from tests.model.events import Boundary, Connector, Event
 from tests.model.knobs import Knobs
@@ -137,7 +137,7 @@ class _Drawing:
 
         partitions = knobs.partitions or choose.integer(1, 3)
         schema = (knobs.encoding or choose.choice(("plain", "schema"))) == "schema"
-        topic = f"{teller.name}.{'src' if source in ('mysql', 'mariadb') else 'public'}.{target.table.name}"
+        topic = f"{teller.name}.{'src' if source in MYSQLS else 'public'}.{target.table.name}"
         encoder = Encoder(teller, topic, schema, choose.choice(("false", None)))
         broker = Broker(choose, encoder, knobs, partitions, self.flag(knobs.gaps, 15))
         restarts = choose.integer(1, 2) if self.flag(knobs.redelivery, 50) else 0
@@ -162,9 +162,10 @@ class _Drawing:
 
     def _abilities(self, connector: str, identity: str, table: TableShape) -> Abilities:
         writable = identity != "nothing" and (bool(table.key) or identity == "full")
-        direct = connector == "sqlserver" or (connector == "postgresql" and identity == "full")
+        direct = connector in ("sqlserver", "oracle", "db2") or (connector == "postgresql" and identity == "full")
         direct = direct or (connector == "postgresql" and self.knobs.deferred_swaps_without_images)
-        return Abilities(writable, direct, connector != "sqlserver", connector in ("mysql", "mariadb"))
+        truncates = connector in (*MYSQLS, "postgresql")
+        return Abilities(writable, direct, truncates, connector in MYSQLS)
 
     def _snapshots(self, database: SourceDatabase, script: Script, teller: Connector) -> list[Event]:
         choose, knobs = self.choose, self.knobs

@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.model.connectors import DEFERS
 from tests.model.delivery import KafkaRecord
 from tests.model.events import PLACEHOLDER
 from tests.model.history import History
@@ -105,6 +106,9 @@ class Peer:
             return (int(source["file"].rsplit(".", 1)[1]), int(source["pos"])), True
         if "commit_lsn" in source:
             return (int(source["commit_lsn"].replace(":", ""), 16),), True
+        if "commit_scn" in source:
+            stated = source["commit_scn"] or int((source["lcr_position"] or "0")[:16], 16)
+            return (int(stated),) if stated else max(partition.highest, (int(source["scn"]),)), bool(stated)
         first = json.loads(source["sequence"])[0]
         if first is None:
             return max(partition.highest, (int(source["lsn"] or 0),)), False
@@ -119,7 +123,19 @@ class Peer:
         image = self.row(event["after"]) if event["after"] is not None else None
         if event["op"] == "d" and self.history.whole_before:
             image = self.row(event["before"])
-        place = ("file", "pos", "row", "lsn", "sequence", "change_lsn", "commit_lsn")
+        place = (
+            "file",
+            "pos",
+            "row",
+            "lsn",
+            "sequence",
+            "change_lsn",
+            "commit_lsn",
+            "scn",
+            "rs_id",
+            "ssn",
+            "lcr_position",
+        )
         position = tuple(str(event["source"].get(name)) for name in place)
         return _Change(key, event["op"], image, position, None if other is None else self._headers[other])
 
@@ -157,7 +173,7 @@ class Peer:
                     return True
                 known = owners[-1]
             after |= {name: known[name] for name in gaps}
-        if change.op == "c" and change.other is not None and owners and self.history.connector == "postgresql":
+        if change.op == "c" and change.other is not None and owners and self.history.connector in DEFERS:
             self.counts["two owners"] += 1
             owners.append(after)
         else:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.model.connectors import DEFERS
 from tests.model.events import PLACEHOLDER
 from tests.model.history import History
 from tests.model.shapes import Key, Row, TableShape
@@ -188,7 +189,7 @@ class _Replay:
                 if known is None:
                     raise AssertionError(f"no value for {name} of {key}")
                 after[name] = known[name]
-        if event["op"] == "c" and self.history.connector == "postgresql":
+        if event["op"] == "c" and self.history.connector in DEFERS:
             owners.append(after)
         else:
             owners[:] = [after]

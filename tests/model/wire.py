@@ -108,4 +108,6 @@ def source_schema(connector: str, fields: list[tuple[str, str, bool]]) -> dict[s
 
 
 def _plain(kind: str, optional: bool, name: str) -> dict[str, Any]:
+    if kind == "array":
+        return {"type": kind, "items": {"type": "string", "optional": True}, "optional": optional, "field": name}
     return {"type": kind, "optional": optional, "field": name}

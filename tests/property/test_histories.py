@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from ch_sink.decode import Decoder
 from ch_sink.policy import Policy
-from tests.model import LAYOUTS, draw_history
+from tests.model import CONNECTORS, LAYOUTS, draw_history
+from tests.model.connectors import BY_NAME, ConnectorName
 from tests.property.regressions import REGRESSIONS, Regression
 from tests.support.cases import KNOBS, Case, cases, drawn, faults_of
 from tests.support.harness import ENGINES, as_records, target_table
@@ -72,14 +73,14 @@ def test_quick_cases_reach_every_engine_layout_connector_and_knob() -> None:
         history, plan = drawn(case)
         met.update([case.engine, case.knobs, case.decoder, history.layout.name, history.connector, history.identity])
         met["killed"] += any(batch.faults for batch in plan)
-    wanted = {*ENGINES, *KNOBS, *LAYOUTS, "product", "plain", "mysql", "mariadb", "postgresql", "sqlserver", "killed"}
+    wanted = {*ENGINES, *KNOBS, *LAYOUTS, "product", "plain", *CONNECTORS, *BY_NAME, "killed"}
     assert {name: met[name] for name in wanted if met[name] < 4} == {}
 
 
 @cache
-def columns_of(seed: int) -> tuple[object, ...]:
-    """What both decoders make of a history's first partition, as plain values."""
-    history = draw_history(seed)
+def columns_of(seed: int, connector: ConnectorName | None = None) -> tuple[object, ...]:
+    """What both decoders make of a history's partitions, as plain values."""
+    history = draw_history(seed, connector=connector)
     table = target_table(history.layout, ENGINES["replacing"])
     product = Decoder(table, Policy(), want_before=True)
     plain = PlainDecoder(history.layout, want_before=True)
@@ -106,6 +107,13 @@ def _texts(row: dict[str, object]) -> dict[str, object]:
 def test_the_decoder_agrees_with_its_peer(first: int) -> None:
     for seed in range(first, first + 20):
         product, plain = columns_of(seed)
+        assert product == plain, seed
+
+
+@pytest.mark.parametrize("connector", BY_NAME)
+def test_the_decoder_agrees_with_its_peer_on_connectors_drawn_by_name(connector: ConnectorName) -> None:
+    for seed in range(12):
+        product, plain = columns_of(seed, connector)
         assert product == plain, seed
 
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.model import CONNECTORS, LAYOUTS, Column, History, Knobs, TableShape, draw_history, draw_plan
+from tests.model.connectors import BY_NAME, ConnectorName
 from tests.model.delivery import Encoder
 from tests.model.events import Event
 from tests.model.mysql import MySql
@@ -210,6 +211,21 @@ def test_a_consumer_of_any_cut_and_interleaving_reaches_the_truth(knobs: Knobs) 
     assert counts["unresolved"] == 0
     for name in ("re-delivered", "re-delivered at the highest", "regress", "waited", "two owners"):
         assert counts[name] >= 2, name
+
+
+@pytest.mark.parametrize("connector", BY_NAME)
+def test_connectors_drawn_by_name_tell_the_truth(connector: ConnectorName) -> None:
+    """To a consumer in the order of sending; and, where positions order, to one of any cut and interleaving."""
+    ordered = connector != "singlestore"
+    knobs = Knobs(redelivery=True) if ordered else Knobs(redelivery=True, incremental=False, regress=False)
+    keyed = [name for name, layout in LAYOUTS.items() if layout.table.key]
+    for seed in range(40):
+        history = draw_history(seed, connector=connector, layout=keyed[seed % len(keyed)], knobs=knobs)
+        assert replay(history) == current_rows(history), f"seed {seed}\n{history.listing()}"
+        if ordered:
+            peer = Peer(history)
+            peer.run(draw_plan(seed, history, faults=False))
+            assert peer.table() == current_rows(history), f"seed {seed}\n{history.listing()}"
 
 
 @given(histories(knobs=Knobs(operations=(3, 25))))

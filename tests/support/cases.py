@@ -53,6 +53,16 @@ KNOBS: Mapping[str, tuple[Knobs, tuple[str, ...]]] = {
     "gtid replay": (Knobs(gtid_replay=True, regress=True), MYSQLS),
     "compressed": (Knobs(compressed=True, redelivery=True), MYSQLS),
     "deferred swaps": (Knobs(deferred_swaps_without_images=True), ("postgresql",)),
+    "oracle": (Knobs(), ("oracle",)),
+    "oracle, adverse": (Knobs(redelivery=True, regress=True, overlapping=True, incremental=True), ("oracle",)),
+    "db2": (Knobs(), ("db2",)),
+    "db2, adverse": (Knobs(redelivery=True, regress=True, overlapping=True, incremental=True), ("db2",)),
+    # Its snapshots are never incremental, and it has no positions that could step back.
+    "singlestore": (Knobs(incremental=False, regress=False), ("singlestore",)),
+    "singlestore, adverse": (
+        Knobs(incremental=False, regress=False, redelivery=True, restarted_snapshot=True, extras=True),
+        ("singlestore",),
+    ),
 }
 """Every knob of the model is in one of them, each where the records say enough to decide the case."""
 

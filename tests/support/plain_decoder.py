@@ -105,6 +105,24 @@ def position(source: dict) -> tuple[int, int, bool]:
     if "file" in source:
         number = int(source["file"].rpartition(".")[2] or 0) if source["file"] else 0
         return (number << 40) | source["pos"], (source["pos"] << 64) | source["row"], True
+    if source["connector"] == "oracle":
+        scn, commit, place = int(source["scn"]), int(source["commit_scn"] or 0), 0
+        if source["lcr_position"]:
+            raw = bytes.fromhex(source["lcr_position"])
+            commit, scn, place = (int.from_bytes(raw[a : a + 8], "big") for a in (0, 16, 24))
+        elif source["rs_id"]:
+            block, byte = source["rs_id"].split(".")[1:]
+            place = int.from_bytes(bytes.fromhex(block + byte), "big") << 16 | source["ssn"]
+        return commit or scn, scn << 64 | place, commit != 0
+    if source["connector"] == "db2":
+        commit, change = (bytes.fromhex((source[f] or "").replace(":", "")) for f in ("commit_lsn", "change_lsn"))
+        return (
+            int.from_bytes(commit[:10], "big"),
+            int.from_bytes(commit[10:] + change[-10:].rjust(10, b"\0"), "big"),
+            True,
+        )
+    if "offsets" in source:
+        return 0, int(source["offsets"][source["partitionId"]], 16) & (2**128 - 1), False
     if "lsn" in source:
         first = json.loads(source["sequence"])[0] if source["sequence"] else None
         return int(first) if first is not None else source["lsn"] or 0, source["lsn"] or 0, first is not None
