@@ -69,7 +69,8 @@ class Target:
         trusted = source is not None and source.whole_before
         return Scope(
             places=() if self.appends else self.places(key),
-            omits_values=source is not None and source.omits_values,
+            # Without identities of its changes nothing can be handed over; the stored row still fills what is left out.
+            omits_values=source is not None and source.omits_values and source.unique_inner,
             # Which changes belong to one transaction is known by their positions only.
             deferrable=source is not None and source.deferrable and self.strategy(source) == "source_position",
             creates_anew=source is None or source.creates_anew,

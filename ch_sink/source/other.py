@@ -20,13 +20,14 @@ class Other:
     """A connector whose positions are not known: Kafka's order decides.
 
     What all Debezium connectors share holds: the envelope, the operations, keys, snapshots, headers of key changes.
-    Nothing more is trusted: before images may be partial, and a create may be of a row that is there.
+    Nothing more is trusted: before images may be partial, a create may be of a row that is there, and the
+    unavailable-value placeholder is one.
     """
 
     wire: type[msgspec.Struct] = Block
     default_strategy: Literal["source_position", "kafka_offset"] = "kafka_offset"
     unique_inner = False
-    omits_values = False
+    omits_values = True
     whole_before = False
     creates_anew = False
     deferrable = False
