@@ -23,6 +23,7 @@ def source_of(seed: int, schemas: bool) -> EvolvingSource:
     source = EvolvingSource(schemas=schemas)
     source.write(1, v="first")
     source.live(random.Random(seed), 60)
+    source.write(100)  # the last schema is told
     return source
 
 

@@ -51,6 +51,8 @@ class EvolvingSource:
     position: int = 100
     first: dict[str, Added] = field(init=False)
     """The columns of the beginning."""
+    first_defaults: dict[str, Any] = field(default_factory=dict)
+    """Defaults of all columns that ever were added."""
 
     def __post_init__(self) -> None:
         self.first = deepcopy(self.columns)
@@ -65,6 +67,7 @@ class EvolvingSource:
 
     def add(self, name: str, column: Added, before: str | None = None) -> None:
         """ALTER TABLE … ADD COLUMN, at the end or in front of another column."""
+        self.first_defaults[name] = column.default
         names = list(self.columns)
         at = names.index(before) if before else len(names)
         there = dict(self.columns)
@@ -124,8 +127,9 @@ class EvolvingSource:
         """The rows, by key, as tuples of the columns that there are now."""
         return [tuple(self.rows[key][n] for n in self.columns) for key in sorted(self.rows)]
 
-    def live(self, rng: random.Random, steps: int) -> None:
-        """A drawn history: rows come, change and go, columns are added, widened, let be null, and dropped."""
+    def live(self, rng: random.Random, steps: int, *, changes: bool = True) -> None:
+        """A drawn history: rows come, change and go; columns are added and dropped; ``changes``: others become wider
+        or can be null."""
         for number in range(steps):
             action = rng.random()
             spare = [n for n in self.columns if n != "id"]
@@ -133,7 +137,7 @@ class EvolvingSource:
                 self._draw_column(rng, f"c{number}")
             elif action < 0.17 and len(spare) > 1:
                 self.drop(rng.choice(spare))
-            elif action < 0.22 and self.schemas:
+            elif action < 0.22 and self.schemas and changes:
                 self._draw_change(rng, spare)
             elif action < 0.4 and self.rows:
                 self.delete(rng.choice(sorted(self.rows)))
