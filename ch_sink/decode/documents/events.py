@@ -212,7 +212,9 @@ def _pick(column: DocumentColumn, document: Any) -> Any:
 
 def _unknown_column(name: str, value: Any) -> UnknownColumn:
     declared = field_type([value])
-    return UnknownColumn(name, -1, None if declared is None else clickhouse_type(declared))
+    if declared is None:
+        return UnknownColumn(name, -1, None)
+    return UnknownColumn(name, -1, clickhouse_type(declared), comment=declared.to_comment())
 
 
 def take_key(part: Part) -> None:
