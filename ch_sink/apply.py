@@ -57,6 +57,8 @@ class Applied:
     end: int = 0
     """The next offset: where the chunk ended, or the barrier."""
     rows: int = 0
+    records: int = 0
+    """Records read of the offsets that are done; those behind a barrier are read again."""
     counts: Counter[str] = field(default_factory=Counter)
     steps: list[BackwardStep] = field(default_factory=list)
     barrier: Barrier | None = None
@@ -223,7 +225,15 @@ class PartitionSink:
     def _carry_out(self, made: Plan, records: Records, first: int, end: int, retried: Applied | None = None) -> Applied:
         name = self.name
         done = Applied(
-            made.state, first, end, 0, made.counts, made.steps, made.barrier, len(made.bad), made.last_source_ts
+            made.state,
+            first,
+            end,
+            records=int(np.searchsorted(records.offsets, end)),
+            counts=made.counts,
+            steps=made.steps,
+            barrier=made.barrier,
+            dead_letters=len(made.bad),
+            last_source_ts=made.last_source_ts,
         )
         if retried is not None and retried is not _RELEASE:
             done.rows += retried.rows

@@ -161,20 +161,15 @@ def _run(settings: StreamSettings, task: RangeTask, result: RangeResult) -> None
     )
     chunks = cut(slices, start, task.end, chunk_offsets=config.chunk_offsets, chunk_bytes=config.chunk_bytes)
     with _ahead(chunks) as ready:
-        for done in sink.run(_counted(ready, result), state):
+        for done in sink.run(ready, state):
             _note(result, done)
     result.waiting = sink.waiting
-
-
-def _counted(chunks: Iterator[Chunk], result: RangeResult) -> Iterator[Chunk]:
-    for chunk in chunks:
-        result.records += len(chunk.records)
-        yield chunk
 
 
 def _note(result: RangeResult, done: Applied) -> None:
     result.end = done.end
     result.state = done.state.to_json()
+    result.records += done.records
     result.rows += done.rows
     result.dead_letters += done.dead_letters
     result.last_source_ts = max(result.last_source_ts, done.last_source_ts)
