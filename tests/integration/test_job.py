@@ -22,8 +22,9 @@ from ch_sink.spark.job import run_streams
 from tests.integration.test_busy import decimal_and_time
 from tests.integration.test_recorded import KEYLESS, STREAMS, equal, tables
 from tests.support.endpoint import clickhouse, client
-from tests.support.fixtures import Recorded, topic_of, topics
+from tests.support.fixtures import Recorded, registry_schemas, topic_of, topics
 from tests.support.kafka import produce
+from tests.support.registry_server import registry_server
 from tests.support.sink import ROOT, command, config_file
 from tests.support.stream import make_table, schema_of, typed_stream
 
@@ -76,8 +77,10 @@ def test_every_topic_of_a_stream_equals_its_source(
     found = {t: prepared(tmp_path, kafka, clickhouse, client, place, stream, t) for t in tables(stream)}
     for _, topic, records in found.values():
         produce(kafka, records, topic)
-    run_streams([load(config) for config, _, _ in found.values()], once=True)
     source = stream.split("-")[0]
+    with registry_server(registry_schemas(source)) as server:
+        address = [f"kafka.schema.registry.url={server.url}"] if stream.endswith("-avro") else []
+        run_streams([load(config, address) for config, _, _ in found.values()], once=True)
     assert [d for t in found for d in equal(client, place, source, stream, t)] == []
 
 
