@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ch_sink.change import Records
 from ch_sink.clickhouse import ClickHouseLedger, ClickHouseSettings, Client, connect
 from ch_sink.config import Config
-from ch_sink.decode import connector_of, sample_schema
+from ch_sink.decode import connector_of, sample_schema, unreadable
 from ch_sink.decode.schema import RowSchema
 from ch_sink.errors import DecodeError
 from ch_sink.kafka import KafkaSettings, RangeConsumer, TopicOffsets, TopicState, schema_registry
@@ -94,7 +94,11 @@ def sample(config: Config, topic: TopicState, years: Years = WIDE_YEARS) -> Samp
         schema = sample_schema(parts, config.policy(), years, registry)
     except DecodeError as error:
         return Sampled(None, count, str(error))
-    why = "" if schema else f"none of the {count} records looked at in topic {topic.topic} is a change event"
+    why = ""
+    if schema is None:
+        why = f"none of the {count} records looked at in topic {topic.topic} is a change event"
+        reason = unreadable(parts, registry)
+        why += f": {reason}" if reason else ""
     return Sampled(schema, count, why, connector_of(parts, registry))
 
 

@@ -22,7 +22,7 @@ from ch_sink.policy import Policy
 from ch_sink.ports import SchemaRegistry
 from ch_sink.table.model import WIDE_YEARS, Column, Years
 
-__all__ = ["sample_schema"]
+__all__ = ["sample_schema", "unreadable"]
 
 _TEMPORAL = ("Date32", "DateTime64")
 _FRACTION = re.compile(rb"\.(\d{7,9})(?!\d)")
@@ -88,6 +88,17 @@ def _framed(values: list[bytes | None], registry: SchemaRegistry | None) -> Iter
                 continue
             if payload != b"null":
                 yield framed, payload
+
+
+def unreadable(chunks: Sequence[Records], registry: SchemaRegistry | None = None) -> str | None:
+    """Why the first value that cannot be read is refused, and the next step; None where all can be read."""
+    envelopes = Envelopes(registry)
+    for value in (v for chunk in chunks for v in chunk.values if v is not None):
+        try:
+            as_json(*envelopes.one(value))
+        except DecodeError as error:
+            return f"{error.message} ({error.hint})" if error.hint else error.message
+    return None
 
 
 def _declared(values: list[tuple[Framed, bytes]], policy: Policy, years: Years) -> tuple[Field, ...] | None:

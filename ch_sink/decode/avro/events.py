@@ -1,7 +1,9 @@
 """Avro datums of one schema to columns."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -13,6 +15,7 @@ from ch_sink.decode.avro.convert import convert, culprits, listed
 from ch_sink.decode.avro.datums import Datums
 from ch_sink.decode.avro.layout import AvroLayout, build_layout, is_envelope
 from ch_sink.decode.avro.scalar import reader_of
+from ch_sink.decode.avro.schema import Node
 from ch_sink.decode.avro.vectors import Mask, Struct, read
 from ch_sink.decode.columns import EXPECT_AFTER, SNAPSHOT, Fault, Read
 from ch_sink.decode.framing import AVRO_HEAD, Framed
@@ -39,11 +42,31 @@ def document(framed: Framed, value: bytes) -> Any:
 
 
 def as_json(framed: Framed, payload: bytes) -> bytes:
-    """A payload as Connect's JSON converter would write it (floats that JSON lacks as null).
+    """A payload as Connect's JSON converter would write it.
 
     Raises DecodeError where an Avro value does not follow its schema.
     """
-    return payload if framed.avro is None else msgspec.json.encode(document(framed, payload))
+    if framed.avro is None:
+        return payload
+    found = document(framed, payload)
+    return msgspec.json.encode(_spelled(found) if _has_floats(framed.avro) else found)
+
+
+@lru_cache(maxsize=1024)
+def _has_floats(node: Node) -> bool:
+    parts = [member.type for member in node.members] + list(node.branches) + ([node.items] if node.items else [])
+    return node.kind in ("float", "double") or any(_has_floats(part) for part in parts)
+
+
+def _spelled(value: Any) -> Any:
+    """NaN and the infinities, for which JSON has no number, as texts."""
+    if isinstance(value, dict):
+        return {name: _spelled(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_spelled(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+    return value
 
 
 class AvroReader:

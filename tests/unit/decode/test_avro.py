@@ -7,6 +7,8 @@ import pytest
 
 from ch_sink.change import Aside, ChangeBatch, Op, Records
 from ch_sink.decode import Decoder, sample_schema
+from ch_sink.decode.avro.events import as_json
+from ch_sink.decode.framing import Envelopes
 from ch_sink.errors import RegistryError
 from ch_sink.memory import MemoryRegistry
 from ch_sink.policy import Policy
@@ -320,6 +322,33 @@ def test_arrays_maps_and_entries_become_columns() -> None:
         (1, [1, None, -3], [(b"x", 0.5)], [(4, b"four")], b'[["p"],[]]'),
         (2, [], [], [], None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [("nan", '"NaN"'), ("inf", '"Infinity"'), ("-inf", '"-Infinity"'), ("1.5", "1.5")]
+)
+def test_floats_without_a_number_in_json_are_told_as_text(value: str, text: str) -> None:
+    topic = Topic()
+    item = {"type": "array", "items": ["null", "double"]}
+    raw = topic.write(
+        {"type": "record", "name": "Value", "fields": [{"name": "a", "type": item}]}, {"a": [float(value)]}
+    )
+    framed, payload = Envelopes(topic.registry).one(raw)
+    assert as_json(framed, payload) == b'{"a":[' + text.encode() + b"]}"
+
+
+@pytest.mark.parametrize("column", ["Float64", "Float32", "Array(Float64)"])
+def test_special_floats_reach_their_columns(column: str) -> None:
+    topic = Topic()
+    kind = {"Float64": "double", "Float32": "float"}.get(column, {"type": "array", "items": "double"})
+    table = replacing((Column("id", "Int64"), Column("f", column)), ("id",))
+    schema = envelope([ID, {"name": "f", "type": kind}])
+    found = [float("nan"), float("inf"), float("-inf"), 0.5]
+    values = [[f] if "Array" in column else f for f in found]
+    pairs = [(None, topic.write(schema, event("c", {"id": i, "f": v}))) for i, v in enumerate(values)]
+    batch = decode(topic, pairs, table=table)
+    assert not batch.bad
+    assert repr([row[1] for row in rows(batch)]) == repr(values)
 
 
 CASES = [
