@@ -1,0 +1,150 @@
+"""Row policies as ``init`` makes them, on each engine that has a mark of deleted rows, as a reader under them sees it.
+
+Applied after FINAL a policy hides what is deleted; applied before it (so do servers that lack the setting) it takes the
+delete row away and the deleted row comes back; without FINAL old rows show until parts are merged.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import clickhouse_connect
+import pytest
+from clickhouse_connect.driver.client import Client as Driver
+
+from ch_sink.clickhouse import Client, server_facts
+from ch_sink.embedded.launch import EmbeddedClickHouse
+from ch_sink.errors import TableError
+from ch_sink.policy import Policy
+from ch_sink.table.checks import check_table
+from ch_sink.table.row_policy import create_row_policy, policy_name
+from tests.support.endpoint import clickhouse, client, database, own_tables, settings_for
+from tests.support.hand import HandFed, postgres
+from tests.support.hand_tables import (
+    COLLAPSING,
+    Make,
+    delete,
+    each_collapsing,
+    each_engine,
+    insert,
+    key,
+    make,
+    row,
+    update,
+)
+
+__all__ = ["clickhouse", "client", "database", "make", "own_tables"]
+
+pytestmark = pytest.mark.integration
+
+LIVE = [(1, "b"), (4, "d")]
+AFTER, BEFORE = {"apply_row_policy_after_final": 1}, {"apply_row_policy_after_final": 0}
+
+
+@pytest.fixture
+def reader(clickhouse: EmbeddedClickHouse) -> Iterator[Driver]:
+    """A user in the role ``readers``."""
+    driver = clickhouse_connect.get_client(host=clickhouse.host, port=clickhouse.port, settings={"role": "readers"})
+    yield driver
+    driver.close()
+
+
+def under_a_policy(make: Make, engine: str, **layout: Any) -> HandFed:
+    """Rows 1 to 4 inserted, 1 updated, 2 and 3 deleted, in parts of their own that nobody has merged."""
+    fed = make(engine, **layout)
+    fed.client.command(f"SYSTEM STOP MERGES {fed.name}")
+    more = {"p": 0} if layout else {}
+    fed.feed([insert(i, v, 100 + i, **more) for i, v in ((1, "a"), (2, "x"), (3, "y"), (4, "d"))])
+    fed.client.command(create_row_policy(fed.table.database, fed.table.name, fed.table.engine, ["readers"]))
+    moved = {"p": 1} if layout else {}
+    fed.feed([update(row(1, "a", **more), row(1, "b", **moved), 200)])
+    fed.feed([delete(row(2, "x", **more), 210), delete(row(3, "y", **more), 220)])
+    return fed
+
+
+def seen(reader: Driver, fed: HandFed, source: str, **settings: Any) -> list[tuple[Any, ...]]:
+    return [
+        tuple(found)
+        for found in reader.query(f"SELECT id, v FROM {source} ORDER BY id, v", settings=settings).result_rows
+    ]
+
+
+@pytest.fixture(autouse=True)
+def no_policy_stays(client: Client, database: str) -> Iterator[None]:
+    yield
+    client.command(f"DROP ROW POLICY IF EXISTS {policy_name('t')} ON {database}.t")
+
+
+@each_engine
+def test_after_final_the_reader_sees_what_lives(make: Make, engine: str, reader: Driver) -> None:
+    fed = under_a_policy(make, engine)
+    assert seen(reader, fed, f"{fed.name} FINAL", **AFTER) == LIVE
+    assert seen(reader, fed, f"{fed.name}_current", **AFTER) == LIVE
+
+
+@each_engine
+def test_before_final_deleted_rows_come_back(make: Make, engine: str, reader: Driver) -> None:
+    """The trap itself, as it is; readers without a policy, and the view, stay right."""
+    fed = under_a_policy(make, engine)
+    assert {(2, "x"), (3, "y")} <= set(seen(reader, fed, f"{fed.name} FINAL", **BEFORE))
+    assert fed.view() == LIVE
+
+
+@each_engine
+def test_without_final_old_rows_show_until_parts_are_merged(make: Make, engine: str, reader: Driver) -> None:
+    fed = under_a_policy(make, engine)
+    assert {(1, "a"), (2, "x")} <= set(seen(reader, fed, fed.name))
+    fed.client.command(f"SYSTEM START MERGES {fed.name}")
+    fed.merge()
+    for setting in (AFTER, BEFORE):
+        assert seen(reader, fed, fed.name, **setting) == LIVE
+        assert seen(reader, fed, f"{fed.name} FINAL", **setting) == LIVE
+
+
+@each_engine
+def test_rows_that_left_their_partition_stay_hidden(make: Make, engine: str, reader: Driver) -> None:
+    fed = under_a_policy(make, engine, more="p Int32", tail="PARTITION BY p")
+    own = {"do_not_merge_across_partitions_select_final": 1} if engine in COLLAPSING else {}
+    assert seen(reader, fed, f"{fed.name} FINAL", **AFTER, **own) == LIVE
+    assert seen(reader, fed, f"{fed.name}_current", **AFTER) == LIVE
+
+
+@each_engine
+def test_the_sink_itself_is_not_bound(make: Make, engine: str, reader: Driver) -> None:
+    """Its lookups see delete rows: an unavailable value of a row that was deleted and came again, and a late change."""
+    fed = under_a_policy(make, engine)
+    fed.feed([postgres("c", key(2), None, row(2, "again"), 10**15, 10**15)])
+    fed.feed([delete(row(9, "?"), 10**6)])
+    assert seen(reader, fed, f"{fed.name} FINAL", **AFTER) == [(1, "b"), (2, "again"), (4, "d")]
+
+
+@each_collapsing
+def test_sums_of_signs_are_no_matter_of_readers_under_a_policy(make: Make, engine: str, reader: Driver) -> None:
+    """−1 rows are hidden from them: a sum counts old rows too, until parts are merged."""
+    fed = under_a_policy(make, engine)
+    total = f"SELECT toInt64(sum(_sign)) FROM {fed.name}"
+    assert reader.query(total).first_row[0] > 2
+    assert fed.query(total) == [(2,)]
+
+
+def test_append_tables_get_no_policy(make: Make) -> None:
+    fed = make("append")
+    with pytest.raises(TableError, match="no row policy"):
+        create_row_policy(fed.table.database, "t", fed.table.engine, ["readers"])
+
+
+@each_engine
+@pytest.mark.parametrize(("after_final", "level"), [("0", "warn"), ("1", "ok")])
+def test_check_tells_what_the_server_does(
+    make: Make, engine: str, clickhouse: EmbeddedClickHouse, after_final: str, level: str
+) -> None:
+    """As told by the server itself, under a profile that sets the one and the other."""
+    fed = under_a_policy(make, engine)
+    under = Client(settings_for(clickhouse.url, settings=(("apply_row_policy_after_final", after_final),)))
+    facts = server_facts(under, fed.table)
+    under.close()
+    # (The embedded engine gives every policy to its one user, which is a finding of its own: `fail`.)
+    told = {
+        f.level: f.detail for f in check_table(fed.table, ["id"], Policy(), server=facts) if f.title == "row policy"
+    }
+    assert set(told) - {"fail"} == {level}
+    assert ("deleted rows come back under FINAL" in told[level]) is (level == "warn")
