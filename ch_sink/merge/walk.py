@@ -174,7 +174,7 @@ class Walk:
     def take_stored(self) -> None:
         """Start keys at their newest stored row."""
         out = self.out
-        if out.stored is None or out.stored_codes is None:
+        if out.stored is None or out.stored_codes is None or not len(out.stored_codes):
             return
         deleted = self._stored_deleted()
         for row, key in enumerate(out.stored_codes.tolist()):

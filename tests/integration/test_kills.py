@@ -1,0 +1,112 @@
+"""Busy streams under SIGKILL: a real process over real Kafka and real HTTP, killed at ten drawn moments.
+
+The process is the job without Spark (`tests.support.plain_job`); `test_job` kills the whole Spark job.
+"""
+
+import random
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from ch_sink.clickhouse import ClickHouseLedger, Client
+from ch_sink.config import load
+from ch_sink.embedded.kafka import LocalKafka
+from ch_sink.embedded.launch import EmbeddedClickHouse
+from ch_sink.policy import Policy
+from tests.integration.test_busy import ENGINES, decimal_and_time
+from tests.integration.test_recorded import equal
+from tests.support.endpoint import clickhouse, client, database
+from tests.support.fixtures import read_truth, topic_of, topics
+from tests.support.kafka import fresh_topic, produce
+from tests.support.sink import ROOT, config_file
+from tests.support.stream import make_table, schema_of
+
+__all__ = ["clickhouse", "client", "database"]
+
+pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
+
+KILLS = 10
+BATCH = 230
+"""Offsets of a partition per batch: the recordings make sixteen of them."""
+POLICY = Policy(truncate="apply")
+
+
+class Job:
+    """One process of the job; what it says is read as it comes."""
+
+    def __init__(self, config: Path, seed: str) -> None:
+        self.begun = threading.Event()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.plain_job", str(config), str(BATCH), seed],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.lines: list[str] = []
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.strip())
+            if line.startswith("begin"):
+                self.begun.set()
+
+    def kill_after(self, seconds: float) -> None:
+        """SIGKILL so long after its first batch began."""
+        assert self.begun.wait(60), self.process.stderr and self.process.stderr.read()
+        time.sleep(seconds)
+        self.process.kill()
+        self.process.communicate()
+
+    def finish(self) -> None:
+        _, errors = self.process.communicate(timeout=300)
+        assert self.process.returncode == 0, errors[-3000:]
+
+
+def unfinished(ledger: ClickHouseLedger, topic_id: str) -> bool:
+    """Whether the last batch that was intended has ranges without a result."""
+    reached = ledger.progress(topic_id)
+    return any(reached.get(i.partition, 0) < i.end for i in ledger.last_intents() if i.end > i.start)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("source", ["mariadb", "postgres"])
+def test_ten_kills_leave_no_wrong_row(
+    source: str,
+    engine: str,
+    tmp_path: Path,
+    kafka: LocalKafka,
+    clickhouse: EmbeddedClickHouse,
+    client: Client,
+    database: str,
+) -> None:
+    stream, table = f"{source}-busy-json_plain", "acct"
+    topic = fresh_topic(f"{database}.{stream}.{table}")
+    kafka.create_topic(topic, 3)
+    schema = schema_of(stream, table, decimal_and_time(table))
+    make_table(client, database, table, schema, engine=engine, policy=POLICY, partition_by="k % 3")
+    produce(kafka, topics(stream)[topic_of(stream, table)], topic)
+    config = config_file(tmp_path, kafka, clickhouse, topic, table, database, truncate="apply", chunk_offsets=40)
+    settings = load(config)
+    ledger = ClickHouseLedger(client, settings.state_database, settings.tables.ledger, settings.stream_name)
+    rng = random.Random(f"{source} {engine}")
+    in_mid_work = 0
+    for number in range(KILLS):
+        job = Job(config, f"{rng.random()}")
+        # The first batches of a process take about so long; later moments lie in later batches.
+        job.kill_after(rng.random() * (0.5 if number % 2 else 1.2))
+        topic_id = ledger.topic_ids()[0]
+        in_mid_work += unfinished(ledger, topic_id)
+    Job(config, "last").finish()
+    assert equal(client, database, f"{source}-busy", source, table) == []
+    if engine in ("collapsing", "versioned-collapsing"):
+        key = ", ".join(read_truth(f"{source}-busy")[table].key)
+        totals = client.rows(f"SELECT sum(_sign) AS total FROM {database}.{table} GROUP BY {key}")
+        assert {row["total"] for row in totals} <= {0, 1}
+    assert in_mid_work >= 5, f"only {in_mid_work} of {KILLS} kills hit a range that was begun"

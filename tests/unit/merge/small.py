@@ -1,0 +1,163 @@
+"""Small chunks of hand-written events: decoded, ordered and resolved against a table in memory, without an engine."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ch_sink.change import ChangeBatch, Records
+from ch_sink.decode import Decoder
+from ch_sink.decode.types.target import arrow_type
+from ch_sink.memory import MemoryHandover, MemoryTable
+from ch_sink.merge import Merged, Resolved, Scope, merge_append, merge_collapsing, merge_replacing, resolve
+from ch_sink.order import Sequenced, State, sequence
+from ch_sink.plan import Ports, plan
+from ch_sink.policy import Policy
+from ch_sink.source import source_for
+from ch_sink.table.model import Column, TargetTable
+from ch_sink.target import Target
+from tests.support.hand import Event
+from tests.support.harness import ENGINES
+
+__all__ = ["Small", "Step", "records_of", "rows"]
+
+
+def records_of(events: Sequence[Event], first: int = 0) -> Records:
+    """The events at offsets from ``first`` on."""
+    n = len(events)
+    return Records(
+        "t",
+        0,
+        np.arange(first, first + n, dtype=np.int64),
+        np.zeros(n, dtype=np.int64),
+        [None if e.key is None else json.dumps(e.key).encode() for e in events],
+        [None if e.value is None else json.dumps(e.value).encode() for e in events],
+        [e.headers for e in events],
+    )
+
+
+@dataclass
+class Step:
+    """One chunk as far as its resolution."""
+
+    batch: ChangeBatch
+    order: Sequenced
+    scope: Scope
+    out: Resolved
+    small: "Small"
+
+    def merged(self) -> Merged:
+        target = self.small.target
+        if target.collapsing:
+            return merge_collapsing(self.batch, self.out, self.order, self.scope, target.system)
+        if target.appends:
+            return merge_append(self.batch, self.out, self.order, target.table, target.system.layout)
+        return merge_replacing(self.batch, self.out, self.order, self.scope, target.system, self.small.policy)
+
+    def values(self, column: str) -> list[Any]:
+        """What each event's row holds in the end, by Kafka order; None where there is no row."""
+        refs = self.out.value_refs(column, np.arange(len(self.batch)))
+        return [_text(v) for v in self.out.pool.take(column, refs).to_pylist()]
+
+
+class Small:
+    """A table (id, p, v) and what is stored in it. ``order``: its sorting key."""
+
+    def __init__(
+        self,
+        engine: str = "replacing",
+        *,
+        order: tuple[str, ...] = ("id",),
+        partition: str = "",
+        policy: Policy | None = None,
+    ) -> None:
+        made = ENGINES[engine]
+        self.policy = policy or Policy()
+        columns = [
+            Column("id", "Int64"),
+            Column("p", "Int32"),
+            Column("v", "Nullable(String)"),
+            Column("_version", "UInt128"),
+        ]
+        columns += [Column(made.sign_column, "Int8")] if made.sign_column else []
+        columns += [Column(made.is_deleted_column, "UInt8")] if made.is_deleted_column else []
+        columns += [Column("_op", "String"), Column("_sign", "Int8")] if engine.startswith("append") else []
+        place = frozenset({*order, *([partition] if partition else [])})
+        table = TargetTable("d", "t", made, tuple(columns), order, partition, place)
+        self.target = Target.of(table, self.policy)
+        self.table = MemoryTable(table, ("id",))
+        self.handover = MemoryHandover({c.name: arrow_type(c.type) for c in table.source_columns})
+        self.state = State()
+        self.states: dict[int, State] = {}
+        """State as of the start of each chunk that was stored."""
+        self.next = 0
+        self.queries = 0
+
+    def fetch(self, keys: Any) -> Any:
+        self.queries += 1
+        return self.table.fetch(keys)
+
+    def decoder(self) -> Decoder:
+        return Decoder(self.target.table, self.policy, want_before=self.target.wants_before(("id",)))
+
+    def store(self, *events: Event) -> "Small":
+        """Apply the events as chunks before."""
+        records = records_of(events, self.next)
+        self.states[self.next] = self.state
+        made = plan(records, self.target, self.decoder(), self.state, Ports(self, self.handover))
+        if made.handover is not None:
+            self.handover.put(made.handover.ids, made.handover.rows, made.handover.known, f"h{self.next}")
+        for insert in made.inserts:
+            self.table.write(insert, f"{self.next} {insert.label}")
+        self.state, self.next = made.state, self.next + len(events)
+        return self
+
+    def current(self) -> dict[int, Any]:
+        """``v`` of the live rows of a replacing table, by id."""
+        assert self.table.rows is not None
+        newest = {r["id"]: r for r in sorted(self.table.rows.to_pylist(), key=lambda r: r["_version"][::-1])}
+        return {id_: _text(r["v"]) for id_, r in newest.items() if not r["_is_deleted"]}
+
+    def resolve(
+        self, *events: Event, waiting: Mapping[bytes, int] | None = None, at: int | None = None, lookup: bool = True
+    ) -> Step:
+        """Resolve the events as the next chunk, or once more as the one that was stored at offset ``at``."""
+        state = self.state if at is None else self.states[at]
+        records = records_of(events, self.next if at is None else at)
+        decoder = self.decoder()
+        batch = decoder.decode(records)
+        source = source_for(batch.connector)
+        strategy = self.target.strategy(source)
+        order = sequence(
+            batch,
+            records,
+            state,
+            layout=self.target.layout,
+            policy=self.policy,
+            strategy=strategy,
+            decode=decoder.decode,
+        )
+        scope = self.target.scope(batch, source)
+        out = resolve(
+            batch,
+            records,
+            order,
+            scope,
+            self.policy,
+            lookup=self if lookup else None,
+            handover=self.handover,
+            waiting=waiting,
+        )
+        return Step(batch, order, scope, out, self)
+
+
+def rows(merged: Merged, step: str, *columns: str) -> list[tuple[Any, ...]]:
+    """Rows of the steps of this name, as Python values."""
+    tables = [table for name, table in merged.steps if name == step]
+    return [tuple(_text(v) for v in found.values()) for t in tables for found in t.select(list(columns)).to_pylist()]
+
+
+def _text(value: Any) -> Any:
+    return value.decode() if isinstance(value, bytes) else value

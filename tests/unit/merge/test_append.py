@@ -1,0 +1,64 @@
+"""The history of changes, and tables without a key as a multiset of signed rows."""
+
+from ch_sink.decode import Decoder
+from ch_sink.merge import merge_multiset
+from ch_sink.order import sequence
+from tests.support.hand import key_change, mysql, postgres
+from tests.unit.merge.small import Small, records_of, rows
+
+KEY = {"id": 1}
+
+
+def row(v: str, id_: int = 1) -> dict[str, object]:
+    return {"id": id_, "p": 0, "v": v}
+
+
+def test_every_change_is_a_row_with_its_op() -> None:
+    step = Small("append").resolve(
+        mysql("r", KEY, None, row("a"), 100),
+        mysql("u", KEY, row("a"), row("b"), 200),
+        mysql("d", KEY, row("b"), None, 300),
+        mysql("c", KEY, None, row("c"), 400),
+    )
+    merged = step.merged()
+    assert rows(merged, "rows", "id", "_op", "_sign") == [(1, "r", 1), (1, "u", 1), (1, "d", -1), (1, "c", 1)]
+    assert (merged.upserts, merged.deletes) == (3, 1)
+    versions = [int.from_bytes(v, "little") for v in merged.steps[0][1].column("_version").to_pylist()]
+    assert versions == sorted(set(versions))
+
+
+def test_the_former_owner_of_a_swapped_key_leaves_below_its_successor() -> None:
+    """Else its delete, which comes later, would be the newest change of the key."""
+    two = {"id": 2}
+    small = Small("append").store(
+        postgres("c", KEY, None, row("one"), 100, 91), postgres("c", two, None, row("two", 2), 100, 92)
+    )
+    first = key_change(postgres("d", KEY, None, None, 500, 410), postgres("c", two, None, row("one", 2), 500, 410))
+    second = key_change(postgres("d", two, None, None, 500, 420), postgres("c", KEY, None, row("two"), 500, 420))
+    merged = small.resolve(*first, *second).merged()
+    table = merged.steps[0][1]
+    newest: dict[int, tuple[int, int, bytes]] = {}
+    for found in table.to_pylist():
+        seen = (int.from_bytes(found["_version"], "little"), found["_sign"], found["v"])
+        newest[found["id"]] = max(newest.get(found["id"], (-1, 0, b"")), seen)
+    assert {id_: (sign, v) for id_, (_, sign, v) in newest.items()} == {1: (1, b"two"), 2: (1, b"one")}
+
+
+def test_a_table_without_key_counts_what_comes_and_goes() -> None:
+    small = Small("append without key")
+    records = records_of(
+        [
+            mysql("c", None, None, row("a"), 100),
+            mysql("c", None, None, row("a"), 110),
+            mysql("u", None, row("a"), row("b"), 200),
+            mysql("d", None, row("a"), None, 300),
+        ]
+    )
+    decoder = Decoder(small.target.table, small.policy, want_before=small.target.wants_before(()))
+    batch = decoder.decode(records)
+    order = sequence(
+        batch, records, small.state, layout=small.target.layout, policy=small.policy, strategy="source_position"
+    )
+    merged = merge_multiset(batch, order, small.target.table, small.target.system.layout)
+    assert rows(merged, "rows", "v", "_sign") == [("a", 1), ("a", 1), ("a", -1), ("b", 1), ("a", -1)]
+    assert (merged.upserts, merged.deletes) == (3, 2)
