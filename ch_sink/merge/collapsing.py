@@ -16,7 +16,7 @@ from ch_sink.merge.keys import factorize
 from ch_sink.merge.resolved import Resolved, Scope
 from ch_sink.merge.rows import Merged, System, rows_of, with_system
 from ch_sink.order import Sequenced
-from ch_sink.order.version import to_int
+from ch_sink.order.version import to_ints
 
 __all__ = ["merge_collapsing"]
 
@@ -70,14 +70,16 @@ def _wanted(
             if key not in newest or version > newest[key][0]:
                 newest[key] = (version, row)
     plus: list[int] = []
-    for key in touched.tolist():
-        event = int(last[key])
-        if key in newest and newest[key][0] >= to_int(order.version, event):
+    events = last[touched]
+    versions = to_ints(order.version[events])
+    gone = (batch.op[events] == Op.DELETE).tolist()
+    for key, event, version, delete in zip(touched.tolist(), events.tolist(), versions, gone, strict=True):
+        if key in newest and newest[key][0] >= version:
             # Applied already, or superseded: the newest stored row is the wanted one.
             keep[newest[key][1]] = True
             out.counts["superseded"] += 1
             continue
-        if batch.op[event] != Op.DELETE:
+        if not delete:
             plus.append(event)
     return np.array(plus, dtype=np.int64), keep
 

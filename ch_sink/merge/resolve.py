@@ -18,7 +18,7 @@ from ch_sink.merge.resolved import UNSET, Bools, Resolved, Scope
 from ch_sink.merge.updates import apply_updates
 from ch_sink.merge.walk import Walk
 from ch_sink.order import Sequenced
-from ch_sink.order.version import to_int
+from ch_sink.order.version import to_ints
 from ch_sink.policy import Policy
 from ch_sink.ports import Handover, HandoverId, RowLookup
 
@@ -71,8 +71,8 @@ def resolve(
     wanted = _wanted_keys(walk, special, scope, coded, order)
     if len(wanted) and lookup is not None:
         _fetch(batch, coded, wanted, lookup, scope, out)
-    walk.take_stored()
     if len(special):
+        walk.take_stored()
         walk.fetch_handover(special, handover)
         walk.run(special)
         apply_updates(batch, out)
@@ -115,7 +115,7 @@ def _fetch(
     out.stored_start = out.pool.add(stored.rows.select(batch.after.column_names))
     if scope.version_column and scope.layout is not None:
         words = scope.layout.from_arrow(stored.rows.column(scope.version_column))
-        out.stored_versions = [to_int(words, i) for i in range(len(words))]
+        out.stored_versions = to_ints(words)
 
 
 def handed_rows(out: Resolved, batch: ChangeBatch) -> tuple[Sequence[HandoverId], pa.Table, Bools]:

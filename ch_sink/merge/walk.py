@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 
 import numpy as np
@@ -11,7 +12,7 @@ from ch_sink.change import BadRecord, ChangeBatch, Half, Op, Records
 from ch_sink.merge.keys import KeyCodes
 from ch_sink.merge.resolved import UNSET, Bools, Resolved, Scope
 from ch_sink.order import Sequenced
-from ch_sink.order.version import to_int
+from ch_sink.order.version import to_int, to_ints
 from ch_sink.policy import Policy
 from ch_sink.ports import Handover, HandoverId
 
@@ -31,6 +32,22 @@ class _Row:
     """The other live row, while a swap makes it two."""
     stored_live: int = 0
     """Whether the stored row is one, 0 or 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Events:
+    """What the walk reads of each event, as lists: a value of an array costs ten times as much to get at."""
+
+    key: list[int]
+    offset: list[int]
+    version: list[int]
+    delete: list[bool]
+    create: list[bool]
+    delete_half: list[bool]
+    create_half: list[bool]
+    partial: list[bool]
+    needs: list[bool]
+    swaps: list[bool]
 
 
 class Walk:
@@ -58,6 +75,10 @@ class Walk:
         self.open_swaps: dict[int, int] = {}
         self.unresolved: dict[int, str] = {}
         self.handed: dict[HandoverId, int] = {}
+        self.filled = 0
+        self.image: list[int] = []
+        self.previous: list[int] = []
+        self.origin: dict[str, list[int]] = {}
         n = len(batch)
         self.partial = np.zeros(n, dtype=np.bool_)
         for mask in batch.unavailable.values():
@@ -121,9 +142,28 @@ class Walk:
             return np.zeros(0, dtype=np.int64)
         return np.flatnonzero(chosen[self.coded.codes] & self.order.keep)
 
+    @cached_property
+    def events(self) -> _Events:
+        """To be asked for once the special events are known."""
+        batch = self.batch
+        return _Events(
+            self.coded.codes.tolist(),
+            batch.offset.tolist(),
+            to_ints(self.order.version),
+            self.delete.tolist(),
+            (batch.op == Op.CREATE).tolist(),
+            (batch.half == Half.DELETE).tolist(),
+            (batch.half == Half.CREATE).tolist(),
+            self.partial.tolist(),
+            self.needs.tolist(),
+            self.swaps.tolist(),
+        )
+
     def _waits(self, i: int) -> bool:
-        since = self.blocked.get(int(self.coded.codes[i]))
-        return since is not None and int(self.batch.offset[i]) >= since
+        if not self.blocked:
+            return False
+        since = self.blocked.get(self.events.key[i])
+        return since is not None and self.events.offset[i] >= since
 
     def key_bytes(self, i: int) -> bytes:
         return self.records.keys[int(self.batch.source_index[i])] or b""
@@ -159,15 +199,15 @@ class Walk:
         """Keys whose stored row matters: no whole image of them comes first in the chunk."""
         known: set[int] = set()
         wanted: set[int] = set()
-        codes, batch = self.coded.codes, self.batch
+        events, omits, places = self.events, self.scope.omits_values, self.scope.places
         for i in special.tolist():
-            key = int(codes[i])
+            key = events.key[i]
             if key in known or key in wanted or self._waits(i):
                 continue
-            handed = batch.half[i] == Half.CREATE and self.scope.omits_values
-            if self.needs[i] and not (handed and not self.scope.places and not self.swaps[i]):
+            handed = omits and events.create_half[i]
+            if events.needs[i] and not (handed and not places and not events.swaps[i]):
                 wanted.add(key)
-            elif not self.delete[i] and (handed or not self.partial[i]):
+            elif not events.delete[i] and (handed or not events.partial[i]):
                 known.add(key)
         return np.array(sorted(wanted), dtype=np.int64)
 
@@ -176,13 +216,13 @@ class Walk:
         out = self.out
         if out.stored is None or out.stored_codes is None or not len(out.stored_codes):
             return
-        deleted = self._stored_deleted()
-        for row, key in enumerate(out.stored_codes.tolist()):
-            version = out.stored_versions[row] if out.stored_versions else -1
-            now = self.rows.get(key)
+        codes, rows = out.stored_codes.tolist(), self.rows
+        versions = out.stored_versions or [-1] * len(codes)
+        for ref, (key, version, deleted) in enumerate(zip(codes, versions, self._stored_deleted(), strict=True)):
+            now = rows.get(key)
             if now is None or version >= now.version:
-                live = 0 if deleted[row] else 1
-                self.rows[key] = _Row(out.stored_start + row, live, version, stored_live=live)
+                live = 0 if deleted else 1
+                rows[key] = _Row(out.stored_start + ref, live, version, stored_live=live)
 
     def _stored_deleted(self) -> list[bool]:
         assert self.out.stored is not None
@@ -190,7 +230,7 @@ class Walk:
         if self.scope.deleted is None:
             return [False] * rows.num_rows
         column, value = self.scope.deleted
-        return [v == value for v in rows.column(column).to_pylist()]
+        return list((rows.column(column).to_numpy() == value).tolist())
 
     def fetch_handover(self, special: npt.NDArray[np.int64], handover: Handover | None) -> None:
         """One query for the values that create halves need and no delete half of this chunk gives."""
@@ -200,13 +240,13 @@ class Walk:
         for i in special.tolist():
             if i not in self.ids or self._waits(i):
                 continue
-            if self.batch.half[i] == Half.DELETE:
+            if self.events.delete_half[i]:
                 if self.key_bytes(i) in self.doubled:
                     ids.append(self._former_id(i))
                 continue
-            if self.partial[i]:
+            if self.events.partial[i]:
                 ids.append(self.ids[i])
-            if self.swaps[i] and self._stored_since(i):
+            if self.events.swaps[i] and self._stored_since(i):
                 ids.append(self._former_id(i))
         if not ids:
             return
@@ -217,34 +257,44 @@ class Walk:
 
     def run(self, special: npt.NDArray[np.int64]) -> None:
         """The walk itself."""
-        out, order = self.out, self.order
+        out, events = self.out, self.events
         strict = self.scope.unique_versions
+        apply, superseded = out.apply.tolist(), out.superseded.tolist()
+        self.image, self.previous = out.image.tolist(), out.previous.tolist()
+        self.origin = {column: refs.tolist() for column, refs in out.origin.items()}
         for i in special.tolist():
-            key = int(self.coded.codes[i])
+            key = events.key[i]
             if self._waits(i):
-                out.apply[i] = False
+                apply[i] = False
                 out.pending.append(i)
                 continue
-            row = self.rows.setdefault(key, _Row())
-            version = to_int(order.version, i)
+            row = self.rows.get(key)
+            if row is None:
+                row = self.rows[key] = _Row()
+            version = events.version[i]
             if row.version > version or (strict and row.version == version):
-                out.apply[i] = False
-                out.superseded[i] = True
+                apply[i] = False
+                superseded[i] = True
                 out.counts["superseded"] += 1
                 self._met_again(i, key, row)
-                continue
-            if self.delete[i]:
-                self._delete(i, row)
+            elif events.delete[i]:
+                apply[i] = self._delete(i, row)
             else:
-                self._write(i, key, row)
+                apply[i] = self._write(i, key, row)
+        out.apply[:], out.superseded[:] = apply, superseded
+        out.image[:], out.previous[:] = self.image, self.previous
+        for column, refs in self.origin.items():
+            out.origin[column][:] = refs
+        if self.filled:
+            out.counts["filled"] += self.filled
 
     def _met_again(self, i: int, key: int, row: _Row) -> None:
         """Open and close swaps at events that an earlier attempt stored: what comes behind them may be new."""
-        if self.swaps[i] and self._former_id(i) in self.handed:
+        if self.events.swaps[i] and self._former_id(i) in self.handed:
             # The row is stored, and the delete of its key's former owner is still to come.
             row.former, row.live = self.handed[self._former_id(i)], 2
             self.open_swaps[key] = i
-        elif self.batch.half[i] == Half.DELETE and self._doubled(i, key):
+        elif self.events.delete_half[i] and self._doubled(i, key):
             # That was the former owner's delete. The next one is the owner's own.
             row.live, row.former = row.stored_live, -1
             self.open_swaps.pop(key, None)
@@ -256,47 +306,23 @@ class Walk:
 
     def _stored_since(self, i: int) -> bool:
         """Whether the table holds this event's row already, or a later one of its key."""
-        row = self.rows.get(int(self.coded.codes[i]))
-        return row is not None and row.version >= to_int(self.order.version, i)
+        row = self.rows.get(self.events.key[i])
+        return row is not None and row.version >= self.events.version[i]
 
     def _origin(self, column: str, ref: int) -> int:
         """Where the value of a column of an image stands, once filled."""
-        refs = self.out.origin.get(column)
+        refs = self.origin.get(column)
         if refs is not None and 0 <= ref < len(refs) and refs[ref] != UNSET:
-            return int(refs[ref])
+            return refs[ref]
         return ref
 
-    def _write(self, i: int, key: int, row: _Row) -> None:
-        batch, out = self.batch, self.out
-        create_half = batch.half[i] == Half.CREATE
-        missing = [c for c, mask in batch.unavailable.items() if mask[i]]
-        if missing:
-            known, ref = True, row.ref
-            if create_half and self.scope.omits_values:
-                # Without a position nothing tells which row had the old key.
-                known, ref = self._handed(self.ids[i]) if i in self.ids else (True, -1)
-            elif batch.op[i] == Op.CREATE and not row.live:
-                ref = -1  # the row that its key had was deleted: its values are another row's
-            if not known:
-                self.blocked[key] = int(batch.offset[i])
-                out.apply[i] = False
-                out.pending.append(i)
-                return
-            if ref < 0 and self.policy.on_unresolved == "dead_letter":
-                out.apply[i] = False
-                self.unresolved[i] = missing[0]
-                return
-            for column in missing:
-                out.origin[column][i] = self._origin(column, ref) if ref >= 0 else -1
-                update = batch.updates.get(column)
-                if update is not None and i in update.changes and out.origin[column][i] >= 0:
-                    # The event's own value, once it is made from that row's.
-                    out.bases[column][i] = out.origin[column][i]
-                    out.origin[column][i] = i
-            out.counts["filled"] += len(missing)
-        if out.previous[i] < 0:
-            out.previous[i] = row.ref
-        if self.swaps[i] and row.live == 1:
+    def _write(self, i: int, key: int, row: _Row) -> bool:
+        """Whether the event's row is to be written."""
+        if self.events.partial[i] and not self._fill(i, key, row):
+            return False
+        if self.previous[i] < 0:
+            self.previous[i] = row.ref
+        if row.live == 1 and self.events.swaps[i]:
             # Kept also within a chunk: a second attempt cannot see any more that two rows lived here.
             self._hand_over(self._former_id(i), row.ref)
             row.former, row.live = row.ref, 2
@@ -304,6 +330,35 @@ class Walk:
         else:
             row.live = 1
         row.ref = i
+        return True
+
+    def _fill(self, i: int, key: int, row: _Row) -> bool:
+        """Find where the values come from that the event leaves out; False where they are not known (yet)."""
+        batch, out = self.batch, self.out
+        missing = [c for c, mask in batch.unavailable.items() if mask[i]]
+        known, ref = True, row.ref
+        if self.events.create_half[i] and self.scope.omits_values:
+            # Without a position nothing tells which row had the old key.
+            known, ref = self._handed(self.ids[i]) if i in self.ids else (True, -1)
+        elif self.events.create[i] and not row.live:
+            ref = -1  # the row that its key had was deleted: its values are another row's
+        if not known:
+            self.blocked[key] = self.events.offset[i]
+            out.pending.append(i)
+            return False
+        if ref < 0 and self.policy.on_unresolved == "dead_letter":
+            self.unresolved[i] = missing[0]
+            return False
+        for column in missing:
+            base = self._origin(column, ref) if ref >= 0 else -1
+            self.origin[column][i] = base
+            update = batch.updates.get(column)
+            if update is not None and i in update.changes and base >= 0:
+                # The event's own value, once it is made from that row's.
+                out.bases[column][i] = base
+                self.origin[column][i] = i
+        self.filled += len(missing)
+        return True
 
     def _handed(self, key: HandoverId) -> tuple[bool, int]:
         # What the store holds comes first: the first entry stays, whatever is delivered again.
@@ -313,32 +368,33 @@ class Walk:
             return True, self.local[key]
         return False, -1
 
-    def _delete(self, i: int, row: _Row) -> None:
-        batch, out = self.batch, self.out
-        carried = i in self.ids and self.key_bytes(i) in self.doubled - out.settled
-        if carried and self._former_id(i) in self.handed:
+    def _delete(self, i: int, row: _Row) -> bool:
+        """Whether the delete is to be written: not that of a key's former owner, whose successor stays."""
+        out = self.out
+        half = i in self.ids
+        if half and self.key_bytes(i) in self.doubled - out.settled and self._former_id(i) in self.handed:
             row.live, row.former = 2, self.handed[self._former_id(i)]
         leaving = row.former if row.live == 2 else row.ref
-        if i in self.ids and self.scope.omits_values:
+        if half and self.scope.omits_values:
             self.local[self.ids[i]] = leaving
             self._hand_over(self.ids[i], leaving)
-        if row.live == 2 and batch.half[i] == Half.DELETE:
-            # The key's former owner leaves; the row that took the key stays.
+        if row.live == 2 and self.events.delete_half[i]:
+            # The row that took the key stays.
             row.live, row.former = 1, -1
-            owner = self.open_swaps.pop(int(self.coded.codes[i]), None)
+            owner = self.open_swaps.pop(self.events.key[i], None)
             below = to_int(self.order.leaving, owner) if owner is not None else max(row.version - 1, 0)
             out.swapped.append((i, leaving, below))
             out.settled.add(self.key_bytes(i))
-            out.apply[i] = False
             out.counts["swapped"] += 1
-            return
-        if out.image[i] < 0:
-            out.image[i] = row.ref
-            for column in batch.unavailable:
-                out.origin[column][i] = self._origin(column, row.ref)
-        if out.previous[i] < 0:
-            out.previous[i] = row.ref
+            return False
+        if self.image[i] < 0:
+            self.image[i] = row.ref
+            for column in self.batch.unavailable:
+                self.origin[column][i] = self._origin(column, row.ref)
+        if self.previous[i] < 0:
+            self.previous[i] = row.ref
         row.live = 0
+        return True
 
     def forgive(self) -> None:
         """Name the events that stay unresolved; not those that the chunk itself outdates.

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from ch_sink.errors import PositionError, StreamFailed, TableError
 
-__all__ = ["Layout", "Words", "layout_for", "to_int", "to_words"]
+__all__ = ["Layout", "Words", "layout_for", "to_int", "to_ints", "to_words"]
 
 Words = npt.NDArray[np.uint64]
 """Shape (n, 2): high word, low word."""
@@ -36,6 +36,11 @@ _MAX_EPOCH = {"wide": 0x7FFF, "narrow": 0xFF, "time": 1 << 62}
 def to_int(words: Words, index: int) -> int:
     """One version as a Python integer."""
     return (int(words[index, 0]) << 64) | int(words[index, 1])
+
+
+def to_ints(words: Words) -> list[int]:
+    """All versions as Python integers."""
+    return [(high << 64) | low for high, low in zip(words[:, 0].tolist(), words[:, 1].tolist(), strict=True)]
 
 
 def to_words(numbers: Sequence[int]) -> Words:

@@ -1,0 +1,136 @@
+"""A stream into a ``Distributed`` table over a cluster of one node, this engine itself.
+
+Several shards and Replicated tables are beyond the embedded engine: it listens on no port, so that no shard but itself is
+reached, and a replica without an interserver address, which only the server program sets, stays read-only (error 242)
+even where there is a ZooKeeper.
+"""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ch_sink.clickhouse import Client, create_statement, detect, execute
+from ch_sink.embedded.launch import EmbeddedClickHouse
+from ch_sink.policy import Policy
+from ch_sink.table.model import Family
+from tests.integration.test_busy import decimal_and_time
+from tests.integration.test_recorded import equal
+from tests.support.endpoint import settings_for
+from tests.support.fixtures import topic_of
+from tests.support.hand import PLACEHOLDER, HandFed, postgres
+from tests.support.hand_tables import COLLAPSING, OWN, delete, each_engine, insert, key, row, signs, update
+from tests.support.stream import Feed, Killed, make_table, schema_of
+
+pytestmark = pytest.mark.integration
+
+CLUSTER = """<clickhouse>
+<tcp_port>9000</tcp_port>
+<remote_servers><one><shard>
+<internal_replication>true</internal_replication>
+<replica><host>localhost</host><port>9000</port></replica>
+</shard></one></remote_servers>
+</clickhouse>
+"""
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    path: Path = tmp_path_factory.mktemp("node")
+    extra = path / "ch_sink" / "config.d"
+    extra.mkdir(parents=True)
+    (extra / "cluster.xml").write_text(CLUSTER, encoding="utf-8")
+    with EmbeddedClickHouse(path) as endpoint:
+        client = Client(settings_for(endpoint.url))
+        client.command("CREATE DATABASE own_tables")
+        names = ("ledger", "dead_letters", "handover", "pending")
+        execute(client, [create_statement(name, "own_tables", name) for name in names])
+        yield client
+        client.close()
+
+
+@pytest.fixture
+def over(node: Client, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A database for the tables."""
+    name = f"d{abs(hash(request.node.name)) % 10**8}"
+    node.command(f"CREATE DATABASE {name}")
+    yield name
+    node.command(f"DROP DATABASE {name}")
+
+
+def distributed(node: Client, database: str, engine: str) -> HandFed:
+    clause, own = OWN[engine]
+    columns = f"id Int64, v Nullable(String), p Int32, {own}"
+    node.command(
+        f"CREATE TABLE {database}.local ({columns}) ENGINE = {clause} PARTITION BY p ORDER BY id "
+        "SETTINGS non_replicated_deduplication_window = 1000"
+    )
+    ddl = f"({columns}) ENGINE = Distributed(one, {database}, local, id)"
+    return HandFed(node, database, "own_tables", ddl, ("id",))
+
+
+@each_engine
+def test_changes_go_through_the_distributed_table(node: Client, over: str, engine: str) -> None:
+    """Moves between partitions, deletes, a value that is looked up, and a second attempt at all of it."""
+    fed = distributed(node, over, engine)
+    assert fed.table.distributed
+    assert fed.table.engine.family in (Family.REPLACING, Family.COLLAPSING, Family.VERSIONED_COLLAPSING)
+    fed.feed([insert(i, "a", 100 + i, p=i % 2) for i in range(6)])
+    before = fed.states[0]
+    changes = [
+        update(row(0, "a", p=0), row(0, "moved", p=1), 200),
+        delete(row(1, "a", p=1), 210),
+        postgres("u", key(2), None, row(2, PLACEHOLDER, p=0), 10**15, 10**15),
+    ]
+    fed.feed(changes)
+    want = [(0, "moved", 1), (2, "a", 0), (3, "a", 1), (4, "a", 0), (5, "a", 1)]
+    assert fed.view() == want
+    fed.again(0, 6, 9, before)
+    assert fed.view() == want
+    if engine in COLLAPSING:
+        assert {total for _, total in signs(fed)} <= {0, 1}
+        assert sum(total for _, total in signs(fed)) == len(want)
+
+
+@each_engine
+def test_tokens_hold_through_the_distributed_table(node: Client, over: str, engine: str) -> None:
+    """The same attempt once more, as after an answer that was lost: the blocks are dropped by their tokens."""
+    fed = distributed(node, over, engine)
+    node.command(f"SYSTEM STOP MERGES {over}.local")
+    fed.feed([insert(i, "a", 100 + i, p=0) for i in range(6)])
+    parts = f"SELECT count() FROM system.parts WHERE active AND database = '{over}' AND table = 'local'"
+    assert fed.query(parts) == [(1,)]
+    fed.sinks.clear()
+    fed.states.clear()
+    fed.apply(0, 0, 6)
+    assert fed.query(parts) == [(1,)]
+    assert fed.query("SELECT count() FROM {t}") == [(6,)]
+
+
+@pytest.mark.slow
+@each_engine
+def test_a_busy_stream_with_kills_through_a_distributed_table(node: Client, over: str, engine: str) -> None:
+    stream, table, policy = "postgres-busy-json_plain", "acct", Policy(on_bad_record="fail")
+    choice = {"sign": "sign-replacing", "versioned": "versioned-collapsing"}.get(engine, engine)
+    schema = schema_of(stream, table, keep=decimal_and_time(table))
+    make_table(node, over, table, schema, engine=choice, policy=policy)
+    node.command(f"RENAME TABLE {over}.{table} TO {over}.local")
+    node.command(f"CREATE TABLE {over}.{table} AS {over}.local ENGINE = Distributed(one, {over}, local, id)")
+    target = detect(node, over, table, policy)
+    assert target.distributed
+    feed = Feed(node, over, target, stream, topic_of(stream, table), policy)
+    rng = random.Random(f"distributed {engine}")
+    for _ in range(5):
+        partition = rng.choice(sorted(feed.at))
+        end = min(feed.ends[partition], feed.at[partition] + rng.randint(50, 400))
+        feed.kill_after = rng.randint(0, 2)
+        try:
+            feed.chunk(partition, end)
+        except Killed:
+            feed.restart()
+            feed.chunk(partition, end)
+        feed.kill_after = None
+    feed.run(rng, longest=600)
+    assert equal(node, over, "postgres-busy", "postgres", table) == []
+    assert feed.letters == 0
