@@ -1,6 +1,6 @@
 """A stream into a ``Distributed`` table over a cluster of one node, this engine itself.
 
-Several shards and Replicated tables are beyond the embedded engine: it listens on no port, so that no shard but itself is
+Several shards and Replicated tables are beyond the embedded engine: it listens on no port, so that no other shard is
 reached, and a replica without an interserver address, which only the server program sets, stays read-only (error 242)
 even where there is a ZooKeeper.
 """
