@@ -7,6 +7,7 @@ from ch_sink.policy import Policy
 from tests.support.endpoint import clickhouse, client, database, own_tables
 from tests.support.hand import HandFed, mysql
 from tests.support.hand_tables import (
+    COLLAPSING,
     Make,
     delete,
     each_engine,
@@ -14,6 +15,7 @@ from tests.support.hand_tables import (
     key,
     make,
     row,
+    signs,
     update,
 )
 
@@ -22,6 +24,33 @@ __all__ = ["clickhouse", "client", "database", "make", "own_tables"]
 pytestmark = pytest.mark.integration
 
 IGNORE = Policy(truncate="apply", on_bad_record="fail", evolve="ignore")
+
+
+@each_engine
+@pytest.mark.parametrize("cut", [1, 9])
+def test_case_11_null_absent_and_default_are_three_things(make: Make, engine: str, cut: int) -> None:
+    """Old and new shapes in one batch: what an old event does not have takes the column's default, as in the source."""
+    fed = make(engine, more="a Nullable(String) DEFAULT 'dflt', b String DEFAULT 'b', c Nullable(Int32)")
+    fed.feed(
+        [
+            insert(1, "old shape", 100),
+            insert(2, "nulls", 110, a=None, b=None, c=None),
+            insert(3, "values", 120, a="x", b="y", c=1),
+            insert(4, "some", 130, b=""),
+        ],
+        cut=cut,
+    )
+    assert fed.view() == [
+        (1, "old shape", "dflt", "b", None),
+        (2, "nulls", None, "b", None),
+        (3, "values", "x", "y", 1),
+        (4, "some", "dflt", "", None),
+    ]
+    fed.feed([update(row(2, "nulls"), row(2, "now old"), 200), update(row(1, "?"), row(1, "now null", a=None), 210)])
+    fed.feed([delete(row(3, "values"), 300), delete(row(4, "some"), 310)], cut=cut)
+    assert fed.view() == [(1, "now null", None, "b", None), (2, "now old", "dflt", "b", None)]
+    if engine in COLLAPSING:
+        assert {total for _, total in signs(fed)} <= {0, 1}
 
 
 @each_engine

@@ -92,7 +92,7 @@ def test_ten_kills_leave_no_wrong_row(
     schema = schema_of(stream, table, decimal_and_time(table))
     make_table(client, database, table, schema, engine=engine, policy=POLICY, partition_by="k % 3")
     produce(kafka, topics(stream)[topic_of(stream, table)], topic)
-    config = config_file(tmp_path, kafka, clickhouse, topic, table, database, truncate="apply", chunk_offsets=40)
+    config = config_file(tmp_path, kafka, clickhouse, topic, table, database, truncate="apply", chunk_offsets=60)
     settings = load(config)
     ledger = ClickHouseLedger(client, settings.state_database, settings.tables.ledger, settings.stream_name)
     rng = random.Random(f"{source} {engine}")
