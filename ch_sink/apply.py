@@ -21,6 +21,7 @@ from ch_sink.order import BackwardStep, State
 from ch_sink.overlap import GivenUp, Line, settled
 from ch_sink.plan import Barrier, BatchDecoder, Plan, Ports, plan
 from ch_sink.ports import DeadLetters, Insert, Pending, PendingRecord, TableWriter
+from ch_sink.stages import Stages
 from ch_sink.target import Target
 
 __all__ = ["Applied", "PartitionSink", "StreamName"]
@@ -102,6 +103,7 @@ class PartitionSink:
         self.name, self.target, self.ports = name, target, ports
         self._make_decoder = decoder
         self._decoder: BatchDecoder | None = None
+        self.stages = Stages()
         self.writer, self.dead_letters, self.pending = writer, dead_letters, pending
         self.deadline, self.clock = deadline, clock
         self.progress = progress if target.collapsing else None
@@ -154,7 +156,9 @@ class PartitionSink:
         if cut is not None:
             records = records.slice(0, int(np.searchsorted(records.offsets, cut)))
         decoder = self._decoder_for(records)
-        made = plan(records, self.target, decoder, state, ports, waiting=waiting, released=released)
+        timed, asked = self.stages.decoder(decoder), self.stages.ports(ports)
+        with self.stages.stage("merge"):
+            made = plan(records, self.target, timed, state, asked, waiting=waiting, released=released)
         if cut is not None and made.barrier is None:
             made.barrier = Barrier("new_columns", cut)
         end = made.barrier.next_offset if made.barrier is not None else chunk.end
@@ -250,7 +254,8 @@ class PartitionSink:
         self._park(made, records, first, end)
         for insert in made.inserts:
             token = name.token(first, end, insert.label, reconciles=made.reconciles)
-            self.writer.write(insert, token)
+            with self.stages.stage("insert"):
+                self.writer.write(insert, token)
             done.rows += insert.rows.num_rows
         if made.bad:
             letters = [letter_of(b, records) for b in made.bad]

@@ -115,7 +115,11 @@ def _show(out: Output, seen: "StreamStatus") -> None:
             for p in seen.partitions
         ],
     )
-    counts = {name: n for name, n in sorted(seen.counts.items()) if n}
+    if seen.seconds:
+        out.say("  time: " + ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in seen.seconds.items()))
+    if seen.behind:
+        out.say(f"  behind the source by {seen.behind:.0f} s")
+    counts = {name: n for name, n in sorted(seen.counts.items()) if n and not name.endswith("_ms")}
     out.say("  " + ", ".join(f"{name} {n}" for name, n in counts.items()) if counts else "  no record was set aside")
     for kind, number in seen.dead_letters.items():
         out.say(f"  dead letters: {number} {kind}", style="yellow")

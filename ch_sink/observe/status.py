@@ -1,5 +1,6 @@
 """Where a stream stands, from its ledger and the topic's watermarks."""
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from typing import Any
 from ch_sink.observe.progress import ASIDE, DEDUPLICATED
 from ch_sink.order import State
 from ch_sink.ports import PartitionTotals
+from ch_sink.stages import STAGES
 
 __all__ = ["PartitionStatus", "StreamStatus", "stream_status"]
 
@@ -40,6 +42,12 @@ class PartitionStatus:
             return None
         start = self.next_offset if self.next_offset is not None else (self.low or 0)
         return max(0, self.high - start)
+
+    def behind(self, now: float) -> float | None:
+        """Seconds since the newest event that is applied, 0 where all of them are; None where that is not known."""
+        if self.lag == 0:
+            return 0.0
+        return max(0.0, now - self.source_time / 1000) if self.lag is not None and self.source_time else None
 
     @property
     def lost(self) -> int:
@@ -82,6 +90,8 @@ class StreamStatus:
     last_batch: Mapping[str, Any] | None = None
     reachable: bool = True
     """Whether the broker told what the topic holds."""
+    time: float = 0.0
+    """When this was so, in seconds since 1970."""
 
     @property
     def lag(self) -> int | None:
@@ -97,6 +107,20 @@ class StreamStatus:
             total.update(p.counts)
         return total
 
+    @property
+    def behind(self) -> float | None:
+        """Seconds by which the slowest partition is behind its source, None where one is not known."""
+        seconds = [p.behind(self.time) for p in self.partitions]
+        return (
+            None if None in seconds or not self.reachable else max((s for s in seconds if s is not None), default=0.0)
+        )
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Where the time went, by stage, summed over tasks."""
+        counts = self.counts
+        return {stage: counts[f"{stage}_ms"] / 1000 for stage in STAGES if counts[f"{stage}_ms"]}
+
     def as_json(self) -> dict[str, Any]:
         counts = self.counts
         return {
@@ -105,6 +129,8 @@ class StreamStatus:
             "topic_id": self.topic_id,
             "table": self.table,
             "lag": self.lag,
+            "behind_seconds": None if self.behind is None else round(self.behind, 3),
+            "seconds": self.seconds,
             "rows": sum(p.rows for p in self.partitions),
             "deletes": sum(p.deletes for p in self.partitions),
             "dead_letters": sum(self.dead_letters.values()),
@@ -128,6 +154,7 @@ def stream_status(
     progress: Mapping[int, int],
     dead_letters: Mapping[str, int] | None = None,
     last_batch: Mapping[str, Any] | None = None,
+    now: float | None = None,
 ) -> StreamStatus:
     """Put together what the ledger and the broker tell.
 
@@ -136,6 +163,7 @@ def stream_status(
         topic_id: the topic's id as of now, or the last one read where the broker did not tell.
         watermarks: (low, high) by partition; None where the broker did not tell.
         progress: next offset by partition, of this topic id.
+        now: seconds since 1970, the clock's where it is not given.
     """
     mine = {t.partition: t for t in totals if t.topic_id == topic_id}
     numbers = sorted({*mine, *progress, *(watermarks or {})})
@@ -170,6 +198,7 @@ def stream_status(
         earlier,
         last_batch,
         watermarks is not None,
+        time.time() if now is None else now,
     )
 
 

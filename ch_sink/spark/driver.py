@@ -220,7 +220,7 @@ class StreamDriver:
                     rows=r.rows,
                     deletes=r.counts.get("deletes", 0),
                     dead_letters=r.dead_letters,
-                    counts={k: n for k, n in r.counts.items() if n > 0},
+                    counts={k: n for k, n in r.all_counts().items() if n > 0},
                     cuts=tuple(r.cuts),
                     state=r.state,
                     started=began,
@@ -240,7 +240,7 @@ class StreamDriver:
                 records=r.records,
                 rows=r.rows,
                 dead_letters=r.dead_letters,
-                counts=r.counts,
+                counts=r.all_counts(),
                 source_time=r.last_source_ts,
             )
         self.waiting = {r.partition: r.waiting for r in results if r.waiting}

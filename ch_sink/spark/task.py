@@ -32,6 +32,7 @@ from ch_sink.order import State
 from ch_sink.plan import Ports
 from ch_sink.ports import StoredRows
 from ch_sink.spark.work import Failure, RangeResult, RangeTask, decode_task, encode
+from ch_sink.stages import Stages
 from ch_sink.table.model import TargetTable
 from ch_sink.target import Target
 
@@ -161,9 +162,21 @@ def _run(settings: StreamSettings, task: RangeTask, result: RangeResult) -> None
     )
     chunks = cut(slices, start, task.end, chunk_offsets=config.chunk_offsets, chunk_bytes=config.chunk_bytes)
     with _ahead(chunks) as ready:
-        for done in sink.run(ready, state):
-            _note(result, done)
+        try:
+            for done in sink.run(_counted(ready, sink.stages), state):
+                _note(result, done)
+        finally:
+            result.seconds.update(sink.stages.seconds)
     result.waiting = sink.waiting
+
+
+def _counted(chunks: Iterator[Chunk], stages: Stages) -> Iterator[Chunk]:
+    while True:
+        with stages.stage("consume"):
+            chunk = next(chunks, None)
+        if chunk is None:
+            return
+        yield chunk
 
 
 def _note(result: RangeResult, done: Applied) -> None:

@@ -9,6 +9,7 @@ import msgspec
 from ch_sink.change import UnknownColumn
 from ch_sink.order import BackwardStep
 from ch_sink.plan import Barrier
+from ch_sink.stages import STAGES
 
 __all__ = ["Failure", "RangeResult", "RangeTask", "decode_result", "decode_task", "encode"]
 
@@ -63,6 +64,10 @@ class RangeResult(msgspec.Struct):
     def add_counts(self, counts: Counter[str]) -> None:
         for name, n in counts.items():
             self.counts[name] = self.counts.get(name, 0) + n
+
+    def all_counts(self) -> dict[str, int]:
+        """The counts of changes, and the stages' times in milliseconds."""
+        return {**self.counts, **{f"{name}_ms": round(s * 1000) for name, s in self.seconds.items() if name in STAGES}}
 
     def set_barrier(self, barrier: Barrier | None) -> None:
         if barrier is not None:

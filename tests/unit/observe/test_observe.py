@@ -63,3 +63,29 @@ def test_epochs_come_from_the_recorded_state():
     seen = stream_status("s", "t", "db.t", [totals(0, 3, state=state)], topic_id="now", watermarks=None, progress={})
     assert seen.partitions[0].epochs == {"pg": 2}
     assert seen.partitions[0].next_offset == 3
+
+
+def test_lag_in_seconds_counts_from_the_newest_event_that_is_applied():
+    seen = stream_status(
+        "s",
+        "t",
+        "db.t",
+        [totals(0, 40, source_time=1_000_000), totals(1, 25, source_time=900_000)],
+        topic_id="now",
+        watermarks={0: (0, 100), 1: (5, 25)},
+        progress={0: 40, 1: 25},
+        now=1007.5,
+    )
+    assert [p.behind(1007.5) for p in seen.partitions] == [7.5, 0.0]
+    assert seen.as_json()["behind_seconds"] == 7.5
+
+
+def test_lag_in_seconds_is_unknown_before_the_first_event():
+    seen = stream_status("s", "t", "db.t", [], topic_id="now", watermarks={0: (0, 9)}, progress={})
+    assert seen.as_json()["behind_seconds"] is None
+
+
+def test_stages_are_summed_over_partitions():
+    given = [totals(p, 1, counts={"insert_ms": 1500, "decode_ms": 20, "events": 3}) for p in (0, 1)]
+    seen = stream_status("s", "t", "db.t", given, topic_id="now", watermarks=None, progress={})
+    assert seen.as_json()["seconds"] == {"decode": 0.04, "insert": 3.0}

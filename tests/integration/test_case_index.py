@@ -1,0 +1,56 @@
+"""Where each numbered case is tested: every number has a test of its name, and the names of other tests hold.
+
+| Case | What it is | Tests |
+|---|---|---|
+| 01 | several changes of one key in one transaction | test_cases |
+| 02 | a long transaction commits late | test_cases |
+| 03 | snapshot rows against the first update | test_cases |
+| 04 | rotation, RESET, failover | test_cases; unit/order/test_sequence |
+| 05 | a crash between insert and commit | test_cases, test_busy, test_kills, test_job |
+| 06 | a collapsing update cancels exactly the stored row | test_cases |
+| 07 | key changes, swaps | test_cases, test_busy |
+| 08 | deletes | test_cases |
+| 09 | unavailable values | test_cases, test_recorded |
+| 10 | truncates | test_cases; unit/test_plan_truncate |
+| 11 | schema change inside a batch | test_cases_columns |
+| 12 | times | test_cases_values; unit/decode/test_types |
+| 13 | numbers | test_cases_values; unit/decode/test_types |
+| 14 | engine detection, tables without a key | test_cases; unit/table/test_engine_full |
+| 15 | what goes wrong | test_cases_faults, test_job; unit/clickhouse/test_writer |
+| 16 | many rows of a key, many table partitions | test_cases |
+| 17 | consumer group, lag, stages | test_case_operation; unit/observe/test_observe |
+"""
+
+import re
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parent.parent
+
+
+def tabled() -> dict[int, list[str]]:
+    """Number → modules of its tests, as the table above says."""
+    rows = re.findall(r"^\| (\d\d) \| [^|]+ \| ([^|]+) \|$", __doc__ or "", re.MULTILINE)
+    return {int(number): re.split(r"[,;] ", where) for number, where in rows}
+
+
+def found() -> dict[int, set[str]]:
+    """Number → modules of integration tests that have a test of its name."""
+    numbers: dict[int, set[str]] = {}
+    for module in sorted(Path(__file__).parent.glob("test_*.py")):
+        for number in re.findall(r"^def test_case_(\d\d)_", module.read_text(encoding="utf-8"), re.MULTILINE):
+            numbers.setdefault(int(number), set()).add(module.stem)
+    return numbers
+
+
+def test_every_case_has_a_test_of_its_number() -> None:
+    assert sorted(tabled()) == list(range(1, 18))
+    assert {number: where <= set(tabled()[number]) for number, where in found().items()} == dict.fromkeys(
+        range(1, 18), True
+    )
+
+
+def test_the_modules_of_the_table_are_there() -> None:
+    for where in tabled().values():
+        for module in where:
+            path = TESTS / f"{module}.py" if "/" in module else TESTS / "integration" / f"{module}.py"
+            assert path.exists(), module

@@ -1,0 +1,83 @@
+"""The numbered case of operation: what lag tools and ``status`` see of a stream, without Spark."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from ch_sink.clickhouse import Client
+from ch_sink.config import load
+from ch_sink.embedded.kafka import LocalKafka
+from ch_sink.embedded.launch import EmbeddedClickHouse
+from ch_sink.policy import Policy
+from tests.support.endpoint import clickhouse, client, database
+from tests.support.fixtures import topic_of, topics
+from tests.support.kafka import fresh_topic, produce
+from tests.support.sink import ROOT, command, config_file
+from tests.support.stream import make_table, schema_of
+
+__all__ = ["clickhouse", "client", "database"]
+
+pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
+
+STREAM, TABLE = "mariadb-json_schema-kc", "kc"
+
+
+def test_case_17_group_offsets_lag_and_times_are_there_to_be_seen(
+    tmp_path: Path, kafka: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, database: str
+) -> None:
+    topic = fresh_topic(f"{database}.{TABLE}")
+    kafka.create_topic(topic, 3)
+    make_table(client, database, TABLE, schema_of(STREAM, TABLE), policy=Policy())
+    records = topics(STREAM)[topic_of(STREAM, TABLE)]
+    produce(kafka, records, topic)
+    config = config_file(tmp_path, kafka, clickhouse, topic, TABLE, database)
+    settings = load(config)
+    assert status(config)["lag"] == len(records)
+    job = [sys.executable, "-m", "tests.support.plain_job", str(config), "1000", "1"]
+    subprocess.run(job, cwd=ROOT, check=True, timeout=120, capture_output=True)
+
+    ends = {p: 1 + max(r.offset for r in records if r.partition == p) for p in {r.partition for r in records}}
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": settings.consumer_group})
+    places = consumer.committed([TopicPartition(topic, p) for p in ends], timeout=10)
+    consumer.close()
+    assert {place.partition: place.offset for place in places} == ends
+
+    seen = status(config)
+    assert seen["lag"] == 0
+    assert {p["partition"]: p["lag"] for p in seen["partitions"]} == dict.fromkeys(ends, 0)
+    newest = max(json.loads(r.value)["payload"]["source"]["ts_ms"] for r in records if r.value)
+    shown = max(p["source_time"] for p in seen["partitions"] if p["source_time"])
+    assert shown.startswith(time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(newest / 1000)))
+    assert seen["behind_seconds"] == 0
+    assert set(seen["seconds"]) >= {"decode", "insert"}
+
+
+def test_case_17_lag_in_seconds_counts_from_the_newest_event_applied(
+    tmp_path: Path, kafka: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, database: str
+) -> None:
+    topic = fresh_topic(f"{database}.{TABLE}")
+    kafka.create_topic(topic, 1)
+    make_table(client, database, TABLE, schema_of(STREAM, TABLE), policy=Policy())
+    records = [r for r in topics(STREAM)[topic_of(STREAM, TABLE)] if r.partition == 0]
+    produce(kafka, records[:10], topic)
+    config = config_file(tmp_path, kafka, clickhouse, topic, TABLE, database)
+    job = [sys.executable, "-m", "tests.support.plain_job", str(config), "1000", "1"]
+    subprocess.run(job, cwd=ROOT, check=True, timeout=120, capture_output=True)
+    assert status(config)["behind_seconds"] == 0
+    produce(kafka, records[10:], topic)
+    newest = max(json.loads(r.value)["payload"]["source"]["ts_ms"] for r in records[:10] if r.value)
+    seen = status(config)
+    assert seen["lag"] == len(records) - 10
+    assert abs(time.time() - newest / 1000 - seen["behind_seconds"]) < 60
+
+
+def status(config: Path) -> dict[str, Any]:
+    done = command("status", config, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
