@@ -118,6 +118,15 @@ def test_older_servers_hold_fewer_years() -> None:
         (None, "String", P),
         (None, "Array(Int64)", list(P.encode())),
         (TEXT, "JSON", P),
+        (TEXT, "Decimal(20, 4)", P),
+        (TEXT, "UUID", P),
+        (TEXT, "FixedString(8)", P),
+        (TEXT, "Enum8('a' = 1)", P),
+        (TEXT, "IPv6", P),
+        (TEXT, "Int64", P),
+        (SourceType("bytes"), "FixedString(8)", P.encode()),
+        (SourceType("string", "io.debezium.data.Json"), "Map(String, String)", P),
+        (None, "FixedString(8)", P),
     ],
 )
 def test_placeholder_is_null_and_marked(source: SourceType | None, column_type: str, literal: Any) -> None:
