@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ch_sink.change import Aside, BadRecord, ChangeBatch, Half, Op, Records, UnknownColumn
-from ch_sink.decode.avro.events import AvroReader, as_json
+from ch_sink.decode.avro.events import AvroReader, as_json, no_events
 from ch_sink.decode.columns import Fault, Read, fails
 from ch_sink.decode.documents import take_key
 from ch_sink.decode.flat import FlatReader
@@ -21,6 +21,7 @@ from ch_sink.decode.json import JsonReader
 from ch_sink.decode.keys import KeyReader
 from ch_sink.decode.part import Part, Shape, assemble
 from ch_sink.decode.schema import SourceType
+from ch_sink.decode.signals import FIELDS, WINDOW, is_signal
 from ch_sink.decode.tombstones import Tombstones
 from ch_sink.decode.unknown import joined
 from ch_sink.errors import ConfigError, DecodeError
@@ -64,6 +65,8 @@ class Decoder:
         self._keys = KeyReader(table, policy, registry)
         # Without Kafka keys a delete's key is in its before image.
         before = want_before or bool(policy.key_columns)
+        self._columns = frozenset(c.name for c in table.source_columns)
+        self._signals = not self._columns >= FIELDS
         self._forms = Forms([c.name for c in table.source_columns], policy)
         self._json = JsonReader(table, policy, self._forms, before=before)
         self._avro = AvroReader(table, policy, before=before)
@@ -202,7 +205,7 @@ class Decoder:
                     continue
             if framed.avro is not None and self._keys.of_documents:
                 framed, payloads = SCHEMALESS, _documents(framed, payloads, own)
-            for read in self._read(framed, payloads, own, records):
+            for read in self._without_signals(framed, payloads, own, records):
                 self._key(read.part, records)
                 if self._keys.of_documents:
                     take_key(read.part)
@@ -214,6 +217,30 @@ class Decoder:
                     (int(records.offsets[read.part.source_index[i]]), column) for i, column in read.unknown
                 )
         return out
+
+    def _without_signals(
+        self, framed: Framed, payloads: list[bytes], own: Sequence[int], records: Records
+    ) -> list[Read]:
+        """Read a group. Rows of the signal table are set aside, if the table is another. Raises Fault."""
+        try:
+            reads = self._read(framed, payloads, own, records)
+        except Fault:
+            if self._signals and any(map(is_signal, payloads)):
+                return self._signals_aside(framed, payloads, own, records)
+            raise
+        if not self._signals:
+            return reads
+        unknown = {column.name for read in reads for _, column in read.unknown}
+        deletes = any((read.part.op == Op.DELETE).any() for read in reads)  # they tell no unknown column
+        if (unknown and unknown >= FIELDS - self._columns) or (deletes and any(WINDOW in p for p in payloads)):
+            if any(map(is_signal, payloads)):
+                return self._signals_aside(framed, payloads, own, records)
+        return reads
+
+    def _signals_aside(self, framed: Framed, payloads: list[bytes], own: Sequence[int], records: Records) -> list[Read]:
+        keep = [i for i, payload in enumerate(payloads) if not is_signal(payload)]
+        reads = self._read(framed, [payloads[i] for i in keep], [own[i] for i in keep], records) if keep else []
+        return [*reads, Read(no_events(), Counter({Aside.WATERMARK: len(payloads) - len(keep)}), [])]
 
     def _read(self, framed: Framed, payloads: list[bytes], own: Sequence[int], records: Records) -> list[Read]:
         """Read a group, in the form that its schema tells or, schemaless, in that of the last one. Raises Fault."""

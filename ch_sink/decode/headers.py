@@ -28,8 +28,8 @@ class HeaderFields:
             if name not in self._roles:
                 self._roles[name] = self._added.role(name)
             role = self._roles[name]
-            if role is not None and raw is not None:
-                out.setdefault(role, raw)
+            if role is not None:
+                out.setdefault(role, b"null" if raw is None else raw)
         return out
 
     def values(self, texts: Mapping[str, bytes], types: Mapping[str, Any]) -> dict[str, Any]:

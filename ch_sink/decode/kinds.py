@@ -6,6 +6,7 @@ import msgspec
 
 from ch_sink.change import Aside
 from ch_sink.decode.forms import aside_kind
+from ch_sink.decode.signals import FIELDS, SIGNALS
 from ch_sink.decode.types.base import shown
 from ch_sink.errors import DecodeError
 
@@ -40,6 +41,8 @@ def classify_document(found: Any) -> Aside:
         return Aside.TRANSACTION
     if "ddl" in names or "tableChanges" in names:
         return Aside.SCHEMA_CHANGE
+    if names == FIELDS and found["type"] in SIGNALS:
+        return Aside.WATERMARK
     listed = ", ".join(repr(n) for n in list(names)[:8])
     raise DecodeError(
         f"no change event: there is no 'op' among its fields ({listed})",

@@ -12,6 +12,7 @@ from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.documents import document_schema
 from ch_sink.decode.framing import Envelopes, Framed
 from ch_sink.decode.layout import row_fields
+from ch_sink.decode.sampled import enveloped
 from ch_sink.decode.schema import Field, RowSchema, SourceType
 from ch_sink.decode.types import WIDE, OutOfRange, clickhouse_type, converter
 from ch_sink.decode.types.choose import DIGITS, ISO
@@ -51,7 +52,8 @@ def sample_schema(
     follow, nullable. Schemaless rows are inferred: booleans, integers, floats, texts, and JSON for the rest, all
     nullable but the key. A date or timestamp column whose sampled values go beyond what ClickHouse's types hold
     is marked wide (it becomes a String); ``years`` is what the server's types hold.
-    ``policy.key_columns`` names the key where the topic has no Kafka keys.
+    ``policy.key_columns`` names the key where the topic has no Kafka keys. Fields that were added to flattened rows
+    are no columns.
 
     Raises RegistryError where the schema registry cannot be asked.
     """
@@ -62,7 +64,8 @@ def sample_schema(
     documents = document_schema([payload for _, payload in values], [payload for _, payload in keys], policy)
     if documents is not None:
         return documents
-    key = _key(keys)
+    key = tuple(f for f in _key(keys) if f.name not in policy.ignored_key_fields)
+    values = enveloped(values, {f.name for f in key} | set(policy.key_columns), policy)
     fields = _declared(values, policy, years)
     if fields is None:
         fields = _inferred(values, {f.name for f in key} | set(policy.key_columns))

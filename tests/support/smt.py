@@ -102,7 +102,9 @@ class Flatten:
         return out
 
 
-def route(records: Sequence[Recorded], identifier: str, *, field: str = "__dbz__physicalTableIdentifier") -> list[Any]:
+def route(
+    records: Sequence[Recorded], identifier: str, *, field: str = "__dbz__physicalTableIdentifier"
+) -> list[Recorded]:
     """What ``ByLogicalTableRouter`` makes of a physical table's records: the key tells the table."""
     out = []
     for record in records:

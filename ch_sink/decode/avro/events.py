@@ -26,7 +26,7 @@ from ch_sink.policy import Policy
 from ch_sink.source import Positions
 from ch_sink.table.model import TargetTable
 
-__all__ = ["AvroReader", "as_json", "document"]
+__all__ = ["AvroReader", "as_json", "document", "no_events"]
 
 
 def document(framed: Framed, value: bytes) -> Any:
@@ -114,7 +114,7 @@ class AvroReader:
                 bad.append(BadRecord(place, error.message))
         if bad:
             raise Fault(bad[0].reason, certain=bad)
-        return Read(_nothing(), aside, [])
+        return Read(no_events(), aside, [])
 
     def _other_connector(self, framed: Framed, values: list[bytes], places: Sequence[int], found: list[Any]) -> Read:
         """The first record's connector becomes the one expected; those of another are read by themselves."""
@@ -141,7 +141,7 @@ class AvroReader:
             raise Fault(bad[0].reason, certain=bad)
         keep = [i for i in range(len(values)) if i not in others]
         if not keep:
-            return Read(_nothing(), aside, [])
+            return Read(no_events(), aside, [])
         rest = self.read(framed, [values[i] for i in keep], [places[i] for i in keep])
         rest.aside.update(aside)
         return rest
@@ -274,7 +274,7 @@ def _operations(record: Struct, places: Sequence[int]) -> tuple[npt.NDArray[np.u
     return np.zeros(len(letters), dtype=np.uint8), others
 
 
-def _nothing() -> Part:
+def no_events() -> Part:
     """A part without events."""
     none = np.zeros(0, dtype=np.int64)
     no, words = np.zeros(0, dtype=np.bool_), np.zeros((0, 2), dtype=np.uint64)

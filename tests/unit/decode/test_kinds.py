@@ -1,0 +1,82 @@
+"""Kinds of record that are no change of a row: each is set aside and counted, or refused by name."""
+
+import json
+from typing import Any
+
+import pytest
+
+from ch_sink.change import Aside
+from ch_sink.decode import Decoder
+from ch_sink.policy import Policy
+from ch_sink.table.model import Column
+from tests.support.decoding import replacing
+from tests.support.fixtures import as_records, topics
+from tests.unit.decode.test_decoder import event, records, row
+
+TABLE = replacing((Column("id", "Int64"), Column("v", "Nullable(String)")), ("id",))
+SIGNAL = {"id": "6d5f-open", "type": "snapshot-window-open", "data": "{}"}
+NOTICE = {
+    "id": "9",
+    "aggregate_type": "Incremental Snapshot",
+    "type": "STARTED",
+    "additional_data": {"connector_name": "s"},
+    "timestamp": 1,
+}
+MESSAGE = {"op": "m", "ts_ms": 1, "source": {"connector": "postgresql"}, "message": {"prefix": "p", "content": "AA=="}}
+DDL = {"source": {"connector": "mysql"}, "ts_ms": 1, "databaseName": "d", "ddl": "CREATE TABLE t", "tableChanges": []}
+END = {"status": "END", "id": "7:1", "event_count": 2, "data_collections": [], "ts_ms": 1}
+KINDS: list[tuple[Any, Aside]] = [
+    ({"ts_ms": 1}, Aside.HEARTBEAT),
+    ({"ts_ms": 1, "ts_us": 1000, "ts_ns": 1000000}, Aside.HEARTBEAT),
+    (END, Aside.TRANSACTION),
+    (DDL, Aside.SCHEMA_CHANGE),
+    (MESSAGE, Aside.MESSAGE),
+    (NOTICE, Aside.NOTIFICATION),
+    (SIGNAL, Aside.WATERMARK),
+    (json.loads(event("c", SIGNAL)), Aside.WATERMARK),
+    (json.loads(event("d", before=SIGNAL)), Aside.WATERMARK),
+]
+
+
+@pytest.mark.parametrize(("value", "kind"), KINDS, ids=[f"{kind}-{i}" for i, (_, kind) in enumerate(KINDS)])
+@pytest.mark.parametrize("rows", ["envelopes", "flattened"])
+def test_a_kind_that_is_no_row_is_counted_and_its_neighbours_land(value: Any, kind: Aside, rows: str) -> None:
+    first, last = (event("c", row(1)), event("u", row(2)))
+    if rows == "flattened":
+        first, last = json.dumps(row(1)).encode(), json.dumps(row(2)).encode()
+    text = json.dumps(value).encode()
+    batch = Decoder(TABLE, Policy()).decode(records((1, first), (b'{"id":"6d5f-open"}', text), (2, last)))
+    assert batch.aside == {kind: 1}
+    assert batch.source_index.tolist() == [0, 2]
+    assert not batch.bad
+    assert not batch.unknown
+
+
+def test_the_signal_table_itself_may_be_the_target() -> None:
+    columns = (Column("id", "String"), Column("type", "String"), Column("data", "Nullable(String)"))
+    batch = Decoder(replacing(columns, ("id",)), Policy()).decode(records((b'{"id":"6d5f-open"}', event("c", SIGNAL))))
+    assert batch.after.to_pylist() == [{"id": b"6d5f-open", "type": b"snapshot-window-open", "data": b"{}"}]
+    assert not batch.aside
+
+
+def test_recorded_signals_are_set_aside() -> None:
+    for stream in ("mariadb-busy-json_plain", "postgres-busy-json_plain"):
+        topic = next(t for t in topics(stream) if t.endswith("dbz_signal_jp"))
+        recorded = [r for r in topics(stream)[topic] if r.partition == 0 and r.value is not None]
+        batch = Decoder(TABLE, Policy()).decode(as_records(recorded))
+        assert not batch.bad
+        assert batch.aside == {Aside.WATERMARK: len(recorded)}
+
+
+@pytest.mark.parametrize("op", ["x", "create", "", "C", "é"])
+def test_an_unknown_operation_is_named(op: str) -> None:
+    batch = Decoder(TABLE, Policy()).decode(records((1, event(op, row(1))), (2, event("c", row(2)))))
+    assert batch.source_index.tolist() == [1]
+    assert len(batch.bad) == 1
+    assert f"operation {op!r}" in batch.bad[0].reason or (not op and "'op'" in batch.bad[0].reason)
+
+
+def test_incremental_snapshot_rows_are_upserts() -> None:
+    batch = Decoder(TABLE, Policy()).decode(records((1, event("r", row(1), snapshot="incremental"))))
+    assert batch.op.tolist() == [ord("r")]
+    assert batch.snapshot.tolist() == [True]
