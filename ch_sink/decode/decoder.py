@@ -232,9 +232,9 @@ class Decoder:
             return reads
         unknown = {column.name for read in reads for _, column in read.unknown}
         deletes = any((read.part.op == Op.DELETE).any() for read in reads)  # they tell no unknown column
-        if (unknown and unknown >= FIELDS - self._columns) or (deletes and any(WINDOW in p for p in payloads)):
-            if any(map(is_signal, payloads)):
-                return self._signals_aside(framed, payloads, own, records)
+        likely = unknown >= FIELDS - self._columns or (deletes and any(WINDOW in p for p in payloads))
+        if likely and any(map(is_signal, payloads)):
+            return self._signals_aside(framed, payloads, own, records)
         return reads
 
     def _signals_aside(self, framed: Framed, payloads: list[bytes], own: Sequence[int], records: Records) -> list[Read]:

@@ -96,10 +96,12 @@ class FlatReader(JsonReader):
         images = [row.after for row in rows]
         blocks = self._blocks(layout, images, texts, places)
         self._demand_positions(layout, texts)
-        events = [
-            self._event(layout, image, block, text, found)
-            for image, block, text, found in zip(images, blocks, texts, headers, strict=True)
-        ]
+        events = []
+        for image, block, text, found, place in zip(images, blocks, texts, headers, places, strict=True):
+            try:
+                events.append(self._event(layout, image, block, text, found))
+            except DecodeError as error:
+                raise Fault(error.message, suspects=[place] if len(images) > 1 else ()) from error
         read = to_columns(layout, events, payloads, places)
         part = read.part
         part.tombstones_delete = "deleted" not in layout.roles
@@ -161,7 +163,9 @@ class FlatReader(JsonReader):
         with contextlib.suppress(*UNREADABLE):
             found = _names.decode(payload)
         roles = self._added.roles([*names, *found])
-        told = self._headers.values(texts, {"connector": str}).get("connector", "")
+        told = ""
+        with contextlib.suppress(DecodeError):  # the record is refused when it is read as a whole
+            told = self._headers.values(texts, {"connector": str}).get("connector") or ""
         if "connector" in roles and roles["connector"] in found:
             raw: Any = msgspec.json.decode(found[roles["connector"]])
             told = raw if isinstance(raw, str) else told

@@ -1,0 +1,159 @@
+"""Input that no connector sends: a clear reason, or the right value, and its neighbours are applied."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ch_sink.apply import PartitionSink, StreamName
+from ch_sink.change import Aside, ChangeBatch, Headers, Records
+from ch_sink.chunk import Chunk
+from ch_sink.decode import Decoder
+from ch_sink.order import State
+from ch_sink.plan import Ports
+from ch_sink.policy import Policy
+from ch_sink.table.model import Column
+from ch_sink.target import Target
+from tests.support.decoding import replacing
+from tests.support.memory_table import MemoryHandover, MemoryLetters, MemoryPending, MemoryTable
+from tests.unit.decode.test_decoder import event, row
+
+COLUMNS = (Column("id", "Int64"), Column("v", "Nullable(String)"), Column("n", "Nullable(Decimal(38, 0))"))
+TABLE = replacing(COLUMNS, ("id",))
+KEY = b'{"id":2}'
+
+
+def image(**fields: Any) -> dict[str, Any]:
+    return {**row(2), "n": None, **fields}
+
+
+def raw(after: str) -> bytes:
+    """An event whose after image is this text, whatever it is."""
+    return event("c", {"id": 2}).replace(b'{"id": 2}', after.encode("utf-8", "surrogatepass"))
+
+
+@dataclass(frozen=True)
+class Input:
+    """What comes, and what becomes of it: ``value`` of column ``v`` (or the row), or a reason."""
+
+    name: str
+    value: bytes | None
+    becomes: Any = None
+    reason: str = ""
+    key: bytes | None = KEY
+    headers: Headers | None = None
+    aside: Aside | None = None
+
+
+ROW = b'{"id":2,"v":"x","n":null}'
+HUGE = "x" * 15_000_000
+INPUTS = [
+    Input("unknown operation", event("q", image()), reason="unknown operation 'q'"),
+    Input("operation that is a number", event("c", image()).replace(b'"c"', b"7"), reason="Expected `str`, got `int`"),
+    Input("a document of 15 MB", event("c", image(v=HUGE)), becomes=HUGE.encode()),
+    Input("invalid UTF-8 in a text", event("c", image(v="@")).replace(b"@", b"\xff\xfe"), reason="utf-8"),
+    Input("invalid UTF-8 in a field's name", event("c", image()).replace(b'"v"', b'"\xff"'), reason="utf-8"),
+    Input("invalid UTF-8 in the key", event("c", image()), reason="key", key=b'{"id":"\xff"}'),
+    Input("invalid UTF-8 in a header", event("c", image()), becomes=b"x", headers=[("__debezium.oldkey", b"\xff")]),
+    Input(
+        "invalid UTF-8 in a header that tells",
+        b'{"id":2,"v":"x","n":null}',
+        reason="UTF-8",
+        headers=[("__op", b"\xff")],
+    ),
+    Input("100 000 levels of arrays", raw('{"id":2,"v":' + "[" * 100_000 + "]" * 100_000 + "}"), reason="nested"),
+    Input("100 000 levels of objects", b'{"a":' * 100_000 + b"1" + b"}" * 100_000, reason="nested"),
+    Input("100 000 levels in the key", event("c", image()), reason="", key=b"[" * 100_000),
+    Input("a field twice", raw('{"id":2,"v":"a","n":null,"v":"b"}'), becomes=b"b"),
+    Input("10 000 digits", raw('{"id":2,"v":null,"n":' + "9" * 10_000 + "}"), reason="$.after.n`"),
+    Input("10 000 digits for an integer", raw('{"id":' + "9" * 10_000 + ',"v":null,"n":null}'), reason="id"),
+    Input("an exponent without end", raw('{"id":2,"v":null,"n":1e999999999}'), reason="'n'"),
+    Input("a lone surrogate, escaped", raw(r'{"id":2,"v":"\ud800","n":null}'), reason="surrogate"),
+    Input("a lone surrogate, raw", raw('{"id":2,"v":"\ud800","n":null}'), reason="utf-8"),
+    Input("NUL in a text", event("c", image(v="a\0b")), becomes=b"a\0b"),
+    Input("a control character, raw", raw('{"id":2,"v":"a\nb","n":null}'), reason="invalid character"),
+    Input("an empty value", b"", reason="JSON"),
+    Input("the text null", b"null", aside=Aside.TOMBSTONE),
+    Input("a null value", None, aside=Aside.TOMBSTONE),
+    Input("an array", b"[1,2]", reason="Expected `object`, got `array`"),
+    Input("a text", b'"c"', reason="Expected `object`, got `str`"),
+    Input("a number", b"7", reason="Expected `object`, got `int`"),
+    Input("a byte order mark", b"\xef\xbb\xbf" + event("c", image()), reason="JSON"),
+    Input("UTF-16", event("c", image()).decode().encode("utf-16"), reason="JSON"),
+    Input("white space around", b" \r\n\t" + event("c", image()) + b"\n ", becomes=b"x"),
+    Input("something behind the event", event("c", image()) + b"{}", reason="trailing"),
+    Input("half an event", event("c", image())[:-9], reason="JSON"),
+    Input("Confluent framing without a registry", b"\0\0\0\0\7abc", reason="registry"),
+    Input(
+        "an after image that is a text",
+        event("u", image()).replace(json.dumps(image()).encode(), b'"x"'),
+        reason="got `str`",
+    ),
+    Input(
+        "an envelope without source",
+        b'{"op":"c","before":null,"after":{"id":2,"v":"x","n":null}}',
+        reason="source block",
+    ),
+    Input("a schema that is none", b'{"schema":7,"payload":{}}', reason="schema envelope"),
+    Input("a schema without end", b'{"schema":{"type":"struct","fields":[', reason="schema envelope"),
+    Input("an empty key", event("c", image()), reason="key", key=b""),
+    Input("a key of another table", event("c", image()), reason="`other`", key=b'{"other":1}'),
+]
+
+
+def chunk(given: Input) -> Records:
+    values = [event("c", {**image(), "id": 1}), given.value, event("u", {**image(), "id": 3})]
+    keys = [b'{"id":1}', given.key, b'{"id":3}']
+    headers: list[Headers | None] = [None, given.headers, None]
+    return Records("t", 0, np.arange(3, dtype=np.int64), np.zeros(3, dtype=np.int64), keys, values, headers)
+
+
+@pytest.mark.parametrize("given", INPUTS, ids=lambda given: given.name)
+def test_it_is_right_or_refused_with_its_reason_and_its_neighbours_land(given: Input) -> None:
+    batch: ChangeBatch = Decoder(TABLE, Policy()).decode(chunk(given))
+    bad = {record.index: record.reason for record in batch.bad}
+    assert {0, 2} <= set(batch.source_index.tolist())
+    assert bad.keys() <= {1}
+    if given.aside is not None:
+        assert batch.aside == {given.aside: 1}
+    elif given.becomes is not None:
+        assert not bad
+        assert batch.after.column("v").to_pylist()[1] == given.becomes
+    else:
+        assert given.reason.lower() in bad[1].lower()
+        assert len(bad[1]) < 500, "a reason is a sentence, not the record"
+
+
+def test_all_of_it_at_once_in_the_pipeline_leaves_dead_letters_and_the_good_rows() -> None:
+    values: list[bytes | None] = []
+    keys: list[bytes | None] = []
+    headers: list[Headers | None] = []
+    for number, given in enumerate(INPUTS):
+        values += [event("c", {**image(), "id": 1000 + number}), given.value]
+        keys += [b'{"id":%d}' % (1000 + number), given.key]
+        headers += [None, given.headers]
+    n = len(values)
+    records = Records("t", 0, np.arange(n, dtype=np.int64), np.zeros(n, dtype=np.int64), keys, values, headers)
+    target = Target.of(TABLE, Policy())
+    decoder = Decoder(TABLE, target.policy)
+    schema = decoder.decode(records.slice(0, 1)).after.schema
+    table, letters = MemoryTable(TABLE, ("id",), schema), MemoryLetters()
+    sink = PartitionSink(
+        StreamName("s", "t", "id", 0, 0),
+        target,
+        lambda want: Decoder(TABLE, target.policy, want_before=want),
+        Ports(table, MemoryHandover(), None),
+        table,
+        letters,
+        MemoryPending(),
+        deadline=1e9,
+    )
+    done = sink.apply(Chunk(0, n, records), State())
+    assert done.end == n
+    refused = [given for given in INPUTS if given.becomes is None and given.aside is None]
+    assert done.dead_letters == len(letters.letters) == len(refused)
+    assert all(letter.reason for letter in letters.letters)
+    kept = {current["id"] for current in table.current()}
+    assert kept == {2, *(1000 + number for number in range(len(INPUTS)))}
