@@ -239,6 +239,14 @@ def test_other_comments_tell_nothing(text: str) -> None:
     assert SourceType.from_comment(text) is None
 
 
+def test_a_row_version_is_a_big_endian_integer_where_the_source_says_so() -> None:
+    told = SourceType("bytes", parameters=(("__debezium.source.column.type", "rowversion"),))
+    assert make(told, "UInt64").convert([bytes.fromhex("00000000000007d1"), None]).array.to_pylist() == [2001, None]
+    assert make(told, "String").convert([b"\x00"]).array.to_pylist() == [b"\x00"]
+    with pytest.raises(TableError):
+        make(SourceType("bytes"), "UInt64")
+
+
 def test_a_negative_number_is_an_unsigned_one_unless_the_source_says_signed() -> None:
     assert make(INT, "UInt64").convert([-1]).array.to_pylist() == [2**64 - 1]
     signed = SourceType("int64", parameters=(("__debezium.source.column.type", "BIGINT"),))
