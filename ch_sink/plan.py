@@ -272,6 +272,7 @@ def _merge(
                 f"the records of {records.topic} carry no key, and {target.table.engine.name} needs one",
                 hint="set key_columns, or use a MergeTree table (append mode)",
             )
+        _need_old_rows(batch, order, out)
         return merge_multiset(batch, order, target.table, stored_layout)
     scope = target.scope(batch, source)
     resolved = resolve(
@@ -298,6 +299,16 @@ def _merge(
     if target.appends:
         return merge_append(batch, resolved, order, target.table, stored_layout)
     return merge_replacing(batch, resolved, order, scope, target.system, target.policy)
+
+
+def _need_old_rows(batch: ChangeBatch, order: Sequenced, out: Plan) -> None:
+    """Without a key the row that goes is known by its values alone: flattened updates do not tell them."""
+    changes = (batch.op == Op.UPDATE) | (batch.op == Op.DELETE)
+    for i in np.flatnonzero(changes & order.keep & ~batch.has_before).tolist():
+        order.keep[i] = False
+        what = "an update" if batch.op[i] == Op.UPDATE else "a delete"
+        reason = f"{what} of a row that has no key does not tell the row's values before it"
+        out.bad.append(BadRecord(int(batch.source_index[i]), reason, "key"))
 
 
 def _doubled(before: State, after: State, resolved: Resolved) -> tuple[str, ...]:

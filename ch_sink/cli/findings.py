@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from ch_sink.cli.flattened import flattened_finding
 from ch_sink.cli.source import source_finding
 from ch_sink.cli.wiring import client_of, key_columns, ledger_of, sample, table_spec, topic_offsets
 from ch_sink.clickhouse import Client, detect, max_version, server_facts
@@ -44,6 +45,8 @@ def findings(config: Config) -> Iterator[Finding]:
         else:
             key = ", ".join(f.name or "(primitive)" for f in schema.key) or "none"
             yield Finding("ok", "change events", f"{len(schema.fields)} columns, key: {key}")
+        if seen.flattened:
+            yield flattened_finding(seen.flattened, config)
         connector = seen.connector
         if seen.connector:
             yield source_finding(seen.connector)

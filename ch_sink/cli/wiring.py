@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ch_sink.change import Records
 from ch_sink.clickhouse import ClickHouseLedger, ClickHouseSettings, Client, connect
 from ch_sink.config import Config
-from ch_sink.decode import connector_of, sample_schema, unreadable
+from ch_sink.decode import connector_of, flattened_deletes, sample_schema, unreadable
 from ch_sink.decode.schema import RowSchema
 from ch_sink.errors import DecodeError
 from ch_sink.kafka import KafkaSettings, RangeConsumer, TopicOffsets, TopicState, schema_registry
@@ -65,6 +65,8 @@ class Sampled:
     """Why there is no schema."""
     connector: str = ""
     """``source.connector`` of the newest change event; empty where it is not told."""
+    flattened: str = ""
+    """How flattened events tell of deletes: marked, nulls, untold; empty where events are envelopes."""
 
 
 def sample(config: Config, topic: TopicState, years: Years = WIDE_YEARS) -> Sampled:
@@ -99,7 +101,8 @@ def sample(config: Config, topic: TopicState, years: Years = WIDE_YEARS) -> Samp
         why = f"none of the {count} records looked at in topic {topic.topic} is a change event"
         reason = unreadable(parts, registry)
         why += f": {reason}" if reason else ""
-    return Sampled(schema, count, why, connector_of(parts, registry))
+    deletes = flattened_deletes(parts, config.policy(), registry)
+    return Sampled(schema, count, why, connector_of(parts, registry), deletes)
 
 
 def key_columns(config: Config, schema: RowSchema | None, table: TargetTable | None = None) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from ch_sink.decode.connector import connector_of
 from ch_sink.decode.decoder import Decoder
-from ch_sink.decode.sample import sample_schema, unreadable
+from ch_sink.decode.sample import flattened_deletes, sample_schema, unreadable
 from ch_sink.decode.schema import Field, RowSchema, SourceType, parse_connect_schema
 from ch_sink.decode.unknown import joined
 
@@ -12,6 +12,7 @@ __all__ = [
     "RowSchema",
     "SourceType",
     "connector_of",
+    "flattened_deletes",
     "joined",
     "parse_connect_schema",
     "sample_schema",

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -12,7 +12,7 @@ from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.documents import document_schema
 from ch_sink.decode.framing import Envelopes, Framed
 from ch_sink.decode.layout import row_fields
-from ch_sink.decode.sampled import enveloped
+from ch_sink.decode.sampled import enveloped, tells_deletes
 from ch_sink.decode.schema import Field, RowSchema, SourceType
 from ch_sink.decode.types import WIDE, OutOfRange, clickhouse_type, converter
 from ch_sink.decode.types.choose import DIGITS, ISO
@@ -77,6 +77,20 @@ def sample_schema(
     # The key's own schema may lack what the row's has (and is not wide by itself).
     key = tuple(by_name.get(f.name, f) if f.name else f for f in key)
     return RowSchema(fields, tuple(Field(f.name, replace(f.type, optional=False)) for f in key))
+
+
+def flattened_deletes(
+    records: Sequence[Records], policy: Policy, registry: SchemaRegistry | None = None
+) -> Literal["", "marked", "nulls", "untold"]:
+    """How the flattened events of a topic tell of deletes: by a field, by null values; empty where there are none.
+
+    Raises RegistryError where the schema registry cannot be asked.
+    """
+    values = list(_framed([v for chunk in records for v in chunk.values], registry))
+    key = {f.name for f in _key(list(_framed([k for chunk in records for k in chunk.keys], registry)))}
+    keyed = [v for chunk in records for k, v in zip(chunk.keys, chunk.values, strict=True) if k]
+    nulls = len(keyed) - sum(1 for _ in _framed(keyed, registry))
+    return tells_deletes(values, nulls, key | set(policy.key_columns), policy)
 
 
 def _framed(values: list[bytes | None], registry: SchemaRegistry | None) -> Iterator[tuple[Framed, bytes]]:

@@ -2,16 +2,17 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Literal
 
 import msgspec
 
-from ch_sink.decode.added import Added
+from ch_sink.decode.added import DELETED, Added
 from ch_sink.decode.forms import Form, Forms, aside_kind
 from ch_sink.decode.framing import Framed
 from ch_sink.decode.schema import Field, SourceType
 from ch_sink.policy import Policy
 
-__all__ = ["enveloped"]
+__all__ = ["enveloped", "tells_deletes"]
 
 _names = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -37,6 +38,22 @@ def enveloped(
         kept = {n: v for n, v in row.items() if n in policy.meta_columns or not added.is_added(n)}
         out.append((framings[framed], b'{"op":"r","after":' + msgspec.json.encode(kept) + b"}"))
     return out
+
+
+def tells_deletes(
+    values: Sequence[tuple[Framed, bytes]], nulls: int, key: Collection[str], policy: Policy
+) -> Literal["", "marked", "nulls", "untold"]:
+    """How flattened events tell of deletes: by a field of the rows, by null values; empty where there are no rows.
+
+    ``nulls``: how many records have a key and no value.
+    """
+    forms, added = Forms(key, policy), Added(policy.fields_prefix, policy.meta_columns)
+    rows = [row for framed, payload in values if (row := _row(framed, payload, forms, added, frozenset(key), policy))]
+    if not rows:
+        return ""
+    if DELETED in rows[-1]:
+        return "marked"
+    return "nulls" if nulls else "untold"
 
 
 def _row(

@@ -1,19 +1,24 @@
 """Flattened rows: what they tell, in every delete mode, with added fields and headers."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ch_sink.change import Aside, ChangeBatch, Half, Headers, Op, Records
-from ch_sink.decode import Decoder
+from ch_sink.decode import Decoder, flattened_deletes, sample_schema
 from ch_sink.errors import StreamFailed
+from ch_sink.order import State
+from ch_sink.plan import Ports, plan
 from ch_sink.policy import Policy
 from ch_sink.source import source_for
 from ch_sink.table.model import Column, TargetTable
+from ch_sink.target import Target
 from tests.support.decoding import replacing, table_of
-from tests.support.fixtures import Recorded, as_records, topics
+from tests.support.fixtures import Recorded, as_records, topic_of, topics
+from tests.support.harness import ENGINES
 from tests.support.smt import Flatten
 from tests.support.stream import schema_of, typed_stream
 
@@ -246,6 +251,45 @@ def test_positions_that_are_to_order_and_are_not_there_stop_the_stream() -> None
     assert decode((1, flat(1, **added, __deleted="false")), policy=policy).commit.tolist() == [[0, 4]]
     with pytest.raises(StreamFailed, match="lsn, sequence"):
         decode((1, flat(1, **added)), (1, None), policy=policy)
+
+
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    [("tombstone", "nulls"), ("rewrite", "marked"), ("rewrite-with-tombstone", "marked"), ("drop", "untold")],
+)
+@pytest.mark.parametrize("stream", ["mariadb-json_schema-kc", "postgres-json_plain"])
+def test_a_sample_tells_how_deletes_come(stream: str, mode: Any, told: str) -> None:
+    recorded = [replace(r, partition=0) for r in topics(stream)[topic_of(stream, "kc")]]
+    assert flattened_deletes([as_records(Flatten(mode).apply(recorded))], Policy()) == told
+    assert flattened_deletes([as_records(recorded)], Policy()) == ""
+
+
+def test_added_fields_are_columns_of_a_sample_where_that_is_asked_for() -> None:
+    told = records((1, flat(1, __op="c", __source_ts_ms=5, __deleted="false"), None))
+    plain = sample_schema(told, Policy())
+    asked = sample_schema(told, Policy(meta_columns=("__op", "__source_ts_ms")))
+    assert plain is not None
+    assert asked is not None
+    assert [f.name for f in plain.fields] == ["id", "v"]
+    assert [f.name for f in asked.fields] == ["id", "v", "__op", "__source_ts_ms"]
+
+
+def test_an_update_without_a_key_is_a_dead_letter_and_inserts_go_on() -> None:
+    """Nothing tells which of equal rows it was."""
+    table = keyless()
+    target = Target.of(table, Policy())
+    names = [c.name for c in table.source_columns]
+    values = [json.dumps({**dict.fromkeys(names), names[0]: 1, "__op": op}).encode() for op in "crud"]
+    given = Records("t", 0, np.arange(4), np.zeros(4, dtype=np.int64), [None] * 4, list(values), None)
+    made = plan(given, target, Decoder(table, Policy(), want_before=True), State(), Ports())
+    assert [(b.index, "does not tell" in b.reason) for b in made.bad] == [(2, True)]
+    assert sum(insert.rows.num_rows for insert in made.inserts) == 3
+
+
+def keyless() -> TargetTable:
+    columns = (Column("a", "Nullable(Int64)"), Column("b", "Nullable(String)"))
+    system = (Column("_version", "UInt128"), Column("_op", "String"), Column("_sign", "Int8"))
+    return TargetTable("d", "t", ENGINES["append without key"], columns + system, ())
 
 
 POSITIONS = {
