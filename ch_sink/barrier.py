@@ -78,13 +78,10 @@ def fill_absent(batch: ChangeBatch, table: TargetTable) -> None:
     The source did the same: rows that were there when the column was added have its default, and no event comes.
     """
     for name, value in table.defaults:
-        mask = batch.absent.get(name)
-        if mask is None:
-            continue
-        batch.after = _filled(batch.after, name, mask, value)
-        if batch.before is not None:
-            # Both images of an event are of one shape.
-            batch.before = _filled(batch.before, name, mask & batch.has_before, value)
+        if name in batch.absent:
+            batch.after = _filled(batch.after, name, batch.absent[name], value)
+        if batch.before is not None and name in batch.absent_before:
+            batch.before = _filled(batch.before, name, batch.absent_before[name], value)
 
 
 def _filled(rows: pa.Table, name: str, mask: Mask, value: pa.Scalar) -> pa.Table:

@@ -180,6 +180,8 @@ class ChangeBatch:
     Columns without a single such event are absent."""
     absent: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
     """Column → mask of the events whose ``after`` lacks the field altogether (null there)."""
+    absent_before: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    """The same of ``before``, as far as the records' schema tells it."""
     updates: dict[str, Updates] = field(default_factory=dict)
     """Column → events whose ``after`` value is to be made from an earlier one; they are ``unavailable`` too."""
     aside: Counter[Aside] = field(default_factory=Counter)

@@ -38,6 +38,7 @@ class Part:
     connector: str = ""
     unavailable: dict[str, Mask] = field(default_factory=dict)
     absent: dict[str, Mask] = field(default_factory=dict)
+    absent_before: dict[str, Mask] = field(default_factory=dict)
     clamped: Counter[str] = field(default_factory=Counter)
     updates: dict[str, Updates] = field(default_factory=dict)
     tombstones_delete: bool = False
@@ -97,6 +98,7 @@ def assemble(
         has_before=_join([p.has_before for p in parts], order, np.zeros(0, dtype=np.bool_)),
         unavailable=_masks([p.unavailable for p in parts], parts, order),
         absent=_masks([p.absent for p in parts], parts, order),
+        absent_before=_masks([p.absent_before for p in parts], parts, order),
         updates=_updates(parts, order),
         aside=aside,
         bad=sorted(bad, key=lambda b: b.index),

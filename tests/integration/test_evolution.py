@@ -159,6 +159,25 @@ def test_both_shapes_in_one_chunk_after_the_table_has_the_column(client: Client,
         assert (shown(client, database), feed.evolved) == (source.truth(), [("n",)])
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_rows_without_a_key_are_recognised_in_either_shape(client: Client, database: str, first: int) -> None:
+    source = EvolvingSource(partitions=2, keyed=False)
+    for key in (2, 4, 6):
+        source.write(key, v="a")
+    source.delete(2)
+    source.add("n", Added("int32", True, 5))
+    source.add("m", Added("string", False, "x"))
+    source.write(4, v="b")  # its row before has both defaults
+    source.write(1, n=8)
+    source.write(3)
+    source.delete(1)
+    source.delete(6)
+    feed = hand_fed(client, database, source, engine="append")
+    feed.chunk(first, feed.ends[first])
+    feed.run(random.Random(first), longest=2)
+    assert shown(client, database) == source.truth()
+
+
 @pytest.mark.parametrize("schemas", [True, False], ids=["schema", "plain"])
 def test_a_column_that_can_be_null_by_now_is_let_be_null(client: Client, database: str, schemas: bool) -> None:
     columns = {"id": Added("int64", False), "v": Added("string", False), "n": Added("int32", False, 3)}

@@ -47,8 +47,10 @@ class EvolvingSource:
     partitions: int = 3
     columns: dict[str, Added] = field(default_factory=lambda: {"id": Added("int64", False), "v": Added("string")})
     rows: dict[int, dict[str, Any]] = field(default_factory=dict)
-    events: dict[int, list[tuple[bytes, bytes]]] = field(default_factory=lambda: defaultdict(list))
+    events: dict[int, list[tuple[bytes | None, bytes]]] = field(default_factory=lambda: defaultdict(list))
     position: int = 100
+    keyed: bool = True
+    """Whether the table has a primary key; records of one without carry no key."""
     first: dict[str, Added] = field(init=False)
     """The columns of the beginning."""
     first_defaults: dict[str, Any] = field(default_factory=dict)
@@ -59,7 +61,7 @@ class EvolvingSource:
 
     def declared(self) -> RowSchema:
         """What ``init`` makes a table of while the columns are those of the beginning."""
-        beginning = EvolvingSource(True, 1, deepcopy(self.first))
+        beginning = EvolvingSource(True, 1, deepcopy(self.first), keyed=self.keyed)
         beginning.write(0)
         schema = sample_schema(beginning.records()[0])
         assert schema is not None
@@ -109,7 +111,7 @@ class EvolvingSource:
             row = {"type": "struct", "optional": True, "fields": [c.schema(n) for n, c in self.columns.items()]}
             fields = [{**row, "field": "before"}, {**row, "field": "after"}, {"type": "string", "field": "op"}]
             value = {"schema": {"type": "struct", "fields": fields}, "payload": payload}
-        encoded = json.dumps({"id": key}).encode(), json.dumps(value).encode()
+        encoded = json.dumps({"id": key}).encode() if self.keyed else None, json.dumps(value).encode()
         self.events[key % self.partitions].append(encoded)
 
     def records(self) -> dict[int, Records]:
@@ -117,7 +119,7 @@ class EvolvingSource:
         return {p: self._records(p, found) for p, found in sorted(self.events.items())}
 
     @staticmethod
-    def _records(partition: int, found: list[tuple[bytes, bytes]]) -> Records:
+    def _records(partition: int, found: list[tuple[bytes | None, bytes]]) -> Records:
         places = np.arange(len(found), dtype=np.int64)
         keys: list[bytes | None] = [k for k, _ in found]
         values: list[bytes | None] = [v for _, v in found]

@@ -183,6 +183,7 @@ class _Columns:
                     c.name: convert(c.name, c.converter, before.fields[c.field], self.places).array
                     for c in self.layout.columns
                 }
+                part.absent_before = {name: part.has_before.copy() for name in self.layout.missing}
         unknown: list[tuple[int, UnknownColumn]] = []
         # A before image that is asked for counts as well: it may be stored, as the row that leaves.
         having = is_row | part.has_before if self.layout.before else is_row
