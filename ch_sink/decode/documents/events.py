@@ -220,7 +220,7 @@ def _unknown_column(name: str, value: Any) -> UnknownColumn:
 def take_key(part: Part) -> None:
     """Put the key into the rows of the part's updates, which do not state it."""
     update = part.op == Op.UPDATE
-    if part.key is None or not (part.unavailable and update.any()):
+    if part.key is None or not update.any():
         return
     mask = pa.array(update)
     for name, array in part.key.items():
