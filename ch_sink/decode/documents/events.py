@@ -101,13 +101,13 @@ class DocumentEvents:
         """Documents after each change (None: no row, or an update), and the updates without a document, by event."""
         documents: list[Any] = [None] * len(rows)
         updates: dict[int, Update] = {}
-        for i, row in enumerate(rows):
-            op = part.op[i]
-            if op == Op.DELETE or op == Op.TRUNCATE:
+        update_op, gone = int(Op.UPDATE), (int(Op.DELETE), int(Op.TRUNCATE))
+        for i, (row, op) in enumerate(zip(rows, part.op.tolist(), strict=True)):
+            if op in gone:
                 continue
             if row.after is not None:
                 documents[i] = self._read(row.after, i, part)
-            elif op == Op.UPDATE and (row.updateDescription is not None or row.patch is not None):
+            elif op == update_op and (row.updateDescription is not None or row.patch is not None):
                 update = self._guard(self._update, row, i, part)
                 if row.before is not None:
                     documents[i] = update.apply(self._read(row.before, i, part))

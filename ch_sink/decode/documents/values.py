@@ -116,12 +116,16 @@ def parse(text: "str | bytes | dict[str, Any]", *, typed: bool = False) -> Any:
             found = json.loads(text)
         except ValueError as error:
             raise DecodeError(f"no Extended JSON: {error}") from error
+    else:
+        if not typed and (b"$" if isinstance(text, bytes) else "$") not in text:  # type: ignore[operator]
+            return found  # no wrapper anywhere, and what JSON has is finite
     return read(found, typed)
 
 
 def read(value: Any, typed: bool = False) -> Any:
-    """A JSON tree with Extended JSON's wrappers as BSON values. Raises DecodeError."""
+    """A JSON tree with Extended JSON's wrappers as BSON values; the tree is changed. Raises DecodeError."""
     kind = type(value)
+    deep = _DEEP_TYPED if typed else _DEEP
     if kind is dict:
         for name in value:
             if name[:1] == "$":
@@ -129,9 +133,15 @@ def read(value: Any, typed: bool = False) -> Any:
                 if special is not None:
                     return None if special is _NULL else special
             break
-        return {name: read(part, typed) for name, part in value.items()}
+        for name, part in value.items():
+            if type(part) in deep:
+                value[name] = read(part, typed)
+        return value
     if kind is list:
-        return [read(part, typed) for part in value]
+        for i, part in enumerate(value):
+            if type(part) in deep:
+                value[i] = read(part, typed)
+        return value
     if kind is float and not math.isfinite(value):
         return NonFinite(_name(value))
     if typed and kind is int and not -(1 << 31) <= value < 1 << 31:
@@ -139,6 +149,8 @@ def read(value: Any, typed: bool = False) -> Any:
     return value
 
 
+_DEEP = frozenset((dict, list, float))
+_DEEP_TYPED = frozenset((dict, list, float, int))
 _NULL = object()
 _NAMES = {"NaN": "NaN", "Infinity": "Infinity", "-Infinity": "-Infinity", "+Infinity": "Infinity"}
 
@@ -158,9 +170,12 @@ def _special(found: dict[str, Any], typed: bool) -> Any:
         raise DecodeError(f"no Extended JSON: {shown(found)}") from error
 
 
+_OID = re.compile(r"[0-9a-fA-F]{24}", re.ASCII)
+
+
 def _oid(found: dict[str, Any], typed: bool) -> Any:
     text = found["$oid"]
-    if not isinstance(text, str) or not re.fullmatch(r"[0-9a-fA-F]{24}", text):
+    if not isinstance(text, str) or not _OID.fullmatch(text):
         raise DecodeError(f"no ObjectId: {shown(text)}")
     return ObjectId(text.lower())
 
