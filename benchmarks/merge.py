@@ -74,7 +74,9 @@ class Given:
     def __init__(self, batch: ChangeBatch) -> None:
         self.batch = batch
 
-    def decode(self, records: Records) -> ChangeBatch:
+    undecided = False
+
+    def decode(self, records: Records, *, waited: bool = False) -> ChangeBatch:
         return self.batch
 
     def key_columns(self) -> tuple[str, ...]:
