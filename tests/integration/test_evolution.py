@@ -10,17 +10,18 @@ import pytest
 from ch_sink.clickhouse import Client, detect
 from ch_sink.decode import RowSchema, sample_schema
 from ch_sink.embedded.launch import EmbeddedClickHouse
-from ch_sink.errors import StreamFailed
+from ch_sink.errors import ClickHouseError, StreamFailed
 from ch_sink.plan import Barrier
 from ch_sink.policy import Policy
 from ch_sink.table.model import TargetTable
+from tests.integration.test_distributed import node, over
 from tests.integration.test_recorded import equal
 from tests.support.endpoint import clickhouse, client, database, settings_for
 from tests.support.evolving import Added, EvolvingSource
 from tests.support.fixtures import as_records, registry, topic_of, topics
 from tests.support.stream import Feed, Killed, make_table
 
-__all__ = ["clickhouse", "client", "database"]
+__all__ = ["clickhouse", "client", "database", "node", "over"]
 
 pytestmark = pytest.mark.integration
 POLICY = Policy(evolve="add_columns", on_bad_record="fail")
@@ -366,3 +367,29 @@ def test_two_streams_alter_one_table_at_once(client: Client, clickhouse: Embedde
         low = min(source.rows)
         rows = client.rows(f"SELECT {names} FROM {database}.t_current WHERE id BETWEEN {low} AND {low + 9} ORDER BY id")
         assert [tuple(r.values()) for r in rows] == source.truth()
+
+
+def test_a_distributed_table_is_altered_with_its_local_table_or_the_statements_are_shown(
+    node: Client, over: str
+) -> None:
+    """This cluster of one has no queue of distributed DDL: the user carries the shown statements out, and goes on."""
+    stream = "mariadb-json_schema"
+    make_table(node, over, "ac", at_the_snapshot(stream, "ac"), policy=POLICY)
+    node.command(f"RENAME TABLE {over}.ac TO {over}.local")
+    node.command(f"CREATE TABLE {over}.ac AS {over}.local ENGINE = Distributed(one, {over}, local, id)")
+    feed = Feed(node, over, detect(node, over, "ac", POLICY), stream, topic_of(stream, "ac"), POLICY)
+    with pytest.raises(ClickHouseError) as refused:
+        feed.run()
+    statements = str(refused.value.hint).partition(": ")[2].split("; ")
+    assert f"ALTER TABLE `{over}`.`local` ON CLUSTER `one` ADD COLUMN" in statements[0]
+    assert statements[1].startswith(f"ALTER TABLE `{over}`.`ac` ADD COLUMN")
+    for statement in statements:
+        node.command(statement.replace(" ON CLUSTER `one`", ""))
+    again = Feed(node, over, detect(node, over, "ac", POLICY), stream, topic_of(stream, "ac"), POLICY)
+    again.run()
+    rows = node.rows(f"SELECT d2, id, k, extra FROM {over}.ac FINAL WHERE _is_deleted = 0 ORDER BY k")
+    assert [tuple(str(v) for v in r.values()) for r in rows] == [
+        ("None", "1", "1", "7"),
+        ("None", "1", "2", "7"),
+        ("1.25", "1", "4", "9"),
+    ]
