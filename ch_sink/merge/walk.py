@@ -2,23 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from hashlib import sha256
 
 import numpy as np
 import numpy.typing as npt
 
-from ch_sink.change import BadRecord, ChangeBatch, Half, Op, Records
+from ch_sink.change import BadRecord, ChangeBatch, Records
 from ch_sink.merge.keys import KeyCodes
-from ch_sink.merge.resolved import UNSET, Bools, Resolved, Scope
+from ch_sink.merge.resolved import UNSET, Resolved, Scope
+from ch_sink.merge.special import Special
 from ch_sink.order import Sequenced
-from ch_sink.order.version import to_int, to_ints
+from ch_sink.order.version import to_int
 from ch_sink.policy import Policy
 from ch_sink.ports import Handover, HandoverId
 
 __all__ = ["Walk"]
-
-_FORMER = (1 << 64) - 1  # inner position that no change has: marks the former row of a swapped key
 
 
 @dataclass(slots=True)
@@ -34,23 +31,7 @@ class _Row:
     """Whether the stored row is one, 0 or 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Events:
-    """What the walk reads of each event, as lists: a value of an array costs ten times as much to get at."""
-
-    key: list[int]
-    offset: list[int]
-    version: list[int]
-    delete: list[bool]
-    create: list[bool]
-    delete_half: list[bool]
-    create_half: list[bool]
-    partial: list[bool]
-    needs: list[bool]
-    swaps: list[bool]
-
-
-class Walk:
+class Walk(Special):
     """Walks the special events in Kafka order."""
 
     def __init__(
@@ -65,12 +46,9 @@ class Walk:
         waiting: Mapping[bytes, int],
         doubled: frozenset[bytes],
     ) -> None:
-        self.batch, self.records, self.order = batch, records, order
-        self.scope, self.policy, self.out, self.coded = scope, policy, out, coded
-        self.waiting, self.doubled = waiting, doubled
+        super().__init__(batch, records, order, scope, coded, waiting, doubled)
+        self.policy, self.out = policy, out
         self.rows: dict[int, _Row] = {}
-        self.blocked: dict[int, int] = {}
-        """Key → offset from which on its changes wait."""
         self.local: dict[HandoverId, int] = {}
         self.open_swaps: dict[int, int] = {}
         self.unresolved: dict[int, str] = {}
@@ -79,137 +57,6 @@ class Walk:
         self.image: list[int] = []
         self.previous: list[int] = []
         self.origin: dict[str, list[int]] = {}
-        n = len(batch)
-        self.partial = np.zeros(n, dtype=np.bool_)
-        for mask in batch.unavailable.values():
-            self.partial |= mask
-        self.delete = batch.op == Op.DELETE
-        self.ids = self._ids() if scope.omits_values or scope.deferrable else {}
-        self.needs = np.zeros(n, dtype=np.bool_)
-
-    def _ids(self) -> dict[int, HandoverId]:
-        """Identity of every half of a key change, by event.
-
-        The source time is part of it (above the 16 bits of the commit position's high word): a restored database
-        may use a position a second time.
-        """
-        batch = self.batch
-        # Flattened events may tell no position at all: nothing joins the halves of their key changes.
-        placed = batch.commit.any(axis=1) | batch.inner.any(axis=1)
-        return {
-            i: (
-                batch.source_name[int(batch.source_code[i])],
-                (max(int(batch.source_ts[i]), 0) << 16) | int(batch.commit[i, 0]),
-                int(batch.commit[i, 1]),
-                int(batch.inner[i, 0]),
-                int(batch.inner[i, 1]),
-            )
-            for i in np.flatnonzero((batch.half != Half.NONE) & placed).tolist()
-        }
-
-    def special_events(self) -> npt.NDArray[np.int64]:
-        """All events of the keys that have an event which does not say everything itself."""
-        batch, scope = self.batch, self.scope
-        needs = self.partial.copy()
-        if scope.omits_values:
-            whole_creates = {
-                self.ids.get(i) for i in np.flatnonzero((batch.half == Half.CREATE) & ~self.partial).tolist()
-            }
-            for i in np.flatnonzero(batch.half == Half.DELETE).tolist():
-                needs[i] |= i in self.ids and self.ids[i] not in whole_creates
-        if scope.places:
-            unsure = (batch.op != Op.CREATE) | (not scope.creates_anew)
-            if scope.whole_before:
-                unsure &= ~batch.has_before
-            needs |= unsure | self.order.recheck
-        self.swaps = self._swaps() if scope.deferrable else np.zeros(len(batch), dtype=np.bool_)
-        needs |= self.swaps
-        self.needs = needs & self.order.keep
-        chosen = np.zeros(self.coded.count, dtype=np.bool_)
-        chosen[self.coded.codes[self.needs]] = True
-        if self.doubled:
-            for i in np.flatnonzero(batch.half == Half.DELETE).tolist():
-                if self.key_bytes(i) in self.doubled:
-                    self.needs[i] = True  # with the version of the row that stays
-                    chosen[self.coded.codes[i]] = True
-        if self.waiting:
-            for i in range(len(batch)):
-                since = self.waiting.get(self.key_bytes(i))
-                if since is not None:
-                    chosen[self.coded.codes[i]] = True
-                    self.blocked[int(self.coded.codes[i])] = since
-        if not chosen.any():
-            return np.zeros(0, dtype=np.int64)
-        return np.flatnonzero(chosen[self.coded.codes] & self.order.keep)
-
-    @cached_property
-    def events(self) -> _Events:
-        """To be asked for once the special events are known."""
-        batch = self.batch
-        return _Events(
-            self.coded.codes.tolist(),
-            batch.offset.tolist(),
-            to_ints(self.order.version),
-            self.delete.tolist(),
-            (batch.op == Op.CREATE).tolist(),
-            (batch.half == Half.DELETE).tolist(),
-            (batch.half == Half.CREATE).tolist(),
-            self.partial.tolist(),
-            self.needs.tolist(),
-            self.swaps.tolist(),
-        )
-
-    def _waits(self, i: int) -> bool:
-        if not self.blocked:
-            return False
-        since = self.blocked.get(self.events.key[i])
-        return since is not None and self.events.offset[i] >= since
-
-    def key_bytes(self, i: int) -> bytes:
-        return self.records.keys[int(self.batch.source_index[i])] or b""
-
-    def _former_id(self, i: int) -> HandoverId:
-        """Where the row of a key's former owner is kept while a swap goes on over a chunk's end."""
-        name, high, low, _, _ = self.ids[i]
-        return (name, high, low, _FORMER, int.from_bytes(sha256(self.key_bytes(i)).digest()[:8], "big"))
-
-    def _transaction(self, i: int) -> int:
-        """What events of one transaction share: the commit position, or that they state none, as a stream's first."""
-        return to_int(self.order.commit, i) if self.batch.has_commit[i] else -1
-
-    def _swaps(self) -> Bools:
-        """Create halves behind which the delete of a former owner of the same key may come."""
-        batch, order = self.batch, self.order
-        out = np.zeros(len(batch), dtype=np.bool_)
-        creates = np.flatnonzero((batch.half == Half.CREATE) & order.keep)
-        if not len(creates):
-            return out
-        deletes = {
-            (int(self.coded.codes[i]), self._transaction(i))
-            for i in np.flatnonzero((batch.half == Half.DELETE) & order.keep).tolist()
-        }
-        last = self._transaction(len(batch) - 1)
-        for i in creates.tolist():
-            at = self._transaction(i)
-            if at == last or (int(self.coded.codes[i]), at) in deletes:
-                out[i] = True
-        return out
-
-    def keys_to_look_up(self, special: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Keys whose stored row matters: no whole image of them comes first in the chunk."""
-        known: set[int] = set()
-        wanted: set[int] = set()
-        events, omits, places = self.events, self.scope.omits_values, self.scope.places
-        for i in special.tolist():
-            key = events.key[i]
-            if key in known or key in wanted or self._waits(i):
-                continue
-            handed = omits and events.create_half[i]
-            if events.needs[i] and not (handed and not places and not events.swaps[i]):
-                wanted.add(key)
-            elif not events.delete[i] and (handed or not events.partial[i]):
-                known.add(key)
-        return np.array(sorted(wanted), dtype=np.int64)
 
     def take_stored(self) -> None:
         """Start keys at their newest stored row."""
@@ -238,16 +85,16 @@ class Walk:
             return
         ids: list[HandoverId] = []
         for i in special.tolist():
-            if i not in self.ids or self._waits(i):
+            if i not in self.ids or self.waits(i):
                 continue
             if self.events.delete_half[i]:
                 if self.key_bytes(i) in self.doubled:
-                    ids.append(self._former_id(i))
+                    ids.append(self.former_id(i))
                 continue
             if self.events.partial[i]:
                 ids.append(self.ids[i])
             if self.events.swaps[i] and self._stored_since(i):
-                ids.append(self._former_id(i))
+                ids.append(self.former_id(i))
         if not ids:
             return
         found = handover.get(ids)
@@ -264,7 +111,7 @@ class Walk:
         self.origin = {column: refs.tolist() for column, refs in out.origin.items()}
         for i in special.tolist():
             key = events.key[i]
-            if self._waits(i):
+            if self.waits(i):
                 apply[i] = False
                 out.pending.append(i)
                 continue
@@ -290,9 +137,9 @@ class Walk:
 
     def _met_again(self, i: int, key: int, row: _Row) -> None:
         """Open and close swaps at events that an earlier attempt stored: what comes behind them may be new."""
-        if self.events.swaps[i] and self._former_id(i) in self.handed:
+        if self.events.swaps[i] and self.former_id(i) in self.handed:
             # The row is stored, and the delete of its key's former owner is still to come.
-            row.former, row.live = self.handed[self._former_id(i)], 2
+            row.former, row.live = self.handed[self.former_id(i)], 2
             self.open_swaps[key] = i
         elif self.events.delete_half[i] and self._doubled(i, key):
             # That was the former owner's delete. The next one is the owner's own.
@@ -324,7 +171,7 @@ class Walk:
             self.previous[i] = row.ref
         if row.live == 1 and self.events.swaps[i]:
             # Kept also within a chunk: a second attempt cannot see any more that two rows lived here.
-            self._hand_over(self._former_id(i), row.ref)
+            self._hand_over(self.former_id(i), row.ref)
             row.former, row.live = row.ref, 2
             self.open_swaps[key] = i
         else:
@@ -372,8 +219,8 @@ class Walk:
         """Whether the delete is to be written: not that of a key's former owner, whose successor stays."""
         out = self.out
         half = i in self.ids
-        if half and self.key_bytes(i) in self.doubled - out.settled and self._former_id(i) in self.handed:
-            row.live, row.former = 2, self.handed[self._former_id(i)]
+        if half and self.key_bytes(i) in self.doubled - out.settled and self.former_id(i) in self.handed:
+            row.live, row.former = 2, self.handed[self.former_id(i)]
         leaving = row.former if row.live == 2 else row.ref
         if half and self.scope.omits_values:
             self.local[self.ids[i]] = leaving
