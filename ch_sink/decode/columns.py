@@ -194,7 +194,7 @@ def _meta(layout: Layout, rows: list[Any], op: Any, places: Sequence[int]) -> Pa
         inner=positions.inner,
         has_commit=positions.has_commit,
         source_ts=times,
-        names=[block.name for block in blocks],
+        names=[block.name or "" for block in blocks],
         snapshot=_snapshots([block.snapshot for block in blocks]),
         after={},
         before={},

@@ -124,6 +124,7 @@ def test_added_fields_tell_operation_time_and_position() -> None:
     assert ops(batch) == "cr"
     assert batch.connector == "flattened:postgresql"
     assert batch.source_ts.tolist() == [77, 77]
+    assert batch.source_name == [""]
     assert not batch.unknown
 
 
