@@ -163,6 +163,23 @@ def test_bad_record_neighbours_go_on(name: str) -> None:
     assert reason in batch.bad[0].reason
 
 
+def test_truncates_tombstones_and_boundaries_are_no_documents() -> None:
+    truncate = event("t", 1)
+    pairs: list[tuple[bytes | None, bytes | None]] = [
+        (json.dumps(one.key).encode(), json.dumps(one.value).encode()) for one in [event("c", 1, {"_id": 1})]
+    ]
+    pairs += [
+        (None, json.dumps(truncate.value).encode()),
+        (b'{"id": "1"}', None),
+        (b'{"id": "5"}', json.dumps(sample("transaction")[0]).encode()),
+        (b'{"serverName": "m"}', b'{"ts_ms": 1}'),
+    ]
+    batch = decode(records(pairs))
+    assert batch.op.tolist() == [Op.CREATE, Op.TRUNCATE]
+    assert {str(kind): n for kind, n in batch.aside.items()} == {"tombstone": 1, "transaction": 1, "heartbeat": 1}
+    assert not batch.bad
+
+
 def test_a_part_of_an_array_needs_the_document() -> None:
     table = replacing((Column("_id", "String"), Column("tags", "Array(String)")), ("_id",))
     given = as_json([update_event("a", Description({"tags.1": "x"})), update_event("a", Description({"tags": ["x"]}))])
