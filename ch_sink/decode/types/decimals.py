@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ch_sink.decode.types.base import Converted, OutOfRange, PerValue, Reaction, as_arrow, shown
 from ch_sink.errors import DecodeError
@@ -136,8 +137,13 @@ class DecimalColumn:
 
     def convert(self, values: list[Any]) -> Converted:
         if not self._fast:
-            return self._slow.convert(values)
-        if set(map(type, values)) <= {str, type(None)}:
+            together = self._together(values)
+            return self._slow.convert(values) if together is None else Converted(together)
+        kinds = {bytes} if isinstance(values, pa.Array) else set(map(type, values))
+        if kinds <= {Decimal, int, type(None)}:
+            together = self._together(values)
+            return self._slow.convert(values) if together is None else Converted(together)
+        if kinds <= {str, type(None)}:
             try:
                 values = [None if v is None else binascii.a2b_base64(v, strict_mode=True) for v in values]
             except (binascii.Error, ValueError):
@@ -156,6 +162,25 @@ class DecimalColumn:
             return Converted(self.build(unscaled))
         except (TypeError, ValueError):
             return self._slow.convert(values)
+
+    def _together(self, values: list[Any]) -> pa.Array | None:
+        """All numbers, or texts of plain digits, at once where every one fits; else None."""
+        kinds = {str} if isinstance(values, pa.Array) else set(map(type, values))
+        try:
+            if kinds <= {Decimal, int, type(None)}:
+                return pa.array(values, self.arrow)
+            if not kinds <= {str, type(None)} or self._read is not read_text:
+                return None
+            texts = as_arrow(values, pa.string())
+            longest = pc.max(pc.binary_length(texts)).as_py() or 0
+            # Longer ones could overflow in Arrow unseen, at the latest when they are scaled up; so could exponents.
+            if longest + self._scale > (38 if self._size == 16 else 76):
+                return None
+            if pc.any(pc.match_substring(texts, "e", ignore_case=True)).as_py():
+                return None
+            return texts.cast(self.arrow)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            return None
 
     def _one(self, value: Any) -> int:
         unscaled, scale = self._read(value)

@@ -208,6 +208,41 @@ def test_decimals_from_bytes(values: list[int | None]) -> None:
     assert make(source, "Decimal(76, 9)").convert(raw).array.to_pylist() == expected
 
 
+NUMBERS = st.from_regex(r"[+-]?[0-9]{0,45}(\.[0-9]{0,45})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
+
+
+@given(st.lists(st.none() | NUMBERS | st.sampled_from(["NaN", "", " 1", "1_0", "٣"]), max_size=4), st.data())
+def test_many_decimal_texts_are_read_as_each_alone_is(texts: list[str | None], data: st.DataObject) -> None:
+    made = decimal_column(TEXT, data)
+    assert outcome(made, texts) == joined(made, texts)
+
+
+@given(st.lists(st.none() | st.integers() | st.decimals(), max_size=4), st.data())
+def test_many_numbers_are_read_as_each_alone_is(numbers: list[Any], data: st.DataObject) -> None:
+    made = decimal_column(None, data)
+    assert outcome(made, numbers) == joined(made, numbers)
+
+
+def decimal_column(source: SourceType | None, data: st.DataObject) -> Any:
+    precision = data.draw(st.integers(1, 76))
+    column = Column("x", f"Decimal({precision}, {data.draw(st.integers(0, precision))})")
+    return converter(source, column, encoding="json", policy=Policy(), omits=False)
+
+
+def outcome(made: Any, values: list[Any]) -> Any:
+    """The values, or None where one of them is refused."""
+    try:
+        return made.convert(values).array.to_pylist()
+    except DecodeError:
+        return None
+
+
+def joined(made: Any, values: list[Any]) -> Any:
+    """The same one by one, by the exact way."""
+    found = [outcome(made._slow, [value]) for value in values]
+    return None if None in found else [value for one in found for value in one]
+
+
 @pytest.mark.parametrize(
     "schema",
     [
