@@ -152,9 +152,9 @@ class Walk(Special):
         return key in self.open_swaps or self.key_bytes(i) in self.doubled - self.out.settled
 
     def _stored_since(self, i: int) -> bool:
-        """Whether the table holds this event's row already, or a later one of its key."""
+        """Whether the table holds something of this event already, or a later row of its key."""
         row = self.rows.get(self.events.key[i])
-        return row is not None and row.version >= self.events.version[i]
+        return row is not None and row.version >= to_int(self.order.leaving, i)
 
     def _origin(self, column: str, ref: int) -> int:
         """Where the value of a column of an image stands, once filled."""
@@ -169,7 +169,7 @@ class Walk(Special):
             return False
         if self.previous[i] < 0:
             self.previous[i] = row.ref
-        if row.live == 1 and self.events.swaps[i]:
+        if self.events.swaps[i] and (row.live == 1 or self._left(i, row)):
             # Kept also within a chunk: a second attempt cannot see any more that two rows lived here.
             self._hand_over(self.former_id(i), row.ref)
             row.former, row.live = row.ref, 2
@@ -178,6 +178,10 @@ class Walk(Special):
             row.live = 1
         row.ref = i
         return True
+
+    def _left(self, i: int, row: _Row) -> bool:
+        """Whether an earlier attempt only got to mark the swapped key's former row as having left its place."""
+        return not row.live and row.version == to_int(self.order.leaving, i) and self._former_id(i) in self.handed
 
     def _fill(self, i: int, key: int, row: _Row) -> bool:
         """Find where the values come from that the event leaves out; False where they are not known (yet)."""

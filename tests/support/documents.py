@@ -19,7 +19,7 @@ from tests.model.reference import difference, sign_faults
 from tests.model.wire import dumps, partition_of
 from tests.support.harness import ENGINES, Run, target_table
 
-__all__ = ["FOLDER", "KEYED", "Stream", "decode", "faults_of", "sample", "text"]
+__all__ = ["FOLDER", "KEYED", "Stream", "decode", "faults_of", "rows_of", "run_of", "sample", "text"]
 
 FOLDER = Path(__file__).parent.parent / "fixtures" / "documents"
 KEYED = tuple(name for name in ENGINES if name != "append without key")
@@ -94,19 +94,21 @@ class Stream:
         )
 
 
-def faults_of(history: History, engine: str, seed: int, stored: Sequence[dict[str, Any]] = ()) -> list[str]:
-    """Run the stream in one way of cutting, interleaving and dying; what is wrong at the end.
+def run_of(
+    history: History, engine: str, seed: int, policy: Policy | None = None, stored: Sequence[dict[str, Any]] = ()
+) -> Run:
+    """Run the stream in one way of cutting, interleaving and dying.
 
     ``stored``: rows that stand in the table before, put there by something else, at version 0.
     """
-    policy = Policy(on_bad_record="fail")
+    chosen = policy or Policy(on_bad_record="fail")
     table = target_table(history.layout, ENGINES[engine])
     schema = pa.schema([(c.name, arrow_type(c.type)) for c in table.source_columns])
     run = Run(
         history,
         ENGINES[engine],
-        policy=policy,
-        decoder=lambda want: Decoder(table, policy, want_before=want),
+        policy=chosen,
+        decoder=lambda want: Decoder(table, chosen, want_before=want),
         schema=schema,
     )
     system = {"_version": bytes(16), "_is_deleted": 0, "_sign": 1, "_op": "r"}
@@ -114,14 +116,25 @@ def faults_of(history: History, engine: str, seed: int, stored: Sequence[dict[st
     for row in stored:
         run.table.rows.append({n: v.encode() if isinstance(v, str) else v for n, v in row.items()} | there)
     run.run(draw_plan(seed, history))
+    return run
+
+
+def faults_of(history: History, engine: str, seed: int, stored: Sequence[dict[str, Any]] = ()) -> list[str]:
+    """What is wrong at the end of such a run."""
+    run = run_of(history, engine, seed, stored=stored)
     faults = list(run.between)
-    if wrong := difference(history, [_plain(row) for row in run.table.current()]):
+    if wrong := difference(history, rows_of(run)):
         faults.append(wrong)
     if run.letters.letters:
         faults.append(f"dead letters: {run.letters.letters}")
     if engine in ("collapsing", "versioned"):
         faults += sign_faults(history.table, [_plain(row) for row in run.table.rows], "_sign", history.truth)
     return faults
+
+
+def rows_of(run: Run) -> list[dict[str, Any]]:
+    """The table as its current-state view shows it."""
+    return [_plain(row) for row in run.table.current()]
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
