@@ -75,3 +75,33 @@ def test_any_cut_and_any_second_attempt_gives_the_same(client: Client, database:
     else:
         again.run(rng, longest=5)
     assert equal(client, database, stream.split("-")[0], stream, table) == []
+
+
+ENCODINGS = ("json_schema", "json_schema-kc", "json_schema-wide", "json_plain", "avro")
+IN_ALL = sorted(
+    (db, table)
+    for db in ("mariadb", "postgres")
+    for table in {t for kind in ENCODINGS[:3] for t in tables(f"{db}-{kind}")}
+    & set(tables(f"{db}-json_plain"))
+    & set(tables(f"{db}-avro"))
+)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(("source", "table"), IN_ALL)
+def test_every_encoding_gives_the_same_table(client: Client, database: str, source: str, table: str) -> None:
+    found: dict[str, list[str]] = {}
+    schema = schema_of(typed_stream(f"{source}-json_plain", table), table)
+    for kind in ENCODINGS:
+        stream = f"{source}-{kind}"
+        if table in tables(stream):
+            name = f"{table} {kind}"
+            engine = "append" if table in KEYLESS else "replacing"
+            target = make_table(client, database, name, schema, engine=engine, policy=POLICY)
+            Feed(client, database, target, stream, topic_of(stream, table), POLICY).run()
+            columns = ", ".join(f"`{f.name}`" for f in schema.fields)
+            rows = client.rows(f"SELECT toString(tuple({columns})) AS r FROM {database}.`{name}_current`")
+            found[kind] = sorted(str(row["r"]) for row in rows)
+    assert len(found) == 3
+    assert len(found["avro"]) == len(read_truth(source)[table].rows)
+    assert found["avro"] == found["json_plain"] == next(iter(found.values()))
