@@ -1,0 +1,103 @@
+"""Keys of change events: from the Kafka key, else from the row image."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ch_sink.change import Op, Records
+from ch_sink.decode.columns import Fault, fails
+from ch_sink.decode.documents import take_key
+from ch_sink.decode.keys import KeyReader
+from ch_sink.decode.part import Part
+from ch_sink.errors import DecodeError
+
+__all__ = ["EventKeys", "pick"]
+
+
+class EventKeys:
+    """Gives the parts of a chunk their key columns."""
+
+    def __init__(self, reader: KeyReader) -> None:
+        self._reader = reader
+
+    def give(self, part: Part, records: Records) -> None:
+        """Key columns, also in the images where those lack them. Raises Fault."""
+        self.fill(part, records)
+        if self._reader.of_documents:
+            take_key(part)
+        else:
+            _key_only(part)
+
+    def fill(self, part: Part, records: Records) -> None:
+        """Fill in the part's key columns: from the Kafka key, else from the row image. Raises Fault."""
+        columns = self._reader.columns
+        if not columns:
+            return
+        keys = pick(records.keys, part.source_index.tolist())
+        if all(keys):
+            try:
+                part.key = dict(zip(columns, self._reader.read(keys), strict=True))
+                return
+            except DecodeError:
+                pass  # perhaps a key is the text null
+        try:
+            given = [key for key in keys if key is not None and key != b"null"]
+            if len(given) == len(keys):
+                part.key = dict(zip(columns, self._reader.read(given), strict=True))
+                return
+            arrays = self._reader.read(given)
+        except DecodeError as error:
+            suspects = [p for p, key in zip(part.source_index, keys, strict=True) if key is not None and self._bad(key)]
+            raise Fault(error.message, "key", suspects=suspects if len(keys) > 1 else ()) from error
+        part.key = _merge_keys(part, keys, dict(zip(columns, arrays, strict=True)), self._reader.types)
+
+    def _bad(self, key: bytes) -> bool:
+        return key != b"null" and fails(self._reader.read, [key])
+
+
+def pick(values: Sequence[Any], index: Sequence[int]) -> list[Any]:
+    """The values at ascending places."""
+    if len(index) and index[-1] - index[0] == len(index) - 1:
+        return list(values[index[0] : index[-1] + 1])
+    return [values[i] for i in index]
+
+
+def _merge_keys(
+    part: Part, keys: Sequence[bytes | None], given: dict[str, pa.Array], types: list[pa.DataType]
+) -> dict[str, pa.Array]:
+    """Key columns where some records have no Kafka key: those of truncates are null, the others the image's."""
+    n = len(part)
+    has_key = np.array([key is not None and key != b"null" for key in keys], dtype=np.bool_)
+    truncate = part.op == Op.TRUNCATE
+    deleted = part.op == Op.DELETE
+    place = np.cumsum(has_key) - 1
+    nowhere, everywhere = np.ones(n, dtype=np.bool_), np.zeros(n, dtype=np.bool_)
+    out: dict[str, pa.Array] = {}
+    for (name, array), arrow in zip(given.items(), types, strict=True):
+        after = part.after.get(name, pa.nulls(n, arrow))
+        before = part.before.get(name, pa.nulls(n, arrow))
+        lacks_after = part.absent.get(name, everywhere) if name in part.after else nowhere
+        lacks_before = ~part.has_before if name in part.before else nowhere
+        if bool((~has_key & ~truncate & np.where(deleted, lacks_before, lacks_after)).any()):
+            raise Fault(f"the record has no Kafka key, and no image of its row has {name!r}", "key", name)
+        pool = pa.concat_arrays([array, after, before, pa.nulls(1, arrow)])
+        rows = np.arange(n)
+        image = np.where(deleted, len(array) + n + rows, len(array) + rows)
+        where = np.where(has_key, place, np.where(truncate, len(pool) - 1, image))
+        out[name] = pool.take(pa.array(where))
+    return out
+
+
+def _key_only(part: Part) -> None:
+    """Columns that only the key has (the table that a topic router adds to it) join the images."""
+    for name, array in (part.key or {}).items():
+        if name in part.after or not len(part):
+            continue
+        gone = np.isin(part.op, (Op.DELETE, Op.TRUNCATE))
+        part.after[name] = pc.if_else(pa.array(gone), pa.scalar(None, array.type), array)
+        part.absent.pop(name, None)
+        if part.before:
+            part.before[name] = pc.if_else(pa.array(part.has_before), array, pa.scalar(None, array.type))

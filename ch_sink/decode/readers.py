@@ -1,0 +1,120 @@
+"""The readers of a topic's values, and which of them reads a group: envelopes or rows, JSON or Avro."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ch_sink.change import Aside, BadRecord, Op, Records
+from ch_sink.decode.avro.events import AvroReader, as_json, no_events
+from ch_sink.decode.columns import Fault, Read
+from ch_sink.decode.event_keys import pick
+from ch_sink.decode.flat import FlatReader
+from ch_sink.decode.forms import Form, Forms, OtherForm
+from ch_sink.decode.framing import Framed
+from ch_sink.decode.json import JsonReader
+from ch_sink.decode.schema import SourceType
+from ch_sink.decode.signals import FIELDS, WINDOW, is_signal
+from ch_sink.errors import DecodeError
+from ch_sink.policy import Policy
+from ch_sink.table.model import TargetTable
+
+__all__ = ["Readers", "documents"]
+
+_KEPT = 256
+"""Schemas whose form is remembered."""
+
+
+class Readers:
+    """Reads groups of one framing, each in the form that its values have."""
+
+    def __init__(self, table: TargetTable, policy: Policy, *, before: bool) -> None:
+        """``before``: whether before images are decoded."""
+        self._columns = frozenset(c.name for c in table.source_columns)
+        self._signals = not self._columns >= FIELDS
+        self._forms = Forms(self._columns, policy)
+        self._json = JsonReader(table, policy, self._forms, before=before)
+        self._avro = AvroReader(table, policy, before=before)
+        self._form = Form.FLATTENED if policy.events == "flattened" else Form.ENVELOPE
+        self._flat = FlatReader(table, policy, self._forms, before=before)
+        self._schema_forms: dict[int, tuple[SourceType, Form]] = {}
+        self._row_framings: dict[Framed, Framed] = {}
+
+    @property
+    def flat_connector(self) -> str:
+        """Connector name of the last flattened rows."""
+        return self._flat.connector
+
+    def read(self, framed: Framed, payloads: list[bytes], own: Sequence[int], records: Records) -> list[Read]:
+        """Read a group. Rows of the signal table are set aside, if the table is another. Raises Fault."""
+        try:
+            reads = self._plain(framed, payloads, own, records)
+        except Fault:
+            if self._signals and any(map(is_signal, payloads)):
+                return self._signals_aside(framed, payloads, own, records)
+            raise
+        if not self._signals:
+            return reads
+        unknown = {column.name for read in reads for _, column in read.unknown}
+        deletes = any((read.part.op == Op.DELETE).any() for read in reads)  # they tell no unknown column
+        likely = unknown >= FIELDS - self._columns or (deletes and any(WINDOW in p for p in payloads))
+        if likely and any(map(is_signal, payloads)):
+            return self._signals_aside(framed, payloads, own, records)
+        return reads
+
+    def _signals_aside(self, framed: Framed, payloads: list[bytes], own: Sequence[int], records: Records) -> list[Read]:
+        keep = [i for i, payload in enumerate(payloads) if not is_signal(payload)]
+        reads = self._plain(framed, [payloads[i] for i in keep], [own[i] for i in keep], records) if keep else []
+        return [*reads, Read(no_events(), Counter({Aside.WATERMARK: len(payloads) - len(keep)}), [])]
+
+    def _plain(self, framed: Framed, payloads: list[bytes], own: Sequence[int], records: Records) -> list[Read]:
+        """Read a group, in the form that its schema tells or, schemaless, in that of the last one. Raises Fault."""
+        if framed.schema is not None:
+            return [self._read_as(self._form_of(framed.schema), framed, payloads, own, records)]
+        try:
+            return [self._read_as(self._form, framed, payloads, own, records)]
+        except (Fault, OtherForm) as error:
+            forms = [self._forms.of_payload(payload) for payload in payloads]
+            if isinstance(error, Fault) and forms.count(self._form) == len(forms):
+                raise
+        self._form = forms[-1]
+        reads = []
+        for form in dict.fromkeys(forms):
+            some = [i for i, found in enumerate(forms) if found is form]
+            reads.append(self._read_as(form, framed, [payloads[i] for i in some], [own[i] for i in some], records))
+        return reads
+
+    def _form_of(self, schema: SourceType) -> Form:
+        form = self._schema_forms.get(id(schema))
+        if form is None:
+            if len(self._schema_forms) > _KEPT:
+                self._schema_forms.clear()
+            # The schema is kept with its form, so that its id stays its own.
+            form = self._schema_forms[id(schema)] = (schema, self._forms.of_schema(schema))
+        return form[1]
+
+    def _read_as(self, form: Form, framed: Framed, payloads: list[bytes], own: Sequence[int], records: Records) -> Read:
+        if form is Form.ENVELOPE:
+            return (self._json if framed.avro is None else self._avro).read(framed, payloads, own)
+        if framed.avro is not None:
+            framed, payloads = self._as_rows(framed), documents(framed, payloads, own)
+        headers = [None] * len(own) if records.headers is None else pick(records.headers, own)
+        return self._flat.read_rows(framed, payloads, own, headers)
+
+    def _as_rows(self, framed: Framed) -> Framed:
+        """The framing of Avro rows once they are JSON."""
+        if len(self._row_framings) > _KEPT:
+            self._row_framings.clear()
+        return self._row_framings.setdefault(framed, Framed(framed.prefix, framed.schema))
+
+
+def documents(framed: Framed, values: list[bytes], places: Sequence[int]) -> list[bytes]:
+    """Avro values as JSON: events of documents, whose images are JSON texts in Avro, too, and rows. Raises Fault."""
+    out: list[bytes] = []
+    bad: list[BadRecord] = []
+    for value, place in zip(values, places, strict=True):
+        try:
+            out.append(as_json(framed, value))
+        except DecodeError as error:
+            bad.append(BadRecord(place, error.message))
+    if bad:
+        raise Fault(bad[0].reason, certain=bad)
+    return out
