@@ -181,7 +181,7 @@ class Walk(Special):
 
     def _left(self, i: int, row: _Row) -> bool:
         """Whether an earlier attempt only got to mark the swapped key's former row as having left its place."""
-        return not row.live and row.version == to_int(self.order.leaving, i) and self._former_id(i) in self.handed
+        return not row.live and row.version == to_int(self.order.leaving, i) and self.former_id(i) in self.handed
 
     def _fill(self, i: int, key: int, row: _Row) -> bool:
         """Find where the values come from that the event leaves out; False where they are not known (yet)."""
