@@ -71,6 +71,8 @@ class Envelopes:
         Raises FramingError where an envelope or its schema cannot be read.
         """
         last = self._last
+        if values and values[0][:1] == b"\0":
+            last = self._known.get(values[0][:AVRO_HEAD], last)
         if last.avro is not None:
             if all([v.startswith(last.prefix) for v in values]):  # noqa: C419 - a list is faster here
                 return [(last, None, list(values))]

@@ -58,6 +58,7 @@ class KeyReader:
         self._table = table
         self._policy = policy
         self._envelopes = Envelopes(registry)
+        self._value_envelopes = Envelopes(registry)
         self._shapes: dict[Framed, _Shape] = {}
         self._avro: dict[Framed, _AvroShape] = {}
         self.columns: tuple[str, ...] = policy.key_columns
@@ -88,7 +89,7 @@ class KeyReader:
         if value[:1] != b"\0":
             return is_document_event(value)
         try:
-            framed, payload = self._envelopes.one(value)
+            framed, payload = self._value_envelopes.one(value)
             return holds_documents(framed) and is_document_event(as_json(framed, payload))
         except DecodeError:
             return False
@@ -98,7 +99,7 @@ class KeyReader:
         if value is None or value[:1] != b"\0":
             return value is not None and _BOUNDARY.search(value) is not None and _tells_boundary(value)
         try:
-            return is_boundary(self._envelopes.one(value)[0])
+            return is_boundary(self._value_envelopes.one(value)[0])
         except DecodeError:
             return False
 
