@@ -11,7 +11,7 @@ from ch_sink.table.model import Column
 from tests.support.collection import Collection, draw_collection, plain
 from tests.support.document_run import DocumentRun, document_table
 from tests.support.hand import Event
-from tests.support.mongodb import Dialect
+from tests.support.mongodb import Description, Dialect, event, update_event
 
 SEEDS = range(12)
 DOCUMENT = (Column("_id", "String"), Column("document", "String"))
@@ -84,6 +84,20 @@ def test_columns_equal_the_fields_of_the_documents() -> None:
         assert sorted(run.rows(), key=repr) == sorted(
             (dict(row, document=_same(row, run)) for row in whole.rows()), key=repr
         )
+
+
+@pytest.mark.parametrize("engine", ["replacing", "sign"])
+@pytest.mark.parametrize("longest", [1, 100])
+def test_a_document_that_nobody_knows_stays_unknown_until_a_whole_one_comes(engine: str, longest: int) -> None:
+    columns = (*DOCUMENT, Column("n", "Nullable(Int32)"), Column("tags", "Array(String)"))
+    updates = [Description({"n": 5}), Description({"tags.0": "x"}), Description({"n": 6})]
+    events = [update_event("a", update) for update in updates]
+    policy = Policy(on_bad_record="fail", on_unresolved="null")
+    run = DocumentRun(document_table(columns, engine), policy, events).run(longest=longest)
+    assert run.rows() == [{"_id": "a", "document": None, "n": 6, "tags": None}]
+    whole = [*events, event("r", "a", {"_id": "a", "n": 7, "tags": ["y"]}), update_event("a", updates[1])]
+    run = DocumentRun(document_table(columns, engine), policy, whole).run(longest=longest)
+    assert [(row["document"], row["tags"]) for row in run.rows()] == [('{"_id":"a","n":7,"tags":["x"]}', [b"x"])]
 
 
 def _snapshot(collection: Collection, dialect: Dialect) -> list[Event]:

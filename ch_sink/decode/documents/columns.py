@@ -84,6 +84,8 @@ class DocumentTable:
         """
 
         def changed(stored: Any) -> pa.Array:
+            if column.path == () and not stored:
+                return column.converter.convert([None]).array  # a document that is not known stays so
             after = update.apply(self._stored(stored, column))
             return column.converter.convert([None if after is MISSING else after]).array
 
@@ -93,7 +95,8 @@ class DocumentTable:
         """The column's value from the stored text of the whole document."""
 
         def derive(document: Any) -> pa.Array:
-            return column.converter.convert([column.pick(parse(document, typed=self.typed))]).array
+            known = column.pick(parse(document, typed=self.typed)) if document else None
+            return column.converter.convert([known]).array
 
         return derive
 
