@@ -4,18 +4,25 @@ What flattened events cannot tell is left out: truncates (the transformation dro
 key, keys exchanged by one statement, and (without positions) values that a key change leaves out.
 """
 
+import json
 import random
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from ch_sink.change import ChangeBatch, Records
 from ch_sink.decode import Decoder
 from ch_sink.decode.types.target import arrow_type
 from ch_sink.policy import Policy
+from ch_sink.table.model import Column
 from tests.model import LAYOUTS, Batch, History, Knobs, draw_history, draw_plan
 from tests.model.reference import difference, sign_faults
+from tests.support.decoding import replacing
 from tests.support.fixtures import Recorded
 from tests.support.harness import ENGINES, Run, target_table
 from tests.support.smt import Flatten
@@ -121,3 +128,44 @@ def test_positions_order_flattened_events_where_that_is_asked_for() -> None:
 def test_the_histories_have_deletes_that_only_null_values_tell() -> None:
     wrong = [seed for seed in range(12) if faults(seed, "tombstone", "replacing", tombstones="ignore")]
     assert len(wrong) > 6
+
+
+@st.composite
+def rows_of_any_kind(draw: st.DrawFn) -> bytes:
+    """Flattened rows, some of them wrong: fields that lack, are unknown or of another kind, cut texts."""
+    row: dict[str, Any] = {"id": draw(st.integers(-3, 3)), "v": draw(st.none() | st.text(max_size=3))}
+    row |= draw(st.fixed_dictionaries({}, optional={"__op": st.sampled_from("crudx"), "__lsn": st.integers(0, 9)}))
+    row |= draw(st.fixed_dictionaries({}, optional={"__deleted": st.sampled_from(["true", "false"])}))
+    if draw(st.integers(0, 4)) == 0:
+        row[draw(st.sampled_from(["id", "v", "more", "__op"]))] = draw(st.sampled_from([None, 1.5, "x", [1], 2**70]))
+    if draw(st.integers(0, 6)) == 0:
+        del row["v"]
+    text = json.dumps(row, ensure_ascii=draw(st.booleans())).encode("utf-8", "surrogatepass")
+    return text[: draw(st.integers(1, len(text)))] if draw(st.integers(0, 9)) == 0 else text
+
+
+@given(st.lists(rows_of_any_kind(), min_size=1, max_size=7))
+@settings(max_examples=150, deadline=None)
+def test_a_row_means_the_same_alone_and_among_others(values: list[bytes]) -> None:
+    table = replacing((Column("id", "Int64"), Column("v", "Nullable(String)")), ("id",))
+    n = len(values)
+    keys: list[bytes | None] = [b'{"id":1}'] * n
+    whole = Records("t", 0, np.arange(n), np.zeros(n, dtype=np.int64), keys, list(values), None)
+    policy = Policy(events="flattened")
+    together = Decoder(table, policy, want_before=True).decode(whole)
+    bad = {record.index: record.column for record in together.bad}
+    for i in range(n):
+        alone = Decoder(table, policy, want_before=True).decode(whole.slice(i, i + 1))
+        assert {r.column for r in alone.bad} == ({bad[i]} if i in bad else set())
+        assert told(alone, 0) == told(together, i)
+
+
+def told(batch: ChangeBatch, place: int) -> Any:
+    """What a batch says of the record at this place; None where it says nothing."""
+    at = batch.source_index.tolist()
+    if place not in at:
+        return None
+    i = at.index(place)
+    assert batch.before is not None
+    images = batch.after.to_pylist()[i], batch.before.to_pylist()[i], bool(batch.has_before[i])
+    return int(batch.op[i]), images, sorted(name for name, mask in batch.absent.items() if mask[i])
