@@ -1,0 +1,59 @@
+"""``init`` and ``check`` on a MongoDB topic."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ch_sink.clickhouse import Client
+from ch_sink.embedded.kafka import LocalKafka
+from ch_sink.embedded.launch import EmbeddedClickHouse
+from tests.support.collection import draw_collection
+from tests.support.endpoint import clickhouse, client, database
+from tests.support.fixtures import Recorded
+from tests.support.hand import Event
+from tests.support.kafka import fresh_topic, produce
+from tests.support.sink import command, config_file
+
+__all__ = ["clickhouse", "client", "database"]
+
+pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
+
+
+def recorded(topic: str, events: list[Event]) -> list[Recorded]:
+    return [
+        Recorded(topic, 0, i, 1_700_000_000_000 + i, json.dumps(e.key).encode(), json.dumps(e.value).encode(), ())
+        for i, e in enumerate(events)
+    ]
+
+
+def topic_of(kafka: LocalKafka, events: list[Event]) -> str:
+    name = fresh_topic("customers")
+    kafka.create_topic(name, 1)
+    produce(kafka, recorded(name, events))
+    return name
+
+
+def test_init_and_check(
+    tmp_path: Path, mock_kafka: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, database: str
+) -> None:
+    collection, dialect = draw_collection(77, 70)
+    topic = topic_of(mock_kafka, collection.events(dialect))
+    config = config_file(
+        tmp_path, mock_kafka, clickhouse, topic, "customers", database,
+        document={"columns": {"first_tag": "tags.0"}}, init={"engine": "collapsing", "document_type": "JSON"},
+    )  # fmt: skip
+    made = command("init", config, "--apply")
+    assert made.returncode == 0, made.stderr
+    columns = {str(row["name"]): str(row["type"]) for row in client.rows(f"DESCRIBE TABLE {database}.customers")}
+    assert list(columns) == ["_id", "first_tag", "document", "_sign", "_version"]
+    assert columns["document"] == "JSON"
+    found = json.loads(command("check", config, "--json").stdout)["findings"]
+    assert [f["level"] for f in found if f["title"] == "documents"] == ["ok", "warn"]
+    assert [f["detail"] for f in found if f["title"] == "source"] == ["mongodb, ordered by kafka_offset"]
+    assert {f["title"] for f in found if f["level"] == "fail"} <= {"java"}
+    client.command(f"ALTER TABLE {database}.customers DROP COLUMN first_tag")
+    found = json.loads(command("check", config, "--json").stdout)["findings"]
+    failed = [f["detail"] for f in found if f["title"] == "documents" and f["level"] == "fail"]
+    assert len(failed) == 1
+    assert "first_tag" in failed[0]
