@@ -1,6 +1,5 @@
 """BSON values into ClickHouse columns: what each column type takes, and how it is made the literal of a converter."""
 
-import decimal
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,12 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from ch_sink.decode.documents.numbers import decimal_of, flag_of, float_of, integer_of
 from ch_sink.decode.documents.texts import iso, plain_text, text_of
-from ch_sink.decode.documents.values import Binary, Date, Decimal, Int64, NonFinite, Other
+from ch_sink.decode.documents.values import Binary, Date, Other
 from ch_sink.decode.schema import SourceType
 from ch_sink.decode.types import Converted, Converter, OutOfRange, converter
 from ch_sink.decode.types.base import PerValue, shown
-from ch_sink.decode.types.integers import fit, wide_integer
+from ch_sink.decode.types.integers import wide_integer
 from ch_sink.decode.types.nested import Arrays, Maps, Structs, Wrapped
 from ch_sink.decode.types.scalars import Floats, fixed_string, uuid_bytes
 from ch_sink.decode.types.target import INTEGERS, WIDE_INTEGERS, arrow_of
@@ -126,15 +126,15 @@ def _into(target: ChType, context: _Context) -> Converter:
     if name in INTEGERS or name in WIDE_INTEGERS:
         return _integers(target, context)
     if name in ("Float32", "Float64"):
-        return _Prepared(_float, Floats(target, reaction))
+        return _Prepared(float_of, Floats(target, reaction))
     if name == "Bool":
-        return PerValue(Any, pa.bool_(), _flag, reaction=reaction)
+        return PerValue(Any, pa.bool_(), flag_of, reaction=reaction)
     if name == "UUID":
         return PerValue(Any, pa.binary(16), _uuid, reaction=reaction)
     if name in ("Date", "Date32", "DateTime", "DateTime64"):
         return _Moments(_column(target), context)
     if name == "Decimal":
-        return _Prepared(_decimal, _of_text(target, context))
+        return _Prepared(decimal_of, _of_text(target, context))
     if name == "FixedString":
         return _Prepared(_fixed(target.precision), fixed_string(target, reaction, Any))
     if name in ("Array", "Map", "Tuple", "Point"):
@@ -187,7 +187,7 @@ def _integers(target: ChType, context: _Context) -> Converter:
 
     def one(value: Any) -> Any:
         try:
-            found = fit(_integer(value, target.name), low, high, target.name)
+            found = integer_of(value, low, high, target.name)
         except OutOfRange as fault:
             if wide and fault.nearest is not None:
                 fault.nearest = wide_integer(fault.nearest, size)
@@ -195,69 +195,6 @@ def _integers(target: ChType, context: _Context) -> Converter:
         return wide_integer(found, size) if wide else found
 
     return PerValue(Any, arrow_of(target), one, reaction=context.policy.out_of_range)
-
-
-def _integer(value: Any, what: str) -> int:
-    """A whole number of any of BSON's numeric types (the shells of old wrote doubles for all), or the text of one.
-
-    Texts are what a stored plain document has of a Decimal128.
-    """
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, Int64):
-        return int(value.value)
-    number = _number(value)
-    if number is not None:
-        if number.is_finite() and number == number.to_integral_value():
-            return int(number)
-        raise OutOfRange(f"{number} is no whole number, and the column is {what}", _nearest(number))
-    raise DecodeError(f"expected a number, found {shown(value)}")
-
-
-def _nearest(number: decimal.Decimal) -> int | None:
-    return int(number) if number.is_finite() else None
-
-
-def _number(value: Any) -> decimal.Decimal | None:
-    text = repr(value) if isinstance(value, float) else value
-    if isinstance(value, (Decimal, NonFinite)):
-        text = value.value
-    try:
-        return decimal.Decimal(text) if isinstance(text, str) else None
-    except decimal.InvalidOperation:
-        return None
-
-
-def _float(value: Any) -> float | str:
-    if isinstance(value, Int64):
-        return float(value.value)
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    number = _number(value)
-    if number is None:
-        raise DecodeError(f"expected a number, found {shown(value)}")
-    return float(number)
-
-
-def _decimal(value: Any) -> str:
-    if isinstance(value, Int64):
-        return str(value.value)
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return repr(value)
-    if isinstance(value, Decimal):
-        text: str = value.value
-        return text
-    if isinstance(value, str):
-        return value
-    raise DecodeError(f"expected a number, found {shown(value)}")
-
-
-def _flag(value: Any) -> bool:
-    if isinstance(value, Int64):
-        value = value.value
-    if isinstance(value, (bool, int, float)) and value in (0, 1):
-        return bool(value)
-    raise DecodeError(f"expected true or false, found {shown(value)}")
 
 
 def _uuid(value: Any) -> bytes:
@@ -308,5 +245,5 @@ def _point(value: Any) -> dict[str, Any]:
     """A GeoJSON point, or a legacy pair of coordinates."""
     pair = value.get("coordinates") if isinstance(value, dict) and value.get("type") == "Point" else value
     if isinstance(pair, list) and len(pair) == 2:
-        return {"x": _float(pair[0]), "y": _float(pair[1])}
+        return {"x": float_of(pair[0]), "y": float_of(pair[1])}
     raise DecodeError(f"expected a point, found {shown(value)}")

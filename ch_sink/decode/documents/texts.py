@@ -66,7 +66,10 @@ def key_text(value: Any) -> str | bytes | None:
         except ArithmeticError:
             return text_of(value)
         if number.is_finite():
-            return format(int(number), "d") if number == number.to_integral_value() else format(number.normalize(), "f")
+            # Not by normalize(), which rounds to fewer digits than Decimal128 has.
+            plain = format(number, "f")
+            plain = plain.rstrip("0").rstrip(".") if "." in plain else plain
+            return "0" if plain == "-0" else plain
     return text_of(value)
 
 

@@ -18,7 +18,7 @@ __all__ = ["MISSING", "Path", "Step", "Update", "at", "from_description", "from_
 Path = tuple[str, ...]
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING", "__bool__": lambda self: False})()
 """What is at a path where nothing is."""
-_PATH_BLOCK = 1_000_000
+_MOST_INDEX = 1_000_000
 """An index beyond this is no array's: 16 MB hold no such array."""
 
 
@@ -177,7 +177,7 @@ def _relative(step: Step, path: Path) -> Step | None:
 
 
 def _index(part: str) -> int | None:
-    return int(part) if part.isascii() and part.isdigit() and len(part) <= 7 and int(part) < _PATH_BLOCK else None
+    return int(part) if part.isascii() and part.isdigit() and len(part) <= 7 and int(part) < _MOST_INDEX else None
 
 
 def _apply(value: Any, path: Path, step: Step) -> Any:

@@ -113,6 +113,10 @@ def test_out_of_range_values_are_clamped_or_null_as_configured() -> None:
     many = [parse("300"), parse("-1")]
     clamped = into(Column("c", "UInt8"), Policy(out_of_range="clamp")).convert(many)
     assert (clamped.array.to_pylist(), clamped.clamped) == ([255, 0], 2)
+    assert into(Column("c", "UInt8"), Policy(out_of_range="clamp")).convert([300.5, 1.5]).array.to_pylist() == [255, 1]
+    huge = [parse('{"$numberDecimal": "1E+6144"}'), parse('{"$numberDecimal": "-1E+6144"}')]
+    found = into(Column("c", "Int64"), Policy(out_of_range="clamp")).convert(huge)
+    assert found.array.to_pylist() == [2**63 - 1, -(2**63)]
     nulled = into(Column("c", "Nullable(UInt8)"), Policy(out_of_range="null")).convert(many)
     assert nulled.array.to_pylist() == [None, None]
     with pytest.raises(OutOfRange):

@@ -175,6 +175,11 @@ def test_what_is_no_extended_json_is_an_error(wrong: str) -> None:
 def test_numbers_that_mongodb_holds_equal_have_one_key() -> None:
     ones = ("1", "1.0", '{"$numberLong": "1"}', '{"$numberDecimal": "1.00"}', '{"$numberInt": "1"}')
     assert {key_text(parse(one)) for one in ones} == {"1"}
+    wide = "1234567890123456789012345678901234"
+    assert key_text(parse(f'{{"$numberDecimal": "{wide}"}}')) == wide
+    assert key_text(parse(f'{{"$numberDecimal": "0.{wide}"}}')) == f"0.{wide}"
+    assert key_text(parse('{"$numberDecimal": "1E+6144"}')) == "1" + "0" * 6144
+    assert {key_text(parse(zero)) for zero in ("0", "-0.0", '{"$numberDecimal": "-0.00"}')} == {"0"}
     assert key_text(parse('"1"')) == "1"  # a text: a collection that has both needs another key column
 
 
