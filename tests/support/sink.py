@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,18 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def config_file(
-    folder: Path, kafka: LocalKafka, clickhouse: EmbeddedClickHouse, topic: str, table: str, database: str, **more: Any
+    folder: Path,
+    kafka: LocalKafka,
+    clickhouse: EmbeddedClickHouse,
+    topic: str,
+    table: str,
+    database: str,
+    properties: Mapping[str, str] | None = None,
+    **more: Any,
 ) -> Path:
-    """One stream's YAML file, as the README shows it."""
+    """One stream's YAML file, as the README shows it; ``properties`` are further ones of Kafka."""
     settings: dict[str, Any] = {
-        "kafka": {"topic": topic, "bootstrap.servers": kafka.bootstrap},
+        "kafka": {"topic": topic, "bootstrap.servers": kafka.bootstrap, **(properties or {})},
         "clickhouse": {"url": clickhouse.url, "database": database, "table": table},
         "checkpoint": str(folder / "checkpoints" / table),
         **more,
