@@ -1,11 +1,12 @@
 """What check says of the columns of an existing table and the source's types."""
 
-from ch_sink.decode import SourceType
+from ch_sink.decode import SourceType, sample_schema
 from ch_sink.policy import Policy
 from ch_sink.table.checks import Finding
 from ch_sink.table.fits import type_findings
 from ch_sink.table.model import Column
-from tests.support.decoding import replacing
+from tests.support.decoding import replacing, table_of
+from tests.support.fixtures import partitions, topics
 
 D, T, C = "io.debezium.data.", "io.debezium.time.", "org.apache.kafka.connect.data."
 
@@ -86,3 +87,18 @@ def test_nulls_that_a_column_cannot_hold_are_told_of() -> None:
 def test_a_column_of_the_tables_own_is_not_judged() -> None:
     table = replacing((Column("id", "Int64"), Column("mine", "AggregateFunction(sum, Int64)")), ("id",))
     assert [f.level for f in type_findings(table, {"id": required("int64")}, ("id",), Policy())] == ["ok"]
+
+
+def test_tables_of_recorded_topics_as_init_makes_them_are_content() -> None:
+    tables = 0
+    for stream in ("mariadb-json_schema", "postgres-json_schema"):
+        for topic in topics(stream):
+            schema = sample_schema(list(partitions(stream, topic).values()))
+            if schema is None:
+                continue
+            types = {f.name: f.type for f in schema.fields}
+            key = tuple(f.name for f in schema.key)
+            found = list(type_findings(table_of(schema), types, key, Policy()))
+            assert [f.level for f in found] == ["ok"], (topic, found)
+            tables += 1
+    assert tables > 10
