@@ -1,6 +1,6 @@
 """The whole job on a generated topic, beside a plain consume and a plain insert of the same run.
 
-    python -m benchmarks --events 1000000 --repeat 3
+    python -m benchmarks --events 1000000 --repeat 3 --grow 4
 
 The limit is what consuming and inserting one after the other reaches: 1 / (1/consume + 1/insert).
 """
