@@ -284,7 +284,7 @@ def _merge(
         lookup=ports.lookup,
         handover=ports.handover,
         waiting=waiting,
-        doubled=frozenset(bytes.fromhex(k) for k in state.doubled),
+        doubled={bytes.fromhex(key): int(inner, 16) for key, inner in state.doubled.items()},
     )
     out.state = replace(out.state, doubled=_doubled(state, out.state, resolved))
     out.bad.extend(resolved.bad)
@@ -311,12 +311,13 @@ def _need_old_rows(batch: ChangeBatch, order: Sequenced, out: Plan) -> None:
         out.bad.append(BadRecord(int(batch.source_index[i]), reason, "key"))
 
 
-def _doubled(before: State, after: State, resolved: Resolved) -> tuple[str, ...]:
+def _doubled(before: State, after: State, resolved: Resolved) -> dict[str, str]:
     """Keys with two live rows when the chunk ends: opened here, or before it in the transaction that still goes on."""
-    keys = {key.hex() for key in resolved.doubled}
+    opened = {key.hex(): f"{inner:x}" for key, inner in sorted(resolved.doubled.items())}
     if all((after.of(n).epoch, after.of(n).commit) == (s.epoch, s.commit) for n, s in before.sources.items()):
-        keys |= set(before.doubled) - {key.hex() for key in resolved.settled}
-    return tuple(sorted(keys))
+        settled = {key.hex() for key in resolved.settled}
+        return {key: inner for key, inner in before.doubled.items() if key not in settled} | opened
+    return opened
 
 
 def _grouped(rows: pa.Table, target: Target, step: str) -> list[Insert]:

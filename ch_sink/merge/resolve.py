@@ -35,14 +35,15 @@ def resolve(
     lookup: RowLookup | None,
     handover: Handover | None,
     waiting: Mapping[bytes, int] | None = None,
-    doubled: frozenset[bytes] = frozenset(),
+    doubled: Mapping[bytes, int] | None = None,
 ) -> Resolved:
     """Resolve a batch with keys.
 
     Args:
         waiting: Kafka keys whose earlier changes wait for a hand-over, with the offset of the first that does;
             later changes join them.
-        doubled: Kafka keys that had two live rows when the last chunk ended (a swap in mid-transaction).
+        doubled: Kafka keys that had two live rows when the last chunk ended (a swap in mid-transaction), each with
+            the inner position of the create half that opened the swap.
     """
     n = len(batch)
     assert batch.key is not None
@@ -66,7 +67,7 @@ def resolve(
         known = batch.has_before
         out.previous[known] = start + own[known]
         out.image[known & delete] = start + own[known & delete]
-    walk = Walk(batch, records, order, scope, policy, out, coded, waiting or {}, doubled)
+    walk = Walk(batch, records, order, scope, policy, out, coded, waiting or {}, doubled or {})
     special = walk.special_events()
     wanted = _wanted_keys(walk, special, scope, coded, order)
     if len(wanted) and lookup is not None:

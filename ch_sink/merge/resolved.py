@@ -70,8 +70,8 @@ class Resolved:
     """Events that wait for a hand-over, and those of the same keys behind them."""
     bad: list[BadRecord] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
-    doubled: set[bytes] = field(default_factory=set)
-    """Kafka keys of which two rows live while their transaction goes on."""
+    doubled: dict[bytes, int] = field(default_factory=dict)
+    """Kafka keys of which two rows live while their transaction goes on, with the inner position that made them two."""
     swapped: list[tuple[int, int, int]] = field(default_factory=list)
     """Deletes of keys' former owners, whose successors are there already: event, row number (or -1), and a version
     just below the successor's (0: not known)."""

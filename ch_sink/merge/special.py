@@ -47,7 +47,7 @@ class Special:
         scope: Scope,
         coded: KeyCodes,
         waiting: Mapping[bytes, int],
-        doubled: frozenset[bytes],
+        doubled: Mapping[bytes, int],
     ) -> None:
         self.batch, self.records, self.order = batch, records, order
         self.scope, self.coded = scope, coded
@@ -144,9 +144,19 @@ class Special:
         return self.records.keys[int(self.batch.source_index[i])] or b""
 
     def former_id(self, i: int) -> HandoverId:
-        """Where the row of a key's former owner is kept while a swap goes on over a chunk's end."""
+        """Where the row of a key's former owner is kept while a swap goes on over a chunk's end.
+
+        Named by the key and by the create half that opened the swap: a transaction may swap a key twice. A delete
+        half is asked only where the last chunk left its key doubled.
+        """
         name, high, low, _, _ = self.ids[i]
-        return (name, high, low, _FORMER, int.from_bytes(sha256(self.key_bytes(i)).digest()[:8], "big"))
+        opener = self.inner(i) if self.events.create_half[i] else self.doubled[self.key_bytes(i)]
+        digest = sha256(opener.to_bytes(16, "big") + self.key_bytes(i)).digest()
+        return (name, high, low, _FORMER, int.from_bytes(digest[:8], "big"))
+
+    def inner(self, i: int) -> int:
+        """Position of the event inside its transaction, 128 bits."""
+        return to_int(self.batch.inner, i)
 
     def _transaction(self, i: int) -> int:
         """What events of one transaction share: the commit position, or that they state none, as a stream's first."""

@@ -44,7 +44,7 @@ class Walk(Special):
         out: Resolved,
         coded: KeyCodes,
         waiting: Mapping[bytes, int],
-        doubled: frozenset[bytes],
+        doubled: Mapping[bytes, int],
     ) -> None:
         super().__init__(batch, records, order, scope, coded, waiting, doubled)
         self.policy, self.out = policy, out
@@ -149,7 +149,12 @@ class Walk(Special):
 
     def _doubled(self, i: int, key: int) -> bool:
         """Whether the key has two live rows, by this chunk or by the one before it."""
-        return key in self.open_swaps or self.key_bytes(i) in self.doubled - self.out.settled
+        return key in self.open_swaps or self._carried(i)
+
+    def _carried(self, i: int) -> bool:
+        """Whether the last chunk left the key doubled, and its former owner is still to leave."""
+        key = self.key_bytes(i)
+        return key in self.doubled and key not in self.out.settled
 
     def _stored_since(self, i: int) -> bool:
         """Whether the table holds something of this event already, or a later row of its key."""
@@ -223,7 +228,7 @@ class Walk(Special):
         """Whether the delete is to be written: not that of a key's former owner, whose successor stays."""
         out = self.out
         half = i in self.ids
-        if half and self.key_bytes(i) in self.doubled - out.settled and self.former_id(i) in self.handed:
+        if half and self.events.delete_half[i] and self._carried(i) and self.former_id(i) in self.handed:
             row.live, row.former = 2, self.handed[self.former_id(i)]
         leaving = row.former if row.live == 2 else row.ref
         if half and self.scope.omits_values:
@@ -272,7 +277,7 @@ class Walk(Special):
 
     def keep_open_swaps(self) -> None:
         """Remember the keys that are still doubled when the chunk ends; their former rows were handed over."""
-        self.out.doubled.update(self.key_bytes(i) for i in self.open_swaps.values())
+        self.out.doubled.update({self.key_bytes(i): self.inner(i) for i in self.open_swaps.values()})
 
     def _unresolved(self, i: int, column: str) -> BadRecord:
         why = (

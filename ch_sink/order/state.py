@@ -33,8 +33,9 @@ class State:
     """Epoch at which a source name starts that is not listed yet."""
     floor: tuple[int, int, int] = (0, 0, 0)
     """Epoch, commit and inner position of the last truncate; changes below it are dropped."""
-    doubled: tuple[str, ...] = ()
-    """Kafka keys (hex) of which two rows live because a swap of keys was open when the chunk ended."""
+    doubled: dict[str, str] = field(default_factory=dict)
+    """Kafka keys (hex) of which two rows live because a swap of keys was open when the chunk ended, each with the
+    inner position (hex) of the create half that opened it."""
 
     alone: bool = False
     """The topic has this one partition, so that truncates cannot come by another."""
@@ -76,5 +77,5 @@ class _Wire(msgspec.Struct):
     sources: dict[str, SourceState] = {}
     base_epoch: int = 0
     floor: tuple[int, int, int] = (0, 0, 0)
-    doubled: tuple[str, ...] = ()
+    doubled: dict[str, str] = {}
     alone: bool = False

@@ -205,7 +205,7 @@ def test_kafka_offset_strategy_knows_no_backward_step():
 
 
 def test_state_survives_json():
-    state = State({"a": SourceState(3, 2**79, 7, 1, True, 2**70)}, base_epoch=4, doubled=("0a",))
+    state = State({"a": SourceState(3, 2**79, 7, 1, True, 2**70)}, base_epoch=4, doubled={"0a": "7"})
     assert State.from_json(state.to_json()) == state
     assert State.from_json(None) == State()
     assert state.raised_to(5).of("a") == SourceState(5, 2**79, 7, 1, True, 2**70)

@@ -22,8 +22,8 @@ def test_a_truncate_holds_for_every_partition_and_what_waits_there() -> None:
 def test_a_swap_that_a_released_change_opened_stays_open() -> None:
     known = states()
     known.put(0, 10, State().to_json())
-    known.released(0, State(doubled=("00",)))
-    assert known.at(0, 10).doubled == ("00",)
+    known.released(0, State(doubled={"00": "0"}))
+    assert known.at(0, 10).doubled == {"00": "0"}
 
 
 def test_a_topic_of_one_partition_is_known_as_such() -> None:
