@@ -150,6 +150,8 @@ class Special:
         half is asked only where the last chunk left its key doubled.
         """
         name, high, low, _, _ = self.ids[i]
+        if not self.batch.has_commit[i]:
+            high, low = high >> 16 << 16, 0  # a bound of its own, which the transaction does not share
         opener = self.inner(i) if self.events.create_half[i] else self.doubled[self.key_bytes(i)]
         digest = sha256(opener.to_bytes(16, "big") + self.key_bytes(i)).digest()
         return (name, high, low, _FORMER, int.from_bytes(digest[:8], "big"))
