@@ -101,6 +101,7 @@ def _target(
         server=_server_facts(client, table),
         source_columns=[f.name for f in schema.fields] if schema else (),
         inserts_per_batch=partitions + (limit or 0) // config.chunk_offsets,
+        partitions=partitions,
     )
     if connector and is_document_source(source_for(connector)):
         yield from document_findings(table, config.policy())

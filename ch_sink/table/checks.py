@@ -48,6 +48,8 @@ class Situation:
     """The source's column names, where they are known."""
     inserts_per_batch: int = 0
     """Most inserts that one micro-batch makes into the table, 0 where it is not known."""
+    partitions: int = 1
+    """Of the topic."""
 
     @property
     def outside_key(self) -> tuple[str, ...]:
@@ -69,9 +71,11 @@ def check_table(
     whole_before: bool | None = None,
     source_columns: Sequence[str] = (),
     inserts_per_batch: int = 0,
+    partitions: int = 1,
 ) -> list[Finding]:
     """All findings about a detected table, in a fixed order. Never raises for what it finds."""
-    here = Situation(table, tuple(key_columns), policy, server, whole_before, tuple(source_columns), inserts_per_batch)
+    columns = tuple(source_columns)
+    here = Situation(table, tuple(key_columns), policy, server, whole_before, columns, inserts_per_batch, partitions)
     return [finding for check in _CHECKS for finding in check(here)]
 
 
@@ -151,6 +155,14 @@ def _key(here: Situation) -> Iterable[Finding]:
                     "before images",
                     "rows without a key are only exact with whole before images",
                     "At the source: ALTER TABLE … REPLICA IDENTITY FULL (PostgreSQL), binlog_row_image = FULL (MySQL).",
+                )
+            if here.partitions > 1:
+                yield Finding(
+                    "warn",
+                    "partitions",
+                    f"the topic of a table without a key has {here.partitions} partitions: what a connector sends again "
+                    "after a crash may come by another one, where it is stored as a row of its own",
+                    "Give such a topic one partition, or set key_columns where columns are unique in the source.",
                 )
         else:
             yield Finding(

@@ -104,6 +104,13 @@ def test_a_version_column_that_the_source_has_too(engine: ClickHouse) -> None:
     assert "values are lost" in found["version column"].detail
 
 
+def test_a_topic_without_keys_should_have_one_partition(engine: ClickHouse) -> None:
+    table = make(engine, "MergeTree ORDER BY id" + WINDOW)
+    assert "partitions" in of(check_table(table, [], Policy(), partitions=3), "warn")
+    assert "partitions" not in of(check_table(table, [], Policy(), partitions=1), "warn")
+    assert "partitions" not in of(check_table(table, ["id"], Policy(), partitions=3), "warn")
+
+
 def test_whole_before_images_settle_tables_without_key(engine: ClickHouse) -> None:
     table = make(engine, "MergeTree ORDER BY id" + WINDOW)
     assert "before images" in of(check_table(table, [], Policy(), whole_before=False), "fail")
