@@ -160,8 +160,8 @@ def _key(here: Situation) -> Iterable[Finding]:
                 yield Finding(
                     "warn",
                     "partitions",
-                    f"the topic of a table without a key has {here.partitions} partitions: what a connector sends again "
-                    "after a crash may come by another one, where it is stored as a row of its own",
+                    f"the topic of a table without a key has {here.partitions} partitions: what a connector sends "
+                    "again after a crash may come by another one, where it is stored as a row of its own",
                     "Give such a topic one partition, or set key_columns where columns are unique in the source.",
                 )
         else:
