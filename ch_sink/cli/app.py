@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     if not debug:
         # What they warn of comes again as an error of our own, with what to do next.
-        for noisy in ("urllib3.connectionpool", "clickhouse_connect"):
+        for noisy in ("urllib3.connectionpool", "clickhouse_connect", "py4j"):
             logging.getLogger(noisy).setLevel(logging.CRITICAL)
     output = Output()
     try:

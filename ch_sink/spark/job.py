@@ -1,6 +1,7 @@
 """The main job: ``spark-submit job.py --config orders.yaml [--config …] [--once]``, and what ``ch_sink run`` calls."""
 
 import argparse
+import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -125,6 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--master", metavar="URL", help="Spark master, where spark-submit does not say it")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides")
     given = parser.parse_args(arguments)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # tells again, with a traceback, what is told below
     try:
         configs = [load(path, given.overrides) for path in given.config]
         run_streams(configs, once=given.once, master=given.master, on_batch=_print)

@@ -60,6 +60,7 @@ def test_init_check_run_and_what_stops_it(
     refused = command("run", config, "--once", *known)
     assert refused.returncode == 1
     assert "refuses schema id" in refused.stderr
+    assert "Traceback" not in refused.stderr
     assert int(client.rows(f"SELECT count() AS n FROM {database}.ch_sink_dead_letters")[0]["n"]) == 0
 
     done = command("run", config, "--once", *known, **secret)
