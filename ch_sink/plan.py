@@ -164,6 +164,12 @@ def plan(
     if not order.keep.any():
         return out
     if first is not None:
+        if not state.alone and order.state.strategy != "source_position":
+            raise StreamFailed(
+                f"the truncate at offset {int(batch.offset[first])} cannot be applied: the topic has several "
+                f"partitions, and versions by {order.state.strategy} do not order them against each other",
+                hint="set truncate: ignore, or use a topic with one partition",
+            )
         before = records.slice(0, int(batch.source_index[first]))
         barrier = _truncate_barrier(batch, order, first, target, state)
         # What the truncate overtakes is not written first: its own transaction's rows could not be told apart later.

@@ -33,6 +33,19 @@ class EventKeys:
 
     def fill(self, part: Part, records: Records) -> None:
         """Fill in the part's key columns: from the Kafka key, else from the row image. Raises Fault."""
+        self._fill(part, records)
+        for name in self._reader.never_null:
+            array = (part.key or {}).get(name)
+            if array is None or not array.null_count:
+                continue
+            # The server would store the column's default: the key of another row.
+            null = array.is_null().to_numpy(zero_copy_only=False) & (part.op != Op.TRUNCATE)
+            if null.any():
+                reason = f"key column {name!r}: the key is null there, and the table's column cannot hold null"
+                places = part.source_index[null].tolist()
+                raise Fault(reason, "key", name, places if len(part) > 1 else ())
+
+    def _fill(self, part: Part, records: Records) -> None:
         columns = self._reader.columns
         if not columns:
             return

@@ -26,6 +26,7 @@ from ch_sink.decode.written import as_written
 from ch_sink.errors import DecodeError, TableError
 from ch_sink.policy import Policy
 from ch_sink.ports import SchemaRegistry
+from ch_sink.table.chtype import parse_type
 from ch_sink.table.model import Column, TargetTable
 
 __all__ = ["KeyReader"]
@@ -113,6 +114,11 @@ class KeyReader:
         """Arrow types of the key's columns."""
         return [arrow_type(self._column(name).type) for name in self.columns]
 
+    @property
+    def never_null(self) -> list[str]:
+        """The key's columns that cannot hold null."""
+        return [name for name in self.columns if not parse_type(self._column(name).type).nullable]
+
     def read(self, keys: list[bytes]) -> list[pa.Array]:
         """The key's columns, in the order of :attr:`columns`. Raises DecodeError where a key cannot be read."""
         if not keys:
@@ -163,7 +169,8 @@ class KeyReader:
         if primitive:
             found = {self._primitive_name(): ("", framed.schema)}
         else:
-            fields = {f.name: f.type for f in framed.schema.fields}
+            ignored = self._policy.ignored_key_fields
+            fields = {f.name: f.type for f in framed.schema.fields if f.name not in ignored}
             named = columns_of(fields, [c.name for c in self._table.columns])
             found = {named[name]: (name, declared) for name, declared in fields.items()}
         columns = [

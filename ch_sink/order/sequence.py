@@ -77,7 +77,10 @@ def sequence(
     recheck = np.zeros(n, dtype=np.bool_)
     epoch = np.zeros(n, dtype=np.int64)
     commit = np.zeros((n, 2), dtype=np.uint64)
+    if n:  # a chunk without events tells nothing of its source
+        state = state.under(strategy)
     if strategy != "source_position":
+        layout.check_epoch(state.base_epoch)
         commit[:, 1] = batch.offset.astype(np.uint64)
         epoch[:] = state.base_epoch
         new_state = state

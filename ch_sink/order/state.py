@@ -39,6 +39,8 @@ class State:
 
     alone: bool = False
     """The topic has this one partition, so that truncates cannot come by another."""
+    strategy: str = ""
+    """The strategy under which the last events got their versions; empty before the first."""
 
     def of(self, name: str) -> SourceState:
         """The state of a source name; a new one starts at the base epoch."""
@@ -57,12 +59,20 @@ class State:
         sources = {n: replace(s, epoch=max(s.epoch, epoch)) for n, s in self.sources.items()}
         return replace(self, sources=sources, base_epoch=max(self.base_epoch, epoch))
 
+    def under(self, strategy: str) -> "State":
+        """The state for events of this strategy: versions of another one do not compare, so the epoch rises."""
+        if strategy == self.strategy:
+            return self
+        risen = self.raised_to(self.epoch + 1) if self.strategy else self
+        return replace(risen, strategy=strategy)
+
     def with_floor(self, floor: tuple[int, int, int]) -> "State":
         """The state with the higher of both floors: truncates are of the whole table."""
         return self if floor <= self.floor else replace(self, floor=floor)
 
     def to_json(self) -> str:
-        return msgspec.json.encode(_Wire(self.sources, self.base_epoch, self.floor, self.doubled, self.alone)).decode()
+        wire = _Wire(self.sources, self.base_epoch, self.floor, self.doubled, self.alone, self.strategy)
+        return msgspec.json.encode(wire).decode()
 
     @staticmethod
     def from_json(text: str | None) -> "State":
@@ -70,7 +80,7 @@ class State:
         if not text:
             return State()
         wire = msgspec.json.decode(text, type=_Wire)
-        return State(wire.sources, wire.base_epoch, wire.floor, wire.doubled, wire.alone)
+        return State(wire.sources, wire.base_epoch, wire.floor, wire.doubled, wire.alone, wire.strategy)
 
 
 class _Wire(msgspec.Struct):
@@ -79,3 +89,4 @@ class _Wire(msgspec.Struct):
     floor: tuple[int, int, int] = (0, 0, 0)
     doubled: dict[str, str] = {}
     alone: bool = False
+    strategy: str = ""

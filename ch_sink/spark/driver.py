@@ -247,7 +247,6 @@ class StreamDriver:
 
     def _truncate(self, barrier: Barrier) -> None:
         """Delete what a truncate deletes, before the rest of the ranges is run."""
-        self.states.may_truncate(self.target.strategy(None))
         statement = truncate_statement(self.table, barrier.version, self.target.system.version)
         execute(self.client, [statement])
         self.states.truncated(barrier.floor)

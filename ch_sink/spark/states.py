@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-from ch_sink.errors import StreamFailed
 from ch_sink.order import State
 from ch_sink.ports import Ledger
 
@@ -90,15 +89,6 @@ class States:
         if partition in self._known:
             offset, known = self._known[partition]
             self._known[partition] = (offset, replace(known, doubled=state.doubled))
-
-    def may_truncate(self, strategy: str) -> None:
-        """Raises StreamFailed where a truncate cannot be ordered against the rows of other partitions."""
-        if strategy != "source_position" and self._partitions > 1:
-            raise StreamFailed(
-                f"a truncate cannot be applied: the topic has {self._partitions} partitions, and versions by "
-                f"{strategy} do not order them against each other",
-                hint="set truncate: ignore, or use a topic with one partition",
-            )
 
     def _note(self) -> None:
         fact = {"topic_id": self._topic_id, "partitions": self._partitions, "epoch": self._epoch}

@@ -3,8 +3,10 @@
 import json
 
 import numpy as np
+import pytest
 
 from ch_sink.change import Records
+from ch_sink.errors import StreamFailed
 from ch_sink.order import State
 from ch_sink.plan import Ports, plan
 from ch_sink.policy import Policy
@@ -24,9 +26,9 @@ def record(op, key, lsn, commit=COMMIT):
     return (None if op == "t" else json.dumps({"id": key}).encode(), json.dumps(body).encode())
 
 
-def planned(*records, start=0):
+def planned(*records, start=0, state=None, **policy):
     layout = LAYOUTS["key"]
-    target = Target.of(target_table(layout, ENGINES["replacing"]), Policy(truncate="apply"))
+    target = Target.of(target_table(layout, ENGINES["replacing"]), Policy(truncate="apply", **policy))
     n = len(records)
     chunk = Records(
         "t",
@@ -36,7 +38,7 @@ def planned(*records, start=0):
         [k for k, _ in records],
         [v for _, v in records],
     )
-    return plan(chunk, target, PlainDecoder(layout, want_before=False), State(), Ports())
+    return plan(chunk, target, PlainDecoder(layout, want_before=False), state or State(), Ports())
 
 
 def versions(made):
@@ -62,3 +64,10 @@ def test_what_the_truncate_overtakes_in_its_chunk_is_not_written():
     assert made.inserts == []
     assert made.barrier.next_offset == 3
     assert made.counts["truncated"] == 2
+
+
+def test_kafka_offsets_order_no_truncate_among_several_partitions():
+    with pytest.raises(StreamFailed, match=r"truncate at offset 90 cannot be applied.*kafka_offset"):
+        planned(record("t", 0, 4000), start=90, version_strategy="kafka_offset")
+    alone = planned(record("t", 0, 4000), start=90, state=State(alone=True), version_strategy="kafka_offset")
+    assert alone.barrier.kind == "truncate"

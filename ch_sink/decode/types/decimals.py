@@ -195,6 +195,8 @@ class DecimalColumn:
             raw = as_arrow(values, pa.binary())
         except (pa.ArrowException, TypeError, ValueError):
             return None
+        if raw.offset:  # its buffers begin before it
+            raw = raw.take(pa.array(np.arange(len(raw))))
         validity, offset_buffer, content = raw.buffers()
         ends = np.frombuffer(offset_buffer, dtype=np.int32)[: len(raw) + 1]
         lengths = np.diff(ends)

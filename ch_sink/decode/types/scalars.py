@@ -109,7 +109,9 @@ class Uuids:
         try:
             text = "".join(values)
             if len(text) == 36 * len(values) and all(map(_canonical, values)):
-                raw = bytes.fromhex(text.replace("-", ""))
+                raw = bytes.fromhex(text.replace("-", ""))  # which passes over white space of any kind
+                if len(raw) != 16 * len(values):
+                    return self._slow.convert(values)
                 return Converted(pa.Array.from_buffers(self.arrow, len(values), [None, pa.py_buffer(raw)]))
         except (TypeError, ValueError):
             pass
@@ -117,23 +119,19 @@ class Uuids:
 
 
 def _canonical(text: str) -> bool:
-    return (
-        len(text) == 36
-        and text[8] == text[13] == text[18] == text[23] == "-"
-        and text.count("-") == 4
-        and " " not in text
-    )
+    return len(text) == 36 and text[8] == text[13] == text[18] == text[23] == "-" and text.count("-") == 4
 
 
 def uuid_bytes(value: Any) -> bytes:
     """Sixteen bytes of a UUID's text. Raises DecodeError."""
     if isinstance(value, str):
         digits = value.strip("{}").replace("-", "")
-        if len(digits) == 32 and " " not in digits:
-            try:
-                return bytes.fromhex(digits)
-            except ValueError:
-                pass
+        try:
+            raw = bytes.fromhex(digits)
+        except ValueError:
+            raw = b""
+        if len(digits) == 32 and len(raw) == 16:
+            return raw
     raise DecodeError(f"no UUID: {shown(value)}")
 
 

@@ -394,3 +394,14 @@ def test_columns_added_in_mid_stream_are_told_with_the_first_offset_that_has_the
             earlier = [v for v, o in zip(part.values, part.offsets, strict=True) if v and o < column.first_offset]
             assert all(v[:5] != own[:5] for v in earlier)
     assert told
+
+
+def test_ignored_fields_of_the_key_are_ignored_in_avro_too() -> None:
+    topic = Topic()
+    router = {"name": "__dbz__physicalTableIdentifier", "type": "string"}
+    key = topic.write(KEY | {"fields": [ID, router]}, {"id": 1, "__dbz__physicalTableIdentifier": "t1"})
+    policy = Policy(ignored_key_fields=("__dbz__physicalTableIdentifier",))
+    batch = decode(topic, [(key, topic.write(ROW, event("c", {"id": 1, "v": "a"})))], policy=policy)
+    assert not batch.bad
+    assert batch.key is not None
+    assert batch.key.to_pylist() == [{"id": 1}]

@@ -301,3 +301,20 @@ def test_a_record_with_another_connectors_block_leaves_its_neighbours() -> None:
     assert b'"here"' in bad
     batch = decode((1, event("c", row(1))), (2, bad), (3, event("c", row(3))))
     assert ([b.index for b in batch.bad], len(batch), batch.connector) == ([1], 2, "mysql")
+
+
+@pytest.mark.parametrize("from_row", [False, True], ids=["Kafka key", "key of the row"])
+def test_a_null_in_the_key_is_no_default_of_the_column(from_row: bool) -> None:
+    """Stored as 0 it would be the row of key 0."""
+    null = event("c", row(None, "null"))  # type: ignore[arg-type]
+    given = [(b'{"id":null}', null), (0, event("c", row(0, "zero"))), (None, event("t"))]
+    if from_row:
+        given = [(None if value is null else key, value) for key, value in given]
+    batch = decode(*given, policy=Policy(key_columns=("id",)))
+    assert [(bad.index, bad.kind, bad.column) for bad in batch.bad] == [(0, "key", "id")]
+    assert batch.source_index.tolist() == [1, 2]
+    nullable = replacing((Column("id", "Nullable(Int64)"), Column("v", "Nullable(String)")), ("id",))
+    held = decode(*given, table=nullable, policy=Policy(key_columns=("id",)))
+    assert not held.bad
+    assert held.key is not None
+    assert held.key.column("id").to_pylist() == [None, 0, None]

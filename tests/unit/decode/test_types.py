@@ -7,6 +7,7 @@ from decimal import Context, Decimal
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -366,3 +367,20 @@ def test_a_placeholder_in_hex_is_known() -> None:
     found = made.convert([P.encode().hex(), "00"])
     assert found.unavailable is not None
     assert found.unavailable.tolist() == [True, False]
+
+
+def test_a_slice_of_decimal_bytes_is_read_from_its_own_start() -> None:
+    source = SourceType("bytes", "org.apache.kafka.connect.data.Decimal", (("scale", "2"),))
+    raw = pa.array([b"\x01", None, b"\x05", b"\xff"], pa.binary())
+    made = make(source, "Decimal(10, 2)")
+    whole = made.convert(raw).array.to_pylist()
+    assert whole == [Decimal("0.01"), None, Decimal("0.05"), Decimal("-0.01")]
+    for start in range(4):
+        assert made.convert(raw.slice(start)).array.to_pylist() == whole[start:]
+
+
+@pytest.mark.parametrize("blank", ["\t\t", "\n\n", "  "])
+def test_a_uuid_with_blanks_for_digits_is_none(blank: str) -> None:
+    good = str(uuid.UUID(int=1))
+    with pytest.raises(DecodeError, match="no UUID"):
+        make(TEXT, "UUID").convert([good, f"{blank}{good[2:]}", good])

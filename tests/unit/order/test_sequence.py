@@ -243,3 +243,19 @@ def test_any_stream_cut_anyhow_follows_the_rule(stream, cuts):
         found += [(int(out.epoch[i]), to_int(out.commit, i)) if out.keep[i] else None for i in range(last - first)]
         state = out.state
     assert found == expected
+
+
+def test_versions_of_another_strategy_lie_above_all_that_were_before():
+    state = State({"s": SourceState(epoch=2, commit=2**70)}, strategy="source_position")
+    highest = run(*events((2**70, 1), start=9), state)
+    offsets = run(*events((1, 1), start=10), highest.state, strategy="kafka_offset")
+    later = run(*events((1, 1), start=11), offsets.state, strategy="kafka_offset")
+    positions = run(*events((2**70, 1), start=12), later.state)
+    versions = [to_int(out.version, 0) for out in (highest, offsets, later, positions)]
+    assert versions == sorted(versions)
+    assert [v >> 112 for v in versions] == [2, 3, 3, 4]
+
+
+def test_a_chunk_without_events_changes_no_strategy():
+    state = State(strategy="kafka_offset")
+    assert run(*events(), state).state == state
