@@ -109,6 +109,8 @@ class PartitionSink:
         self.progress = progress if target.collapsing else None
         self._cuts, self._note_cut = sorted(cuts), note_cut
         self._waiting: dict[int, PendingRecord] = {}
+        self.lacking: Barrier | None = None
+        """What the table lacks for the changes that wait: the driver gives it those columns."""
         if pending is not None:
             self._waiting = {r.offset: r for r in pending.open(name.topic_id, name.partition)}
 
@@ -170,7 +172,11 @@ class PartitionSink:
         return len(self._waiting)
 
     def retry_pending(self, state: State) -> Applied | None:
-        """Apply the waiting records whose hand-over is there now; those past the deadline are given up."""
+        """Apply the waiting records whose hand-over is there now; those past the deadline are given up.
+
+        Records for which the table lacks columns wait on; `lacking` tells what it lacks.
+        """
+        self.lacking = None
         if self.pending is None or not self._waiting:
             return None
         queue = [self._waiting[o] for o in sorted(self._waiting)]
@@ -181,9 +187,9 @@ class PartitionSink:
             ports = replace(ports, handover=GivenUp(ports.handover))
         made = plan(records, self.target, self._decoder_for(records), state, ports, assigned=assigned)
         still = {int(records.offsets[w.index]) for w in made.pending}
-        if made.barrier is not None:  # the table lost a column since
-            still.update(r.offset for r in queue if r.offset >= made.barrier.next_offset)
-            made.barrier = None
+        self.lacking, made.barrier = made.barrier, None
+        if self.lacking is not None:  # the table lost a column since, or is to follow the source only now
+            still.update(r.offset for r in queue if r.offset >= self.lacking.next_offset)
         settled = [r.offset for r in queue if r.offset not in still]
         if not settled:
             return None

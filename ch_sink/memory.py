@@ -151,14 +151,21 @@ class MemoryHandover:
             row = self.stored[identity]
             found[identity] = -1 if row is None else len(rows)
             if row is not None:
-                rows.append(row)
+                rows.append(self._as_now(row))
         empty = pa.table({name: pa.array([], type=kind) for name, kind in self.types.items()})
         return HandedOver(found, pa.concat_tables(rows) if rows else empty)
 
     def put(self, ids: Sequence[HandoverId], rows: pa.Table, known: npt.NDArray[np.bool_], token: str) -> None:
         for i, identity in enumerate(ids):
             if identity not in self.stored:
-                self.stored[identity] = rows.slice(i, 1).select(list(self.types)) if known[i] else None
+                self.stored[identity] = rows.slice(i, 1) if known[i] else None
+
+    def _as_now(self, row: pa.Table) -> pa.Table:
+        """A row with the columns that the target has by now: those that came since are null."""
+        for name, kind in self.types.items():
+            if name not in row.column_names:
+                row = row.append_column(name, pa.nulls(row.num_rows, kind))
+        return row.select(list(self.types))
 
 
 @dataclass(slots=True)

@@ -23,18 +23,19 @@ from ch_sink.clickhouse import (
     max_version,
 )
 from ch_sink.config import Config
-from ch_sink.decode import joined
 from ch_sink.errors import ChSinkError, StreamFailed
 from ch_sink.kafka import GroupOffsets, KafkaSettings, TopicOffsets, TopicState
 from ch_sink.observe import StreamSummary
 from ch_sink.plan import Barrier
 from ch_sink.ports import RangeIntent
 from ch_sink.ports import RangeResult as Finished
+from ch_sink.spark.evolving import Evolving
 from ch_sink.spark.source import read_ranges
 from ch_sink.spark.states import States
 from ch_sink.spark.task import StreamSettings, open_sink, run_ranges
 from ch_sink.spark.work import RangeResult, RangeTask, decode_result, encode
 from ch_sink.table.letter_case import clashes
+from ch_sink.table.model import TargetTable
 from ch_sink.table.truncate import truncate_statement
 from ch_sink.target import Target
 
@@ -72,11 +73,11 @@ class StreamDriver:
         self.topic: TopicState = self.offsets.state(config.kafka.topic)
         self.client = connect(ClickHouseSettings(**config.clickhouse.connection()))
         self.table = detect(self.client, config.clickhouse.database, config.clickhouse.table, config.policy())
-        self.target = Target.of(self.table, config.policy())
         self.ledger = ClickHouseLedger(self.client, config.state_database, config.tables.ledger, config.stream_name)
         self.run_id = uuid.uuid4().hex[:12]
         self.ledger.claim(self.run_id)
         self._closing.callback(self.ledger.release)
+        self._use(self._evolving().finish(self.table))
         self.group = GroupOffsets(self.kafka, config.consumer_group)
         self._closing.callback(self.group.close)
         self.states = States(self.ledger, self.topic.topic_id, len(self.topic.low), self._stored_epoch())
@@ -84,7 +85,6 @@ class StreamDriver:
         self.summary = StreamSummary(config.stream_name, config.kafka.topic, self.table.qualified.replace("`", ""))
         for first, second in clashes(c.name for c in self.table.columns):
             log.warning("%s: columns %r and %r differ by letter case only", self.table.qualified, first, second)
-        self._share()
 
     def close(self) -> None:
         """Give the stream back, as far as `open` came."""
@@ -128,8 +128,22 @@ class StreamDriver:
         top = max_version(self.client, self.table)
         return top >> _EPOCH_SHIFT if top else None
 
-    def _share(self) -> None:
-        self.settings = StreamSettings(self.config.to_task_json(), self.table)
+    def _evolving(self) -> Evolving:
+        config = self.config
+        evolution = Evolution(
+            self.client,
+            config.clickhouse.database,
+            config.clickhouse.table,
+            config.policy(),
+            config.clickhouse.cluster,
+            config.init.low_cardinality,
+        )
+        return Evolving(evolution, self.ledger)
+
+    def _use(self, table: TargetTable) -> None:
+        """Work on the table as it is now, here and in the tasks to come."""
+        self.table, self.target = table, Target.of(table, self.config.policy())
+        self.settings = StreamSettings(self.config.to_task_json(), table)
         self.shared = self.spark.sparkContext.broadcast(self.settings)
 
     def _batch(self, ranges: DataFrame, _batch_id: int) -> None:
@@ -243,7 +257,9 @@ class StreamDriver:
                 counts=r.all_counts(),
                 source_time=r.last_source_ts,
             )
-        self.waiting = {r.partition: r.waiting for r in results if r.waiting}
+        # A partition that had nothing to read keeps what waits there.
+        self.waiting |= {r.partition: r.waiting for r in results if r.failure is None}
+        self.waiting = {p: n for p, n in self.waiting.items() if n}
 
     def _truncate(self, barrier: Barrier) -> None:
         """Delete what a truncate deletes, before the rest of the ranges is run."""
@@ -256,40 +272,30 @@ class StreamDriver:
 
         The offsets at which they ended are there too, told by the tasks: a second attempt ends its chunks alike.
         """
-        if not barriers:
-            return
-        config = self.config
-        columns = joined([column for barrier in barriers for column in barrier.columns])
-        evolution = Evolution(
-            self.client,
-            config.clickhouse.database,
-            config.clickhouse.table,
-            config.policy(),
-            config.clickhouse.cluster,
-            config.init.low_cardinality,
-        )
-        self.table = evolution.carry_out(self.table, columns, next((b.key for b in barriers if b.key), ()))
-        self.target = Target.of(self.table, config.policy())
-        done = "; ".join(f"{c.name} {found.type}" for c in columns if (found := self.table.column(c.name)) is not None)
-        log.warning("%s has new columns of the source: %s", self.table.qualified, done)
-        self.ledger.note("columns", done)
-        self.cuts = self.ledger.cuts(self.topic.topic_id)
-        self._share()
+        if barriers:
+            self._use(self._evolving().carry_out(self.table, barriers))
+            self.cuts = self.ledger.cuts(self.topic.topic_id)
 
     def drain(self) -> None:
-        """Apply changes that waited for values which are there by now; what still waits is shown."""
+        """Apply changes that waited for values which are there by now; what still waits is shown.
+
+        The table may have lost columns since they began to wait, or have been told to ignore them until now.
+        """
         left = dict(self.waiting)
-        before = -1
-        while left and sum(left.values()) != before:
-            before = sum(left.values())
+        before, lacking = -1, list[Barrier]()
+        while left and (lacking or sum(left.values()) != before):
+            before, lacking = sum(left.values()), []
             for p in sorted(left):
                 task = RangeTask(self.config.kafka.topic, self.topic.topic_id, p, 0, 0, "")
                 sink, _ = open_sink(self.settings, task)
                 released = sink.retry_pending(self.states.waiting(p))
                 if released is not None:
                     self.states.released(p, released.state)
-                    self.summary.figures.add(rows=released.rows, counts=released.counts)
+                    figures = self.summary.figures
+                    figures.add(rows=released.rows, dead_letters=released.dead_letters, counts=released.counts)
                 left[p] = sink.waiting
+                lacking += [sink.lacking] if sink.lacking is not None else []
+            self._evolve(lacking)
             left = {p: n for p, n in left.items() if n}
         self.waiting = left
         self.summary.figures.waiting = sum(left.values())
