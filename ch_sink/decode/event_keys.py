@@ -46,26 +46,33 @@ class EventKeys:
                 raise Fault(reason, "key", name, places if len(part) > 1 else ())
 
     def _fill(self, part: Part, records: Records) -> None:
+        keys = pick(records.keys, part.source_index.tolist())
+        if not self._reader.columns:
+            self._refuse(part, keys)
         columns = self._reader.columns
         if not columns:
             return
-        keys = pick(records.keys, part.source_index.tolist())
-        if all(keys):
-            try:
-                part.key = dict(zip(columns, self._reader.read(keys), strict=True))
-                return
-            except DecodeError:
-                pass  # perhaps a key is the text null
+        given = [key for key in keys if key is not None and key != b"null"]
         try:
-            given = [key for key in keys if key is not None and key != b"null"]
-            if len(given) == len(keys):
-                part.key = dict(zip(columns, self._reader.read(given), strict=True))
-                return
             arrays = self._reader.read(given)
         except DecodeError as error:
-            suspects = [p for p, key in zip(part.source_index, keys, strict=True) if key is not None and self._bad(key)]
+            places = part.source_index.tolist()
+            suspects = [p for p, key in zip(places, keys, strict=True) if key is not None and self._bad(key)]
             raise Fault(error.message, "key", suspects=suspects if len(keys) > 1 else ()) from error
-        part.key = _merge_keys(part, keys, dict(zip(columns, arrays, strict=True)), self._reader.types)
+        found = dict(zip(columns, arrays, strict=True))
+        part.key = found if len(given) == len(keys) else _merge_keys(part, keys, found, self._reader.types)
+
+    def _refuse(self, part: Part, keys: Sequence[bytes | None]) -> None:
+        """No key told the columns so far: the records that have one are bad. Raises Fault."""
+        given = [(place, key) for place, key in zip(part.source_index.tolist(), keys, strict=True) if key is not None]
+        for _, key in given:
+            if key != b"null":
+                try:
+                    self._reader.read([key])
+                except DecodeError as error:
+                    suspects = [place for place, key in given if self._bad(key)]
+                    raise Fault(error.message, "key", suspects=suspects if len(keys) > 1 else ()) from error
+                return
 
     def _bad(self, key: bytes) -> bool:
         return key != b"null" and fails(self._reader.read, [key])

@@ -26,6 +26,8 @@ _KEPT = 256
 """Schema texts that are remembered; a topic has one at a time."""
 _ODD_ENVELOPE = re.compile(rb'\s*\{\s*"(?:schema|payload)"\s*:')
 _HEAD = 9
+_DOUBTFUL = (b'{"schema"', b'{"payload')
+"""First bytes of a value that may be an envelope."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +52,7 @@ class FramingError(DecodeError):
         self.places = places
 
 
-class _Envelope(msgspec.Struct, gc=False):
+class _Envelope(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     schema: msgspec.Raw
     payload: msgspec.Raw
 
@@ -80,7 +82,9 @@ class Envelopes:
             prefix, start = last.prefix, len(last.prefix)
             if all([v.startswith(prefix) and v[-1] == 125 for v in values]):  # noqa: C419 - a list is faster here
                 return [(last, None, [v[start:-1] for v in values])]
-        elif all(head[:2] == b'{"' and _is_plain(head) for head in {v[:_HEAD] for v in values}):
+        elif self._format != "avro" and all(
+            head[:2] == b'{"' and not head.startswith(_DOUBTFUL) for head in {v[:_HEAD] for v in values}
+        ):
             return [(last, None, list(values))]
         groups: dict[Framed, tuple[list[int], list[bytes]]] = {}
         faults: dict[int, str] = {}
@@ -107,8 +111,7 @@ class Envelopes:
         if last.prefix and value.startswith(last.prefix) and value[-1] == 125:
             return last, value[len(last.prefix) : -1]
         if _is_plain(value):
-            self._last = SCHEMALESS
-            return SCHEMALESS, value
+            return self._plain(value)
         for prefix, framed in self._known.items():
             if framed.avro is None and value.startswith(prefix) and value[-1] == 125:
                 self._last = framed
@@ -131,6 +134,8 @@ class Envelopes:
         if len(head) < AVRO_HEAD:
             raise DecodeError(f"the value begins like Confluent framing and ends after {len(head)} bytes")
         schema_id = int.from_bytes(head[1:], "big", signed=True)
+        if schema_id < 0:
+            raise DecodeError(f"the value begins like Confluent framing, and there is no schema id {schema_id}")
         if self._registry is None:
             raise DecodeError(
                 f"the value is in Confluent framing (schema id {schema_id}), and no schema registry is configured",
@@ -153,12 +158,20 @@ class Envelopes:
             self._known.pop(next(iter(self._known)))
         self._known[prefix] = framed
 
+    def _plain(self, value: bytes) -> tuple[Framed, bytes]:
+        self._last = SCHEMALESS
+        return SCHEMALESS, value
+
     def _learn(self, value: bytes) -> tuple[Framed, bytes]:
         try:
             envelope = self._decoder.decode(value)
+        except msgspec.ValidationError:
+            return self._plain(value)  # a row or key that has a column of such a name
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise DecodeError(f"schema envelope: {error}") from error
         schema, payload = bytes(envelope.schema), bytes(envelope.payload)
+        if schema[:1] not in b"{n" and payload[:1] != b"{":
+            return self._plain(value)
         if schema == b"null":
             return SCHEMALESS, payload
         prefix = b'{"schema":' + schema + b',"payload":'
@@ -174,7 +187,7 @@ class Envelopes:
 
 
 def _is_plain(value: bytes) -> bool:
-    """Whether a value is no schema envelope; nine bytes tell where no white space stands first."""
+    """Whether a value is certainly no schema envelope."""
     if value[:2] == b'{"':
-        return not value.startswith((b'{"schema"', b'{"payload'))
+        return not value.startswith((b'{"schema"', b'{"payload"'))
     return _ODD_ENVELOPE.match(value) is None

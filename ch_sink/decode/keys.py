@@ -1,6 +1,5 @@
 """Kafka keys: structs or primitives, in JSON with or without the schema envelope or in Avro, typed as the target."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -10,14 +9,13 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from ch_sink.change import Aside
 from ch_sink.decode.avro.events import as_json
-from ch_sink.decode.avro.keys import holds_documents, is_boundary, read_keys
+from ch_sink.decode.avro.keys import holds_documents, read_keys
 from ch_sink.decode.avro.layout import AvroColumn
 from ch_sink.decode.avro.names import columns_of
 from ch_sink.decode.documents import DocumentKeys, is_document_event
-from ch_sink.decode.forms import aside_kind
 from ch_sink.decode.framing import Envelopes, Framed
+from ch_sink.decode.kinds import changes_no_row
 from ch_sink.decode.rows import NUMBER_FOR_BYTES, ColumnReader
 from ch_sink.decode.schema import SourceType
 from ch_sink.decode.types import Converter, Encoding, arrow_type, converter
@@ -49,14 +47,12 @@ class _AvroShape:
     primitive: bool
 
 
-_BOUNDARY = re.compile(rb'"status"\s*:\s*"(?:BEGIN|END)"')
-
-
 class KeyReader:
     """Decodes the keys of one topic. The key's columns are learned from the first key that can be read."""
 
     def __init__(self, table: TargetTable, policy: Policy, registry: SchemaRegistry | None = None) -> None:
         self._table = table
+        self._names = frozenset(c.name for c in table.source_columns)
         self._policy = policy
         self._envelopes = Envelopes(registry)
         self._value_envelopes = Envelopes(registry)
@@ -68,7 +64,7 @@ class KeyReader:
         self._documents: DocumentKeys | None = None
 
     def learn(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> None:
-        """Learn the key's columns, if they are not known yet; records of transaction metadata do not tell them.
+        """Learn the key's columns, if they are not known yet; records that change no row do not tell them.
 
         Raises TableError where the table has no column for the key of documents.
         """
@@ -78,7 +74,7 @@ class KeyReader:
                 self.columns = (self._documents.name,)
             if self.columns:
                 return
-            if key is not None and not self._is_boundary(value):
+            if key is not None and key != b"null" and not self._is_no_row(value):
                 try:
                     self.read([key])
                 except (DecodeError, TableError):
@@ -95,14 +91,15 @@ class KeyReader:
         except DecodeError:
             return False
 
-    def _is_boundary(self, value: bytes | None) -> bool:
-        """Whether a value begins or ends a transaction."""
-        if value is None or value[:1] != b"\0":
-            return value is not None and _BOUNDARY.search(value) is not None and _tells_boundary(value)
-        try:
-            return is_boundary(self._value_envelopes.one(value)[0])
-        except DecodeError:
+    def _is_no_row(self, value: bytes | None) -> bool:
+        """Whether a value is of a kind that is set aside: transaction metadata, a signal, a message, …"""
+        if value is None:
             return False
+        try:
+            found: Any = msgspec.json.decode(as_json(*self._value_envelopes.one(value)))
+        except (DecodeError, msgspec.DecodeError, ValueError, RecursionError):
+            return False
+        return changes_no_row(found, self._names, self._policy.fields_prefix)
 
     @property
     def of_documents(self) -> bool:
@@ -191,7 +188,7 @@ class KeyReader:
                 self._numbers = True
                 self._shapes.clear()
                 return self._json(framed, payloads)
-            if not self._raw_text:
+            if not (self._raw_text and shape.primitive):
                 raise DecodeError(f"key: {error}") from error
             rows = [_text(payload, decode) for payload in payloads]
         arrays: list[pa.Array] = []
@@ -283,17 +280,6 @@ class KeyReader:
                 "ignored_key_fields where keys are unique without it",
             )
         return column
-
-
-def _tells_boundary(value: bytes) -> bool:
-    """Whether a value that may begin or end a transaction does."""
-    try:
-        found = msgspec.json.decode(value)
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        return False
-    if isinstance(found, dict) and isinstance(found.get("payload"), dict):
-        found = found["payload"]
-    return isinstance(found, dict) and aside_kind(found) is Aside.TRANSACTION
 
 
 def _declared(schema: SourceType, payload: bytes) -> dict[str, SourceType | None] | None:

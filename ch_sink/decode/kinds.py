@@ -1,16 +1,17 @@
 """Kinds of record that are no row change, told by their content."""
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
 from ch_sink.change import Aside
 from ch_sink.decode.forms import aside_kind
-from ch_sink.decode.signals import FIELDS, SIGNALS
+from ch_sink.decode.signals import FIELDS, tells_signal
 from ch_sink.decode.types.base import shown
 from ch_sink.errors import DecodeError
 
-__all__ = ["classify", "classify_document", "row_operations"]
+__all__ = ["changes_no_row", "classify", "classify_document", "row_operations"]
 
 row_operations = frozenset("crudt")
 """Operations that become rows of a ChangeBatch."""
@@ -28,6 +29,18 @@ def classify(op: str, payload: bytes) -> Aside:
     return classify_document(msgspec.json.decode(payload))
 
 
+def changes_no_row(found: Any, columns: Collection[str], prefix: str) -> bool:
+    """Whether a payload is of a kind that is set aside, so that its key need not be that of a row.
+
+    ``columns``: the table's; records that have no other fields are its rows. ``prefix``: as of ``tells_signal``.
+    """
+    if not isinstance(found, dict) or found.keys() <= set(columns):
+        return False
+    if aside_kind(found.keys()) is not None or found.get("op") == "m":
+        return True
+    return not set(columns) >= FIELDS and tells_signal(found, prefix)
+
+
 def classify_document(found: Any) -> Aside:
     """The kind of a document that has no ``op``. Raises DecodeError like :func:`classify`."""
     if not isinstance(found, dict):
@@ -41,7 +54,7 @@ def classify_document(found: Any) -> Aside:
         return Aside.TRANSACTION
     if "ddl" in names or "tableChanges" in names:
         return Aside.SCHEMA_CHANGE
-    if names == FIELDS and found["type"] in SIGNALS:
+    if names == FIELDS and tells_signal(found, ""):
         return Aside.WATERMARK
     listed = ", ".join(repr(n) for n in list(names)[:8])
     raise DecodeError(

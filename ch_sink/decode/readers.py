@@ -30,6 +30,7 @@ class Readers:
         """``before``: whether before images are decoded."""
         self._columns = frozenset(c.name for c in table.source_columns)
         self._signals = not self._columns >= FIELDS
+        self._prefix = policy.fields_prefix
         self._forms = Forms(self._columns, policy)
         self._json = JsonReader(table, policy, self._forms, before=before)
         self._avro = AvroReader(table, policy, before=before)
@@ -48,7 +49,7 @@ class Readers:
         try:
             reads = self._plain(framed, payloads, own, records)
         except Fault:
-            if self._signals and any(map(is_signal, payloads)):
+            if self._signals and any(self._is_signal(framed, payload) for payload in payloads):
                 return self._signals_aside(framed, payloads, own, records)
             raise
         if not self._signals:
@@ -56,12 +57,18 @@ class Readers:
         unknown = {column.name for read in reads for _, column in read.unknown}
         deletes = any((read.part.op == Op.DELETE).any() for read in reads)  # they tell no unknown column
         likely = unknown >= FIELDS - self._columns or (deletes and any(WINDOW in p for p in payloads))
-        if likely and any(map(is_signal, payloads)):
+        if likely and any(self._is_signal(framed, payload) for payload in payloads):
             return self._signals_aside(framed, payloads, own, records)
         return reads
 
+    def _is_signal(self, framed: Framed, payload: bytes) -> bool:
+        try:
+            return is_signal(as_json(framed, payload), self._prefix)
+        except DecodeError:
+            return False
+
     def _signals_aside(self, framed: Framed, payloads: list[bytes], own: Sequence[int], records: Records) -> list[Read]:
-        keep = [i for i, payload in enumerate(payloads) if not is_signal(payload)]
+        keep = [i for i, payload in enumerate(payloads) if not self._is_signal(framed, payload)]
         reads = self._plain(framed, [payloads[i] for i in keep], [own[i] for i in keep], records) if keep else []
         return [*reads, Read(no_events(), Counter({Aside.WATERMARK: len(payloads) - len(keep)}), [])]
 

@@ -4,7 +4,9 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["FIELDS", "SIGNALS", "WINDOW", "is_signal"]
+from ch_sink.decode.added import DELETED
+
+__all__ = ["FIELDS", "WINDOW", "is_signal", "tells_signal"]
 
 FIELDS = frozenset(("id", "type", "data"))
 """Columns of every signal table."""
@@ -17,19 +19,23 @@ SIGNALS = frozenset(
 )
 
 
-class _Event(msgspec.Struct, gc=False):
-    after: dict[str, Any] | None = None
-    before: dict[str, Any] | None = None
+def is_signal(payload: bytes, prefix: str) -> bool:
+    """Whether an envelope or a flattened row tells of a signal: the window of an incremental snapshot opens, …
 
-
-_decoder = msgspec.json.Decoder(_Event)
-
-
-def is_signal(payload: bytes) -> bool:
-    """Whether an envelope tells of a signal: the window of an incremental snapshot opens or closes, and others."""
+    ``prefix``: that of the fields which flattening adds to a row.
+    """
     try:
-        event = _decoder.decode(payload)
+        return tells_signal(msgspec.json.decode(payload), prefix)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return False
-    image = event.after or event.before
-    return image is not None and image.keys() == FIELDS and image["type"] in SIGNALS
+
+
+def tells_signal(found: Any, prefix: str) -> bool:
+    """:func:`is_signal` of a decoded payload."""
+    if not isinstance(found, dict):
+        return False
+    image = found.get("after") or found.get("before") or found
+    if not isinstance(image, dict):
+        return False
+    names = {n for n in image if n != DELETED and not (prefix and n.startswith(prefix))}
+    return names == FIELDS and isinstance(image["type"], str) and image["type"] in SIGNALS

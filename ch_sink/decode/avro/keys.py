@@ -11,7 +11,7 @@ from ch_sink.decode.columns import Fault
 from ch_sink.decode.framing import AVRO_HEAD, Framed
 from ch_sink.errors import DecodeError
 
-__all__ = ["holds_documents", "is_boundary", "read_keys"]
+__all__ = ["holds_documents", "read_keys"]
 
 
 def read_keys(framed: Framed, columns: Sequence[AvroColumn], values: list[bytes], *, primitive: bool) -> list[Any]:
@@ -40,8 +40,3 @@ def holds_documents(framed: Framed) -> bool:
     """Whether the after image of this schema's events is a text, as that of a document is."""
     after = framed.avro.member("after") if framed.avro is not None else None
     return after is not None and after.type.present.kind == "string"
-
-
-def is_boundary(framed: Framed) -> bool:
-    """Whether values of this schema begin or end a transaction: their keys are not those of rows."""
-    return framed.avro is not None and {"status", "id"} <= {m.name for m in framed.avro.members}

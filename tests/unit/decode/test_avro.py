@@ -405,3 +405,40 @@ def test_ignored_fields_of_the_key_are_ignored_in_avro_too() -> None:
     assert not batch.bad
     assert batch.key is not None
     assert batch.key.to_pylist() == [{"id": 1}]
+
+
+@pytest.mark.parametrize("key_type", ["Int64", "String"])
+@pytest.mark.parametrize("form", ["envelope", "flattened"])
+def test_rows_of_the_signal_table_are_set_aside(key_type: str, form: str) -> None:
+    topic = Topic()
+    table = replacing((Column("id", key_type), Column("v", "Nullable(String)")), ("id",))
+    fields = [{"name": n, "type": "string"} for n in ("id", "type", "data")]
+    signal = {"id": "6d-open", "type": "snapshot-window-open", "data": "{}"}
+    if form == "envelope":
+        values = [
+            topic.write(envelope(fields), event("c", signal)),
+            topic.write(envelope(fields), event("d", None, signal)),
+        ]
+    else:
+        values = [topic.write({"type": "record", "name": "Value", "fields": fields}, signal)]
+    key = topic.write({"type": "record", "name": "Key", "fields": fields[:1]}, {"id": "6d-open"})
+    batch = decode(topic, [(key, value) for value in values], table=table)
+    assert batch.aside == {Aside.WATERMARK: len(values)}
+    assert not batch.bad
+    assert not batch.unknown
+
+
+def test_a_pinned_format_refuses_the_other_also_where_nothing_else_comes() -> None:
+    topic = Topic()
+    plain = b'{"op":"c"}'
+    batch = decode(topic, [(None, plain), (None, plain)], format="avro")
+    assert ["format: avro" in bad.reason for bad in batch.bad] == [True, True]
+
+
+def test_a_negative_schema_id_is_not_asked_for() -> None:
+    class Asked:
+        def find(self, schema_id: int) -> RegisteredSchema | None:
+            raise RegistryError(f"asked for {schema_id}")
+
+    batch = Decoder(TABLE, Policy(), registry=Asked()).decode(records([(None, b"\0\xff\xff\xff\xff\0")]))
+    assert "schema id -1" in batch.bad[0].reason

@@ -52,6 +52,28 @@ def test_a_kind_that_is_no_row_is_counted_and_its_neighbours_land(value: Any, ki
     assert not batch.unknown
 
 
+@pytest.mark.parametrize("added", [{"__op": "c"}, {"__deleted": "false"}, {"__op": "d", "__deleted": "true"}])
+@pytest.mark.parametrize("key_type", ["Int64", "String"])
+def test_flattened_signals_are_set_aside_whatever_was_added(added: dict[str, str], key_type: str) -> None:
+    table = replacing((Column("id", key_type), Column("v", "Nullable(String)")), ("id",))
+    rows = [{"id": 1 if key_type == "Int64" else "1", "v": "x", **added, "__deleted": "false"}, {**SIGNAL, **added}]
+    keys = [json.dumps({"id": r["id"]}).encode() for r in rows]
+    batch = Decoder(table, Policy()).decode(
+        records(*[(key, json.dumps(r).encode()) for key, r in zip(keys, rows, strict=True)])
+    )
+    assert batch.aside == {Aside.WATERMARK: 1}
+    assert batch.source_index.tolist() == [0]
+    assert not batch.bad
+    assert not batch.unknown
+
+
+def test_a_type_that_is_no_text_is_no_signal() -> None:
+    odd = {"id": 1, "type": ["x"], "data": {}}
+    batch = Decoder(TABLE, Policy()).decode(records((1, json.dumps(odd).encode()), (2, event("c", row(2)))))
+    assert [bad.index for bad in batch.bad] == [0]
+    assert batch.source_index.tolist() == [1]
+
+
 def test_the_signal_table_itself_may_be_the_target() -> None:
     columns = (Column("id", "String"), Column("type", "String"), Column("data", "Nullable(String)"))
     batch = Decoder(replacing(columns, ("id",)), Policy()).decode(records((b'{"id":"6d5f-open"}', event("c", SIGNAL))))

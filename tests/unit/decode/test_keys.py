@@ -1,0 +1,120 @@
+"""Which columns a topic's key has: learned from the keys of rows, from nothing else, and never guessed to be none."""
+
+import json
+from typing import Any
+
+import pytest
+
+from ch_sink.change import Aside, Records
+from ch_sink.decode import Decoder
+from ch_sink.policy import Policy
+from ch_sink.table.model import Column, TargetTable
+from tests.support.avro import Topic
+from tests.support.decoding import replacing
+from tests.unit.decode.test_avro import records as avro_records
+from tests.unit.decode.test_decoder import event, records, row
+
+TABLE = replacing((Column("id", "Int64"), Column("v", "Nullable(String)")), ("id",))
+SIGNAL = {"id": "6d5f-open", "type": "snapshot-window-open", "data": "{}"}
+MESSAGE = {"op": "m", "source": {"connector": "postgresql"}, "message": {"prefix": "p", "content": "AA=="}}
+NOTICE = {"id": "9", "aggregate_type": "x", "type": "STARTED", "additional_data": {}}
+ID = {"name": "id", "type": "long"}
+
+
+def text(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def table(*columns: str, key: tuple[str, ...]) -> TargetTable:
+    return replacing(tuple(Column(c, "String") for c in columns), key)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kind"),
+    [
+        ({"id": "6d5f-open"}, json.loads(event("c", SIGNAL)), Aside.WATERMARK),
+        ({"id": "6d5f-open"}, SIGNAL, Aside.WATERMARK),
+        ({"id": "9"}, NOTICE, Aside.NOTIFICATION),
+        ({"prefix": "p"}, MESSAGE, Aside.MESSAGE),
+    ],
+)
+def test_the_key_is_not_that_of_a_record_that_changes_no_row(key: Any, value: Any, kind: Aside) -> None:
+    """The table has columns of the names that those keys have, outside its own key."""
+    found = {"a": "1", "id": "x", "prefix": "y"}
+    batch = Decoder(table("a", "id", "prefix", key=("a",)), Policy()).decode(
+        records((text(key), text(value)), (text({"a": "1"}), event("c", found)))
+    )
+    assert not batch.bad
+    assert batch.aside == {kind: 1}
+    assert batch.key is not None
+    assert batch.key.to_pylist() == [{"a": b"1"}]
+
+
+@pytest.mark.parametrize("key", [b'{"id":"\xff"}', b"{", b'{"id":1,"other":2}', b""])
+@pytest.mark.parametrize("value", [event("c", row(1)), b'{"id":1,"v":"x"}'])
+def test_a_key_that_cannot_be_read_is_a_bad_record_also_where_it_is_the_only_one(key: bytes, value: bytes) -> None:
+    batch = Decoder(TABLE, Policy()).decode(records((key, value)))
+    assert [bad.kind for bad in batch.bad] == ["key"]
+    assert not len(batch)
+
+
+def test_a_null_value_whose_key_cannot_be_read_is_a_bad_record() -> None:
+    batch = Decoder(TABLE, Policy(tombstones="delete")).decode(records((b'{"other":1}', None)))
+    assert "'other'" in batch.bad[0].reason
+    assert not len(batch)
+
+
+def test_the_text_null_as_key_leaves_it_to_the_row() -> None:
+    target = table("k", key=("k",))
+    batch = Decoder(target, Policy()).decode(
+        records((b"abc", event("c", {"k": "abc"})), (b"null", event("c", {"k": "n"})))
+    )
+    assert batch.key is not None
+    assert batch.key.to_pylist() == [{"k": b"abc"}, {"k": b"n"}]
+
+
+def test_a_broken_struct_among_texts_is_bad_by_itself() -> None:
+    schema = {"type": "struct", "fields": [{"type": "string", "field": "k"}]}
+    broken = text({"schema": schema, "payload": {"k": 1}})
+    batch = Decoder(table("k", key=("k",)), Policy()).decode(
+        records((b"abc", event("c", {"k": "abc"})), (broken, event("c", {"k": "x"})), (b"xy", event("c", {"k": "xy"})))
+    )
+    assert [bad.index for bad in batch.bad] == [1]
+    assert batch.source_index.tolist() == [0, 2]
+
+
+def avro(topic: Topic, target: TargetTable, *pairs: tuple[bytes, bytes], policy: Policy | None = None) -> Any:
+    found: Records = avro_records(list(pairs))
+    return Decoder(target, policy or Policy(), registry=topic.registry).decode(found)
+
+
+def test_rows_in_avro_that_have_an_id_and_a_status_tell_the_key() -> None:
+    topic = Topic()
+    fields = [ID, {"name": "status", "type": "string"}]
+    value = topic.write({"type": "record", "name": "Value", "fields": fields}, {"id": 1, "status": "BEGIN"})
+    target = replacing((Column("id", "Int64"), Column("status", "String")), ("id",))
+    batch = avro(topic, target, (topic.write({"type": "record", "name": "Key", "fields": [ID]}, {"id": 1}), value))
+    assert batch.key.to_pylist() == [{"id": 1}]
+    assert batch.after.to_pylist() == [{"id": 1, "status": b"BEGIN"}]
+
+
+@pytest.mark.parametrize("first", ["schema", "payload", "payload_id", "schema_id"])
+@pytest.mark.parametrize("form", ["envelope", "flattened"])
+def test_a_first_column_called_like_a_part_of_the_schema_envelope(first: str, form: str) -> None:
+    target = table(first, "v", key=(first, "v"))
+    fields = {first: "1", "v": "x"}
+    value = event("c", fields) if form == "envelope" else text(fields)
+    batch = Decoder(target, Policy()).decode(records((text(fields), value), (text(fields), value)))
+    assert not batch.bad
+    assert batch.key is not None
+    assert batch.key.to_pylist() == [{first: b"1", "v": b"x"}] * 2
+    assert batch.after.to_pylist() == batch.key.to_pylist()
+
+
+def test_columns_called_schema_and_payload_and_no_others() -> None:
+    fields = {"schema": "1", "payload": "x"}
+    batch = Decoder(table("schema", "payload", key=("schema",)), Policy()).decode(
+        records((text({"schema": "1"}), text(fields)))
+    )
+    assert batch.after.to_pylist() == [{"schema": b"1", "payload": b"x"}]
+    assert batch.key is not None
