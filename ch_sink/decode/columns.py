@@ -16,6 +16,7 @@ from ch_sink.decode.types import Converted, Converter, OutOfRange
 from ch_sink.decode.unknown import field_before, observed
 from ch_sink.errors import DecodeError, PositionError
 from ch_sink.source import Positions
+from ch_sink.source.base import stream_names
 
 __all__ = [
     "EXPECT_AFTER",
@@ -194,7 +195,10 @@ def _meta(layout: Layout, rows: list[Any], op: Any, places: Sequence[int]) -> Pa
         inner=positions.inner,
         has_commit=positions.has_commit,
         source_ts=times,
-        names=[block.name or "" for block in blocks],
+        names=stream_names(
+            [block.name for block in blocks],
+            [block.db for block in blocks] if layout.source is not None and layout.source.per_database else None,
+        ),
         snapshot=_snapshots([block.snapshot for block in blocks]),
         after={},
         before={},

@@ -130,6 +130,8 @@ def source_block(connector: str, source: Source | None) -> type[msgspec.Struct]:
         ("ts_ms", int | None, None),
         ("snapshot", str | bool | None, None),
     ]
+    if source is not None and source.per_database:
+        fixed.append(("db", str | None, None))
     bases = (source.wire,) if source is not None else (NoBlock,)
     return msgspec.defstruct("SourceBlock", fixed, bases=bases, gc=False, kw_only=True)
 

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Positions", "Source", "split", "words"]
+__all__ = ["Positions", "Source", "split", "stream_names", "words"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +68,26 @@ class Source(Protocol):
         """Whether unique keys may be checked at the statement's or transaction's end, so that two keys can swap."""
         ...
 
+    @property
+    def per_database(self) -> bool:
+        """Whether one connector reads several databases, each of which has positions of its own."""
+        ...
+
     def positions(self, blocks: Sequence[Any]) -> Positions:
         """Positions from decoded ``source`` blocks.
 
         Raises PositionError, naming the field, where a number does not fit; missing or impossible ones are 0.
         """
         ...
+
+
+def stream_names(names: Sequence[str | None], databases: Sequence[str | None] | None) -> list[str]:
+    """Names of the streams whose positions compare. ``databases``: None where all those of a connector do."""
+    if databases is None:
+        return [name or "" for name in names]
+    return [
+        f"{name or ''}/{database}" if database else name or "" for name, database in zip(names, databases, strict=True)
+    ]
 
 
 Words = Sequence[int] | npt.NDArray[np.uint64]

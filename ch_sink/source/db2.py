@@ -39,6 +39,7 @@ class Db2:
     whole_before = True
     creates_anew = True
     deferrable = True
+    per_database = False
 
     def positions(self, blocks: Sequence[Any]) -> Positions:
         """Positions; a missing LSN is 0 (snapshots have no ``change_lsn``). Raises PositionError for what is none."""

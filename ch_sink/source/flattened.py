@@ -39,6 +39,7 @@ class Flattened:
         # Ordered by offset, a create that is delivered again meets its own row.
         self.creates_anew = False
         self.deferrable = base is None or base.deferrable
+        self.per_database = False  # the database is no added field that is asked for
 
     @property
     def fields(self) -> tuple[str, ...]:

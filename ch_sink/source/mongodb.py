@@ -41,6 +41,7 @@ class MongoDB:
     whole_before = True
     creates_anew = False
     deferrable = False
+    per_database = False
 
     def positions(self, blocks: Sequence[Any]) -> Positions:
         """Inner positions; missing or negative parts are 0, parts beyond their bits the largest."""

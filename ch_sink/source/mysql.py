@@ -39,6 +39,7 @@ class MySQL:
     whole_before = True
     creates_anew = True
     deferrable = False
+    per_database = False
 
     def positions(self, blocks: Sequence[Any]) -> Positions:
         """Positions; an empty file or a missing ``pos`` is 0. Raises PositionError for a number that does not fit."""

@@ -41,6 +41,7 @@ class Oracle:
     whole_before = False
     creates_anew = True
     deferrable = True
+    per_database = False
 
     def positions(self, blocks: Sequence[Any]) -> Positions:
         """Positions; a missing SCN is 0. Raises PositionError for what is none."""

@@ -31,6 +31,7 @@ class Other:
     whole_before = False
     creates_anew = False
     deferrable = False
+    per_database = False
 
     def __init__(self, connector: str) -> None:
         self.name = connector

@@ -37,6 +37,7 @@ class PostgreSQL:
     whole_before = False
     creates_anew = True
     deferrable = True
+    per_database = False
 
     def positions(self, blocks: Sequence[Any]) -> Positions:
         """Positions; a missing or negative ``lsn`` is 0. Raises PositionError for what is no LSN."""

@@ -36,6 +36,7 @@ class SingleStore:
     whole_before = False
     creates_anew = False
     deferrable = False
+    per_database = False
 
     def positions(self, blocks: Sequence[Any]) -> Positions:
         """Inner positions, by number and not by text: offsets have 48 or 56 digits. Raises PositionError."""

@@ -25,6 +25,7 @@ class SQLServer:
     """Commit position: ``commit_lsn`` (4 + 4 + 2 bytes). Inner position: ``change_lsn``, ``event_serial_no``.
 
     The two halves of a key change may share a serial number, or have consecutive ones, and may come without headers.
+    Each database has a log of its own, and one connector reads several, which a router may send to one topic.
     Keys exchanged by one statement come as updates of both rows, so a key never has two rows. With
     ``data.query.mode=direct`` inner positions may step back within a transaction, so they order nothing.
     """
@@ -38,6 +39,7 @@ class SQLServer:
     whole_before = False  # unchanged (max) values may be the placeholder there too
     creates_anew = True
     deferrable = False
+    per_database = True
 
     def positions(self, blocks: Sequence[Any]) -> Positions:
         """Positions; a missing LSN is 0 (snapshots have no ``change_lsn``). Raises PositionError for what is none."""

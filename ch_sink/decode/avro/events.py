@@ -24,6 +24,7 @@ from ch_sink.decode.part import Part
 from ch_sink.errors import DecodeError, PositionError
 from ch_sink.policy import Policy
 from ch_sink.source import Positions
+from ch_sink.source.base import stream_names
 from ch_sink.table.model import TargetTable
 
 __all__ = ["AvroReader", "as_json", "document", "no_events"]
@@ -221,7 +222,10 @@ class _Columns:
             inner=positions.inner,
             has_commit=positions.has_commit,
             source_ts=np.array([time or 0 for time in self._field("ts_ms")], dtype=np.int64),
-            names=[name or "" for name in self._field("name")],
+            names=stream_names(
+                self._field("name"),
+                self._field("db") if self.layout.source is not None and self.layout.source.per_database else None,
+            ),
             snapshot=np.array([mark in SNAPSHOT for mark in self._field("snapshot")], dtype=np.bool_),
             after={},
             before={},

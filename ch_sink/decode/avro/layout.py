@@ -77,6 +77,7 @@ def build_layout(table: TargetTable, policy: Policy, connector: str, *, schema: 
     )
     block = _block(source)
     names = [column.field for column in columns]
+    database = ["db"] if source is not None and source.per_database else []
     return AvroLayout(
         connector=connector,
         source=source,
@@ -89,7 +90,7 @@ def build_layout(table: TargetTable, policy: Policy, connector: str, *, schema: 
             "op": None,
             "after": _all(names),
             "before": _all(names if before else ()),
-            "source": _all(["connector", "name", "ts_ms", "snapshot", *(name for name, _ in block)]),
+            "source": _all(["connector", "name", "ts_ms", "snapshot", *database, *(name for name, _ in block)]),
         },
     )
 

@@ -1,9 +1,22 @@
 """Positions of SQL Server's change tables."""
 
+import json
+from typing import Any
+
+import numpy as np
 import pytest
 
+from ch_sink.change import Records
+from ch_sink.decode import Decoder
 from ch_sink.errors import PositionError
+from ch_sink.order import State
+from ch_sink.plan import Ports, plan
+from ch_sink.policy import Policy
 from ch_sink.source.sqlserver import SQLSERVER, Block
+from ch_sink.table.model import Column
+from ch_sink.target import Target
+from tests.support.avro import Topic, envelope
+from tests.support.decoding import replacing
 
 
 def numbers(block: Block) -> tuple[int, int, bool]:
@@ -46,3 +59,40 @@ def test_serial_numbers_may_be_text() -> None:
 def test_what_is_no_position_is_named(block: Block, field: str) -> None:
     with pytest.raises(PositionError, match=field):
         SQLSERVER.positions([block])
+
+
+TENANTS = replacing((Column("tenant", "String"), Column("id", "Int64")), ("tenant", "id"))
+
+
+def tenants(encoding: str) -> tuple[Records, Decoder]:
+    """One connector, two databases whose logs are of different age, routed to one topic."""
+    fields = [{"name": "tenant", "type": "string"}, {"name": "id", "type": "long"}]
+    texts = ("db", "change_lsn", "commit_lsn")
+    schema = envelope(fields, source=[{"name": name, "type": ["null", "string"], "default": None} for name in texts])
+    key_schema = {"type": "record", "name": "Key", "fields": fields}
+    topic = Topic()
+
+    def written(shape: Any, value: Any) -> bytes:
+        return topic.write(shape, value) if encoding == "avro" else json.dumps(value).encode()
+
+    pairs: list[tuple[bytes, bytes]] = []
+    for number in range(6):
+        for tenant, age in (("old", 1000), ("new", 5)):
+            lsn = f"{age + number:08x}:00000001:0001"
+            block = {"connector": "sqlserver", "name": "n", "ts_ms": 1, "snapshot": None, "db": tenant}
+            block |= {"change_lsn": lsn, "commit_lsn": lsn}
+            row = {"tenant": tenant, "id": number}
+            event = {"op": "c", "before": None, "after": row, "source": block}
+            pairs.append((written(key_schema, row), written(schema, event)))
+    n = len(pairs)
+    records = Records("t", 0, np.arange(n), np.zeros(n, dtype=np.int64), [k for k, _ in pairs], [v for _, v in pairs])
+    return records, Decoder(TENANTS, Policy(), registry=topic.registry)
+
+
+@pytest.mark.parametrize("encoding", ["json", "avro"])
+def test_databases_of_one_connector_have_positions_of_their_own(encoding: str) -> None:
+    records, decoder = tenants(encoding)
+    made = plan(records, Target.of(TENANTS, Policy()), decoder, State(), Ports())
+    assert made.steps == []
+    assert {name: found.epoch for name, found in made.state.sources.items()} == {"n/old": 0, "n/new": 0}
+    assert sum(insert.rows.num_rows for insert in made.inserts) == len(records)
