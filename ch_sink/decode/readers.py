@@ -1,10 +1,12 @@
 """The readers of a topic's values, and which of them reads a group: envelopes or rows, JSON or Avro."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ch_sink.change import Aside, BadRecord, Op, Records
 from ch_sink.decode.avro.events import AvroReader, as_json, no_events
+from ch_sink.decode.avro.names import columns_of
 from ch_sink.decode.columns import Fault, Read
 from ch_sink.decode.event_keys import pick
 from ch_sink.decode.flat import FlatReader
@@ -37,7 +39,7 @@ class Readers:
         self._form = Form.FLATTENED if policy.events == "flattened" else Form.ENVELOPE
         self._flat = FlatReader(table, policy, self._forms, before=before)
         self._schema_forms: dict[int, tuple[SourceType, Form]] = {}
-        self._row_framings: dict[Framed, Framed] = {}
+        self._row_framings: dict[Framed, tuple[Framed, dict[str, str]]] = {}
 
     @property
     def flat_connector(self) -> str:
@@ -75,7 +77,9 @@ class Readers:
     def _plain(self, framed: Framed, payloads: list[bytes], own: Sequence[int], records: Records) -> list[Read]:
         """Read a group, in the form that its schema tells or, schemaless, in that of the last one. Raises Fault."""
         if framed.schema is not None:
-            return [self._read_as(self._form_of(framed.schema), framed, payloads, own, records)]
+            rows = framed if framed.avro is None else self._as_rows(framed)[0]
+            assert rows.schema is not None
+            return [self._read_as(self._form_of(rows.schema), framed, payloads, own, records)]
         try:
             return [self._read_as(self._form, framed, payloads, own, records)]
         except (Fault, OtherForm) as error:
@@ -102,24 +106,37 @@ class Readers:
         if form is Form.ENVELOPE:
             return (self._json if framed.avro is None else self._avro).read(framed, payloads, own)
         if framed.avro is not None:
-            framed, payloads = self._as_rows(framed), documents(framed, payloads, own)
+            rows, names = self._as_rows(framed)
+            framed, payloads = rows, documents(framed, payloads, own, names)
         headers = [None] * len(own) if records.headers is None else pick(records.headers, own)
         return self._flat.read_rows(framed, payloads, own, headers)
 
-    def _as_rows(self, framed: Framed) -> Framed:
-        """The framing of Avro rows once they are JSON."""
-        if len(self._row_framings) > _KEPT:
-            self._row_framings.clear()
-        return self._row_framings.setdefault(framed, Framed(framed.prefix, framed.schema))
+    def _as_rows(self, framed: Framed) -> tuple[Framed, dict[str, str]]:
+        """The framing of Avro rows once they are JSON, and the columns of the fields whose names were adjusted."""
+        if framed not in self._row_framings:
+            if len(self._row_framings) > _KEPT:
+                self._row_framings.clear()
+            assert framed.schema is not None
+            named = columns_of([f.name for f in framed.schema.fields], self._columns)
+            fields = tuple(replace(f, name=named[f.name]) for f in framed.schema.fields)
+            adjusted = {field: column for field, column in named.items() if field != column}
+            rows = Framed(framed.prefix, replace(framed.schema, fields=fields) if adjusted else framed.schema)
+            self._row_framings[framed] = rows, adjusted
+        return self._row_framings[framed]
 
 
-def documents(framed: Framed, values: list[bytes], places: Sequence[int]) -> list[bytes]:
-    """Avro values as JSON: events of documents, whose images are JSON texts in Avro, too, and rows. Raises Fault."""
+def documents(
+    framed: Framed, values: list[bytes], places: Sequence[int], names: Mapping[str, str] | None = None
+) -> list[bytes]:
+    """Avro values as JSON: events of documents, whose images are JSON texts in Avro, too, and rows. Raises Fault.
+
+    ``names``: fields that get another name.
+    """
     out: list[bytes] = []
     bad: list[BadRecord] = []
     for value, place in zip(values, places, strict=True):
         try:
-            out.append(as_json(framed, value))
+            out.append(as_json(framed, value, names))
         except DecodeError as error:
             bad.append(BadRecord(place, error.message))
     if bad:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -42,14 +42,16 @@ def document(framed: Framed, value: bytes) -> Any:
     return found
 
 
-def as_json(framed: Framed, payload: bytes) -> bytes:
-    """A payload as Connect's JSON converter would write it.
+def as_json(framed: Framed, payload: bytes, names: Mapping[str, str] | None = None) -> bytes:
+    """A payload as Connect's JSON converter would write it; ``names``: fields of an Avro record that get another name.
 
     Raises DecodeError where an Avro value does not follow its schema.
     """
     if framed.avro is None:
         return payload
     found = document(framed, payload)
+    if names:
+        found = {names.get(name, name): value for name, value in found.items()}
     return msgspec.json.encode(_spelled(found) if _has_floats(framed.avro) else found)
 
 
@@ -176,7 +178,7 @@ class _Columns:
             after.only(is_row)
             self._after(after, part)
         for name in self.layout.missing:
-            part.absent[name] = np.ones(self.count, dtype=np.bool_)
+            part.absent[name] = is_row.copy()
         if isinstance(before, Struct):
             part.has_before = before.present().copy()
             if self.layout.before and part.has_before.any():

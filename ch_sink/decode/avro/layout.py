@@ -10,10 +10,12 @@ from ch_sink.change import UnknownColumn
 from ch_sink.decode.avro.names import columns_of
 from ch_sink.decode.avro.schema import Node
 from ch_sink.decode.avro.vectors import Want
+from ch_sink.decode.documents import is_document_source
 from ch_sink.decode.layout import row_fields
 from ch_sink.decode.schema import SourceType
 from ch_sink.decode.types import Converter, converter
 from ch_sink.decode.unknown import declared_unknown
+from ch_sink.errors import DecodeError
 from ch_sink.policy import Policy
 from ch_sink.source import Source, source_for
 from ch_sink.table.model import TargetTable
@@ -57,9 +59,12 @@ def is_envelope(node: Node) -> bool:
 def build_layout(table: TargetTable, policy: Policy, connector: str, *, schema: SourceType, before: bool) -> AvroLayout:
     """The layout of an envelope's schema. ``connector`` is empty before any is known.
 
-    Raises TableError where a column cannot take its source type, DecodeError for an unknown connector.
+    Raises TableError where a column cannot take its source type, DecodeError for an unknown connector or a source
+    block whose fields have other types than that connector's.
     """
     source = source_for(connector) if connector else None
+    if is_document_source(source):
+        raise DecodeError(f"images of connector {connector!r} are documents, and the schema's are rows")
     fields = row_fields(schema) or {}
     own = [c.name for c in table.columns]
     by_column = {column: field for field, column in columns_of(fields, own).items()}
@@ -76,6 +81,7 @@ def build_layout(table: TargetTable, policy: Policy, connector: str, *, schema: 
         if column.name in by_column
     )
     block = _block(source)
+    _check_block(schema, source)
     names = [column.field for column in columns]
     database = ["db"] if source is not None and source.per_database else []
     return AvroLayout(
@@ -106,3 +112,33 @@ def _block(source: Source | None) -> tuple[tuple[str, Any], ...]:
         (field.encode_name, None if field.default is msgspec.NODEFAULT else field.default)
         for field in msgspec.structs.fields(source.wire)
     )
+
+
+_COMMON: dict[str, Any] = {
+    "connector": str | None,
+    "name": str | None,
+    "ts_ms": int | None,
+    "snapshot": str | bool | None,
+}
+_SAMPLES: dict[str, Any] = {"boolean": True, "string": "", "bytes": b"", "float32": 0.5, "float64": 0.5, "struct": {}}
+
+
+def _check_block(schema: SourceType, source: Source | None) -> None:
+    """Whether the source block's fields that are read have the types that the source's positions are made of."""
+    types = dict(_COMMON)
+    if source is not None:
+        types |= {field.encode_name: field.type for field in msgspec.structs.fields(source.wire)}
+    block = next((field.type for field in schema.fields if field.name == "source"), None)
+    for field in block.fields if block is not None else ():
+        if field.name in types:
+            try:
+                msgspec.convert(_sample(field.type), types[field.name])
+            except msgspec.ValidationError as error:
+                raise DecodeError(f"source.{field.name} has the type {field.type.kind}: {error}") from error
+
+
+def _sample(declared: SourceType) -> Any:
+    """A value of this type."""
+    if declared.kind == "array":
+        return [_sample(declared.items)] if declared.items is not None else []
+    return {} if declared.kind == "map" else _SAMPLES.get(declared.kind, 1)

@@ -442,3 +442,42 @@ def test_a_negative_schema_id_is_not_asked_for() -> None:
 
     batch = Decoder(TABLE, Policy(), registry=Asked()).decode(records([(None, b"\0\xff\xff\xff\xff\0")]))
     assert "schema id -1" in batch.bad[0].reason
+
+
+SOURCES = {
+    "mysql": {"file": "string", "pos": "long", "row": "int"},
+    "postgresql": {"lsn": "long", "sequence": "string"},
+    "sqlserver": {"commit_lsn": "string", "change_lsn": "string", "event_serial_no": "long"},
+    "oracle": {"commit_scn": "string", "scn": "string", "ssn": "long"},
+    "db2": {"commit_lsn": "string", "change_lsn": "string"},
+    "singlestore": {"partitionId": "int", "offsets": {"type": "array", "items": "string"}},
+    "mongodb": {"ord": "int"},
+    "vitess": {},
+}
+COMMON = {"connector": "string", "name": "string", "ts_ms": "long", "snapshot": "string"}
+ODD = {"string": "x", "long": 5, "boolean": True, "double": 1.5, "bytes": b"\xff", "null": None}
+ODD_LISTS: list[tuple[Any, Any]] = [
+    ({"type": "array", "items": "string"}, ["a"]),
+    ({"type": "array", "items": "long"}, [5]),
+    ({"type": "map", "values": "string"}, {"a": "b"}),
+]
+
+
+@pytest.mark.parametrize("connector", SOURCES)
+def test_a_source_block_of_other_types_is_refused_or_read_and_its_neighbour_lands(connector: str) -> None:
+    usual = {"string": "1", "long": 5, "int": 1}
+    block = {**COMMON, **SOURCES[connector]}
+    for odd in block:
+        for kind, value in [*ODD.items(), *ODD_LISTS]:
+            topic = Topic()
+            types = {**block, odd: kind}
+            found = {n: ["00"] if isinstance(t, dict) else usual[t] for n, t in block.items()}
+            schema = envelope([ID])
+            schema["fields"][2]["type"]["fields"] = [{"name": n, "type": t} for n, t in types.items()]
+            source = {**found, "connector": connector, odd: value}
+            strange = topic.write(schema, {"op": "c", "before": None, "after": {"id": 2}, "source": source})
+            good = topic.write(ROW, event("c", {"id": 1, "v": "a"}))
+            keys = [topic.write(KEY, {"id": i}) for i in (1, 2)]
+            batch = decode(topic, [(keys[0], good), (keys[1], strange)])
+            assert 0 in batch.source_index, (odd, kind)
+            assert len(batch) + len(batch.bad) == 2, (odd, kind)

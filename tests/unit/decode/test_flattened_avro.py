@@ -9,8 +9,9 @@ import pytest
 from ch_sink.change import Op, Records
 from ch_sink.decode import Decoder, sample_schema
 from ch_sink.policy import Policy
+from ch_sink.table.model import Column
 from tests.support.avro import Topic, peer_read, peer_schema
-from tests.support.decoding import table_of
+from tests.support.decoding import replacing, table_of
 from tests.support.fixtures import partitions, registry, registry_schemas, topics
 
 ADDED = ("__op", "__deleted")
@@ -75,3 +76,15 @@ def test_rows_in_avro_are_those_of_their_envelopes(database: str, table: str) ->
         assert have.key.equals(want.key)
         kept = np.flatnonzero(want.op != Op.DELETE)
         assert repr(have.after.take(kept).to_pylist()) == repr(want.after.take(kept).to_pylist())
+
+
+def test_adjusted_names_find_the_columns_of_the_original_names() -> None:
+    topic = Topic()
+    table = replacing((Column("id", "Int64"), Column("we ird", "Nullable(String)")), ("id",))
+    fields = [{"name": "id", "type": "long"}, {"name": "we_ird", "type": ["null", "string"]}]
+    value = topic.write({"type": "record", "name": "Value", "fields": fields}, {"id": 1, "we_ird": "a"})
+    records = Records("t", 0, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), [b'{"id":1}'], [value])
+    batch = Decoder(table, Policy(), registry=topic.registry).decode(records)
+    assert not batch.bad
+    assert not batch.unknown
+    assert batch.after.to_pylist() == [{"id": 1, "we ird": b"a"}]
