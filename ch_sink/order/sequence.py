@@ -90,7 +90,7 @@ def sequence(
             mine = np.flatnonzero(batch.source_code == code)
             if not len(mine):
                 continue
-            start = state.of(name)
+            start = state.with_sources(sources).of(name)
             done = forward(batch, records, mine, start, unique_inner, epoch, commit, recheck)
             if done is None or drop_repeats:
                 seen = Seen(batch, records, history, decode, policy.redelivery_scan)

@@ -30,7 +30,7 @@ class State:
 
     sources: dict[str, SourceState] = field(default_factory=dict)
     base_epoch: int = 0
-    """Epoch at which a source name starts that is not listed yet."""
+    """No source name has an epoch below this one."""
     floor: tuple[int, int, int] = (0, 0, 0)
     """Epoch, commit and inner position of the last truncate; changes below it are dropped."""
     doubled: dict[str, str] = field(default_factory=dict)
@@ -43,8 +43,8 @@ class State:
     """The strategy under which the last events got their versions; empty before the first."""
 
     def of(self, name: str) -> SourceState:
-        """The state of a source name; a new one starts at the base epoch."""
-        return self.sources.get(name) or SourceState(epoch=self.base_epoch)
+        """The state of a source name; a new one starts at the highest epoch: it may take over another's rows."""
+        return self.sources.get(name) or SourceState(epoch=self.epoch)
 
     def with_sources(self, sources: dict[str, SourceState]) -> "State":
         return replace(self, sources={**self.sources, **sources})
