@@ -139,6 +139,8 @@ class Updates:
     changes: dict[int, Callable[[Any], pa.Array]]
     """Event → function from the base's value, as Python has it, to an array of the one new value. Raises DecodeError
     where it cannot be made."""
+    otherwise: dict[int, Callable[[Any], pa.Array]] = field(default_factory=dict)
+    """The same from this column's value before the event, where the base has none (null or empty)."""
 
 
 @dataclass(slots=True)

@@ -162,8 +162,9 @@ def _updates(parts: list[Part], order: npt.NDArray[np.intp] | None) -> dict[str,
     for part in parts:
         for name, found in part.updates.items():
             mine = out.setdefault(name, Updates(found.base, {}))
-            for i, change in found.changes.items():
-                mine.changes[start + i if place is None else place[start + i]] = change
+            for own, others in ((mine.changes, found.changes), (mine.otherwise, found.otherwise)):
+                for i, change in others.items():
+                    own[start + i if place is None else place[start + i]] = change
         start += len(part)
     return out
 

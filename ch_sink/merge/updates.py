@@ -1,5 +1,6 @@
 """Values that an event makes from an earlier one: updates of parts of a document."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import pyarrow as pa
 from ch_sink.change import BadRecord, ChangeBatch
 from ch_sink.errors import DecodeError
 from ch_sink.merge.keys import flat
-from ch_sink.merge.resolved import Resolved
+from ch_sink.merge.resolved import UNSET, Resolved
 
 __all__ = ["apply_updates"]
 
@@ -16,7 +17,8 @@ __all__ = ["apply_updates"]
 def apply_updates(batch: ChangeBatch, out: Resolved) -> None:
     """Make the values of the events whose base the walk has found, in Kafka order, and put them into the pool.
 
-    An event whose value cannot be made is bad, and so are those behind it that start from its value.
+    An event whose value cannot be made is bad. It changes nothing: what comes behind it starts from the row before
+    it, as it would in a later chunk.
     """
     if not any(out.bases.values()):
         return
@@ -27,18 +29,42 @@ def apply_updates(batch: ChangeBatch, out: Resolved) -> None:
         for column in columns:
             if i not in out.bases[column]:
                 continue
-            update = batch.updates[column]
-            source = made[update.base]
-            base = out.bases[column][i] if update.base == column else i
             try:
-                made[column].put(i, update.changes[i](source.value(base)))
+                made[column].put(i, _value(batch, out, made, column, i))
             except DecodeError as error:
                 out.apply[i] = False
                 reason = f"column {column!r}: the update cannot be applied to the stored value: {error.message}"
                 out.bad.append(BadRecord(int(batch.source_index[i]), reason, "unresolved", column))
+                _pass_over(i, out)
                 break
     for values in made.values():
         values.replace()
+
+
+def _value(batch: ChangeBatch, out: Resolved, made: Mapping[str, "_Made"], column: str, i: int) -> pa.Array:
+    """The new value of a column in an event. Raises DecodeError."""
+    update = batch.updates[column]
+    own = out.bases[column][i]
+    if update.base == column:
+        return update.changes[i](made[column].value(own))
+    base = made[update.base].value(i)
+    if not base and i in update.otherwise:
+        return update.otherwise[i](made[column].value(own))
+    return update.changes[i](base)
+
+
+def _pass_over(i: int, out: Resolved) -> None:
+    """Let everything behind an event that is not applied start from the row that its key had before it."""
+    before = int(out.previous[i])
+    later = np.flatnonzero(out.codes == out.codes[i])
+    later = later[later > i]
+    for refs in (out.image, out.previous):
+        refs[later[refs[later] == i]] = before
+    for column, refs in out.origin.items():
+        there = int(refs[before]) if 0 <= before < len(refs) and refs[before] != UNSET else before
+        refs[later[refs[later] == i]] = there
+        bases = out.bases.get(column, {})
+        bases.update({e: there for e in later.tolist() if bases.get(e) == i})
 
 
 class _Made:
@@ -55,11 +81,9 @@ class _Made:
         self._made.append(value)
 
     def value(self, row: int) -> Any:
-        """The value of a row of the pool, as it is by now. Raises DecodeError where it could not be made."""
+        """The value of a row of the pool, as it is by now."""
         if row in self._at:
             return self._made[self._at[row]][0].as_py()
-        if row in self._out.bases[self._column]:
-            raise DecodeError("an earlier update of this document could not be applied")
         return self._before[row].as_py()
 
     def replace(self) -> None:

@@ -140,3 +140,68 @@ def _parsed(text: str | None) -> Any:
         return text if text is None else ["json", json.loads(text)]
     except ValueError:
         return text
+
+
+@pytest.mark.parametrize("longest", [1, 2, 100])
+def test_an_update_that_cannot_be_applied_changes_nothing_behind_it(longest: int) -> None:
+    """Also not inside a chunk: what comes behind starts from the row before it, and its document leaves it out."""
+    columns = (*DOCUMENT, Column("m", "Map(String, Int64)"), Column("t", "String"), Column("n", "Nullable(Int64)"))
+    policy = Policy(document_columns=(("m", "a"), ("t", "b"), ("n", "c")))
+    events = [
+        event("c", "k", {"_id": "k", "a": {"x": 5}, "b": "one", "c": 1}),
+        update_event("k", Description({"a.x": "no number", "b": "wrong", "c": 2})),
+        update_event("k", Description({"a.x": "no number either", "b": "wrong, too"})),
+        update_event("k", Description({"b": "two"})),
+        update_event("k", Description({"a.y": 6})),
+        update_event("k", Description({"a.y": "again"})),
+        update_event("other", Description({"b": "of a document that nobody knows"})),
+    ]
+    run = DocumentRun(document_table(columns), policy, events).run(longest=longest)
+    assert [(letter.offset, letter.kind, letter.column) for letter in run.letters.letters] == [
+        (1, "unresolved", "m"),
+        (2, "unresolved", "m"),
+        (5, "unresolved", "m"),
+        (6, "unresolved", "document"),
+    ]
+    document = '{"_id":"k","a":{"x":5,"y":6},"b":"two","c":1}'
+    assert run.rows() == [{"_id": "k", "document": document, "m": [(b"x", 5), (b"y", 6)], "t": "two", "n": 1}]
+    gone = DocumentRun(document_table(columns), policy, [*events, event("d", "k")]).run(longest=longest)
+    assert gone.rows() == []
+
+
+@pytest.mark.parametrize("longest", [1, 100])
+def test_rows_from_before_the_documents_column_keep_what_they_have(longest: int) -> None:
+    """A column for the document that is added later is empty in the rows that are there."""
+    columns = (*DOCUMENT, Column("a", "String"), Column("n", "Nullable(Int32)"), Column("m", "Map(String, Int64)"))
+    events = [
+        event("c", "k", {"_id": "k", "a": {"x": 1}, "n": 1, "m": {"x": 1}}),
+        update_event("k", Description({"a.x": 2, "n": 2})),
+        update_event("k", Description({"m.x": 2})),
+        update_event("k", Description({"a.y": 3})),
+    ]
+    run = DocumentRun(document_table(columns), Policy(), events)
+    run.apply(0, 1)
+    run.table.rows[0]["document"] = b""
+    for start in range(1, len(events), longest):
+        run.apply(start, min(len(events), start + longest))
+    [row] = run.rows()
+    assert (row["a"], row["n"], row["m"], row["document"] or "") == ('{"x":2,"y":3}', 2, [(b"x", 1)], "")
+    [letter] = run.letters.letters
+    assert (letter.offset, letter.kind, letter.column) == (2, "unresolved", "m")
+    assert "does not hold this document yet" in letter.reason
+
+
+@pytest.mark.parametrize("longest", [1, 100])
+def test_a_document_that_a_json_column_would_refuse_is_a_dead_letter(longest: int) -> None:
+    """The server refuses the whole insert for one path that is there twice."""
+    columns = (Column("_id", "String"), Column("document", "JSON"))
+    events = [
+        event("c", "k", {"_id": "k", "a": {"b": 1}}),
+        event("c", "twice", {"_id": "twice", "a": {"b": 1}, "a.b": 2}),
+        update_event("k", Description({"c": {"d": {"e": 1}, "d.e": 2}})),
+        update_event("k", Description({"f": 1})),
+    ]
+    run = DocumentRun(document_table(columns), Policy(), events).run(longest=longest)
+    assert [json.loads(row["document"]) for row in run.rows()] == [{"_id": "k", "a": {"b": 1}, "f": 1}]
+    assert [letter.offset for letter in run.letters.letters] == [1, 2]
+    assert all("twice" in letter.reason for letter in run.letters.letters)

@@ -46,6 +46,7 @@ class DocumentTable:
 
     def __init__(self, table: TargetTable, policy: Policy) -> None:
         self.typed = policy.document_form == "extended"
+        self._may_be_null = policy.on_unresolved == "null"
         self._write: Callable[[Any], bytes] = canonical_text if self.typed else plain_text
         paths = {name: tuple(path.split(".")) for name, path in policy.document_columns}
         unknown = sorted(paths.keys() - {c.name for c in table.source_columns})
@@ -92,13 +93,28 @@ class DocumentTable:
         return changed
 
     def derived(self, column: DocumentColumn) -> Callable[[Any], pa.Array]:
-        """The column's value from the stored text of the whole document."""
+        """The column's value from the stored text of the whole document; it raises DecodeError.
+
+        A row may have none: it was stored before the table had a column for it, or the document is known nowhere.
+        """
 
         def derive(document: Any) -> pa.Array:
+            if not document and self.document is not None and not self._may_be_null:
+                raise DecodeError(f"column {self.document.name!r} does not hold this document yet")
             known = column.pick(parse(document, typed=self.typed)) if document else None
             return column.converter.convert([known]).array
 
         return derive
+
+    def beside(self, column: DocumentColumn, update: Update) -> Callable[[Any], pa.Array]:
+        """The same as `change`, for a row that has this text but no document: where neither is known, it stays so."""
+        change = self.change(column, update)
+
+        def changed(stored: Any) -> pa.Array:
+            unknown = not stored and self._may_be_null
+            return column.converter.convert([None]).array if unknown else change(stored)
+
+        return changed
 
     def _stored(self, stored: Any, column: DocumentColumn) -> Any:
         """The value that a stored text holds; a text that is no JSON is a text."""

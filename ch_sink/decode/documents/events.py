@@ -27,7 +27,8 @@ __all__ = ["DocumentEvents", "document_layout", "is_document_source", "take_key"
 
 Text = str | dict[str, Any] | None
 """Extended JSON as text; as an object where something on the way has unpacked it."""
-_UNREADABLE = (DecodeError, ValueError, RecursionError)
+_MISSHAPEN = (TypeError, AttributeError)
+_UNREADABLE = (DecodeError, ValueError, RecursionError, *_MISSHAPEN)
 
 
 class UpdateDescription(msgspec.Struct, gc=False):
@@ -140,12 +141,15 @@ class DocumentEvents:
             return function(value)
         except _UNREADABLE as error:
             reason = "the document is nested too deeply" if isinstance(error, RecursionError) else str(error)
+            if isinstance(error, _MISSHAPEN):
+                reason = f"the document or its update does not have its form: {reason}"
             raise Fault(reason, suspects=[int(part.source_index[i])]) from error
 
     def _column(self, column: DocumentColumn, documents: list[Any], updates: dict[int, Update], part: Part) -> None:
         values = [_pick(column, document) for document in documents]
         unknown = np.zeros(len(values), dtype=np.bool_)
         changes: dict[int, Callable[[Any], pa.Array]] = {}
+        otherwise: dict[int, Callable[[Any], pa.Array]] = {}
         whole = self._table.document
         base = column if whole is None or (column.text and column.path == ()) else whole
         for i, update in updates.items():
@@ -161,6 +165,8 @@ class DocumentEvents:
                 continue
             if base is not column:
                 changes[i] = self._table.derived(column)
+                if column.text:
+                    otherwise[i] = self._table.beside(column, touched)
             elif column.text:
                 changes[i] = self._table.change(column, touched)
             else:
@@ -175,7 +181,7 @@ class DocumentEvents:
         if unknown.any():
             part.unavailable[column.name] = unknown
         if changes:
-            part.updates[column.name] = Updates(base.name, changes)
+            part.updates[column.name] = Updates(base.name, changes, otherwise)
 
     def _convert(self, column: DocumentColumn, values: list[Any], part: Part) -> pa.Array:
         try:
@@ -190,28 +196,28 @@ class DocumentEvents:
     def _unknown(
         self, documents: list[Any], updates: dict[int, Update], written: Mask
     ) -> list[tuple[int, UnknownColumn]]:
-        found: dict[str, tuple[int, Any]] = {}
+        found: dict[str, tuple[int, list[Any]]] = {}
         for i, document in enumerate(documents):
             if document is None or not written[i]:
                 continue
             for name in self._table.unknown_fields(document):
-                if name not in found or found[name][1] is None:
-                    found[name] = (found[name][0] if name in found else i, document[name])
+                found.setdefault(name, (i, []))[1].append(document[name])
         for i, update in updates.items():
             steps = [step for step in update.steps if step.kind == "set" and step.path]
             fields = {step.path[0]: step.value if len(step.path) == 1 else {} for step in steps}
             for name in self._table.unknown_fields(fields):
-                if name not in found or i < found[name][0]:
-                    found[name] = (i, fields[name])
-        return [(i, _unknown_column(name, value)) for name, (i, value) in found.items()]
+                first, values = found.get(name, (i, []))
+                values.append(fields[name])
+                found[name] = (min(first, i), values)
+        return [(i, _unknown_column(name, values)) for name, (i, values) in found.items()]
 
 
 def _pick(column: DocumentColumn, document: Any) -> Any:
     return None if document is None or document is MISSING else column.pick(document)
 
 
-def _unknown_column(name: str, value: Any) -> UnknownColumn:
-    declared = field_type([value])
+def _unknown_column(name: str, values: list[Any]) -> UnknownColumn:
+    declared = field_type(values)
     if declared is None:
         return UnknownColumn(name, -1, None)
     return UnknownColumn(name, -1, clickhouse_type(declared), comment=declared.to_comment())

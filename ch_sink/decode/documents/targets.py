@@ -12,7 +12,8 @@ from ch_sink.decode.documents.texts import iso, plain_text, text_of
 from ch_sink.decode.documents.values import Binary, Date, Other
 from ch_sink.decode.schema import SourceType
 from ch_sink.decode.types import Converted, Converter, OutOfRange, converter
-from ch_sink.decode.types.base import PerValue, shown
+from ch_sink.decode.types.base import PerValue, Reaction, shown
+from ch_sink.decode.types.documents import DocumentColumn as JsonColumn
 from ch_sink.decode.types.integers import wide_integer
 from ch_sink.decode.types.nested import Arrays, Maps, Structs, Wrapped
 from ch_sink.decode.types.scalars import Floats, fixed_string, uuid_bytes
@@ -67,8 +68,13 @@ def document_converter(column: Column, write: Callable[[Any], bytes]) -> Convert
             hint="make it String or JSON, or name another column in document.column",
         )
     if target.name == "JSON":
-        return PerValue(Any, pa.string(), lambda value: write(value).decode(), reaction="fail")
+        return _json(lambda value: write(value).decode(), "fail")
     return PerValue(Any, pa.binary(), write, reaction="fail")
+
+
+def _json(write: Callable[[Any], str], reaction: Reaction) -> Converter:
+    """Into a JSON column: what the server would refuse ends one event and not the insert."""
+    return JsonColumn(Any, reaction, text=write, is_placeholder=None)
 
 
 class _Prepared:
@@ -122,7 +128,7 @@ def _into(target: ChType, context: _Context) -> Converter:
     if name == "String":
         return PerValue(Any, pa.binary(), context.text, reaction=reaction)
     if name == "JSON":
-        return PerValue(Any, pa.string(), _document, reaction=reaction)
+        return _json(_document, reaction)
     if name in INTEGERS or name in WIDE_INTEGERS:
         return _integers(target, context)
     if name in ("Float32", "Float64"):

@@ -99,6 +99,7 @@ REFUSED = [
     ("UUID", OID), ("UUID", '"x"'), ("DateTime64(3, 'UTC')", "5"), ("DateTime64(3, 'UTC')", '"soon"'),
     ("DateTime64(3, 'UTC')", '{"$date": 999999999999999999}'), ("Date", '{"$date": -1}'), ("Array(Int32)", "5"),
     ("Array(Int32)", '["x"]'), ("Map(String, Int64)", "[1]"), ("Tuple(a Int32)", "5"), ("JSON", "5"), ("JSON", "[1]"),
+    ("JSON", '{"a": {"b": 1}, "a.b": 2}'), ("JSON", '{"a": [{"x": {"y": 1}, "x.y": 2}]}'),
     ("Enum8('a' = 1)", '"z"'), ("FixedString(2)", '"abc"'), ("IPv4", "5"), ("Point", "[1]"),
 ]  # fmt: skip
 

@@ -149,6 +149,9 @@ BAD = {
     "a field that its column cannot take": (event("c", 1, {"_id": 1, "n": "many"}), "column 'n'"),
     "a key without id": (Event({"key": "1"}, event("c", 1, {"_id": 1}).value), "no id"),
     "a key of null": (event("c", None, {"_id": None}), "_id is null"),
+    "a patch with no fields": (event("u", 1, patch='{"$v": 2, "diff": {"u": 1}}'), "does not have its form"),
+    "a patch that cuts to nothing": (event("u", 1, patch='{"$v":2,"diff":{"sa":{"a":true,"l":null}}}'), "its form"),
+    "a filter that is no document": (event("u", 1, patch='{"$set": {"a": 1}}', filter="[]"), "its form"),
     "nested too deeply": (after('{"a":' * 5000 + "1" + "}" * 5000), ""),
 }  # fmt: skip
 
@@ -197,6 +200,17 @@ def test_fields_without_a_column_are_told_where_no_column_has_the_document() -> 
         ("tags", "Nullable(String)"),
     ]
     assert not decode(given).unknown
+
+
+def test_a_new_fields_type_holds_all_its_values_in_the_chunk() -> None:
+    table = replacing((Column("_id", "String"),), ("_id",))
+    given = [event("c", "a", {"_id": "a", "f": None, "m": 1}), event("c", "b", {"_id": "b", "f": 1, "m": "x"})]
+    given += [event("c", "c", {"_id": "c", "f": 1.5}), update_event("a", Description({"m": 2}))]
+    found = Decoder(table, Policy()).decode(as_json(given)).unknown
+    assert [(u.name, u.clickhouse_type, u.first_offset) for u in found] == [
+        ("f", "Nullable(Float64)", 0),
+        ("m", "Nullable(String)", 0),
+    ]
 
 
 def test_a_table_without_the_key_column_is_refused() -> None:
