@@ -161,4 +161,9 @@ def strategy_for(policy: Policy, default: str, layout: Layout) -> str:
                 hint="use version.strategy: source_time, or a UInt128 column",
             )
         return "source_time"
+    if wanted == "source_time":
+        raise StreamFailed(
+            f"version.strategy: source_time does not fit a {layout.clickhouse_type} version column",
+            hint="leave version.strategy out, or use a DateTime64 column",
+        )
     return default if wanted == "auto" else wanted

@@ -8,14 +8,14 @@ import pyarrow.compute as pc
 from ch_sink.decode.types.base import Converted, OutOfRange, PerValue, Reaction, as_arrow, shown
 from ch_sink.errors import DecodeError
 
-__all__ = ["Linear", "fit", "wide_integer"]
+__all__ = ["Linear", "fit", "floored", "wide_integer"]
 
 
 class Linear:
     """Source integers to target integers, by one multiplication or one floor division.
 
-    ``low`` and ``high`` bound the target's value. ``unsigned``: a negative source integer is the two's
-    complement of an unsigned one (MariaDB sends BIGINT UNSIGNED so).
+    ``low`` and ``high`` bound the target's value; ``step``: it is cut down to a multiple of it. ``unsigned``: a
+    negative source integer is the two's complement of an unsigned one (MariaDB sends BIGINT UNSIGNED so).
     """
 
     columnar = True
@@ -30,13 +30,14 @@ class Linear:
         what: str,
         multiply: int = 1,
         divide: int = 1,
+        step: int = 1,
         unsigned: bool = False,
         wire: Any = int,
     ) -> None:
         self.wire = wire
         self.arrow = arrow
         self._low, self._high = low, high
-        self._multiply, self._divide = multiply, divide
+        self._multiply, self._divide, self._step = multiply, divide, step
         self._unsigned = unsigned
         self._what = what
         self._raw = _storage(arrow)
@@ -58,9 +59,9 @@ class Linear:
         if self._multiply != 1:
             array = pc.multiply(array, self._multiply)
         elif self._divide != 1:
-            # Arrow divides towards zero; a floor keeps times before 1970 in order.
-            remainder = pc.subtract(array, pc.multiply(pc.divide(array, self._divide), self._divide))
-            array = pc.subtract(pc.divide(array, self._divide), pc.less(remainder, 0).cast(pa.int64()))
+            array = floored(array, self._divide)
+        if self._step != 1:
+            array = pc.multiply(floored(array, self._step), self._step)
         return Converted(self._cast(array))
 
     def _at(self, value: int) -> int:
@@ -71,7 +72,8 @@ class Linear:
             raise DecodeError(f"expected an integer, found {shown(value)}")
         if self._unsigned and -(1 << 63) <= value < 0:
             return value + (1 << 64)
-        return fit(self._at(value), self._low, self._high, self._what)
+        found = fit(self._at(value), self._low, self._high, self._what)
+        return found - found % self._step
 
     def _build(self, values: list[int | None]) -> pa.Array:
         return self._cast(pa.array(values, pa.uint64() if self._high >= 1 << 63 else pa.int64()))
@@ -79,6 +81,13 @@ class Linear:
     def _cast(self, array: pa.Array) -> pa.Array:
         array = array.cast(self._raw)
         return array if self._raw == self.arrow else array.view(self.arrow)
+
+
+def floored(array: pa.Array, divisor: int) -> pa.Array:
+    """64-bit integers divided, towards minus infinity: times before 1970 stay in order (Arrow goes towards zero)."""
+    quotient = pc.divide(array, divisor)
+    remainder = pc.subtract(array, pc.multiply(quotient, divisor))
+    return pc.subtract(quotient, pc.less(remainder, 0).cast(pa.int64()))
 
 
 def fit(value: int, low: int, high: int, what: str) -> int:

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from ch_sink.decode.types import civil
 from ch_sink.decode.types.base import Converted, PerValue, Reaction, as_arrow
-from ch_sink.decode.types.integers import Linear, fit
+from ch_sink.decode.types.integers import Linear, fit, floored
 from ch_sink.decode.types.target import arrow_of, arrow_unit
 from ch_sink.errors import DecodeError
 from ch_sink.table.chtype import ChType
@@ -33,13 +33,19 @@ def bounds(target: ChType, years: tuple[int, int]) -> tuple[int, int, int]:
     low = civil.days_from_civil(years[0], 1, 1) * 86_400 * 10**digits
     high = (civil.days_from_civil(years[1], 12, 31) + 1) * 86_400 * 10**digits - 1
     # Nanoseconds reach no further than 64 bits do.
-    return digits, max(low, -(1 << 63)), min(high, (1 << 63) - 1)
+    step = _step(target, digits)
+    return digits, max(low, -((1 << 63) // step * step)), min(high, (1 << 63) - 1)
+
+
+def _step(target: ChType, digits: int) -> int:
+    """Ticks of Arrow's unit in one of the column's: the server would cut what is finer, but towards 1970."""
+    return int(10 ** (digits - target.precision)) if target.name == "DateTime64" else 1
 
 
 def from_ticks(target: ChType, source_digits: int, years: tuple[int, int], reaction: Reaction) -> Linear:
     """Integer ticks of 10^-digits seconds into DateTime, DateTime64, Time or Time64.
 
-    Digits finer than the column's are cut off, towards the past, as the server would do.
+    Digits finer than the column's are cut off, towards the past.
     """
     digits, low, high = bounds(target, years)
     return Linear(
@@ -50,6 +56,7 @@ def from_ticks(target: ChType, source_digits: int, years: tuple[int, int], react
         what=_named(target),
         multiply=10 ** max(digits - source_digits, 0),
         divide=10 ** max(source_digits - digits, 0),
+        step=_step(target, digits),
     )
 
 
@@ -82,6 +89,7 @@ class IsoColumn:
         self.arrow = arrow_of(target)
         self._digits, self._low, self._high = bounds(target, years)
         self._what = _named(target)
+        self._step = _step(target, self._digits)
         self._time = target.name in ("Time", "Time64")
         self._raw = (
             pa.uint32() if target.name == "DateTime" else pa.int32() if self.arrow.bit_width == 32 else pa.int64()
@@ -100,13 +108,17 @@ class IsoColumn:
             extremes = pc.min_max(array.view(pa.int64()))
             if extremes["min"].as_py() < self._low or extremes["max"].as_py() > self._high:
                 return self._slow.convert(values)
+        if self._step != 1:
+            ticks = pc.multiply(floored(array.view(pa.int64()), self._step), self._step)
+            array = ticks.view(self.arrow)
         return Converted(array)
 
     def _one(self, text: str) -> int:
         if not isinstance(text, str):
             raise DecodeError(f"expected an ISO text, found {type(text).__name__}")
         ticks = civil.parse_time(text, self._digits) if self._time else civil.parse_instant(text, self._digits)
-        return fit(ticks, self._low, self._high, self._what)
+        found = fit(ticks, self._low, self._high, self._what)
+        return found - found % self._step
 
     def _build(self, ticks: list[int | None]) -> pa.Array:
         array = pa.array(ticks, self._raw)

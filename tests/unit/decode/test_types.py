@@ -384,3 +384,13 @@ def test_a_uuid_with_blanks_for_digits_is_none(blank: str) -> None:
     good = str(uuid.UUID(int=1))
     with pytest.raises(DecodeError, match="no UUID"):
         make(TEXT, "UUID").convert([good, f"{blank}{good[2:]}", good])
+
+
+@given(ticks=st.lists(st.integers(-(10**15), 10**15), min_size=1), precision=st.integers(0, 9))
+def test_finer_digits_of_a_moment_are_cut_towards_the_past(ticks: list[int], precision: int) -> None:
+    source = SourceType("int64", "io.debezium.time.MicroTimestamp")
+    converted = make(source, f"DateTime64({precision}, 'UTC')").convert(ticks).array
+    unit = {"s": 10**6, "ms": 10**3, "us": 1}.get(converted.type.unit)
+    step = 10 ** max(6 - precision, 0)
+    found = [t * unit if unit else t // 1000 for t in converted.view(pa.int64()).to_pylist()]
+    assert found == [t // step * step for t in ticks]

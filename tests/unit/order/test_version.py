@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ch_sink.errors import PositionError, TableError
+from ch_sink.errors import PositionError, StreamFailed, TableError
+from ch_sink.order import strategy_for
 from ch_sink.order.version import layout_for, to_int
+from ch_sink.policy import Policy
 
 
 def words_of(*numbers: int) -> np.ndarray:
@@ -85,3 +87,18 @@ def test_types_that_hold_no_order_are_refused_with_a_remedy(kind):
         layout_for(kind)
     assert kind in str(raised.value)
     assert "UInt128" in (raised.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("column", "strategy"),
+    [
+        ("UInt64", "source_position"),
+        ("UInt64", "source_time"),
+        ("DateTime64(3)", "kafka_offset"),
+        ("UInt128", "source_time"),
+    ],
+)
+def test_a_strategy_that_the_version_column_cannot_hold_is_refused(column, strategy):
+    """A UInt128 column would be filled by Kafka's order under the name of source time."""
+    with pytest.raises(StreamFailed, match=f"{strategy} does not fit"):
+        strategy_for(Policy(version_strategy=strategy), "source_position", layout_for(column))
