@@ -60,6 +60,8 @@ class Evolution:
         """
         mine = self._typed(columns)
         before = table
+        if mine:  # a type that someone else has widened since must not become narrower again
+            table = detect(self.client, self.database, self.table, self.policy)
         for attempt in range(_ATTEMPTS):
             lacking = [c for c in mine if _lacks(table, c)]
             if not lacking:

@@ -46,6 +46,7 @@ class DocumentTable:
 
     def __init__(self, table: TargetTable, policy: Policy) -> None:
         self.typed = policy.document_form == "extended"
+        self._evolves = policy.evolve == "add_columns"
         self._may_be_null = policy.on_unresolved == "null"
         self._write: Callable[[Any], bytes] = canonical_text if self.typed else plain_text
         paths = {name: tuple(path.split(".")) for name, path in policy.document_columns}
@@ -73,9 +74,14 @@ class DocumentTable:
         return DocumentColumn(column.name, path, made, parse_type(column.type).bare.name in TEXTS)
 
     def unknown_fields(self, document: Any) -> list[str]:
-        """Fields of a document that no column takes; none where a column takes the whole."""
+        """Fields of a document that no column takes; none where a column takes the whole.
+
+        Raises DecodeError where one of them is to become a column and cannot.
+        """
         if self.document is not None or not isinstance(document, dict) or document.keys() <= self._known:
             return []
+        if self._evolves and "" in document:
+            raise DecodeError("a field without a name can be no column: only a column for the whole document holds it")
         return [name for name in document if name not in self._known]
 
     def change(self, column: DocumentColumn, update: Update) -> Callable[[Any], pa.Array]:

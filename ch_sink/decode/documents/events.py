@@ -96,7 +96,7 @@ class DocumentEvents:
                 befores = [None if text is None else self._read(text, i, part) for i, text in enumerate(texts)]
                 for column in self._table.columns:
                     part.before[column.name] = self._convert(column, [_pick(column, b) for b in befores], part)
-        return self._unknown(documents, updates, written)
+        return self._unknown(documents, updates, written, part)
 
     def _after(self, rows: list[Any], part: Part) -> tuple[list[Any], dict[int, Update]]:
         """Documents after each change (None: no row, or an update), and the updates without a document, by event."""
@@ -194,18 +194,18 @@ class DocumentEvents:
         return converted.array
 
     def _unknown(
-        self, documents: list[Any], updates: dict[int, Update], written: Mask
+        self, documents: list[Any], updates: dict[int, Update], written: Mask, part: Part
     ) -> list[tuple[int, UnknownColumn]]:
         found: dict[str, tuple[int, list[Any]]] = {}
         for i, document in enumerate(documents):
             if document is None or not written[i]:
                 continue
-            for name in self._table.unknown_fields(document):
+            for name in self._guard(self._table.unknown_fields, document, i, part):
                 found.setdefault(name, (i, []))[1].append(document[name])
         for i, update in updates.items():
             steps = [step for step in update.steps if step.kind == "set" and step.path]
             fields = {step.path[0]: step.value if len(step.path) == 1 else {} for step in steps}
-            for name in self._table.unknown_fields(fields):
+            for name in self._guard(self._table.unknown_fields, fields, i, part):
                 first, values = found.get(name, (i, []))
                 values.append(fields[name])
                 found[name] = (min(first, i), values)

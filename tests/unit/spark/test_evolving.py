@@ -65,3 +65,14 @@ def test_a_view_is_left_alone_where_nothing_was_begun(client: Client, database: 
     client.command(f"CREATE OR REPLACE VIEW {database}.t_current AS SELECT id FROM {database}.t FINAL")
     assert evolving(client, database, ledger).finish(table) == table
     assert shown(client, database) == ["id"]
+
+
+def test_a_type_that_another_stream_has_widened_further_stays(client: Client, database: str) -> None:
+    schema = RowSchema((KEY, Field("n", SourceType("int16"))), (KEY,))
+    stale = make_table(client, database, "t", schema, engine="replacing", policy=Policy())
+    client.command(f"ALTER TABLE {database}.t MODIFY COLUMN n Nullable(Int64)")
+    grown = UnknownColumn("n", 7, "Nullable(Int32)", comment=SourceType("int32").to_comment(), change="widen")
+    table = evolving(client, database, MemoryLedger("s")).carry_out(
+        stale, [Barrier("new_columns", 7, (grown,), key=("id",))]
+    )
+    assert [c.type for c in table.columns if c.name == "n"] == ["Nullable(Int64)"]

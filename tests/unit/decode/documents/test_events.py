@@ -202,6 +202,20 @@ def test_fields_without_a_column_are_told_where_no_column_has_the_document() -> 
     assert not decode(given).unknown
 
 
+def test_a_field_without_a_name_is_a_bad_record_where_it_should_become_a_column() -> None:
+    table = replacing((Column("_id", "String"),), ("_id",))
+    given = [
+        event("c", "a", {"_id": "a", "": 1}),
+        event("c", "b", {"_id": "b"}),
+        update_event("b", Description({"": 1})),
+    ]
+    batch = Decoder(table, Policy(evolve="add_columns")).decode(as_json(given))
+    assert ([b.index for b in batch.bad], batch.offset.tolist(), batch.unknown) == ([0, 2], [1], [])
+    assert "without a name" in batch.bad[0].reason
+    ignored = Decoder(table, Policy(evolve="ignore")).decode(as_json(given))
+    assert (ignored.bad, len(ignored)) == ([], 3)
+
+
 def test_a_new_fields_type_holds_all_its_values_in_the_chunk() -> None:
     table = replacing((Column("_id", "String"),), ("_id",))
     given = [event("c", "a", {"_id": "a", "f": None, "m": 1}), event("c", "b", {"_id": "b", "f": 1, "m": "x"})]
