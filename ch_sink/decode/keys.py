@@ -1,7 +1,7 @@
 """Kafka keys: structs or primitives, in JSON with or without the schema envelope or in Avro, typed as the target."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from operator import attrgetter
 from typing import Any
@@ -254,7 +254,8 @@ class KeyReader:
             declared,
             column,
             encoding=encoding,
-            policy=self._policy,
+            # A clamped key would be another row's.
+            policy=replace(self._policy, out_of_range="fail"),
             omits=False,
             numbers=self._numbers and encoding == "json",
             years=self._table.years,

@@ -53,7 +53,11 @@ def _column(
     remedy = _change(table, column, declared, in_key)
     less = _less(declared, parse_type(column.type).bare)
     if less:
-        yield Finding("warn", "types", f"{column.name} {column.type} holds less than the source: {less}", remedy)
+        one = "; keys that only differ there are one row here" if in_key and "out_of_range" not in less else ""
+        yield Finding("warn", "types", f"{column.name} {column.type} holds less than the source: {less}{one}", remedy)
+    if declared.optional and in_key and not _holds_null(column):
+        detail = f"{column.name} {column.type} cannot be null, and the source's can: a null in the key is a dead letter"
+        yield Finding("warn", "types", detail, "Declare it NOT NULL at the source, or create the table anew.")
     if declared.optional and not in_key and not _holds_null(column):
         value = "an empty one" if parse_type(column.type).bare.name in _NEVER_NULL else "the column's default"
         detail = f"{column.name} {column.type} cannot be null, and the source's can: a null is stored as {value}"

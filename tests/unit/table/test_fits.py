@@ -102,3 +102,15 @@ def test_tables_of_recorded_topics_as_init_makes_them_are_content() -> None:
             assert [f.level for f in found] == ["ok"], (topic, found)
             tables += 1
     assert tables > 10
+
+
+def test_a_key_column_that_cuts_values_makes_one_row_of_two() -> None:
+    table = replacing((Column("x", "DateTime64(3, 'UTC')"),), ("x",))
+    (found, _) = type_findings(table, {"x": required("int64", T + "MicroTimestamp")}, ("x",), Policy())
+    assert found.detail.endswith("finer digits than 3 are cut off; keys that only differ there are one row here")
+
+
+def test_a_key_that_may_be_null_is_told_of() -> None:
+    table = replacing((Column("x", "Int64"),), ("x",))
+    (found, _) = type_findings(table, {"x": SourceType("int64")}, ("x",), Policy())
+    assert (found.level, found.detail.endswith("a null in the key is a dead letter")) == ("warn", True)
