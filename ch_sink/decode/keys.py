@@ -141,6 +141,23 @@ class KeyReader:
         return self._documents.read([as_json(framed, payload) for payload in payloads])
 
     def _group(self, framed: Framed, payloads: list[bytes]) -> list[pa.Array]:
+        known = self._shapes.get(framed)
+        try:
+            return self._in_order(framed, payloads)
+        except DecodeError:
+            # A shape is remembered once a key was read by it: it may have been made of one that is none.
+            self._shapes.pop(framed, None)
+            if known is None:
+                raise
+            try:
+                if framed.schema is None and len(payloads) == 1:
+                    return self._in_order(framed, payloads)
+            except DecodeError:
+                pass
+            self._shapes[framed] = known
+            raise
+
+    def _in_order(self, framed: Framed, payloads: list[bytes]) -> list[pa.Array]:
         names, arrays = (self._json if framed.avro is None else self._datums)(framed, payloads)
         if not self.columns:
             self.columns = names
@@ -211,7 +228,6 @@ class KeyReader:
         shape = self._primitive(framed.schema) if fields is None else self._struct(fields)
         if len(self._shapes) > 256:
             self._shapes.clear()
-        # A schemaless struct key is remembered by its framing: others than the first one's fields are refused.
         self._shapes[framed] = shape
         return shape
 

@@ -118,3 +118,18 @@ def test_columns_called_schema_and_payload_and_no_others() -> None:
     )
     assert batch.after.to_pylist() == [{"schema": b"1", "payload": b"x"}]
     assert batch.key is not None
+
+
+@pytest.mark.parametrize("odd", [b"", b"x", b"7", b'{"v":"x"}', b'{"id":1,"v":"x"}', b"[1]"])
+@pytest.mark.parametrize("columns", [(), ("id",)])
+def test_an_odd_key_does_not_decide_how_the_next_ones_are_read(odd: bytes, columns: tuple[str, ...]) -> None:
+    """The columns are known, and the first key without schema is odd."""
+    schema = {"type": "struct", "fields": [{"type": "int64", "field": "id"}]}
+    first = text({"schema": schema, "payload": {"id": 1}})
+    decoder = Decoder(TABLE, Policy(key_columns=columns))
+    pairs = [(first, event("c", row(1))), (odd, event("c", row(7))), (b'{"id":3}', event("c", row(3)))]
+    for _ in range(2):
+        batch = decoder.decode(records(*pairs, (b'{"id":4}', event("c", row(4)))))
+        readable = [1] if odd == b"7" else []
+        assert [bad.index for bad in batch.bad] == ([] if readable else [1])
+        assert batch.source_index.tolist() == sorted([0, 2, 3, *readable])
