@@ -181,9 +181,10 @@ class Decoder:
         out = _Outcome()
         for framed, places, payloads in groups:
             own = index if places is None else [index[p] for p in places]
-            if b"null" in payloads:
-                alive = [i for i, payload in enumerate(payloads) if payload != b"null"]
-                out.nulls.extend(own[i] for i, payload in enumerate(payloads) if payload == b"null")
+            null = framed.null
+            if null in payloads:
+                alive = [i for i, payload in enumerate(payloads) if payload != null]
+                out.nulls.extend(own[i] for i, payload in enumerate(payloads) if payload == null)
                 payloads, own = [payloads[i] for i in alive], [own[i] for i in alive]
                 if not payloads:
                     continue

@@ -58,11 +58,11 @@ class Forms:
 
     def of_names(self, names: Collection[str]) -> Form:
         """By the names at the object's top level."""
-        if self._pinned == "envelope" or aside_kind(names) is not None:
+        found = frozenset(names)
+        if self._pinned == "envelope" or (aside_kind(names) is not None and not self._are_columns(found)):
             return Form.ENVELOPE
         if self._pinned == "flattened":
             return Form.FLATTENED
-        found = frozenset(names)
         if "op" in found and not found.isdisjoint(_IMAGES):
             return Form.ENVELOPE
         if _DELETED in found:
@@ -72,6 +72,11 @@ class Forms:
         shared = len(row & self._columns)
         alike = shared * 2 > min(len(row), len(self._columns))
         return Form.FLATTENED if alike else Form.ENVELOPE
+
+    def _are_columns(self, names: frozenset[str]) -> bool:
+        """Whether a record with these fields, which are those of a kind that is set aside, is a row of the table."""
+        row = names if not self._prefix else {n for n in names if n in self._columns or not n.startswith(self._prefix)}
+        return row <= self._columns and not row <= _TIMES
 
     def of_schema(self, schema: SourceType) -> Form:
         """By a schema envelope's schema."""

@@ -40,6 +40,13 @@ class Framed:
     avro: Node | None = None
     """Of Avro: how the datum is written. Its payload is the whole value."""
 
+    @property
+    def null(self) -> bytes:
+        """The payload of a null value."""
+        if self.avro is None or self.avro.null_branch < 0:
+            return b"null"
+        return self.prefix + bytes((2 * self.avro.null_branch,))
+
 
 SCHEMALESS = Framed(b"", None)
 

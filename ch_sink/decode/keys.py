@@ -13,7 +13,7 @@ from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.avro.keys import holds_documents, read_keys
 from ch_sink.decode.avro.layout import AvroColumn
 from ch_sink.decode.avro.names import columns_of
-from ch_sink.decode.documents import DocumentKeys, is_document_event
+from ch_sink.decode.documents import DocumentKeys, is_document_event, key_column_name
 from ch_sink.decode.framing import Envelopes, Framed
 from ch_sink.decode.kinds import changes_no_row
 from ch_sink.decode.rows import NUMBER_FOR_BYTES, ColumnReader
@@ -80,7 +80,9 @@ class KeyReader:
                 except (DecodeError, TableError):
                     self._shapes.clear()  # that was no key of this table
                     self._avro.clear()
-                    continue
+                    if value is None and self._policy.tombstones == "delete" and self._is_document_key(key):
+                        self._documents = DocumentKeys(self._table, self._policy)
+                        self.columns = (self._documents.name,)
 
     def _is_document(self, value: bytes) -> bool:
         if value[:1] != b"\0":
@@ -90,6 +92,16 @@ class KeyReader:
             return holds_documents(framed) and is_document_event(as_json(framed, payload))
         except DecodeError:
             return False
+
+    def _is_document_key(self, key: bytes) -> bool:
+        """Whether a key whose value does not tell it is that of a document: `id`, and the table has `_id` instead."""
+        try:
+            found: Any = msgspec.json.decode(as_json(*self._envelopes.one(key)))
+        except (DecodeError, msgspec.DecodeError, ValueError, RecursionError):
+            return False
+        column = self._table.column(key_column_name(self._policy))
+        is_key = isinstance(found, dict) and found.keys() == {"id"} and isinstance(found["id"], str)
+        return is_key and column is not None and column.insertable and self._table.column("id") is None
 
     def _is_no_row(self, value: bytes | None) -> bool:
         """Whether a value is of a kind that is set aside: transaction metadata, a signal, a message, …"""

@@ -15,7 +15,7 @@ from ch_sink.decode.framing import Framed
 from ch_sink.decode.json import JsonReader
 from ch_sink.decode.schema import SourceType
 from ch_sink.decode.signals import FIELDS, WINDOW, is_signal
-from ch_sink.errors import DecodeError
+from ch_sink.errors import DecodeError, TableError
 from ch_sink.policy import Policy
 from ch_sink.table.model import TargetTable
 
@@ -50,7 +50,7 @@ class Readers:
         """Read a group. Rows of the signal table are set aside, if the table is another. Raises Fault."""
         try:
             reads = self._plain(framed, payloads, own, records)
-        except Fault:
+        except (Fault, TableError):
             if self._signals and any(self._is_signal(framed, payload) for payload in payloads):
                 return self._signals_aside(framed, payloads, own, records)
             raise

@@ -23,7 +23,8 @@ _FORGET = 60.0
 """Seconds after which an id that the registry did not have is asked for again."""
 _PATIENCE, _PATIENT = 0.5, 8
 """An unknown id is asked for twice, so many seconds apart (a replica of the registry may lag), for the first few."""
-_USER = re.compile(r"//[^/@\s,]*@")
+_USER = re.compile(r"(?<=//)[^\s,]*@")
+"""The user of a URL; its password may hold the signs that end a host."""
 
 
 def schema_registry(properties: Mapping[str, str]) -> SchemaRegistry | None:
@@ -43,7 +44,7 @@ class ConfluentRegistry:
     """A registry that speaks Confluent's protocol. Schemas never change under their id: each is asked for once."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        self._url = _USER.sub("//", properties["url"])
+        self._url = _USER.sub("", properties["url"])
         self._hide = sorted(_secrets(properties), key=len, reverse=True)
         self._client = self._connect(properties)
         self._known: dict[int, RegisteredSchema] = {}
@@ -123,7 +124,7 @@ class ConfluentRegistry:
 
     def _shown(self, text: object) -> str:
         """An error's text, cut short and without secrets."""
-        shown = _USER.sub("//", str(text) or type(text).__name__)
+        shown = _USER.sub("", str(text) or type(text).__name__)
         for secret in self._hide:
             shown = shown.replace(secret, HIDDEN)
         return shown if len(shown) <= 300 else shown[:299] + "…"

@@ -38,5 +38,5 @@ def read_keys(framed: Framed, columns: Sequence[AvroColumn], values: list[bytes]
 
 def holds_documents(framed: Framed) -> bool:
     """Whether the after image of this schema's events is a text, as that of a document is."""
-    after = framed.avro.member("after") if framed.avro is not None else None
+    after = framed.avro.present.member("after") if framed.avro is not None else None
     return after is not None and after.type.present.kind == "string"

@@ -53,7 +53,7 @@ class AvroLayout:
 
 def is_envelope(node: Node) -> bool:
     """Whether a schema is that of change events."""
-    return node.kind == "record" and node.member("op") is not None
+    return node.present.member("op") is not None
 
 
 def build_layout(table: TargetTable, policy: Policy, connector: str, *, schema: SourceType, before: bool) -> AvroLayout:

@@ -481,3 +481,18 @@ def test_a_source_block_of_other_types_is_refused_or_read_and_its_neighbour_land
             batch = decode(topic, [(keys[0], good), (keys[1], strange)])
             assert 0 in batch.source_index, (odd, kind)
             assert len(batch) + len(batch.bad) == 2, (odd, kind)
+
+
+def test_an_envelope_that_may_be_null_is_read_like_others_and_null_is_a_tombstone() -> None:
+    topic = Topic()
+    key = topic.write(["null", KEY], {"id": 1})
+    pairs = [
+        (key, topic.write(["null", ROW], event("c", {"id": 1, "v": "a"}))),
+        (key, topic.write(["null", ROW], None)),
+    ]
+    batch = decode(topic, [*pairs])
+    assert not batch.bad
+    assert rows(batch) == [(1, b"a")]
+    assert batch.key is not None
+    assert batch.key.to_pylist() == [{"id": 1}]
+    assert batch.aside == {Aside.TOMBSTONE: 1}

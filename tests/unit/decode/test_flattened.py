@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -341,3 +341,27 @@ def test_recorded_streams_flattened_tell_what_their_envelopes_tell(stream: str, 
                 assert have.inner.tolist() == want.inner[keep].tolist()
             compared += len(have)
     assert compared
+
+
+@pytest.mark.parametrize("events", ["auto", "flattened"])
+@pytest.mark.parametrize("added", [{}, {"__op": "u"}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"id": "1", "source": "s", "ddl": "d"},
+        {"id": "1", "source": {"a": 1}, "ddl": "d"},
+        {"id": "1", "status": "END", "event_count": "1", "data_collections": "x"},
+        {"id": "1", "type": "x", "aggregate_type": "y", "additional_data": "z"},
+    ],
+)
+def test_rows_of_a_table_that_has_the_columns_of_a_kind_that_is_set_aside(
+    fields: dict[str, Any], added: dict[str, str], events: Literal["auto", "flattened"]
+) -> None:
+    table = replacing(tuple(Column(name, "String") for name in fields), ("id",))
+    value = json.dumps({**fields, **added}).encode()
+    batch = Decoder(table, Policy(events=events)).decode(
+        records((b'{"id":"1"}', value, None), (b'{"id":"1"}', value, None))
+    )
+    assert not batch.bad
+    assert not batch.aside
+    assert [row["id"] for row in batch.after.to_pylist()] == [b"1", b"1"]

@@ -88,3 +88,20 @@ def test_adjusted_names_find_the_columns_of_the_original_names() -> None:
     assert not batch.bad
     assert not batch.unknown
     assert batch.after.to_pylist() == [{"id": 1, "we ird": b"a"}]
+
+
+def test_a_schema_that_allows_null_is_that_of_its_rows_and_null_is_a_tombstone() -> None:
+    """Connect writes an optional struct, as ``after`` is, under a union with null."""
+    topic = Topic()
+    table = replacing((Column("id", "Int64"), Column("v", "Nullable(String)")), ("id",))
+    fields = [{"name": "id", "type": "long"}, {"name": "v", "type": ["null", "string"]}]
+    record = {"type": "record", "name": "Value", "fields": fields}
+    for union in (["null", record], [record, "null"]):
+        values = [topic.write(union, {"id": 1, "v": "a"}), topic.write(union, None)]
+        keys = [b'{"id":1}', b'{"id":2}']
+        records = Records("t", 0, np.arange(2, dtype=np.int64), np.zeros(2, dtype=np.int64), keys, values)
+        batch = Decoder(table, Policy(), registry=topic.registry).decode(records)
+        assert not batch.bad
+        assert batch.op.tolist() == [Op.UPDATE, Op.DELETE]
+        assert batch.key is not None
+        assert batch.key.to_pylist() == [{"id": 1}, {"id": 2}]

@@ -133,3 +133,12 @@ def test_an_odd_key_does_not_decide_how_the_next_ones_are_read(odd: bytes, colum
         readable = [1] if odd == b"7" else []
         assert [bad.index for bad in batch.bad] == ([] if readable else [1])
         assert batch.source_index.tolist() == sorted([0, 2, 3, *readable])
+
+
+def test_a_null_value_that_deletes_a_document_tells_the_key_by_itself() -> None:
+    columns = (Column("_id", "String"), Column("document", "String"))
+    key = text({"id": '{"$oid":"64b0000000000000000000aa"}'})
+    batch = Decoder(replacing(columns, ("_id",)), Policy(tombstones="delete")).decode(records((key, None)))
+    assert not batch.bad
+    assert batch.key is not None
+    assert batch.key.to_pylist() == [{"_id": b"64b0000000000000000000aa"}]

@@ -113,6 +113,15 @@ def test_the_second_address_is_asked_when_the_first_is_away(server: RegistryServ
     assert registry.find(2) is not None
 
 
+@pytest.mark.parametrize("password", ["hunter2", "hun/ter2", "hun@ter2", "hun%40ter2"])
+def test_a_user_in_the_address_is_never_shown(password: str) -> None:
+    asked = ConfluentRegistry({"url": f"http://sink:{password}@127.0.0.1:1", "max.retries": "0", "timeout": "1"})
+    assert "ter2" not in repr(asked)
+    with pytest.raises(RegistryError) as caught:
+        asked.find(1)
+    assert "ter2" not in f"{caught.value} {caught.value.hint}"
+
+
 def test_a_user_is_sent_and_never_shown() -> None:
     with registry_server(registry_schemas("postgres"), user="sink:hunter2") as server:
         assert client(server, basic_auth_user_info="sink:hunter2").find(2) is not None
