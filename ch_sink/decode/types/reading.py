@@ -11,6 +11,7 @@ from ch_sink.decode.types.choose import WIDE
 from ch_sink.decode.types.decimals import VariableScale
 from ch_sink.decode.types.modes import Modes
 from ch_sink.decode.types.target import INTEGERS, WIDE_INTEGERS
+from ch_sink.decode.types.told import told
 from ch_sink.table.chtype import ChType
 
 __all__ = ["Form", "PointLiteral", "Reading", "infer", "reading"]
@@ -66,7 +67,7 @@ class Reading:
     form: Form
     wire: Any
     digits: int = 0
-    """Sub-second digits of TICKS and TIME, scale of DECIMAL, length of BITS."""
+    """Sub-second digits of TICKS and TIME, scale of DECIMAL, length of BITS (0: it varies)."""
     wide: bool = False
     source: SourceType | None = None
     loose: bool = False
@@ -125,6 +126,10 @@ _BY_KIND: dict[str, tuple[Form, Any]] = {
 }
 
 
+_LONGEST_BITS = 83_886_080
+"""PostgreSQL's longest BIT(n)."""
+
+
 def reading(source: SourceType, *, numbers: bool = False) -> Reading:
     """The form that a declared type's literals have. ``numbers``: JSON has decimals as numbers, not as base64."""
     name = source.name or ""
@@ -139,9 +144,15 @@ def reading(source: SourceType, *, numbers: bool = False) -> Reading:
         # A number's digits reach the reader as a Decimal (the decoder's float_hook), where no type is asked for.
         return Reading(Form.DECIMAL, Any if numbers else bytes, scale, source=source, loose=numbers)
     if name == "io.debezium.data.Bits" and source.kind == "bytes":
-        return Reading(Form.BITS, bytes, int(source.parameter("length") or 0), source=source)
+        return Reading(Form.BITS, bytes, _fixed_length(source), source=source)
     form, wire = _BY_KIND[source.kind]
     return Reading(form, wire, source=source, only=_ONLY.get(name, frozenset()) if form is Form.TEXT else frozenset())
+
+
+def _fixed_length(source: SourceType) -> int:
+    """Length of the bit strings of a column, 0 where it varies: VARBIT, where told, and without a limit (2³¹−1)."""
+    length = int(source.parameter("length") or 0)
+    return 0 if told(source).word == "VARBIT" or length > _LONGEST_BITS else length
 
 
 def infer(target: ChType, modes: Modes) -> Reading:

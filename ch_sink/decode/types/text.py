@@ -50,5 +50,5 @@ class AnyText(PerValue):
 
 
 def binary_text(value: int, length: int) -> str:
-    """Binary digits of a bit string, as long as its declared length."""
-    return format(value, "b").rjust(length, "0") if length else ""
+    """Binary digits of a bit string, as long as its declared length; from the first 1 on where that varies (0)."""
+    return format(value, "b").rjust(length, "0")

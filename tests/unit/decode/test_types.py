@@ -394,3 +394,19 @@ def test_finer_digits_of_a_moment_are_cut_towards_the_past(ticks: list[int], pre
     step = 10 ** max(6 - precision, 0)
     found = [t * unit if unit else t // 1000 for t in converted.view(pa.int64()).to_pylist()]
     assert found == [t // step * step for t in ticks]
+
+
+@pytest.mark.parametrize(
+    ("length", "more", "shown"),
+    [
+        ("70", (), b"0" * 67 + b"101"),
+        ("70", (("__debezium.source.column.type", "VARBIT"),), b"101"),
+        ("2147483647", (), b"101"),
+    ],
+    ids=["BIT(70)", "VARBIT(70), told", "VARBIT"],
+)
+def test_bit_strings_are_as_long_as_is_known(length: str, more: Any, shown: bytes) -> None:
+    """PostgreSQL's driver says 2**31 - 1 where there is no limit: nobody wants as many zeros."""
+    source = SourceType("bytes", "io.debezium.data.Bits", (("length", length), *more))
+    assert clickhouse_type(source) == "Nullable(String)"
+    assert make(source, "Nullable(String)").convert([b"\x05", None]).array.to_pylist() == [shown, None]
