@@ -11,6 +11,7 @@ from ch_sink.change import Records
 from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.documents import document_schema
 from ch_sink.decode.framing import Envelopes, Framed
+from ch_sink.decode.kinds import changes_no_row
 from ch_sink.decode.layout import row_fields
 from ch_sink.decode.sampled import enveloped, tells_deletes
 from ch_sink.decode.schema import Field, RowSchema, SourceType
@@ -59,8 +60,9 @@ def sample_schema(
     """
     chunks = [records] if isinstance(records, Records) else list(records)
     policy = policy or Policy()
-    values = list(_framed([v for chunk in chunks for v in chunk.values], registry))
-    keys = list(_framed([k for chunk in chunks for k in chunk.keys], registry))
+    pairs = _rows(chunks, policy, registry)
+    values = list(_framed([v for _, v in pairs], registry))
+    keys = list(_framed(_keys_in_order(pairs), registry))
     documents = document_schema([payload for _, payload in values], [payload for _, payload in keys], policy)
     if documents is not None:
         return documents
@@ -86,11 +88,38 @@ def flattened_deletes(
 
     Raises RegistryError where the schema registry cannot be asked.
     """
-    values = list(_framed([v for chunk in records for v in chunk.values], registry))
-    key = {f.name for f in _key(list(_framed([k for chunk in records for k in chunk.keys], registry)))}
-    keyed = [v for chunk in records for k, v in zip(chunk.keys, chunk.values, strict=True) if k]
+    pairs = _rows(records, policy, registry)
+    values = list(_framed([v for _, v in pairs], registry))
+    key = {f.name for f in _key(list(_framed(_keys_in_order(pairs), registry)))}
+    keyed = [v for k, v in pairs if k]
     nulls = len(keyed) - sum(1 for _ in _framed(keyed, registry))
     return tells_deletes(values, nulls, key | set(policy.key_columns), policy)
+
+
+_Pair = tuple[bytes | None, bytes | None]
+
+
+def _rows(chunks: Sequence[Records], policy: Policy, registry: SchemaRegistry | None) -> list[_Pair]:
+    """Keys and values of the records, without those that change no row; all where nothing else is there."""
+    pairs = [pair for chunk in chunks for pair in zip(chunk.keys, chunk.values, strict=True)]
+    envelopes = Envelopes(registry)
+    kept: list[_Pair] = []
+    rows = 0
+    for key, value in pairs:
+        try:
+            found = msgspec.json.decode(as_json(*envelopes.one(value))) if value is not None else None
+        except (DecodeError, msgspec.DecodeError, ValueError, RecursionError):
+            continue
+        row = isinstance(found, dict) and not changes_no_row(found, (), policy.fields_prefix)
+        rows += row
+        if row or found is None:
+            kept.append((key, value))
+    return kept if rows else pairs
+
+
+def _keys_in_order(pairs: Sequence[_Pair]) -> list[bytes | None]:
+    """Keys of rows first: those of null values may belong to something else."""
+    return [k for k, v in pairs if v is not None] + [k for k, v in pairs if v is None]
 
 
 def _framed(values: list[bytes | None], registry: SchemaRegistry | None) -> Iterator[tuple[Framed, bytes]]:
