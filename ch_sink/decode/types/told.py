@@ -35,6 +35,8 @@ class Told:
     @property
     def decimal(self) -> tuple[int, int] | None:
         """Precision and scale of a decimal that ClickHouse holds; None for anything else."""
+        if self.word == "NUMBER" and self.scale is None:
+            return None  # Oracle's NUMBER without either is told as one of 38 digits, and holds any scale
         precision, scale = self.length or 0, self.scale or 0
         return (precision, scale) if self.word in _DECIMALS and 0 <= scale <= precision <= 76 and precision else None
 

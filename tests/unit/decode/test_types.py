@@ -410,3 +410,14 @@ def test_bit_strings_are_as_long_as_is_known(length: str, more: Any, shown: byte
     source = SourceType("bytes", "io.debezium.data.Bits", (("length", length), *more))
     assert clickhouse_type(source) == "Nullable(String)"
     assert make(source, "Nullable(String)").convert([b"\x05", None]).array.to_pylist() == [shown, None]
+
+
+@pytest.mark.parametrize(
+    ("more", "column_type"),
+    [((), "Nullable(String)"), ((("__debezium.source.column.scale", "0"),), "Nullable(Decimal(38, 0))")],
+    ids=["NUMBER", "NUMBER(38)"],
+)
+def test_a_number_without_a_scale_holds_any(more: Any, column_type: str) -> None:
+    """Oracle's connector tells 38 digits for a plain NUMBER, and no scale; its values may be 1.5."""
+    told = (("__debezium.source.column.type", "NUMBER"), ("__debezium.source.column.length", "38"), *more)
+    assert clickhouse_type(SourceType("string", parameters=told)) == column_type
