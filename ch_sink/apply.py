@@ -67,6 +67,14 @@ class Applied:
     last_source_ts: int = 0
 
 
+def _both(one: Applied, other: Applied) -> Applied:
+    """What became of waiting records in two steps."""
+    other.rows += one.rows
+    other.counts.update(one.counts)
+    other.dead_letters += one.dead_letters
+    return other
+
+
 _RELEASE = Applied(State())  # marks the carrying out of waiting records, which is no chunk
 
 
@@ -92,7 +100,8 @@ class PartitionSink:
         """
         Args:
             decoder: makes the decoder, given whether before images are wanted.
-            deadline: seconds that a change waits for a hand-over before it is given up.
+            deadline: seconds that a change waits for a hand-over before it is given up; infinite while records that
+                may bring it have not been read.
             progress: told of each chunk that is done, where the table is a collapsing one: a deleted row leaves
                 nothing there that would show a second attempt that its changes are in, so it must not begin again
                 at an earlier chunk.
@@ -179,17 +188,37 @@ class PartitionSink:
         self.lacking = None
         if self.pending is None or not self._waiting:
             return None
-        queue = [self._waiting[o] for o in sorted(self._waiting)]
+        done = self._retry([self._waiting[o] for o in sorted(self._waiting)], state, self.ports, self.pending)
+        late = self._late()
+        if late and self.ports.handover is not None:
+            ports = replace(self.ports, handover=GivenUp(self.ports.handover))
+            rest = self._retry(late, done.state if done is not None else state, ports, self.pending)
+            done = _both(done, rest) if done is not None and rest is not None else done or rest
+        return done
+
+    def _late(self) -> list[PendingRecord]:
+        """The waiting records past the deadline, of each key those before the first that is not."""
+        now = self.clock()
+        late: list[PendingRecord] = []
+        young: set[bytes | None] = set()
+        for offset in sorted(self._waiting):
+            record = self._waiting[offset]
+            if record.key in young or now - record.since <= self.deadline:
+                young.add(record.key)
+            else:
+                late.append(record)
+        return late
+
+    def _retry(self, queue: Sequence[PendingRecord], state: State, ports: Ports, pending: Pending) -> Applied | None:
+        """Apply what can be applied of these waiting records; None where that is none of them."""
         records = self._as_records(queue)
         assigned = {r.offset: (r.epoch, r.commit) for r in queue}
-        ports = self.ports
-        if self.clock() - queue[0].since > self.deadline and ports.handover is not None:
-            ports = replace(ports, handover=GivenUp(ports.handover))
         made = plan(records, self.target, self._decoder_for(records), state, ports, assigned=assigned)
         still = {int(records.offsets[w.index]) for w in made.pending}
-        self.lacking, made.barrier = made.barrier, None
-        if self.lacking is not None:  # the table lost a column since, or is to follow the source only now
-            still.update(r.offset for r in queue if r.offset >= self.lacking.next_offset)
+        barrier, made.barrier = made.barrier, None
+        if barrier is not None:  # the table lost a column since, or is to follow the source only now
+            self.lacking = barrier
+            still.update(r.offset for r in queue if r.offset >= barrier.next_offset)
         settled = [r.offset for r in queue if r.offset not in still]
         if not settled:
             return None
@@ -197,7 +226,7 @@ class PartitionSink:
         made.pending = []
         made.inserts = [Insert(i.rows, f"pending-{digest}/{i.label}") for i in made.inserts]
         done = self._carry_out(made, records, settled[0], settled[-1] + 1, _RELEASE)
-        self.pending.resolve(self.name.topic_id, self.name.partition, settled)
+        pending.resolve(self.name.topic_id, self.name.partition, settled)
         for offset in settled:
             del self._waiting[offset]
         done.counts = Counter(

@@ -167,10 +167,10 @@ class StreamDriver:
             results = self._round(work)
             work = {p: (done_to, work[p][1]) for p, done_to in results.items() if done_to < work[p][1]}
             done.update(results)
-        self.drain()
-        self.group.commit(self.config.kafka.topic, done)
         high = {r["partition"]: r["high"] for r in rows if "high" in r}
         self.summary.lag = sum(max(0, h - done.get(p, h)) for p, h in high.items())
+        self.drain(caught_up=self.summary.lag == 0)
+        self.group.commit(self.config.kafka.topic, done)
         self.summary.figures.seconds = time.monotonic() - self.began
         if self.on_batch is not None:
             self.on_batch(self.summary)
@@ -276,10 +276,12 @@ class StreamDriver:
             self._use(self._evolving().carry_out(self.table, barriers))
             self.cuts = self.ledger.cuts(self.topic.topic_id)
 
-    def drain(self) -> None:
+    def drain(self, *, caught_up: bool = False) -> None:
         """Apply changes that waited for values which are there by now; what still waits is shown.
 
         The table may have lost columns since they began to wait, or have been told to ignore them until now.
+        Only a stream that has caught up gives changes up: after an outage, or far behind on another partition, what
+        they wait for is still to be read.
         """
         left = dict(self.waiting)
         before, lacking = -1, list[Barrier]()
@@ -287,7 +289,7 @@ class StreamDriver:
             before, lacking = sum(left.values()), []
             for p in sorted(left):
                 task = RangeTask(self.config.kafka.topic, self.topic.topic_id, p, 0, 0, "")
-                sink, _ = open_sink(self.settings, task)
+                sink, _ = open_sink(self.settings, task, caught_up=caught_up)
                 released = sink.retry_pending(self.states.waiting(p))
                 if released is not None:
                     self.states.released(p, released.state)

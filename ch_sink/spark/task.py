@@ -1,6 +1,7 @@
 """One offset range, from Kafka into ClickHouse, inside one Python worker: consume, plan, insert, overlapping."""
 
 import gc
+import math
 import queue
 import threading
 import time
@@ -112,8 +113,13 @@ class _History:
             consumer.close()
 
 
-def open_sink(settings: StreamSettings, task: RangeTask) -> tuple[PartitionSink, ClickHouseProgress]:
-    """The sink of one partition over the real ports. Raises ClickHouseError."""
+def open_sink(
+    settings: StreamSettings, task: RangeTask, *, caught_up: bool = False
+) -> tuple[PartitionSink, ClickHouseProgress]:
+    """The sink of one partition over the real ports. Raises ClickHouseError.
+
+    ``caught_up``: all records that there are have been read, so that a change that still waits has waited in vain.
+    """
     config = _config(settings.config)
     client = connect(ClickHouseSettings(**config.clickhouse.connection()))
     policy = config.policy()
@@ -138,7 +144,7 @@ def open_sink(settings: StreamSettings, task: RangeTask) -> tuple[PartitionSink,
         ClickHouseWriter(client, table),
         ClickHouseDeadLetters(client, state_db, tables.dead_letters, stream, task.topic_id),
         ClickHousePending(client, state_db, tables.pending, stream),
-        deadline=config.handover_deadline,
+        deadline=config.handover_deadline if caught_up else math.inf,
         progress=lambda done: progress.put(task.topic_id, task.partition, task.start, done.end, done.state.to_json()),
         cuts=task.cuts,
         note_cut=lambda offset: progress.cut(task.topic_id, task.partition, offset),

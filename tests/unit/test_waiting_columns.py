@@ -55,6 +55,7 @@ class Stream:
         self.pending, self.letters = MemoryPending(), MemoryDeadLetters()
         self.handover = MemoryHandover({name: arrow_type(TYPES[name]) for name in columns})
         self.states = {0: State(), 1: State()}
+        self.now = 0.0
         self.ends = {0: 0, 1: 0}
         self.alter(columns, evolve)
 
@@ -77,7 +78,8 @@ class Stream:
                 self.rows,
                 self.letters,
                 self.pending,
-                deadline=1e9,
+                deadline=600.0,
+                clock=lambda: self.now,
             )
             for p in (0, 1)
         }
