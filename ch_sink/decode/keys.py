@@ -53,6 +53,7 @@ class KeyReader:
     def __init__(self, table: TargetTable, policy: Policy, registry: SchemaRegistry | None = None) -> None:
         self._table = table
         self._names = frozenset(c.name for c in table.source_columns)
+        self._sorted = frozenset(e.strip("`") for e in table.sorting_key)
         self._policy = policy
         self._envelopes = Envelopes(registry)
         self._value_envelopes = Envelopes(registry)
@@ -66,6 +67,7 @@ class KeyReader:
     def learn(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> None:
         """Learn the key's columns, if they are not known yet; records that change no row do not tell them.
 
+        Null values do only where no row does, and only columns by which the table is sorted: as its key's are.
         Raises TableError where the table has no column for the key of documents.
         """
         for key, value in zip(keys, values, strict=True):
@@ -74,15 +76,29 @@ class KeyReader:
                 self.columns = (self._documents.name,)
             if self.columns:
                 return
-            if key is not None and key != b"null" and not self._is_no_row(value):
-                try:
-                    self.read([key])
-                except (DecodeError, TableError):
-                    self._shapes.clear()  # that was no key of this table
-                    self._avro.clear()
-                    if value is None and self._policy.tombstones == "delete" and self._is_document_key(key):
-                        self._documents = DocumentKeys(self._table, self._policy)
-                        self.columns = (self._documents.name,)
+            if value is not None and key is not None and key != b"null" and not self._is_no_row(value):
+                self._try(key)
+        for key, value in zip(keys, values, strict=True):
+            if self.columns:
+                return
+            if value is None and key is not None and key != b"null":
+                self._try(key)
+                if not self.columns and self._policy.tombstones == "delete" and self._is_document_key(key):
+                    self._documents = DocumentKeys(self._table, self._policy)
+                    self.columns = (self._documents.name,)
+                elif not self._sorted.issuperset(self.columns):
+                    self.columns = ()  # perhaps of a row of another table, such as a signal
+                    self._forget()
+
+    def _try(self, key: bytes) -> None:
+        try:
+            self.read([key])
+        except (DecodeError, TableError):
+            self._forget()  # that was no key of this table
+
+    def _forget(self) -> None:
+        self._shapes.clear()
+        self._avro.clear()
 
     def _is_document(self, value: bytes) -> bool:
         if value[:1] != b"\0":

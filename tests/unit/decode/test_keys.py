@@ -142,3 +142,24 @@ def test_a_null_value_that_deletes_a_document_tells_the_key_by_itself() -> None:
     assert not batch.bad
     assert batch.key is not None
     assert batch.key.to_pylist() == [{"_id": b"64b0000000000000000000aa"}]
+
+
+@pytest.mark.parametrize("chunks", [1, 2])
+def test_the_key_is_not_that_of_a_tombstone_of_another_table(chunks: int) -> None:
+    """Behind the delete of a signal stands a null value with the signal's key."""
+    decoder = Decoder(table("a", "id", key=("a",)), Policy())
+    pairs = [(text({"id": "6d5f"}), None), (text({"a": "1"}), event("c", {"a": "1", "id": "x"}))]
+    for some in [pairs] if chunks == 1 else [[pair] for pair in pairs]:
+        batch = decoder.decode(records(*some))
+        assert not batch.bad
+    assert batch.key is not None
+    assert batch.key.to_pylist() == [{"a": b"1"}]
+
+
+def test_a_null_value_that_deletes_tells_the_key_where_nothing_else_does() -> None:
+    """Also of a table that is sorted by something else."""
+    for target in (TABLE, replacing(TABLE.columns[:2], ("v",))):
+        batch = Decoder(target, Policy(tombstones="delete")).decode(records((b'{"id":7}', None)))
+        assert not batch.bad
+        assert batch.key is not None
+        assert batch.key.to_pylist() == [{"id": 7}]
