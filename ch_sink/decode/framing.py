@@ -158,6 +158,8 @@ class Envelopes:
             declared = source_type(node)
         except DecodeError as error:
             raise DecodeError(f"schema id {schema_id}: {error.message}") from error
+        except (TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise DecodeError(f"schema id {schema_id}: Avro schema: {error}") from error
         return Framed(head, declared, node)
 
     def _remember(self, prefix: bytes, framed: Framed) -> None:

@@ -1,13 +1,13 @@
 """Types as the source declares them: the Connect schema of a row, from a JSON schema envelope or a column comment."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ch_sink.errors import DecodeError
 
-__all__ = ["Field", "RowSchema", "SourceType", "parse_connect_schema"]
+__all__ = ["Field", "RowSchema", "SourceType", "check_numbers", "parse_connect_schema"]
 
 _COMMENT_MARK = "debezium: "
 _JSON_NAMES = {"float": "float32", "double": "float64"}
@@ -15,6 +15,12 @@ _JSON_NAMES = {"float": "float32", "double": "float64"}
 _KINDS = frozenset(
     ("int8", "int16", "int32", "int64", "float32", "float64", "boolean", "string", "bytes", "array", "map", "struct"),
 )
+_COUNTING = {
+    "org.apache.kafka.connect.data.Decimal": ("scale", "connect.decimal.precision"),
+    "io.debezium.data.Bits": ("length",),
+}
+"""Semantic types with the parameters that are numbers."""
+_MOST_DIGITS = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,21 +117,44 @@ def parse_connect_schema(schema: Mapping[str, Any], *, optional: bool = False) -
         kind = _JSON_NAMES.get(kind, kind)
     if kind not in _KINDS:
         raise DecodeError(f"schema envelope: unknown type {kind!r}", hint="the record is no Connect JSON with schema")
-    parameters = schema.get("parameters") or {}
+    name = schema.get("name")
+    if name is not None and not isinstance(name, str):
+        raise DecodeError(f"schema envelope: a type's name is {type(name).__name__}, no text")
+    parameters = tuple((str(k), str(v)) for k, v in (schema.get("parameters") or {}).items())
+    check_numbers(name, parameters)
     items = schema.get("values") if kind == "map" else schema.get("items")
     return SourceType(
         kind=kind,
-        name=schema.get("name"),
-        parameters=tuple((str(k), str(v)) for k, v in parameters.items()),
+        name=name,
+        parameters=parameters,
         optional=bool(schema.get("optional", optional)),
         default=schema.get("default"),
         has_default="default" in schema,
         items=parse_connect_schema(items, optional=optional) if items is not None else None,
         keys=parse_connect_schema(schema["keys"], optional=optional) if schema.get("keys") is not None else None,
         fields=tuple(
-            Field(str(f.get("field")), parse_connect_schema(f, optional=optional)) for f in schema.get("fields") or ()
+            Field(_field_name(f), parse_connect_schema(f, optional=optional)) for f in schema.get("fields") or ()
         ),
     )
+
+
+def check_numbers(name: str | None, parameters: Iterable[tuple[str, str]]) -> None:
+    """Whether the parameters that a semantic type counts by are numbers. Raises DecodeError."""
+    for parameter, text in parameters if name in _COUNTING else ():
+        if parameter in _COUNTING[name or ""]:
+            try:
+                fits = abs(int(text)) < _MOST_DIGITS
+            except ValueError:
+                fits = False
+            if not fits:
+                raise DecodeError(f"schema: {parameter} of {name} is {text[:40]!r}")
+
+
+def _field_name(schema: Mapping[str, Any]) -> str:
+    name = schema.get("field")
+    if not isinstance(name, str):
+        raise DecodeError("schema envelope: a field has no name")
+    return name
 
 
 def _to_json(source: SourceType) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ch_sink.decode.schema import Field, SourceType
+from ch_sink.decode.schema import Field, SourceType, check_numbers
 from ch_sink.errors import DecodeError
 
 __all__ = ["Member", "Node", "parse", "source_type"]
@@ -184,13 +184,18 @@ def source_type(node: Node, *, default: Any = None) -> SourceType:
     kind = _KINDS.get(node.kind, node.kind)
     if extra.get("connect.type") in _SMALL:
         kind = extra["connect.type"]
-    name, parameters = extra.get("connect.name"), dict(extra.get("connect.parameters") or {})
+    name, given = extra.get("connect.name"), extra.get("connect.parameters") or {}
+    if not isinstance(given, dict):
+        raise DecodeError("Avro schema: connect.parameters is no object")
+    parameters = {str(k): str(v) for k, v in given.items()}
     if name is None:
         name = _LOGICAL.get((node.kind, str(extra.get("logicalType"))))
         if name == _C + "Decimal":
             parameters = {"scale": str(extra.get("scale", 0))}
             if "precision" in extra:
                 parameters["connect.decimal.precision"] = str(extra["precision"])
+    name = str(name) if name is not None else None
+    check_numbers(name, parameters.items())
     found = extra.get("connect.default", default)
     keys, items = None, node.items
     if node.entries and items is not None:
@@ -199,8 +204,8 @@ def source_type(node: Node, *, default: Any = None) -> SourceType:
         keys = SourceType("string", optional=False)
     return SourceType(
         kind=kind,
-        name=str(name) if name is not None else None,
-        parameters=tuple((str(k), str(v)) for k, v in parameters.items()),
+        name=name,
+        parameters=tuple(parameters.items()),
         optional=optional,
         default=_default(kind, found),
         has_default=found is not None,

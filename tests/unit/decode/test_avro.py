@@ -1,5 +1,6 @@
 """Avro in Confluent framing: shapes, keys, kinds of record and faults, each by bytes that fastavro wrote."""
 
+import json
 from typing import Any
 
 import numpy as np
@@ -496,3 +497,27 @@ def test_an_envelope_that_may_be_null_is_read_like_others_and_null_is_a_tombston
     assert batch.key is not None
     assert batch.key.to_pylist() == [{"id": 1}]
     assert batch.aside == {Aside.TOMBSTONE: 1}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"type": "int", "connect.type": ["int8"]},
+        {
+            "type": "bytes",
+            "connect.name": "org.apache.kafka.connect.data.Decimal",
+            "connect.parameters": {"scale": "x"},
+        },
+        {"type": "bytes", "logicalType": "decimal", "scale": "x", "precision": 4},
+        {"type": "bytes", "connect.parameters": [1]},
+    ],
+)
+def test_a_registered_schema_that_no_converter_writes_is_refused_by_itself(odd: dict[str, Any]) -> None:
+    value = {"type": "record", "name": "R", "fields": [{"name": "op", "type": "string"}, {"name": "c", "type": odd}]}
+    schemas = {7: RegisteredSchema("AVRO", json.dumps(value)), 8: RegisteredSchema("AVRO", json.dumps(ROW))}
+    topic = Topic()
+    good = b"\0\0\0\0\x08" + topic.write(ROW, event("c", {"id": 1, "v": "a"}))[5:]
+    pairs = [(b'{"id":1}', good), (b'{"id":2}', b"\0\0\0\0\x07\x02c\x02")]
+    batch = Decoder(TABLE, Policy(), registry=MemoryRegistry(schemas)).decode(records([*pairs]))
+    assert batch.source_index.tolist() == [0]
+    assert "schema id 7" in batch.bad[0].reason

@@ -157,3 +157,33 @@ def test_all_of_it_at_once_in_the_pipeline_leaves_dead_letters_and_the_good_rows
     assert all(letter.reason for letter in letters.letters)
     kept = {current["id"] for current in table.current()}
     assert kept == {2, *(1000 + number for number in range(len(INPUTS)))}
+
+
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+ODD_FIELDS: list[dict[str, Any]] = [
+    {"type": "string"},
+    {"type": "string", "field": 7},
+    {"type": "string", "field": "w", "name": {"a": 1}},
+    {"type": "bytes", "field": "w", "name": DECIMAL, "parameters": {"scale": "x"}},
+    {"type": "bytes", "field": "w", "name": DECIMAL, "parameters": {"scale": "9" * 30}},
+    {"type": "bytes", "field": "w", "name": DECIMAL, "parameters": {"scale": "3", "connect.decimal.precision": "z"}},
+    {"type": "bytes", "field": "w", "name": "io.debezium.data.Bits", "parameters": {"length": "y"}},
+    {"type": "bytes", "field": "w", "name": "io.debezium.data.Bits", "parameters": [1]},
+]
+
+
+@pytest.mark.parametrize("odd", ODD_FIELDS)
+@pytest.mark.parametrize("column", [True, False])
+def test_a_schema_that_no_converter_writes_is_refused_by_itself(odd: dict[str, Any], column: bool) -> None:
+    if column and odd.get("field") == "w":
+        odd = {**odd, "field": "v"}
+    fields = [{"type": "int64", "field": "id"}, odd]
+    schema = {"type": "struct", "fields": [{"type": "struct", "field": "after", "fields": fields, "optional": True}]}
+    payload = json.loads(event("c", {"id": 2}))
+    values = [event("c", {**image(), "id": 1}), json.dumps({"schema": schema, "payload": payload}).encode()]
+    records = Records("t", 0, np.arange(2, dtype=np.int64), np.zeros(2, dtype=np.int64), [b'{"id":1}', KEY], [*values])
+    batch = Decoder(TABLE, Policy()).decode(records)
+    assert batch.source_index.tolist() == [0]
+    assert [bad.index for bad in batch.bad] == [1]
+    assert "schema" in batch.bad[0].reason
+    assert not batch.unknown
