@@ -135,11 +135,17 @@ def _version(here: Situation) -> Iterable[Finding]:
         )
     else:
         yield Finding("ok", "version column", f"{column.name} {column.type}")
-    if name in here.source_columns:
+
+
+def _taken(here: Situation) -> Iterable[Finding]:
+    """Columns that the sink fills itself and the source has, too."""
+    version = here.table.engine.version_column
+    for name in sorted(here.table.system_columns & set(here.source_columns)):
+        what = "its versions" if name == version else "signs, deletes, versions or operations"
         yield Finding(
             "warn",
-            "version column",
-            f"{name} is also a column of the source: the sink writes its versions there, the source's values are lost",
+            "version column" if name == version else "columns",
+            f"{name} is also a column of the source: the sink writes {what} there, the source's values are lost",
         )
 
 
@@ -324,6 +330,7 @@ def _letter_case(here: Situation) -> Iterable[Finding]:
 _CHECKS: tuple[Callable[[Situation], Iterable[Finding]], ...] = (
     _engine,
     _version,
+    _taken,
     _key,
     _places,
     _window,

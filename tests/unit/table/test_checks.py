@@ -104,6 +104,17 @@ def test_a_version_column_that_the_source_has_too(engine: ClickHouse) -> None:
     assert "values are lost" in found["version column"].detail
 
 
+@pytest.mark.parametrize(
+    ("clause", "taken"),
+    [("ReplacingMergeTree(ver, d) ORDER BY id", "d"), ("CollapsingMergeTree(sign) ORDER BY id", "sign")],
+)
+def test_a_mark_of_deletes_that_the_source_has_too(engine: ClickHouse, clause: str, taken: str) -> None:
+    table = make(engine, clause + WINDOW)
+    found = check_table(table, ["id"], Policy(), source_columns=["id", "k", taken])
+    assert [f.level for f in found if f.detail.startswith(f"{taken} is also a column of the source")] == ["warn"]
+    assert not [f for f in check_table(table, ["id"], Policy(), source_columns=["id", "k"]) if "is also" in f.detail]
+
+
 def test_a_topic_without_keys_should_have_one_partition(engine: ClickHouse) -> None:
     table = make(engine, "MergeTree ORDER BY id" + WINDOW)
     assert "partitions" in of(check_table(table, [], Policy(), partitions=3), "warn")
