@@ -23,6 +23,8 @@ __all__ = ["JsonReader"]
 _PLACE = re.compile(r"`\$\.(after|before)\.([^`]*)`")
 _UNKNOWN_FIELD = re.compile(r"unknown field `(.*)` - at `\$\.after`", re.DOTALL)
 _MISSING_FIELD = re.compile(r"missing required field `(.*)` - at `\$\.after`", re.DOTALL)
+_UNFIT = re.compile(r'["\\\x00-\x1f]')
+"""Characters of field names that the decoder of JSON cannot look for."""
 _MOST_UNKNOWN = 1000
 """Unknown fields of schemaless rows that are followed; rows with more are bad records."""
 
@@ -102,7 +104,10 @@ class JsonReader:
                 if found is None or found[1] in self._names or len(self._extras) >= _MOST_UNKNOWN:
                     raise _fault(error, layout, payloads) from error
                 fault = error
-                self._extra(_all_unknown(payloads, self._names.union(self._extras), found[1]))
+                names = _all_unknown(payloads, self._names.union(self._extras), found[1])
+                if any(map(_UNFIT.search, names)):
+                    raise _fault(error, layout, payloads) from error
+                self._extra(names)
                 continue
             self._adapt(layout, rows)
             return layout, rows
@@ -136,6 +141,8 @@ class JsonReader:
                 layout = self._build(framed, connector, None if tolerant else self._expected)
             except DecodeError as error:
                 raise Fault(error.message) from error
+            except ValueError as error:  # a declared field's name, see _UNFIT
+                raise Fault(str(error)) from error
             self._layouts[key] = layout
         return layout
 

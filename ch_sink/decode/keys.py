@@ -282,7 +282,10 @@ class KeyReader:
         for i, name in enumerate(n for n in fields if n not in kept):
             members.append((f"i{i}", msgspec.Raw, msgspec.UNSET))
             renamed[f"i{i}"] = name
-        made_struct = msgspec.defstruct("Key", members, rename=renamed, forbid_unknown_fields=True, gc=False)
+        try:
+            made_struct = msgspec.defstruct("Key", members, rename=renamed, forbid_unknown_fields=True, gc=False)
+        except ValueError as error:
+            raise DecodeError(f"key: {error}") from error
         return _Shape(msgspec.json.Decoder(made_struct, float_hook=Decimal), tuple(columns), primitive=False)
 
     def _primitive(self, declared: SourceType | None) -> _Shape:

@@ -97,7 +97,11 @@ class Tombstones:
             lacking = [found for found in texts if not needed or not needed <= found.keys()]
             if lacking:
                 raise missing_position(sorted(needed - lacking[0].keys()))
-        times = [_time(b, int(records.timestamps[place])) for b, place in zip(blocks, places, strict=True)]
+        told = [_time(b, int(records.timestamps[place])) for b, place in zip(blocks, places, strict=True)]
+        try:
+            times = np.array(told, dtype=np.int64)
+        except OverflowError as error:
+            raise Fault("source.ts_ms does not fit 64 bits", "position") from error
         n = len(places)
         return Part(
             source_index=np.asarray(places, dtype=np.int64),
@@ -105,7 +109,7 @@ class Tombstones:
             commit=positions.commit,
             inner=positions.inner,
             has_commit=positions.has_commit,
-            source_ts=np.array(times, dtype=np.int64),
+            source_ts=times,
             names=[b.name or "" for b in blocks],
             snapshot=np.zeros(n, dtype=np.bool_),
             after={},

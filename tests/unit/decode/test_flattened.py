@@ -365,3 +365,11 @@ def test_rows_of_a_table_that_has_the_columns_of_a_kind_that_is_set_aside(
     assert not batch.bad
     assert not batch.aside
     assert [row["id"] for row in batch.after.to_pylist()] == [b"1", b"1"]
+
+
+@pytest.mark.parametrize("header", ["__source_ts_ms", "__ts_ms"])
+def test_a_time_beyond_64_bits_in_a_header_is_a_bad_record(header: str) -> None:
+    headers: Headers = [(header, str(2**70).encode())]
+    batch = Decoder(TABLE, Policy()).decode(records((1, flat(1), None), (2, None, headers), (3, None, None)))
+    assert batch.source_index.tolist() == [0, 2]
+    assert [bad.kind for bad in batch.bad] == ["position"]
