@@ -1,5 +1,6 @@
 """Values of one schema's datums as vectors, one step of the schema after the other."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,7 +28,7 @@ class NotText(ValueError):
         self.places = places
 
 
-class Vector:
+class Vector(ABC):
     """One value for each datum. ``valid`` is where there is one; None for everywhere."""
 
     def __init__(self, count: int, rows: Rows) -> None:
@@ -45,9 +46,9 @@ class Vector:
         """Forget the values elsewhere."""
         self.valid = where & self.present()
 
+    @abstractmethod
     def column(self) -> Any:
         """The values as an Arrow array, or a list where Arrow has none for them. Raises NotText."""
-        raise NotImplementedError
 
     def tolist(self) -> list[Any]:
         """The values as Python objects. Raises NotText."""
