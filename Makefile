@@ -1,7 +1,7 @@
 # ch_sink: every target sets up what it needs. See README.md.
 #
 #   make demo        recorded MariaDB and PostgreSQL streams into ClickHouse tables, compared with their source
-#   make test        lint, types, layers and all tests (under half an hour on two cores)
+#   make test        lint, types, layers and all tests (about half an hour on two cores)
 #   make quick       the tests that take seconds
 #   make lint        ruff, mypy, import-linter
 #   make bench       the benchmarks
@@ -40,8 +40,15 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Two halves at a time: the one computes, the other mostly waits for processes to start. The first is shown at the end.
+PARTS := tests/integration tests/real tests/containers
 test: lint java
-	$(WITH_JAVA) $(BIN)/pytest -m "not long"
+	@$(WITH_JAVA) log=$$(mktemp); \
+	  $(BIN)/pytest -m "not long" tests $(PARTS:%=--ignore=%) >$$log 2>&1 & core=$$!; \
+	  trap "kill $$core 2>/dev/null; rm -f $$log" EXIT; trap "exit 130" INT TERM; \
+	  parts=0; $(BIN)/pytest -m "not long" $(PARTS) || parts=$$?; \
+	  others=0; wait $$core || others=$$?; cat $$log; \
+	  test $$parts -eq 0 -a $$others -eq 0
 
 quick: $(STAMP) java
 	$(WITH_JAVA) $(BIN)/pytest -m "not slow and not long"
