@@ -110,7 +110,10 @@ def _rows(client: Client, database: str, table: str) -> int:
     return int(client.rows(f"SELECT count() AS n FROM {database}.{table}")[0]["n"])
 
 
-@pytest.mark.parametrize(("source", "engine"), [("mariadb", "replacing"), ("postgres", "collapsing")])
+@pytest.mark.parametrize(
+    ("source", "engine"),
+    [pytest.param("mariadb", "replacing", marks=pytest.mark.long), ("postgres", "collapsing")],
+)
 def test_a_job_killed_in_mid_batch_goes_on_where_it_was(
     source: str,
     engine: str,
