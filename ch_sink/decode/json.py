@@ -25,6 +25,7 @@ _UNKNOWN_FIELD = re.compile(r"unknown field `(.*)` - at `\$\.after`", re.DOTALL)
 _MISSING_FIELD = re.compile(r"missing required field `(.*)` - at `\$\.after`", re.DOTALL)
 _UNFIT = re.compile(r'["\\\x00-\x1f]')
 """Characters of field names that the decoder of JSON cannot look for."""
+_OP = attrgetter("op")
 _MOST_UNKNOWN = 1000
 """Unknown fields of schemaless rows that are followed; rows with more are bad records."""
 
@@ -52,8 +53,9 @@ class JsonReader:
                 fault.suspects = [places[i] for i in fault.suspects]
                 raise
             if framed.schema is None:
-                odd = [payload for row, payload in zip(rows, payloads, strict=True) if not row.op]
-                if any(self._forms.of_payload(payload) is Form.FLATTENED for payload in odd):
+                ops = list(map(_OP, rows))
+                odd = [i for i, op in enumerate(ops) if not op] if "" in ops else ()
+                if any(self._forms.of_payload(payloads[i]) is Form.FLATTENED for i in odd):
                     raise OtherForm
             return to_columns(layout, rows, payloads, places)
         except Fault as fault:

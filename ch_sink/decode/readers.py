@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from ch_sink.change import Aside, BadRecord, Op, Records
 from ch_sink.decode.avro.events import AvroReader, as_json, no_events
 from ch_sink.decode.avro.names import columns_of
@@ -57,8 +59,7 @@ class Readers:
         if not self._signals:
             return reads
         unknown = {column.name for read in reads for _, column in read.unknown}
-        deletes = any((read.part.op == Op.DELETE).any() for read in reads)  # they tell no unknown column
-        likely = unknown >= FIELDS - self._columns or (deletes and any(WINDOW in p for p in payloads))
+        likely = unknown >= FIELDS - self._columns or any(WINDOW in payloads[i] for i in _deletes(reads, own))
         if likely and any(self._is_signal(framed, payload) for payload in payloads):
             return self._signals_aside(framed, payloads, own, records)
         return reads
@@ -123,6 +124,12 @@ class Readers:
             rows = Framed(framed.prefix, replace(framed.schema, fields=fields) if adjusted else framed.schema)
             self._row_framings[framed] = rows, adjusted
         return self._row_framings[framed]
+
+
+def _deletes(reads: Sequence[Read], own: Sequence[int]) -> list[int]:
+    """Which payloads of a group are deletes: they tell no unknown column."""
+    found = [read.part.source_index[read.part.op == Op.DELETE] for read in reads]
+    return [] if not any(map(len, found)) else list(np.searchsorted(own, np.concatenate(found)).tolist())
 
 
 def documents(

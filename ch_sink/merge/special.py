@@ -184,6 +184,8 @@ class Special:
 
     def keys_to_look_up(self, special: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Keys whose stored row matters: no whole image of them comes first in the chunk."""
+        if not len(special):
+            return special
         known: set[int] = set()
         wanted: set[int] = set()
         events, omits, places = self.events, self.scope.omits_values, self.scope.places
