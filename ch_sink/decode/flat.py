@@ -11,7 +11,7 @@ import numpy as np
 
 from ch_sink.change import Headers
 from ch_sink.decode.added import Added, block_types, flat_connector, flattened
-from ch_sink.decode.columns import UNREADABLE, Fault, Read, to_columns
+from ch_sink.decode.columns import SNAPSHOT, UNREADABLE, Fault, Read, to_columns
 from ch_sink.decode.forms import Form, Forms, OtherForm
 from ch_sink.decode.framing import Framed
 from ch_sink.decode.headers import HeaderFields
@@ -26,7 +26,7 @@ from ch_sink.table.model import TargetTable
 __all__ = ["FlatReader", "missing_position"]
 
 _OLD_KEY = "__debezium.oldkey"
-_SNAPSHOT = frozenset((True, "true", "first", "last", "first_in_data_collection", "last_in_data_collection"))
+_INITIAL = SNAPSHOT - {"incremental"}
 _names = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -122,7 +122,7 @@ class FlatReader(JsonReader):
             return _Event("d", None, image, block)
         if given is None:
             created = any(name == _OLD_KEY for name, _ in headers or ())
-            given = "c" if created else "r" if block.snapshot in _SNAPSHOT else "u"
+            given = "c" if created else "r" if block.snapshot in _INITIAL else "u"
         return _Event(given, image, None, block)
 
     def _blocks(

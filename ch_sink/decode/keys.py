@@ -119,10 +119,8 @@ class KeyReader:
         is_key = isinstance(found, dict) and found.keys() == {"id"} and isinstance(found["id"], str)
         return is_key and column is not None and column.insertable and self._table.column("id") is None
 
-    def _is_no_row(self, value: bytes | None) -> bool:
+    def _is_no_row(self, value: bytes) -> bool:
         """Whether a value is of a kind that is set aside: transaction metadata, a signal, a message, …"""
-        if value is None:
-            return False
         try:
             found: Any = msgspec.json.decode(as_json(*self._value_envelopes.one(value)))
         except (DecodeError, msgspec.DecodeError, ValueError, RecursionError):
@@ -149,24 +147,20 @@ class KeyReader:
         if not keys:
             return [pa.nulls(0, found) for found in self.types]
         groups = self._envelopes.split(keys)
+        group = self._group if self._documents is None else self._document_keys
         if len(groups) == 1 and groups[0][1] is None:
-            if self._documents is not None:
-                return [self._document_keys(groups[0][0], groups[0][2])]
-            return self._group(groups[0][0], groups[0][2])
+            return group(groups[0][0], groups[0][2])
         order: list[int] = []
         parts: list[list[pa.Array]] = []
         for framed, places, payloads in groups:
             order.extend(places if places is not None else range(len(keys)))
-            if self._documents is None:
-                parts.append(self._group(framed, payloads))
-            else:
-                parts.append([self._document_keys(framed, payloads)])
+            parts.append(group(framed, payloads))
         where = pa.array(_inverse(order))
         return [pa.concat_arrays(column).take(where) for column in zip(*parts, strict=True)]
 
-    def _document_keys(self, framed: Framed, payloads: list[bytes]) -> pa.Array:
+    def _document_keys(self, framed: Framed, payloads: list[bytes]) -> list[pa.Array]:
         assert self._documents is not None
-        return self._documents.read([as_json(framed, payload) for payload in payloads])
+        return [self._documents.read([as_json(framed, payload) for payload in payloads])]
 
     def _group(self, framed: Framed, payloads: list[bytes]) -> list[pa.Array]:
         known = self._shapes.get(framed)
