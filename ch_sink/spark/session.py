@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 import ch_sink
 from ch_sink.embedded.java import MINIMUM, find_java
 from ch_sink.errors import ConfigError
+from ch_sink.spark.home import linked_home
 
 __all__ = ["build_session"]
 
@@ -82,3 +83,5 @@ def _prepare_environment() -> None:
     home = java.resolve().parent.parent
     if (home / "bin" / "java").exists():
         os.environ["JAVA_HOME"] = str(home)
+    if "SPARK_HOME" not in os.environ and (spark := linked_home()) is not None:
+        os.environ["SPARK_HOME"] = str(spark)

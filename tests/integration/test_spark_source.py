@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 from pyspark.errors import StreamingQueryException
@@ -159,3 +160,12 @@ def _covered(batches: list[dict[str, Any]]) -> dict[int, tuple[int, int]]:
             assert start == reached, f"partition {partition}: {start} follows {reached}"
             covered[partition] = (first, end)
     return covered
+
+
+def test_workers_import_the_installed_pyspark(spark: SparkSession) -> None:
+    def where(_: int) -> str:
+        import pyspark
+
+        return pyspark.__file__
+
+    assert spark.sparkContext.parallelize([0], 1).map(where).collect() == [pyspark.__file__]
