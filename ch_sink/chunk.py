@@ -4,10 +4,13 @@ Cuts stand at multiples of ``chunk_offsets`` (absolute offsets), and inside such
 eighths … of it where its bytes exceed the cap.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 
 from ch_sink.change import Headers, Records
 
@@ -68,9 +71,9 @@ class _Held:
     def add(self, piece: Records) -> None:
         if not len(piece) and self.parts:
             return
-        sizes = [len(k or b"") + len(v or b"") for k, v in zip(piece.keys, piece.values, strict=True)]
         last = int(self.running[-1]) if len(self.running) else self.before
-        self.running = np.concatenate([self.running, last + np.cumsum(np.array(sizes, dtype=np.int64))])
+        sizes = _lengths(piece.keys) + _lengths(piece.values)
+        self.running = np.concatenate([self.running, last + np.cumsum(sizes)])
         self.offsets = np.concatenate([self.offsets, piece.offsets])
         self.parts.append(piece)
 
@@ -117,7 +120,13 @@ def _join(parts: list[Records]) -> Records:
         whole[0].partition,
         np.concatenate([p.offsets for p in whole]),
         np.concatenate([p.timestamps for p in whole]),
-        [k for p in whole for k in p.keys],
-        [v for p in whole for v in p.values],
+        list(chain.from_iterable(p.keys for p in whole)),
+        list(chain.from_iterable(p.values for p in whole)),
         headers,
     )
+
+
+def _lengths(texts: Sequence[bytes | None]) -> npt.NDArray[np.int64]:
+    if None in texts:
+        texts = [text or b"" for text in texts]
+    return np.fromiter(map(len, cast(Sequence[bytes], texts)), dtype=np.int64, count=len(texts))

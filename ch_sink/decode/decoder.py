@@ -25,6 +25,8 @@ from ch_sink.table.model import TargetTable
 __all__ = ["Decoder"]
 
 _NEW_KEY, _OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
+_TOGETHER = 4096
+"""Records that are decoded at a time: as many as stay in the processor's cache while they are Python objects."""
 _MOST_PARTS = 8
 """More pieces than this are decoded once more as a whole when the bad records are known."""
 
@@ -32,8 +34,8 @@ _MOST_PARTS = 8
 class Decoder:
     """Turns chunks of one topic into change events. Remembers schemas and layouts between chunks.
 
-    A chunk is decoded as a whole; when that fails it is halved down to the records at fault, so a record
-    means the same alone and among others.
+    Some thousand records are decoded together; when that fails they are halved down to the records at fault, so a
+    record means the same alone and among others.
     """
 
     def __init__(
@@ -86,11 +88,9 @@ class Decoder:
         self._keys.learn(records.keys, values)
         bad: list[BadRecord] = []
         unknown: list[UnknownColumn] = []
-        outcomes = self._whole_or_halves(records, live, bad, unknown, self._attempt)
-        if len(outcomes) > _MOST_PARTS:
-            failed = {b.index for b in bad}
-            rest = [i for i in live if i not in failed]
-            outcomes = self._whole_or_halves(records, rest, bad, unknown, self._attempt)
+        outcomes: list[_Outcome] = []
+        for start in range(0, len(live), _TOGETHER):
+            outcomes += self._some(records, live[start : start + _TOGETHER], bad, unknown)
         outcomes += self._null_values(records, outcomes, bad, waited=waited)
         parts: list[Part] = []
         for outcome in outcomes:
@@ -110,11 +110,22 @@ class Decoder:
             joined(unknown),
         )
 
+    def _some(
+        self, records: Records, index: Sequence[int], bad: list[BadRecord], unknown: list[UnknownColumn]
+    ) -> "list[_Outcome]":
+        known = len(bad)
+        outcomes = self._whole_or_halves(records, index, bad, unknown, self._attempt)
+        if len(outcomes) > _MOST_PARTS:
+            failed = {b.index for b in bad[known:]}
+            rest = [i for i in index if i not in failed]
+            outcomes = self._whole_or_halves(records, rest, bad, unknown, self._attempt)
+        return outcomes
+
     def _null_values(
         self, records: Records, outcomes: "list[_Outcome]", bad: list[BadRecord], *, waited: bool
     ) -> "list[_Outcome]":
         """The null values of a chunk: deletes, and those that are set aside."""
-        places = [i for i, value in enumerate(records.values) if value is None]
+        places = [i for i, value in enumerate(records.values) if value is None] if None in records.values else []
         places += [place for outcome in outcomes for place in outcome.nulls]
         parts = [part for outcome in outcomes for part in outcome.parts]
         if not places:

@@ -29,7 +29,7 @@ class EventKeys:
         if self._reader.of_documents:
             take_key(part)
         else:
-            _key_only(part)
+            _from_key(part)
 
     def fill(self, part: Part, records: Records) -> None:
         """Fill in the part's key columns: from the Kafka key, else from the row image. Raises Fault."""
@@ -111,13 +111,19 @@ def _merge_keys(
     return out
 
 
-def _key_only(part: Part) -> None:
-    """Columns that only the key has (the table that a topic router adds to it) join the images."""
+def _from_key(part: Part) -> None:
+    """Key columns that an image lacks join it: above all those that only the key has, as a topic router adds them."""
+    if not len(part):
+        return
     for name, array in (part.key or {}).items():
-        if name in part.after or not len(part):
-            continue
-        gone = np.isin(part.op, (Op.DELETE, Op.TRUNCATE))
-        part.after[name] = pc.if_else(pa.array(gone), pa.scalar(None, array.type), array)
-        part.absent.pop(name, None)
+        nothing = pa.nulls(len(part), array.type)
+        lacks = part.absent.pop(name, None)
+        if name not in part.after:
+            lacks = np.ones(len(part), dtype=np.bool_)
+        if lacks is not None:
+            gone = np.isin(part.op, (Op.DELETE, Op.TRUNCATE))
+            part.after[name] = pc.if_else(pa.array(lacks & ~gone), array, part.after.get(name, nothing))
         if part.before:
-            part.before[name] = pc.if_else(pa.array(part.has_before), array, pa.scalar(None, array.type))
+            before = part.before.get(name, nothing)
+            lacks = part.has_before & before.is_null().to_numpy(zero_copy_only=False)
+            part.before[name] = pc.if_else(pa.array(lacks), array, before)

@@ -55,7 +55,11 @@ def _defaults(master: str | None, *, submitted: bool) -> dict[str, str]:
     defaults |= {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_LOGGING}",
+        # The JVM only plans, the work is done in Python and the server: code that it optimises for long is for nothing
+        # (a second of start-up, and one of every ten of a million events' processor time).
+        "spark.driver.extraJavaOptions": (
+            f"-Dlog4j2.configurationFile=file:{_LOGGING} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        ),
     }
     if master and master.startswith("local"):
         # The machine's own name need not resolve.

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ch_sink.change import ChangeBatch, Records
@@ -198,7 +198,14 @@ def outcome(batch: ChangeBatch) -> tuple[dict[int, Any], dict[int, tuple[str, st
     return events, {b.index: (b.kind, b.column) for b in batch.bad}
 
 
+_IMAGE = b'"name":null,"price":null,"day":null,"at":null,"ratio":null,"u":null,"tags":null,"uuid":null},'
+_BLOCK = b'"source":{"connector":"mysql","name":"s","ts_ms":5,"snapshot":"false","file":"b.000003","pos":4},"op":"c"}'
+_SMALL_OUT_OF_RANGE = b'{"before":null,"after":{"id":0,"small":128,' + _IMAGE + _BLOCK
+_WITHOUT_ID = b'{"before":null,"after":{"small":null,' + _IMAGE + _BLOCK
+
+
 @settings(max_examples=120, deadline=None)
+@example([(_SMALL_OUT_OF_RANGE, b'{"id":1}'), (_WITHOUT_ID, b'{"id":1}')], "fail")
 @given(
     st.lists(st.tuples(values(), keys), min_size=1, max_size=8),
     st.sampled_from(["fail", "clamp", "null"]),

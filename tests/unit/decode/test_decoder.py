@@ -327,3 +327,22 @@ def test_a_key_that_does_not_fit_is_never_clamped(reaction: Any) -> None:
     batch = decode(*given, table=narrow, policy=Policy(out_of_range=reaction))
     assert [(bad.index, bad.kind) for bad in batch.bad] == [(0, "key"), (2, "key")]
     assert batch.source_index.tolist() == [1]
+
+
+def test_thousands_of_records_keep_their_order_and_lose_only_the_bad_ones() -> None:
+    pairs: list[tuple[Any, bytes | None]] = [(i, event("c", row(i, f"v{i}"))) for i in range(10_000)]
+    bad = [0, 4_095, 4_096, 4_097, 9_999]
+    for i in bad:
+        pairs[i] = (i, b'{"before":null')
+    pairs[5_000] = (4_999, None)
+    pairs[7_000] = (7_000, event("c", row(7_000, "v7000") | {"more": 1}))
+    batch = decode(*pairs)
+    there = [i for i in range(10_000) if i not in (*bad, 5_000)]
+    assert batch.source_index.tolist() == there
+    assert batch.offset.tolist() == [100 + i for i in there]
+    assert batch.after["v"].to_pylist() == [f"v{i}" for i in there]
+    assert batch.key is not None
+    assert batch.key["id"].to_pylist() == there
+    assert [b.index for b in batch.bad] == bad
+    assert batch.aside == {Aside.TOMBSTONE: 1}
+    assert [(c.name, c.first_offset) for c in batch.unknown] == [("more", 7_100)]
