@@ -340,7 +340,7 @@ def test_thousands_of_records_keep_their_order_and_lose_only_the_bad_ones() -> N
     there = [i for i in range(10_000) if i not in (*bad, 5_000)]
     assert batch.source_index.tolist() == there
     assert batch.offset.tolist() == [100 + i for i in there]
-    assert batch.after["v"].to_pylist() == [f"v{i}" for i in there]
+    assert batch.after["v"].to_pylist() == [f"v{i}".encode() for i in there]
     assert batch.key is not None
     assert batch.key["id"].to_pylist() == there
     assert [b.index for b in batch.bad] == bad
