@@ -81,13 +81,19 @@ class JsonReader:
             except Fault:
                 self._connector = previous
                 raise
-        if not self._numbers and NUMBER_FOR_BYTES.search(str(fault)):
-            self._numbers = True
-            self._layouts.clear()
+        if self._number_seen(fault):
             return self._decode(framed, payloads)
         if framed.schema is not None or not isinstance(fault, msgspec.ValidationError):
             raise _fault(fault, layout, payloads) from fault
         return self._tolerant(framed, payloads, fault)
+
+    def _number_seen(self, fault: Exception) -> bool:
+        """Whether the layouts have just learned from an error that decimals stand as numbers."""
+        if self._numbers or not NUMBER_FOR_BYTES.search(str(fault)):
+            return False
+        self._numbers = True
+        self._layouts.clear()
+        return True
 
     def _connector_in(self, payload: bytes) -> str:
         """The connector that a payload names; empty where it names none."""
@@ -102,6 +108,8 @@ class JsonReader:
             try:
                 rows = list(map(layout.decode, payloads))
             except UNREADABLE as error:
+                if self._number_seen(error):
+                    continue
                 found = _UNKNOWN_FIELD.search(str(error))
                 if found is None or found[1] in self._names or len(self._extras) >= _MOST_UNKNOWN:
                     raise _fault(error, layout, payloads) from error

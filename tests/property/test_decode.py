@@ -203,9 +203,12 @@ _BLOCK = b'"source":{"connector":"mysql","name":"s","ts_ms":5,"snapshot":"false"
 _SMALL_OUT_OF_RANGE = b'{"before":null,"after":{"id":0,"small":128,' + _IMAGE + _BLOCK
 _WITHOUT_ID = b'{"before":null,"after":{"small":null,' + _IMAGE + _BLOCK
 
+_NUMBER = b'{"before":null,"after":{"id":0,"small":null,' + _IMAGE.replace(b'"price":null', b'"price":0') + _BLOCK
+
 
 @settings(max_examples=120, deadline=None)
 @example([(_SMALL_OUT_OF_RANGE, b'{"id":1}'), (_WITHOUT_ID, b'{"id":1}')], "fail")
+@example([(_WITHOUT_ID, b'{"id":1}'), (_NUMBER, b'{"id":1}')], "fail")
 @given(
     st.lists(st.tuples(values(), keys), min_size=1, max_size=8),
     st.sampled_from(["fail", "clamp", "null"]),
@@ -221,7 +224,11 @@ def test_chunk_equals_each_record_alone(drawn: list[tuple[bytes | None, bytes | 
         own, own_bad = outcome(alone)
         offset = int(records.offsets[i])
         assert own.get(offset) == events.get(offset)
-        assert own_bad.get(0) == bad.get(i)
+        kind, column = own_bad.get(0, (None, None))
+        other_kind, other_column = bad.get(i, (None, None))
+        assert kind == other_kind
+        # Of a record with two faults either may be told: its neighbours have taught how decimals are written.
+        assert column == other_column or {column, other_column} == {None, "price"}
         asides += alone.aside.total()
         clamped += alone.clamped.total()
         unknown |= {c.name for c in alone.unknown}
