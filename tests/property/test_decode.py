@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ch_sink.change import ChangeBatch, Records
 from ch_sink.decode import Decoder, sample_schema
+from ch_sink.errors import TableError
 from ch_sink.policy import Policy
 from ch_sink.table.model import Column, TargetTable
 from tests.support.decoding import replacing, table_of
@@ -203,12 +204,14 @@ _BLOCK = b'"source":{"connector":"mysql","name":"s","ts_ms":5,"snapshot":"false"
 _SMALL_OUT_OF_RANGE = b'{"before":null,"after":{"id":0,"small":128,' + _IMAGE + _BLOCK
 _WITHOUT_ID = b'{"before":null,"after":{"small":null,' + _IMAGE + _BLOCK
 
+_LIST = b'{"before":null,"after":{"id":0,"small":null,' + _IMAGE.replace(b'"price":null', b'"price":[]') + _BLOCK
 _NUMBER = b'{"before":null,"after":{"id":0,"small":null,' + _IMAGE.replace(b'"price":null', b'"price":0') + _BLOCK
 
 
 @settings(max_examples=120, deadline=None)
 @example([(_SMALL_OUT_OF_RANGE, b'{"id":1}'), (_WITHOUT_ID, b'{"id":1}')], "fail")
 @example([(_WITHOUT_ID, b'{"id":1}'), (_NUMBER, b'{"id":1}')], "fail")
+@example([(_NUMBER, b'{"id":1}'), (_LIST, b'{"id":1}')], "fail")
 @given(
     st.lists(st.tuples(values(), keys), min_size=1, max_size=8),
     st.sampled_from(["fail", "clamp", "null"]),
@@ -228,7 +231,7 @@ def test_chunk_equals_each_record_alone(drawn: list[tuple[bytes | None, bytes | 
         other_kind, other_column = bad.get(i, (None, None))
         assert kind == other_kind
         # Of a record with two faults either may be told: its neighbours have taught how decimals are written.
-        assert column == other_column or {column, other_column} == {None, "price"}
+        assert column == other_column or "price" in (column, other_column)
         asides += alone.aside.total()
         clamped += alone.clamped.total()
         unknown |= {c.name for c in alone.unknown}
@@ -270,7 +273,12 @@ def test_corrupt_recorded_records_leave_their_neighbours_alone(which: int, data:
     values = list(records.values)
     values[victim] = broken
     changed = Records(records.topic, records.partition, records.offsets, records.timestamps, records.keys, values)
-    after, bad = outcome(Decoder(table, Policy(), want_before=True).decode(changed))
+    try:
+        after, bad = outcome(Decoder(table, Policy(), want_before=True).decode(changed))
+    except TableError:
+        # It declares another type now, as after a change of the source's schema: that stops the stream.
+        assert place < value.index(b'"payload":')
+        return
     assert set(bad) <= {victim}
     own = int(records.offsets[victim])
     assert {o: e for o, e in after.items() if o != own} == {o: e for o, e in before.items() if o != own}

@@ -148,6 +148,8 @@ class DecimalColumn:
                 values = [None if v is None else binascii.a2b_base64(v, strict_mode=True) for v in values]
             except (binascii.Error, ValueError):
                 return self._slow.convert(values)
+        elif not kinds <= {bytes, type(None)}:  # (Python makes an integer of a list, too.)
+            return self._slow.convert(values)
         short = self._short(values)
         if short is not None:
             return Converted(short)
