@@ -41,7 +41,7 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 # Two halves at a time: the one computes, the other mostly waits for processes to start. The first is shown at the end.
-PARTS := tests/integration tests/real tests/containers
+PARTS := tests/integration
 test: lint java
 	@$(WITH_JAVA) log=$$(mktemp); \
 	  $(BIN)/pytest -m "not long" tests $(PARTS:%=--ignore=%) >$$log 2>&1 & core=$$!; \

@@ -1,13 +1,12 @@
 """Alter the target while its stream runs, perhaps at the same time as another stream does."""
 
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ch_sink.change import UnknownColumn
 from ch_sink.clickhouse.client import Client
-from ch_sink.clickhouse.retry import RETRYABLE_CODES
+from ch_sink.clickhouse.retry import RETRYABLE_CODES, Retry
 from ch_sink.clickhouse.schema import detect, execute
 from ch_sink.decode.schema import SourceType
 from ch_sink.decode.types import clickhouse_type
@@ -32,9 +31,7 @@ _CONCURRENT = RETRYABLE_CODES | {
     517,  # CANNOT_ASSIGN_ALTER: another ALTER came first
     571,  # DATABASE_REPLICATION_FAILED
 }
-_ATTEMPTS = 10
-_WAIT = 0.2
-"""Seconds before a second attempt; each further one waits half as long again."""
+_RETRY = Retry(attempts=10, longest_wait=8.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +59,7 @@ class Evolution:
         before = table
         if mine:  # a type that someone else has widened since must not become narrower again
             table = detect(self.client, self.database, self.table, self.policy)
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(_RETRY.attempts):
             lacking = [c for c in mine if _lacks(table, c)]
             if not lacking:
                 break
@@ -73,10 +70,10 @@ class Evolution:
             except ClickHouseError as error:
                 if error.code not in _CONCURRENT and not isinstance(error, ClickHouseUnavailable):
                     raise _refused(error, offered(table, lacking, self.cluster)) from None
-                if attempt == _ATTEMPTS - 1:
+                if attempt == _RETRY.attempts - 1:
                     raise
                 log.info("%s; trying again", error)
-                time.sleep(_WAIT * 1.5**attempt)
+                _RETRY.sleep(_RETRY.wait(attempt + 1, error.code))
             table = detect(self.client, self.database, self.table, self.policy)
         else:
             raise StreamFailed(
@@ -114,7 +111,7 @@ class Evolution:
         A view of the user's own, with other columns, stays as it is.
         """
         name = f"{after.name}{self.view_suffix}"
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(_RETRY.attempts):
             shown = self._columns_of_view(name)
             mine = {c.name: c.type for c in after.source_columns}
             if not shown or shown == mine:
@@ -127,9 +124,9 @@ class Evolution:
             try:
                 execute(self.client, [view_of(after, key, suffix=self.view_suffix, cluster=self.cluster)])
             except ClickHouseError as error:
-                if error.code not in _CONCURRENT or attempt == _ATTEMPTS - 1:
+                if error.code not in _CONCURRENT or attempt == _RETRY.attempts - 1:
                     raise
-                time.sleep(_WAIT * 1.5**attempt)
+                _RETRY.sleep(_RETRY.wait(attempt + 1, error.code))
             # Another stream may have come between with columns of its own.
             after = detect(self.client, self.database, self.table, self.policy)
 

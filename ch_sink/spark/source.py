@@ -87,9 +87,11 @@ class KafkaRanges(DataSource):
         return _Reader(dict(self.options))
 
 
-class _Range(InputPartition):
-    def __init__(self, planned: OffsetRange) -> None:
-        super().__init__(astuple(planned))
+class _Batch(InputPartition):
+    """All ranges of a micro-batch: they are a handful of numbers, and each partition would cost a task."""
+
+    def __init__(self, planned: Sequence[OffsetRange]) -> None:
+        super().__init__([astuple(one) for one in planned])
 
 
 class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -147,10 +149,10 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # A batch planned by an earlier run of this job is run again: is it still the same topic?
             if end != self._planned and self._made_anew(batch):
                 return []
-            return [_Range(planned) for planned in batch.ranges()]
+            return [_Batch(batch.ranges())]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        yield partition.value
+        yield from partition.value
 
     def stop(self) -> None:
         if self._offsets is not None:
