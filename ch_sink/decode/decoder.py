@@ -89,8 +89,11 @@ class Decoder:
         bad: list[BadRecord] = []
         unknown: list[UnknownColumn] = []
         outcomes: list[_Outcome] = []
-        for start in range(0, len(live), _TOGETHER):
-            outcomes += self._some(records, live[start : start + _TOGETHER], bad, unknown)
+        # Avro is read column by column, with no object for each value between.
+        first = (values[live[0]] if live else None) or b""
+        together = len(live) if first.startswith(b"\0") else _TOGETHER
+        for start in range(0, len(live), together):
+            outcomes += self._some(records, live[start : start + together], bad, unknown)
         outcomes += self._null_values(records, outcomes, bad, waited=waited)
         parts: list[Part] = []
         for outcome in outcomes:
