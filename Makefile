@@ -40,15 +40,14 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Two halves at a time: the one computes, the other mostly waits for processes to start. The first is shown at the end.
-PARTS := tests/integration
+# The integration tests mostly wait for processes to start: the others run beside them, and are shown at the end.
 test: lint java
 	@$(WITH_JAVA) log=$$(mktemp); \
-	  $(BIN)/pytest -m "not long" tests $(PARTS:%=--ignore=%) >$$log 2>&1 & core=$$!; \
-	  trap "kill $$core 2>/dev/null; rm -f $$log" EXIT; trap "exit 130" INT TERM; \
-	  parts=0; $(BIN)/pytest -m "not long" $(PARTS) || parts=$$?; \
-	  others=0; wait $$core || others=$$?; cat $$log; \
-	  test $$parts -eq 0 -a $$others -eq 0
+	  $(BIN)/pytest -m "not long" tests --ignore=tests/integration >$$log 2>&1 & beside=$$!; \
+	  trap "kill $$beside 2>/dev/null; rm -f $$log" EXIT; trap "exit 130" INT TERM; \
+	  integration=0; $(BIN)/pytest -m "not long" tests/integration || integration=$$?; \
+	  others=0; wait $$beside || others=$$?; cat $$log; \
+	  test $$integration -eq 0 -a $$others -eq 0
 
 quick: $(STAMP) java
 	$(WITH_JAVA) $(BIN)/pytest -m "not slow and not long"

@@ -83,8 +83,10 @@ class Decoder:
         aside: Counter[Aside] = Counter()
         values = records.values
         live: Sequence[int] = range(len(values))
+        nulls: list[int] = []
         if None in values:
             live = [i for i, value in enumerate(values) if value is not None]
+            nulls = [i for i, value in enumerate(values) if value is None]
         self._keys.learn(records.keys, values)
         bad: list[BadRecord] = []
         unknown: list[UnknownColumn] = []
@@ -94,7 +96,7 @@ class Decoder:
         together = len(live) if first.startswith(b"\0") else _TOGETHER
         for start in range(0, len(live), together):
             outcomes += self._some(records, live[start : start + together], bad, unknown)
-        outcomes += self._null_values(records, outcomes, bad, waited=waited)
+        outcomes += self._null_values(records, nulls, outcomes, bad, waited=waited)
         parts: list[Part] = []
         for outcome in outcomes:
             parts.extend(outcome.parts)
@@ -116,20 +118,25 @@ class Decoder:
     def _some(
         self, records: Records, index: Sequence[int], bad: list[BadRecord], unknown: list[UnknownColumn]
     ) -> "list[_Outcome]":
-        known = len(bad)
+        """Decode records together, as far as none of them is bad."""
         outcomes = self._whole_or_halves(records, index, bad, unknown, self._attempt)
         if len(outcomes) > _MOST_PARTS:
-            failed = {b.index for b in bad[known:]}
+            failed = {b.index for b in bad}
             rest = [i for i in index if i not in failed]
             outcomes = self._whole_or_halves(records, rest, bad, unknown, self._attempt)
         return outcomes
 
     def _null_values(
-        self, records: Records, outcomes: "list[_Outcome]", bad: list[BadRecord], *, waited: bool
+        self,
+        records: Records,
+        nulls: list[int],
+        outcomes: "list[_Outcome]",
+        bad: list[BadRecord],
+        *,
+        waited: bool,
     ) -> "list[_Outcome]":
-        """The null values of a chunk: deletes, and those that are set aside."""
-        places = [i for i, value in enumerate(records.values) if value is None] if None in records.values else []
-        places += [place for outcome in outcomes for place in outcome.nulls]
+        """The null values of a chunk (``nulls``, and null payloads): deletes, and those that are set aside."""
+        places = nulls + [place for outcome in outcomes for place in outcome.nulls]
         parts = [part for outcome in outcomes for part in outcome.parts]
         if not places:
             self._tombstones.saw(parts)

@@ -11,7 +11,7 @@ from ch_sink.change import Op, Records
 from ch_sink.decode.columns import Fault, fails
 from ch_sink.decode.documents import take_key
 from ch_sink.decode.keys import KeyReader
-from ch_sink.decode.part import Part
+from ch_sink.decode.part import Mask, Part
 from ch_sink.errors import DecodeError
 
 __all__ = ["EventKeys", "pick"]
@@ -116,14 +116,18 @@ def _from_key(part: Part) -> None:
     if not len(part):
         return
     for name, array in (part.key or {}).items():
-        nothing = pa.nulls(len(part), array.type)
         lacks = part.absent.pop(name, None)
         if name not in part.after:
             lacks = np.ones(len(part), dtype=np.bool_)
         if lacks is not None:
             gone = np.isin(part.op, (Op.DELETE, Op.TRUNCATE))
-            part.after[name] = pc.if_else(pa.array(lacks & ~gone), array, part.after.get(name, nothing))
+            part.after[name] = _filled(part.after.get(name), lacks & ~gone, array)
         if part.before:
-            before = part.before.get(name, nothing)
-            lacks = part.has_before & before.is_null().to_numpy(zero_copy_only=False)
-            part.before[name] = pc.if_else(pa.array(lacks), array, before)
+            before = part.before.get(name)
+            null = True if before is None else before.is_null().to_numpy(zero_copy_only=False)
+            part.before[name] = _filled(before, part.has_before & null, array)
+
+
+def _filled(image: pa.Array | None, where: Mask, key: pa.Array) -> pa.Array:
+    """A column of an image (None: null everywhere) with the key's values at some places."""
+    return pc.if_else(pa.array(where), key, pa.scalar(None, key.type) if image is None else image)

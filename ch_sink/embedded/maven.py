@@ -109,7 +109,7 @@ def _by_maven(maven: str, target: Path, archives: Sequence[Archive], without: Se
     )
     with tempfile.TemporaryDirectory() as work:
         (Path(work) / "pom.xml").write_text(
-            '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+            "<project><modelVersion>4.0.0</modelVersion>"
             "<groupId>ch-sink</groupId><artifactId>archives</artifactId><version>1</version>"
             f"<dependencies>{dependencies}</dependencies></project>"
         )

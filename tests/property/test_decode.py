@@ -199,13 +199,15 @@ def outcome(batch: ChangeBatch) -> tuple[dict[int, Any], dict[int, tuple[str, st
     return events, {b.index: (b.kind, b.column) for b in batch.bad}
 
 
-_IMAGE = b'"name":null,"price":null,"day":null,"at":null,"ratio":null,"u":null,"tags":null,"uuid":null},'
-_BLOCK = b'"source":{"connector":"mysql","name":"s","ts_ms":5,"snapshot":"false","file":"b.000003","pos":4},"op":"c"}'
-_SMALL_OUT_OF_RANGE = b'{"before":null,"after":{"id":0,"small":128,' + _IMAGE + _BLOCK
-_WITHOUT_ID = b'{"before":null,"after":{"small":null,' + _IMAGE + _BLOCK
+def created(**image: Any) -> bytes:
+    return json.dumps({"before": None, "after": image, "source": MYSQL, "op": "c"}).encode()
 
-_LIST = b'{"before":null,"after":{"id":0,"small":null,' + _IMAGE.replace(b'"price":null', b'"price":[]') + _BLOCK
-_NUMBER = b'{"before":null,"after":{"id":0,"small":null,' + _IMAGE.replace(b'"price":null', b'"price":0') + _BLOCK
+
+_EMPTY = dict.fromkeys(fields) | {"id": 0}
+_SMALL_OUT_OF_RANGE = created(**_EMPTY | {"small": 128})
+_WITHOUT_ID = created(**{name: value for name, value in _EMPTY.items() if name != "id"})
+_LIST = created(**_EMPTY | {"price": []})
+_NUMBER = created(**_EMPTY | {"price": 0})
 
 
 @settings(max_examples=120, deadline=None)

@@ -138,16 +138,15 @@ def _java() -> Path:
 
 def _jars() -> tuple[Path, Path]:
     """Folders of the worker's jars and of the connectors' and converters', which the compose file uses too."""
-    names = {"m": "http://maven.apache.org/POM/4.0.0"}
     pom = Xml.parse(_POM).getroot()
-    versions = {f"${{{p.tag.partition('}')[2]}}}": p.text or "" for p in pom.find("m:properties", names) or ()}
+    versions = {f"${{{p.tag}}}": p.text or "" for p in pom.find("properties") or ()}
     plugins = [
         Archive(
-            d.findtext("m:groupId", "", names),
-            d.findtext("m:artifactId", "", names),
-            versions[d.findtext("m:version", "", names)],
+            d.findtext("groupId", ""),
+            d.findtext("artifactId", ""),
+            versions[d.findtext("version", "")],
         )
-        for d in pom.findall("m:dependencies/m:dependency", names)
+        for d in pom.findall("dependencies/dependency")
     ]
     worker = [Archive(_KAFKA, name, KAFKA_VERSION) for name in ("connect-runtime", "connect-json")]
     label = "-".join(sorted({archive.version for archive in plugins}))
