@@ -19,7 +19,7 @@ import pytest
 
 from ch_sink.embedded.launch import EmbeddedClickHouse
 from ch_sink.embedded.native_blocks import BlockEncoder, decode_blocks
-from tests.support.endpoint import clickhouse
+from tests.support.endpoint import await_query, clickhouse
 
 __all__ = ["clickhouse"]
 
@@ -311,18 +311,18 @@ def test_long_queries_and_long_urls(clickhouse: EmbeddedClickHouse) -> None:
 def test_sessions_are_exclusive_and_can_be_required(clickhouse: EmbeddedClickHouse) -> None:
     assert ask(clickhouse, "SELECT 1", session_id="missing", session_check=1).code == 372
     assert ask(clickhouse, "SELECT 1", session_id="s", session_timeout=100000).code == 374
-    slow = threading.Thread(target=ask, args=(clickhouse, "SELECT sleep(2)"), kwargs={"session_id": "busy"})
+    slow = threading.Thread(target=ask, args=(clickhouse, "SELECT sleep(3)"), kwargs={"session_id": "busy"})
     slow.start()
-    time.sleep(0.7)
+    await_query(clickhouse, "SELECT sleep(3)")
     assert ask(clickhouse, "SELECT 1", session_id="busy").code == 373
     slow.join()
     assert ask(clickhouse, "SELECT 1", session_id="busy").body == b"1\n"
 
 
 def test_a_session_ends_after_its_time(clickhouse: EmbeddedClickHouse) -> None:
-    ask(clickhouse, "CREATE TEMPORARY TABLE brief (a Int8)", session_id="brief", session_timeout=1)
-    assert ask(clickhouse, "SELECT * FROM brief", session_id="brief", session_timeout=1).status == 200
-    time.sleep(3)
+    ask(clickhouse, "CREATE TEMPORARY TABLE brief (a Int8)", session_id="brief", session_timeout=3)
+    assert ask(clickhouse, "SELECT * FROM brief", session_id="brief", session_timeout=3).status == 200
+    time.sleep(5)
     assert ask(clickhouse, "SELECT 1", session_id="brief", session_check=1).code == 372
 
 

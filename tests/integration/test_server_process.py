@@ -18,6 +18,7 @@ from clickhouse_connect.driver.exceptions import DatabaseError, OperationalError
 
 from ch_sink.embedded.launch import EmbeddedClickHouse
 from ch_sink.errors import ClickHouseUnavailable
+from tests.support.endpoint import await_query
 
 pytestmark = pytest.mark.integration
 
@@ -86,24 +87,26 @@ def test_a_signal_ends_it_cleanly_and_everything_is_kept(endpoint: EmbeddedClick
 def test_a_running_query_ends_before_the_endpoint_does(endpoint: EmbeddedClickHouse) -> None:
     answers: list[object] = []
     client = connect(endpoint)
-    slow = threading.Thread(target=lambda: answers.append(client.query("SELECT sleep(2)").first_row))
+    slow = threading.Thread(target=lambda: answers.append(client.command("SELECT sleep(2)")))
     slow.start()
-    time.sleep(0.7)
+    await_query(endpoint, "SELECT sleep(2)")
     endpoint.stop()
     slow.join()
-    assert answers == [(0,)]
+    assert answers == [0]
 
 
 def test_a_query_without_end_does_not_keep_it(endpoint: EmbeddedClickHouse) -> None:
     client = connect(endpoint, query_retries=0)
 
+    query = "SELECT max(sipHash64(number)) FROM numbers(1000000000000)"
+
     def endless() -> None:
         with pytest.raises((DatabaseError, OperationalError)):
-            client.query("SELECT max(sipHash64(number)) FROM numbers(1000000000000)")
+            client.command(query)
 
     forever = threading.Thread(target=endless)
     forever.start()
-    time.sleep(1)
+    await_query(endpoint, query)
     child = endpoint._child
     assert child is not None
     child.terminate()

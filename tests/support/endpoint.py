@@ -1,14 +1,17 @@
 """A ClickHouse endpoint for tests: one process per test run, shared by the modules."""
 
+import time
 from collections.abc import Iterator
 from itertools import count
+from urllib.parse import urlencode
+from urllib.request import urlopen
 
 import pytest
 
 from ch_sink.clickhouse import ClickHouseSettings, Client, Retry, connect, create_statement, disconnect, execute
 from ch_sink.embedded.launch import EmbeddedClickHouse
 
-__all__ = ["clickhouse", "client", "database", "own_tables", "settings_for", "stream"]
+__all__ = ["await_query", "clickhouse", "client", "database", "own_tables", "settings_for", "stream"]
 
 _numbers = count(1)
 
@@ -54,3 +57,13 @@ def own_tables(client: Client) -> str:
 def stream() -> str:
     """A name that no other test uses."""
     return f"stream-{next(_numbers)}"
+
+
+def await_query(endpoint: EmbeddedClickHouse, query: str) -> None:
+    """Wait until a query of this text, sent by somebody else, is running."""
+    text = "SELECT count() FROM system.processes WHERE position(query, {asked:String}) > 0"
+    url = f"{endpoint.url}/?{urlencode({'query': text, 'param_asked': query})}"
+    deadline = time.monotonic() + 30
+    while int(urlopen(url, timeout=30).read()) == 0:
+        assert time.monotonic() < deadline, f"{query} does not begin"
+        time.sleep(0.05)
