@@ -8,83 +8,13 @@ from typing import Any
 import pyarrow as pa
 
 from ch_sink.claims import Claim, displaced, mine, new_claim, retired
+from ch_sink.clickhouse import ledger_entries as entries
 from ch_sink.clickhouse.client import Client
+from ch_sink.clickhouse.ledger_entries import MINE
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.ports import PartitionTotals, RangeIntent, RangeResult
 
 __all__ = ["ClickHouseLedger"]
-
-_SCHEMA = pa.schema(
-    [
-        ("stream", pa.string()),
-        ("entry", pa.string()),
-        ("topic_id", pa.string()),
-        ("partition", pa.int32()),
-        ("start_offset", pa.int64()),
-        ("end_offset", pa.int64()),
-        ("batch", pa.uint64()),
-        ("written", pa.uint64()),
-        ("run_id", pa.string()),
-        ("topic", pa.string()),
-        ("chunk_offsets", pa.int64()),
-        ("chunk_bytes", pa.int64()),
-        ("cuts", pa.list_(pa.int64())),
-        ("rows", pa.uint64()),
-        ("deletes", pa.uint64()),
-        ("dead_letters", pa.uint64()),
-        ("counts", pa.map_(pa.string(), pa.uint64())),
-        ("state", pa.string()),
-        ("details", pa.string()),
-        ("started", pa.timestamp("ms", tz="UTC")),
-        ("finished", pa.timestamp("ms", tz="UTC")),
-        ("source_time", pa.timestamp("ms", tz="UTC")),
-    ]
-)
-_TIMES = ", ".join(f"toUnixTimestamp64Milli({c}) AS {c}_ms" for c in ("started", "finished", "source_time"))
-_RESULT = (
-    "topic, topic_id, partition, start_offset, end_offset, rows, deletes, dead_letters, counts, cuts, state, "
-    f"run_id, batch, {_TIMES}"
-)
-_MINE = "stream = {stream:String}"
-
-# The end of each unbroken run of results is where the next result starts later than everything before it reached.
-_PROGRESS = f"""\
-SELECT partition, argMin(reached, start_offset) AS next_offset
-FROM
-(
-    SELECT
-        partition,
-        start_offset,
-        max(end_offset) OVER (PARTITION BY partition ORDER BY start_offset, end_offset
-            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS reached,
-        leadInFrame(start_offset, 1, toInt64(9223372036854775807)) OVER (PARTITION BY partition
-            ORDER BY start_offset, end_offset ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS following
-    FROM $table
-    WHERE {_MINE} AND entry = 'result' AND topic_id = {{topic_id:String}}
-)
-WHERE following > reached
-GROUP BY partition"""
-
-_TOTALS = f"""\
-SELECT
-    topic_id, partition,
-    argMax(topic, written) AS topic,
-    max(end_offset) AS next_offset,
-    sum(rows) AS rows,
-    sum(deletes) AS deletes,
-    sum(dead_letters) AS dead_letters,
-    sumMap(counts) AS counts,
-    argMax(state, written) AS state,
-    toUnixTimestamp64Milli(max(finished)) AS finished_ms,
-    toUnixTimestamp64Milli(max(source_time)) AS source_time_ms
-FROM
-(
-    SELECT * FROM $table WHERE {_MINE} AND entry = 'result'
-    ORDER BY topic_id, partition, start_offset, end_offset, written DESC
-    LIMIT 1 BY topic_id, partition, start_offset, end_offset
-)
-GROUP BY topic_id, partition
-ORDER BY topic_id, partition"""
 
 
 class ClickHouseLedger:
@@ -121,7 +51,7 @@ class ClickHouseLedger:
         self.check_claim()
         numbered = [replace(r, attempt=self._overlaps(r)) for r in ranges]
         batch = self._batch = self._tick()
-        self._insert([self._row("intent", r, batch, r.chunk_offsets, r.chunk_bytes) for r in numbered], batch)
+        self._insert([self._row("intent", r, batch) for r in numbered], batch)
         reached = self._intended()
         for r in numbered:
             place = (r.topic_id, r.partition)
@@ -130,26 +60,11 @@ class ClickHouseLedger:
 
     def results(self, results: Sequence[RangeResult]) -> None:
         self.check_claim()
-        rows = []
-        for r in results:
-            row = self._row("result", r, self._batch)
-            row.update(
-                cuts=list(r.cuts),
-                rows=r.rows,
-                deletes=r.deletes,
-                dead_letters=r.dead_letters,
-                counts=list(r.counts.items()),
-                state=r.state,
-                started=round(r.started * 1000),
-                finished=round(r.finished * 1000),
-                source_time=r.source_time,
-            )
-            rows.append(row)
-        self._insert(rows, self._batch)
+        self._insert([self._row("result", r, self._batch) for r in results], self._batch)
 
     def state_at(self, topic_id: str, partition: int, offset: int) -> str | None:
         found = self._rows(
-            f"SELECT state FROM $table WHERE {_MINE} AND entry = 'result' AND topic_id = {{topic_id:String}} "
+            f"SELECT state FROM $table WHERE {MINE} AND entry = 'result' AND topic_id = {{topic_id:String}} "
             "AND partition = {partition:Int32} AND end_offset = {offset:Int64} AND end_offset > start_offset "
             "ORDER BY written DESC LIMIT 1",
             topic_id=topic_id,
@@ -159,11 +74,11 @@ class ClickHouseLedger:
         return str(found[0]["state"]) if found else None
 
     def progress(self, topic_id: str) -> dict[int, int]:
-        return {int(r["partition"]): int(r["next_offset"]) for r in self._rows(_PROGRESS, topic_id=topic_id)}
+        return {int(r["partition"]): int(r["next_offset"]) for r in self._rows(entries.PROGRESS, topic_id=topic_id)}
 
     def topic_ids(self) -> list[str]:
         found = self._rows(
-            f"SELECT topic_id FROM $table WHERE {_MINE} AND entry IN ('intent', 'result') "
+            f"SELECT topic_id FROM $table WHERE {MINE} AND entry IN ('intent', 'result') "
             "GROUP BY topic_id ORDER BY max(written) DESC"
         )
         return [str(r["topic_id"]) for r in found]
@@ -171,49 +86,22 @@ class ClickHouseLedger:
     def last_intents(self) -> list[RangeIntent]:
         found = self._rows(
             "SELECT topic, topic_id, partition, start_offset, end_offset, chunk_offsets, chunk_bytes, details "
-            f"FROM $table FINAL WHERE {_MINE} AND entry = 'intent' AND batch = "
-            f"(SELECT max(batch) FROM $table WHERE {_MINE} AND entry = 'intent') "
+            f"FROM $table FINAL WHERE {MINE} AND entry = 'intent' AND batch = "
+            f"(SELECT max(batch) FROM $table WHERE {MINE} AND entry = 'intent') "
             "ORDER BY topic_id, partition, start_offset"
         )
-        return [
-            RangeIntent(
-                r["topic"],
-                r["topic_id"],
-                r["partition"],
-                r["start_offset"],
-                r["end_offset"],
-                r["chunk_offsets"],
-                r["chunk_bytes"],
-                int(r["details"] or 0),
-            )
-            for r in found
-        ]
+        return [entries.intent_of(r) for r in found]
 
     def history(self, limit: int) -> list[RangeResult]:
         found = self._rows(
-            f"SELECT {_RESULT} FROM $table FINAL WHERE {_MINE} AND entry = 'result' "
+            f"SELECT {entries.RESULT} FROM $table FINAL WHERE {MINE} AND entry = 'result' "
             "ORDER BY written DESC, topic_id, partition LIMIT {limit:UInt64}",
             limit=limit,
         )
-        return [_result(r) for r in found]
+        return [entries.result_of(r) for r in found]
 
     def totals(self) -> list[PartitionTotals]:
-        return [
-            PartitionTotals(
-                r["topic"],
-                r["topic_id"],
-                r["partition"],
-                r["next_offset"],
-                r["rows"],
-                r["deletes"],
-                r["dead_letters"],
-                dict(r["counts"]),
-                r["state"],
-                r["finished_ms"] / 1000,
-                r["source_time_ms"],
-            )
-            for r in self._rows(_TOTALS)
-        ]
+        return [entries.totals_of(r) for r in self._rows(entries.TOTALS)]
 
     def put_progress(self, topic_id: str, partition: int, start: int, end: int, state: str) -> None:
         """A task's word that [start, end) of its range is done. It needs no claim: the driver holds it."""
@@ -224,9 +112,9 @@ class ClickHouseLedger:
     def progress_of(self, topic_id: str, partition: int, start: int) -> tuple[int, str] | None:
         """The furthest word for the range that begins at ``start``, given since that range last had a result."""
         found = self._rows(
-            f"SELECT end_offset, state FROM $table WHERE {_MINE} AND entry = 'progress' "
+            f"SELECT end_offset, state FROM $table WHERE {MINE} AND entry = 'progress' "
             "AND topic_id = {topic_id:String} AND partition = {partition:Int32} AND start_offset = {start:Int64} "
-            f"AND written > (SELECT max(written) FROM $table WHERE {_MINE} AND entry = 'result' "
+            f"AND written > (SELECT max(written) FROM $table WHERE {MINE} AND entry = 'result' "
             "AND topic_id = {topic_id:String} AND partition = {partition:Int32} AND start_offset = {start:Int64}) "
             "ORDER BY end_offset DESC LIMIT 1",
             topic_id=topic_id,
@@ -241,7 +129,7 @@ class ClickHouseLedger:
 
     def cuts(self, topic_id: str) -> dict[int, list[int]]:
         found = self._rows(
-            f"SELECT partition, groupUniqArray(start_offset) AS offsets FROM $table WHERE {_MINE} AND entry = 'cut' "
+            f"SELECT partition, groupUniqArray(start_offset) AS offsets FROM $table WHERE {MINE} AND entry = 'cut' "
             "AND topic_id = {topic_id:String} GROUP BY partition",
             topic_id=topic_id,
         )
@@ -256,7 +144,7 @@ class ClickHouseLedger:
 
     def notes(self, kind: str) -> list[str]:
         found = self._rows(
-            f"SELECT details FROM $table FINAL WHERE {_MINE} AND entry = 'note' AND topic_id = {{kind:String}} "
+            f"SELECT details FROM $table FINAL WHERE {MINE} AND entry = 'note' AND topic_id = {{kind:String}} "
             "ORDER BY written",
             kind=kind,
         )
@@ -267,8 +155,8 @@ class ClickHouseLedger:
 
     def _newest(self) -> Claim | None:
         found = self._rows(
-            f"SELECT details, (SELECT max(written) FROM $table WHERE {_MINE}) AS top FROM $table FINAL "
-            f"WHERE {_MINE} AND entry = 'claim' ORDER BY start_offset DESC LIMIT 1"
+            f"SELECT details, (SELECT max(written) FROM $table WHERE {MINE}) AS top FROM $table FINAL "
+            f"WHERE {MINE} AND entry = 'claim' ORDER BY start_offset DESC LIMIT 1"
         )
         if not found:
             return None
@@ -285,7 +173,7 @@ class ClickHouseLedger:
         if r.start >= self._intended().get((r.topic_id, r.partition), 0):
             return 0
         found = self._rows(
-            f"SELECT uniqExact(batch) AS n FROM $table WHERE {_MINE} AND entry = 'intent' "
+            f"SELECT uniqExact(batch) AS n FROM $table WHERE {MINE} AND entry = 'intent' "
             "AND topic_id = {topic_id:String} AND partition = {partition:Int32} "
             "AND start_offset < {end:Int64} AND end_offset > {start:Int64}",
             topic_id=r.topic_id,
@@ -300,7 +188,7 @@ class ClickHouseLedger:
         if self._reached is None:
             found = self._rows(
                 "SELECT topic_id, partition, max(end_offset) AS reached FROM $table "
-                f"WHERE {_MINE} AND entry = 'intent' GROUP BY topic_id, partition"
+                f"WHERE {MINE} AND entry = 'intent' GROUP BY topic_id, partition"
             )
             self._reached = {(r["topic_id"], r["partition"]): int(r["reached"]) for r in found}
         return self._reached
@@ -310,57 +198,12 @@ class ClickHouseLedger:
         self._written = max(time.time_ns(), self._written + 1)
         return self._written
 
-    def _row(
-        self, entry: str, r: RangeIntent | RangeResult, batch: int, chunk_offsets: int = 0, chunk_bytes: int = 0
-    ) -> dict[str, Any]:
-        return {
-            "stream": self.stream,
-            "entry": entry,
-            "topic_id": r.topic_id,
-            "partition": r.partition,
-            "start_offset": r.start,
-            "end_offset": r.end,
-            "batch": batch,
-            "written": self._tick(),
-            "run_id": self._claim.run_id if self._claim else "",
-            "topic": r.topic,
-            "chunk_offsets": chunk_offsets,
-            "chunk_bytes": chunk_bytes,
-            "cuts": [],
-            "rows": 0,
-            "deletes": 0,
-            "dead_letters": 0,
-            "counts": [],
-            "state": "",
-            "details": str(r.attempt) if entry == "intent" and isinstance(r, RangeIntent) else "",
-            "started": 0,
-            "finished": 0,
-            "source_time": 0,
-        }
+    def _row(self, entry: str, r: RangeIntent | RangeResult, batch: int) -> dict[str, Any]:
+        run_id = self._claim.run_id if self._claim else ""
+        return entries.row(self.stream, entry, r, batch=batch, written=self._tick(), run_id=run_id)
 
     def _insert(self, rows: list[dict[str, Any]], batch: int) -> None:
         if rows:
             first = rows[0]
             token = f"{self.stream}/{first['entry']}/{first['run_id']}/{batch}/{first['written']}"
-            self._table.insert(pa.Table.from_pylist(rows, schema=_SCHEMA), token=token)
-
-
-def _result(r: dict[str, Any]) -> RangeResult:
-    return RangeResult(
-        r["topic"],
-        r["topic_id"],
-        r["partition"],
-        r["start_offset"],
-        r["end_offset"],
-        r["rows"],
-        r["deletes"],
-        r["dead_letters"],
-        dict(r["counts"]),
-        tuple(r["cuts"]),
-        r["state"],
-        r["started_ms"] / 1000,
-        r["finished_ms"] / 1000,
-        r["source_time_ms"],
-        r["run_id"],
-        r["batch"],
-    )
+            self._table.insert(pa.Table.from_pylist(rows, schema=entries.SCHEMA), token=token)
