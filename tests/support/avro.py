@@ -6,11 +6,31 @@ from collections.abc import Mapping
 from typing import Any
 
 import fastavro
+import numpy as np
 
+from ch_sink.change import ChangeBatch, Records
+from ch_sink.decode import Decoder
 from ch_sink.memory import MemoryRegistry
+from ch_sink.policy import Policy
 from ch_sink.ports import RegisteredSchema
+from ch_sink.table.model import Column
+from tests.support.decoding import replacing
 
-__all__ = ["Topic", "envelope", "peer_read", "peer_schema"]
+__all__ = [
+    "ID",
+    "KEY",
+    "ROW",
+    "TABLE",
+    "Topic",
+    "V",
+    "decode",
+    "envelope",
+    "event",
+    "peer_read",
+    "peer_schema",
+    "records",
+    "rows",
+]
 
 
 def peer_schema(text: str) -> Any:
@@ -73,3 +93,30 @@ def envelope(fields: list[Mapping[str, Any]], *, source: list[Mapping[str, Any]]
             {"name": "op", "type": "string"},
         ],
     }
+
+
+TABLE = replacing((Column("id", "Int64"), Column("v", "Nullable(String)")), ("id",))
+ID = {"name": "id", "type": "long"}
+V = {"name": "v", "type": ["null", "string"], "default": None}
+ROW = envelope([ID, V])
+KEY = {"type": "record", "name": "Key", "fields": [ID]}
+
+
+def event(op: str, after: Any = None, before: Any = None, **source: Any) -> dict[str, Any]:
+    block = {"connector": "mysql", "name": "m", "ts_ms": 5, "snapshot": None, "file": "bin.000003", "pos": 77}
+    return {"op": op, "after": after, "before": before, "source": block | source}
+
+
+def records(pairs: list[tuple[bytes | None, bytes | None]]) -> Records:
+    n = len(pairs)
+    offsets = np.arange(n, dtype=np.int64) + 10
+    return Records("t", 0, offsets, np.zeros(n, dtype=np.int64), [k for k, _ in pairs], [v for _, v in pairs])
+
+
+def decode(topic: Topic, pairs: list[tuple[bytes | None, bytes | None]], **more: Any) -> ChangeBatch:
+    table = more.pop("table", TABLE)
+    return Decoder(table, more.pop("policy", Policy()), registry=topic.registry, **more).decode(records(pairs))
+
+
+def rows(batch: ChangeBatch) -> list[Any]:
+    return [tuple(row.values()) for row in batch.after.to_pylist()]

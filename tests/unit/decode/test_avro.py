@@ -1,50 +1,16 @@
-"""Avro in Confluent framing: shapes, keys, kinds of record and faults, each by bytes that fastavro wrote."""
+"""Avro in Confluent framing: shapes, keys and kinds of record, each by bytes that fastavro wrote."""
 
-import json
 from typing import Any
 
-import numpy as np
 import pytest
 
-from ch_sink.change import Aside, ChangeBatch, Op, Records
-from ch_sink.decode import Decoder, sample_schema
-from ch_sink.decode.avro.events import as_json
-from ch_sink.decode.framing import Envelopes
-from ch_sink.errors import RegistryError
-from ch_sink.memory import MemoryRegistry
+from ch_sink.change import Aside, Op
+from ch_sink.decode import Decoder
 from ch_sink.policy import Policy
-from ch_sink.ports import RegisteredSchema
 from ch_sink.table.model import Column
-from tests.support.avro import Topic, envelope
-from tests.support.decoding import replacing, table_of
-from tests.support.fixtures import as_records, partitions, registry, topics
-from tests.support.stream import schema_of, typed_stream
-
-TABLE = replacing((Column("id", "Int64"), Column("v", "Nullable(String)")), ("id",))
-ID = {"name": "id", "type": "long"}
-V = {"name": "v", "type": ["null", "string"], "default": None}
-ROW = envelope([ID, V])
-KEY = {"type": "record", "name": "Key", "fields": [ID]}
-
-
-def event(op: str, after: Any = None, before: Any = None, **source: Any) -> dict[str, Any]:
-    block = {"connector": "mysql", "name": "m", "ts_ms": 5, "snapshot": None, "file": "bin.000003", "pos": 77}
-    return {"op": op, "after": after, "before": before, "source": block | source}
-
-
-def records(pairs: list[tuple[bytes | None, bytes | None]]) -> Records:
-    n = len(pairs)
-    offsets = np.arange(n, dtype=np.int64) + 10
-    return Records("t", 0, offsets, np.zeros(n, dtype=np.int64), [k for k, _ in pairs], [v for _, v in pairs])
-
-
-def decode(topic: Topic, pairs: list[tuple[bytes | None, bytes | None]], **more: Any) -> ChangeBatch:
-    table = more.pop("table", TABLE)
-    return Decoder(table, more.pop("policy", Policy()), registry=topic.registry, **more).decode(records(pairs))
-
-
-def rows(batch: ChangeBatch) -> list[Any]:
-    return [tuple(row.values()) for row in batch.after.to_pylist()]
+from tests.support.avro import ID, KEY, ROW, TABLE, Topic, V, decode, envelope, event, rows
+from tests.support.decoding import replacing
+from tests.support.fixtures import as_records, registry, topics
 
 
 def test_events_keys_and_tombstones() -> None:
@@ -93,15 +59,6 @@ def test_old_and_new_shapes_in_one_chunk_keep_their_order() -> None:
     assert rows(batch) == [(i, v[i], i if i % 3 == 1 else None) for i in range(9)]
     assert batch.absent["w"].tolist() == [i % 3 != 1 for i in range(9)]
     assert batch.absent["v"].tolist() == [i % 3 == 2 for i in range(9)]
-
-
-@pytest.mark.parametrize("format", ["auto", "json", "avro"])
-def test_a_pinned_format_refuses_the_other_one(format: Any) -> None:  # noqa: A002
-    topic = Topic()
-    plain = b'{"op":"c","before":null,"after":{"id":2,"v":null},"source":{"connector":"mysql","name":"m"}}'
-    batch = decode(topic, [(None, topic.write(ROW, event("c", {"id": 1, "v": None}))), (None, plain)], format=format)
-    assert [row[0] for row in rows(batch)] == {"auto": [1, 2], "json": [2], "avro": [1]}[format]
-    assert [b.index for b in batch.bad] == {"auto": [], "json": [0], "avro": [1]}[format]
 
 
 def test_keys_in_avro_with_values_in_json_and_the_reverse() -> None:
@@ -172,200 +129,6 @@ def test_a_logical_message_alone_is_set_aside() -> None:
     assert batch.aside == {Aside.MESSAGE: 1}
 
 
-def test_each_bad_record_is_told_and_its_neighbours_go_on() -> None:
-    topic = Topic()
-    good = [topic.write(ROW, event("c", {"id": i, "v": "x" * i})) for i in range(9)]
-    key = topic.write(KEY, {"id": 1})
-    wrong = {
-        1: good[1][:-3],
-        2: good[2] + b"\0",
-        3: b"\0\0\0\x03\xe7" + good[3][5:],
-        4: topic.write(ROW, event("u")),
-        5: topic.write(ROW, event("x", {"id": 5, "v": None})),
-        6: b"\0\0",
-        7: good[7].replace(b"x" * 7, b"\xff" * 7),
-        8: topic.write(ROW, event("c", {"id": 8, "v": None}, file="no number")),
-    }
-    batch = decode(topic, [(key, wrong.get(i, value)) for i, value in enumerate(good)])
-    assert rows(batch) == [(0, b"")]
-    reasons = {b.index: b.reason for b in batch.bad}
-    assert sorted(reasons) == sorted(wrong)
-    assert "schema id 100" in reasons[1]
-    assert "schema id 100" in reasons[2]
-    assert "no schema of id 999" in reasons[3]
-    assert "without an after image" in reasons[4]
-    assert "unknown operation 'x'" in reasons[5]
-    assert "ends after 2 bytes" in reasons[6]
-    assert "column 'v'" in reasons[7]
-    assert "UTF-8" in reasons[7]
-    assert "source.file" in reasons[8]
-    assert {b.index: b.kind for b in batch.bad}[8] == "position"
-    assert {b.index: b.column for b in batch.bad}[7] == "v"
-
-
-def test_many_values_out_of_range_are_each_told_without_decoding_them_again() -> None:
-    topic = Topic()
-    table = replacing((Column("id", "Int8"), Column("v", "Nullable(String)")), ("id",))
-    pairs = [(None, topic.write(ROW, event("c", {"id": i, "v": None}))) for i in range(2000)]
-    batch = decode(topic, pairs, table=table)
-    assert [b.index for b in batch.bad] == list(range(128, 2000))
-    assert {b.kind for b in batch.bad} == {"range"}
-    assert "1999 does not fit Int8" in batch.bad[-1].reason
-    assert len(batch) == 128
-
-
-def test_other_kinds_of_schema_and_none_at_all_are_told() -> None:
-    value = b"\0\0\0\0\x05abc"
-    held = MemoryRegistry({5: RegisteredSchema("PROTOBUF", "syntax…")})
-    broken = MemoryRegistry({5: RegisteredSchema("AVRO", '{"type":"record","name":"A","fields":[{"name":"a"}]}')})
-    itself = MemoryRegistry(
-        {5: RegisteredSchema("AVRO", '{"type":"record","name":"A","fields":[{"name":"a","type":["null","A"]}]}')}
-    )
-    for found, told in ((held, "PROTOBUF"), (broken, "Avro schema"), (itself, "contains itself"), (None, "registry")):
-        batch = Decoder(TABLE, Policy(), registry=found).decode(records([(None, value)]))
-        assert told in batch.bad[0].reason
-        assert "5" in batch.bad[0].reason
-
-
-def test_a_registry_that_is_away_makes_no_dead_letters() -> None:
-    class Away:
-        def find(self, schema_id: int) -> RegisteredSchema | None:
-            raise RegistryError("away")
-
-    with pytest.raises(RegistryError):
-        Decoder(TABLE, Policy(), registry=Away()).decode(records([(None, b"\0\0\0\0\x05abc")]))
-
-
-def test_an_unknown_column_comes_with_its_type_and_default() -> None:
-    topic = Topic()
-    price = {
-        "type": "bytes",
-        "logicalType": "decimal",
-        "scale": 2,
-        "precision": 9,
-        "connect.name": "org.apache.kafka.connect.data.Decimal",
-        "connect.parameters": {"scale": "2", "connect.decimal.precision": "9"},
-        "connect.default": "\x04\xd2",
-    }
-    more = envelope(
-        [
-            ID,
-            V,
-            {"name": "n", "type": {"type": "int", "connect.default": 7}, "default": 7},
-            {"name": "price", "type": price, "default": "\x04\xd2"},
-            {"name": "s", "type": [{"type": "string", "connect.default": "it's"}, "null"], "default": "it's"},
-        ]
-    )
-    row = {"id": 2, "v": None, "n": 1, "price": b"\1", "s": None}
-    batch = decode(
-        topic,
-        [
-            (None, topic.write(ROW, event("c", {"id": 1, "v": None}))),
-            (None, topic.write(more, event("d", None, row))),
-            (None, topic.write(more, event("c", row))),
-        ],
-    )
-    found = {c.name: (c.clickhouse_type, c.default, c.first_offset) for c in batch.unknown}
-    assert found == {
-        "n": ("Int32", "7", 12),
-        "price": ("Decimal(9, 2)", "'12.34'", 12),
-        "s": ("Nullable(String)", "'it\\'s'", 12),
-    }
-
-
-def test_adjusted_names_find_the_columns_they_were_made_of() -> None:
-    topic = Topic()
-    columns = ("we ird-Name.x", "1st", "a_b", "ok")
-    table = replacing((Column("id", "Int64"), *(Column(c, "Nullable(Int32)") for c in columns)), ("id",))
-    fields = [ID, *({"name": n, "type": "int"} for n in ("we_ird_Name_x", "_1st", "a_u005fb", "ok"))]
-    batch = decode(
-        topic,
-        [(None, topic.write(envelope(fields), event("c", {f["name"]: i for i, f in enumerate(fields)})))],
-        table=table,
-    )
-    assert not batch.bad
-    assert not batch.unknown
-    assert rows(batch) == [(0, 1, 2, 3, 4)]
-
-
-def test_arrays_maps_and_entries_become_columns() -> None:
-    topic = Topic()
-    entry = {
-        "type": "record",
-        "name": "Entry",
-        "connect.internal.type": "MapEntry",
-        "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": ["null", "string"]}],
-    }
-    fields = [
-        ID,
-        {"name": "a", "type": {"type": "array", "items": ["null", "long"]}},
-        {"name": "m", "type": {"type": "map", "values": "double"}},
-        {"name": "e", "type": {"type": "array", "items": entry}},
-        {"name": "j", "type": ["null", {"type": "array", "items": {"type": "array", "items": "string"}}]},
-    ]
-    table = replacing(
-        (
-            Column("id", "Int64"),
-            Column("a", "Array(Nullable(Int32))"),
-            Column("m", "Map(String, Float64)"),
-            Column("e", "Map(Int32, Nullable(String))"),
-            Column("j", "Nullable(String)"),
-        ),
-        ("id",),
-    )
-    row = {"id": 1, "a": [1, None, -3], "m": {"x": 0.5}, "e": [{"key": 4, "value": "four"}], "j": [["p"], []]}
-    empty = {"id": 2, "a": [], "m": {}, "e": [], "j": None}
-    batch = decode(
-        topic, [(None, topic.write(envelope(fields), event("c", found))) for found in (row, empty)], table=table
-    )
-    assert not batch.bad
-    assert rows(batch) == [
-        (1, [1, None, -3], [(b"x", 0.5)], [(4, b"four")], b'[["p"],[]]'),
-        (2, [], [], [], None),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [("nan", '"NaN"'), ("inf", '"Infinity"'), ("-inf", '"-Infinity"'), ("1.5", "1.5")]
-)
-def test_floats_without_a_number_in_json_are_told_as_text(value: str, text: str) -> None:
-    topic = Topic()
-    item = {"type": "array", "items": ["null", "double"]}
-    raw = topic.write(
-        {"type": "record", "name": "Value", "fields": [{"name": "a", "type": item}]}, {"a": [float(value)]}
-    )
-    framed, payload = Envelopes(topic.registry).one(raw)
-    assert as_json(framed, payload) == b'{"a":[' + text.encode() + b"]}"
-
-
-@pytest.mark.parametrize("column", ["Float64", "Float32", "Array(Float64)"])
-def test_special_floats_reach_their_columns(column: str) -> None:
-    topic = Topic()
-    kind = {"Float64": "double", "Float32": "float"}.get(column, {"type": "array", "items": "double"})
-    table = replacing((Column("id", "Int64"), Column("f", column)), ("id",))
-    schema = envelope([ID, {"name": "f", "type": kind}])
-    found = [float("nan"), float("inf"), float("-inf"), 0.5]
-    values = [[f] if "Array" in column else f for f in found]
-    pairs = [(None, topic.write(schema, event("c", {"id": i, "f": v}))) for i, v in enumerate(values)]
-    batch = decode(topic, pairs, table=table)
-    assert not batch.bad
-    assert repr([row[1] for row in rows(batch)]) == repr(values)
-
-
-CASES = [
-    (f"{db}-avro", topic.rpartition(".")[2])
-    for db in ("mariadb", "postgres")
-    for topic in topics(f"{db}-avro")
-    if topic.count(".") == 2 and not topic.endswith(".odd")
-]
-
-
-@pytest.mark.parametrize(("stream", "table"), CASES)
-def test_row_and_key_are_declared_as_in_json_with_schema(stream: str, table: str) -> None:
-    typed = next(s for s in (typed_stream(f"{stream.split('-')[0]}-json_plain", table),))
-    assert schema_of(stream, table) == schema_of(typed, table)
-
-
 @pytest.mark.parametrize("db", ["mariadb", "postgres"])
 def test_schema_changes_of_a_connector_are_set_aside(db: str) -> None:
     for topic, found in topics(f"{db}-avro").items():
@@ -373,28 +136,6 @@ def test_schema_changes_of_a_connector_are_set_aside(db: str) -> None:
             batch = Decoder(TABLE, Policy(), registry=registry(f"{db}-avro")).decode(as_records(found))
             assert not batch.bad
             assert batch.aside == {Aside.SCHEMA_CHANGE: len(found)}
-
-
-@pytest.mark.parametrize("db", ["mariadb", "postgres"])
-def test_columns_added_in_mid_stream_are_told_with_the_first_offset_that_has_them(db: str) -> None:
-    stream = f"{db}-avro"
-    name = next(t for t in topics(stream) if t.endswith(".ac"))
-    parts = list(partitions(stream, name).values())
-    old = sample_schema([part.slice(0, 1) for part in parts], registry=registry(stream))
-    assert old is not None
-    decoder = Decoder(table_of(old), Policy(), registry=registry(stream))
-    told: set[str] = set()
-    for part in parts:
-        batch = decoder.decode(part)
-        assert not batch.bad
-        told.update(column.name for column in batch.unknown)
-        for column in batch.unknown:
-            assert column.clickhouse_type
-            own = part.values[part.offsets.tolist().index(column.first_offset)]
-            assert own is not None
-            earlier = [v for v, o in zip(part.values, part.offsets, strict=True) if v and o < column.first_offset]
-            assert all(v[:5] != own[:5] for v in earlier)
-    assert told
 
 
 def test_ignored_fields_of_the_key_are_ignored_in_avro_too() -> None:
@@ -429,61 +170,6 @@ def test_rows_of_the_signal_table_are_set_aside(key_type: str, form: str) -> Non
     assert not batch.unknown
 
 
-def test_a_pinned_format_refuses_the_other_also_where_nothing_else_comes() -> None:
-    topic = Topic()
-    plain = b'{"op":"c"}'
-    batch = decode(topic, [(None, plain), (None, plain)], format="avro")
-    assert ["format: avro" in bad.reason for bad in batch.bad] == [True, True]
-
-
-def test_a_negative_schema_id_is_not_asked_for() -> None:
-    class Asked:
-        def find(self, schema_id: int) -> RegisteredSchema | None:
-            raise RegistryError(f"asked for {schema_id}")
-
-    batch = Decoder(TABLE, Policy(), registry=Asked()).decode(records([(None, b"\0\xff\xff\xff\xff\0")]))
-    assert "schema id -1" in batch.bad[0].reason
-
-
-SOURCES = {
-    "mysql": {"file": "string", "pos": "long", "row": "int"},
-    "postgresql": {"lsn": "long", "sequence": "string"},
-    "sqlserver": {"commit_lsn": "string", "change_lsn": "string", "event_serial_no": "long"},
-    "oracle": {"commit_scn": "string", "scn": "string", "ssn": "long"},
-    "db2": {"commit_lsn": "string", "change_lsn": "string"},
-    "singlestore": {"partitionId": "int", "offsets": {"type": "array", "items": "string"}},
-    "mongodb": {"ord": "int"},
-    "vitess": {},
-}
-COMMON = {"connector": "string", "name": "string", "ts_ms": "long", "snapshot": "string"}
-ODD = {"string": "x", "long": 5, "boolean": True, "double": 1.5, "bytes": b"\xff", "null": None}
-ODD_LISTS: list[tuple[Any, Any]] = [
-    ({"type": "array", "items": "string"}, ["a"]),
-    ({"type": "array", "items": "long"}, [5]),
-    ({"type": "map", "values": "string"}, {"a": "b"}),
-]
-
-
-@pytest.mark.parametrize("connector", SOURCES)
-def test_a_source_block_of_other_types_is_refused_or_read_and_its_neighbour_lands(connector: str) -> None:
-    usual = {"string": "1", "long": 5, "int": 1}
-    block = {**COMMON, **SOURCES[connector]}
-    for odd in block:
-        for kind, value in [*ODD.items(), *ODD_LISTS]:
-            topic = Topic()
-            types = {**block, odd: kind}
-            found = {n: ["00"] if isinstance(t, dict) else usual[t] for n, t in block.items()}
-            schema = envelope([ID])
-            schema["fields"][2]["type"]["fields"] = [{"name": n, "type": t} for n, t in types.items()]
-            source = {**found, "connector": connector, odd: value}
-            strange = topic.write(schema, {"op": "c", "before": None, "after": {"id": 2}, "source": source})
-            good = topic.write(ROW, event("c", {"id": 1, "v": "a"}))
-            keys = [topic.write(KEY, {"id": i}) for i in (1, 2)]
-            batch = decode(topic, [(keys[0], good), (keys[1], strange)])
-            assert 0 in batch.source_index, (odd, kind)
-            assert len(batch) + len(batch.bad) == 2, (odd, kind)
-
-
 def test_an_envelope_that_may_be_null_is_read_like_others_and_null_is_a_tombstone() -> None:
     topic = Topic()
     key = topic.write(["null", KEY], {"id": 1})
@@ -497,27 +183,3 @@ def test_an_envelope_that_may_be_null_is_read_like_others_and_null_is_a_tombston
     assert batch.key is not None
     assert batch.key.to_pylist() == [{"id": 1}]
     assert batch.aside == {Aside.TOMBSTONE: 1}
-
-
-@pytest.mark.parametrize(
-    "odd",
-    [
-        {"type": "int", "connect.type": ["int8"]},
-        {
-            "type": "bytes",
-            "connect.name": "org.apache.kafka.connect.data.Decimal",
-            "connect.parameters": {"scale": "x"},
-        },
-        {"type": "bytes", "logicalType": "decimal", "scale": "x", "precision": 4},
-        {"type": "bytes", "connect.parameters": [1]},
-    ],
-)
-def test_a_registered_schema_that_no_converter_writes_is_refused_by_itself(odd: dict[str, Any]) -> None:
-    value = {"type": "record", "name": "R", "fields": [{"name": "op", "type": "string"}, {"name": "c", "type": odd}]}
-    schemas = {7: RegisteredSchema("AVRO", json.dumps(value)), 8: RegisteredSchema("AVRO", json.dumps(ROW))}
-    topic = Topic()
-    good = b"\0\0\0\0\x08" + topic.write(ROW, event("c", {"id": 1, "v": "a"}))[5:]
-    pairs = [(b'{"id":1}', good), (b'{"id":2}', b"\0\0\0\0\x07\x02c\x02")]
-    batch = Decoder(TABLE, Policy(), registry=MemoryRegistry(schemas)).decode(records([*pairs]))
-    assert batch.source_index.tolist() == [0]
-    assert "schema id 7" in batch.bad[0].reason
