@@ -40,7 +40,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The integration tests mostly wait for processes to start: the others run beside them, and are shown at the end.
+# The integration tests are about half of the work: the others run beside them, and are shown at the end.
 test: lint java
 	@$(WITH_JAVA) log=$$(mktemp); \
 	  $(BIN)/pytest -m "not long" tests --ignore=tests/integration >$$log 2>&1 & beside=$$!; \

@@ -6,7 +6,7 @@
 | 02 | a long transaction commits late | test_cases |
 | 03 | snapshot rows against the first update | test_cases |
 | 04 | rotation, RESET, failover | test_cases; unit/order/test_sequence |
-| 05 | a crash between insert and commit | test_cases, test_busy, test_kills, test_job |
+| 05 | a crash between insert and commit | test_cases, test_busy, test_kills; job/test_job |
 | 06 | a collapsing update cancels exactly the stored row | test_cases |
 | 07 | key changes, swaps | test_cases, test_busy |
 | 08 | deletes | test_cases |
@@ -16,7 +16,7 @@
 | 12 | times | test_cases_values; unit/decode/test_types |
 | 13 | numbers | test_cases_values; unit/decode/test_types |
 | 14 | engine detection, tables without a key | test_cases; unit/table/test_engine_full |
-| 15 | what goes wrong | test_cases_faults, test_job; unit/clickhouse/test_writer |
+| 15 | what goes wrong | test_cases_faults; job/test_job, unit/clickhouse/test_writer |
 | 16 | many rows of a key, many table partitions | test_cases |
 | 17 | consumer group, lag, stages | test_case_operation; unit/observe/test_observe |
 """

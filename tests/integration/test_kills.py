@@ -1,6 +1,6 @@
 """Busy streams under SIGKILL: a real process over real Kafka and real HTTP, killed at ten drawn moments.
 
-The process is the job without Spark (`tests.support.plain_job`); `test_job` kills the whole Spark job.
+The process is the job without Spark (`tests.support.plain_job`); `tests.job` kills the whole Spark job.
 """
 
 import random

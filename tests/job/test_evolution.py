@@ -14,8 +14,8 @@ from ch_sink.errors import StreamFailed
 from ch_sink.policy import Policy
 from ch_sink.spark.job import run_streams
 from tests.integration.test_evolution import SOURCES, at_the_snapshot
-from tests.integration.test_job import place
 from tests.integration.test_recorded import equal
+from tests.job.test_job import place
 from tests.support.endpoint import clickhouse, client
 from tests.support.fixtures import topic_of, topics
 from tests.support.kafka import produce
