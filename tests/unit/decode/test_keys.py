@@ -10,8 +10,8 @@ from ch_sink.decode import Decoder
 from ch_sink.policy import Policy
 from ch_sink.table.model import Column, TargetTable
 from tests.support.avro import Topic
+from tests.support.avro import records as avro_records
 from tests.support.decoding import replacing
-from tests.unit.decode.test_avro import records as avro_records
 from tests.unit.decode.test_decoder import event, records, row
 
 TABLE = replacing((Column("id", "Int64"), Column("v", "Nullable(String)")), ("id",))
