@@ -4,6 +4,7 @@ The process is the job without Spark (`tests.support.plain_job`); `tests.job` ki
 """
 
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -32,7 +33,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
 
 KILLS = 10
 BATCH = 230
-"""Offsets of a partition per batch: the recordings make sixteen of them."""
+"""Offsets of a partition per batch: the recordings make ``BATCHES`` of them."""
+BATCHES = 16
 POLICY = Policy(truncate="apply")
 
 
@@ -40,7 +42,7 @@ class Job:
     """One process of the job; what it says is read as it comes."""
 
     def __init__(self, config: Path, seed: str) -> None:
-        self.begun = threading.Event()
+        self.begun = threading.Semaphore(0)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.plain_job", str(config), str(BATCH), seed],
             cwd=ROOT,
@@ -48,22 +50,23 @@ class Job:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self.lines: list[str] = []
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self.lines.append(line.strip())
             if line.startswith("begin"):
-                self.begun.set()
+                self.begun.release()
+        self.begun.release(BATCHES)  # it has ended: nobody need wait for a batch that does not come
 
-    def kill_after(self, seconds: float) -> None:
-        """SIGKILL so long after its first batch began."""
-        assert self.begun.wait(60), self.process.stderr and self.process.stderr.read()
+    def kill_in_batch(self, number: int, seconds: float) -> None:
+        """SIGKILL so long after that batch of this process (1: its first) began, if there are so many left."""
+        for _ in range(number):
+            assert self.begun.acquire(timeout=120), "it does not begin a batch"
         time.sleep(seconds)
         self.process.kill()
-        self.process.communicate()
+        _, errors = self.process.communicate()
+        assert self.process.returncode in (0, -signal.SIGKILL), errors[-3000:]
 
     def finish(self) -> None:
         _, errors = self.process.communicate(timeout=300)
@@ -118,10 +121,9 @@ def ten_kills(
     ledger = ClickHouseLedger(client, settings.state_database, settings.tables.ledger, settings.stream_name)
     rng = random.Random(f"{source} {engine}")
     in_mid_work = 0
-    for number in range(KILLS):
-        job = Job(config, f"{rng.random()}")
-        # The first batches of a process take about so long; later moments lie in later batches.
-        job.kill_after(rng.random() * (0.5 if number % 2 else 1.2))
+    for _ in range(KILLS):
+        # Some kills hit the batch that the kill before hit, others a later one. A batch takes about so long.
+        Job(config, f"{rng.random()}").kill_in_batch(rng.choice([1, 1, 2, 3]), rng.random() * 0.8)
         topic_id = ledger.topic_ids()[0]
         in_mid_work += unfinished(ledger, topic_id)
     Job(config, "last").finish()
