@@ -29,7 +29,7 @@ from tests.support.stream import make_table, schema_of
 
 __all__ = ["clickhouse", "client", "database"]
 
-pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 KILLS = 10
 BATCH = 230
