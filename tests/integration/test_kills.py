@@ -124,8 +124,8 @@ def ten_kills(
     for _ in range(KILLS):
         # Some kills hit the batch that the kill before hit, others a later one. A batch takes about so long.
         Job(config, f"{rng.random()}").kill_in_batch(rng.choice([1, 1, 2, 3]), rng.random() * 0.8)
-        topic_id = ledger.topic_ids()[0]
-        in_mid_work += unfinished(ledger, topic_id)
+        known = ledger.topic_ids()  # none yet where the very first intents were not written
+        in_mid_work += bool(known) and unfinished(ledger, known[0])
     Job(config, "last").finish()
     assert equal(client, database, f"{source}-busy", source, table) == []
     if engine in ("collapsing", "versioned-collapsing"):
