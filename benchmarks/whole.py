@@ -18,14 +18,14 @@ from confluent_kafka import Producer
 
 from benchmarks.events import COLUMNS, events
 from benchmarks.machine import Memory
-from ch_sink.change import Records
 from ch_sink.clickhouse import ClickHouseSettings, ClickHouseWriter, Client, connect, create_statement, detect, execute
 from ch_sink.config import load
 from ch_sink.decode import Decoder
-from ch_sink.embedded.kafka import LocalKafka
-from ch_sink.embedded.launch import EmbeddedClickHouse
 from ch_sink.kafka import KafkaSettings, RangeConsumer
-from ch_sink.policy import Policy
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.model.change import Records
+from ch_sink.model.policy import Policy
 from ch_sink.ports import Insert
 from ch_sink.spark.job import run_streams
 

@@ -113,7 +113,7 @@ def test_the_package_s_public_names_are_pinned():
 
 def test_importing_the_core_loads_neither_spark_nor_clients():
     heavy = "[m for m in ('pyspark', 'chdb', 'confluent_kafka', 'clickhouse_connect') if m in sys.modules]"
-    code = f"import sys\nimport ch_sink.plan, ch_sink.apply\nprint({heavy})"
+    code = f"import sys\nimport ch_sink.pipeline.plan, ch_sink.pipeline.partition_sink\nprint({heavy})"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert shown.stdout.strip() == "[]"
 

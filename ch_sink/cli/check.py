@@ -11,7 +11,7 @@ __all__ = ["check"]
 
 def check(config: ConfigFile, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Check every precondition; exit code 1 if one fails."""
-    from ch_sink.cli.findings import findings
+    from ch_sink.discovery.findings import findings
 
     out = Output(as_json=as_json)
     settings = load(config, overrides or ())

@@ -57,12 +57,12 @@ def _init(
     *,
     quiet: bool = False,
 ) -> None:
-    from ch_sink.cli.wiring import sample, table_spec, topic_offsets
     from ch_sink.clickhouse import detect, execute, server_facts
+    from ch_sink.discovery.wiring import sample, table_spec, topic_offsets
     from ch_sink.table.ddl import init_statements, script
     from ch_sink.table.evolve import existing_statements
-    from ch_sink.table.model import WIDE_YEARS
     from ch_sink.table.spec import EngineChoice
+    from ch_sink.types.column import WIDE_YEARS
 
     spec = table_spec(config, engine=engine, roles=roles)
     client, trouble = _connect(config)
@@ -111,7 +111,7 @@ def _init(
 
 def _connect(config: Config) -> "tuple[Client | None, ClickHouseError | None]":
     """The client, or why there is none."""
-    from ch_sink.cli.wiring import client_of
+    from ch_sink.discovery.wiring import client_of
 
     try:
         return client_of(config), None

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from ch_sink.embedded.clickhouse_server import ClickHouseEndpoint
-from ch_sink.embedded.serve import run
+from ch_sink.local.clickhouse.serve import run
+from ch_sink.local.clickhouse.server import ClickHouseEndpoint
 
 __all__ = ["serve"]
 
@@ -26,7 +26,7 @@ def serve(
     ``say`` is told once where the endpoint answers. To be called from the main thread. Raises ConfigError (exit
     code 2) when chdb is not installed, the directory belongs to another process, or the port is taken.
     """
-    logging.getLogger("ch_sink.embedded").setLevel(logging.INFO)
+    logging.getLogger("ch_sink.local").setLevel(logging.INFO)
 
     def ready(endpoint: ClickHouseEndpoint) -> None:
         if say is not None:

@@ -40,8 +40,8 @@ def status(
 
 def gather(out: Output, config: Config) -> "StreamStatus":
     """One stream's status. Raises ClickHouseError where the ledger cannot be read; the broker may be away."""
-    from ch_sink.cli.wiring import client_of, ledger_of, topic_offsets
     from ch_sink.clickhouse import ClickHouseDeadLetters
+    from ch_sink.discovery.wiring import client_of, ledger_of, topic_offsets
     from ch_sink.observe import stream_status
 
     client = client_of(config)

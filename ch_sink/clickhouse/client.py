@@ -17,7 +17,7 @@ from ch_sink.clickhouse.failures import translated
 from ch_sink.clickhouse.retry import TOO_MANY_PARTS, Retry
 from ch_sink.clickhouse.settings import ClickHouseSettings
 from ch_sink.errors import ClickHouseError
-from ch_sink.table.model import quote
+from ch_sink.types.sql import quote
 
 __all__ = ["Client", "Keys", "connect", "disconnect"]
 

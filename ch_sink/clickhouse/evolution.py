@@ -4,19 +4,20 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ch_sink.change import UnknownColumn
 from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.retry import RETRYABLE_CODES, Retry
 from ch_sink.clickhouse.schema import detect, execute
-from ch_sink.decode.schema import SourceType
-from ch_sink.decode.types import clickhouse_type
 from ch_sink.errors import ClickHouseError, ClickHouseUnavailable, StreamFailed
-from ch_sink.policy import Policy
-from ch_sink.table.chtype import parse_type
+from ch_sink.model.change import UnknownColumn
+from ch_sink.model.policy import Policy
 from ch_sink.table.evolve import offered
 from ch_sink.table.letter_case import clashes
-from ch_sink.table.model import TargetTable, quote
+from ch_sink.table.model import TargetTable
 from ch_sink.table.view import view_of
+from ch_sink.types import clickhouse_type
+from ch_sink.types.chtype import parse_type
+from ch_sink.types.connect import SourceType
+from ch_sink.types.sql import quote
 
 __all__ = ["Evolution"]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from ch_sink.claims import Claim, displaced, mine, new_claim, retired
 from ch_sink.clickhouse import ledger_entries as entries
 from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.ledger_entries import MINE
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.ports import PartitionTotals, RangeIntent, RangeResult
+from ch_sink.stream.claims import Claim, displaced, mine, new_claim, retired
 
 __all__ = ["ClickHouseLedger"]
 

@@ -5,11 +5,12 @@ import pyarrow as pa
 
 from ch_sink.clickhouse.arrow_io import conform_table
 from ch_sink.clickhouse.client import Client, Keys
-from ch_sink.decode.types.target import arrow_type
 from ch_sink.errors import TableError
 from ch_sink.ports import StoredRows
-from ch_sink.table.chtype import parse_type
-from ch_sink.table.model import Family, TargetTable, quote
+from ch_sink.table.model import Family, TargetTable
+from ch_sink.types.arrow import arrow_type
+from ch_sink.types.chtype import parse_type
+from ch_sink.types.sql import quote
 
 __all__ = ["ClickHouseLookup", "max_version"]
 

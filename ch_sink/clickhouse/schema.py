@@ -9,13 +9,14 @@ import pyarrow as pa
 
 from ch_sink.clickhouse.arrow_io import conform
 from ch_sink.clickhouse.client import Client
-from ch_sink.decode.types.target import arrow_type
 from ch_sink.errors import AccessDenied, ClickHouseError, TableError
-from ch_sink.policy import Policy
-from ch_sink.table.defaults import is_constant
+from ch_sink.model.policy import Policy
 from ch_sink.table.detect import DETECT_SQL, assemble, detect_sql, local_table
 from ch_sink.table.facts import POLICIES_SQL, SERVER_SQL, ServerFacts
-from ch_sink.table.model import Column, TargetTable
+from ch_sink.table.model import TargetTable
+from ch_sink.types.arrow import arrow_type
+from ch_sink.types.column import Column
+from ch_sink.types.defaults import is_constant
 
 __all__ = ["detect", "execute", "server_facts"]
 

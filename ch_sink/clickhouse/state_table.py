@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 
 from ch_sink.clickhouse.client import Client, Keys
-from ch_sink.table.model import quote
 from ch_sink.table.templates import render
+from ch_sink.types.sql import quote
 
 __all__ = ["HEADERS", "StateTable", "create_statement", "headers_in", "headers_out"]
 

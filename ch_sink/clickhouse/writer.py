@@ -6,8 +6,8 @@ from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.retry import Retry
 from ch_sink.errors import TableError
 from ch_sink.ports import Insert
-from ch_sink.table.chtype import parse_type
 from ch_sink.table.model import TargetTable
+from ch_sink.types.chtype import parse_type
 
 __all__ = ["PINNED", "ClickHouseWriter"]
 

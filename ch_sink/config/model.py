@@ -19,7 +19,7 @@ from ch_sink.config.sections import (
     VersionSection,
     Words,
 )
-from ch_sink.policy import PLACEHOLDER, Policy
+from ch_sink.model.policy import PLACEHOLDER, Policy
 
 __all__ = ["Config"]
 

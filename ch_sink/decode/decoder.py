@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ch_sink.change import Aside, BadRecord, ChangeBatch, Half, Records, UnknownColumn
-from ch_sink.decode.columns import Fault
+from ch_sink.decode.assemble import Part, Shape, assemble
 from ch_sink.decode.event_keys import EventKeys, pick
 from ch_sink.decode.framing import SCHEMALESS, Envelopes, Format, FramingError
-from ch_sink.decode.keys import KeyReader
-from ch_sink.decode.part import Part, Shape, assemble
+from ch_sink.decode.json.columns import Fault
+from ch_sink.decode.kafka_keys import KeyReader
 from ch_sink.decode.readers import Readers, documents
 from ch_sink.decode.tombstones import Tombstones
-from ch_sink.decode.unknown import joined
+from ch_sink.decode.unknown_columns import joined
 from ch_sink.errors import ConfigError
-from ch_sink.policy import Policy
+from ch_sink.model.change import Aside, BadRecord, ChangeBatch, Half, Records, UnknownColumn
+from ch_sink.model.policy import Policy
 from ch_sink.ports import SchemaRegistry
 from ch_sink.table.model import TargetTable
 

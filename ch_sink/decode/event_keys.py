@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ch_sink.change import Op, Records
-from ch_sink.decode.columns import Fault, fails
-from ch_sink.decode.documents import take_key
-from ch_sink.decode.keys import KeyReader
-from ch_sink.decode.part import Mask, Part
+from ch_sink.decode.assemble import Mask, Part
+from ch_sink.decode.json.columns import Fault, fails
+from ch_sink.decode.kafka_keys import KeyReader
+from ch_sink.decode.mongodb import take_key
 from ch_sink.errors import DecodeError
+from ch_sink.model.change import Op, Records
 
 __all__ = ["EventKeys", "pick"]
 

@@ -12,9 +12,9 @@ from typing import Literal
 import msgspec
 
 from ch_sink.decode.avro.schema import Node, parse, source_type
-from ch_sink.decode.schema import SourceType, parse_connect_schema
 from ch_sink.errors import DecodeError
 from ch_sink.ports import SchemaRegistry
+from ch_sink.types.connect import SourceType, parse_connect_schema
 
 __all__ = ["AVRO_HEAD", "SCHEMALESS", "Envelopes", "Format", "Framed", "FramingError"]
 

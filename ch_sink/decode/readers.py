@@ -6,20 +6,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from ch_sink.change import Aside, BadRecord, Op, Records
 from ch_sink.decode.avro.events import AvroReader, as_json, no_events
 from ch_sink.decode.avro.names import columns_of
-from ch_sink.decode.columns import Fault, Read
+from ch_sink.decode.event_form import Form, Forms, OtherForm
 from ch_sink.decode.event_keys import pick
-from ch_sink.decode.flat import FlatReader
-from ch_sink.decode.forms import Form, Forms, OtherForm
+from ch_sink.decode.flattened.reader import FlatReader
 from ch_sink.decode.framing import Framed
-from ch_sink.decode.json import JsonReader
-from ch_sink.decode.schema import SourceType
-from ch_sink.decode.signals import FIELDS, WINDOW, is_signal
+from ch_sink.decode.json.columns import Fault, Read
+from ch_sink.decode.json.reader import JsonReader
+from ch_sink.decode.signal_table import FIELDS, WINDOW, is_signal
 from ch_sink.errors import DecodeError, TableError
-from ch_sink.policy import Policy
+from ch_sink.model.change import Aside, BadRecord, Op, Records
+from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
+from ch_sink.types.connect import SourceType
 
 __all__ = ["Readers", "documents"]
 

@@ -7,15 +7,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ch_sink.change import Op, Records
-from ch_sink.decode.added import block_types, flat_connector, flattened
-from ch_sink.decode.columns import Fault
-from ch_sink.decode.flat import missing_position
-from ch_sink.decode.headers import HeaderFields
-from ch_sink.decode.part import Part
+from ch_sink.decode.assemble import Part
+from ch_sink.decode.flattened.added_fields import block_types, flat_connector, flattened
+from ch_sink.decode.flattened.added_headers import HeaderFields
+from ch_sink.decode.flattened.reader import missing_position
+from ch_sink.decode.json.columns import Fault
 from ch_sink.errors import DecodeError, PositionError
-from ch_sink.policy import Policy
-from ch_sink.source import FLATTENED, Flattened
+from ch_sink.model.change import Op, Records
+from ch_sink.model.policy import Policy
+from ch_sink.sources import FLATTENED, Flattened
 
 __all__ = ["Tombstones"]
 

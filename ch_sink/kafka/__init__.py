@@ -3,7 +3,7 @@
 from ch_sink.kafka.consumer import RangeConsumer, range_consumer
 from ch_sink.kafka.group import GroupOffsets
 from ch_sink.kafka.history import KafkaHistory
-from ch_sink.kafka.offsets import TopicOffsets, TopicState, plan_ranges
+from ch_sink.kafka.offsets import TopicOffsets
 from ch_sink.kafka.registry import schema_registry
 from ch_sink.kafka.settings import KafkaSettings, redact
 
@@ -13,8 +13,6 @@ __all__ = [
     "KafkaSettings",
     "RangeConsumer",
     "TopicOffsets",
-    "TopicState",
-    "plan_ranges",
     "range_consumer",
     "redact",
     "schema_registry",

@@ -15,11 +15,11 @@ from functools import cache
 import confluent_kafka
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from ch_sink.change import Records
 from ch_sink.errors import DataLoss, KafkaError, TopicNotFound
 from ch_sink.kafka.failures import UNKNOWN_TOPIC, client_log, is_denied, translate, unavailable
 from ch_sink.kafka.settings import KafkaSettings
 from ch_sink.kafka.slices import Slices
+from ch_sink.model.change import Records
 
 __all__ = ["RangeConsumer", "range_consumer"]
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ch_sink.change import Records
 from ch_sink.kafka.consumer import RangeConsumer
+from ch_sink.model.change import Records
 
 __all__ = ["KafkaHistory"]
 

@@ -3,7 +3,6 @@
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 import confluent_kafka
@@ -13,27 +12,15 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[a
 from ch_sink.errors import KafkaError, TopicNotFound
 from ch_sink.kafka.failures import client_log, is_passing, translate, unavailable
 from ch_sink.kafka.settings import KafkaSettings
+from ch_sink.model.topic import TopicState
 
-__all__ = ["TopicOffsets", "TopicState", "plan_ranges"]
+__all__ = ["TopicOffsets"]
 
 _EARLIEST, _LATEST = -2, -1
 """Kafka's own times that stand for the first offset and the one after the last."""
 _Answer = TypeVar("_Answer")
 _MOCK_CLUSTER = "mockCluster"
 _SURROGATES = uuid.UUID("6f1c7d0e-7f0b-4c53-9b39-5a3d7a0b6c11")
-
-
-@dataclass(frozen=True, slots=True)
-class TopicState:
-    """A topic as of now. Offsets are by partition: ``low`` the first one held, ``high`` the one after the last.
-
-    ``high`` is the last stable offset under ``read_committed``: nothing of an open transaction lies below it.
-    """
-
-    topic: str
-    topic_id: str
-    low: dict[int, int]
-    high: dict[int, int]
 
 
 class TopicOffsets:
@@ -130,38 +117,3 @@ class TopicOffsets:
 def _first_error(answer: object) -> confluent_kafka.KafkaError | None:
     places = answer if isinstance(answer, list) else []
     return next((place.error for place in places if place.error is not None), None)
-
-
-def plan_ranges(
-    start: Mapping[int, int], latest: Mapping[int, int], max_offsets: int | None, chunk_offsets: int = 50_000
-) -> dict[int, int]:
-    """Where each partition's next range ends, so that all ranges together hold at most ``max_offsets`` offsets.
-
-    The limit is shared equally; what a partition does not need goes to the others. An end short of the latest offset
-    is drawn back to a multiple of ``chunk_offsets`` where its range still holds something then. Every partition of
-    ``latest`` has an end in the answer, equal to its start where it gets nothing. ``start`` must cover ``latest``.
-    """
-    lag = {partition: max(0, latest[partition] - start[partition]) for partition in latest}
-    share = dict.fromkeys(lag, 0)
-    left = sum(lag.values()) if max_offsets is None else max(1, max_offsets)
-    # Smallest need first: what it leaves is spread over those that come after.
-    waiting = sorted(
-        (partition for partition in lag if lag[partition]), key=lambda partition: (lag[partition], partition)
-    )
-    while waiting and left:
-        partition = waiting.pop(0)
-        # Rounded up while some are left for nobody else: a limit below the number of partitions still moves one.
-        fair = -(-left // (len(waiting) + 1))
-        share[partition] = min(lag[partition], fair)
-        left -= share[partition]
-    return {
-        partition: _drawn_back(start[partition], start[partition] + share[partition], latest[partition], chunk_offsets)
-        for partition in lag
-    }
-
-
-def _drawn_back(start: int, end: int, latest: int, chunk_offsets: int) -> int:
-    if end >= latest or chunk_offsets < 1:
-        return end
-    aligned = end // chunk_offsets * chunk_offsets
-    return aligned if aligned > start else end

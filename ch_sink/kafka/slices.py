@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from confluent_kafka import Message
 
-from ch_sink.change import Headers, Records
+from ch_sink.model.change import Headers, Records
 
 __all__ = ["Slices"]
 

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.change import ChangeBatch, Op
 from ch_sink.merge.pool import Pool
 from ch_sink.merge.resolved import Resolved
 from ch_sink.merge.rows import Merged, rows_at, rows_of
+from ch_sink.model.change import ChangeBatch, Op
 from ch_sink.order import Layout, Sequenced, Words
 from ch_sink.order.version import to_words
 from ch_sink.table.model import TargetTable

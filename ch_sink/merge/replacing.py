@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.change import ChangeBatch, Op
 from ch_sink.errors import StreamFailed
 from ch_sink.merge.keys import factorize
 from ch_sink.merge.resolved import Resolved, Scope
 from ch_sink.merge.rows import Merged, System, rows_at, rows_of, with_system
+from ch_sink.model.change import ChangeBatch, Op
+from ch_sink.model.policy import Policy
 from ch_sink.order import Sequenced
-from ch_sink.policy import Policy
 
 __all__ = ["merge_replacing", "moved"]
 

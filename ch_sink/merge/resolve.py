@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.change import ChangeBatch, Op, Records
 from ch_sink.merge.keys import KeyCodes, factorize
 from ch_sink.merge.pool import Pool
 from ch_sink.merge.resolved import UNSET, Bools, Resolved, Scope
 from ch_sink.merge.updates import apply_updates
 from ch_sink.merge.walk import Walk
+from ch_sink.model.change import ChangeBatch, Op, Records
+from ch_sink.model.policy import Policy
 from ch_sink.order import Sequenced
 from ch_sink.order.version import to_ints
-from ch_sink.policy import Policy
 from ch_sink.ports import Handover, HandoverId, RowLookup
 
 __all__ = ["handed_rows", "resolve"]

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from ch_sink.change import BadRecord
 from ch_sink.merge.pool import Pool, Refs
+from ch_sink.model.change import BadRecord
 from ch_sink.order import Layout
 from ch_sink.ports import HandoverId, StoredRows
 

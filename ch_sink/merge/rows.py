@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.change import ChangeBatch
 from ch_sink.merge.pool import Refs
 from ch_sink.merge.resolved import Resolved
+from ch_sink.model.change import ChangeBatch
 from ch_sink.order import Layout, Words
 from ch_sink.table.model import Family, TargetTable
 

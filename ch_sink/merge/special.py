@@ -8,9 +8,9 @@ from hashlib import sha256
 import numpy as np
 import numpy.typing as npt
 
-from ch_sink.change import ChangeBatch, Half, Op, Records
 from ch_sink.merge.keys import KeyCodes
 from ch_sink.merge.resolved import Bools, Scope
+from ch_sink.model.change import ChangeBatch, Half, Op, Records
 from ch_sink.order import Sequenced
 from ch_sink.order.version import to_int, to_ints
 from ch_sink.ports import HandoverId

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ch_sink.change import BadRecord, ChangeBatch
 from ch_sink.errors import DecodeError
 from ch_sink.merge.keys import flat
 from ch_sink.merge.resolved import UNSET, Resolved
+from ch_sink.model.change import BadRecord, ChangeBatch
 
 __all__ = ["apply_updates"]
 

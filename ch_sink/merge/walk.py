@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ch_sink.change import BadRecord, ChangeBatch, Records
 from ch_sink.merge.keys import KeyCodes
 from ch_sink.merge.resolved import UNSET, Resolved, Scope
 from ch_sink.merge.special import Special
+from ch_sink.model.change import BadRecord, ChangeBatch, Records
+from ch_sink.model.policy import Policy
 from ch_sink.order import Sequenced
 from ch_sink.order.version import to_int
-from ch_sink.policy import Policy
 from ch_sink.ports import Handover, HandoverId
 
 __all__ = ["Walk"]

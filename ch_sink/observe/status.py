@@ -9,8 +9,8 @@ from typing import Any
 
 from ch_sink.observe.progress import ASIDE, DEDUPLICATED
 from ch_sink.order import State
+from ch_sink.pipeline.timings import STAGES
 from ch_sink.ports import PartitionTotals
-from ch_sink.stages import STAGES
 
 __all__ = ["PartitionStatus", "StreamStatus", "stream_status"]
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from ch_sink.change import ChangeBatch, Records
+from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.order.state import SourceState
 from ch_sink.order.version import OFFSET_BITS, Words
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from ch_sink.change import ChangeBatch, Op, Records
 from ch_sink.errors import StreamFailed
+from ch_sink.model.change import ChangeBatch, Op, Records
+from ch_sink.model.policy import Policy
 from ch_sink.order.forward import forward
 from ch_sink.order.state import SourceState, State
 from ch_sink.order.version import Layout, Words, to_int
 from ch_sink.order.walk import BackwardStep, Seen, Walk, identities
-from ch_sink.policy import Policy
 from ch_sink.ports import History
 
 __all__ = ["BackwardStep", "Sequenced", "identities", "sequence"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ch_sink.change import ChangeBatch, Op, Records
+from ch_sink.model.change import ChangeBatch, Op, Records
 from ch_sink.order.state import SourceState
 from ch_sink.order.version import OFFSET_BITS, Words
 from ch_sink.ports import History, PositionId

@@ -13,31 +13,24 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ch_sink import errors
-from ch_sink.clickhouse import (
-    ClickHouseLedger,
-    ClickHouseSettings,
-    Evolution,
-    connect,
-    detect,
-    execute,
-    max_version,
-)
+from ch_sink.clickhouse import ClickHouseLedger, ClickHouseSettings, Evolution, connect, detect, execute, max_version
 from ch_sink.config import Config
 from ch_sink.errors import ChSinkError, StreamFailed
-from ch_sink.kafka import GroupOffsets, KafkaSettings, TopicOffsets, TopicState
+from ch_sink.kafka import GroupOffsets, KafkaSettings, TopicOffsets
+from ch_sink.model.topic import TopicState
 from ch_sink.observe import StreamSummary
-from ch_sink.plan import Barrier
+from ch_sink.pipeline.plan import Barrier
+from ch_sink.pipeline.target import Target
 from ch_sink.ports import RangeIntent
 from ch_sink.ports import RangeResult as Finished
-from ch_sink.spark.evolving import Evolving
 from ch_sink.spark.source import read_ranges
-from ch_sink.spark.states import States
 from ch_sink.spark.task import StreamSettings, open_sink, run_ranges
-from ch_sink.spark.work import RangeResult, RangeTask, decode_result, encode
+from ch_sink.stream.messages import RangeResult, RangeTask, decode_result, encode
+from ch_sink.stream.partition_states import States
+from ch_sink.stream.schema_changes import Evolving
 from ch_sink.table.letter_case import clashes
 from ch_sink.table.model import TargetTable
 from ch_sink.table.truncate import truncate_statement
-from ch_sink.target import Target
 
 __all__ = ["StreamDriver"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyspark
 
-from ch_sink.embedded.maven import cache_folder
+from ch_sink.spark.cache import cache_folder
 
 __all__ = ["linked_home"]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import ch_sink
-from ch_sink.embedded.java import MINIMUM, find_java
 from ch_sink.errors import ConfigError
 from ch_sink.spark.home import linked_home
+from ch_sink.spark.java import MINIMUM, find_java
 
 __all__ = ["build_session"]
 

@@ -19,9 +19,10 @@ from pyspark.sql.types import StructType
 
 from ch_sink import errors
 from ch_sink.errors import ChSinkError, ConfigError
-from ch_sink.kafka.offsets import TopicOffsets, TopicState
+from ch_sink.kafka.offsets import TopicOffsets
 from ch_sink.kafka.settings import KafkaSettings
-from ch_sink.spark.ranges import Choices, OffsetRange, StreamOffset, initial_offset, next_offset
+from ch_sink.model.topic import TopicState
+from ch_sink.stream.offset_ranges import Choices, OffsetRange, StreamOffset, initial_offset, next_offset
 
 __all__ = ["FORMAT", "SCHEMA", "KafkaRanges", "read_ranges", "source_error"]
 

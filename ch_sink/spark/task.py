@@ -11,9 +11,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ch_sink.apply import Applied, PartitionSink, StreamName
-from ch_sink.change import Records
-from ch_sink.chunk import Chunk, cut
 from ch_sink.clickhouse import (
     ClickHouseDeadLetters,
     ClickHouseHandover,
@@ -29,13 +26,16 @@ from ch_sink.config import Config
 from ch_sink.decode import Decoder
 from ch_sink.errors import ChSinkError, ClickHouseError
 from ch_sink.kafka import KafkaHistory, KafkaSettings, RangeConsumer, range_consumer, schema_registry
+from ch_sink.model.change import Records
 from ch_sink.order import State
-from ch_sink.plan import Ports
+from ch_sink.pipeline.chunks import Chunk, cut
+from ch_sink.pipeline.partition_sink import Applied, PartitionSink, StreamName
+from ch_sink.pipeline.plan import Ports
+from ch_sink.pipeline.target import Target
+from ch_sink.pipeline.timings import Stages
 from ch_sink.ports import StoredRows
-from ch_sink.spark.work import Failure, RangeResult, RangeTask, decode_task, encode
-from ch_sink.stages import Stages
+from ch_sink.stream.messages import Failure, RangeResult, RangeTask, decode_task, encode
 from ch_sink.table.model import TargetTable
-from ch_sink.target import Target
 
 __all__ = ["StreamSettings", "open_sink", "run_range", "run_ranges"]
 

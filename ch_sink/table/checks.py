@@ -5,15 +5,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ch_sink.errors import TableError
+from ch_sink.model.policy import Policy
 from ch_sink.order import layout_for
-from ch_sink.policy import Policy
-from ch_sink.table.chtype import parse_type
 from ch_sink.table.evolve import alter, window_setting
 from ch_sink.table.facts import ServerFacts
 from ch_sink.table.letter_case import clashes
-from ch_sink.table.lexer import columns_in
-from ch_sink.table.model import Family, TargetTable, quote
+from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.view import view_of
+from ch_sink.types.chtype import parse_type
+from ch_sink.types.lexer import columns_in
+from ch_sink.types.sql import quote
 
 __all__ = ["Finding", "Situation", "check_table"]
 

@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ch_sink.decode.schema import Field, RowSchema, SourceType
 from ch_sink.errors import TableError
-from ch_sink.table.chtype import parse_type
-from ch_sink.table.defaults import default_sql
-from ch_sink.table.lexer import columns_in, key_expressions
-from ch_sink.table.model import quote
 from ch_sink.table.spec import EngineChoice, TableSpec
-from ch_sink.table.templates import literal
+from ch_sink.types.chtype import parse_type
+from ch_sink.types.connect import Field, RowSchema, SourceType
+from ch_sink.types.defaults import default_sql
+from ch_sink.types.lexer import columns_in, key_expressions
+from ch_sink.types.sql import literal, quote
 
 __all__ = ["ColumnPlan", "TypeOf", "key_names", "plan_columns", "sorting_key"]
 

@@ -2,15 +2,16 @@
 
 from dataclasses import dataclass
 
-from ch_sink.decode.schema import RowSchema, SourceType
-from ch_sink.decode.types import DOCUMENT, clickhouse_type
 from ch_sink.table.columns import TypeOf, key_names, plan_columns, sorting_key
-from ch_sink.table.lexer import key_expressions, split_commas
-from ch_sink.table.model import Engine, quote
+from ch_sink.table.model import Engine
 from ch_sink.table.row_policy import create_row_policy
 from ch_sink.table.spec import EngineChoice, TableSpec
-from ch_sink.table.templates import literal, render
+from ch_sink.table.templates import render
 from ch_sink.table.view import ViewShape, create_view, partition_in_sorting_key
+from ch_sink.types import DOCUMENT, clickhouse_type
+from ch_sink.types.connect import RowSchema, SourceType
+from ch_sink.types.lexer import key_expressions, split_commas
+from ch_sink.types.sql import literal, quote
 
 __all__ = ["STATE_TABLES", "Statement", "create_table", "current_view", "init_statements", "script", "source_types"]
 

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ch_sink.errors import TableError, TableNotFound
-from ch_sink.policy import Policy
+from ch_sink.model.policy import Policy
 from ch_sink.table.engine_full import DistributedOver, EngineClause, distributed_over, parse_engine, to_engine
 from ch_sink.table.facts import YEARS_SQL, years_of
-from ch_sink.table.lexer import columns_in, key_expressions
-from ch_sink.table.model import Column, Engine, Family, TargetTable, quote
+from ch_sink.table.model import Engine, Family, TargetTable
+from ch_sink.types.column import Column
+from ch_sink.types.lexer import columns_in, key_expressions
+from ch_sink.types.sql import quote
 
 __all__ = ["DETECT_SQL", "TableRow", "assemble", "detect_sql", "local_table"]
 

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ch_sink.errors import TableError
-from ch_sink.table.chtype import parse_type
-from ch_sink.table.lexer import Kind, Token, identifier, split_commas, string_value, tokenize
-from ch_sink.table.model import Column, Engine, Family
+from ch_sink.table.model import Engine, Family
 from ch_sink.table.refusals import refusal
+from ch_sink.types.chtype import parse_type
+from ch_sink.types.column import Column
+from ch_sink.types.lexer import Kind, Token, identifier, split_commas, string_value, tokenize
 
 __all__ = ["DistributedOver", "EngineClause", "distributed_over", "is_version_type", "parse_engine", "to_engine"]
 

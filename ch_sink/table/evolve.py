@@ -3,16 +3,17 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from ch_sink.change import UnknownColumn
-from ch_sink.decode.schema import RowSchema, SourceType
+from ch_sink.model.change import UnknownColumn
 from ch_sink.table.columns import ColumnPlan, TypeOf, key_names, plan_columns
 from ch_sink.table.ddl import STATE_TABLES, Statement, source_types, state_table
-from ch_sink.table.model import Column, Family, TargetTable, quote
+from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.row_policy import create_row_policy
 from ch_sink.table.spec import EngineChoice, TableSpec
-from ch_sink.table.templates import literal
 from ch_sink.table.view import view_of
-from ch_sink.table.widen import widened
+from ch_sink.types.column import Column
+from ch_sink.types.connect import RowSchema, SourceType
+from ch_sink.types.sql import literal, quote
+from ch_sink.types.widen import widened
 
 __all__ = ["alter", "diff", "existing_statements", "offered", "window_setting"]
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ch_sink.table.model import WIDE_YEARS, Years
+from ch_sink.types.column import WIDE_YEARS, Years
 
 __all__ = ["POLICIES_SQL", "SERVER_SQL", "YEARS_SQL", "RowPolicy", "ServerFacts", "years_of"]
 

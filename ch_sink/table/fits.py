@@ -2,15 +2,17 @@
 
 from collections.abc import Collection, Iterator, Mapping
 
-from ch_sink.decode.schema import SourceType
-from ch_sink.decode.types import clickhouse_type, converter
-from ch_sink.decode.types.target import INTEGERS, WIDE_INTEGERS
 from ch_sink.errors import TableError
-from ch_sink.policy import Policy
+from ch_sink.model.policy import Policy
 from ch_sink.table.checks import Finding
-from ch_sink.table.chtype import ChType, parse_type
 from ch_sink.table.evolve import alter
-from ch_sink.table.model import Column, TargetTable, quote
+from ch_sink.table.model import TargetTable
+from ch_sink.types import clickhouse_type, converter
+from ch_sink.types.arrow import INTEGERS, WIDE_INTEGERS
+from ch_sink.types.chtype import ChType, parse_type
+from ch_sink.types.column import Column
+from ch_sink.types.connect import SourceType
+from ch_sink.types.sql import quote
 
 __all__ = ["type_findings"]
 

@@ -4,7 +4,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["WIDE_YEARS", "Column", "Engine", "Family", "TargetTable", "Years"]
+from ch_sink.types.column import WIDE_YEARS, Column, Years
+from ch_sink.types.sql import quote
+
+__all__ = ["Engine", "Family", "TargetTable"]
 
 
 class Family(StrEnum):
@@ -29,36 +32,6 @@ class Engine:
     is_deleted_column: str | None = None
     replicated: bool = False
     shared: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column. ``type`` is ClickHouse's text of it."""
-
-    name: str
-    type: str
-    default_kind: str = ""
-    """Empty, DEFAULT, MATERIALIZED, ALIAS or EPHEMERAL."""
-    default_expression: str = ""
-    comment: str = ""
-
-    @property
-    def insertable(self) -> bool:
-        return self.default_kind not in ("MATERIALIZED", "ALIAS")
-
-
-@dataclass(frozen=True, slots=True)
-class Years:
-    """First and last year that the server holds in Date32 and in DateTime64. Beyond them it shows other values.
-
-    Year 0 is 1 BC. Engine 26.9 holds 0 to 9999 in both, servers before 1900 to 2299, some of them in Date32 only.
-    """
-
-    date: tuple[int, int] = (0, 9999)
-    time: tuple[int, int] = (0, 9999)
-
-
-WIDE_YEARS = Years()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +89,3 @@ class TargetTable:
 
     def column(self, name: str) -> Column | None:
         return next((c for c in self.columns if c.name == name), None)
-
-
-def quote(name: str) -> str:
-    """A ClickHouse identifier in backquotes."""
-    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ch_sink.errors import TableError
-from ch_sink.table.chtype import ChType, parse_type
 from ch_sink.table.expression import Call, ColumnRef, Expression, Literal, parse_expression
 from ch_sink.table.model import TargetTable
-from ch_sink.table.templates import literal
 from ch_sink.table.temporal import CALENDAR, Moment, calendar_value, moment_of
+from ch_sink.types.chtype import ChType, parse_type
+from ch_sink.types.sql import literal
 
 __all__ = ["partition_groups"]
 

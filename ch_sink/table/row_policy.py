@@ -8,8 +8,9 @@ merged. The current-state view is right always.
 from collections.abc import Sequence
 
 from ch_sink.errors import TableError
-from ch_sink.table.model import Engine, Family, quote
+from ch_sink.table.model import Engine, Family
 from ch_sink.table.templates import render
+from ch_sink.types.sql import quote
 
 __all__ = ["create_row_policy", "policy_condition", "policy_name"]
 

@@ -5,7 +5,8 @@ from enum import StrEnum
 from typing import Literal
 
 from ch_sink.errors import ConfigError
-from ch_sink.table.model import Family, quote
+from ch_sink.table.model import Family
+from ch_sink.types.sql import quote
 
 __all__ = ["EngineChoice", "TableSpec"]
 

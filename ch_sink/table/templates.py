@@ -12,7 +12,7 @@ from string import Template
 
 from ch_sink.errors import ChSinkError
 
-__all__ = ["literal", "render", "template"]
+__all__ = ["render", "template"]
 
 
 @cache
@@ -37,9 +37,3 @@ def render(name: str, **values: str) -> str:
     except KeyError as missing:
         raise ChSinkError(f"sql/{name}.sql has the place ${missing.args[0]}, which has no value here") from None
     return "\n".join(line.rstrip() for line in text.splitlines() if line.strip()).rstrip(";")
-
-
-def literal(text: str) -> str:
-    """A ClickHouse string literal."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\t", "\\t")
-    return f"'{escaped}'"

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ch_sink.table.chtype import ChType
+from ch_sink.types.chtype import ChType
 
 __all__ = ["CALENDAR", "Moment", "calendar_value", "moment_of"]
 

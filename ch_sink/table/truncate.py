@@ -4,7 +4,8 @@ The statement is an ``INSERT … SELECT`` that looks at what is live, so that ru
 """
 
 from ch_sink.errors import TableError
-from ch_sink.table.model import Family, TargetTable, quote
+from ch_sink.table.model import Family, TargetTable
+from ch_sink.types.sql import quote
 
 __all__ = ["truncate_statement"]
 

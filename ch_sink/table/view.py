@@ -6,9 +6,10 @@ It names its columns one by one (a ``*`` is expanded when the view is made, and 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ch_sink.table.lexer import columns_in
-from ch_sink.table.model import Engine, Family, TargetTable, quote
+from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.table.templates import render
+from ch_sink.types.lexer import columns_in
+from ch_sink.types.sql import quote
 
 __all__ = ["ViewShape", "create_view", "partition_in_sorting_key", "view_of"]
 

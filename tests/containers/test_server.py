@@ -6,7 +6,7 @@ import pytest
 
 from ch_sink.clickhouse import ClickHouseSettings, Client, connect, detect, disconnect, execute
 from ch_sink.errors import ClickHouseError
-from ch_sink.policy import Policy
+from ch_sink.model.policy import Policy
 from ch_sink.table.ddl import init_statements
 from ch_sink.table.spec import EngineChoice, TableSpec
 from tests.support.endpoint import settings_for

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from ch_sink.clickhouse import ClickHouseDeadLetters, Client
-from ch_sink.memory import MemoryDeadLetters
 from ch_sink.ports import DeadLetter
+from ch_sink.testing.memory import MemoryDeadLetters
 
 
 @pytest.fixture(params=["memory", "clickhouse"])

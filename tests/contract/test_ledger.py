@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from ch_sink.claims import Claim, born
 from ch_sink.clickhouse import ClickHouseLedger, Client
 from ch_sink.errors import LedgerConflict
-from ch_sink.memory import MemoryLedger
 from ch_sink.ports import RangeIntent, RangeResult
+from ch_sink.stream.claims import Claim, born
+from ch_sink.testing.memory import MemoryLedger
 
 Job = Callable[[], Any]
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from ch_sink.clickhouse import ClickHousePending, Client
-from ch_sink.memory import MemoryPending
 from ch_sink.ports import PendingRecord
+from ch_sink.testing.memory import MemoryPending
 
 
 @pytest.fixture(params=["memory", "clickhouse"])

@@ -6,10 +6,11 @@ import pyarrow as pa
 import pytest
 
 from ch_sink.clickhouse import ClickHouseLookup, ClickHouseWriter, Client, detect
-from ch_sink.memory import MemoryTable
-from ch_sink.policy import Policy
+from ch_sink.model.policy import Policy
 from ch_sink.ports import Insert
-from ch_sink.table.model import Column, Engine, Family, TargetTable
+from ch_sink.table.model import Engine, Family, TargetTable
+from ch_sink.testing.memory import MemoryTable
+from ch_sink.types.column import Column
 
 SOURCE = {"region": "LowCardinality(String)", "id": "Nullable(Int64)", "text": "Nullable(String)", "n": "Float64"}
 SYSTEM = {"version": "UInt128", "gone": "UInt8", "sign": "Int8"}

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from bson import Int64, ObjectId
 
-from ch_sink.change import Records
-from ch_sink.decode import sample_schema
-from ch_sink.decode.schema import RowSchema, SourceType, parse_connect_schema
-from ch_sink.policy import Policy
+from ch_sink.discovery.sample import sample_schema
+from ch_sink.model.change import Records
+from ch_sink.model.policy import Policy
 from ch_sink.table.ddl import Statement, init_statements, script
 from ch_sink.table.spec import EngineChoice, TableSpec
+from ch_sink.types.connect import RowSchema, SourceType, parse_connect_schema
 from tests.support.engine import Engine
 from tests.support.fixtures import read_stream
 from tests.support.hand import Event

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from ch_sink.cli.wiring import topic_offsets
 from ch_sink.clickhouse import Client, detect
 from ch_sink.config import load
-from ch_sink.embedded.kafka import LocalKafka
-from ch_sink.embedded.launch import EmbeddedClickHouse
+from ch_sink.discovery.wiring import topic_offsets
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.order import State
 from ch_sink.spark.task import StreamSettings, run_range
-from ch_sink.spark.work import RangeResult, RangeTask
+from ch_sink.stream.messages import RangeResult, RangeTask
 from tests.integration.test_recorded import equal
 from tests.support.endpoint import clickhouse, client, database
 from tests.support.fixtures import registry_schemas, topic_of, topics

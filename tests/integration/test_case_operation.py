@@ -12,9 +12,9 @@ from confluent_kafka import Consumer, TopicPartition
 
 from ch_sink.clickhouse import Client
 from ch_sink.config import load
-from ch_sink.embedded.kafka import LocalKafka
-from ch_sink.embedded.launch import EmbeddedClickHouse
-from ch_sink.policy import Policy
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.model.policy import Policy
 from tests.support.endpoint import clickhouse, client, database
 from tests.support.fixtures import topic_of, topics
 from tests.support.kafka import fresh_topic, produce

@@ -3,7 +3,7 @@
 import pytest
 
 from ch_sink.errors import StreamFailed
-from ch_sink.policy import Policy
+from ch_sink.model.policy import Policy
 from tests.support.endpoint import clickhouse, client, database, own_tables
 from tests.support.hand import HandFed, mysql
 from tests.support.hand_tables import (

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from ch_sink.clickhouse import Client, Retry
-from ch_sink.embedded.launch import EmbeddedClickHouse
 from ch_sink.errors import ClickHouseError, ClickHouseUnavailable
-from ch_sink.policy import Policy
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+from ch_sink.model.policy import Policy
 from tests.support.endpoint import clickhouse, client, database, own_tables, settings_for
 from tests.support.hand import Event, HandFed
 from tests.support.hand_tables import (

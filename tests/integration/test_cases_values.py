@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ch_sink.policy import Policy
+from ch_sink.model.policy import Policy
 from tests.support.endpoint import clickhouse, client, database, own_tables
 from tests.support.hand import Event, HandFed
 from tests.support.hand_tables import (

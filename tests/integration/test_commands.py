@@ -8,8 +8,8 @@ import pytest
 
 from ch_sink.cli import main
 from ch_sink.clickhouse import Client
-from ch_sink.embedded.kafka import LocalKafka
-from ch_sink.embedded.launch import EmbeddedClickHouse
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+from ch_sink.local.kafka.broker import LocalKafka
 from tests.support.endpoint import clickhouse, client, database
 from tests.support.fixtures import topic_of, topics
 from tests.support.kafka import fresh_topic, produce

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from ch_sink.clickhouse import Client, create_statement, detect, execute
-from ch_sink.embedded.launch import EmbeddedClickHouse
-from ch_sink.policy import Policy
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+from ch_sink.model.policy import Policy
 from ch_sink.table.model import Family
 from tests.integration.test_busy import decimal_and_time
 from tests.integration.test_recorded import equal

@@ -7,7 +7,7 @@ with the row policy ``using sign != -1 to all``, and every other engine.
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.policy import Policy
+from ch_sink.model.policy import Policy
 from tests.support.endpoint import clickhouse, client, database, own_tables
 from tests.support.hand import Event, HandFed, key_change, mysql
 

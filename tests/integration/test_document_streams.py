@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.policy import Policy
+from ch_sink.model.policy import Policy
 from tests.support.documents import Stream
 from tests.support.endpoint import clickhouse, client, database, own_tables
 from tests.support.hand import Event, HandFed
-from tests.unit.source.test_oracle import LAYOUTS as ORDERS
-from tests.unit.source.test_oracle import Orders, row
-from tests.unit.source.test_singlestore_document import OTHER_ID, SAMPLE_ID, THIRD_ID, example, singlestore
-from tests.unit.source.test_sqlserver_document import BY_NAME, SQLSERVER_TRUTH, sqlserver
+from tests.unit.sources.test_oracle import LAYOUTS as ORDERS
+from tests.unit.sources.test_oracle import Orders, row
+from tests.unit.sources.test_singlestore_document import OTHER_ID, SAMPLE_ID, THIRD_ID, example, singlestore
+from tests.unit.sources.test_sqlserver_document import BY_NAME, SQLSERVER_TRUTH, sqlserver
 
 __all__ = ["clickhouse", "client", "database", "own_tables"]
 

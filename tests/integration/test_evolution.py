@@ -8,12 +8,13 @@ from dataclasses import replace
 import pytest
 
 from ch_sink.clickhouse import Client, detect
-from ch_sink.decode import RowSchema, sample_schema
-from ch_sink.embedded.launch import EmbeddedClickHouse
+from ch_sink.discovery.sample import sample_schema
 from ch_sink.errors import ClickHouseError, StreamFailed
-from ch_sink.plan import Barrier
-from ch_sink.policy import Policy
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+from ch_sink.model.policy import Policy
+from ch_sink.pipeline.plan import Barrier
 from ch_sink.table.model import TargetTable
+from ch_sink.types.connect import RowSchema
 from tests.integration.test_distributed import node, over
 from tests.integration.test_recorded import equal
 from tests.support.endpoint import clickhouse, client, database, settings_for

@@ -6,8 +6,8 @@ import random
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.policy import Policy
-from ch_sink.table.model import quote
+from ch_sink.model.policy import Policy
+from ch_sink.types.sql import quote
 from tests.support.endpoint import clickhouse, client, database
 from tests.support.evolving import EvolvingSource
 from tests.support.stream import Feed, Killed, make_table

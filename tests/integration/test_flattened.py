@@ -4,10 +4,12 @@ import random
 
 import pytest
 
-from ch_sink.change import Records
 from ch_sink.clickhouse import Client
-from ch_sink.decode import Decoder, RowSchema, sample_schema
-from ch_sink.policy import Policy
+from ch_sink.decode import Decoder
+from ch_sink.discovery.sample import sample_schema
+from ch_sink.model.change import Records
+from ch_sink.model.policy import Policy
+from ch_sink.types.connect import RowSchema
 from tests.integration.test_recorded import KEYLESS, equal
 from tests.support.decoding import table_of
 from tests.support.endpoint import clickhouse, client, database

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from ch_sink.embedded.java import find_java, java_version
-from ch_sink.embedded.kafka import LocalKafka
-from ch_sink.embedded.kafka_jars import KAFKA_VERSION
 from ch_sink.errors import BrokerUnavailable, KafkaError
+from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka.jars import KAFKA_VERSION
+from ch_sink.spark.java import find_java, java_version
 from tests.support.kafka import fresh_topic
 
 pytestmark = pytest.mark.kafka
@@ -42,7 +42,7 @@ def _goes_down(address: str) -> bool:
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
 def test_it_ends_with_the_process_that_started_it(kind: str, end: signal.Signals) -> None:
     program = (
-        "import time; from ch_sink.embedded.kafka import LocalKafka\n"
+        "import time; from ch_sink.local.kafka.broker import LocalKafka\n"
         f"kafka = LocalKafka(kind={kind!r}); kafka.start(); print(kafka.bootstrap, flush=True); time.sleep(600)"
     )
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=_ROOT)
@@ -64,7 +64,7 @@ def test_stopping_removes_daemon_and_folder() -> None:
 
 
 def test_without_java_it_is_the_mock_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ch_sink.embedded.java._FOLDERS", ())
+    monkeypatch.setattr("ch_sink.spark.java._FOLDERS", ())
     monkeypatch.setenv("JAVA_HOME", "/nonexistent")
     monkeypatch.setenv("PATH", "/nonexistent")
     assert find_java() is None
@@ -83,8 +83,8 @@ def test_without_its_jars_and_any_way_to_get_them_it_is_the_mock(
     if find_java() is None:
         pytest.skip("needs Java 17 or newer")
     monkeypatch.setenv("CH_SINK_CACHE", str(tmp_path))
-    monkeypatch.setattr("ch_sink.embedded.maven.shutil.which", lambda _name: None)
-    monkeypatch.setattr("ch_sink.embedded.maven.importlib.util.find_spec", lambda _name: None)
+    monkeypatch.setattr("ch_sink.local.maven.shutil.which", lambda _name: None)
+    monkeypatch.setattr("ch_sink.local.maven.importlib.util.find_spec", lambda _name: None)
     with LocalKafka() as kafka:
         assert kafka.kind == "mock"
         assert kafka.why is not None
@@ -122,7 +122,7 @@ def test_java_home_wins_and_old_or_broken_ones_are_passed_over(tmp_path: Path, m
     broken.write_text("no program")
     os.chmod(broken, 0o755)
     assert (java_version(old), java_version(new), java_version(broken)) == (8, 21, None)
-    monkeypatch.setattr("ch_sink.embedded.java._FOLDERS", (str(tmp_path / "*"),))
+    monkeypatch.setattr("ch_sink.spark.java._FOLDERS", (str(tmp_path / "*"),))
     monkeypatch.setenv("PATH", "/nonexistent")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
     assert find_java() == new

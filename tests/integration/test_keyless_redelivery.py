@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.policy import Policy
+from ch_sink.model.policy import Policy
 from tests.integration.test_recorded import equal
 from tests.support.endpoint import clickhouse, client, database
 from tests.support.fixtures import as_records, topic_of, topics

@@ -16,9 +16,9 @@ import pytest
 
 from ch_sink.clickhouse import ClickHouseLedger, Client
 from ch_sink.config import load
-from ch_sink.embedded.kafka import LocalKafka
-from ch_sink.embedded.launch import EmbeddedClickHouse
-from ch_sink.policy import Policy
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.model.policy import Policy
 from tests.integration.test_busy import ENGINES, decimal_and_time
 from tests.integration.test_recorded import equal
 from tests.support.endpoint import clickhouse, client, database

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.policy import Policy
+from ch_sink.model.policy import Policy
 from tests.support.collection import Collection, draw_collection, plain
 from tests.support.endpoint import clickhouse, client, database, own_tables
 from tests.support.hand import Event, HandFed

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.embedded.kafka import LocalKafka
-from ch_sink.embedded.launch import EmbeddedClickHouse
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+from ch_sink.local.kafka.broker import LocalKafka
 from tests.support.collection import draw_collection
 from tests.support.endpoint import clickhouse, client, database
 from tests.support.fixtures import Recorded

@@ -12,9 +12,9 @@ import pytest
 from clickhouse_connect.driver.client import Client as Driver
 
 from ch_sink.clickhouse import Client, server_facts
-from ch_sink.embedded.launch import EmbeddedClickHouse
 from ch_sink.errors import TableError
-from ch_sink.policy import Policy
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+from ch_sink.model.policy import Policy
 from ch_sink.table.checks import check_table
 from ch_sink.table.row_policy import create_row_policy, policy_name
 from tests.support.endpoint import clickhouse, client, database, own_tables, settings_for

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.policy import Policy
+from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
 from tests.support.endpoint import clickhouse, client, database
 from tests.support.fixtures import read_truth, topic_of, topics

@@ -16,7 +16,7 @@ from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import DatabaseError
 from clickhouse_connect.driver.external import ExternalData
 
-from ch_sink.embedded.launch import EmbeddedClickHouse
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from tests.support.endpoint import clickhouse
 
 __all__ = ["clickhouse"]
@@ -75,7 +75,7 @@ def test_raw_inserts_of_text_formats(client: Client, table: str, name: str, comp
 
         import lz4.frame
 
-        from ch_sink.embedded.http_encoding import zstd_module
+        from ch_sink.local.clickhouse.http_encoding import zstd_module
 
         body = {"lz4": lz4.frame.compress, "zstd": zstd_module().compress, "gzip": gzip.compress}[compression](
             text.encode()

@@ -17,8 +17,8 @@ from urllib.parse import urlencode
 import lz4.frame
 import pytest
 
-from ch_sink.embedded.launch import EmbeddedClickHouse
-from ch_sink.embedded.native_blocks import BlockEncoder, decode_blocks
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+from ch_sink.local.clickhouse.native_blocks import BlockEncoder, decode_blocks
 from tests.support.endpoint import await_query, clickhouse
 
 __all__ = ["clickhouse"]

@@ -11,7 +11,7 @@ import pytest
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import DatabaseError
 
-from ch_sink.embedded.launch import EmbeddedClickHouse
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 
 pytestmark = pytest.mark.integration
 LIVE = "SELECT k FROM shop.t FINAL ORDER BY k"

@@ -16,8 +16,8 @@ import pytest
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import DatabaseError, OperationalError
 
-from ch_sink.embedded.launch import EmbeddedClickHouse
 from ch_sink.errors import ClickHouseUnavailable
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from tests.support.endpoint import await_query
 
 pytestmark = pytest.mark.integration
@@ -36,7 +36,7 @@ def endpoint(tmp_path: Path) -> Iterator[EmbeddedClickHouse]:
 
 
 def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ch_sink.embedded.serve", *arguments]
+    command = [sys.executable, "-m", "ch_sink.local.clickhouse.serve", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -63,7 +63,7 @@ def test_a_taken_port_and_an_impossible_directory_are_usage_errors(
 def test_without_chdb_the_error_names_the_extra(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['chdb'] = None\n"
-        "from ch_sink.embedded.serve import main\n"
+        "from ch_sink.local.clickhouse.serve import main\n"
         f"sys.exit(main(['--path', {str(tmp_path)!r}, '--port', '0']))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
@@ -163,7 +163,7 @@ def test_user_and_password(tmp_path: Path) -> None:
 
 def test_the_endpoint_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     program = (
-        "import os\nfrom ch_sink.embedded.launch import EmbeddedClickHouse\n"
+        "import os\nfrom ch_sink.local.clickhouse.launch import EmbeddedClickHouse\n"
         f"endpoint = EmbeddedClickHouse({str(tmp_path / 'data')!r}).start()\n"
         "print(endpoint.pid, flush=True)\nos._exit(9)"
     )

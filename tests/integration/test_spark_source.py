@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from ch_sink.embedded.kafka import LocalKafka
 from ch_sink.errors import BrokerUnavailable, DataLoss, TopicNotFound
+from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.spark.source import read_ranges, source_error
 from tests.support.fixtures import Recorded
 from tests.support.kafka import fresh_topic, produce, values

@@ -36,9 +36,9 @@ import pyarrow as pa
 import pytest
 
 from ch_sink.clickhouse import ClickHouseWriter, Client, detect
-from ch_sink.embedded.launch import EmbeddedClickHouse
 from ch_sink.errors import ClickHouseError, TableError
-from ch_sink.policy import Policy
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+from ch_sink.model.policy import Policy
 from ch_sink.ports import Insert
 from tests.support.endpoint import clickhouse, client, database, own_tables, settings_for
 from tests.support.hand import PLACEHOLDER, HandFed, postgres

@@ -8,10 +8,10 @@ from pyspark.sql import SparkSession
 
 from ch_sink.clickhouse import Client, Evolution, detect
 from ch_sink.config import load
-from ch_sink.embedded.kafka import LocalKafka
-from ch_sink.embedded.launch import EmbeddedClickHouse
 from ch_sink.errors import StreamFailed
-from ch_sink.policy import Policy
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.model.policy import Policy
 from ch_sink.spark.job import run_streams
 from tests.integration.test_evolution import SOURCES, at_the_snapshot
 from tests.integration.test_recorded import equal

@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 
 from ch_sink.clickhouse import Client
 from ch_sink.config import load
-from ch_sink.embedded.kafka import LocalKafka
-from ch_sink.embedded.launch import EmbeddedClickHouse
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.spark.job import run_streams
 from tests.integration.test_flattened import transformation
 from tests.integration.test_mongodb import truth

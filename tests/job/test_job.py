@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from ch_sink.clickhouse import Client
 from ch_sink.config import load
-from ch_sink.embedded.kafka import LocalKafka
-from ch_sink.embedded.launch import EmbeddedClickHouse
-from ch_sink.policy import Policy
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.model.policy import Policy
 from ch_sink.spark.job import run_streams
 from tests.integration.test_busy import decimal_and_time
 from tests.integration.test_recorded import KEYLESS, STREAMS, equal, tables

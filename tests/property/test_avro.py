@@ -7,13 +7,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ch_sink.change import Records
-from ch_sink.decode import Decoder, sample_schema
+from ch_sink.decode import Decoder
 from ch_sink.decode.avro.datums import Datums
 from ch_sink.decode.avro.scalar import reader_of
 from ch_sink.decode.avro.schema import parse
 from ch_sink.decode.avro.vectors import NotText, read, skip
-from ch_sink.policy import Policy
+from ch_sink.discovery.sample import sample_schema
+from ch_sink.model.change import Records
+from ch_sink.model.policy import Policy
 from tests.property.test_decode import outcome
 from tests.support.avro import Topic, peer_read, peer_schema
 from tests.support.decoding import table_of

@@ -8,11 +8,13 @@ import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ch_sink.change import ChangeBatch, Records
-from ch_sink.decode import Decoder, sample_schema
+from ch_sink.decode import Decoder
+from ch_sink.discovery.sample import sample_schema
 from ch_sink.errors import TableError
-from ch_sink.policy import Policy
-from ch_sink.table.model import Column, TargetTable
+from ch_sink.model.change import ChangeBatch, Records
+from ch_sink.model.policy import Policy
+from ch_sink.table.model import TargetTable
+from ch_sink.types.column import Column
 from tests.support.decoding import replacing, table_of
 from tests.support.fixtures import partitions, topics
 

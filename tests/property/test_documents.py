@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ch_sink.policy import Policy
-from ch_sink.table.model import Column
+from ch_sink.model.policy import Policy
+from ch_sink.types.column import Column
 from tests.support.collection import Collection, draw_collection, plain
 from tests.support.document_run import DocumentRun, document_table
 from tests.support.hand import Event

@@ -11,20 +11,21 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ch_sink.apply import PartitionSink, StreamName
-from ch_sink.change import UnknownColumn
-from ch_sink.chunk import Chunk
 from ch_sink.decode import Decoder
-from ch_sink.decode.types.target import arrow_type
-from ch_sink.memory import MemoryDeadLetters, MemoryHandover, MemoryLedger, MemoryPending, MemoryTable
+from ch_sink.model.change import UnknownColumn
+from ch_sink.model.policy import Policy
 from ch_sink.order import State
-from ch_sink.plan import Barrier, Ports
-from ch_sink.policy import Policy
+from ch_sink.pipeline.chunks import Chunk
+from ch_sink.pipeline.partition_sink import PartitionSink, StreamName
+from ch_sink.pipeline.plan import Barrier, Ports
+from ch_sink.pipeline.target import Target
 from ch_sink.table.columns import plan_columns
 from ch_sink.table.ddl import source_types
-from ch_sink.table.model import Column, Engine, Family, TargetTable
+from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.table.spec import TableSpec
-from ch_sink.target import Target
+from ch_sink.testing.memory import MemoryDeadLetters, MemoryHandover, MemoryLedger, MemoryPending, MemoryTable
+from ch_sink.types.arrow import arrow_type
+from ch_sink.types.column import Column
 from tests.support.evolving import EvolvingSource
 
 POLICY = Policy(evolve="add_columns", on_bad_record="fail")

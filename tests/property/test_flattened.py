@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ch_sink.change import ChangeBatch, Records
 from ch_sink.decode import Decoder
-from ch_sink.decode.types.target import arrow_type
-from ch_sink.policy import Policy
-from ch_sink.table.model import Column
+from ch_sink.model.change import ChangeBatch, Records
+from ch_sink.model.policy import Policy
+from ch_sink.types.arrow import arrow_type
+from ch_sink.types.column import Column
 from tests.model import LAYOUTS, Batch, History, Knobs, draw_history, draw_plan
 from tests.model.reference import difference, sign_faults
 from tests.support.decoding import replacing

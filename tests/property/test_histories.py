@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ch_sink.decode import Decoder
-from ch_sink.policy import Policy
+from ch_sink.model.policy import Policy
 from tests.model import CONNECTORS, LAYOUTS, draw_history
 from tests.model.connectors import BY_NAME, ConnectorName
 from tests.property.regressions import REGRESSIONS, Regression

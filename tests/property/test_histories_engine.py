@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.policy import Policy
+from ch_sink.model.policy import Policy
 from tests.model.reference import difference, sign_faults
 from tests.support.cases import Case, drawn
 from tests.support.endpoint import clickhouse, client, database, own_tables

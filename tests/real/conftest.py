@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ch_sink.embedded.kafka import LocalKafka
+from ch_sink.local.kafka.broker import LocalKafka
 from tests.real.scenario import JSON, Format
 from tests.real.stand.connect import Connect, Registry
 from tests.real.stand.daemon import Missing

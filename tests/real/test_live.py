@@ -3,7 +3,7 @@
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.embedded.launch import EmbeddedClickHouse
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from tests.real.conftest import Stand
 from tests.real.scenario import Scenario
 from tests.real.shapes import shapes

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ch_sink.embedded.java import find_java
+from ch_sink.spark.java import find_java
 from tests.real.stand.connect import Connect, Registry
 from tests.real.stand.daemon import Missing
 from tests.real.stand.programs import programs
@@ -17,8 +17,8 @@ def _nothing_to_fetch_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     if find_java() is None:
         pytest.skip("needs Java 17 or newer")
     monkeypatch.setenv("CH_SINK_CACHE", str(tmp_path))
-    monkeypatch.setattr("ch_sink.embedded.maven.shutil.which", lambda _name: None)
-    monkeypatch.setattr("ch_sink.embedded.maven.importlib.util.find_spec", lambda _name: None)
+    monkeypatch.setattr("ch_sink.local.maven.shutil.which", lambda _name: None)
+    monkeypatch.setattr("ch_sink.local.maven.importlib.util.find_spec", lambda _name: None)
 
 
 @pytest.mark.usefixtures("_nothing_to_fetch_with")

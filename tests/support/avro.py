@@ -8,12 +8,12 @@ from typing import Any
 import fastavro
 import numpy as np
 
-from ch_sink.change import ChangeBatch, Records
 from ch_sink.decode import Decoder
-from ch_sink.memory import MemoryRegistry
-from ch_sink.policy import Policy
+from ch_sink.model.change import ChangeBatch, Records
+from ch_sink.model.policy import Policy
 from ch_sink.ports import RegisteredSchema
-from ch_sink.table.model import Column
+from ch_sink.testing.memory import MemoryRegistry
+from ch_sink.types.column import Column
 from tests.support.decoding import replacing
 
 __all__ = [

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from ch_sink.decode import Decoder
-from ch_sink.decode.types.target import arrow_type
-from ch_sink.policy import Policy
+from ch_sink.model.policy import Policy
+from ch_sink.types.arrow import arrow_type
 from tests.model import LAYOUTS, Batch, History, Knobs, draw_history, draw_plan
 from tests.model.reference import change_log, difference, sign_faults
 from tests.support.harness import ENGINES, Run, target_table

@@ -6,9 +6,10 @@ import struct
 from decimal import Decimal
 from typing import Any
 
-from ch_sink.decode import RowSchema
-from ch_sink.decode.types import clickhouse_type
-from ch_sink.table.model import Column, Engine, Family, TargetTable
+from ch_sink.table.model import Engine, Family, TargetTable
+from ch_sink.types import clickhouse_type
+from ch_sink.types.column import Column
+from ch_sink.types.connect import RowSchema
 
 EPOCH = datetime.datetime(1970, 1, 1)
 

@@ -10,10 +10,10 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from ch_sink.change import ChangeBatch, Records
 from ch_sink.decode import Decoder
-from ch_sink.decode.types.target import arrow_type
-from ch_sink.policy import Policy
+from ch_sink.model.change import ChangeBatch, Records
+from ch_sink.model.policy import Policy
+from ch_sink.types.arrow import arrow_type
 from tests.model import History, KafkaRecord, Layout, draw_plan
 from tests.model.reference import difference, sign_faults
 from tests.model.wire import dumps, partition_of

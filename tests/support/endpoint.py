@@ -9,7 +9,7 @@ from urllib.request import urlopen
 import pytest
 
 from ch_sink.clickhouse import ClickHouseSettings, Client, Retry, connect, create_statement, disconnect, execute
-from ch_sink.embedded.launch import EmbeddedClickHouse
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 
 __all__ = ["await_query", "clickhouse", "client", "database", "own_tables", "settings_for", "stream"]
 

@@ -6,15 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ch_sink.clickhouse import (
-    ClickHouseHandover,
-    ClickHousePending,
-    ClickHouseWriter,
-    Client,
-    detect,
-)
+from ch_sink.clickhouse import ClickHouseHandover, ClickHousePending, ClickHouseWriter, Client, detect
 from ch_sink.decode import Decoder
-from ch_sink.policy import Policy
+from ch_sink.model.policy import Policy
 from ch_sink.ports import Insert, StoredRows
 from ch_sink.spark.task import _Lookup
 from ch_sink.table.truncate import truncate_statement

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ch_sink.change import Records
-from ch_sink.decode import RowSchema, sample_schema
+from ch_sink.discovery.sample import sample_schema
+from ch_sink.model.change import Records
+from ch_sink.types.connect import RowSchema
 
 __all__ = ["Added", "EvolvingSource"]
 

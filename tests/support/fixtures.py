@@ -11,9 +11,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from ch_sink.change import Headers, Records
-from ch_sink.memory import MemoryRegistry
+from ch_sink.model.change import Headers, Records
 from ch_sink.ports import RegisteredSchema
+from ch_sink.testing.memory import MemoryRegistry
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 

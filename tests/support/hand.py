@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ch_sink.apply import Applied, PartitionSink, StreamName
-from ch_sink.change import Headers, Records
-from ch_sink.chunk import Chunk
 from ch_sink.clickhouse import (
     ClickHouseDeadLetters,
     ClickHouseHandover,
@@ -19,14 +16,17 @@ from ch_sink.clickhouse import (
     detect,
 )
 from ch_sink.decode import Decoder
+from ch_sink.model.change import Headers, Records
+from ch_sink.model.policy import Policy
 from ch_sink.order import State
-from ch_sink.plan import Ports
-from ch_sink.policy import Policy
+from ch_sink.pipeline.chunks import Chunk
+from ch_sink.pipeline.partition_sink import Applied, PartitionSink, StreamName
+from ch_sink.pipeline.plan import Ports
+from ch_sink.pipeline.target import Target
 from ch_sink.ports import Insert
 from ch_sink.spark.task import _Lookup
 from ch_sink.table.truncate import truncate_statement
 from ch_sink.table.view import view_of
-from ch_sink.target import Target
 from tests.support.memory_table import Killed
 
 __all__ = ["Event", "HandFed", "key_change", "mysql", "postgres"]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.policy import Policy
+from ch_sink.model.policy import Policy
 from tests.support.hand import Event, HandFed, mysql
 
 __all__ = [

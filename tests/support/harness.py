@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ch_sink.apply import Applied, PartitionSink, StreamName
-from ch_sink.change import Records
-from ch_sink.chunk import Chunk
+from ch_sink.model.change import Records
+from ch_sink.model.policy import Policy
 from ch_sink.order import State
-from ch_sink.plan import BatchDecoder, Ports
-from ch_sink.policy import Policy
-from ch_sink.table.model import Column, Engine, Family, TargetTable
-from ch_sink.target import Target
+from ch_sink.pipeline.chunks import Chunk
+from ch_sink.pipeline.partition_sink import Applied, PartitionSink, StreamName
+from ch_sink.pipeline.plan import BatchDecoder, Ports
+from ch_sink.pipeline.target import Target
+from ch_sink.table.model import Engine, Family, TargetTable
+from ch_sink.types.column import Column
 from tests.model import Batch, History, KafkaRecord, Layout
 from tests.support.memory_table import Killed, MemoryHandover, MemoryLetters, MemoryPending, MemoryTable
 from tests.support.plain_decoder import PlainDecoder

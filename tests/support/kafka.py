@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
-from ch_sink.embedded.kafka import LocalKafka
+from ch_sink.local.kafka.broker import LocalKafka
 from tests.support.fixtures import Recorded, read_stream
 
 _numbers = itertools.count()

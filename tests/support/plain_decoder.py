@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 
-from ch_sink.change import Aside, ChangeBatch, Records
+from ch_sink.model.change import Aside, ChangeBatch, Records
 from tests.model import Layout
 
 PLACEHOLDER = "__debezium_unavailable_value"

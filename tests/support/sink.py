@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from ch_sink.embedded.kafka import LocalKafka
-from ch_sink.embedded.launch import EmbeddedClickHouse
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+from ch_sink.local.kafka.broker import LocalKafka
 
 __all__ = ["ROOT", "command", "config_file"]
 

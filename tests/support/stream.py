@@ -5,9 +5,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ch_sink.apply import Applied, PartitionSink, StreamName
-from ch_sink.change import Records
-from ch_sink.chunk import Chunk
 from ch_sink.clickhouse import (
     ClickHouseDeadLetters,
     ClickHouseHandover,
@@ -18,17 +15,22 @@ from ch_sink.clickhouse import (
     detect,
     execute,
 )
-from ch_sink.decode import Decoder, Field, RowSchema, SourceType, sample_schema
-from ch_sink.memory import MemoryLedger
+from ch_sink.decode import Decoder
+from ch_sink.discovery.sample import sample_schema
+from ch_sink.model.change import Records
+from ch_sink.model.policy import Policy
 from ch_sink.order import State
-from ch_sink.plan import Barrier, Ports
-from ch_sink.policy import Policy
+from ch_sink.pipeline.chunks import Chunk
+from ch_sink.pipeline.partition_sink import Applied, PartitionSink, StreamName
+from ch_sink.pipeline.plan import Barrier, Ports
+from ch_sink.pipeline.target import Target
 from ch_sink.spark.task import _Lookup
 from ch_sink.table.ddl import init_statements
 from ch_sink.table.model import TargetTable
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.table.truncate import truncate_statement
-from ch_sink.target import Target
+from ch_sink.testing.memory import MemoryLedger
+from ch_sink.types.connect import Field, RowSchema, SourceType
 from tests.support.fixtures import as_records, partitions, registry, topic_of, topics
 
 __all__ = ["Feed", "Killed", "make_table", "schema_of", "typed_stream"]

@@ -5,12 +5,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from ch_sink.change import BadRecord
 from ch_sink.decode.avro.vectors import NotText, Vector
-from ch_sink.decode.columns import UNCONVERTED, Fault
-from ch_sink.decode.types import Converted, Converter, OutOfRange
-from ch_sink.decode.types.base import takes_arrow
+from ch_sink.decode.json.columns import UNCONVERTED, Fault
 from ch_sink.errors import DecodeError, PositionError
+from ch_sink.model.change import BadRecord
+from ch_sink.types import Converted, Converter, OutOfRange
+from ch_sink.types.converter import takes_arrow
 
 __all__ = ["convert", "culprits", "listed", "texts"]
 

@@ -10,21 +10,21 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ch_sink.change import Aside, BadRecord, UnknownColumn
+from ch_sink.decode.assemble import Part
 from ch_sink.decode.avro.convert import convert, culprits, listed
 from ch_sink.decode.avro.datums import Datums
 from ch_sink.decode.avro.layout import AvroLayout, build_layout, is_envelope
 from ch_sink.decode.avro.scalar import reader_of
 from ch_sink.decode.avro.schema import Node
 from ch_sink.decode.avro.vectors import Mask, Struct, read
-from ch_sink.decode.columns import EXPECT_AFTER, SNAPSHOT, Fault, Read
 from ch_sink.decode.framing import AVRO_HEAD, Framed
-from ch_sink.decode.kinds import classify, classify_document, row_operations
-from ch_sink.decode.part import Part
+from ch_sink.decode.json.columns import EXPECT_AFTER, SNAPSHOT, Fault, Read
+from ch_sink.decode.record_kinds import classify, classify_document, row_operations
 from ch_sink.errors import DecodeError, PositionError
-from ch_sink.policy import Policy
-from ch_sink.source import Positions
-from ch_sink.source.base import stream_names
+from ch_sink.model.change import Aside, BadRecord, UnknownColumn
+from ch_sink.model.policy import Policy
+from ch_sink.sources import Positions
+from ch_sink.sources.base import stream_names
 from ch_sink.table.model import TargetTable
 
 __all__ = ["AvroReader", "as_json", "document", "no_events"]

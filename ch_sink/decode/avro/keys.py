@@ -7,8 +7,8 @@ from ch_sink.decode.avro.convert import convert
 from ch_sink.decode.avro.datums import Datums
 from ch_sink.decode.avro.layout import AvroColumn
 from ch_sink.decode.avro.vectors import Struct, read
-from ch_sink.decode.columns import Fault
 from ch_sink.decode.framing import AVRO_HEAD, Framed
+from ch_sink.decode.json.columns import Fault
 from ch_sink.errors import DecodeError
 
 __all__ = ["holds_documents", "read_keys"]

@@ -6,19 +6,19 @@ from typing import Any
 
 import msgspec
 
-from ch_sink.change import UnknownColumn
 from ch_sink.decode.avro.names import columns_of
 from ch_sink.decode.avro.schema import Node
 from ch_sink.decode.avro.vectors import Want
-from ch_sink.decode.documents import is_document_source
-from ch_sink.decode.layout import row_fields
-from ch_sink.decode.schema import SourceType
-from ch_sink.decode.types import Converter, converter
-from ch_sink.decode.unknown import declared_unknown
+from ch_sink.decode.json.layout import row_fields
+from ch_sink.decode.mongodb import is_document_source
+from ch_sink.decode.unknown_columns import declared_unknown
 from ch_sink.errors import DecodeError
-from ch_sink.policy import Policy
-from ch_sink.source import Source, source_for
+from ch_sink.model.change import UnknownColumn
+from ch_sink.model.policy import Policy
+from ch_sink.sources import Source, source_for
 from ch_sink.table.model import TargetTable
+from ch_sink.types import Converter, converter
+from ch_sink.types.connect import SourceType
 
 __all__ = ["AvroColumn", "AvroLayout", "build_layout", "is_envelope"]
 

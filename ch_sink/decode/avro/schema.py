@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from ch_sink.decode.schema import Field, SourceType, check_numbers
 from ch_sink.errors import DecodeError
+from ch_sink.types.connect import Field, SourceType, check_numbers
 
 __all__ = ["Member", "Node", "parse", "source_type"]
 

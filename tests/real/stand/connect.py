@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ch_sink.embedded.java import MINIMUM, find_java
-from ch_sink.embedded.kafka_jars import KAFKA_VERSION, LOGGING
-from ch_sink.embedded.maven import Archive, ArchivesUnavailable, fetched
+from ch_sink.local.kafka.jars import KAFKA_VERSION, LOGGING
+from ch_sink.local.maven import Archive, ArchivesUnavailable, fetched
+from ch_sink.spark.java import MINIMUM, find_java
 from tests.real.stand.daemon import Daemon, Missing, free_port
 
 __all__ = ["Connect", "Registry"]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ch_sink.cli.demo.compare import as_source, unequal
-from ch_sink.cli.demo.streams import STREAMS, Truth, TruthColumn, fixtures_folder, truth_of
+from ch_sink.local.demo.compare import as_source, unequal
+from ch_sink.local.demo.streams import STREAMS, Truth, TruthColumn, fixtures_folder, truth_of
 
 COLUMNS = (
     TruthColumn("id", "bigint", True),

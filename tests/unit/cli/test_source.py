@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from ch_sink.change import Records
-from ch_sink.cli.source import source_finding
-from ch_sink.decode import connector_of
+from ch_sink.discovery.connector import connector_of
+from ch_sink.discovery.connector_findings import source_finding
+from ch_sink.model.change import Records
 
 
 def records(*values: bytes | None) -> Records:

@@ -8,8 +8,8 @@ import pytest
 
 from ch_sink.clickhouse import ClickHouseSettings, Client, Retry, connect, disconnect
 from ch_sink.clickhouse.retry import ACCESS_CODES, RETRYABLE_CODES, TOO_MANY_PARTS
-from ch_sink.embedded.launch import EmbeddedClickHouse
 from ch_sink.errors import AccessDenied, ClickHouseError, ClickHouseUnavailable, ConfigError
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from tests.support.endpoint import settings_for
 
 SECRET = "s3cret-Passw0rd"

@@ -5,10 +5,10 @@ import pyarrow as pa
 import pytest
 
 from ch_sink.clickhouse import ClickHouseLookup, ClickHouseWriter, Client, detect, max_version
-from ch_sink.decode.types.target import arrow_type
 from ch_sink.errors import TableError
-from ch_sink.policy import Policy
+from ch_sink.model.policy import Policy
 from ch_sink.ports import Insert
+from ch_sink.types.arrow import arrow_type
 
 _TYPES = {"enable_time_time64_type": 1, "allow_suspicious_low_cardinality_types": 1}
 

@@ -4,7 +4,7 @@ import pytest
 
 from ch_sink.clickhouse import Client, create_statement, detect, execute, server_facts
 from ch_sink.errors import ClickHouseError, TableError, TableNotFound
-from ch_sink.policy import Policy
+from ch_sink.model.policy import Policy
 from ch_sink.table.model import Family
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from ch_sink.clickhouse import ClickHouseSettings, ClickHouseWriter, Client, Retry, detect
 from ch_sink.clickhouse.writer import PINNED
-from ch_sink.embedded.launch import EmbeddedClickHouse
 from ch_sink.errors import ClickHouseError, ClickHouseUnavailable, TableError
-from ch_sink.policy import Policy
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+from ch_sink.model.policy import Policy
 from ch_sink.ports import Insert
 from ch_sink.table.model import TargetTable
 from tests.support.endpoint import settings_for

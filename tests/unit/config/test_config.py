@@ -12,7 +12,7 @@ from ch_sink.config import Config, load
 from ch_sink.config.problems import known_keys
 from ch_sink.config.properties import LIBRDKAFKA, OWNED, SECRETS
 from ch_sink.errors import ConfigError
-from ch_sink.policy import Policy
+from ch_sink.model.policy import Policy
 
 SMALLEST = """\
 kafka:

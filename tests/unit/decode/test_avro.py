@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from ch_sink.change import Aside, Op
 from ch_sink.decode import Decoder
-from ch_sink.policy import Policy
-from ch_sink.table.model import Column
+from ch_sink.model.change import Aside, Op
+from ch_sink.model.policy import Policy
+from ch_sink.types.column import Column
 from tests.support.avro import ID, KEY, ROW, TABLE, Topic, V, decode, envelope, event, rows
 from tests.support.decoding import replacing
 from tests.support.fixtures import as_records, registry, topics

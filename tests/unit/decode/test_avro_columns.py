@@ -2,11 +2,12 @@
 
 import pytest
 
-from ch_sink.decode import Decoder, sample_schema
+from ch_sink.decode import Decoder
 from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.framing import Envelopes
-from ch_sink.policy import Policy
-from ch_sink.table.model import Column
+from ch_sink.discovery.sample import sample_schema
+from ch_sink.model.policy import Policy
+from ch_sink.types.column import Column
 from tests.support.avro import ID, ROW, Topic, V, decode, envelope, event, rows
 from tests.support.decoding import replacing, table_of
 from tests.support.fixtures import partitions, registry, topics

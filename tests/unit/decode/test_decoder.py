@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ch_sink.change import Aside, ChangeBatch, Half, Headers, Op, Records
-from ch_sink.decode import Decoder, sample_schema
+from ch_sink.decode import Decoder
+from ch_sink.discovery.sample import sample_schema
 from ch_sink.errors import ConfigError
-from ch_sink.policy import Policy
-from ch_sink.table.model import Column, TargetTable
+from ch_sink.model.change import Aside, ChangeBatch, Half, Headers, Op, Records
+from ch_sink.model.policy import Policy
+from ch_sink.table.model import TargetTable
+from ch_sink.types.column import Column
 from tests.support.decoding import replacing
 from tests.support.fixtures import as_records, partitions, topics
 

@@ -7,15 +7,17 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from ch_sink.change import Aside, ChangeBatch, Half, Headers, Op, Records
-from ch_sink.decode import Decoder, flattened_deletes, sample_schema
+from ch_sink.decode import Decoder
+from ch_sink.discovery.sample import flattened_deletes, sample_schema
 from ch_sink.errors import StreamFailed
+from ch_sink.model.change import Aside, ChangeBatch, Half, Headers, Op, Records
+from ch_sink.model.policy import Policy
 from ch_sink.order import State
-from ch_sink.plan import Ports, plan
-from ch_sink.policy import Policy
-from ch_sink.source import source_for
-from ch_sink.table.model import Column, TargetTable
-from ch_sink.target import Target
+from ch_sink.pipeline.plan import Ports, plan
+from ch_sink.pipeline.target import Target
+from ch_sink.sources import source_for
+from ch_sink.table.model import TargetTable
+from ch_sink.types.column import Column
 from tests.support.decoding import replacing, table_of
 from tests.support.fixtures import Recorded, as_records, topic_of, topics
 from tests.support.harness import ENGINES

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ch_sink.change import Op, Records
-from ch_sink.decode import Decoder, sample_schema
-from ch_sink.policy import Policy
-from ch_sink.table.model import Column
+from ch_sink.decode import Decoder
+from ch_sink.discovery.sample import sample_schema
+from ch_sink.model.change import Op, Records
+from ch_sink.model.policy import Policy
+from ch_sink.types.column import Column
 from tests.support.avro import Topic, peer_read, peer_schema
 from tests.support.decoding import replacing, table_of
 from tests.support.fixtures import partitions, registry, registry_schemas, topics

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ch_sink.apply import PartitionSink, StreamName
-from ch_sink.change import Aside, ChangeBatch, Headers, Records
-from ch_sink.chunk import Chunk
 from ch_sink.decode import Decoder
+from ch_sink.model.change import Aside, ChangeBatch, Headers, Records
+from ch_sink.model.policy import Policy
 from ch_sink.order import State
-from ch_sink.plan import Ports
-from ch_sink.policy import Policy
-from ch_sink.table.model import Column
-from ch_sink.target import Target
+from ch_sink.pipeline.chunks import Chunk
+from ch_sink.pipeline.partition_sink import PartitionSink, StreamName
+from ch_sink.pipeline.plan import Ports
+from ch_sink.pipeline.target import Target
+from ch_sink.types.column import Column
 from tests.support.decoding import replacing
 from tests.support.memory_table import MemoryHandover, MemoryLetters, MemoryPending, MemoryTable
 from tests.unit.decode.test_decoder import event, row

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from ch_sink.change import Aside, Records
 from ch_sink.decode import Decoder
-from ch_sink.policy import Policy
-from ch_sink.table.model import Column, TargetTable
+from ch_sink.model.change import Aside, Records
+from ch_sink.model.policy import Policy
+from ch_sink.table.model import TargetTable
+from ch_sink.types.column import Column
 from tests.support.avro import Topic
 from tests.support.avro import records as avro_records
 from tests.support.decoding import replacing

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from ch_sink.change import Aside
 from ch_sink.decode import Decoder
-from ch_sink.policy import Policy
-from ch_sink.table.model import Column
+from ch_sink.model.change import Aside
+from ch_sink.model.policy import Policy
+from ch_sink.types.column import Column
 from tests.support.decoding import replacing
 from tests.support.fixtures import as_records, topics
 from tests.unit.decode.test_decoder import event, records, row

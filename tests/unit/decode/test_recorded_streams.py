@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from ch_sink.change import Op
-from ch_sink.decode import Decoder, sample_schema
-from ch_sink.policy import Policy
-from ch_sink.table.model import Column, TargetTable
+from ch_sink.decode import Decoder
+from ch_sink.discovery.sample import sample_schema
+from ch_sink.model.change import Op
+from ch_sink.model.policy import Policy
+from ch_sink.table.model import TargetTable
+from ch_sink.types.column import Column
 from tests.support.decoding import replacing, table_of, truth_value
 from tests.support.fixtures import partitions, read_truth, registry, topics
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ch_sink.decode import sample_schema
+from ch_sink.discovery.sample import sample_schema
 from tests.unit.decode.test_decoder import event, records
 
 SIGNAL = {"id": "6d5f-open", "type": "snapshot-window-open", "data": "{}"}

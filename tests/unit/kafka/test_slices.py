@@ -7,8 +7,8 @@ from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ch_sink.change import Records
 from ch_sink.kafka.slices import Slices
+from ch_sink.model.change import Records
 
 
 def _message(offset: int, size: int, headers: bool) -> Message:

@@ -7,17 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from ch_sink.change import ChangeBatch, Records
 from ch_sink.decode import Decoder
-from ch_sink.decode.types.target import arrow_type
-from ch_sink.memory import MemoryHandover, MemoryTable
 from ch_sink.merge import Merged, Resolved, Scope, merge_append, merge_collapsing, merge_replacing, resolve
+from ch_sink.model.change import ChangeBatch, Records
+from ch_sink.model.policy import Policy
 from ch_sink.order import Sequenced, State, sequence
-from ch_sink.plan import Ports, plan
-from ch_sink.policy import Policy
-from ch_sink.source import source_for
-from ch_sink.table.model import Column, TargetTable
-from ch_sink.target import Target
+from ch_sink.pipeline.plan import Ports, plan
+from ch_sink.pipeline.target import Target
+from ch_sink.sources import source_for
+from ch_sink.table.model import TargetTable
+from ch_sink.testing.memory import MemoryHandover, MemoryTable
+from ch_sink.types.arrow import arrow_type
+from ch_sink.types.column import Column
 from tests.support.hand import Event
 from tests.support.harness import ENGINES
 

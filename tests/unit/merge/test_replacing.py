@@ -3,7 +3,7 @@
 import pytest
 
 from ch_sink.errors import StreamFailed
-from ch_sink.policy import Policy
+from ch_sink.model.policy import Policy
 from ch_sink.table.model import Engine, Family
 from tests.support.hand import mysql, postgres
 from tests.support.harness import ENGINES

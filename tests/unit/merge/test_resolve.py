@@ -2,7 +2,7 @@
 
 import pytest
 
-from ch_sink.policy import Policy
+from ch_sink.model.policy import Policy
 from tests.support.hand import PLACEHOLDER, Event, key_change, mysql, postgres
 from tests.unit.merge.small import Small, rows
 

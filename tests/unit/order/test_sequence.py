@@ -8,10 +8,10 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ch_sink.change import ChangeBatch, Records
+from ch_sink.model.change import ChangeBatch, Records
+from ch_sink.model.policy import Policy
 from ch_sink.order import SourceState, State, layout_for, sequence
 from ch_sink.order.version import to_int
-from ch_sink.policy import Policy
 
 WIDE = layout_for("UInt128")
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ch_sink.errors import PositionError, StreamFailed, TableError
+from ch_sink.model.policy import Policy
 from ch_sink.order import strategy_for
 from ch_sink.order.version import layout_for, to_int
-from ch_sink.policy import Policy
 
 
 def words_of(*numbers: int) -> np.ndarray:

@@ -6,20 +6,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.unit.pipeline.test_waiting_columns import BOTH, FIRST, Stream, change, row, waits_for_its_value
 
 from ch_sink.config import Config, load
-from ch_sink.memory import MemoryLedger
+from ch_sink.model.policy import Policy
 from ch_sink.observe import StreamSummary
 from ch_sink.order import State
-from ch_sink.plan import Barrier
-from ch_sink.policy import Policy
+from ch_sink.pipeline.plan import Barrier
+from ch_sink.pipeline.target import Target
 from ch_sink.spark import driver as module
 from ch_sink.spark.driver import StreamDriver
-from ch_sink.spark.states import States
-from ch_sink.spark.work import Failure, RangeResult
-from ch_sink.target import Target
+from ch_sink.stream.messages import Failure, RangeResult
+from ch_sink.stream.partition_states import States
+from ch_sink.testing.memory import MemoryLedger
 from tests.support.hand import postgres
-from tests.unit.test_waiting_columns import BOTH, FIRST, Stream, change, row, waits_for_its_value
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ch_sink.policy import Policy
+from ch_sink.model.policy import Policy
 from ch_sink.table.checks import Finding, check_table
 from ch_sink.table.detect import DETECT_SQL, assemble
 from ch_sink.table.facts import POLICIES_SQL, SERVER_SQL, RowPolicy, ServerFacts

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ch_sink.errors import TableError, TableNotFound
-from ch_sink.policy import Policy
+from ch_sink.model.policy import Policy
 from ch_sink.table.detect import DETECT_SQL, assemble, detect_sql, local_table
 from ch_sink.table.model import Family, TargetTable
 from tests.support.engine import Engine as ClickHouse

@@ -1,8 +1,9 @@
 """What ``check`` says of tables for documents."""
 
-from ch_sink.policy import Policy
-from ch_sink.table.documents import document_findings
-from ch_sink.table.model import Column, TargetTable
+from ch_sink.discovery.mongodb_findings import document_findings
+from ch_sink.model.policy import Policy
+from ch_sink.table.model import TargetTable
+from ch_sink.types.column import Column
 from tests.support.decoding import replacing
 
 ID = Column("_id", "String")

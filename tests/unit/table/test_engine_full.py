@@ -7,7 +7,8 @@ import pytest
 
 from ch_sink.errors import TableError
 from ch_sink.table.engine_full import DistributedOver, distributed_over, is_version_type, parse_engine, to_engine
-from ch_sink.table.model import Column, Family
+from ch_sink.table.model import Family
+from ch_sink.types.column import Column
 from tests.support.engine import Engine as ClickHouse
 
 TAIL = " ORDER BY id SETTINGS index_granularity = 8192"

@@ -4,15 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from ch_sink.change import UnknownColumn
-from ch_sink.decode.schema import Field, RowSchema, SourceType
-from ch_sink.policy import Policy
+from ch_sink.model.change import UnknownColumn
+from ch_sink.model.policy import Policy
 from ch_sink.table.ddl import create_table
 from ch_sink.table.detect import DETECT_SQL, assemble
 from ch_sink.table.evolve import diff, existing_statements, offered
-from ch_sink.table.model import Column, Engine, Family, TargetTable
+from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.table.spec import EngineChoice, TableSpec
-from ch_sink.table.widen import widened
+from ch_sink.types.column import Column
+from ch_sink.types.connect import Field, RowSchema, SourceType
+from ch_sink.types.widen import widened
 from tests.support.engine import Engine as ClickHouse
 
 ID = Field("id", SourceType("int64", optional=False))

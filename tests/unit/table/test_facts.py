@@ -6,12 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ch_sink.change import Records
-from ch_sink.decode import Decoder, sample_schema
-from ch_sink.policy import Policy
+from ch_sink.decode import Decoder
+from ch_sink.discovery.sample import sample_schema
+from ch_sink.model.change import Records
+from ch_sink.model.policy import Policy
 from ch_sink.table.detect import DETECT_SQL, assemble
 from ch_sink.table.facts import YEARS_SQL, years_of
-from ch_sink.table.model import Column, Years
+from ch_sink.types.column import Column, Years
 from tests.support.decoding import replacing
 from tests.support.engine import Engine
 

@@ -1,10 +1,11 @@
 """What check says of the columns of an existing table and the source's types."""
 
-from ch_sink.decode import SourceType, sample_schema
-from ch_sink.policy import Policy
+from ch_sink.discovery.sample import sample_schema
+from ch_sink.model.policy import Policy
 from ch_sink.table.checks import Finding
 from ch_sink.table.fits import type_findings
-from ch_sink.table.model import Column
+from ch_sink.types.column import Column
+from ch_sink.types.connect import SourceType
 from tests.support.decoding import replacing, table_of
 from tests.support.fixtures import partitions, topics
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ch_sink.table.model import Column, Engine, Family, TargetTable
+from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.table.partition import partition_groups
+from ch_sink.types.column import Column
 from tests.support.engine import Engine as ClickHouse
 
 UTC = dt.UTC
@@ -98,7 +99,7 @@ def target(expression: str) -> TargetTable:
 
 
 def used(expression: str) -> list[str]:
-    from ch_sink.table.lexer import columns_in
+    from ch_sink.types.lexer import columns_in
 
     return sorted(columns_in(expression, KINDS.keys()))
 

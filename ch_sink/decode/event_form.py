@@ -1,0 +1,90 @@
+"""What a JSON object on a topic is: a change-event envelope, a flattened row, or neither."""
+
+from collections.abc import Collection
+from enum import Enum
+
+import msgspec
+
+from ch_sink.model.change import Aside
+from ch_sink.model.policy import Policy
+from ch_sink.types.connect import SourceType
+
+__all__ = ["Form", "Forms", "OtherForm", "aside_kind"]
+
+
+class OtherForm(Exception):
+    """Some payloads of a group are not of the form that was expected."""
+
+
+class Form(Enum):
+    """Forms of a value."""
+
+    ENVELOPE = "envelope"
+    """Also what is no row of any kind: the envelope's reader sets it aside, or tells what is wrong with it."""
+    FLATTENED = "flattened"
+
+
+_TIMES = frozenset(("ts_ms", "ts_us", "ts_ns"))
+_BOUNDARY = frozenset(("status", "id", "event_count", "data_collections"))
+_SCHEMA_CHANGES = (frozenset(("source", "ddl")), frozenset(("source", "tableChanges")))
+_NOTIFICATION = frozenset(("id", "type", "aggregate_type", "additional_data"))
+_IMAGES = frozenset(("before", "after", "source"))
+_DELETED = "__deleted"
+_names = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def aside_kind(names: Collection[str]) -> Aside | None:
+    """The kind of record that has exactly these fields at its top level, where it is one to set aside."""
+    found = frozenset(names)
+    if found and found <= _TIMES:
+        return Aside.HEARTBEAT
+    if found >= _BOUNDARY and found <= _BOUNDARY | _TIMES:
+        return Aside.TRANSACTION
+    if any(found >= kind for kind in _SCHEMA_CHANGES):
+        return Aside.SCHEMA_CHANGE
+    if found >= _NOTIFICATION and "op" not in found:
+        return Aside.NOTIFICATION
+    return None
+
+
+class Forms:
+    """Tells the form of values meant for one table."""
+
+    def __init__(self, columns: Collection[str], policy: Policy) -> None:
+        """``columns``: the source columns of the table; empty where there is no table yet."""
+        self._columns = frozenset(columns)
+        self._pinned = policy.events
+        self._prefix = policy.fields_prefix
+
+    def of_names(self, names: Collection[str]) -> Form:
+        """By the names at the object's top level."""
+        found = frozenset(names)
+        if self._pinned == "envelope" or (aside_kind(names) is not None and not self._are_columns(found)):
+            return Form.ENVELOPE
+        if self._pinned == "flattened":
+            return Form.FLATTENED
+        if "op" in found and not found.isdisjoint(_IMAGES):
+            return Form.ENVELOPE
+        if _DELETED in found:
+            return Form.FLATTENED
+        # Fields that have little in common with the table's are another table's, or no row at all.
+        row = {n for n in found if not (self._prefix and n.startswith(self._prefix))} | (found & self._columns)
+        shared = len(row & self._columns)
+        alike = shared * 2 > min(len(row), len(self._columns))
+        return Form.FLATTENED if alike else Form.ENVELOPE
+
+    def _are_columns(self, names: frozenset[str]) -> bool:
+        """Whether a record with these fields, which are those of a kind that is set aside, is a row of the table."""
+        row = names if not self._prefix else {n for n in names if n in self._columns or not n.startswith(self._prefix)}
+        return row <= self._columns and not row <= _TIMES
+
+    def of_schema(self, schema: SourceType) -> Form:
+        """By a schema envelope's schema."""
+        return self.of_names([f.name for f in schema.fields]) if schema.kind == "struct" else Form.ENVELOPE
+
+    def of_payload(self, payload: bytes) -> Form:
+        """By a schemaless object's text; texts that cannot be read are left to the reader of envelopes."""
+        try:
+            return self.of_names(_names.decode(payload))
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            return Form.ENVELOPE

@@ -1,0 +1,1 @@
+"""Flattened rows: what ``ExtractNewRecordState`` leaves of a change event."""

@@ -1,0 +1,90 @@
+"""The fields that ``ExtractNewRecordState`` adds to flattened rows and to their headers, by name."""
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import msgspec
+
+from ch_sink.sources import FLATTENED, SOURCES, Flattened, source_for
+
+__all__ = ["DELETED", "Added", "block_types", "flat_connector", "flattened"]
+
+DELETED = "__deleted"
+"""Always of this name: ``"true"`` for a deleted row."""
+_BLOCK: dict[str, Any] = {
+    "connector": str | None,
+    "name": str | None,
+    "ts_ms": int | None,
+    "snapshot": str | bool | None,
+}
+_POSITION = {f.name for source in SOURCES for f in msgspec.structs.fields(source.wire)}
+_OTHERS = frozenset(
+    """
+    id total_order data_collection_order ts_us ts_ns version db schema table query txId xmin thread server_id gtid
+    """.split()
+)
+"""Further names that are added; they tell nothing that is needed here."""
+
+
+class Added:
+    """Reads names of added fields: ``__op``, ``__source_ts_ms``, ``__lsn``, … with the configured prefix."""
+
+    def __init__(self, prefix: str, columns: Collection[str]) -> None:
+        """``columns``: the table's source columns. Without a prefix they are columns and nothing else."""
+        self._prefix = prefix
+        self._columns = frozenset(columns)
+
+    def is_added(self, name: str) -> bool:
+        """Whether a field was added to the row (a column of the table may nevertheless hold it)."""
+        if name == DELETED:
+            return True
+        if self._prefix:
+            return name.startswith(self._prefix)
+        return name not in self._columns and (self.role(name) is not None or name.removeprefix("source_") in _OTHERS)
+
+    def role(self, name: str) -> str | None:
+        """What the field tells: ``op``, ``deleted``, ``event_ts_ms`` or a field of the ``source`` block; else None."""
+        if name == DELETED:
+            return "deleted"
+        if not name.startswith(self._prefix) or (not self._prefix and name in self._columns):
+            return None
+        rest = name[len(self._prefix) :]
+        if rest == "op":
+            return "op"
+        if rest == "ts_ms":
+            return "event_ts_ms"
+        field = rest.removeprefix("source_")
+        return field if field in _BLOCK or field in _POSITION else None
+
+    def roles(self, names: Iterable[str]) -> dict[str, str]:
+        """Role → name of the field that tells it; the first of several."""
+        out: dict[str, str] = {}
+        for name in names:
+            role = self.role(name)
+            if role is not None:
+                out.setdefault(role, name)
+        return out
+
+
+def flat_connector(roles: Collection[str], told: str = "") -> str:
+    """Connector name of events with these added fields: ``flattened:<connector>``, or ``flattened``.
+
+    ``told``: the connector that a field names; else it is the one most of whose position fields are there.
+    """
+    if told:
+        return f"{FLATTENED}:{told}"
+    shared = {source: len(set(source.wire.__struct_fields__) & set(roles)) for source in SOURCES}
+    best = max(SOURCES, key=lambda source: shared[source])
+    return f"{FLATTENED}:{min(best.connectors)}" if shared[best] else FLATTENED
+
+
+def flattened(connector: str) -> Flattened:
+    """The source of a connector name that :func:`flat_connector` gave."""
+    source = source_for(connector)
+    assert isinstance(source, Flattened)
+    return source
+
+
+def block_types(source: Flattened) -> dict[str, Any]:
+    """Types of the roles that stand for the ``source`` block of this source."""
+    return {**_BLOCK, "event_ts_ms": int | None, **{f.name: f.type for f in msgspec.structs.fields(source.wire)}}

@@ -1,0 +1,1 @@
+"""JSON change events: payloads of one shape to columns."""

@@ -1,0 +1,301 @@
+"""Decoded JSON envelopes of one shape to columns."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from ch_sink.decode.assemble import Mask, Part
+from ch_sink.decode.json.layout import Layout
+from ch_sink.decode.record_kinds import classify, row_operations
+from ch_sink.decode.unknown_columns import field_before, observed
+from ch_sink.errors import DecodeError, PositionError
+from ch_sink.model.change import Aside, BadRecord, Op, UnknownColumn
+from ch_sink.sources import Positions
+from ch_sink.sources.base import stream_names
+from ch_sink.types import Converted, Converter, OutOfRange
+
+__all__ = [
+    "EXPECT_AFTER",
+    "SNAPSHOT",
+    "UNCONVERTED",
+    "UNREADABLE",
+    "Fault",
+    "Read",
+    "convert_column",
+    "fails",
+    "to_columns",
+]
+
+UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
+"""What decoding a text as JSON may raise."""
+UNCONVERTED = (ValueError, TypeError, ArithmeticError, pa.ArrowException)
+SNAPSHOT = frozenset(
+    (True, "true", "first", "last", "first_in_data_collection", "last_in_data_collection", "incremental")
+)
+EXPECT_AFTER = frozenset((Op.CREATE, Op.READ, Op.UPDATE))
+
+
+class Fault(Exception):
+    """Some record of those given cannot be decoded; which one is not known if there were several."""
+
+    def __init__(
+        self,
+        reason: str,
+        kind: str = "decode",
+        column: str | None = None,
+        suspects: Sequence[int] = (),
+        certain: Sequence[BadRecord] = (),
+    ) -> None:
+        """``suspects``: which records fail at this step (by place in the chunk), where that is known.
+
+        ``certain``: the records that are bad, where it is known that the others passed this step.
+        """
+        super().__init__(reason)
+        self.reason = reason
+        self.kind = kind
+        self.column = column
+        self.suspects = suspects
+        self.certain = certain
+        self.unknown: Sequence[UnknownColumn] = ()
+        """What the records' schema declares and the table does not have so: it may be why they cannot be decoded."""
+
+
+class Read:
+    """What came of a group's payloads: a part without keys, and what was set aside or unknown."""
+
+    __slots__ = ("aside", "part", "unknown")
+
+    def __init__(self, part: Part, aside: Counter[Aside], unknown: list[tuple[int, UnknownColumn]]) -> None:
+        self.part = part
+        self.aside = aside
+        self.unknown = unknown
+        """Unknown columns with the place of the first event that has them."""
+
+
+def fails(function: Callable[[Any], Any], value: Any) -> bool:
+    """Whether a function cannot read a value."""
+    try:
+        function(value)
+    except (Fault, DecodeError, *UNREADABLE):
+        return True
+    return False
+
+
+def to_columns(layout: Layout, rows: list[Any], payloads: list[bytes], places: Sequence[int]) -> Read:
+    """Envelopes (decoded by the layout) to a part without keys. Raises Fault."""
+    ops = [row.op for row in rows]
+    letters = "".join(ops)
+    aside: Counter[Aside] = Counter()
+    keep: list[int] | None = None
+    if len(letters) != len(ops) or "" in ops or not row_operations.issuperset(set(letters)):
+        keep = _set_aside(ops, payloads, places, aside)
+        rows = [rows[i] for i in keep]
+        letters = "".join([row.op for row in rows])
+        places = [places[i] for i in keep]
+    op = np.frombuffer(letters.encode(), dtype=np.uint8)
+    if layout.images is not None:
+        part = _meta(layout, rows, op, places)
+        return Read(part, aside, layout.images.fill(rows, part))
+    images = [row.after for row in rows]
+    is_row = _check_images(op, images, places)
+    part = _meta(layout, rows, op, places)
+    if is_row is not None:
+        null_row = layout.null_row
+        images = [
+            null_row if image is None or not alive else image for image, alive in zip(images, is_row, strict=True)
+        ]
+    try:
+        _images(layout, rows, images, is_row, part)
+    except Fault as fault:
+        fault.suspects = part.source_index[list(fault.suspects)].tolist()
+        raise
+    unknown = _unknown(layout, images, is_row, part, payloads if keep is None else [payloads[i] for i in keep])
+    return Read(part, aside, unknown)
+
+
+def _set_aside(ops: list[str], payloads: list[bytes], places: Sequence[int], aside: Counter[Aside]) -> list[int]:
+    """Count the payloads that are no row change; places (in the group) of the others. Raises Fault."""
+    keep: list[int] = []
+    faults: dict[int, str] = {}
+    for i, op in enumerate(ops):
+        if op in row_operations:
+            keep.append(i)
+            continue
+        try:
+            aside[classify(op, payloads[i])] += 1
+        except (DecodeError, *UNREADABLE) as error:
+            faults[places[i]] = str(error)
+    if faults:
+        raise Fault(next(iter(faults.values())), suspects=list(faults))
+    return keep
+
+
+def _images(layout: Layout, rows: list[Any], images: list[Any], is_row: "Mask | None", part: Part) -> None:
+    _after(layout, images, is_row, part)
+    befores = [row.before for row in rows]
+    if any(befores):
+        part.has_before = np.array([before is not None for before in befores], dtype=np.bool_)
+        if layout.before:
+            null_before = layout.null_before
+            filled = [null_before if before is None else before for before in befores]
+            part.before = {
+                c.name: convert_column(c.name, c.converter, _known(list(map(c.get, filled)))).array
+                for c in layout.before_columns
+            }
+            told = {c.name for c in layout.before_columns}  # a schemaless before image may have what after images lack
+            part.absent_before = {n: part.has_before.copy() for n in layout.missing if n not in told}
+
+
+def _known(values: list[Any]) -> list[Any]:
+    """The values, null where the field was absent."""
+    unset = msgspec.UNSET
+    return [None if value is unset else value for value in values] if unset in values else values
+
+
+def _check_images(op: Any, images: list[Any], places: Sequence[int]) -> "Mask | None":
+    """Where an after image counts; None for everywhere. Raises Fault where one is needed and missing."""
+    if all(images) and not ((op == Op.DELETE) | (op == Op.TRUNCATE)).any():
+        return None
+    needed = np.isin(op, list(EXPECT_AFTER))
+    present = np.array([image is not None for image in images], dtype=np.bool_)
+    lacking = np.nonzero(needed & ~present)[0]
+    if len(lacking):
+        letter = chr(int(op[lacking[0]]))
+        raise Fault(f"operation {letter!r} without an after image", suspects=[places[i] for i in lacking.tolist()])
+    return needed
+
+
+def _meta(layout: Layout, rows: list[Any], op: Any, places: Sequence[int]) -> Part:
+    blocks = [row.source for row in rows]
+    if not all(blocks):
+        # Its system would be anybody's guess, and with it the position and what a placeholder means.
+        suspects = [place for place, block in zip(places, blocks, strict=True) if block is None]
+        raise Fault("the change event has no source block", suspects=suspects)
+    n = len(rows)
+    if layout.source is None:
+        zeros = np.zeros((n, 2), dtype=np.uint64)
+        positions = Positions(zeros, zeros, np.zeros(n, dtype=np.bool_))
+    else:
+        try:
+            positions = layout.source.positions(blocks)
+        except PositionError as error:
+            raise Fault(error.message, "position") from error
+    try:
+        times = np.array([block.ts_ms or 0 for block in blocks], dtype=np.int64)
+    except OverflowError as error:
+        raise Fault("source.ts_ms does not fit 64 bits", "position") from error
+    return Part(
+        source_index=np.asarray(places, dtype=np.int64),
+        op=op,
+        commit=positions.commit,
+        inner=positions.inner,
+        has_commit=positions.has_commit,
+        source_ts=times,
+        names=stream_names(
+            [block.name for block in blocks],
+            [block.db for block in blocks] if layout.source is not None and layout.source.per_database else None,
+        ),
+        snapshot=_snapshots([block.snapshot for block in blocks]),
+        after={},
+        before={},
+        has_before=np.zeros(n, dtype=np.bool_),
+        key=None,
+        connector=layout.connector,
+    )
+
+
+def _snapshots(marks: list[Any]) -> Mask:
+    if marks and marks.count(marks[0]) == len(marks):
+        return np.full(len(marks), marks[0] in SNAPSHOT, dtype=np.bool_)
+    return np.array([mark in SNAPSHOT for mark in marks], dtype=np.bool_)
+
+
+def _after(layout: Layout, images: list[Any], is_row: "Mask | None", part: Part) -> None:
+    unset = msgspec.UNSET
+    for column in layout.columns:
+        values = list(map(column.get, images))
+        if layout.tolerant:
+            absent = np.array([value is unset for value in values], dtype=np.bool_)
+            if absent.any():
+                part.absent[column.name] = absent
+                values = [None if value is unset else value for value in values]
+        converted = convert_column(column.name, column.converter, values)
+        part.after[column.name] = converted.array
+        if converted.unavailable is not None:
+            part.unavailable[column.name] = converted.unavailable
+        if converted.clamped:
+            part.clamped[column.name] += converted.clamped
+    for name in layout.missing:
+        part.absent[name] = np.ones(len(images), dtype=np.bool_) if is_row is None else is_row.copy()
+
+
+def convert_column(name: str, converter: Converter, values: list[Any]) -> Converted:
+    """The converted values of one column. Raises Fault, with the values at fault as suspects."""
+    try:
+        return converter.convert(values)
+    except DecodeError as error:
+        kind = "range" if isinstance(error, OutOfRange) else "decode"
+        raise Fault(f"column {name!r}: {error.message}", kind, name, _suspects(converter, values)) from error
+    except UNCONVERTED as error:
+        raise Fault(f"column {name!r}: {error}", "decode", name, _suspects(converter, values)) from error
+
+
+def _suspects(converter: Converter, values: list[Any]) -> list[int]:
+    """Places of the values that cannot be converted, found by halving."""
+    found: list[int] = []
+    waiting = [(0, len(values))] if len(values) > 1 else []
+    while waiting:
+        start, end = waiting.pop()
+        try:
+            converter.convert(values[start:end])
+        except (DecodeError, *UNCONVERTED):
+            if end - start == 1:
+                found.append(start)
+            else:
+                middle = (start + end) // 2
+                waiting += [(start, middle), (middle, end)]
+    return found
+
+
+def _unknown(
+    layout: Layout, images: list[Any], is_row: "Mask | None", part: Part, payloads: list[bytes]
+) -> list[tuple[int, UnknownColumn]]:
+    """Unknown columns, each with the first event (by place in the part) that has them."""
+    out: list[tuple[int, UnknownColumn]] = []
+    if layout.unknown and len(images):
+        # A before image that is asked for counts as well: it may be stored, as the row that leaves.
+        having = np.ones(len(images), dtype=np.bool_) if is_row is None else is_row
+        if layout.before:
+            having = having | part.has_before
+        if having.any():
+            out.extend((int(np.argmax(having)), column) for column in layout.unknown)
+    for name, get in layout.extras:
+        values = list(map(get, images))
+        first = next((i for i, value in enumerate(values) if value is not msgspec.UNSET), None)
+        if first is not None:
+            rest = (value for value in values[first:] if value is not msgspec.UNSET and value is not None)
+            out.append((first, observed(name, rest, field_before(name, payloads[first]))))
+    for column in layout.columns:
+        if column.never_null is not None:
+            null = _nulls(column.name, part, is_row)
+            if null is not None:
+                out.append((null, column.never_null))
+    return out
+
+
+def _nulls(name: str, part: Part, is_row: "Mask | None") -> int | None:
+    """The first row image with an explicit null in this column."""
+    array = part.after[name]
+    if not array.null_count or part.clamped[name]:
+        return None
+    null: Mask = array.is_null().to_numpy(zero_copy_only=False)
+    if is_row is not None:
+        null = null & is_row
+    for other in (part.absent.get(name), part.unavailable.get(name)):
+        if other is not None:
+            null = null & ~other
+    return int(np.argmax(null)) if null.any() else None

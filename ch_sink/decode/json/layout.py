@@ -1,0 +1,144 @@
+"""How the payloads of one shape are decoded: typed Structs made for the table, and a converter for each column."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from ch_sink.decode.assemble import Part
+from ch_sink.decode.json.rows import NUMBER_FOR_BYTES, ColumnReader, read_row
+from ch_sink.model.change import UnknownColumn
+from ch_sink.model.policy import Policy
+from ch_sink.sources import Source, source_for
+from ch_sink.table.model import TargetTable
+from ch_sink.types.connect import SourceType
+
+__all__ = [
+    "NUMBER_FOR_BYTES",
+    "ColumnReader",
+    "Images",
+    "Layout",
+    "build_layout",
+    "row_fields",
+    "source_block",
+]
+
+
+class NoBlock(msgspec.Struct, gc=False):
+    """The ``source`` block before any connector is known."""
+
+
+class Images(Protocol):
+    """Row images that are no Structs of columns: documents."""
+
+    def fill(self, rows: list[Any], part: Part) -> list[tuple[int, UnknownColumn]]:
+        """Fill in the part's columns from its envelopes.
+
+        Returns unknown columns with the first event (by place in the part) that has them. Raises Fault.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Everything needed to turn payloads of one shape into columns."""
+
+    connector: str
+    source: Source | None
+    decode: Callable[[bytes], Any]
+    """Payload to envelope Struct. Raises msgspec's errors."""
+    columns: tuple[ColumnReader, ...]
+    before_columns: tuple[ColumnReader, ...]
+    null_row: Any
+    """A row whose columns are all null."""
+    null_before: Any
+    before: bool
+    """The before image is decoded like the after image."""
+    tolerant: bool
+    """Columns may be UNSET: the field was absent."""
+    missing: tuple[str, ...]
+    """Source columns of the target that the shape lacks altogether."""
+    unknown: tuple[UnknownColumn, ...] = ()
+    """Fields that the target lacks or has in an older form, as the schema declares them; without offset."""
+    extras: tuple[tuple[str, Callable[[Any], Any]], ...] = field(default=())
+    """The same for schemaless rows, with their attributes (UNSET where the row has no such field)."""
+    images: Images | None = None
+    """Fills the columns where the row images are documents; the fields about columns are empty then."""
+
+
+def row_fields(schema: SourceType | None) -> dict[str, SourceType] | None:
+    """Types of the row image's fields by name; None where the schema is not that of change events."""
+    if schema is None:
+        return None
+    for image in ("after", "before"):
+        for member in schema.fields:
+            if member.name == image and member.type.kind == "struct":
+                return {f.name: f.type for f in member.type.fields}
+    return None
+
+
+def build_layout(
+    table: TargetTable,
+    policy: Policy,
+    connector: str,
+    *,
+    schema: SourceType | None,
+    before: bool,
+    expected: frozenset[str] | None = None,
+    extras: Sequence[str] = (),
+    numbers: bool = False,
+) -> Layout:
+    """The layout of a schema, or of schemaless rows.
+
+    ``expected``: the fields that every schemaless row has, neither more nor less; None for a tolerant layout
+    in which any may be absent and the fields ``extras``, unknown to the table, may occur. ``before``: whether
+    the before image is decoded. ``numbers``: decimals are JSON numbers.
+
+    Raises TableError where a column cannot take its source type, DecodeError for an unknown connector.
+    """
+    source = source_for(connector) if connector else None
+    row = read_row(table, policy, source, row_fields(schema), expected, extras, numbers=numbers)
+    after = row.struct("Row", row.present, required=not row.tolerant, forbid=True)
+    image = row.struct("BeforeRow", row.members, required=False, forbid=False)
+    block = source_block(connector, source)
+    # Numbers without a type keep their digits.
+    decoder = msgspec.json.Decoder(_envelope(after, image if before else NoBlock, block), float_hook=Decimal)
+    return Layout(
+        connector=connector,
+        source=source,
+        decode=decoder.decode,
+        columns=row.columns,
+        before_columns=row.readers,
+        null_row=after(**dict.fromkeys(m[0] for m in row.present)),
+        null_before=image(**dict.fromkeys(m[0] for m in row.members)),
+        before=before,
+        tolerant=row.tolerant,
+        missing=row.missing,
+        unknown=row.unknown,
+        extras=row.extras,
+    )
+
+
+def source_block(connector: str, source: Source | None) -> type[msgspec.Struct]:
+    """The ``source`` block's Struct for a connector."""
+    fixed: list[Any] = [
+        # Before a connector is known no block is accepted: its own has to be found first.
+        ("connector", Literal[connector or "\0"]),
+        ("name", str, ""),
+        ("ts_ms", int | None, None),
+        ("snapshot", str | bool | None, None),
+    ]
+    if source is not None and source.per_database:
+        fixed.append(("db", str | None, None))
+    bases = (source.wire,) if source is not None else (NoBlock,)
+    return msgspec.defstruct("SourceBlock", fixed, bases=bases, gc=False, kw_only=True)
+
+
+def _envelope(row: Any, before: Any, block: Any) -> type[msgspec.Struct]:
+    return msgspec.defstruct(
+        "Envelope",
+        [("op", str, ""), ("after", row | None, None), ("before", before | None, None), ("source", block | None, None)],
+        gc=False,
+    )

@@ -1,0 +1,147 @@
+"""How the fields of a row image are read: a typed member of a Struct for each, and the column's converter."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from ch_sink.decode.unknown_columns import declared_unknown, never_null
+from ch_sink.model.change import UnknownColumn
+from ch_sink.model.policy import Policy
+from ch_sink.sources import Source
+from ch_sink.table.model import TargetTable
+from ch_sink.types import Converter, converter
+from ch_sink.types.connect import SourceType
+from ch_sink.types.converter import nullable
+
+__all__ = ["NUMBER_FOR_BYTES", "ColumnReader", "RowReading", "read_row"]
+
+NUMBER_FOR_BYTES = re.compile(r"Expected `bytes[^`]*`, got `(?:int|float)`")
+"""Msgspec's complaint about a decimal that JsonConverter wrote as a number (``decimal.format=NUMERIC``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnReader:
+    """One column of the target: its attribute in the row's Struct, and its converter."""
+
+    name: str
+    get: Callable[[Any], Any]
+    converter: Converter
+    never_null: UnknownColumn | None = None
+    """For a schemaless column that was noted NOT NULL: what to report when it is null after all."""
+
+
+Member = tuple[str, Any]
+"""Attribute of a row's Struct, and its type."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowReading:
+    """How the fields of a row image are read, wherever the image stands."""
+
+    readers: tuple[ColumnReader, ...]
+    """All columns that a row image may have …"""
+    columns: tuple[ColumnReader, ...]
+    """… and those that the after images of this shape have."""
+    members: tuple[Member, ...]
+    present: tuple[Member, ...]
+    skipped: tuple[Member, ...]
+    renamed: dict[str, str]
+    """Attribute → field."""
+    missing: tuple[str, ...]
+    tolerant: bool
+    unknown: tuple[UnknownColumn, ...]
+    extras: tuple[tuple[str, Callable[[Any], Any]], ...]
+
+    def struct(
+        self, name: str, members: Sequence[Member], *, required: bool, forbid: bool, more: Sequence[Any] = ()
+    ) -> type[msgspec.Struct]:
+        """A Struct of the row image. Optional members default to UNSET (after) or None (before).
+
+        ``more``: further members with their types, defaults and field names.
+        """
+        absent: Any = msgspec.UNSET if forbid else None
+        columns: list[Any] = [
+            (attribute, wire)
+            if required
+            else (attribute, wire if wire is Any else wire | msgspec.UnsetType if _unites(wire) else wire, absent)
+            for attribute, wire in members
+        ]
+        skipped = [(attribute, wire, msgspec.UNSET) for attribute, wire in self.skipped]
+        renamed = {attribute: self.renamed[attribute] for attribute, _ in [*members, *self.skipped]}
+        return msgspec.defstruct(
+            name,
+            [*columns, *skipped, *[(attribute, wire, default) for attribute, wire, default, _ in more]],
+            rename={**renamed, **{attribute: field for attribute, _, _, field in more}},
+            forbid_unknown_fields=forbid,
+            gc=False,
+        )
+
+
+def read_row(
+    table: TargetTable,
+    policy: Policy,
+    source: Source | None,
+    declared: dict[str, SourceType] | None,
+    expected: frozenset[str] | None,
+    extras: Sequence[str],
+    *,
+    numbers: bool,
+) -> RowReading:
+    """How the rows of a shape are read: with the ``declared`` fields, or schemaless.
+
+    ``expected`` and ``extras``: as of ``build_layout``. ``numbers``: decimals are JSON numbers.
+
+    Raises TableError where a column cannot take its source type.
+    """
+    present = declared.keys() if declared is not None else expected
+    readers: list[ColumnReader] = []
+    members: list[Member] = []
+    renamed: dict[str, str] = {}
+    missing: list[str] = []
+    for column in table.source_columns:
+        # The before image of a schemaless row may have any column, whatever the after images had last.
+        if present is not None and column.name not in present:
+            missing.append(column.name)
+            if declared is not None:
+                continue
+        made = converter(
+            declared[column.name] if declared is not None else None,
+            column,
+            encoding="json",
+            policy=policy,
+            omits=source is None or source.omits_values,
+            numbers=numbers,
+            years=table.years,
+        )
+        attribute = f"f{len(readers)}"
+        renamed[attribute] = column.name
+        members.append((attribute, nullable(made.wire)))
+        strict = never_null(table, column) if declared is None else None
+        readers.append(ColumnReader(column.name, attrgetter(attribute), made, strict))
+    own = {c.name for c in table.columns}
+    ignored = [c.name for c in table.columns if c.name not in {s.name for s in table.source_columns}]
+    unknown_names = [n for n in declared if n not in own] if declared is not None else list(extras)
+    skipped: list[Member] = []
+    for i, name in enumerate([*unknown_names, *ignored]):
+        renamed[f"x{i}"] = name
+        skipped.append((f"x{i}", msgspec.Raw))
+    return RowReading(
+        readers=tuple(readers),
+        columns=tuple(r for r in readers if r.name not in missing),
+        members=tuple(members),
+        present=tuple(m for m in members if renamed[m[0]] not in missing),
+        skipped=tuple(skipped),
+        renamed=renamed,
+        missing=tuple(missing),
+        tolerant=declared is None and expected is None,
+        unknown=() if declared is None else declared_unknown(table, declared),
+        extras=() if declared is not None else tuple((n, attrgetter(f"x{i}")) for i, n in enumerate(extras)),
+    )
+
+
+def _unites(wire: Any) -> bool:
+    return wire is not msgspec.Raw

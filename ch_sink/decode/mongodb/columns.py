@@ -1,0 +1,146 @@
+"""Which column of a table gets which part of a document."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ch_sink.decode.mongodb.targets import TEXTS, document_converter, into
+from ch_sink.decode.mongodb.texts import canonical_text, key_text, plain_text, text_of
+from ch_sink.decode.mongodb.updates import MISSING, Path, Update, at
+from ch_sink.decode.mongodb.values import parse
+from ch_sink.errors import DecodeError, TableError
+from ch_sink.model.policy import Policy
+from ch_sink.table.model import TargetTable
+from ch_sink.types import Converter
+from ch_sink.types.chtype import parse_type
+from ch_sink.types.column import Column, Years
+
+__all__ = ["DocumentColumn", "DocumentTable", "key_column_name"]
+
+ID = ("_id",)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentColumn:
+    """One column: the path of its value in the document (empty: the whole document), and its converter."""
+
+    name: str
+    path: Path
+    converter: Converter
+    text: bool
+    """The column holds its part as JSON text, so that a change inside that part can be applied to what is stored."""
+
+    def pick(self, document: Any) -> Any:
+        """The column's part of a document; None where there is none."""
+        found = at(document, self.path)
+        return None if found is MISSING else found
+
+
+class DocumentTable:
+    """The columns of a target for documents.
+
+    A column gets the field of its name, or the path that ``document.columns`` gives it; the column named in
+    ``document.column`` gets the whole document. Raises TableError where a column's type takes no such value.
+    """
+
+    def __init__(self, table: TargetTable, policy: Policy) -> None:
+        self.typed = policy.document_form == "extended"
+        self._evolves = policy.evolve == "add_columns"
+        self._may_be_null = policy.on_unresolved == "null"
+        self._write: Callable[[Any], bytes] = canonical_text if self.typed else plain_text
+        paths = {name: tuple(path.split(".")) for name, path in policy.document_columns}
+        unknown = sorted(paths.keys() - {c.name for c in table.source_columns})
+        if unknown:
+            raise TableError(
+                f"document.columns names {', '.join(unknown)}, which {table.qualified} lacks",
+                hint="add the column to the table, or take it out of document.columns",
+            )
+        self.key = key_column_name(policy)
+        columns: list[DocumentColumn] = []
+        for column in table.source_columns:
+            path = ID if column.name == self.key else paths.get(column.name, (column.name,))
+            whole = column.name == policy.document_column and column.name not in paths and _holds(column)
+            columns.append(self._column(column, () if whole else path, policy, table.years))
+        self.columns = tuple(columns)
+        self.document = next((c for c in columns if c.path == ()), None)
+        named = {c.name for c in table.columns}
+        self._known = named | {c.path[0] for c in columns if c.path}
+
+    def _column(self, column: Column, path: Path, policy: Policy, years: Years) -> DocumentColumn:
+        if path == ():
+            return DocumentColumn(column.name, path, document_converter(column, self._write), True)
+        made = into(column, policy, years, key_text if path == ID else text_of)
+        return DocumentColumn(column.name, path, made, parse_type(column.type).bare.name in TEXTS)
+
+    def unknown_fields(self, document: Any) -> list[str]:
+        """Fields of a document that no column takes; none where a column takes the whole.
+
+        Raises DecodeError where one of them is to become a column and cannot.
+        """
+        if self.document is not None or not isinstance(document, dict) or document.keys() <= self._known:
+            return []
+        if self._evolves and "" in document:
+            raise DecodeError("a field without a name can be no column: only a column for the whole document holds it")
+        return [name for name in document if name not in self._known]
+
+    def change(self, column: DocumentColumn, update: Update) -> Callable[[Any], pa.Array]:
+        """What an update makes of the column's stored value, for changes inside that value.
+
+        The function takes the stored text and gives an array of the one new value; it raises DecodeError.
+        """
+
+        def changed(stored: Any) -> pa.Array:
+            if column.path == () and not stored:
+                return column.converter.convert([None]).array  # a document that is not known stays so
+            after = update.apply(self._stored(stored, column))
+            return column.converter.convert([None if after is MISSING else after]).array
+
+        return changed
+
+    def derived(self, column: DocumentColumn) -> Callable[[Any], pa.Array]:
+        """The column's value from the stored text of the whole document; it raises DecodeError.
+
+        A row may have none: it was stored before the table had a column for it, or the document is known nowhere.
+        """
+
+        def derive(document: Any) -> pa.Array:
+            if not document and self.document is not None and not self._may_be_null:
+                raise DecodeError(f"column {self.document.name!r} does not hold this document yet")
+            known = column.pick(parse(document, typed=self.typed)) if document else None
+            return column.converter.convert([known]).array
+
+        return derive
+
+    def beside(self, column: DocumentColumn, update: Update) -> Callable[[Any], pa.Array]:
+        """The same as `change`, for a row that has this text but no document: where neither is known, it stays so."""
+        change = self.change(column, update)
+
+        def changed(stored: Any) -> pa.Array:
+            unknown = not stored and self._may_be_null
+            return column.converter.convert([None]).array if unknown else change(stored)
+
+        return changed
+
+    def _stored(self, stored: Any, column: DocumentColumn) -> Any:
+        """The value that a stored text holds; a text that is no JSON is a text."""
+        if stored is None:
+            return MISSING
+        try:
+            return parse(stored, typed=self.typed)
+        except DecodeError:
+            if column.path == ():
+                raise DecodeError(f"the stored document in column {column.name!r} is no JSON") from None
+            return stored
+
+
+def _holds(column: Column) -> bool:
+    return parse_type(column.type).bare.name in TEXTS
+
+
+def key_column_name(policy: Policy) -> str:
+    """The column of the document's ``_id``: the configured key column, the one with that path, else ``_id``."""
+    if len(policy.key_columns) == 1:
+        return policy.key_columns[0]
+    return next((name for name, path in policy.document_columns if path == "_id"), "_id")

@@ -1,0 +1,233 @@
+"""Change events whose images are documents in Extended JSON: MongoDB's."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ch_sink.decode.assemble import Mask, Part
+from ch_sink.decode.json.columns import Fault, convert_column
+from ch_sink.decode.json.layout import Layout, source_block
+from ch_sink.decode.mongodb.columns import DocumentColumn, DocumentTable
+from ch_sink.decode.mongodb.field_types import field_type
+from ch_sink.decode.mongodb.updates import MISSING, Update, from_description, from_patch
+from ch_sink.decode.mongodb.values import parse
+from ch_sink.errors import DecodeError
+from ch_sink.model.change import Op, UnknownColumn, Updates
+from ch_sink.model.policy import Policy
+from ch_sink.sources import Source
+from ch_sink.table.model import TargetTable
+from ch_sink.types import clickhouse_type
+from ch_sink.types.converter import shown
+
+__all__ = ["DocumentEvents", "document_layout", "is_document_source", "take_key"]
+
+Text = str | dict[str, Any] | None
+"""Extended JSON as text; as an object where something on the way has unpacked it."""
+_MISSHAPEN = (TypeError, AttributeError)
+_UNREADABLE = (DecodeError, ValueError, RecursionError, *_MISSHAPEN)
+
+
+class UpdateDescription(msgspec.Struct, gc=False):
+    """What a change stream tells of an update."""
+
+    updatedFields: Text = None  # noqa: N815 - the connector's names
+    removedFields: list[Any] | str | None = None  # noqa: N815
+    truncatedArrays: list[Any] | str | None = None  # noqa: N815
+
+
+def is_document_source(source: Source | None) -> bool:
+    """Whether row images are documents."""
+    return source is not None and source.name == "mongodb"
+
+
+def document_layout(table: TargetTable, policy: Policy, source: Source, *, before: bool) -> Layout:
+    """The layout of document events into a table. Raises TableError where a column cannot take its field."""
+    envelope = msgspec.defstruct(
+        "DocumentEnvelope",
+        [
+            ("op", str, ""),
+            ("after", Text, None),
+            ("before", Text, None),
+            ("updateDescription", UpdateDescription | None, None),
+            ("patch", Text, None),
+            ("filter", Text, None),
+            ("source", source_block("mongodb", source) | None, None),
+        ],
+        gc=False,
+    )
+    return Layout(
+        connector="mongodb",
+        source=source,
+        decode=msgspec.json.Decoder(envelope).decode,
+        columns=(),
+        before_columns=(),
+        null_row=None,
+        null_before=None,
+        before=before,
+        tolerant=True,
+        missing=(),
+        images=DocumentEvents(DocumentTable(table, policy), before=before),
+    )
+
+
+class DocumentEvents:
+    """Fills the columns of a part from document events."""
+
+    def __init__(self, table: DocumentTable, *, before: bool) -> None:
+        self._table, self._before = table, before
+
+    def fill(self, rows: list[Any], part: Part) -> list[tuple[int, UnknownColumn]]:
+        """Images, updates and unavailable values of ``part``, from its envelopes.
+
+        Returns the unknown fields with the first event that has them. Raises Fault.
+        """
+        documents, updates = self._after(rows, part)
+        written = np.isin(part.op, (Op.CREATE, Op.READ, Op.UPDATE))
+        for column in self._table.columns:
+            self._column(column, documents, updates, part)
+        if any(row.before is not None for row in rows):
+            part.has_before = np.array([row.before is not None for row in rows], dtype=np.bool_)
+            if self._before:
+                texts = [row.before for row in rows]
+                befores = [None if text is None else self._read(text, i, part) for i, text in enumerate(texts)]
+                for column in self._table.columns:
+                    part.before[column.name] = self._convert(column, [_pick(column, b) for b in befores], part)
+        return self._unknown(documents, updates, written, part)
+
+    def _after(self, rows: list[Any], part: Part) -> tuple[list[Any], dict[int, Update]]:
+        """Documents after each change (None: no row, or an update), and the updates without a document, by event."""
+        documents: list[Any] = [None] * len(rows)
+        updates: dict[int, Update] = {}
+        update_op, gone = int(Op.UPDATE), (int(Op.DELETE), int(Op.TRUNCATE))
+        for i, (row, op) in enumerate(zip(rows, part.op.tolist(), strict=True)):
+            if op in gone:
+                continue
+            if row.after is not None:
+                documents[i] = self._read(row.after, i, part)
+            elif op == update_op and (row.updateDescription is not None or row.patch is not None):
+                update = self._guard(self._update, row, i, part)
+                if row.before is not None:
+                    documents[i] = update.apply(self._read(row.before, i, part))
+                elif update.whole:
+                    documents[i] = update.apply(MISSING)
+                else:
+                    updates[i] = update
+            else:
+                raise Fault(f"operation {chr(op)!r} without an after image", suspects=[int(part.source_index[i])])
+        return documents, updates
+
+    def _update(self, row: Any) -> Update:
+        typed = self._table.typed
+        if row.updateDescription is not None:
+            return from_description(row.updateDescription, typed=typed)
+        key = parse(row.filter, typed=typed).get("_id", MISSING) if row.filter is not None else MISSING
+        return from_patch(row.patch, key, typed=typed)
+
+    def _read(self, text: Any, i: int, part: Part) -> Any:
+        return self._guard(self._document, text, i, part)
+
+    def _document(self, text: Any) -> Any:
+        found = parse(text, typed=self._table.typed)
+        if not isinstance(found, dict):
+            raise DecodeError(f"expected a document, found {shown(found)}")
+        return found
+
+    def _guard(self, function: Callable[[Any], Any], value: Any, i: int, part: Part) -> Any:
+        try:
+            return function(value)
+        except _UNREADABLE as error:
+            reason = "the document is nested too deeply" if isinstance(error, RecursionError) else str(error)
+            if isinstance(error, _MISSHAPEN):
+                reason = f"the document or its update does not have its form: {reason}"
+            raise Fault(reason, suspects=[int(part.source_index[i])]) from error
+
+    def _column(self, column: DocumentColumn, documents: list[Any], updates: dict[int, Update], part: Part) -> None:
+        values = [_pick(column, document) for document in documents]
+        unknown = np.zeros(len(values), dtype=np.bool_)
+        changes: dict[int, Callable[[Any], pa.Array]] = {}
+        otherwise: dict[int, Callable[[Any], pa.Array]] = {}
+        whole = self._table.document
+        base = column if whole is None or (column.text and column.path == ()) else whole
+        for i, update in updates.items():
+            if column.name == self._table.key:
+                continue  # an update never changes _id; the Kafka key has it
+            touched = update.below(column.path)
+            if touched is not None and touched.whole:
+                found = touched.apply(MISSING)
+                values[i] = None if found is MISSING else found
+                continue
+            unknown[i] = True
+            if touched is None:
+                continue
+            if base is not column:
+                changes[i] = self._table.derived(column)
+                if column.text:
+                    otherwise[i] = self._table.beside(column, touched)
+            elif column.text:
+                changes[i] = self._table.change(column, touched)
+            else:
+                raise Fault(
+                    f"column {column.name!r}: the update changes a part of {'.'.join(column.path)!r}, and neither this "
+                    "column nor the table holds the document's JSON (a column for the whole document does)",
+                    "unresolved",
+                    column.name,
+                    suspects=[int(part.source_index[i])],
+                )
+        part.after[column.name] = self._convert(column, values, part)
+        if unknown.any():
+            part.unavailable[column.name] = unknown
+        if changes:
+            part.updates[column.name] = Updates(base.name, changes, otherwise)
+
+    def _convert(self, column: DocumentColumn, values: list[Any], part: Part) -> pa.Array:
+        try:
+            converted = convert_column(column.name, column.converter, values)
+        except Fault as fault:
+            fault.suspects = part.source_index[list(fault.suspects)].tolist()
+            raise
+        if converted.clamped:
+            part.clamped[column.name] += converted.clamped
+        return converted.array
+
+    def _unknown(
+        self, documents: list[Any], updates: dict[int, Update], written: Mask, part: Part
+    ) -> list[tuple[int, UnknownColumn]]:
+        found: dict[str, tuple[int, list[Any]]] = {}
+        for i, document in enumerate(documents):
+            if document is None or not written[i]:
+                continue
+            for name in self._guard(self._table.unknown_fields, document, i, part):
+                found.setdefault(name, (i, []))[1].append(document[name])
+        for i, update in updates.items():
+            steps = [step for step in update.steps if step.kind == "set" and step.path]
+            fields = {step.path[0]: step.value if len(step.path) == 1 else {} for step in steps}
+            for name in self._guard(self._table.unknown_fields, fields, i, part):
+                first, values = found.get(name, (i, []))
+                values.append(fields[name])
+                found[name] = (min(first, i), values)
+        return [(i, _unknown_column(name, values)) for name, (i, values) in found.items()]
+
+
+def _pick(column: DocumentColumn, document: Any) -> Any:
+    return None if document is None or document is MISSING else column.pick(document)
+
+
+def _unknown_column(name: str, values: list[Any]) -> UnknownColumn:
+    declared = field_type(values)
+    if declared is None:
+        return UnknownColumn(name, -1, None)
+    return UnknownColumn(name, -1, clickhouse_type(declared), comment=declared.to_comment())
+
+
+def take_key(part: Part) -> None:
+    """Put the key into the rows of the part's updates, which do not state it."""
+    update = part.op == Op.UPDATE
+    if part.key is None or not update.any():
+        return
+    mask = pa.array(update)
+    for name, array in part.key.items():
+        part.after[name] = pc.if_else(mask, array, part.after[name])

@@ -1,0 +1,255 @@
+"""BSON values into ClickHouse columns: what each column type takes, and how it is made the literal of a converter."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ch_sink.decode.mongodb.numbers import decimal_of, flag_of, float_of, integer_of
+from ch_sink.decode.mongodb.texts import iso, plain_text, text_of
+from ch_sink.decode.mongodb.values import Binary, Date, Other
+from ch_sink.errors import DecodeError, TableError
+from ch_sink.model.policy import Policy
+from ch_sink.types import Converted, Converter, OutOfRange, converter
+from ch_sink.types.arrow import INTEGERS, WIDE_INTEGERS, arrow_of
+from ch_sink.types.chtype import ChType, parse_type
+from ch_sink.types.column import WIDE_YEARS, Column, Years
+from ch_sink.types.connect import SourceType
+from ch_sink.types.converter import PerValue, Reaction, shown
+from ch_sink.types.integers import wide_integer
+from ch_sink.types.json_columns import DocumentColumn as JsonColumn
+from ch_sink.types.nested import Arrays, Maps, Structs, Wrapped
+from ch_sink.types.scalars import Floats, fixed_string, uuid_bytes
+
+__all__ = ["TEXTS", "document_converter", "into"]
+
+TEXTS = ("String", "JSON")
+"""Column types that hold a whole document or part of one."""
+_OBJECT_ID = re.compile(r"[0-9a-f]{24}")
+_TICKS = SourceType("int64", "io.debezium.time.Timestamp")
+_ISO = SourceType("string", "io.debezium.time.ZonedTimestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What holds for every part of a column."""
+
+    policy: Policy
+    years: Years
+    text: Callable[[Any], str | bytes | None]
+
+
+def into(
+    column: Column,
+    policy: Policy,
+    years: Years = WIDE_YEARS,
+    text: Callable[[Any], str | bytes | None] = text_of,
+) -> Converter:
+    """The converter of BSON values into a column; ``text`` makes the texts of String columns.
+
+    ``years``: what the server's Date32 and DateTime64 hold.
+
+    Raises TableError, naming the column, where its type takes none.
+    """
+    try:
+        return _into(parse_type(column.type).bare, _Context(policy, years, text))
+    except TableError as error:
+        raise TableError(f"column {column.name!r}: {error.message}", hint=error.hint) from error
+
+
+def document_converter(column: Column, write: Callable[[Any], bytes]) -> Converter:
+    """The converter of whole documents into a String or JSON column. Raises TableError for any other type."""
+    target = parse_type(column.type).bare
+    if target.name not in TEXTS:
+        raise TableError(
+            f"column {column.name!r}: a {target.name} column does not hold a document",
+            hint="make it String or JSON, or name another column in document.column",
+        )
+    if target.name == "JSON":
+        return _json(lambda value: write(value).decode(), "fail")
+    return PerValue(Any, pa.binary(), write, reaction="fail")
+
+
+def _json(write: Callable[[Any], str], reaction: Reaction) -> Converter:
+    """Into a JSON column: what the server would refuse ends one event and not the insert."""
+    return JsonColumn(Any, reaction, text=write, is_placeholder=None)
+
+
+class _Prepared:
+    """A converter behind a function that turns BSON values into its literals."""
+
+    wire: Any = Any
+
+    def __init__(self, prepare: Callable[[Any], Any], inner: Converter) -> None:
+        self.arrow = inner.arrow
+        self._prepare, self._inner = prepare, inner
+
+    def convert(self, values: list[Any]) -> Converted:
+        prepare = self._prepare
+        return self._inner.convert([None if value is None else prepare(value) for value in values])
+
+
+class _Moments:
+    """Dates into Date, DateTime and their like; texts and timestamps are taken too."""
+
+    wire: Any = Any
+
+    def __init__(self, target: Column, context: "_Context") -> None:
+        self._ticks = _plain_converter(_TICKS, target, context)
+        self._iso = _plain_converter(_ISO, target, context)
+        self.arrow = self._ticks.arrow
+
+    def convert(self, values: list[Any]) -> Converted:
+        moments = [_moment(value) for value in values]
+        if str in set(map(type, moments)):
+            return self._iso.convert([iso(m) if isinstance(m, int) else m for m in moments])
+        return self._ticks.convert(moments)
+
+
+def _moment(value: Any) -> int | str | None:
+    """Milliseconds, or an ISO text as it stands."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, Date):
+        found: int = value.value
+        return found
+    if isinstance(value, Other) and value.kind == "$timestamp":
+        seconds: int = value.value["$timestamp"]["t"]
+        return seconds * 1000
+    raise DecodeError(f"expected a date, found {shown(value)}")
+
+
+def _into(target: ChType, context: _Context) -> Converter:
+    name, reaction = target.name, context.policy.out_of_range
+    if name == "SimpleAggregateFunction":
+        return _into(target.items[0].bare, context)
+    if name == "String":
+        return PerValue(Any, pa.binary(), context.text, reaction=reaction)
+    if name == "JSON":
+        return _json(_document, reaction)
+    if name in INTEGERS or name in WIDE_INTEGERS:
+        return _integers(target, context)
+    if name in ("Float32", "Float64"):
+        return _Prepared(float_of, Floats(target, reaction))
+    if name == "Bool":
+        return PerValue(Any, pa.bool_(), flag_of, reaction=reaction)
+    if name == "UUID":
+        return PerValue(Any, pa.binary(16), _uuid, reaction=reaction)
+    if name in ("Date", "Date32", "DateTime", "DateTime64"):
+        return _Moments(_column(target), context)
+    if name == "Decimal":
+        return _Prepared(decimal_of, _of_text(target, context))
+    if name == "FixedString":
+        return _Prepared(_fixed(target.precision), fixed_string(target, reaction, Any))
+    if name in ("Array", "Map", "Tuple", "Point"):
+        return _nested(target, context)
+    return _Prepared(_text, _of_text(target, context))
+
+
+def _nested(target: ChType, context: _Context) -> Converter:
+    if target.name == "Array":
+        return _Prepared(_list, Arrays(_into(target.items[0].bare, context), None))
+    if target.name == "Map":
+        keys = _into(target.items[0].bare, context)
+        if target.items[0].bare.name in INTEGERS:
+            keys = _Prepared(int, keys)
+        return _Prepared(_dict, Maps(keys, _into(target.items[1].bare, context), None))
+    if target.name == "Point":
+        part = Floats(ChType("Float64"), "fail")
+        return _Prepared(_point, Structs(arrow_of(target), ("x", "y"), ("x", "y"), (part, part), Any))
+    parts = tuple(_into(item.bare, context) for item in target.items)
+    if len(parts) == 1 and target.items[0].bare.name in ("Array", "Map"):
+        return Wrapped(parts[0], target.names[0] if target.names else "1")
+    if not target.names:
+        raise TableError("a document has no order of fields for a Tuple without names", hint="name the Tuple's members")
+    return _Prepared(_dict, Structs(arrow_of(target), target.names, target.names, parts, Any))
+
+
+def _column(target: ChType) -> Column:
+    """A column of this type for the converters of other sources."""
+    arguments = [str(a) if isinstance(a, int) else f"'{a}'" for a in target.arguments]
+    if target.values:
+        arguments = [f"'{_escaped(label)}' = {number}" for label, number in target.values]
+    return Column("", f"{target.name}({', '.join(arguments)})" if arguments else target.name)
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", "\\\\").replace("'", "\\'")
+
+
+def _of_text(target: ChType, context: _Context) -> Converter:
+    return _plain_converter(SourceType("string"), _column(target), context)
+
+
+def _plain_converter(source: SourceType, column: Column, context: _Context) -> Converter:
+    return converter(source, column, encoding="json", policy=context.policy, omits=False, years=context.years)
+
+
+def _integers(target: ChType, context: _Context) -> Converter:
+    wide = target.name in WIDE_INTEGERS
+    size, low, high = WIDE_INTEGERS[target.name] if wide else (0, *INTEGERS[target.name])
+
+    def one(value: Any) -> Any:
+        try:
+            found = integer_of(value, low, high, target.name)
+        except OutOfRange as fault:
+            if wide and fault.nearest is not None:
+                fault.nearest = wide_integer(fault.nearest, size)
+            raise
+        return wide_integer(found, size) if wide else found
+
+    return PerValue(Any, arrow_of(target), one, reaction=context.policy.out_of_range)
+
+
+def _uuid(value: Any) -> bytes:
+    if isinstance(value, Binary) and len(value.value) == 16:
+        raw: bytes = value.value
+        return raw
+    return uuid_bytes(value)
+
+
+def _fixed(size: int) -> Callable[[Any], str | bytes]:
+    def one(value: Any) -> str | bytes:
+        found = text_of(value)
+        if size == 12 and isinstance(found, str) and _OBJECT_ID.fullmatch(found):
+            return bytes.fromhex(found)
+        if found is None:
+            raise DecodeError(f"expected a text, found {shown(value)}")
+        return found
+
+    return one
+
+
+def _text(value: Any) -> str:
+    found = text_of(value)
+    if not isinstance(found, str):
+        raise DecodeError(f"expected a text, found {shown(value)}")
+    return found
+
+
+def _document(value: Any) -> str:
+    if isinstance(value, dict):
+        return plain_text(value).decode()
+    raise DecodeError(f"a JSON column takes documents, found {shown(value)}", hint="make the column String")
+
+
+def _list(value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return value
+    raise DecodeError(f"expected an array, found {shown(value)}")
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    raise DecodeError(f"expected a document, found {shown(value)}")
+
+
+def _point(value: Any) -> dict[str, Any]:
+    """A GeoJSON point, or a legacy pair of coordinates."""
+    pair = value.get("coordinates") if isinstance(value, dict) and value.get("type") == "Point" else value
+    if isinstance(pair, list) and len(pair) == 2:
+        return {"x": float_of(pair[0]), "y": float_of(pair[1])}
+    raise DecodeError(f"expected a point, found {shown(value)}")

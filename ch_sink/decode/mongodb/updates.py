@@ -1,0 +1,212 @@
+"""Updates that state only what changed: change streams' ``updateDescription``, and the oplog's ``patch``.
+
+Both become a list of steps on paths. A path's numeric part is an array's index where an array stands there, else a
+field's name, as MongoDB takes it. Steps are absolute (set, remove, truncate), so that a run of updates that is
+delivered twice ends where it was.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ch_sink.decode.mongodb.values import parse
+from ch_sink.errors import DecodeError
+from ch_sink.types.converter import shown
+
+__all__ = ["MISSING", "Path", "Step", "Update", "at", "from_description", "from_patch"]
+
+Path = tuple[str, ...]
+MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING", "__bool__": lambda self: False})()
+"""What is at a path where nothing is."""
+_MOST_INDEX = 1_000_000
+"""An index beyond this is no array's: 16 MB hold no such array."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One change: set a path to ``value``, remove it, or cut the array there to ``value`` elements."""
+
+    kind: Literal["set", "remove", "truncate"]
+    path: Path
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """The steps of one update, in the order in which they are applied."""
+
+    steps: tuple[Step, ...]
+
+    def apply(self, document: Any) -> Any:
+        """The document after the update; the given one is not changed."""
+        for step in self.steps:
+            document = _apply(document, step.path, step)
+        return document
+
+    def below(self, path: Path) -> "Update | None":
+        """What it does to the value at a path, as an update of that value; None where that stays as it is.
+
+        A step at the path itself has the empty path; one above it becomes one at it.
+        """
+        found = [relative for step in self.steps if (relative := _relative(step, path)) is not None]
+        return Update(tuple(found)) if found else None
+
+    @property
+    def whole(self) -> bool:
+        """Whether the first step says everything, so that no earlier value is needed."""
+        return bool(self.steps) and self.steps[0].path == () and self.steps[0].kind != "truncate"
+
+
+def at(document: Any, path: Path) -> Any:
+    """The value at a path, MISSING where there is none."""
+    for part in path:
+        if isinstance(document, dict):
+            document = document.get(part, MISSING)
+        elif isinstance(document, list) and (index := _index(part)) is not None and index < len(document):
+            document = document[index]
+        else:
+            return MISSING
+    return document
+
+
+def from_description(description: Any, *, typed: bool = False) -> Update:
+    """The update of a change stream event's ``updateDescription``. Raises DecodeError.
+
+    Arrays are truncated first, then fields removed, then set.
+    """
+    steps: list[Step] = []
+    for cut in _listed(description.truncatedArrays, "truncatedArrays"):
+        size = cut.get("size", cut.get("newSize")) if isinstance(cut, Mapping) else None
+        if not isinstance(size, int) or not isinstance(cut.get("field"), str):
+            raise DecodeError(f"updateDescription.truncatedArrays: {shown(cut)} names no field and size")
+        steps.append(Step("truncate", _path(cut["field"]), size))
+    for name in _listed(description.removedFields, "removedFields"):
+        if not isinstance(name, str):
+            raise DecodeError(f"updateDescription.removedFields: {shown(name)} is no field's name")
+        steps.append(Step("remove", _path(name)))
+    fields = {} if description.updatedFields is None else parse(description.updatedFields, typed=typed)
+    if not isinstance(fields, dict):
+        raise DecodeError(f"updateDescription.updatedFields: expected a document, found {shown(fields)}")
+    steps += [Step("set", _path(name), value) for name, value in fields.items()]
+    return Update(tuple(steps))
+
+
+def from_patch(patch: Any, key: Any, *, typed: bool = False) -> Update:
+    """The update of an oplog entry (connectors of the 1.x line): operators, a diff, or a whole document.
+
+    ``key``: the document's ``_id``, which a whole document may leave out. Raises DecodeError.
+    """
+    found = parse(patch, typed=typed)
+    if not isinstance(found, dict):
+        raise DecodeError(f"patch: expected a document, found {shown(found)}")
+    if "diff" in found and "$v" in found:
+        return Update(tuple(_diff(found["diff"], ())))
+    operators = [name for name in found if name.startswith("$") and name != "$v"]
+    if not operators:
+        whole = {name: value for name, value in found.items() if name != "$v"}
+        return Update((Step("set", (), whole if "_id" in whole or key is MISSING else {"_id": key, **whole}),))
+    steps: list[Step] = []
+    for name in operators:
+        fields = found[name]
+        if name not in ("$set", "$unset") or not isinstance(fields, dict):
+            raise DecodeError(f"patch: {name} is no operator of the oplog", hint="the oplog has $set and $unset")
+        if name == "$unset":
+            steps[:0] = [Step("remove", _path(field)) for field in fields]
+        else:
+            steps += [Step("set", _path(field), value) for field, value in fields.items()]
+    return Update(tuple(steps))
+
+
+def _diff(diff: Any, path: Path) -> list[Step]:
+    """Steps of an oplog entry of version 2: ``{d: removed, u: updated, i: inserted, s<field>: diff of that field}``.
+
+    In a diff of an array (``a: true``) ``l`` is the new length, and ``u`` and ``s`` stand before indexes.
+    """
+    if not isinstance(diff, dict):
+        raise DecodeError(f"patch: no diff: {shown(diff)}")
+    steps: list[Step] = []
+    array = diff.get("a") is True
+    for name, part in diff.items():
+        if array and name == "a":
+            continue
+        if array and name == "l":
+            steps.insert(0, Step("truncate", path, int(part)))
+        elif array and name[:1] == "u":
+            steps.append(Step("set", (*path, name[1:]), part))
+        elif not array and name == "d":
+            steps += [Step("remove", (*path, field)) for field in part]
+        elif not array and name in ("u", "i"):
+            steps += [Step("set", (*path, field), value) for field, value in part.items()]
+        elif name[:1] == "s":
+            steps += _diff(part, (*path, name[1:]))
+        else:
+            raise DecodeError(f"patch: a diff has no section {name!r}")
+    return steps
+
+
+def _listed(given: Any, what: str) -> Sequence[Any]:
+    """A list that may be left out, and may come as its JSON text."""
+    if isinstance(given, str):
+        given = parse(given)
+    if given is None:
+        return ()
+    if not isinstance(given, list):
+        raise DecodeError(f"updateDescription.{what}: expected a list, found {shown(given)}")
+    return given
+
+
+def _path(dotted: str) -> Path:
+    return tuple(dotted.split("."))
+
+
+def _relative(step: Step, path: Path) -> Step | None:
+    """The step as one on the value at ``path``; None where it does not touch that."""
+    n = len(path)
+    if step.path[:n] == path:
+        return Step(step.kind, step.path[n:], step.value)
+    if path[: len(step.path)] != step.path:
+        return None
+    rest = path[len(step.path) :]
+    if step.kind == "set":
+        inside = at(step.value, rest)
+        return Step("remove", ()) if inside is MISSING else Step("set", (), inside)
+    if step.kind == "truncate":
+        index = _index(rest[0])
+        return Step("remove", ()) if index is not None and index >= step.value else None
+    return Step("remove", ())
+
+
+def _index(part: str) -> int | None:
+    return int(part) if part.isascii() and part.isdigit() and len(part) <= 7 and int(part) < _MOST_INDEX else None
+
+
+def _apply(value: Any, path: Path, step: Step) -> Any:
+    """The value with the step carried out at ``path`` within it."""
+    if not path:
+        if step.kind == "set":
+            return step.value
+        if step.kind == "remove":
+            return MISSING
+        return value[: step.value] if isinstance(value, list) else value
+    name, rest = path[0], path[1:]
+    if isinstance(value, list):
+        index = _index(name)
+        return value if index is None else _in_array(value, index, rest, step)
+    if not isinstance(value, dict):
+        if step.kind != "set":
+            return value
+        value = {}  # nothing there, or what a later update of a repeated stretch has put there
+    inner = _apply(value.get(name, MISSING), rest, step)
+    if inner is MISSING:
+        return {n: v for n, v in value.items() if n != name} if name in value else value
+    return {**value, name: inner}
+
+
+def _in_array(value: list[Any], index: int, rest: Path, step: Step) -> list[Any]:
+    if index >= len(value):
+        if step.kind != "set":
+            return value
+        value = value + [None] * (index + 1 - len(value))
+    inner = _apply(value[index], rest, step)
+    # An array has no gaps: what is removed from it leaves null.
+    return [*value[:index], None if inner is MISSING else inner, *value[index + 1 :]]

@@ -1,0 +1,295 @@
+"""BSON values as Python values, read from Extended JSON.
+
+A document is a dict, an array a list; text, booleans, null, 32- and 64-bit integers and finite doubles are Python's
+own. The other BSON types are the small classes below. All Extended JSON dialects are read, told apart by each value:
+v1 strict (``{"$date": 123}``), v2 canonical (``{"$date": {"$numberLong": "123"}}``) and v2 relaxed (an ISO text).
+"""
+
+import base64
+import json
+import math
+import re
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from ch_sink.errors import DecodeError
+from ch_sink.types.calendar import parse_instant
+from ch_sink.types.converter import shown
+
+__all__ = ["Binary", "Date", "Decimal", "Int64", "NonFinite", "ObjectId", "Other", "Special", "parse", "read"]
+
+
+class Special:
+    """A BSON value that has no Python type of its own; compared by type and value."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and bool(other.value == self.value)
+
+    def __hash__(self) -> int:
+        return hash((type(self), repr(self.value)))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.value!r})"
+
+
+class ObjectId(Special):
+    """24 hexadecimal digits."""
+
+    __slots__ = ()
+
+
+class Date(Special):
+    """Milliseconds since 1970, any 64-bit number."""
+
+    __slots__ = ()
+
+
+class Decimal(Special):
+    """Decimal128, as its text: digits, exponent, ``NaN``, ``Infinity``."""
+
+    __slots__ = ()
+
+
+class NonFinite(Special):
+    """A double without a JSON literal: ``NaN``, ``Infinity`` or ``-Infinity``."""
+
+    __slots__ = ()
+
+
+class Int64(Special):
+    """A 64-bit integer, where it has to be told apart from a 32-bit one (canonical form only)."""
+
+    __slots__ = ()
+
+
+class Binary(Special):
+    """Bytes with their subtype."""
+
+    __slots__ = ("subtype",)
+
+    def __init__(self, value: bytes, subtype: int) -> None:
+        super().__init__(value)
+        self.subtype = subtype
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Binary) and (other.value, other.subtype) == (self.value, self.subtype)
+
+    __hash__ = Special.__hash__
+
+    @property
+    def uuid(self) -> str | None:
+        """The text of a UUID (subtype 4, and 3 in its bytes' order); None for other bytes."""
+        return str(uuid.UUID(bytes=self.value)) if self.subtype in (3, 4) and len(self.value) == 16 else None
+
+
+class Other(Special):
+    """Regular expression, code, symbol, timestamp, undefined, min and max key: its canonical Extended JSON."""
+
+    __slots__ = ()
+
+    @property
+    def kind(self) -> str:
+        """The first name, such as ``$timestamp``."""
+        return str(next(iter(self.value)))
+
+
+def parse(text: "str | bytes | dict[str, Any]", *, typed: bool = False) -> Any:
+    """The value of an Extended JSON text (or of one that is parsed already).
+
+    ``typed``: keep 64-bit integers apart from 32-bit ones. Raises DecodeError.
+    """
+    if isinstance(text, dict):
+        return read(text, typed)
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, ValueError):
+        # v1 strict writes NaN and Infinity as bare words, as Python's own reader takes them.
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            raise DecodeError(f"no Extended JSON: {error}") from error
+    else:
+        if not typed and (b"$" if isinstance(text, bytes) else "$") not in text:  # type: ignore[operator]
+            return found  # no wrapper anywhere, and what JSON has is finite
+    return read(found, typed)
+
+
+def read(value: Any, typed: bool = False) -> Any:
+    """A JSON tree with Extended JSON's wrappers as BSON values; the tree is changed. Raises DecodeError."""
+    kind = type(value)
+    deep = _DEEP_TYPED if typed else _DEEP
+    if kind is dict:
+        for name in value:
+            if name[:1] == "$":
+                special = _special(value, typed)
+                if special is not None:
+                    return None if special is _NULL else special
+            break
+        for name, part in value.items():
+            if type(part) in deep:
+                value[name] = read(part, typed)
+        return value
+    if kind is list:
+        for i, part in enumerate(value):
+            if type(part) in deep:
+                value[i] = read(part, typed)
+        return value
+    if kind is float and not math.isfinite(value):
+        return NonFinite(_name(value))
+    if typed and kind is int and not -(1 << 31) <= value < 1 << 31:
+        return Int64(value)
+    return value
+
+
+_DEEP = frozenset((dict, list, float))
+_DEEP_TYPED = frozenset((dict, list, float, int))
+_NULL = object()
+_NAMES = {"NaN": "NaN", "Infinity": "Infinity", "-Infinity": "-Infinity", "+Infinity": "Infinity"}
+
+
+def _name(number: float) -> str:
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+
+
+def _special(found: dict[str, Any], typed: bool) -> Any:
+    """The BSON value of a wrapper; None where the object is a plain document after all."""
+    reader = _READERS.get(frozenset(found))
+    if reader is None:
+        return None
+    try:
+        return reader(found, typed)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise DecodeError(f"no Extended JSON: {shown(found)}") from error
+
+
+_OID = re.compile(r"[0-9a-fA-F]{24}", re.ASCII)
+
+
+def _oid(found: dict[str, Any], typed: bool) -> Any:
+    text = found["$oid"]
+    if not isinstance(text, str) or not _OID.fullmatch(text):
+        raise DecodeError(f"no ObjectId: {shown(text)}")
+    return ObjectId(text.lower())
+
+
+def _date(found: dict[str, Any], typed: bool) -> Any:
+    at = found["$date"]
+    if isinstance(at, dict):
+        at = int(at["$numberLong"])
+    elif isinstance(at, str):
+        at = parse_instant(at, 3)
+    if not isinstance(at, int) or isinstance(at, bool):
+        raise DecodeError(f"no date: {shown(found)}")
+    return Date(at)
+
+
+def _long(found: dict[str, Any], typed: bool) -> Any:
+    number = int(found["$numberLong"])
+    if not -(1 << 63) <= number < 1 << 63:
+        raise DecodeError(f"no 64-bit integer: {shown(found)}")
+    return Int64(number) if typed else number
+
+
+def _int(found: dict[str, Any], typed: bool) -> Any:
+    return int(found["$numberInt"])
+
+
+def _double(found: dict[str, Any], typed: bool) -> Any:
+    text = found["$numberDouble"]
+    if text in _NAMES:
+        return NonFinite(_NAMES[text])
+    number = float(text)
+    return number if math.isfinite(number) else NonFinite(_name(number))
+
+
+_DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|[+-]?NaN|[+-]?Inf(inity)?", re.ASCII | re.IGNORECASE)
+
+
+def _decimal(found: dict[str, Any], typed: bool) -> Any:
+    text = found["$numberDecimal"]
+    if not isinstance(text, str) or not _DECIMAL.fullmatch(text):
+        raise DecodeError(f"no Decimal128: {shown(text)}")
+    return Decimal(text)
+
+
+def _binary(found: dict[str, Any], typed: bool) -> Any:
+    content = found["$binary"]
+    if isinstance(content, dict):
+        data, subtype = content["base64"], content["subType"]
+    else:
+        data, subtype = content, found.get("$type", 0)
+    return Binary(base64.b64decode(data, validate=True), subtype if isinstance(subtype, int) else int(subtype, 16))
+
+
+def _uuid(found: dict[str, Any], typed: bool) -> Any:
+    return Binary(uuid.UUID(found["$uuid"]).bytes, 4)
+
+
+def _regex(found: dict[str, Any], typed: bool) -> Any:
+    inner = found.get("$regularExpression")
+    pattern = inner["pattern"] if inner is not None else found["$regex"]
+    options = inner["options"] if inner is not None else found.get("$options", "")
+    if not isinstance(pattern, str):
+        return None  # a stored query: {"$regex": {…}}
+    return Other({"$regularExpression": {"pattern": pattern, "options": "".join(sorted(options))}})
+
+
+def _code(found: dict[str, Any], typed: bool) -> Any:
+    if "$scope" not in found:
+        return Other({"$code": found["$code"]})
+    from ch_sink.decode.mongodb.texts import canonical  # the scope is a document again
+
+    return Other({"$code": found["$code"], "$scope": canonical(read(found["$scope"], True))})
+
+
+def _timestamp(found: dict[str, Any], typed: bool) -> Any:
+    at = found["$timestamp"]
+    return Other({"$timestamp": {"t": int(at["t"]), "i": int(at["i"])}})
+
+
+def _pointer(found: dict[str, Any], typed: bool) -> Any:
+    inner = found["$dbPointer"]
+    return Other({"$dbPointer": {"$ref": inner["$ref"], "$id": {"$oid": inner["$id"]["$oid"]}}})
+
+
+def _same(found: dict[str, Any], typed: bool) -> Any:
+    return Other(dict(found))
+
+
+def _undefined(found: dict[str, Any], typed: bool) -> Any:
+    return Other({"$undefined": True}) if typed else _NULL
+
+
+_READERS: dict[frozenset[str], Callable[[dict[str, Any], bool], Any]] = {
+    frozenset(names.split()): reader
+    for names, reader in (
+        ("$oid", _oid),
+        ("$date", _date),
+        ("$numberLong", _long),
+        ("$numberInt", _int),
+        ("$numberDouble", _double),
+        ("$numberDecimal", _decimal),
+        ("$binary", _binary),
+        ("$binary $type", _binary),
+        ("$uuid", _uuid),
+        ("$regex", _regex),
+        ("$regex $options", _regex),
+        ("$regularExpression", _regex),
+        ("$code", _code),
+        ("$code $scope", _code),
+        ("$symbol", _same),
+        ("$timestamp", _timestamp),
+        ("$dbPointer", _pointer),
+        ("$minKey", _same),
+        ("$maxKey", _same),
+        ("$undefined", _undefined),
+    )
+}

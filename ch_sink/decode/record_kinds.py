@@ -1,0 +1,64 @@
+"""Kinds of record that are no row change, told by their content."""
+
+from collections.abc import Collection
+from typing import Any
+
+import msgspec
+
+from ch_sink.decode.event_form import aside_kind
+from ch_sink.decode.signal_table import FIELDS, tells_signal
+from ch_sink.errors import DecodeError
+from ch_sink.model.change import Aside
+from ch_sink.types.converter import shown
+
+__all__ = ["changes_no_row", "classify", "classify_document", "row_operations"]
+
+row_operations = frozenset("crudt")
+"""Operations that become rows of a ChangeBatch."""
+
+
+def classify(op: str, payload: bytes) -> Aside:
+    """The kind of a payload whose ``op`` (empty: it has none) is no row change.
+
+    Raises DecodeError where it is none of the kinds that may be set aside.
+    """
+    if op == "m":
+        return Aside.MESSAGE
+    if op:
+        raise DecodeError(f"unknown operation {shown(op)}", hint="known are c, r, u, d, t and m")
+    return classify_document(msgspec.json.decode(payload))
+
+
+def changes_no_row(found: Any, columns: Collection[str], prefix: str) -> bool:
+    """Whether a payload is of a kind that is set aside, so that its key need not be that of a row.
+
+    ``columns``: the table's; records that have no other fields are its rows. ``prefix``: as of ``tells_signal``.
+    """
+    if not isinstance(found, dict) or found.keys() <= set(columns):
+        return False
+    if aside_kind(found.keys()) is not None or found.get("op") == "m":
+        return True
+    return not set(columns) >= FIELDS and tells_signal(found, prefix)
+
+
+def classify_document(found: Any) -> Aside:
+    """The kind of a document that has no ``op``. Raises DecodeError like :func:`classify`."""
+    if not isinstance(found, dict):
+        raise DecodeError(f"expected a change event, found {shown(found)}")
+    names = found.keys()
+    kind = aside_kind(names)
+    if kind is not None:
+        return kind
+    # Less than the whole kind: enough for what is no row of the table.
+    if found.get("status") in ("BEGIN", "END") and "id" in names:
+        return Aside.TRANSACTION
+    if "ddl" in names or "tableChanges" in names:
+        return Aside.SCHEMA_CHANGE
+    if names == FIELDS and tells_signal(found, ""):
+        return Aside.WATERMARK
+    listed = ", ".join(repr(n) for n in list(names)[:8])
+    raise DecodeError(
+        f"no change event: there is no 'op' among its fields ({listed})",
+        hint="the topic holds neither Debezium envelopes nor flattened rows of this table "
+        "(events: flattened takes every object for a row)",
+    )

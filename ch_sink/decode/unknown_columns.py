@@ -1,0 +1,154 @@
+"""Fields of the source that the table lacks, or has in an older form: what starts schema evolution.
+
+A field's column is what ``init`` would make of it. Where no schema declares it (plain JSON), its values tell: booleans,
+integers, numbers, texts, JSON for the rest, always nullable. A field that was null so far needs no column yet.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from ch_sink.model.change import UnknownColumn
+from ch_sink.table.model import TargetTable
+from ch_sink.types import clickhouse_type
+from ch_sink.types.chtype import parse_type
+from ch_sink.types.column import Column
+from ch_sink.types.connect import SourceType
+from ch_sink.types.widen import widened
+
+__all__ = ["declared_unknown", "field_before", "join_types", "joined", "literal_type", "never_null", "observed"]
+
+_MOST_VALUES = 1000
+"""Values that are looked at to tell the type of a schemaless field."""
+
+
+def declared_unknown(table: TargetTable, declared: Mapping[str, SourceType]) -> tuple[UnknownColumn, ...]:
+    """What a schema of the row image declares and the table does not have so."""
+    from ch_sink.types.defaults import default_sql  # as init writes it; that module is made of this package's types
+
+    out: list[UnknownColumn] = []
+    previous = ""
+    for name, source in declared.items():
+        column = table.column(name)
+        if column is None:
+            chosen = clickhouse_type(source)
+            default = default_sql(source, chosen)
+            out.append(UnknownColumn(name, -1, chosen, default, source.to_comment(), previous))
+        elif column.insertable and name not in table.system_columns:
+            changed = _outgrown(table, column, source)
+            out.extend([changed] if changed is not None else [])
+        previous = name
+    return tuple(out)
+
+
+def _outgrown(table: TargetTable, column: Column, source: SourceType) -> UnknownColumn | None:
+    """The change of a column whose comment notes an older type of the source; a column without one is the user's."""
+    noted = SourceType.from_comment(column.comment)
+    if noted is None:
+        return None
+    now = SourceType.from_comment(source.to_comment())  # the default is no part of the type
+    if now is None or now == noted:
+        return None
+    placed = column.name in table.place_columns
+    wide = widened(column.type, clickhouse_type(source), may_be_nullable=not placed)
+    if _lets_null_in(column, noted, source.optional):
+        possible = wide if wide is not None and not placed and parse_type(wide).nullable else None
+        return UnknownColumn(column.name, -1, possible, None, source.to_comment(), change="null")
+    if wide is None or placed:
+        return None
+    return UnknownColumn(column.name, -1, wide, None, source.to_comment(), change="widen")
+
+
+def _lets_null_in(column: Column, noted: SourceType, optional: bool) -> bool:
+    return optional and not noted.optional and not parse_type(column.type).nullable
+
+
+def never_null(table: TargetTable, column: Column) -> UnknownColumn | None:
+    """What to report when a schemaless column is null whose comment says that the source's is NOT NULL."""
+    noted = SourceType.from_comment(column.comment)
+    if noted is None or not _lets_null_in(column, noted, True):
+        return None
+    placed = column.name in table.place_columns
+    now = replace(noted, optional=True)
+    wide = None if placed else widened(column.type, clickhouse_type(now))
+    possible = wide if wide is not None and parse_type(wide).nullable else None
+    return UnknownColumn(column.name, -1, possible, None, now.to_comment(), change="null")
+
+
+def observed(name: str, literals: Iterable[Any], after: str | None) -> UnknownColumn:
+    """A schemaless field by its JSON literals (``msgspec.Raw``); without a type where all of them are null."""
+    found: SourceType | None = None
+    seen = 0
+    for raw in literals:
+        if bytes(raw) == b"null":
+            continue
+        found = join_types(found, literal_type(msgspec.json.decode(raw)))
+        seen += 1
+        if seen == _MOST_VALUES:
+            break
+    if found is None:
+        return UnknownColumn(name, -1, None, after=after)
+    return UnknownColumn(name, -1, clickhouse_type(found), None, found.to_comment(), after)
+
+
+def literal_type(value: Any) -> SourceType | None:
+    """The type that one schemaless literal shows; None for null."""
+    if value is None:
+        return None
+    kinds = {bool: "boolean", int: "int64", float: "float64", str: "string"}
+    return SourceType(kinds.get(type(value), "struct"))
+
+
+def join_types(one: SourceType | None, other: SourceType | None) -> SourceType | None:
+    """The type of a schemaless field that showed both."""
+    if one is None or other is None or one == other:
+        return one or other
+    if {one.kind, other.kind} == {"int64", "float64"}:
+        return SourceType("float64")
+    return SourceType("struct")
+
+
+class _AnyRow(msgspec.Struct, gc=False):
+    after: dict[str, msgspec.Raw] | None = None
+
+
+_rows = msgspec.json.Decoder(_AnyRow)
+
+
+def field_before(name: str, payload: bytes) -> str | None:
+    """The field before this one in a payload's row image, empty for the first; None where it is not there."""
+    names = list(_rows.decode(payload).after or {})
+    if name not in names:
+        return None
+    at = names.index(name)
+    return names[at - 1] if at else ""
+
+
+def joined(found: Sequence[UnknownColumn]) -> list[UnknownColumn]:
+    """Each column once, by its first offset; where a field was seen in two forms, of a type that holds both."""
+    out: dict[str, UnknownColumn] = {}
+    for column in sorted(found, key=lambda c: c.first_offset):
+        known = out.get(column.name)
+        out[column.name] = column if known is None else _both(known, column)
+    return list(out.values())
+
+
+def _both(first: UnknownColumn, later: UnknownColumn) -> UnknownColumn:
+    if first.clickhouse_type is None or later.clickhouse_type is None:
+        told = later if first.clickhouse_type is None else first
+        return replace(told, first_offset=first.first_offset)
+    if first.clickhouse_type == later.clickhouse_type:
+        return first
+    wide = widened(first.clickhouse_type, later.clickhouse_type)
+    if wide is not None:
+        return replace(first, clickhouse_type=wide, comment=later.comment, default=later.default or first.default)
+    shown = [SourceType.from_comment(c.comment) for c in (first, later)]
+    if all(s is not None and s.name is None and s.optional and not s.parameters for s in shown):
+        both = join_types(*shown)  # plain literals: a number and an integer, a text and an object
+        if both is not None and both not in shown:
+            return replace(first, clickhouse_type=clickhouse_type(both), comment=both.to_comment())
+        if both is not None and both == shown[1]:
+            return replace(later, first_offset=first.first_offset)
+    return first

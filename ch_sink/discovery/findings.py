@@ -1,0 +1,205 @@
+"""What ``check`` looks at, in the order in which one thing rests on another."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from ch_sink.clickhouse import Client, detect, max_version, server_facts
+from ch_sink.config import Config
+from ch_sink.decode.mongodb import is_document_source
+from ch_sink.discovery.connector_findings import source_finding
+from ch_sink.discovery.flattened_findings import flattened_finding
+from ch_sink.discovery.mongodb_findings import document_findings
+from ch_sink.discovery.wiring import client_of, key_columns, ledger_of, sample, table_spec, topic_offsets
+from ch_sink.errors import ChSinkError, ClickHouseError
+from ch_sink.model.topic import TopicState
+from ch_sink.sources import source_for
+from ch_sink.spark.java import MINIMUM, find_java
+from ch_sink.table.checks import Finding, check_table
+from ch_sink.table.evolve import diff
+from ch_sink.table.facts import ServerFacts
+from ch_sink.table.fits import type_findings
+from ch_sink.table.model import TargetTable
+from ch_sink.table.view import view_of
+from ch_sink.types.connect import RowSchema
+from ch_sink.types.sql import quote
+
+__all__ = ["findings"]
+
+
+def findings(config: Config) -> Iterator[Finding]:
+    """All findings about a stream. Never raises for what it finds."""
+    yield Finding("ok", "configuration", f"stream {config.stream_name}")
+    yield from _machine(config)
+    topic: TopicState | None = None
+    schema: RowSchema | None = None
+    connector = ""
+    try:
+        with topic_offsets(config) as offsets:
+            topic = offsets.state(config.kafka.topic)
+        records = sum(topic.high[p] - low for p, low in topic.low.items())
+        yield Finding("ok", "topic", f"{topic.topic}: {len(topic.low)} partitions, {records} offsets")
+        seen = sample(config, topic)
+        schema = seen.schema
+        if schema is None:
+            yield Finding("warn", "change events", seen.why, "Checks of the source's columns were left out.")
+        else:
+            key = ", ".join(f.name or "(primitive)" for f in schema.key) or "none"
+            yield Finding("ok", "change events", f"{len(schema.fields)} columns, key: {key}")
+        if seen.flattened:
+            yield flattened_finding(seen.flattened, config)
+        connector = seen.connector
+        if seen.connector:
+            yield source_finding(seen.connector)
+    except ChSinkError as error:
+        yield Finding("fail", "kafka", str(error), error.hint)
+    try:
+        client = client_of(config)
+        yield Finding("ok", "clickhouse", f"{config.clickhouse.url}, version {client.server_version}")
+    except ChSinkError as error:
+        yield Finding("fail", "clickhouse", str(error), error.hint)
+        return
+    yield from _target(config, client, schema, topic, connector)
+
+
+def _machine(config: Config) -> Iterator[Finding]:
+    java = find_java()
+    if java is not None:
+        yield Finding("ok", "java", str(java))
+    else:
+        yield Finding(
+            "fail",
+            "java",
+            f"no Java {MINIMUM} or newer was found, and Spark needs one",
+            "Install one, or set JAVA_HOME.",
+        )
+    if "://" in config.checkpoint:
+        return
+    folder = Path(config.checkpoint).absolute()
+    there = next(p for p in (folder, *folder.parents) if p.exists())
+    if there.is_dir() and os.access(there, os.W_OK):
+        yield Finding("ok", "checkpoint", str(folder))
+    else:
+        yield Finding("fail", "checkpoint", f"{folder} cannot be written", f"Make {there} writable, or set checkpoint.")
+
+
+def _target(
+    config: Config, client: Client, schema: RowSchema | None, topic: TopicState | None, connector: str
+) -> Iterator[Finding]:
+    try:
+        table = detect(client, config.clickhouse.database, config.clickhouse.table, config.policy())
+    except ChSinkError as error:
+        yield Finding("fail", "table", str(error), error.hint)
+        return
+    yield Finding("ok", "table", f"{table.qualified}, {len(table.columns)} columns")
+    key = key_columns(config, schema, table)
+    partitions = len(topic.low) if topic else 1
+    limit = config.max_offsets_per_trigger
+    yield from check_table(
+        table,
+        key,
+        config.policy(),
+        server=_server_facts(client, table),
+        source_columns=[f.name for f in schema.fields] if schema else (),
+        inserts_per_batch=partitions + (limit or 0) // config.chunk_offsets,
+        partitions=partitions,
+    )
+    if connector and is_document_source(source_for(connector)):
+        yield from document_findings(table, config.policy())
+    else:
+        types = {f.name: f.type for f in schema.fields} if schema is not None else None
+        yield from type_findings(table, types, key, config.policy())
+        if schema is not None:
+            yield from _columns(config, table, schema)
+    yield from _other_tables(config, client, key, table)
+    yield from _progress(config, client, table, topic)
+
+
+def _server_facts(client: Client, table: TargetTable) -> ServerFacts | None:
+    try:
+        return server_facts(client, table)
+    except ClickHouseError:
+        return None
+
+
+def _columns(config: Config, table: TargetTable, schema: RowSchema) -> Iterator[Finding]:
+    there = {c.name for c in table.columns}
+    lacking = [f.name for f in schema.fields if f.name not in there]
+    try:
+        remedy = "\n".join(f"{text};" for text in diff(table, schema, table_spec(config)))
+    except ChSinkError as error:
+        yield Finding("warn", "columns", str(error), error.hint)
+        return
+    if lacking and config.evolve == "fail":
+        yield Finding("fail", "columns", f"the table lacks {', '.join(lacking)} (evolve: fail)", remedy)
+    elif lacking:
+        yield Finding("warn", "columns", f"the table lacks {', '.join(lacking)} (evolve: {config.evolve})", remedy)
+    elif "COLUMN" in remedy:
+        yield Finding("warn", "columns", "init would bring these columns up to the source", remedy)
+    else:
+        yield Finding("ok", "columns", "all columns of the source are there")
+
+
+def _other_tables(config: Config, client: Client, key: tuple[str, ...], table: TargetTable) -> Iterator[Finding]:
+    """The sink's own tables and the view."""
+    names = config.tables
+    wanted = {
+        "ledger": names.ledger,
+        "dead letters": names.dead_letters,
+        "hand-over": names.handover,
+        "pending": names.pending,
+    }
+    view = f"{table.name}_current"
+    found = client.rows(
+        "SELECT name FROM system.tables WHERE database = {database:String} AND name IN {names:Array(String)}",
+        {"database": config.state_database, "names": [*wanted.values(), view]},
+        doing="look for the sink's tables",
+    )
+    there = {str(row["name"]) for row in found}
+    for title, name in wanted.items():
+        where = f"{quote(config.state_database)}.{quote(name)}"
+        if name in there:
+            yield Finding("ok", title, where)
+        else:
+            yield Finding("fail", title, f"{where} does not exist", "ch_sink init CONFIG --apply")
+    if view in there:
+        yield Finding("ok", "view", f"{quote(table.database)}.{quote(view)}")
+    else:
+        yield Finding(
+            "warn", "view", f"{quote(table.database)}.{quote(view)} does not exist", view_of(table, key) + ";"
+        )
+
+
+def _progress(config: Config, client: Client, table: TargetTable, topic: TopicState | None) -> Iterator[Finding]:
+    """Where the stream stands, offsets that are gone, rows that someone else wrote."""
+    ledger = ledger_of(config, client)
+    try:
+        known = ledger.topic_ids()
+        progress = ledger.progress(topic.topic_id) if topic else {}
+        newest = max_version(client, table)
+    except ChSinkError:
+        # Without the ledger's table, which is a finding already.
+        return
+    if topic is not None and known and topic.topic_id not in known:
+        level = "warn" if config.topic_recreated == "restart" else "fail"
+        yield Finding(
+            "warn" if level == "warn" else "fail",
+            "topic",
+            f"{topic.topic} was made anew since the stream last read it (topic_recreated: {config.topic_recreated})",
+            "Set topic_recreated: restart to read the new topic from its start.",
+        )
+    gone = {p: topic.low[p] - offset for p, offset in progress.items() if topic and topic.low.get(p, 0) > offset}
+    for partition, count in gone.items():
+        yield Finding(
+            "fail" if config.on_data_loss == "fail" else "warn",
+            "offsets",
+            f"partition {partition}: {count} offsets were dropped by the broker before they were read",
+            "Set on_data_loss: continue to go on without them, or make the table anew from a snapshot.",
+        )
+    if not known and newest > config.version.floor:
+        yield Finding(
+            "warn",
+            "versions",
+            f"the table holds versions up to {newest}, and no ledger entry of this stream: something else wrote them",
+            f"version:\n  floor: {newest}",
+        )

@@ -1,0 +1,80 @@
+"""Flattened rows of a sample, put back into envelopes: what is learned from a topic is learned from those."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import msgspec
+
+from ch_sink.decode.event_form import Form, Forms, aside_kind
+from ch_sink.decode.flattened.added_fields import DELETED, Added
+from ch_sink.decode.framing import Framed
+from ch_sink.model.policy import Policy
+from ch_sink.types.connect import Field, SourceType
+
+__all__ = ["enveloped", "tells_deletes"]
+
+_names = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def enveloped(
+    values: Sequence[tuple[Framed, bytes]], key: Collection[str], policy: Policy
+) -> list[tuple[Framed, bytes]]:
+    """The values, rows as the after images of snapshot events.
+
+    A row is what is no envelope and has a field of the key (names in ``key``), an added field, or a schema that
+    Debezium names as a row's. Added fields are left out, but for ``policy.meta_columns``.
+    """
+    forms, added = Forms(key, policy), Added(policy.fields_prefix, policy.meta_columns)
+    framings: dict[Framed, Framed] = {}
+    out: list[tuple[Framed, bytes]] = []
+    for framed, payload in values:
+        row = _row(framed, payload, forms, added, frozenset(key), policy)
+        if row is None:
+            out.append((framed, payload))
+            continue
+        if framed not in framings:
+            framings[framed] = _framing(framed, added, policy)
+        kept = {n: v for n, v in row.items() if n in policy.meta_columns or not added.is_added(n)}
+        out.append((framings[framed], b'{"op":"r","after":' + msgspec.json.encode(kept) + b"}"))
+    return out
+
+
+def tells_deletes(
+    values: Sequence[tuple[Framed, bytes]], nulls: int, key: Collection[str], policy: Policy
+) -> Literal["", "marked", "nulls", "untold"]:
+    """How flattened events tell of deletes: by a field of the rows, by null values; empty where there are no rows.
+
+    ``nulls``: how many records have a key and no value.
+    """
+    forms, added = Forms(key, policy), Added(policy.fields_prefix, policy.meta_columns)
+    rows = [row for framed, payload in values if (row := _row(framed, payload, forms, added, frozenset(key), policy))]
+    if not rows:
+        return ""
+    if DELETED in rows[-1]:
+        return "marked"
+    return "nulls" if nulls else "untold"
+
+
+def _row(
+    framed: Framed, payload: bytes, forms: Forms, added: Added, key: frozenset[str], policy: Policy
+) -> dict[str, msgspec.Raw] | None:
+    try:
+        found = _names.decode(payload)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+    if forms.of_names(found) is Form.FLATTENED:
+        return found
+    if policy.events == "envelope" or aside_kind(found) is not None or ("op" in found and "source" in found):
+        return None
+    named = framed.schema is not None and (framed.schema.name or "").endswith(".Value")
+    told = not key.isdisjoint(found) or any(added.is_added(name) for name in found)
+    return found if named or told else None
+
+
+def _framing(framed: Framed, added: Added, policy: Policy) -> Framed:
+    if framed.schema is None:
+        return framed
+    fields = tuple(f for f in framed.schema.fields if f.name in policy.meta_columns or not added.is_added(f.name))
+    image = Field("after", replace(framed.schema, fields=fields))
+    return Framed(framed.prefix, SourceType("struct", fields=(image,)), framed.avro)

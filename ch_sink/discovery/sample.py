@@ -1,0 +1,242 @@
+"""The row schema of a topic from a sample of its records: what ``init`` makes a table of."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import msgspec
+
+from ch_sink.decode.avro.events import as_json
+from ch_sink.decode.framing import Envelopes, Framed
+from ch_sink.decode.json.layout import row_fields
+from ch_sink.decode.key_literals import as_written
+from ch_sink.decode.record_kinds import changes_no_row
+from ch_sink.decode.unknown_columns import join_types, literal_type
+from ch_sink.discovery.flattened_sample import enveloped, tells_deletes
+from ch_sink.discovery.mongodb_sample import document_schema
+from ch_sink.errors import ChSinkError, DecodeError
+from ch_sink.model.change import Records
+from ch_sink.model.policy import Policy
+from ch_sink.ports import SchemaRegistry
+from ch_sink.types import WIDE, OutOfRange, clickhouse_type, converter
+from ch_sink.types.column import WIDE_YEARS, Column, Years
+from ch_sink.types.column_type import DIGITS, ISO
+from ch_sink.types.connect import Field, RowSchema, SourceType
+
+__all__ = ["sample_schema", "unreadable"]
+
+_TEMPORAL = ("Date32", "DateTime64")
+_FRACTION = re.compile(rb"\.(\d{7,9})(?!\d)")
+
+
+class _Event(msgspec.Struct, gc=False):
+    op: str = ""
+    after: dict[str, Any] | None = None
+    before: dict[str, Any] | None = None
+
+
+class _Images(msgspec.Struct, gc=False):
+    after: dict[str, msgspec.Raw] | None = None
+    before: dict[str, msgspec.Raw] | None = None
+
+
+def sample_schema(
+    records: Records | Sequence[Records],
+    policy: Policy | None = None,
+    years: Years = WIDE_YEARS,
+    registry: SchemaRegistry | None = None,
+) -> RowSchema | None:
+    """Row and key of a topic, from records of one or more of its partitions; None where no record tells.
+
+    With a schema envelope or in Avro the schema of the last record counts; columns that only earlier schemas had
+    follow, nullable. Schemaless rows are inferred: booleans, integers, floats, texts, and JSON for the rest, all
+    nullable but the key. A date or timestamp column whose sampled values go beyond what ClickHouse's types hold
+    is marked wide (it becomes a String); ``years`` is what the server's types hold.
+    ``policy.key_columns`` names the key where the topic has no Kafka keys. Fields that were added to flattened rows
+    are no columns.
+
+    Raises RegistryError where the schema registry cannot be asked.
+    """
+    chunks = [records] if isinstance(records, Records) else list(records)
+    policy = policy or Policy()
+    pairs = _rows(chunks, policy, registry)
+    values = list(_framed([v for _, v in pairs], registry))
+    keys = list(_framed(_keys_in_order(pairs), registry))
+    documents = document_schema([payload for _, payload in values], [payload for _, payload in keys], policy)
+    if documents is not None:
+        return documents
+    key = tuple(f for f in _key(keys) if f.name not in policy.ignored_key_fields)
+    values = enveloped(values, {f.name for f in key} | set(policy.key_columns), policy)
+    fields = _declared(values, policy, years)
+    if fields is None:
+        fields = _inferred(values, {f.name for f in key} | set(policy.key_columns))
+    if fields is None:
+        return None
+    by_name = {f.name: f for f in fields}
+    if not key and policy.key_columns:
+        key = tuple(by_name[name] for name in policy.key_columns if name in by_name)
+    # The key's own schema may lack what the row's has (and is not wide by itself).
+    key = tuple(by_name.get(f.name, f) if f.name else f for f in key)
+    return RowSchema(fields, tuple(Field(f.name, replace(f.type, optional=False)) for f in key))
+
+
+def flattened_deletes(
+    records: Sequence[Records], policy: Policy, registry: SchemaRegistry | None = None
+) -> Literal["", "marked", "nulls", "untold"]:
+    """How the flattened events of a topic tell of deletes: by a field, by null values; empty where there are none.
+
+    Raises RegistryError where the schema registry cannot be asked.
+    """
+    pairs = _rows(records, policy, registry)
+    values = list(_framed([v for _, v in pairs], registry))
+    key = {f.name for f in _key(list(_framed(_keys_in_order(pairs), registry)))}
+    keyed = [v for k, v in pairs if k]
+    nulls = len(keyed) - sum(1 for _ in _framed(keyed, registry))
+    return tells_deletes(values, nulls, key | set(policy.key_columns), policy)
+
+
+_Pair = tuple[bytes | None, bytes | None]
+
+
+def _rows(chunks: Sequence[Records], policy: Policy, registry: SchemaRegistry | None) -> list[_Pair]:
+    """Keys and values of the records, without those that change no row; all where nothing else is there."""
+    pairs = [pair for chunk in chunks for pair in zip(chunk.keys, chunk.values, strict=True)]
+    envelopes = Envelopes(registry)
+    kept: list[_Pair] = []
+    rows = 0
+    for key, value in pairs:
+        try:
+            found = msgspec.json.decode(as_json(*envelopes.one(value))) if value is not None else None
+        except (DecodeError, msgspec.DecodeError, ValueError, RecursionError):
+            continue
+        row = isinstance(found, dict) and not changes_no_row(found, (), policy.fields_prefix)
+        rows += row
+        if row or found is None:
+            kept.append((key, value))
+    return kept if rows else pairs
+
+
+def _keys_in_order(pairs: Sequence[_Pair]) -> list[bytes | None]:
+    """Keys of rows first: those of null values may belong to something else."""
+    return [k for k, v in pairs if v is not None] + [k for k, v in pairs if v is None]
+
+
+def _framed(values: list[bytes | None], registry: SchemaRegistry | None) -> Iterator[tuple[Framed, bytes]]:
+    """Framings and payloads, those of Avro as JSON, of the values that can be read."""
+    envelopes = Envelopes(registry)
+    for value in values:
+        if value is not None:
+            try:
+                framed, payload = envelopes.one(value)
+                payload = as_json(framed, payload)
+            except DecodeError:
+                continue
+            if payload != b"null":
+                yield framed, payload
+
+
+def unreadable(chunks: Sequence[Records], registry: SchemaRegistry | None = None) -> str | None:
+    """Why the first value that cannot be read is refused, and the next step; None where all can be read."""
+    envelopes = Envelopes(registry)
+    for value in (v for chunk in chunks for v in chunk.values if v is not None):
+        try:
+            as_json(*envelopes.one(value))
+        except DecodeError as error:
+            return f"{error.message} ({error.hint})" if error.hint else error.message
+    return None
+
+
+def _declared(values: list[tuple[Framed, bytes]], policy: Policy, years: Years) -> tuple[Field, ...] | None:
+    schemas = [found for framed, _ in values if (found := row_fields(framed.schema)) is not None]
+    if not schemas:
+        return None
+    latest = schemas[-1]
+    distinct = {id(schema): schema for schema in schemas}
+    types = dict(latest)
+    for schema in distinct.values():
+        types.update({n: replace(t, optional=True) for n, t in schema.items() if n not in types})
+    payloads = [payload for framed, payload in values if framed.schema is not None]
+    for name, digits in _fine_columns(types, payloads).items():
+        types[name] = replace(types[name], parameters=(*types[name].parameters, (DIGITS, str(digits))))
+    wide = _wide_columns(types, payloads, policy, years)
+    return tuple(
+        Field(name, replace(t, parameters=(*t.parameters, WIDE)) if name in wide else t) for name, t in types.items()
+    )
+
+
+def _fine_columns(types: dict[str, SourceType], payloads: list[bytes]) -> dict[str, int]:
+    """Columns of date-times sent as text, with the sub-second digits of their sampled values where six are too few."""
+    texts = {name for name, declared in types.items() if declared.name in ISO}
+    found: dict[str, int] = {}
+    for image in _images(payloads) if texts else ():
+        for name in texts & image.keys():
+            fraction = _FRACTION.search(bytes(image[name]))
+            if fraction is not None:
+                found[name] = max(found.get(name, 0), len(fraction[1]))
+    return found
+
+
+def _images(payloads: list[bytes]) -> Iterator[dict[str, msgspec.Raw]]:
+    """The row images of the payloads that can be read."""
+    decoder = msgspec.json.Decoder(_Images)
+    for payload in payloads:
+        try:
+            event = decoder.decode(payload)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            continue
+        yield from (image for image in (event.after, event.before) if image)
+
+
+def _wide_columns(types: dict[str, SourceType], payloads: list[bytes], policy: Policy, years: Years) -> set[str]:
+    """Names of the temporal columns with a sampled value that their column type cannot hold."""
+    strict = replace(policy, out_of_range="fail")
+    found: set[str] = set()
+    temporal = {}
+    for name, declared in types.items():
+        chosen = clickhouse_type(replace(declared, optional=False))
+        if chosen.startswith(_TEMPORAL):
+            temporal[name] = converter(declared, Column(name, chosen), encoding="json", policy=strict, years=years)
+    for image in _images(payloads) if temporal else ():
+        for name, raw in image.items():
+            if name in temporal and name not in found and bytes(raw) != b"null":
+                try:
+                    temporal[name].convert([msgspec.json.decode(raw, type=temporal[name].wire)])
+                except OutOfRange:
+                    found.add(name)
+                except (ChSinkError, msgspec.DecodeError, ValueError):
+                    continue
+    return found
+
+
+def _key(keys: list[tuple[Framed, bytes]]) -> tuple[Field, ...]:
+    for framed, payload in keys:
+        if framed.schema is not None:
+            schema = framed.schema
+            return as_written(schema.fields, payload) if schema.kind == "struct" else (Field("", schema),)
+        try:
+            found = msgspec.json.decode(payload)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            continue
+        if isinstance(found, dict):
+            return tuple(Field(name, literal_type(value) or SourceType("string")) for name, value in found.items())
+        return (Field("", literal_type(found) or SourceType("string")),)
+    return ()
+
+
+def _inferred(values: list[tuple[Framed, bytes]], key: set[str]) -> tuple[Field, ...] | None:
+    decoder = msgspec.json.Decoder(_Event)
+    types: dict[str, SourceType | None] = {}
+    for _, payload in values:
+        try:
+            event = decoder.decode(payload)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            continue
+        if event.op in ("c", "r", "u") and event.after is not None:
+            for name, value in event.after.items():
+                types[name] = join_types(types.get(name), literal_type(value))
+    if not types:
+        return None
+    return tuple(
+        Field(name, replace(found or SourceType("string"), optional=name not in key)) for name, found in types.items()
+    )

@@ -1,0 +1,1 @@
+"""ClickHouse's HTTP interface over the embedded chDB engine."""

@@ -1,0 +1,300 @@
+"""The HTTP endpoint: ClickHouse's own interface over a chDB engine, for clients that expect a server.
+
+One thread per connection. ``ClickHouseEndpoint`` owns the data directory (lock, engine, sessions) and the socket.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import re
+import shutil
+import socket
+import socketserver
+import threading
+from email.message import Message
+from http.client import HTTPException, parse_headers
+from pathlib import Path
+
+from ch_sink.errors import ConfigError
+from ch_sink.local.clickhouse import http_encoding
+from ch_sink.local.clickhouse.directory_lock import DirectoryLock
+from ch_sink.local.clickhouse.engine import Engine
+from ch_sink.local.clickhouse.http_errors import QueryError
+from ch_sink.local.clickhouse.http_query import QueryService
+from ch_sink.local.clickhouse.http_request import BodyStream, Request, parse_target
+from ch_sink.local.clickhouse.http_response import Response
+from ch_sink.local.clickhouse.row_policies import RowPolicies
+from ch_sink.local.clickhouse.sessions import Sessions
+
+__all__ = ["ClickHouseEndpoint"]
+
+_log = logging.getLogger(__name__)
+_MAX_REQUEST_LINE = 1 << 20  # ClickHouse's http_max_uri_size
+_IDLE_S = 120.0  # longer than the 30 s that answers promise, so that no client meets a closing socket
+_STALLED_S = 600.0
+_REQUEST_LINE = re.compile(r"^([A-Z]+) (\S+) HTTP/1\.([01])$")
+
+
+class _Connection(socketserver.StreamRequestHandler):
+    """One client's connection: requests one after the other until either side closes."""
+
+    rbufsize = 256 << 10
+    wbufsize = 64 << 10
+    disable_nagle_algorithm = True
+    server: _Listener
+
+    def handle(self) -> None:
+        try:
+            while self._one_request():
+                pass
+        except (ConnectionError, TimeoutError, OSError):
+            return  # the client is gone
+
+    def finish(self) -> None:
+        try:
+            super().finish()
+        except OSError:
+            return
+
+    def _one_request(self) -> bool:
+        self.connection.settimeout(_IDLE_S)
+        line = self.rfile.readline(_MAX_REQUEST_LINE + 1)
+        if not line.strip():
+            return False
+        self.connection.settimeout(_STALLED_S)
+        parsed = _REQUEST_LINE.match(line.decode("latin-1").rstrip("\r\n"))
+        endpoint = self.server.endpoint
+        if parsed is None or len(line) > _MAX_REQUEST_LINE:
+            self._respond_plain(414 if len(line) > _MAX_REQUEST_LINE else 400, "Bad request\n")
+            return False
+        method, target, minor = parsed.groups()
+        try:
+            headers = parse_headers(self.rfile)
+        except HTTPException:
+            self._respond_plain(400, "Bad request headers\n")
+            return False
+        with endpoint.counted():
+            return self._answer(method, target, minor == "0", headers)
+
+    def _answer(self, method: str, target: str, http_1_0: bool, headers: Message) -> bool:
+        endpoint = self.server.endpoint
+        response = Response(
+            self.wfile,  # type: ignore[arg-type]
+            head_only=method == "HEAD",
+            http_1_0=http_1_0,
+            default_headers=endpoint.default_headers(),
+        )
+        if "close" in str(headers.get("Connection", "")).lower() or endpoint.stopping:
+            response.close_connection = True
+        body: BodyStream | None = None
+        try:
+            path, params = parse_target(target)
+            body = BodyStream(self.rfile, headers)  # type: ignore[arg-type]
+            request = Request(method, path, params, headers)
+            request.body = http_encoding.decode(request.header("Content-Encoding"), self._with_continue(body, headers))
+            endpoint.answer(request, response)
+        except QueryError as error:
+            self._settle(body, response)
+            response.fail(error, endpoint.engine.version)
+        except (ConnectionError, BrokenPipeError):
+            response.close()
+            return False
+        except Exception as error:  # noqa: BLE001 — the client gets it
+            _log.exception("request failed")
+            self._settle(body, response)
+            text = f"{type(error).__name__}: {error}"
+            response.fail(QueryError.make(1001, "STD_EXCEPTION", text), endpoint.engine.version)
+        if body is not None and not response.close_connection:
+            return body.drain()
+        return False
+
+    def _settle(self, body: BodyStream | None, response: Response) -> None:
+        """Read what is left of the body, as a client that is still sending does not look for the answer."""
+        if not response.started and (body is None or not body.drain()):
+            response.close_connection = True
+
+    def _with_continue(self, body: BodyStream, headers: Message) -> BodyStream:
+        if "100-continue" in str(headers.get("Expect", "")).lower():
+            self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.wfile.flush()
+        return body
+
+    def _respond_plain(self, status: int, text: str) -> None:
+        response = Response(
+            self.wfile,  # type: ignore[arg-type]
+            head_only=False,
+            http_1_0=True,
+            default_headers=self.server.endpoint.default_headers(),
+        )
+        response.status = status
+        response.write(text.encode())
+        response.finish()
+
+
+class _Listener(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], endpoint: ClickHouseEndpoint) -> None:
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        self.endpoint = endpoint
+        super().__init__(address, _Connection)
+
+
+class ClickHouseEndpoint:
+    """ClickHouse's HTTP interface over the engine in ``path``.
+
+    ``start`` opens the engine and the socket (raising ConfigError when the directory is in use, chdb is missing or
+    the port is taken), ``serve_forever`` answers until ``stop``, ``close`` puts everything on disk.
+    """
+
+    def __init__(
+        self, path: Path, host: str = "127.0.0.1", port: int = 8123, user: str = "default", password: str = ""
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.stopping = False
+        self.engine = Engine(path)
+        self.sessions = Sessions(self.engine)
+        self._user = user
+        self._password = password
+        self._lock = DirectoryLock(self.engine.private)
+        self._spool = self.engine.private / "bodies"
+        self._listener: _Listener | None = None
+        self._running = _Counter()
+        self._policies = RowPolicies(self.engine.private / "row_policies.json", user)
+        self._queries = QueryService(self.engine, self.sessions, self._policies, self._spool)
+
+    @property
+    def url(self) -> str:
+        """Where clients reach the endpoint."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    def start(self) -> None:
+        """Take the directory, open the engine and listen."""
+        try:
+            self.engine.private.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"The data directory {self.engine.path} cannot be made: {error.strerror}",
+                hint="Give --path a directory that this user may write.",
+            ) from None
+        self._lock.acquire()
+        try:
+            shutil.rmtree(self._spool, ignore_errors=True)
+            self._spool.mkdir()
+            self._policies.load()
+            self.engine.open(self._policies.xml())
+            self._listener = _Listener((self.host, self.port), self)
+        except OSError as error:
+            self.close()
+            raise ConfigError(
+                f"Cannot listen on {self.host}:{self.port}: {error.strerror}", hint="Choose another --port or --host."
+            ) from None
+        except BaseException:
+            self.close()
+            raise
+        self.port = self._listener.server_address[1]
+        self._lock.describe(f"at {self.url}")
+
+    def serve_forever(self) -> None:
+        """Answer requests until ``stop`` is called from another thread."""
+        assert self._listener is not None
+        reaper = threading.Thread(target=self._expire_sessions, daemon=True)
+        reaper.start()
+        self._listener.serve_forever(poll_interval=0.1)
+
+    def stop(self) -> None:
+        """Take no more connections and end ``serve_forever``."""
+        self.stopping = True
+        if self._listener is not None:
+            self._listener.shutdown()
+
+    def close(self, wait_s: float = 10.0) -> None:
+        """Let running requests finish for up to ``wait_s`` seconds, then close the engine and free the directory."""
+        self.stopping = True
+        if self._listener is not None:
+            self._listener.server_close()
+        if not self._running.wait_for_zero(wait_s):
+            self.engine.kill_all()
+            self._running.wait_for_zero(2.0)
+        self.sessions.close_all()
+        self.engine.close(wait_s=0.0)
+        self._lock.release()
+
+    def counted(self) -> _Counter:
+        """A context in which a request counts as running."""
+        return self._running
+
+    def default_headers(self) -> dict[str, str]:
+        """Headers of every answer."""
+        return {
+            "Content-Type": "text/plain; charset=UTF-8",
+            "X-ClickHouse-Server-Display-Name": socket.gethostname(),
+            "X-ClickHouse-Timezone": self.engine.timezone,
+        }
+
+    def answer(self, request: Request, response: Response) -> None:
+        """Route a request by its path."""
+        if request.path in ("/ping", "/replicas_status"):
+            response.write(b"Ok.\n")
+            response.finish()
+        elif request.path not in ("/", "/query"):
+            response.status = 404
+            response.write(f"There is no handle {request.path}\n\nUse / or /ping for health checks.\n".encode())
+            response.finish()
+        elif request.method == "OPTIONS":
+            response.status = 204
+            response.finish()
+        elif request.method not in ("GET", "HEAD", "POST"):
+            response.status = 405
+            response.finish()
+        elif request.method != "POST" and not request.params.get("query"):
+            response.write(b"Ok.\n")
+            response.finish()
+        else:
+            self._authenticate(request)
+            self._queries.serve(request, response)
+
+    def _authenticate(self, request: Request) -> None:
+        user, password = request.credentials()
+        same_user = hmac.compare_digest(user.encode(errors="surrogateescape"), self._user.encode())
+        same_password = hmac.compare_digest(password.encode(errors="surrogateescape"), self._password.encode())
+        if not (same_user and same_password):
+            raise QueryError.make(
+                516,
+                "AUTHENTICATION_FAILED",
+                f"{user}: Authentication failed: password is incorrect, or there is no user with such name.",
+            )
+
+    def _expire_sessions(self) -> None:
+        tick = threading.Event()
+        while not self.stopping:
+            tick.wait(1.0)
+            self.sessions.expire()
+
+
+class _Counter:
+    """Counts the requests being answered."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._count = 0
+
+    def __enter__(self) -> None:
+        with self._changed:
+            self._count += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._count -= 1
+            self._changed.notify_all()
+
+    def wait_for_zero(self, wait_s: float) -> bool:
+        """Wait until no request runs, at most ``wait_s`` seconds."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._count == 0, wait_s)

@@ -1,0 +1,1 @@
+"""The recorded streams of ``ch_sink demo``."""

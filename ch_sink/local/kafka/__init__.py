@@ -1,0 +1,1 @@
+"""A Kafka on this machine: a real broker, or librdkafka's mock cluster."""

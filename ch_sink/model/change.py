@@ -1,0 +1,198 @@
+"""The data of the core: the records that Kafka gave, and the change events decoded from them.
+
+Everything from decode to merge works on these structures and on nothing else: no clock, no network.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = ["Aside", "BadRecord", "ChangeBatch", "Half", "Headers", "Op", "Records", "UnknownColumn", "Updates"]
+
+Headers = list[tuple[str, bytes | None]]
+
+
+class Op(IntEnum):
+    """Operation of a change event, as the ordinal of its letter in the envelope."""
+
+    CREATE = ord("c")
+    READ = ord("r")
+    UPDATE = ord("u")
+    DELETE = ord("d")
+    TRUNCATE = ord("t")
+
+
+class Half(IntEnum):
+    """Which half of a primary-key change an event is (by its Debezium header)."""
+
+    NONE = 0
+    DELETE = 1
+    """``d`` of the old key, header ``__debezium.newkey``."""
+    CREATE = 2
+    """``c`` of the new key, header ``__debezium.oldkey``."""
+
+
+class Aside(StrEnum):
+    """Kinds of record that are no row change: set aside and counted, never an error."""
+
+    TOMBSTONE = "tombstone"
+    HEARTBEAT = "heartbeat"
+    TRANSACTION = "transaction"
+    MESSAGE = "message"
+    SCHEMA_CHANGE = "schema_change"
+    WATERMARK = "watermark"
+    NOTIFICATION = "notification"
+
+
+@dataclass(slots=True)
+class Records:
+    """The records of one topic-partition, in offset order: what Kafka gave.
+
+    ``keys`` and ``values`` are lists of bytes because both the consumer hands them over and the decoders
+    take them so; offsets need not be contiguous. All sequences have the same length. ``headers`` may be
+    None (no record has any), and so may each entry of it.
+    """
+
+    topic: str
+    partition: int
+    offsets: npt.NDArray[np.int64]
+    timestamps: npt.NDArray[np.int64]
+    """Kafka's record time in milliseconds since 1970, -1 where there is none."""
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    headers: list[Headers | None] | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def slice(self, start: int, end: int) -> "Records":
+        """The records at the places [start, end)."""
+        part = slice(start, end)
+        return Records(
+            self.topic,
+            self.partition,
+            self.offsets[part],
+            self.timestamps[part],
+            self.keys[part],
+            self.values[part],
+            None if self.headers is None else self.headers[part],
+        )
+
+    def take(self, index: "list[int] | npt.NDArray[np.int64]") -> "Records":
+        """The records at these places, in that order."""
+        places = np.asarray(index, dtype=np.int64)
+        return Records(
+            self.topic,
+            self.partition,
+            self.offsets[places],
+            self.timestamps[places],
+            [self.keys[i] for i in places.tolist()],
+            [self.values[i] for i in places.tolist()],
+            None if self.headers is None else [self.headers[i] for i in places.tolist()],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecord:
+    """A record that cannot be applied: its place in the chunk's Records, and why."""
+
+    index: int
+    reason: str
+    kind: str = "decode"
+    """Short name of the failure's family, for counting: decode, position, unresolved, range, …"""
+    column: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownColumn:
+    """A field of the row image that the target table does not have, or not as the source has it by now."""
+
+    name: str
+    first_offset: int
+    clickhouse_type: str | None
+    """The column type it would get. None where nothing tells it (a schemaless field that was null so far), or where
+    the column is there and cannot be changed."""
+    default: str | None = None
+    """SQL text of the source's default, where the schema carries one."""
+    comment: str = ""
+    """The source's type as the column's comment states it, as far as it is known."""
+    after: str | None = None
+    """The field before it in the row image; empty where it is the first, None where that is not known."""
+    change: Literal["add", "widen", "null"] = "add"
+    """``widen``, ``null``: the table has the column, noted for an older type of the source's; by now that one is
+    wider, or can be null."""
+
+
+@dataclass(frozen=True, slots=True)
+class Updates:
+    """A column's values in events that state only what changed inside the value (parts of a document)."""
+
+    base: str
+    """The column that the new value is made from: this one as it was before the event, or, where it is another one,
+    that one as it is after the event."""
+    changes: dict[int, Callable[[Any], pa.Array]]
+    """Event → function from the base's value, as Python has it, to an array of the one new value. Raises DecodeError
+    where it cannot be made."""
+    otherwise: dict[int, Callable[[Any], pa.Array]] = field(default_factory=dict)
+    """The same from this column's value before the event, where the base has none (null or empty)."""
+
+
+@dataclass(slots=True)
+class ChangeBatch:
+    """The change events of one chunk, in Kafka order, as columns of equal length *n*.
+
+    Records that are no row change are not in it; ``aside`` counts them. Truncates are rows of it, with null
+    key and images. ``source_index`` tells each event's place in the chunk's Records.
+    """
+
+    source_index: npt.NDArray[np.int64]
+    offset: npt.NDArray[np.int64]
+    op: npt.NDArray[np.uint8]
+    commit: npt.NDArray[np.uint64]
+    """Shape (n, 2): high (16 bits used) and low word of the commit position *as the event states it*; if it states
+    none, the least it can be (``ch_sink.sources.Positions``)."""
+    inner: npt.NDArray[np.uint64]
+    """Shape (n, 2): place of the single change inside its transaction (lsn; pos and row; change_lsn and serial)."""
+    has_commit: npt.NDArray[np.bool_]
+    """False where the event states no commit position (null first element of PostgreSQL's ``sequence``)."""
+    source_ts: npt.NDArray[np.int64]
+    """Source time in milliseconds since 1970 (``source.ts_ms``), 0 where absent."""
+    source_name: list[str]
+    """Distinct logical connector names (``source.name``) of the batch …"""
+    source_code: npt.NDArray[np.int16]
+    """… and each event's index into them."""
+    snapshot: npt.NDArray[np.bool_]
+    half: npt.NDArray[np.uint8]
+    key: pa.Table | None
+    """Key columns typed as the target's columns, named as them; None for a topic without keys."""
+    after: pa.Table
+    """Row after the change: all insertable source columns of the target, null rows where there is none."""
+    before: pa.Table | None
+    """Row before the change, same columns, null rows where there is none; None when it was not asked for."""
+    has_before: npt.NDArray[np.bool_]
+    """True where ``before`` is present (its columns outside the key may still be fillers)."""
+    unavailable: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    """Column → mask of the events whose ``after`` value is the unavailable-value placeholder (null there).
+    Columns without a single such event are absent."""
+    absent: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    """Column → mask of the events whose ``after`` lacks the field altogether (null there)."""
+    absent_before: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    """The same of ``before``, as far as the records' schema tells it."""
+    updates: dict[str, Updates] = field(default_factory=dict)
+    """Column → events whose ``after`` value is to be made from an earlier one; they are ``unavailable`` too."""
+    aside: Counter[Aside] = field(default_factory=Counter)
+    bad: list[BadRecord] = field(default_factory=list)
+    unknown: list[UnknownColumn] = field(default_factory=list)
+    connector: str = ""
+    """``source.connector`` of the batch's events (mysql, postgresql, …); empty when there are none."""
+    clamped: Counter[str] = field(default_factory=Counter)
+    """Column → values that ``out_of_range: clamp | null`` changed."""
+
+    def __len__(self) -> int:
+        return len(self.offset)

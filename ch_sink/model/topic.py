@@ -1,0 +1,18 @@
+"""What a topic holds at one moment."""
+
+from dataclasses import dataclass
+
+__all__ = ["TopicState"]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """A topic as of now. Offsets are by partition: ``low`` the first one held, ``high`` the one after the last.
+
+    ``high`` is the last stable offset under ``read_committed``: nothing of an open transaction lies below it.
+    """
+
+    topic: str
+    topic_id: str
+    low: dict[int, int]
+    high: dict[int, int]

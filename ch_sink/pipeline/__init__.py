@@ -1,0 +1,1 @@
+"""From records to inserts: planning one chunk, and carrying the plans of one partition out."""

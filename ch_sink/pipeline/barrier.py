@@ -1,0 +1,91 @@
+"""Where a range has to end because the driver must act first, and what becomes of columns that a change leaves out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ch_sink.errors import StreamFailed
+from ch_sink.model.change import ChangeBatch, UnknownColumn
+from ch_sink.pipeline.target import Target
+from ch_sink.table.evolve import offered
+from ch_sink.table.model import TargetTable
+
+Mask = npt.NDArray[np.bool_]
+
+__all__ = ["Barrier", "fill_absent", "new_columns"]
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Where the range has to end, because the driver must act before the rest can be planned."""
+
+    kind: Literal["new_columns", "truncate"]
+    next_offset: int
+    """First offset that is not part of this plan."""
+    columns: tuple[UnknownColumn, ...] = ()
+    """New columns: what the table lacks. None of them: an earlier attempt ended a chunk here."""
+    key: tuple[str, ...] = ()
+    """New columns: names of the key's columns, on which the current-state view may rest."""
+    version: int = 0
+    """Truncate: version of the truncate event; stored rows below it are gone."""
+    floor: tuple[int, int, int] = (0, 0, 0)
+    """Truncate: its epoch, commit and inner position, for `State.floor`."""
+
+
+def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str]) -> Barrier | None:
+    """The barrier at the first event that does not fit the table's columns; None where all fit or nobody minds.
+
+    Raises:
+        StreamFailed: the policy is to fail, or the table cannot be altered so that they fit.
+    """
+    evolve, table = target.policy.evolve, target.table
+    # A column that only grew wider needs nothing as long as its values fit; those that do not are bad records.
+    concerned = [c for c in batch.unknown if c.change != "widen" or evolve == "add_columns"]
+    if evolve == "ignore" or not concerned:
+        return None
+    stuck = [c for c in concerned if c.change == "null" and (c.clickhouse_type is None or evolve == "fail")]
+    if stuck:
+        column = stuck[0]
+        raise StreamFailed(
+            f"the change event at offset {column.first_offset} comes from a source column {column.name!r} that can be "
+            f"null now, and the column of {table.qualified} cannot hold null",
+            hint=(
+                "; ".join(offered(table, [column])) + ", or set evolve: add_columns"
+                if column.clickhouse_type is not None
+                else f"create the table anew with a Nullable {column.name!r}, or set evolve: ignore to store its "
+                "default instead"
+            ),
+        )
+    if evolve == "fail":
+        names = ", ".join(repr(c.name) for c in concerned)
+        raise StreamFailed(
+            f"the change event at offset {min(c.first_offset for c in concerned)} has columns that {table.qualified} "
+            f"lacks: {names}",
+            hint="add them to the table, or set evolve: add_columns or evolve: ignore",
+        )
+    told = tuple(c for c in concerned if c.clickhouse_type is not None)
+    return Barrier("new_columns", min(c.first_offset for c in told), told, tuple(key)) if told else None
+
+
+def fill_absent(batch: ChangeBatch, table: TargetTable) -> None:
+    """Give columns that a change event lacks (an explicit null is none of them) the column's own default.
+
+    The source did the same: rows that were there when the column was added have its default, and no event comes.
+    """
+    for name, value in table.defaults:
+        if name in batch.absent:
+            batch.after = _filled(batch.after, name, batch.absent[name], value)
+        if batch.before is not None and name in batch.absent_before:
+            batch.before = _filled(batch.before, name, batch.absent_before[name], value)
+
+
+def _filled(rows: pa.Table, name: str, mask: Mask, value: pa.Scalar) -> pa.Table:
+    at = rows.schema.get_field_index(name)
+    kind = rows.schema.field(at)
+    column = pc.if_else(pa.array(mask), value.cast(kind.type), rows.column(at))
+    return rows.set_column(at, kind, column)

@@ -1,0 +1,132 @@
+"""Cut an offset range into chunks, alike on every attempt.
+
+Cuts stand at multiples of ``chunk_offsets`` (absolute offsets), and inside such a window at halves, quarters,
+eighths … of it where its bytes exceed the cap.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ch_sink.model.change import Headers, Records
+
+__all__ = ["Chunk", "cut"]
+
+_DEEPEST = 12
+_NOTHING = Records("", 0, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), [], [])
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Records of the offsets [first, end); there may be fewer records than offsets, or none."""
+
+    first: int
+    end: int
+    records: Records
+
+
+def cut(slices: Iterable[Records], start: int, end: int, *, chunk_offsets: int, chunk_bytes: int) -> Iterator[Chunk]:
+    """Regroup consecutive slices of a range [start, end) into chunks, in order, without gaps.
+
+    Memory is bounded by ``chunk_bytes`` and one slice, as far as single records allow.
+    """
+    held = _Held()
+    first = start
+    for piece in slices:
+        held.add(piece)
+        while (at := _ready(held, first, end, chunk_offsets, chunk_bytes)) is not None:
+            yield Chunk(first, at, held.take_below(at))
+            first = at
+    while first < end:
+        at = _ready(held, first, end, chunk_offsets, chunk_bytes) or _window_end(first, end, chunk_offsets)
+        yield Chunk(first, at, held.take_below(at))
+        first = at
+
+
+def _ready(held: "_Held", first: int, end: int, chunk_offsets: int, chunk_bytes: int) -> int | None:
+    """Where the next chunk ends, if what is held already decides it."""
+    if not len(held.offsets):
+        return None
+    window_end = _window_end(first, end, chunk_offsets)
+    inside = int(np.searchsorted(held.offsets, window_end))
+    fit = int(np.searchsorted(held.running[:inside], held.before + chunk_bytes, side="right"))
+    if fit < inside and inside > 1:
+        return _fraction(first, int(held.offsets[max(fit, 1)]), window_end, chunk_offsets)
+    return window_end if inside < len(held.offsets) else None
+
+
+class _Held:
+    """Records read and not yet cut, with the running sum of their bytes."""
+
+    def __init__(self) -> None:
+        self.parts: list[Records] = []
+        self.offsets = np.zeros(0, dtype=np.int64)
+        self.running = np.zeros(0, dtype=np.int64)
+        self.before = 0
+
+    def add(self, piece: Records) -> None:
+        if not len(piece) and self.parts:
+            return
+        last = int(self.running[-1]) if len(self.running) else self.before
+        sizes = _lengths(piece.keys) + _lengths(piece.values)
+        self.running = np.concatenate([self.running, last + np.cumsum(sizes)])
+        self.offsets = np.concatenate([self.offsets, piece.offsets])
+        self.parts.append(piece)
+
+    def take_below(self, at: int) -> Records:
+        """Remove and return the records at offsets below ``at``."""
+        whole = _join(self.parts) if self.parts else _NOTHING
+        count = int(np.searchsorted(self.offsets, at))
+        if count:
+            self.before = int(self.running[count - 1])
+        self.offsets, self.running = self.offsets[count:], self.running[count:]
+        if count == len(whole):
+            self.parts = [whole.slice(0, 0)]
+            return whole
+        self.parts = [whole.slice(count, len(whole))]
+        return whole.slice(0, count)
+
+
+def _window_end(first: int, end: int, chunk_offsets: int) -> int:
+    return min((first // chunk_offsets + 1) * chunk_offsets, end)
+
+
+def _fraction(first: int, reached: int, window_end: int, chunk_offsets: int) -> int:
+    """The furthest of the coarsest fixed cuts that lies in (first, reached]; ``window_end`` if there is none."""
+    base = first // chunk_offsets * chunk_offsets
+    for depth in range(1, _DEEPEST + 1):
+        step = max(chunk_offsets >> depth, 1)
+        at = base + (reached - base) // step * step
+        if first < at <= reached:
+            return min(at, window_end)
+        if step == 1:
+            break
+    return min(max(reached, first + 1), window_end)
+
+
+def _join(parts: list[Records]) -> Records:
+    whole = [p for p in parts if len(p)] or parts[:1]
+    if len(whole) == 1:
+        return whole[0]
+    headers: list[Headers | None] | None = None
+    if any(p.headers is not None for p in whole):
+        headers = [h for p in whole for h in (p.headers if p.headers is not None else [None] * len(p))]
+    return Records(
+        whole[0].topic,
+        whole[0].partition,
+        np.concatenate([p.offsets for p in whole]),
+        np.concatenate([p.timestamps for p in whole]),
+        list(chain.from_iterable(p.keys for p in whole)),
+        list(chain.from_iterable(p.values for p in whole)),
+        headers,
+    )
+
+
+def _lengths(texts: Sequence[bytes | None]) -> npt.NDArray[np.int64]:
+    if None in texts:
+        texts = [text or b"" for text in texts]
+    return np.fromiter(map(len, cast(Sequence[bytes], texts)), dtype=np.int64, count=len(texts))

@@ -1,0 +1,85 @@
+"""Planning one chunk while the one before it is being inserted, and ports that wait where they must."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ch_sink.pipeline.plan import Ports
+from ch_sink.ports import HandedOver, Handover, HandoverId, RowLookup, StoredRows
+
+__all__ = ["GivenUp", "Line", "settled"]
+
+T = TypeVar("T")
+
+
+class Line(Generic[T]):
+    """At most one chunk being carried out while the next is planned."""
+
+    def __init__(self, inserter: ThreadPoolExecutor) -> None:
+        self._inserter = inserter
+        self._running: Future[T] | None = None
+
+    def submit(self, work: Callable[..., T], *args: object) -> None:
+        self._running = self._inserter.submit(work, *args)
+
+    def settle(self) -> None:
+        """Wait until what was submitted is stored; raises what it raised."""
+        if self._running is not None:
+            self._running.result()
+
+    def finish(self) -> Iterator[T]:
+        if self._running is not None:
+            done = self._running.result()
+            self._running = None
+            yield done
+
+
+def settled(ports: Ports, line: Line[Any]) -> Ports:
+    """The same ports, asking only when every earlier insert is stored."""
+    return replace(
+        ports,
+        lookup=None if ports.lookup is None else _SettledLookup(ports.lookup, line),
+        handover=None if ports.handover is None else _SettledHandover(ports.handover, line),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _SettledLookup:
+    inner: RowLookup
+    line: Line[Any]
+
+    def fetch(self, keys: pa.Table) -> StoredRows:
+        self.line.settle()
+        return self.inner.fetch(keys)
+
+
+@dataclass(frozen=True, slots=True)
+class _SettledHandover:
+    inner: Handover
+    line: Line[Any]
+
+    def get(self, ids: Sequence[HandoverId]) -> HandedOver:
+        self.line.settle()
+        return self.inner.get(ids)
+
+    def put(self, ids: Sequence[HandoverId], rows: pa.Table, known: npt.NDArray[np.bool_], token: str) -> None:
+        self.inner.put(ids, rows, known, token)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """A hand-over that is not there by now will not come: its row counts as unknown."""
+
+    inner: Handover
+
+    def get(self, ids: Sequence[HandoverId]) -> HandedOver:
+        found = self.inner.get(ids)
+        return HandedOver({**dict.fromkeys(ids, -1), **found.found}, found.rows)
+
+    def put(self, ids: Sequence[HandoverId], rows: pa.Table, known: npt.NDArray[np.bool_], token: str) -> None:
+        self.inner.put(ids, rows, known, token)

@@ -1,0 +1,332 @@
+"""Carry out the plans of one topic-partition: hand-over, pending, inserts, dead letters, in this order.
+
+The order is what makes a kill harmless at every point: what later steps rely on is stored first, and each write is
+either recognised by its token or found by the next attempt's lookup.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+
+import numpy as np
+
+from ch_sink.errors import StreamFailed
+from ch_sink.model.change import BadRecord, Records
+from ch_sink.order import BackwardStep, State
+from ch_sink.pipeline.bad_records import letter_of, stop
+from ch_sink.pipeline.chunks import Chunk
+from ch_sink.pipeline.in_flight import GivenUp, Line, settled
+from ch_sink.pipeline.plan import Barrier, BatchDecoder, Plan, Ports, plan
+from ch_sink.pipeline.target import Target
+from ch_sink.pipeline.timings import Stages
+from ch_sink.ports import DeadLetters, Insert, Pending, PendingRecord, TableWriter
+
+__all__ = ["Applied", "PartitionSink", "StreamName"]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamName:
+    """What tokens and stored records are filed under."""
+
+    stream: str
+    topic: str
+    topic_id: str
+    partition: int
+    attempt: int = 0
+    """Attempt at this range; above 0 it is part of the tokens of reconciling tables, whose content may differ."""
+    replay: str = ""
+
+    def token(self, first: int, end: int, label: str, *, reconciles: bool) -> str:
+        """Deduplication token of one insert: the same token always means the same rows."""
+        parts = [self.stream, self.topic_id, str(self.partition), f"{first}-{end - 1}", label]
+        if reconciles and self.attempt:
+            parts.append(f"attempt-{self.attempt}")
+        if self.replay:
+            parts.append(f"replay-{self.replay}")
+        return "/".join(parts)
+
+
+@dataclass(slots=True)
+class Applied:
+    """What became of a chunk."""
+
+    state: State
+    first: int = 0
+    end: int = 0
+    """The next offset: where the chunk ended, or the barrier."""
+    rows: int = 0
+    records: int = 0
+    """Records read of the offsets that are done; those behind a barrier are read again."""
+    counts: Counter[str] = field(default_factory=Counter)
+    steps: list[BackwardStep] = field(default_factory=list)
+    barrier: Barrier | None = None
+    dead_letters: int = 0
+    last_source_ts: int = 0
+
+
+def _both(one: Applied, other: Applied) -> Applied:
+    """What became of waiting records in two steps."""
+    other.rows += one.rows
+    other.counts.update(one.counts)
+    other.dead_letters += one.dead_letters
+    return other
+
+
+_RELEASE = Applied(State())  # marks the carrying out of waiting records, which is no chunk
+
+
+class PartitionSink:
+    """Applies the chunks of one topic-partition, in order."""
+
+    def __init__(
+        self,
+        name: StreamName,
+        target: Target,
+        decoder: Callable[[bool], BatchDecoder],
+        ports: Ports,
+        writer: TableWriter,
+        dead_letters: DeadLetters,
+        pending: Pending | None = None,
+        *,
+        deadline: float = 600.0,
+        clock: Callable[[], float] = time.time,
+        progress: Callable[[Applied], None] | None = None,
+        cuts: Sequence[int] = (),
+        note_cut: Callable[[int], None] | None = None,
+    ) -> None:
+        """
+        Args:
+            decoder: makes the decoder, given whether before images are wanted.
+            deadline: seconds that a change waits for a hand-over before it is given up; infinite while records that
+                may bring it have not been read.
+            progress: told of each chunk that is done, where the table is a collapsing one: a deleted row leaves
+                nothing there that would show a second attempt that its changes are in, so it must not begin again
+                at an earlier chunk.
+            cuts: offsets at which earlier attempts ended a chunk for want of columns that may be there by now.
+            note_cut: told of such an offset before anything of the chunk is stored, so that every later attempt
+                cuts alike, whatever columns the table has got in the meantime.
+        """
+        self.name, self.target, self.ports = name, target, ports
+        self._make_decoder = decoder
+        self._decoder: BatchDecoder | None = None
+        self.stages = Stages()
+        self.writer, self.dead_letters, self.pending = writer, dead_letters, pending
+        self.deadline, self.clock = deadline, clock
+        self.progress = progress if target.collapsing else None
+        self._cuts, self._note_cut = sorted(cuts), note_cut
+        self._waiting: dict[int, PendingRecord] = {}
+        self.lacking: Barrier | None = None
+        """What the table lacks for the changes that wait: the driver gives it those columns."""
+        if pending is not None:
+            self._waiting = {r.offset: r for r in pending.open(name.topic_id, name.partition)}
+
+    def run(self, chunks: Iterable[Chunk], state: State) -> Iterator[Applied]:
+        """Apply chunks in order; planning one overlaps with inserting the one before.
+
+        A lookup waits until all earlier inserts are done, so that it sees them. Stops behind a barrier.
+
+        Raises:
+            StreamFailed, ClickHouseError: the stream has to stop; the chunks not yielded do not count as done.
+        """
+        with ThreadPoolExecutor(1, thread_name_prefix="insert") as inserter:
+            line = Line[Applied](inserter)
+            for chunk in chunks:
+                if self._waiting:
+                    yield from line.finish()
+                made, end, retried = self._plan(chunk, state, settled(self.ports, line))
+                state = made.state
+                yield from line.finish()
+                line.submit(self._carry_out, made, chunk.records, chunk.first, end, retried)
+                if made.pending:
+                    yield from line.finish()
+                if made.barrier is not None:
+                    break
+            yield from line.finish()
+
+    def apply(self, chunk: Chunk, state: State) -> Applied:
+        """Plan and carry out one chunk, one after the other; raises as `run` does."""
+        made, end, retried = self._plan(chunk, state, self.ports)
+        return self._carry_out(made, chunk.records, chunk.first, end, retried)
+
+    def _plan(self, chunk: Chunk, state: State, ports: Ports) -> tuple[Plan, int, Applied | None]:
+        retried = self.retry_pending(state)
+        if retried is not None:
+            state = retried.state
+        # A record of this very chunk may wait since an earlier attempt: it stays put, and so do those behind it.
+        waiting: dict[bytes, int] = {}
+        for offset in sorted(o for o in self._waiting if o < chunk.end):
+            waiting.setdefault(self._waiting[offset].key or b"", offset)
+        released: list[int] = []
+        if self.target.appends and self.name.attempt and self.pending is not None:
+            # Other tables forgive a change that is stored twice.
+            released = self.pending.released(self.name.topic_id, self.name.partition, chunk.first, chunk.end)
+        records, cut = chunk.records, next((c for c in self._cuts if chunk.first < c < chunk.end), None)
+        if cut is not None:
+            records = records.slice(0, int(np.searchsorted(records.offsets, cut)))
+        decoder = self._decoder_for(records)
+        timed, asked = self.stages.decoder(decoder), self.stages.ports(ports)
+        with self.stages.stage("merge"):
+            made = plan(records, self.target, timed, state, asked, waiting=waiting, released=released)
+        if cut is not None and made.barrier is None:
+            made.barrier = Barrier("new_columns", cut)
+        end = made.barrier.next_offset if made.barrier is not None else chunk.end
+        return made, end, retried
+
+    @property
+    def waiting(self) -> int:
+        """How many records wait for a hand-over."""
+        return len(self._waiting)
+
+    def retry_pending(self, state: State) -> Applied | None:
+        """Apply the waiting records whose hand-over is there now; those past the deadline are given up.
+
+        Records for which the table lacks columns wait on; `lacking` tells what it lacks.
+        """
+        self.lacking = None
+        if self.pending is None or not self._waiting:
+            return None
+        done = self._retry([self._waiting[o] for o in sorted(self._waiting)], state, self.ports, self.pending)
+        late = self._late()
+        if late and self.ports.handover is not None:
+            ports = replace(self.ports, handover=GivenUp(self.ports.handover))
+            rest = self._retry(late, done.state if done is not None else state, ports, self.pending)
+            done = _both(done, rest) if done is not None and rest is not None else done or rest
+        return done
+
+    def _late(self) -> list[PendingRecord]:
+        """The waiting records past the deadline, of each key those before the first that is not."""
+        now = self.clock()
+        late: list[PendingRecord] = []
+        young: set[bytes | None] = set()
+        for offset in sorted(self._waiting):
+            record = self._waiting[offset]
+            if record.key in young or now - record.since <= self.deadline:
+                young.add(record.key)
+            else:
+                late.append(record)
+        return late
+
+    def _retry(self, queue: Sequence[PendingRecord], state: State, ports: Ports, pending: Pending) -> Applied | None:
+        """Apply what can be applied of these waiting records; None where that is none of them."""
+        records = self._as_records(queue)
+        assigned = {r.offset: (r.epoch, r.commit) for r in queue}
+        made = plan(records, self.target, self._decoder_for(records), state, ports, assigned=assigned)
+        still = {int(records.offsets[w.index]) for w in made.pending}
+        barrier, made.barrier = made.barrier, None
+        if barrier is not None:  # the table lost a column since, or is to follow the source only now
+            self.lacking = barrier
+            still.update(r.offset for r in queue if r.offset >= barrier.next_offset)
+        settled = [r.offset for r in queue if r.offset not in still]
+        if not settled:
+            return None
+        digest = sha256(",".join(map(str, settled)).encode()).hexdigest()[:16]
+        made.pending = []
+        made.inserts = [Insert(i.rows, f"pending-{digest}/{i.label}") for i in made.inserts]
+        done = self._carry_out(made, records, settled[0], settled[-1] + 1, _RELEASE)
+        pending.resolve(self.name.topic_id, self.name.partition, settled)
+        for offset in settled:
+            del self._waiting[offset]
+        done.counts = Counter(
+            {"released": len(settled), **{k: made.counts[k] for k in ("upserts", "deletes", "moves")}}
+        )
+        # A released change may be the create half of a swap whose delete half is still to come.
+        done.state = replace(state, doubled=made.state.doubled)
+        return done
+
+    def _as_records(self, queue: Sequence[PendingRecord]) -> Records:
+        return Records(
+            self.name.topic,
+            self.name.partition,
+            np.array([r.offset for r in queue], dtype=np.int64),
+            np.array([r.timestamp for r in queue], dtype=np.int64),
+            [r.key for r in queue],
+            [r.value for r in queue],
+            [list(r.headers) for r in queue],
+        )
+
+    def _decoder_for(self, records: Records) -> BatchDecoder:
+        if self._decoder is None:
+            plain = self._make_decoder(False)
+            first = next((i for i, v in enumerate(records.values) if v is not None and records.keys[i]), None)
+            if first is not None or not self.target.appends:
+                sample = records.slice(first, first + 1) if first is not None else records.slice(0, 0)
+                plain.decode(sample)
+            wanted = self.target.wants_before(plain.key_columns())
+            chosen = self._make_decoder(True) if wanted else plain
+            if first is None and len(records) == 0:
+                return chosen
+            self._decoder = chosen
+        return self._decoder
+
+    def _carry_out(self, made: Plan, records: Records, first: int, end: int, retried: Applied | None = None) -> Applied:
+        name = self.name
+        done = Applied(
+            made.state,
+            first,
+            end,
+            records=int(np.searchsorted(records.offsets, end)),
+            counts=made.counts,
+            steps=made.steps,
+            barrier=made.barrier,
+            dead_letters=len(made.bad),
+            last_source_ts=made.last_source_ts,
+        )
+        if retried is not None and retried is not _RELEASE:
+            done.rows += retried.rows
+            done.counts.update(retried.counts)
+            done.dead_letters += retried.dead_letters
+        if made.bad and self.target.policy.on_bad_record == "fail":
+            raise stop(made.bad[0], records)
+        cut = made.barrier
+        if cut is not None and cut.kind == "new_columns" and cut.columns and end > first and self._note_cut is not None:
+            self._note_cut(end)
+        if made.handover is not None and self.ports.handover is not None:
+            token = name.token(first, end, "handover", reconciles=False)
+            self.ports.handover.put(made.handover.ids, made.handover.rows, made.handover.known, token)
+        self._park(made, records, first, end)
+        for insert in made.inserts:
+            token = name.token(first, end, insert.label, reconciles=made.reconciles)
+            with self.stages.stage("insert"):
+                self.writer.write(insert, token)
+            done.rows += insert.rows.num_rows
+        if made.bad:
+            letters = [letter_of(b, records) for b in made.bad]
+            self.dead_letters.put(letters, name.token(first, end, "dead", reconciles=False))
+        if self.progress is not None and retried is not _RELEASE:
+            self.progress(done)
+        return done
+
+    def _park(self, made: Plan, records: Records, first: int, end: int) -> None:
+        """Store the events that wait, before any row of the chunk: a retry must leave them out likewise."""
+        if not made.pending:
+            return
+        if self.pending is None:
+            raise StreamFailed(
+                "a change event waits for values of another key, and the stream has no pending table",
+                hint="run `ch_sink init CONFIG --apply` to create it",
+            )
+        now = self.clock()
+        parked = []
+        for wait in made.pending:
+            letter = letter_of(BadRecord(wait.index, ""), records)
+            parked.append(
+                PendingRecord(
+                    letter.offset,
+                    letter.timestamp,
+                    letter.key,
+                    letter.value,
+                    letter.headers,
+                    wait.epoch,
+                    wait.commit,
+                    now,
+                )
+            )
+        fresh = [r for r in parked if r.offset not in self._waiting]
+        if fresh:
+            token = self.name.token(first, end, "pending", reconciles=False)
+            self.pending.put(self.name.topic_id, self.name.partition, fresh, token)
+            self._waiting.update({r.offset: r for r in fresh})
+        made.counts["waiting"] += len(fresh)

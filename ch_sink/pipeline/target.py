@@ -1,0 +1,94 @@
+"""The target of a stream, prepared once: how its versions are laid out and what its engine demands."""
+
+from dataclasses import dataclass
+
+from ch_sink.merge import Scope, System, version_column
+from ch_sink.model.change import ChangeBatch
+from ch_sink.model.policy import Policy
+from ch_sink.order import Layout, layout_for, strategy_for
+from ch_sink.sources import Source
+from ch_sink.table.model import Family, TargetTable
+
+__all__ = ["Target"]
+
+_INTERNAL = layout_for("UInt128")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table with the choices of its stream. ``layout`` orders changes even where the table stores no version."""
+
+    table: TargetTable
+    policy: Policy
+    layout: Layout
+    system: System
+
+    @staticmethod
+    def of(table: TargetTable, policy: Policy) -> "Target":
+        """Prepare a table.
+
+        Raises:
+            TableError: its version column cannot hold an order.
+        """
+        name = version_column(table)
+        column = table.column(name) if name else None
+        layout = layout_for(column.type) if column else _INTERNAL
+        return Target(table, policy, layout, System.of(table, layout if column else None))
+
+    @property
+    def collapsing(self) -> bool:
+        return self.table.engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING)
+
+    @property
+    def appends(self) -> bool:
+        return self.table.engine.family is Family.MERGE_TREE
+
+    def places(self, key: tuple[str, ...]) -> tuple[str, ...]:
+        """Source columns outside the key that decide where a row stands."""
+        mine = {c.name for c in self.table.source_columns}
+        return tuple(sorted(self.table.place_columns & mine - set(key)))
+
+    def wants_before(self, key: tuple[str, ...]) -> bool:
+        """Whether before images are needed: rows that can move, tables without keys."""
+        return (self.appends and not key) or bool(self.places(key))
+
+    def strategy(self, source: Source | None) -> str:
+        """The version strategy in force for this source."""
+        default = source.default_strategy if source is not None else "source_position"
+        if self.policy.version_strategy == "insertion_order":
+            return "insertion_order"
+        if self.system.version is None and not self.collapsing and not self.appends:
+            return "insertion_order"
+        if self.policy.tombstones == "delete":
+            default = "kafka_offset"  # they tell no position
+        return strategy_for(self.policy, default, self.layout)
+
+    def scope(self, batch: ChangeBatch, source: Source | None) -> Scope:
+        """What the resolution of this batch has to look at."""
+        key = tuple(batch.key.column_names) if batch.key is not None else ()
+        trusted = source is not None and source.whole_before
+        return Scope(
+            places=() if self.appends else self.places(key),
+            # Without identities of its changes nothing can be handed over; the stored row still fills what is left out.
+            omits_values=source is not None and source.omits_values and source.unique_inner,
+            # Which changes belong to one transaction is known by their positions only.
+            deferrable=source is not None and source.deferrable and self.strategy(source) == "source_position",
+            creates_anew=source is None or source.creates_anew,
+            whole_before=trusted or self.policy.stored_row == "before",
+            lookup_all=self.collapsing,
+            layout=self.layout,
+            version_column=self.system.version,
+            deleted=self._deleted(),
+            unique_versions=self.layout.kind != "time" and self.system.version is not None,
+        )
+
+    def _deleted(self) -> tuple[str, int] | None:
+        engine = self.table.engine
+        if engine.family is Family.REPLACING:
+            if engine.is_deleted_column:
+                return engine.is_deleted_column, 1
+            if engine.sign_column:
+                return engine.sign_column, -1
+        if engine.family is Family.MERGE_TREE and self.table.column("_sign") is not None:
+            return "_sign", -1
+        return None

@@ -1,0 +1,79 @@
+"""Where the time of a range goes."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from ch_sink.model.change import ChangeBatch, Records
+from ch_sink.pipeline.plan import BatchDecoder, Ports
+from ch_sink.ports import RowLookup, StoredRows
+
+__all__ = ["STAGES", "Stages"]
+
+STAGES = ("consume", "decode", "merge", "lookup", "insert")
+"""consume: waiting for records. merge: ordering, resolution and grouping. lookup: waiting for stored rows, and for the
+inserts that must be done before. The stages of different chunks overlap, so their sum may exceed the range's time."""
+
+
+class Stages:
+    """Seconds by stage. A stage inside another one counts for itself only; each thread has its own nesting."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = dict.fromkeys(STAGES, 0.0)
+        self._lock = threading.Lock()
+        self._thread = threading.local()
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Count the time spent inside for this stage."""
+        outer: list[float] | None = getattr(self._thread, "inner", None)
+        inner = self._thread.inner = [0.0]
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - began
+            self._thread.inner = outer
+            if outer is not None:
+                outer[0] += spent
+            with self._lock:
+                self.seconds[name] += spent - inner[0]
+
+    def decoder(self, decoder: BatchDecoder) -> BatchDecoder:
+        """The decoder, its time counted."""
+        return _Decoder(decoder, self)
+
+    def ports(self, ports: Ports) -> Ports:
+        """The ports, the lookup's time counted."""
+        return ports if ports.lookup is None else replace(ports, lookup=_Lookup(ports.lookup, self))
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoder:
+    inner: BatchDecoder
+    stages: Stages
+
+    def decode(self, records: Records, *, waited: bool = False) -> ChangeBatch:
+        with self.stages.stage("decode"):
+            return self.inner.decode(records, waited=waited)
+
+    @property
+    def undecided(self) -> bool:
+        return self.inner.undecided
+
+    def key_columns(self) -> tuple[str, ...]:
+        return self.inner.key_columns()
+
+
+@dataclass(frozen=True, slots=True)
+class _Lookup:
+    inner: RowLookup
+    stages: Stages
+
+    def fetch(self, keys: pa.Table) -> StoredRows:
+        with self.stages.stage("lookup"):
+            return self.inner.fetch(keys)

@@ -1,0 +1,33 @@
+"""The protocols between the core and external systems; each has a real and an in-memory implementation."""
+
+from ch_sink.ports.dead_letters import DeadLetter, DeadLetters, StoredLetter
+from ch_sink.ports.handover import HandedOver, Handover, HandoverId, PositionId
+from ch_sink.ports.history import History
+from ch_sink.ports.ledger import Ledger, PartitionTotals, RangeIntent, RangeResult
+from ch_sink.ports.lookup import RowLookup, StoredRows
+from ch_sink.ports.pending import Pending, PendingRecord
+from ch_sink.ports.schema_registry import RegisteredSchema, SchemaRegistry
+from ch_sink.ports.writer import Insert, TableWriter
+
+__all__ = [
+    "DeadLetter",
+    "DeadLetters",
+    "HandedOver",
+    "Handover",
+    "HandoverId",
+    "History",
+    "Insert",
+    "Ledger",
+    "PartitionTotals",
+    "Pending",
+    "PendingRecord",
+    "PositionId",
+    "RangeIntent",
+    "RangeResult",
+    "RegisteredSchema",
+    "RowLookup",
+    "SchemaRegistry",
+    "StoredLetter",
+    "StoredRows",
+    "TableWriter",
+]

@@ -1,0 +1,41 @@
+"""Row values on their way from the delete half to the create half of a key change."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = ["HandedOver", "Handover", "HandoverId", "PositionId"]
+
+
+PositionId = tuple[int, int, int, int, bytes, int, int]
+"""Identity of a change: commit high, commit low, inner high, inner low, Kafka key bytes, op, source time (ms)."""
+
+
+HandoverId = tuple[str, int, int, int, int]
+"""Identity of a key change: source name, commit high and low, inner high and low (as the event states them)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """Row values that the delete halves of key changes handed over, for the ids asked for."""
+
+    found: dict[HandoverId, int]
+    """Id → row of ``rows``; -1 when the delete half was seen but its row is known nowhere."""
+    rows: pa.Table
+    """Source columns of the target, Arrow types as inserted."""
+
+
+class Handover(Protocol):
+    """Values of rows that change their key, from the delete half to the create half; the first entry stays."""
+
+    def get(self, ids: Sequence[HandoverId]) -> HandedOver:
+        """The entries that are there for these ids; one query per call."""
+        ...
+
+    def put(self, ids: Sequence[HandoverId], rows: pa.Table, known: npt.NDArray[np.bool_], token: str) -> None:
+        """Store entries, one per id: ``rows`` has a row for each (nulls where ``known`` is False)."""
+        ...

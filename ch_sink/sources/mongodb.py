@@ -1,0 +1,59 @@
+"""MongoDB: cluster times, which tie inside a transaction and mix clocks, so that Kafka's order decides."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from ch_sink.sources.base import Positions, words
+
+__all__ = ["MONGODB", "MongoDB"]
+
+_ORD, _TORD = (1 << 32) - 1, (1 << 63) - 1
+
+
+class Block(msgspec.Struct, gc=False):
+    """What of the ``source`` block tells a change apart from its neighbours.
+
+    ``ord`` counts within a second of cluster time (−1 for rows of a snapshot), ``tord`` within a transaction of the
+    oplog. ``h``, ``stxnid``, ``lsid`` and ``txnNumber`` identify transactions and are no order; ``wallTime`` is a
+    clock.
+    """
+
+    ord: int | None = None
+    tord: int | None = None
+
+
+class MongoDB:
+    """No commit position: changes are ordered by their Kafka offset (``kafka_offset``).
+
+    The inner position is made of the source time's second, ``ord`` and ``tord``. Updates may state only what
+    changed; that is no unavailable value, which stands in a column.
+    """
+
+    name = "mongodb"
+    connectors = frozenset(("mongodb",))
+    wire: type[msgspec.Struct] = Block
+    default_strategy: Literal["source_position", "kafka_offset"] = "kafka_offset"
+    unique_inner = False
+    omits_values = False
+    whole_before = True
+    creates_anew = False
+    deferrable = False
+    per_database = False
+
+    def positions(self, blocks: Sequence[Any]) -> Positions:
+        """Inner positions; missing or negative parts are 0, parts beyond their bits the largest."""
+        n = len(blocks)
+        high = [min(max(block.tord or 0, 0), _TORD) for block in blocks]
+        low = [_second(block.ts_ms) << 32 | min(max(block.ord or 0, 0), _ORD) for block in blocks]
+        inner = words(np.array(high, dtype=np.uint64), np.array(low, dtype=np.uint64))
+        return Positions(words(0, np.zeros(n, dtype=np.uint64)), inner, np.zeros(n, dtype=np.bool_))
+
+
+def _second(milliseconds: int | None) -> int:
+    return min(max(milliseconds or 0, 0) // 1000, _ORD)
+
+
+MONGODB = MongoDB()

@@ -1,0 +1,78 @@
+"""PostgreSQL: positions in the write-ahead log."""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from ch_sink.errors import PositionError
+from ch_sink.sources.base import Positions, words
+
+__all__ = ["POSTGRES", "PostgreSQL"]
+
+
+class Block(msgspec.Struct, gc=False):
+    """The ``source`` block's position: ``sequence`` is JSON text ``["lastCommitLsn","lsn"]``."""
+
+    lsn: int | None = None
+    sequence: str | None = None
+
+
+class PostgreSQL:
+    """Commit position: the first element of ``sequence``, the LSN of the last commit. Inner position: ``lsn``.
+
+    ``lsn`` cannot order changes: transactions overlap in the log, and a snapshot holds old rows at a high LSN.
+    The first element is null in the snapshot and in the first records of the stream: no commit position, which is
+    then ``lsn`` or later.
+    """
+
+    name = "postgresql"
+    connectors = frozenset(("postgresql",))
+    wire: type[msgspec.Struct] = Block
+    default_strategy: Literal["source_position", "kafka_offset"] = "source_position"
+    unique_inner = True
+    omits_values = True
+    whole_before = False
+    creates_anew = True
+    deferrable = True
+    per_database = False
+
+    def positions(self, blocks: Sequence[Any]) -> Positions:
+        """Positions; a missing or negative ``lsn`` is 0. Raises PositionError for what is no LSN."""
+        known: dict[str | None, int] = {}
+        commits: list[int] = []
+        for block in blocks:
+            text = block.sequence
+            head = text.partition(",")[0] if text else None
+            commit = known.get(head)
+            if commit is None:
+                commit = known[head] = _first(head)
+            commits.append(commit)
+        inner = [block.lsn or 0 for block in blocks]
+        if max(inner, default=0) >= 1 << 64:
+            raise PositionError(f"source.lsn: {max(inner)} does not fit 64 bits")
+        lsns = np.array([max(lsn, 0) for lsn in inner], dtype=np.uint64)
+        stated = np.array(commits, dtype=np.uint64)
+        has = stated != 0
+        return Positions(words(0, np.where(has, stated, lsns)), words(0, lsns), has)
+
+
+_FIRST = re.compile(r'\s*\[\s*(?:null|"?(-?\d{1,20})"?)?\s*\]?\s*', re.ASCII)
+
+
+def _first(head: str | None) -> int:
+    """The first element of ``sequence``, given its text up to the comma; 0 where there is none."""
+    if not head:
+        return 0
+    match = _FIRST.fullmatch(head)
+    if match is None:
+        raise PositionError(f"source.sequence: {head[:80]!r} is not the beginning of a list of two LSNs")
+    commit = int(match[1] or 0)
+    if commit >= 1 << 64:
+        raise PositionError(f"source.sequence: {commit} does not fit 64 bits")
+    return max(commit, 0)
+
+
+POSTGRES = PostgreSQL()

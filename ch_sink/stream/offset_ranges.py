@@ -1,0 +1,223 @@
+"""Which offsets the next micro-batch reads: pure arithmetic over what the checkpoint holds and the topic offers.
+
+A checkpointed offset is the whole plan of the batch that ends there: where each partition's range starts (``from``)
+as well as where it ends (``to``). A batch that is run again so has the very same ranges, also the first one of a
+stream that began at "latest", and also for partitions that came later.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+
+from ch_sink.errors import ConfigError, DataLoss
+from ch_sink.model.topic import TopicState
+
+__all__ = ["Choices", "OffsetRange", "StreamOffset", "initial_offset", "next_offset", "plan_ranges"]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """The offsets [start, end) of a topic-partition."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+    lost: int
+    """Offsets before ``start`` that were gone before they were read (``on_data_loss: continue``), 0 as a rule."""
+    high: int
+    """The partition's high watermark when the range was planned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the user chose for the cases that lose records."""
+
+    on_data_loss: Literal["fail", "continue"] = "fail"
+    topic_recreated: Literal["fail", "restart"] = "fail"
+    chunk_offsets: int = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOffset:
+    """A streaming offset, and the plan of the batch that ends at it. Offsets are by partition."""
+
+    topic: str
+    topic_id: str
+    starts: dict[int, int]
+    ends: dict[int, int]
+    lost: dict[int, int] = field(default_factory=dict)
+    high: dict[int, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """As Spark's checkpoint keeps it."""
+        offset: dict[str, Any] = {"topic": self.topic, "topic_id": self.topic_id}
+        offset |= {"from": _texts(self.starts), "to": _texts(self.ends)}
+        offset |= {"lost": _texts(self.lost)} if self.lost else {}
+        return offset | {"high": _texts(self.high)}
+
+    @classmethod
+    def from_json(cls, offset: Mapping[str, Any]) -> Self:
+        """Undo ``to_json``."""
+        return cls(
+            offset["topic"],
+            offset["topic_id"],
+            _numbers(offset["from"]),
+            _numbers(offset["to"]),
+            _numbers(offset.get("lost", {})),
+            _numbers(offset.get("high", {})),
+        )
+
+    def ranges(self) -> list[OffsetRange]:
+        """The batch's ranges, those without an offset left out."""
+        return [
+            OffsetRange(
+                self.topic,
+                self.topic_id,
+                partition,
+                self.starts[partition],
+                end,
+                self.lost.get(partition, 0),
+                self.high.get(partition, end),
+            )
+            for partition, end in sorted(self.ends.items())
+            if self.starts.get(partition, end) < end
+        ]
+
+
+def initial_offset(state: TopicState, starting: str | Mapping[str, Any]) -> StreamOffset:
+    """Where a stream without a checkpoint begins.
+
+    ``starting``: "earliest", "latest", or offsets by partition, either bare or as ``{"topic_id": …, "offsets": …}``;
+    partitions without one begin at the earliest. Offsets of another topic id are kept as they are: the first batch
+    then meets a recreated topic. Raises ConfigError.
+    """
+    topic_id = state.topic_id
+    if starting == "earliest":
+        at = dict(state.low)
+    elif starting == "latest":
+        at = dict(state.high)
+    elif isinstance(starting, str):
+        raise ConfigError(
+            f"starting offsets {starting!r} are not known", hint='Use "earliest", "latest" or offsets by partition.'
+        )
+    else:
+        topic_id = str(starting.get("topic_id", topic_id))
+        try:
+            given = _numbers(starting.get("offsets", starting))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ConfigError(
+                f"starting offsets of topic {state.topic} are not partition numbers with offsets: {error}",
+                hint='Write them as {"0": 1200, "1": 1187}.',
+            ) from error
+        unknown = sorted(given.keys() - state.low.keys())
+        if unknown and topic_id == state.topic_id:
+            raise ConfigError(f"topic {state.topic} has no partition {unknown[0]} for which a starting offset is given")
+        at = {**state.low, **given} if topic_id == state.topic_id else given
+    return StreamOffset(state.topic, topic_id, at, at)
+
+
+def next_offset(
+    last: StreamOffset,
+    state: TopicState,
+    limit: int | None,
+    choices: Choices,
+    ceiling: Mapping[int, int] | None = None,
+) -> StreamOffset:
+    """The offset at which the next batch ends; ``last`` itself when there is nothing to read.
+
+    ``limit``: how many offsets the batch may hold. ``ceiling``: offsets beyond which nothing is read, by partition;
+    partitions without one are left for later. Partitions that ``last`` does not know begin at their earliest offset.
+    Raises DataLoss.
+    """
+    lost: dict[int, int] = {}
+    if state.topic_id != last.topic_id:
+        if choices.topic_recreated == "fail":
+            raise DataLoss(
+                f"topic {state.topic} was made anew: its id is {state.topic_id}, the checkpoint's is {last.topic_id}",
+                hint="Its offsets begin again. Set topic_recreated: restart to read the new topic from its start.",
+            )
+        starts = dict(state.low)
+    else:
+        _expect_all(last, state)
+        starts = {partition: last.ends.get(partition, low) for partition, low in state.low.items()}
+        for partition, start in starts.items():
+            starts[partition], gone = _held(state, partition, start, choices)
+            if gone:
+                lost[partition] = gone
+    known = starts if ceiling is None else [partition for partition in starts if partition in ceiling]
+    reach = {p: max(starts[p], state.high[p] if ceiling is None else min(ceiling[p], state.high[p])) for p in known}
+    ends = plan_ranges(starts, reach, limit, choices.chunk_offsets)
+    if all(ends[partition] == starts[partition] for partition in ends):
+        return last
+    lost = {partition: gone for partition, gone in lost.items() if partition in ends}
+    high = {partition: state.high[partition] for partition in ends}
+    return StreamOffset(state.topic, state.topic_id, {p: starts[p] for p in ends}, ends, lost, high)
+
+
+def _expect_all(last: StreamOffset, state: TopicState) -> None:
+    gone = sorted(last.ends.keys() - state.low.keys())
+    if gone:
+        raise DataLoss(
+            f"topic {state.topic} no longer has partition {gone[0]}",
+            hint="Kafka topics never lose partitions: check that this is the cluster that the checkpoint was made on.",
+        )
+
+
+def _held(state: TopicState, partition: int, start: int, choices: Choices) -> tuple[int, int]:
+    """Where reading can go on, and how many offsets that passes over."""
+    low, high = state.low[partition], state.high[partition]
+    if low <= start <= high:
+        return start, 0
+    if choices.on_data_loss == "fail":
+        raise DataLoss(
+            f"topic {state.topic} partition {partition}: offset {start} is the next to be read, "
+            f"but the topic holds {low} to {high - 1}",
+            hint="Retention removed records before they were read, or records were cut off. Load the table again from "
+            "a snapshot, or set on_data_loss: continue to go on from what is there.",
+        )
+    return (low, low - start) if start < low else (high, 0)
+
+
+def _texts(offsets: Mapping[int, int]) -> dict[str, int]:
+    return {str(partition): offset for partition, offset in sorted(offsets.items())}
+
+
+def _numbers(offsets: Mapping[str, Any]) -> dict[int, int]:
+    return {int(partition): int(offset) for partition, offset in offsets.items()}
+
+
+def plan_ranges(
+    start: Mapping[int, int], latest: Mapping[int, int], max_offsets: int | None, chunk_offsets: int = 50_000
+) -> dict[int, int]:
+    """Where each partition's next range ends, so that all ranges together hold at most ``max_offsets`` offsets.
+
+    The limit is shared equally; what a partition does not need goes to the others. An end short of the latest offset
+    is drawn back to a multiple of ``chunk_offsets`` where its range still holds something then. Every partition of
+    ``latest`` has an end in the answer, equal to its start where it gets nothing. ``start`` must cover ``latest``.
+    """
+    lag = {partition: max(0, latest[partition] - start[partition]) for partition in latest}
+    share = dict.fromkeys(lag, 0)
+    left = sum(lag.values()) if max_offsets is None else max(1, max_offsets)
+    # Smallest need first: what it leaves is spread over those that come after.
+    waiting = sorted(
+        (partition for partition in lag if lag[partition]), key=lambda partition: (lag[partition], partition)
+    )
+    while waiting and left:
+        partition = waiting.pop(0)
+        # Rounded up while some are left for nobody else: a limit below the number of partitions still moves one.
+        fair = -(-left // (len(waiting) + 1))
+        share[partition] = min(lag[partition], fair)
+        left -= share[partition]
+    return {
+        partition: _drawn_back(start[partition], start[partition] + share[partition], latest[partition], chunk_offsets)
+        for partition in lag
+    }
+
+
+def _drawn_back(start: int, end: int, latest: int, chunk_offsets: int) -> int:
+    if end >= latest or chunk_offsets < 1:
+        return end
+    aligned = end // chunk_offsets * chunk_offsets
+    return aligned if aligned > start else end

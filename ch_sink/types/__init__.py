@@ -1,0 +1,18 @@
+"""Column types: source types to ClickHouse types, and the converters of values, one small module per family."""
+
+from ch_sink.types.arrow import arrow_type
+from ch_sink.types.build import converter
+from ch_sink.types.column_type import DOCUMENT, WIDE, clickhouse_type
+from ch_sink.types.converter import Converted, Converter, Encoding, OutOfRange
+
+__all__ = [
+    "DOCUMENT",
+    "WIDE",
+    "Converted",
+    "Converter",
+    "Encoding",
+    "OutOfRange",
+    "arrow_type",
+    "clickhouse_type",
+    "converter",
+]

@@ -1,0 +1,88 @@
+"""The converter of a column, from what is known of its source type."""
+
+from dataclasses import replace
+
+from ch_sink.errors import TableError
+from ch_sink.model.policy import Policy
+from ch_sink.types.chtype import ChType, parse_type
+from ch_sink.types.column import WIDE_YEARS, Column, Years
+from ch_sink.types.column_type import WIDE
+from ch_sink.types.connect import SourceType
+from ch_sink.types.connector_modes import Encoded, Modes
+from ch_sink.types.converter import Converter, Encoding
+from ch_sink.types.families import Context, convert, reading_of
+from ch_sink.types.literals import Form, Reading, reading
+from ch_sink.types.placeholder import placeholder
+from ch_sink.types.placeholder_columns import Marked
+from ch_sink.types.propagated import told
+
+__all__ = ["converter"]
+
+_KNOW_IT = ("String", "JSON", "Array", "Map", "Tuple", "Nested", "SimpleAggregateFunction")
+"""Targets whose converters know the placeholder themselves."""
+_NEVER_OMITTED = ("io.debezium.data.Uuid", "io.debezium.time.ZonedTime")
+"""Types whose values are never long enough to be left out."""
+
+
+def converter(
+    source: SourceType | None,
+    column: Column,
+    *,
+    encoding: Encoding,
+    policy: Policy,
+    omits: bool = True,
+    numbers: bool = False,
+    years: Years = WIDE_YEARS,
+) -> Converter:
+    """The converter of a column's values.
+
+    The source's type comes from ``source`` (schema envelope, registry), else the column's comment, else it is
+    inferred from the column type. ``omits``: whether the source sends the unavailable-value placeholder.
+    ``numbers``: whether JSON has decimals as numbers (JsonConverter's ``decimal.format=NUMERIC``). ``years``: what
+    the server's Date32 and DateTime64 hold.
+    Raises TableError, naming the column, where the two types do not go together.
+    """
+    try:
+        target = parse_type(column.type).bare
+        noted = SourceType.from_comment(column.comment)
+        found = source or noted
+        if source is not None and noted is not None and noted.name and not source.name and noted.kind == source.kind:
+            found = noted  # the user tells more of a plain integer or text than the schema does
+        if found is not None and noted is not None and WIDE in noted.parameters and WIDE not in found.parameters:
+            # Only the table knows that its column was made wide.
+            found = replace(found, parameters=(*found.parameters, WIDE))
+        context = Context(
+            encoding,
+            policy.out_of_range,
+            years,
+            placeholder(policy.placeholder) if omits else None,
+            numbers,
+            Modes.of(policy),
+        )
+        if found is not None and _is_encoded(found, context.modes, declared=source is not None):
+            binary = SourceType("bytes", parameters=found.parameters)
+            return Encoded(_marked(reading(binary), target, context), context.modes.binary)
+        return _marked(reading_of(found, target, context), target, context)
+    except TableError as error:
+        raise TableError(f"column {column.name!r}: {error.message}", hint=error.hint) from error
+
+
+def _marked(read: Reading, target: ChType, context: Context) -> Converter:
+    """The converter of a whole column, which knows the placeholder whatever the column's type is."""
+    made = convert(read, target, context)
+    known, form = context.known, read.form
+    if known is None or target.name in _KNOW_IT or (read.source is not None and read.source.name in _NEVER_OMITTED):
+        return made
+    if form is Form.TEXT or form is Form.LABELS:
+        return Marked(made, known.is_text)
+    return Marked(made, known.is_bytes) if form is Form.BYTES else made
+
+
+def _is_encoded(source: SourceType, modes: Modes, *, declared: bool) -> bool:
+    """Whether a binary column arrives as text in one of the modes of ``binary.handling.mode``."""
+    if modes.binary == "bytes" or source.name is not None:
+        return False
+    if source.kind == "bytes":
+        # With a schema bytes are bytes, whatever the mode: the connector would have declared a text.
+        return not declared and modes.binary != "base64"
+    return source.kind == "string" and told(source).is_binary

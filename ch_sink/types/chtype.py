@@ -1,0 +1,160 @@
+"""ClickHouse type texts as trees: ``Nullable(DateTime64(3, 'UTC'))`` → nested :class:`ChType`."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ch_sink.errors import TableError
+from ch_sink.types.lexer import Kind, Token, tokenize
+
+__all__ = ["ChType", "parse_type"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChType:
+    """One node of a type.
+
+    ``name`` is the family as the server writes it (``Decimal``, ``Tuple``). ``arguments`` holds nested types,
+    numbers and strings in order; ``names`` the field names of a named Tuple or Nested, aligned with them;
+    ``values`` the pairs of an Enum; ``rest`` the words that are no type (an aggregate function's name,
+    JSON's ``max_dynamic_paths=…``).
+    """
+
+    name: str
+    arguments: "tuple[ChType | int | str, ...]" = ()
+    names: tuple[str, ...] = ()
+    values: tuple[tuple[str, int], ...] = ()
+    rest: tuple[str, ...] = ()
+
+    @property
+    def nullable(self) -> bool:
+        """True for Nullable(…) and LowCardinality(Nullable(…))."""
+        return self.name == "Nullable" or (self.name == "LowCardinality" and self.items[0].nullable)
+
+    @property
+    def bare(self) -> "ChType":
+        """The type without Nullable and LowCardinality around it."""
+        return self.items[0].bare if self.name in ("Nullable", "LowCardinality") else self
+
+    @property
+    def items(self) -> "tuple[ChType, ...]":
+        """The nested types."""
+        return tuple(a for a in self.arguments if isinstance(a, ChType))
+
+    @property
+    def precision(self) -> int:
+        """Digits of a Decimal, sub-second digits of a DateTime64 or Time64, bytes of a FixedString; else 0."""
+        first = self.arguments[0] if self.arguments else 0
+        return first if isinstance(first, int) else 0
+
+    @property
+    def scale(self) -> int:
+        """Digits after the point of a Decimal; 0 for everything else."""
+        second = self.arguments[1] if self.name == "Decimal" and len(self.arguments) > 1 else 0
+        return second if isinstance(second, int) else 0
+
+    @property
+    def timezone(self) -> str | None:
+        """Time zone of a DateTime or DateTime64, None where the server's (or session's) holds."""
+        return next((a for a in self.arguments if isinstance(a, str)), None) if "DateTime" in self.name else None
+
+
+_DECIMAL_DIGITS = {"Decimal32": 9, "Decimal64": 18, "Decimal128": 38, "Decimal256": 76}
+_ENUMS = ("Enum", "Enum8", "Enum16")
+
+
+@lru_cache(maxsize=4096)
+def parse_type(text: str) -> ChType:
+    """The tree of a type text. Raises TableError where it is not one.
+
+    ``DecimalN(S)`` is given as ``Decimal(P, S)``, its precision filled in, as ``system.columns`` writes it.
+    """
+    tokens = tokenize(text)
+    if not tokens:
+        raise TableError("an empty column type")
+    node, place = _type(text, tokens, 0)
+    if place != len(tokens):
+        raise TableError(f"cannot read column type {text!r}: unexpected {tokens[place].value!r}")
+    return node
+
+
+def _type(text: str, tokens: list[Token], place: int) -> tuple[ChType, int]:
+    if place >= len(tokens) or tokens[place].kind not in (Kind.NAME, Kind.QUOTED):
+        raise TableError(f"cannot read column type {text!r}")
+    name = tokens[place].value
+    place += 1
+    if place >= len(tokens) or not tokens[place].is_symbol("("):
+        return ChType("Decimal", (10, 0)) if name == "Decimal" else ChType(name), place
+    end = _closing(tokens, place)
+    parts = _parts(tokens[place + 1 : end])
+    if name in _ENUMS:
+        return ChType("Enum8" if name == "Enum" else name, values=_enum(text, parts)), end + 1
+    if name in ("AggregateFunction", "SimpleAggregateFunction"):
+        nested = tuple(_whole(text, part) for part in parts[1:])
+        return ChType(name, nested, rest=(_source(text, parts[0]),)), end + 1
+    if name in ("JSON", "Object", "Dynamic"):
+        return ChType(name, rest=tuple(_source(text, part) for part in parts)), end + 1
+    if name in _DECIMAL_DIGITS:
+        return ChType("Decimal", (_DECIMAL_DIGITS[name], int(parts[0][0].value))), end + 1
+    if name == "Decimal" and len(parts) == 1:
+        return ChType("Decimal", (int(parts[0][0].value), 0)), end + 1
+    return _plain(text, name, parts), end + 1
+
+
+def _plain(text: str, name: str, parts: list[list[Token]]) -> ChType:
+    arguments: list[ChType | int | str] = []
+    names: list[str] = []
+    for part in parts:
+        first = part[0]
+        if first.kind is Kind.NUMBER:
+            arguments.append(int(first.value))
+        elif first.kind is Kind.STRING:
+            arguments.append(first.value)
+        elif len(part) > 1 and part[1].kind in (Kind.NAME, Kind.QUOTED):
+            names.append(first.value)
+            arguments.append(_whole(text, part[1:]))
+        else:
+            arguments.append(_whole(text, part))
+    return ChType(name, tuple(arguments), tuple(names))
+
+
+def _whole(text: str, part: list[Token]) -> ChType:
+    node, place = _type(text, part, 0)
+    if place != len(part):
+        raise TableError(f"cannot read column type {text!r}: unexpected {part[place].value!r}")
+    return node
+
+
+def _enum(text: str, parts: list[list[Token]]) -> tuple[tuple[str, int], ...]:
+    pairs: list[tuple[str, int]] = []
+    for part in parts:
+        # 'name' = 1, 'name' = -1, or 'name' alone, which continues the numbering.
+        if part[0].kind is not Kind.STRING:
+            raise TableError(f"cannot read column type {text!r}: an Enum's values must be strings")
+        digits = "".join(t.value for t in part[2:])
+        pairs.append((part[0].value, int(digits) if digits else (pairs[-1][1] + 1 if pairs else 1)))
+    return tuple(pairs)
+
+
+def _source(text: str, part: list[Token]) -> str:
+    return text[part[0].start : part[-1].end]
+
+
+def _closing(tokens: list[Token], opening: int) -> int:
+    depth = 0
+    for place in range(opening, len(tokens)):
+        depth += tokens[place].is_symbol("(") - tokens[place].is_symbol(")")
+        if depth == 0:
+            return place
+    raise TableError("missing ')'")  # tokenize has refused such a text already
+
+
+def _parts(tokens: list[Token]) -> list[list[Token]]:
+    depth = 0
+    parts: list[list[Token]] = [[]]
+    for token in tokens:
+        depth += token.is_symbol("(") - token.is_symbol(")")
+        if depth == 0 and token.is_symbol(","):
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return [part for part in parts if part]

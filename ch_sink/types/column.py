@@ -1,0 +1,35 @@
+"""A column of a ClickHouse table, and the range of years that the server holds."""
+
+from dataclasses import dataclass
+
+__all__ = ["WIDE_YEARS", "Column", "Years"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. ``type`` is ClickHouse's text of it."""
+
+    name: str
+    type: str
+    default_kind: str = ""
+    """Empty, DEFAULT, MATERIALIZED, ALIAS or EPHEMERAL."""
+    default_expression: str = ""
+    comment: str = ""
+
+    @property
+    def insertable(self) -> bool:
+        return self.default_kind not in ("MATERIALIZED", "ALIAS")
+
+
+@dataclass(frozen=True, slots=True)
+class Years:
+    """First and last year that the server holds in Date32 and in DateTime64. Beyond them it shows other values.
+
+    Year 0 is 1 BC. Engine 26.9 holds 0 to 9999 in both, servers before 1900 to 2299, some of them in Date32 only.
+    """
+
+    date: tuple[int, int] = (0, 9999)
+    time: tuple[int, int] = (0, 9999)
+
+
+WIDE_YEARS = Years()

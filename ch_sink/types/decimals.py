@@ -1,0 +1,285 @@
+"""Decimals: Connect's Decimal (big-endian two's complement bytes), VariableScaleDecimal, numbers and texts."""
+
+import binascii
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ch_sink.errors import DecodeError
+from ch_sink.types.converter import Converted, OutOfRange, PerValue, Reaction, as_arrow, shown
+
+__all__ = [
+    "DecimalColumn",
+    "Unscaled",
+    "VariableScale",
+    "decimal_text",
+    "read_bytes",
+    "read_loose",
+    "read_text",
+    "read_variable",
+]
+
+Unscaled = tuple[int, int]
+"""An unscaled integer and its scale: the value is ``unscaled * 10**-scale``."""
+
+_TEXT = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d{1,6}))?", re.ASCII)
+_CHUNK = 4000
+"""Digits that Python turns into text at once (its limit is 4300)."""
+
+
+class VariableScale(msgspec.Struct, gc=False):
+    """``io.debezium.data.VariableScaleDecimal``"""
+
+    scale: int
+    value: bytes
+
+
+def read_bytes(scale: int) -> Callable[[Any], Unscaled]:
+    """Reader of Connect Decimal bytes with the schema's scale."""
+    return lambda value: (int.from_bytes(value, "big", signed=True), scale)
+
+
+def read_loose(scale: int) -> Callable[[Any], Unscaled]:
+    """Reader of what stands for a decimal in JSON: bytes or their base64 with that scale, numbers, {scale, value}."""
+
+    def read(value: Any) -> Unscaled:
+        if isinstance(value, str):
+            value = _undone(value)
+        if isinstance(value, bytes):
+            return int.from_bytes(value, "big", signed=True), scale
+        if isinstance(value, int | float | Decimal):
+            return read_text(str(value))
+        if isinstance(value, dict) and isinstance(value.get("value"), str):
+            value = value | {"value": _undone(value["value"])}
+        return read_variable(value)
+
+    return read
+
+
+def _undone(text: str) -> bytes:
+    """Bytes of a base64 text. Raises DecodeError."""
+    try:
+        return binascii.a2b_base64(text, strict_mode=True)
+    except (binascii.Error, ValueError):
+        raise DecodeError(
+            f"no base64 of a decimal: {shown(text)}",
+            hint="where the connector sends decimals as texts, say so in the column's comment: debezium: string",
+        ) from None
+
+
+def read_variable(value: Any) -> Unscaled:
+    """Reads a VariableScaleDecimal, as a Struct (JSON) or a dict (Avro)."""
+    scale, raw = (value["scale"], value["value"]) if isinstance(value, dict) else (value.scale, value.value)
+    if not -200_000 <= scale <= 200_000:
+        raise DecodeError(f"impossible scale {scale}")
+    return int.from_bytes(raw, "big", signed=True), scale
+
+
+def read_text(value: Any) -> Unscaled:
+    """Reads a decimal number's text, or an int or float (by its shortest text). Raises DecodeError."""
+    text = value if isinstance(value, str) else repr(value)
+    match = _TEXT.fullmatch(text.strip())
+    if match is None or not (match[2] or match[3]):
+        raise DecodeError(f"no decimal number: {shown(text)}")
+    sign, whole, fraction, exponent = match.groups()
+    fraction = fraction or ""
+    scale = len(fraction) - int(exponent or 0)
+    if abs(scale) > 200_000:
+        raise DecodeError(f"impossible exponent in {shown(text)}")
+    unscaled = _int(whole + fraction)
+    return (-unscaled if sign == "-" else unscaled), scale
+
+
+def decimal_text(value: Unscaled) -> str:
+    """Plain digits without exponent, with as many behind the point as the scale says."""
+    unscaled, scale = value
+    if scale < 0:
+        unscaled, scale = unscaled * 10**-scale, 0
+    digits = _digits(abs(unscaled)).rjust(scale + 1, "0")
+    sign = "-" if unscaled < 0 else ""
+    return f"{sign}{digits[:-scale]}.{digits[-scale:]}" if scale else sign + digits
+
+
+class DecimalColumn:
+    """Decimals into a ``Decimal(precision, scale)`` column.
+
+    ``source_scale`` is the scale of every value where the schema fixes it (then ``read`` is not called for
+    Connect Decimal bytes), else None. Digits behind the column's scale that are not zero do not fit.
+    """
+
+    columnar = True
+
+    def __init__(
+        self,
+        wire: Any,
+        precision: int,
+        scale: int,
+        read: Callable[[Any], Unscaled],
+        *,
+        reaction: Reaction,
+        source_scale: int | None = None,
+    ) -> None:
+        self.wire = wire
+        self.arrow = (pa.decimal128 if precision <= 38 else pa.decimal256)(precision, scale)
+        self._precision, self._scale = precision, scale
+        self._limit = 10**precision
+        self._read = read
+        self._fast = source_scale == scale
+        self._size = 16 if precision <= 38 else 32
+        self._slow = PerValue(wire, self.arrow, self._one, reaction=reaction, build=self.build)
+
+    def convert(self, values: list[Any]) -> Converted:
+        if not self._fast:
+            together = self._together(values)
+            return self._slow.convert(values) if together is None else Converted(together)
+        kinds = {bytes} if isinstance(values, pa.Array) else set(map(type, values))
+        if kinds <= {Decimal, int, type(None)}:
+            together = self._together(values)
+            return self._slow.convert(values) if together is None else Converted(together)
+        if kinds <= {str, type(None)}:
+            try:
+                values = [None if v is None else binascii.a2b_base64(v, strict_mode=True) for v in values]
+            except (binascii.Error, ValueError):
+                return self._slow.convert(values)
+        elif not kinds <= {bytes, type(None)}:  # (Python makes an integer of a list, too.)
+            return self._slow.convert(values)
+        short = self._short(values)
+        if short is not None:
+            return Converted(short)
+        if isinstance(values, pa.Array):
+            values = values.to_pylist()
+        from_bytes, limit = int.from_bytes, self._limit
+        try:
+            unscaled = [None if v is None else from_bytes(v, "big", signed=True) for v in values]
+            present = [v for v in unscaled if v is not None]
+            if present and (max(present) >= limit or min(present) <= -limit):
+                return self._slow.convert(values)
+            return Converted(self.build(unscaled))
+        except (TypeError, ValueError):
+            return self._slow.convert(values)
+
+    def _together(self, values: list[Any]) -> pa.Array | None:
+        """All numbers, or texts of plain digits, at once where every one fits; else None."""
+        kinds = {str} if isinstance(values, pa.Array) else set(map(type, values))
+        try:
+            if kinds <= {Decimal, int, type(None)}:
+                return pa.array(values, self.arrow)
+            if not kinds <= {str, type(None)} or self._read is not read_text:
+                return None
+            texts = as_arrow(values, pa.string())
+            longest = pc.max(pc.binary_length(texts)).as_py() or 0
+            # Longer ones could overflow in Arrow unseen, at the latest when they are scaled up; so could exponents.
+            if longest + self._scale > (38 if self._size == 16 else 76):
+                return None
+            if pc.any(pc.match_substring(texts, "e", ignore_case=True)).as_py():
+                return None
+            return texts.cast(self.arrow)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            return None
+
+    def _one(self, value: Any) -> int:
+        unscaled, scale = self._read(value)
+        return rescale(unscaled, scale, self._precision, self._scale)
+
+    def _short(self, values: list[Any]) -> pa.Array | None:
+        """All values at once where none has more than eight bytes and all fit; else None."""
+        try:
+            # (As binary it would take texts, too.)
+            if not isinstance(values, pa.Array) and not set(map(type, values)) <= {bytes, type(None)}:
+                return None
+            raw = as_arrow(values, pa.binary())
+        except (pa.ArrowException, TypeError, ValueError):
+            return None
+        if raw.offset:  # its buffers begin before it
+            raw = raw.take(pa.array(np.arange(len(raw))))
+        validity, offset_buffer, content = raw.buffers()
+        ends = np.frombuffer(offset_buffer, dtype=np.int32)[: len(raw) + 1]
+        lengths = np.diff(ends)
+        if content is None or not content.size or not len(raw) or lengths.max() > 8:
+            return None
+        octets = np.frombuffer(content, dtype=np.uint8)
+        # Right-align each value in eight bytes and fill the rest with its sign.
+        place = np.arange(8, dtype=np.int32)
+        window = octets[np.maximum(ends[1:, None] - 8 + place, 0)]
+        negative = (octets[np.minimum(ends[:-1], len(octets) - 1)] > 127) & (lengths > 0)
+        filler = np.where(negative, np.uint8(255), np.uint8(0))
+        aligned = np.where(place >= 8 - lengths[:, None], window, filler[:, None])
+        words = aligned.view(">i8").astype(np.int64).ravel()
+        if self._precision < 19 and len(words) and (words.max() >= self._limit or words.min() <= -self._limit):
+            return None
+        return pa.Array.from_buffers(self.arrow, len(raw), [validity, self._widen(words)], null_count=raw.null_count)
+
+    def _widen(self, words: npt.NDArray[np.int64]) -> pa.Buffer:
+        """64-bit integers as the column's integers: the other words repeat the sign."""
+        block = np.empty((len(words), self._size // 8), dtype=np.int64)
+        block[:, 0] = words
+        block[:, 1:] = (words >> 63)[:, None]
+        return pa.py_buffer(block)
+
+    def build(self, unscaled: list[int | None]) -> pa.Array:
+        """The array of these unscaled values, which must fit."""
+        size = self._size
+        nulls = unscaled.count(None)
+        filled = [0 if v is None else v for v in unscaled] if nulls else unscaled
+        try:
+            buffer = self._widen(np.array(filled, dtype=np.int64))
+        except OverflowError:
+            buffer = pa.py_buffer(b"".join([v.to_bytes(size, "little", signed=True) for v in filled]))  # type: ignore[union-attr]
+        validity = None
+        if nulls:
+            validity = pa.py_buffer(np.packbits([v is not None for v in unscaled], bitorder="little"))
+        return pa.Array.from_buffers(self.arrow, len(unscaled), [validity, buffer], null_count=nulls)
+
+
+def rescale(unscaled: int, scale: int, precision: int, wanted: int) -> int:
+    """The unscaled value at the wanted scale. Raises OutOfRange where digits would be lost."""
+    limit = 10**precision - 1
+    if scale <= wanted:
+        # A huge negative scale is out of range at once; never build 10**200000 for it.
+        if unscaled and wanted - scale > precision + 1:
+            moved, remainder = (limit + 1 if unscaled > 0 else -limit - 1), 0
+        else:
+            moved, remainder = unscaled * 10 ** (wanted - scale) if unscaled else 0, 0
+    else:
+        moved, remainder = divmod(unscaled, 10 ** (scale - wanted))
+    what = f"Decimal({precision}, {wanted})"
+    if abs(moved) > limit:
+        raise OutOfRange(
+            f"a number of {len(_digits(abs(unscaled)))} digits, {scale} behind the point, does not fit {what}",
+            limit if unscaled > 0 else -limit,
+            hint="widen the column, or set out_of_range to clamp or null",
+        )
+    if remainder:
+        half = 10 ** (scale - wanted)
+        raise OutOfRange(
+            f"{shown(decimal_text((unscaled, scale)))} has more digits behind the point than {what}",
+            min(moved + (2 * remainder >= half), limit),
+            hint="give the column a greater scale, or set out_of_range to clamp (rounds) or null",
+        )
+    return int(moved)
+
+
+def _digits(value: int) -> str:
+    """Decimal digits of a non-negative integer of any length."""
+    if value.bit_length() < 3 * _CHUNK:
+        return str(value)
+    parts: list[str] = []
+    while value:
+        value, low = divmod(value, 10**_CHUNK)
+        parts.append(str(low).rjust(_CHUNK, "0"))
+    return "".join(reversed(parts)).lstrip("0")
+
+
+def _int(digits: str) -> int:
+    value = 0
+    for start in range(0, len(digits), _CHUNK):
+        part = digits[start : start + _CHUNK]
+        value = value * 10 ** len(part) + int(part)
+    return value

@@ -1,0 +1,204 @@
+"""Which converter a form of literal gets for a target type."""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ch_sink.errors import DecodeError, TableError
+from ch_sink.types import nested, scalars, temporal
+from ch_sink.types.arrow import INTEGERS, WIDE_INTEGERS, arrow_of
+from ch_sink.types.chtype import ChType
+from ch_sink.types.column import Years
+from ch_sink.types.connect import SourceType
+from ch_sink.types.connector_modes import Modes
+from ch_sink.types.converter import Converter, Encoding, PerValue, Reaction
+from ch_sink.types.literals import Form, Reading, infer, reading
+from ch_sink.types.numbers import bool_column, decimal_column, float_column, integer_column
+from ch_sink.types.placeholder import Placeholder
+from ch_sink.types.schemaless import Either
+from ch_sink.types.text_forms import into_json, into_string
+
+__all__ = ["Context", "convert", "reading_of"]
+
+_TEMPORAL = ("Date", "Date32", "DateTime", "DateTime64", "Time", "Time64")
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What holds for every part of a column."""
+
+    encoding: Encoding
+    reaction: Reaction
+    years: Years
+    known: Placeholder | None
+    numbers: bool
+    """JSON has decimals as numbers."""
+    modes: Modes
+
+
+def reading_of(source: SourceType | None, target: ChType, context: Context) -> Reading:
+    """The form of a declared type's literals, else what the target suggests."""
+    return infer(target, context.modes) if source is None else reading(source, numbers=context.numbers)
+
+
+def convert(read: Reading, target: ChType, context: Context) -> Converter:
+    """The converter. Raises TableError where the form does not go into the type, or nothing does."""
+    if not read.only or target.name in read.only or target.name == "SimpleAggregateFunction":
+        made = _families(read, target, context)
+        if made is not None:
+            return made
+    arrow_of(target)  # raises for a type that nothing fills
+    described = read.source.name or read.source.kind if read.source is not None else str(read.form)
+    raise TableError(
+        f"a source value of type {described} does not go into {target.name}",
+        hint=_hint(read, target),
+    )
+
+
+def _hint(read: Reading, target: ChType) -> str:
+    if read.form is Form.INTEGER and target.name in _TEMPORAL:
+        return (
+            "what the integer counts is not told; say so in the column's comment, "
+            "such as: debezium: int64 io.debezium.time.Timestamp (milliseconds)"
+        )
+    return "see docs/types.md for the column types that take it; String takes anything"
+
+
+def _families(read: Reading, target: ChType, context: Context) -> Converter | None:
+    name = target.name
+    if name == "SimpleAggregateFunction":
+        return convert(read, target.items[0].bare, context)
+    if name == "String":
+        return into_string(read, context.encoding, context.known)
+    if name == "JSON":
+        return into_json(read, context.encoding, context.reaction, context.known)
+    if name in INTEGERS or name in WIDE_INTEGERS:
+        return integer_column(read, target, context.reaction)
+    if name in ("Float32", "Float64"):
+        return float_column(read, target, context.reaction)
+    if name == "Bool":
+        return bool_column(read, context.reaction)
+    if name == "Decimal":
+        return decimal_column(read, target, context.reaction)
+    if name in _TEMPORAL:
+        return _temporal(read, target, context)
+    if name in ("Array", "Map", "Tuple", "Nested", "Point"):
+        return _nested(read, target, context)
+    return _texts(read, target, context)
+
+
+def _texts(read: Reading, target: ChType, context: Context) -> Converter | None:
+    """Targets that are written from text."""
+    name = target.name
+    if name == "FixedString" and read.form in (Form.TEXT, Form.LABELS, Form.BYTES, Form.BITS):
+        return scalars.fixed_string(target, context.reaction, read.wire)
+    if name == "UUID" and read.form is Form.TEXT:
+        return scalars.Uuids()
+    if name == "UUID" and read.form is Form.BYTES:
+        return PerValue(bytes, pa.binary(16), _sixteen, reaction=context.reaction)
+    if name in ("Enum8", "Enum16") and read.form is Form.INTEGER:
+        return scalars.enum_number(target, context.reaction)
+    if (name == "IPv4" and read.form in (Form.INTEGER, Form.BYTES)) or (name == "IPv6" and read.form is Form.BYTES):
+        return scalars.packed_address(target, context.reaction, read.wire)
+    if read.form is not Form.TEXT and read.form is not Form.LABELS:
+        return None
+    if name in ("Enum8", "Enum16"):
+        return scalars.enum(target, context.reaction)
+    if name in ("IPv4", "IPv6") and read.form is Form.TEXT:
+        return scalars.address(target, context.reaction)
+    return None
+
+
+def _temporal(read: Reading, target: ChType, context: Context) -> Converter | None:
+    years = context.years.date if target.name == "Date32" else context.years.time
+    reaction = context.reaction
+    day_only = target.name in ("Date", "Date32")
+    clock = target.name in ("Time", "Time64")
+    iso: Converter = (
+        temporal.iso_date(target, years, reaction) if day_only else temporal.IsoColumn(target, years, reaction)
+    )
+    if read.form is Form.TEXT or (read.form is Form.ISO_TIME if clock else read.form in (Form.ISO, Form.ISO_DATE)):
+        return iso
+    number: Converter | None = None
+    if read.form is Form.DAYS and not clock:
+        number = temporal.from_days(target, years, reaction)
+    elif day_only and read.form is Form.TICKS:
+        number = temporal.days_of_ticks(target, read.digits, years, reaction)
+    elif not day_only and read.form is (Form.TIME if clock else Form.TICKS):
+        number = temporal.from_ticks(target, read.digits, years, reaction)
+    return Either(number, iso) if number is not None and read.loose else number
+
+
+def _nested(read: Reading, target: ChType, context: Context) -> Converter | None:
+    name = target.name
+    if read.form is Form.TEXT:
+        # What JSON texts hold shows itself, as in plain JSON.
+        is_json = read.source is not None and read.source.name == "io.debezium.data.Json"
+        inner = convert(reading_of(None, target, context), target, context) if is_json else None
+        return nested.JsonTexts(inner, context.known) if inner is not None else None
+    if name == "Nested":
+        pairs = ChType("Tuple", target.arguments, target.names)
+        return _nested(read, ChType("Array", (pairs,)), context) if read.form is Form.ARRAY else None
+    if name == "Tuple" and len(target.items) == 1 and read.form in (Form.ARRAY, Form.MAP):
+        inner = convert(read, target.items[0].bare, context)
+        return nested.Wrapped(inner, target.names[0] if target.names else "1")
+    if name == "Array" and read.form is Form.ARRAY:
+        item = target.items[0].bare
+        return nested.Arrays(convert(_part(read, item, context), item, context), context.known)
+    if name == "Array" and read.form is Form.LABELS:
+        members = convert(Reading(Form.TEXT, str), target.items[0].bare, context)
+        return nested.Sets(nested.Arrays(members, None))
+    if name == "Map" and read.form is Form.MAP:
+        return _map(read, target, context)
+    if name in ("Point", "Tuple") and read.form is Form.POINT:
+        return _point(read, target)
+    if name == "Tuple" and read.form in (Form.STRUCT, Form.GEOMETRY):
+        return _struct(read, target, context)
+    return None
+
+
+def _part(read: Reading, target: ChType, context: Context) -> Reading:
+    return reading_of(read.source.items if read.source is not None else None, target, context)
+
+
+def _map(read: Reading, target: ChType, context: Context) -> Converter:
+    key, item = target.items[0].bare, target.items[1].bare
+    declared = read.source.keys if read.source is not None else None
+    keys = convert(reading_of(declared, key, context), key, context)
+    items = convert(_part(read, item, context), item, context)
+    # JsonConverter writes an object for string keys and a list of pairs for all others.
+    pairs = declared.kind != "string" if declared is not None else key.name not in ("String", "FixedString")
+    wire = nested.pairs_wire(keys, items) if pairs else None
+    return nested.Maps(keys, items, context.known, wire=wire)
+
+
+def _point(read: Reading, target: ChType) -> Converter | None:
+    arrow = arrow_of(target)
+    if arrow.num_fields != 2 or any(f.type != pa.float64() for f in arrow):
+        return None
+    part = scalars.Floats(ChType("Float64"), "fail")
+    return nested.Structs(arrow, ("x", "y"), ("x", "y"), (part, part), read.wire)
+
+
+def _struct(read: Reading, target: ChType, context: Context) -> Converter | None:
+    fields = read.source.fields if read.source is not None else ()
+    if not target.names or len(fields) < len(target.names):
+        return None
+    by_name = {f.name: f.type for f in fields}
+    parts: list[Converter] = []
+    for name, item in zip(target.names, target.items, strict=True):
+        if name not in by_name:
+            raise TableError(
+                f"the source has no field {name!r} for the tuple",
+                hint=f"name the members of the tuple as the source's fields: {', '.join(by_name)}",
+            )
+        parts.append(convert(reading_of(None if read.loose else by_name[name], item.bare, context), item.bare, context))
+    wire = nested.struct_wire(target.names, parts)
+    attributes = tuple(f"f{i}" for i in range(len(parts)))
+    return nested.Structs(arrow_of(target), target.names, attributes, tuple(parts), wire)
+
+
+def _sixteen(value: bytes) -> bytes:
+    if len(value) != 16:
+        raise DecodeError(f"a UUID has 16 bytes, found {len(value)}")
+    return value

@@ -1,0 +1,113 @@
+"""Integers, and everything that is an integer times a constant: dates as days, timestamps and times as ticks."""
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ch_sink.errors import DecodeError
+from ch_sink.types.converter import Converted, OutOfRange, PerValue, Reaction, as_arrow, shown
+
+__all__ = ["Linear", "fit", "floored", "wide_integer"]
+
+
+class Linear:
+    """Source integers to target integers, by one multiplication or one floor division.
+
+    ``low`` and ``high`` bound the target's value; ``step``: it is cut down to a multiple of it. ``unsigned``: a
+    negative source integer is the two's complement of an unsigned one (MariaDB sends BIGINT UNSIGNED so).
+    """
+
+    columnar = True
+
+    def __init__(
+        self,
+        arrow: pa.DataType,
+        low: int,
+        high: int,
+        *,
+        reaction: Reaction,
+        what: str,
+        multiply: int = 1,
+        divide: int = 1,
+        step: int = 1,
+        unsigned: bool = False,
+        wire: Any = int,
+    ) -> None:
+        self.wire = wire
+        self.arrow = arrow
+        self._low, self._high = low, high
+        self._multiply, self._divide, self._step = multiply, divide, step
+        self._unsigned = unsigned
+        self._what = what
+        self._raw = _storage(arrow)
+        self._slow = PerValue(self.wire, arrow, self._one, reaction=reaction, build=self._build)
+
+    def convert(self, values: list[Any]) -> Converted:
+        try:
+            array = as_arrow(values, pa.int64())
+        except (pa.ArrowException, OverflowError, TypeError, ValueError):
+            return self._slow.convert(values)
+        if array.null_count == len(array):
+            return Converted(pa.nulls(len(array), self.arrow))
+        extremes = pc.min_max(array)
+        least, greatest = extremes["min"].as_py(), extremes["max"].as_py()
+        if self._unsigned and least < 0:
+            return Converted(array.view(pa.uint64()))
+        if self._at(least) < self._low or self._at(greatest) > self._high:
+            return self._slow.convert(values)
+        if self._multiply != 1:
+            array = pc.multiply(array, self._multiply)
+        elif self._divide != 1:
+            array = floored(array, self._divide)
+        if self._step != 1:
+            array = pc.multiply(floored(array, self._step), self._step)
+        return Converted(self._cast(array))
+
+    def _at(self, value: int) -> int:
+        return value * self._multiply // self._divide
+
+    def _one(self, value: Any) -> int:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise DecodeError(f"expected an integer, found {shown(value)}")
+        if self._unsigned and -(1 << 63) <= value < 0:
+            return value + (1 << 64)
+        found = fit(self._at(value), self._low, self._high, self._what)
+        return found - found % self._step
+
+    def _build(self, values: list[int | None]) -> pa.Array:
+        return self._cast(pa.array(values, pa.uint64() if self._high >= 1 << 63 else pa.int64()))
+
+    def _cast(self, array: pa.Array) -> pa.Array:
+        array = array.cast(self._raw)
+        return array if self._raw == self.arrow else array.view(self.arrow)
+
+
+def floored(array: pa.Array, divisor: int) -> pa.Array:
+    """64-bit integers divided, towards minus infinity: times before 1970 stay in order (Arrow goes towards zero)."""
+    quotient = pc.divide(array, divisor)
+    remainder = pc.subtract(array, pc.multiply(quotient, divisor))
+    return pc.subtract(quotient, pc.less(remainder, 0).cast(pa.int64()))
+
+
+def fit(value: int, low: int, high: int, what: str) -> int:
+    """The value if the column holds it. Raises OutOfRange, with the nearest bound, if not."""
+    if low <= value <= high:
+        return value
+    raise OutOfRange(
+        f"{value} does not fit {what} ({low} to {high})",
+        low if value < low else high,
+        hint="widen the column, or set out_of_range to clamp or null",
+    )
+
+
+def wide_integer(value: int, size: int) -> bytes:
+    """Little-endian bytes of a 128- or 256-bit integer, signed ones in two's complement."""
+    return (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+
+
+def _storage(arrow: pa.DataType) -> pa.DataType:
+    """The plain integer type of the same bits."""
+    if pa.types.is_integer(arrow):
+        return arrow
+    return pa.int32() if arrow.bit_width == 32 else pa.int64()

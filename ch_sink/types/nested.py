@@ -1,0 +1,189 @@
+"""Arrays, maps and tuples: built from their parts' converters."""
+
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from ch_sink.errors import DecodeError
+from ch_sink.types.converter import Converted, Converter, OutOfRange, masked, nullable, shown
+from ch_sink.types.placeholder import Placeholder
+
+__all__ = ["Arrays", "JsonTexts", "Maps", "Sets", "Structs", "Wrapped"]
+
+
+class Arrays:
+    """Arrays into Array(T). The column type has no null: the server stores a null array as an empty one."""
+
+    def __init__(self, items: Converter, known: Placeholder | None) -> None:
+        item: Any = nullable(items.wire)
+        self.wire: Any = list[item]
+        self.arrow = pa.list_(items.arrow)
+        self._items = items
+        self._known = known
+
+    def convert(self, values: list[Any]) -> Converted:
+        known = self._known
+        unavailable: list[int] = []
+        if known is not None:
+            lengths = (1, len(known.codes))
+            unavailable = [i for i, v in enumerate(values) if v is not None and len(v) in lengths and known.is_array(v)]
+            if unavailable:
+                values = list(values)
+                for i in unavailable:
+                    values[i] = None
+        try:
+            sizes = [0 if v is None else len(v) for v in values]
+            flat = [item for v in values if v is not None for item in v]
+        except TypeError as fault:
+            raise DecodeError(f"expected an array: {fault}") from fault
+        inner = self._items.convert(flat)
+        offsets = np.zeros(len(values) + 1, dtype=np.int32)
+        np.cumsum(sizes, out=offsets[1:])
+        mask = pa.array([v is None for v in values], pa.bool_())
+        array = pa.ListArray.from_arrays(pa.array(offsets), inner.array, type=self.arrow, mask=mask)
+        return Converted(array, masked(len(values), unavailable), inner.clamped)
+
+
+class Sets:
+    """Labels with commas between (``EnumSet``) into Array(T)."""
+
+    wire: Any = str
+
+    def __init__(self, inner: Arrays) -> None:
+        self.arrow = inner.arrow
+        self._inner = inner
+
+    def convert(self, values: list[Any]) -> Converted:
+        try:
+            return self._inner.convert([None if v is None else v.split(",") if v else [] for v in values])
+        except AttributeError as fault:
+            raise DecodeError(f"expected a text: {fault}") from fault
+
+
+class Maps:
+    """Maps into Map(K, V), from a JSON object or a list of pairs."""
+
+    def __init__(self, keys: Converter, items: Converter, known: Placeholder | None, *, wire: Any = None) -> None:
+        item: Any = nullable(items.wire)
+        self.wire: Any = wire if wire is not None else dict[str, item]
+        self.arrow = pa.map_(keys.arrow, items.arrow)
+        self._keys, self._items = keys, items
+        self._known = known
+
+    def convert(self, values: list[Any]) -> Converted:
+        unavailable: list[int] = []
+        pairs: list[list[Any]] = []
+        for i, value in enumerate(values):
+            if value is not None and self._known is not None and self._known.is_map(value):
+                unavailable.append(i)
+                value = None
+            found = [] if value is None else list(value.items()) if isinstance(value, dict) else list(value)
+            pairs.append(found)
+        keys = self._keys.convert([k for found in pairs for k, _ in found])
+        items = self._items.convert([v for found in pairs for _, v in found])
+        offsets = np.zeros(len(values) + 1, dtype=np.int32)
+        np.cumsum([len(found) for found in pairs], out=offsets[1:])
+        gone = set(unavailable)
+        nulls = pa.array([value is None or i in gone for i, value in enumerate(values)], pa.bool_())
+        array = pa.MapArray.from_arrays(pa.array(offsets), keys.array, items.array, type=self.arrow, mask=nulls)
+        return Converted(array, masked(len(values), unavailable), keys.clamped + items.clamped)
+
+
+class JsonTexts:
+    """Texts of JSON into Array, Map or Tuple (hstore, JSON columns): each is decoded, then converted."""
+
+    wire: Any = str
+
+    def __init__(self, inner: Converter, known: Placeholder | None) -> None:
+        self.arrow = inner.arrow
+        self._inner = inner
+        self._known = known
+        self._decode = msgspec.json.Decoder(nullable(inner.wire), float_hook=Decimal).decode
+
+    def convert(self, values: list[Any]) -> Converted:
+        known = self._known
+        places = [i for i, v in enumerate(values) if v is not None and known is not None and known.is_text(v)]
+        gone = set(places)
+        try:
+            found = [None if v is None or i in gone else self._decode(v) for i, v in enumerate(values)]
+        except (msgspec.DecodeError, ValueError, RecursionError, TypeError) as fault:
+            raise DecodeError(f"no JSON of the column's type: {fault}") from fault
+        inner = self._inner.convert(found)
+        unavailable = masked(len(values), places)
+        if inner.unavailable is not None:
+            unavailable = inner.unavailable if unavailable is None else inner.unavailable | unavailable
+        return Converted(inner.array, unavailable, inner.clamped)
+
+
+class Wrapped:
+    """A column ``Nullable(Tuple(items …))`` around an array or map, which itself has no null."""
+
+    def __init__(self, inner: Converter, name: str) -> None:
+        self.wire = inner.wire
+        self.arrow = pa.struct([pa.field(name, inner.arrow)])
+        self._inner = inner
+
+    def convert(self, values: list[Any]) -> Converted:
+        inner = self._inner.convert(values)
+        nulls = np.array([v is None for v in values], dtype=np.bool_)
+        if inner.unavailable is not None:
+            nulls |= inner.unavailable
+        array = pa.StructArray.from_arrays([inner.array], fields=list(self.arrow), mask=pa.array(nulls))
+        return Converted(array, inner.unavailable, inner.clamped)
+
+
+class Structs:
+    """Structs into Tuple: by field name where the tuple has names, else in order."""
+
+    def __init__(
+        self,
+        arrow: pa.DataType,
+        names: tuple[str, ...],
+        attributes: tuple[str, ...],
+        parts: tuple[Converter, ...],
+        wire: Any,
+    ) -> None:
+        """``names``: the source's field of each member of the tuple; ``attributes``: its name in a decoded Struct."""
+        self.wire = wire
+        self.arrow = arrow
+        self._members = tuple(zip(names, attributes, parts, strict=True))
+
+    def convert(self, values: list[Any]) -> Converted:
+        columns: list[pa.Array] = []
+        clamped = 0
+        for name, attribute, part in self._members:
+            try:
+                found = part.convert([None if v is None else field(v, name, attribute) for v in values])
+            except OutOfRange as fault:
+                raise OutOfRange(f"{name}: {fault.message}", hint=fault.hint) from fault
+            columns.append(found.array)
+            clamped += found.clamped
+        nulls = pa.array([v is None for v in values], pa.bool_())
+        return Converted(pa.StructArray.from_arrays(columns, fields=list(self.arrow), mask=nulls), None, clamped)
+
+
+def field(value: Any, name: str, attribute: str) -> Any:
+    """A field of a struct's literal, whatever holds it."""
+    if isinstance(value, dict):
+        return value.get(name)
+    if isinstance(value, msgspec.Struct):
+        return getattr(value, attribute)
+    raise DecodeError(f"expected an object, found {shown(value)}")
+
+
+def struct_wire(names: tuple[str, ...], parts: list[Converter]) -> type[msgspec.Struct]:
+    """A Struct of these fields, all nullable; others are skipped. Field names that are no identifiers are renamed."""
+    fields = [(f"f{i}", nullable(part.wire), None) for i, part in enumerate(parts)]
+    return msgspec.defstruct(
+        "StructLiteral", fields, rename=dict(zip((f[0] for f in fields), names, strict=True)), gc=False
+    )
+
+
+def pairs_wire(keys: Converter, items: Converter) -> Any:
+    """The annotation of a map that is written as a list of pairs."""
+    key: Any = keys.wire
+    item: Any = nullable(items.wire)
+    return list[tuple[key, item]]

@@ -1,0 +1,193 @@
+"""Floats, booleans, UUIDs, enums, fixed strings and network addresses."""
+
+import ipaddress
+import math
+import struct
+from typing import Any
+
+import pyarrow as pa
+
+from ch_sink.errors import DecodeError
+from ch_sink.types.arrow import arrow_of
+from ch_sink.types.chtype import ChType
+from ch_sink.types.converter import Converted, OutOfRange, PerValue, Reaction, as_arrow, shown
+from ch_sink.types.integers import fit
+
+__all__ = [
+    "Flags",
+    "Floats",
+    "Uuids",
+    "address",
+    "enum",
+    "enum_number",
+    "fixed_string",
+    "flag",
+    "flag_text",
+    "packed_address",
+]
+
+_SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+"""Texts by which JSON carries the floats that it has no literal for."""
+_FLAGS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
+
+
+class Floats:
+    """Floats into Float32 or Float64; ``NaN``, ``Infinity`` and ``-Infinity`` may come as texts."""
+
+    columnar = True
+    wire: Any = float | str
+
+    def __init__(self, target: ChType, reaction: Reaction) -> None:
+        self.arrow = arrow_of(target)
+        self._single = target.name == "Float32"
+        self._slow = PerValue(self.wire, self.arrow, self._one, reaction=reaction)
+
+    def convert(self, values: list[Any]) -> Converted:
+        if not self._single or (isinstance(values, pa.Array) and values.type == self.arrow):
+            try:
+                return Converted(as_arrow(values, self.arrow))
+            except (pa.ArrowException, TypeError, ValueError, OverflowError):
+                pass
+        return self._slow.convert(values)
+
+    def _one(self, value: Any) -> float:
+        if isinstance(value, str):
+            if value not in _SPECIAL:
+                raise DecodeError(f"no number: {shown(value)}")
+            return _SPECIAL[value]
+        number = float(value)
+        if self._single and math.isfinite(number):
+            try:
+                struct.pack("<f", number)
+            except OverflowError:
+                bound = math.copysign(3.4028234663852886e38, number)
+                raise OutOfRange(f"{number!r} does not fit Float32", bound, hint="make the column Float64") from None
+        return number
+
+
+class Flags:
+    """Booleans into Bool."""
+
+    columnar = True
+    wire: Any = bool
+    arrow = pa.bool_()
+
+    def convert(self, values: list[Any]) -> Converted:
+        try:
+            return Converted(as_arrow(values, pa.bool_()))
+        except (pa.ArrowException, TypeError) as fault:
+            raise DecodeError(f"expected true or false: {fault}") from fault
+
+
+def flag(value: Any) -> bool:
+    """A boolean from true, false, 0 or 1 (TINYINT(1) comes as a number). Raises OutOfRange for other numbers."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return bool(fit(value, 0, 1, "Bool"))
+    raise DecodeError(f"expected a boolean, found {shown(value)}")
+
+
+def flag_text(value: Any) -> bool:
+    """A boolean from true, false, t, f, 1 or 0, in any letter case. Raises DecodeError for other texts."""
+    found = _FLAGS.get(value.lower()) if isinstance(value, str) else None
+    if found is None:
+        raise DecodeError(f"expected true or false, found {shown(value)}")
+    return found
+
+
+class Uuids:
+    """UUID texts into UUID: sixteen bytes in the text's order."""
+
+    wire: Any = str
+    arrow = pa.binary(16)
+
+    def __init__(self) -> None:
+        self._slow = PerValue(str, self.arrow, uuid_bytes, reaction="fail")
+
+    def convert(self, values: list[Any]) -> Converted:
+        try:
+            text = "".join(values)
+            if len(text) == 36 * len(values) and all(map(_canonical, values)):
+                raw = bytes.fromhex(text.replace("-", ""))  # which passes over white space of any kind
+                if len(raw) != 16 * len(values):
+                    return self._slow.convert(values)
+                return Converted(pa.Array.from_buffers(self.arrow, len(values), [None, pa.py_buffer(raw)]))
+        except (TypeError, ValueError):
+            pass
+        return self._slow.convert(values)
+
+
+def _canonical(text: str) -> bool:
+    return len(text) == 36 and text[8] == text[13] == text[18] == text[23] == "-" and text.count("-") == 4
+
+
+def uuid_bytes(value: Any) -> bytes:
+    """Sixteen bytes of a UUID's text. Raises DecodeError."""
+    if isinstance(value, str):
+        digits = value.strip("{}").replace("-", "")
+        try:
+            raw = bytes.fromhex(digits)
+        except ValueError:
+            raw = b""
+        if len(digits) == 32 and len(raw) == 16:
+            return raw
+    raise DecodeError(f"no UUID: {shown(value)}")
+
+
+def enum(target: ChType, reaction: Reaction, wire: Any = str) -> PerValue:
+    """Labels into Enum8 or Enum16, as their numbers; a label that the column lacks is out of range."""
+    numbers = dict(target.values)
+
+    def number(value: Any) -> int:
+        found = numbers.get(value)
+        if found is None:
+            raise OutOfRange(f"the Enum has no label {shown(value)}", hint="add the label to the column's Enum")
+        return found
+
+    return PerValue(wire, arrow_of(target), number, reaction=reaction)
+
+
+def enum_number(target: ChType, reaction: Reaction) -> PerValue:
+    """Integers into Enum8 or Enum16; a number that the column has no label for is out of range."""
+    known = {number for _, number in target.values}
+
+    def number(value: Any) -> int:
+        if value not in known:
+            raise OutOfRange(f"the Enum has no label for {shown(value)}", hint="add the label to the column's Enum")
+        return int(value)
+
+    return PerValue(int, arrow_of(target), number, reaction=reaction)
+
+
+def fixed_string(target: ChType, reaction: Reaction, wire: Any) -> PerValue:
+    """Text or bytes into FixedString(N), filled up with zero bytes as the server does."""
+    size = target.precision
+
+    def padded(value: Any) -> bytes:
+        raw = value.encode() if isinstance(value, str) else bytes(value)
+        if len(raw) > size:
+            raise OutOfRange(f"{len(raw)} bytes do not fit FixedString({size})", hint="make the column String")
+        return raw.ljust(size, b"\0")
+
+    return PerValue(wire, pa.binary(size), padded, reaction=reaction)
+
+
+def address(target: ChType, reaction: Reaction) -> PerValue:
+    """Address texts into IPv4 or IPv6 (an IPv4 address is mapped into IPv6)."""
+    if target.name == "IPv4":
+        return PerValue(str, pa.uint32(), lambda text: int(ipaddress.IPv4Address(text)), reaction=reaction)
+
+    return PerValue(str, pa.binary(16), lambda text: _sixteen(ipaddress.ip_address(text)), reaction=reaction)
+
+
+def packed_address(target: ChType, reaction: Reaction, wire: Any) -> PerValue:
+    """Addresses as the database packs them, 4 or 16 bytes or an integer of 32 bits, into IPv4 or IPv6."""
+    if target.name == "IPv4":
+        return PerValue(wire, pa.uint32(), lambda value: int(ipaddress.IPv4Address(value)), reaction=reaction)
+    return PerValue(wire, pa.binary(16), lambda value: _sixteen(ipaddress.ip_address(value)), reaction=reaction)
+
+
+def _sixteen(found: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bytes:
+    """An address as IPv6; an IPv4 one is mapped."""
+    return found.packed if found.version == 6 else b"\0" * 10 + b"\xff\xff" + found.packed

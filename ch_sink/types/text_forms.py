@@ -1,0 +1,153 @@
+"""Targets String and JSON: which text each form of literal becomes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from ch_sink.errors import DecodeError
+from ch_sink.types import calendar as civil
+from ch_sink.types.converter import Converted, Converter, Encoding, Reaction, shown
+from ch_sink.types.decimals import decimal_text, read_bytes, read_loose, read_variable
+from ch_sink.types.json_columns import DocumentColumn
+from ch_sink.types.literals import Form, Reading
+from ch_sink.types.placeholder import Placeholder
+from ch_sink.types.strings import AnyText, Plain, binary_text
+
+__all__ = ["into_json", "into_string"]
+
+_OBJECTS = (Form.MAP, Form.STRUCT, Form.POINT)
+_NESTED = (Form.ARRAY, *_OBJECTS)
+
+
+def into_string(read: Reading, encoding: Encoding, known: Placeholder | None) -> Converter:
+    """Any form into String."""
+    if read.form in (Form.TEXT, Form.LABELS, Form.ISO_DATE, Form.ISO_TIME) or (read.form is Form.ISO and not read.wide):
+        return Plain(str, known.texts if known is not None else ())
+    if read.form is Form.BYTES:
+        return Plain(bytes, (known.raw,) if known is not None else ())
+    if read.form is Form.ANY:
+        return LooseText(known)
+    if read.form in _NESTED:
+        wire: Any = msgspec.Raw if encoding == "json" else read.wire
+        return AnyText(wire, json_text, known, known.is_json if known is not None and encoding == "json" else None)
+    return AnyText(read.wire, _renderer(read))
+
+
+def into_json(read: Reading, encoding: Encoding, reaction: Reaction, known: Placeholder | None) -> Converter | None:
+    """Texts (of JSON), maps, points and structs into JSON; arrays are no objects."""
+    if read.form is Form.TEXT:
+        check = known.is_text if known is not None else None
+        return DocumentColumn(str, reaction, text=str, is_placeholder=check)
+    if read.form in _OBJECTS or read.form is Form.ANY:
+        wire: Any = msgspec.Raw if encoding == "json" and read.form is not Form.ANY else Any
+        return DocumentColumn(wire, reaction, text=_decoded_text, is_placeholder=_loosely(known))
+    return None
+
+
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+"""JSON in which a number of the wire (a Decimal) has its own digits."""
+
+
+class LooseText:
+    """Schemaless literals into String: texts as they are, everything else as its JSON."""
+
+    wire: Any = Any
+    arrow = pa.binary()
+
+    def __init__(self, known: Placeholder | None) -> None:
+        self._plain = Plain(str, known.texts if known is not None else ())
+        self._slow = AnyText(Any, json_text, known, _loosely(known))
+
+    def convert(self, values: list[Any]) -> Converted:
+        try:
+            return self._plain.convert(values)
+        except DecodeError:
+            return self._slow.convert(values)
+
+
+def json_text(value: Any) -> bytes | None:
+    """JSON of a literal: the wire's own text where it was kept, a decimal's digits for a VariableScaleDecimal."""
+    if isinstance(value, msgspec.Raw):
+        text = bytes(value)
+        return None if text == b"null" else text
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, dict) and value.keys() == {"scale", "value"}:
+        return _loose_variable(value)
+    return _encode(value)
+
+
+def _decoded_text(value: Any) -> str | None:
+    text = json_text(value)
+    return None if text is None else text.decode()
+
+
+def _loose_variable(value: dict[str, Any]) -> bytes:
+    """A schemaless VariableScaleDecimal; the JSON itself where it is none."""
+    try:
+        read = msgspec.convert(value, type=_Variable) if isinstance(value["value"], str) else None
+        return _encode(value) if read is None else decimal_text(read_variable(value | {"value": read.value})).encode()
+    except (msgspec.ValidationError, DecodeError):
+        return _encode(value)
+
+
+class _Variable(msgspec.Struct):
+    scale: int
+    value: bytes
+
+
+def _loosely(known: Placeholder | None) -> Callable[[Any], bool] | None:
+    if known is None:
+        return None
+
+    def check(value: Any) -> bool:
+        if isinstance(value, str):
+            return known.is_text(value)
+        if isinstance(value, dict):
+            return known.is_map(value)
+        return (
+            known.is_array(value)
+            if isinstance(value, list)
+            else isinstance(value, msgspec.Raw) and known.is_json(value)
+        )
+
+    return check
+
+
+def _renderer(read: Reading) -> Callable[[Any], str | bytes]:
+    digits = read.digits
+    if read.form is Form.INTEGER:
+        return str
+    if read.form is Form.BOOLEAN:
+        return lambda value: "true" if value else "false"
+    if read.form is Form.FLOAT:
+        return lambda value: value if isinstance(value, str) else repr(value)
+    if read.form is Form.DAYS:
+        return civil.date_text
+    if read.form is Form.TICKS:
+        return lambda ticks: civil.ticks_text(ticks, digits)
+    if read.form is Form.TIME:
+        return lambda ticks: civil.time_text(ticks, digits)
+    if read.form is Form.ISO:
+        return _zoned_text
+    if read.form is Form.DECIMAL:
+        unscaled = read_loose(digits) if read.loose else read_bytes(digits)
+        return lambda value: decimal_text(unscaled(value))
+    if read.form is Form.VARIABLE_DECIMAL:
+        return lambda value: decimal_text(read_variable(value))
+    if read.form is Form.BITS:
+        return lambda value: binary_text(int.from_bytes(value, "little"), digits)
+    if read.form is Form.GEOMETRY:
+        return lambda value: bytes(value["wkb"] if isinstance(value, dict) else value.wkb)
+    raise DecodeError(f"no text for {shown(read.form)}")
+
+
+def _zoned_text(text: str) -> str:
+    """A date-time of any year in UTC, as PostgreSQL writes it."""
+    if text.endswith("infinity"):
+        return text
+    found = civil.ticks_text(civil.parse_instant(text, 9), 9)
+    moment, before_christ, _ = found.partition(" BC")
+    return f"{moment}+00{before_christ}"

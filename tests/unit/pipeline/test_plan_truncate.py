@@ -1,0 +1,73 @@
+"""A truncate inside a transaction: rows written after it stay, also those on other partitions."""
+
+import json
+
+import numpy as np
+import pytest
+
+from ch_sink.errors import StreamFailed
+from ch_sink.model.change import Records
+from ch_sink.model.policy import Policy
+from ch_sink.order import State
+from ch_sink.pipeline.plan import Ports, plan
+from ch_sink.pipeline.target import Target
+from tests.model import LAYOUTS
+from tests.support.harness import ENGINES, target_table
+from tests.support.plain_decoder import PlainDecoder
+
+COMMIT = 5000
+
+
+def record(op, key, lsn, commit=COMMIT):
+    row = {"id": key, "n": 1, "tag": "t", "big": "b", "place": 0, "day": 1}
+    source = {"connector": "postgresql", "name": "pg", "ts_ms": 1, "snapshot": "false", "lsn": lsn}
+    source["sequence"] = json.dumps([str(commit), str(lsn)])
+    body = {"before": None, "after": None if op == "t" else row, "source": source, "op": op}
+    return (None if op == "t" else json.dumps({"id": key}).encode(), json.dumps(body).encode())
+
+
+def planned(*records, start=0, state=None, **policy):
+    layout = LAYOUTS["key"]
+    target = Target.of(target_table(layout, ENGINES["replacing"]), Policy(truncate="apply", **policy))
+    n = len(records)
+    chunk = Records(
+        "t",
+        0,
+        np.arange(start, start + n),
+        np.zeros(n, dtype=np.int64),
+        [k for k, _ in records],
+        [v for _, v in records],
+    )
+    return plan(chunk, target, PlainDecoder(layout, want_before=False), state or State(), Ports())
+
+
+def versions(made):
+    return [int.from_bytes(v, "little") for i in made.inserts for v in i.rows.column("_version").to_pylist()]
+
+
+def test_rows_of_the_same_transaction_on_another_partition_are_not_below_it():
+    truncate = planned(record("t", 0, 4000), start=90)
+    elsewhere = planned(record("c", 7, 4100), start=3)
+    assert truncate.barrier is not None
+    assert truncate.barrier.kind == "truncate"
+    assert all(v >= truncate.barrier.version for v in versions(elsewhere))
+
+
+def test_rows_of_earlier_transactions_are_below_it():
+    truncate = planned(record("t", 0, 4000))
+    earlier = planned(record("c", 7, 3900, commit=4999), start=10**6)
+    assert all(v < truncate.barrier.version for v in versions(earlier))
+
+
+def test_what_the_truncate_overtakes_in_its_chunk_is_not_written():
+    made = planned(record("c", 1, 3900, commit=4000), record("c", 2, 3950), record("t", 0, 4000), record("c", 3, 4100))
+    assert made.inserts == []
+    assert made.barrier.next_offset == 3
+    assert made.counts["truncated"] == 2
+
+
+def test_kafka_offsets_order_no_truncate_among_several_partitions():
+    with pytest.raises(StreamFailed, match=r"truncate at offset 90 cannot be applied.*kafka_offset"):
+        planned(record("t", 0, 4000), start=90, version_strategy="kafka_offset")
+    alone = planned(record("t", 0, 4000), start=90, state=State(alone=True), version_strategy="kafka_offset")
+    assert alone.barrier.kind == "truncate"

@@ -1,0 +1,98 @@
+"""Positions of SQL Server's change tables."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ch_sink.decode import Decoder
+from ch_sink.errors import PositionError
+from ch_sink.model.change import Records
+from ch_sink.model.policy import Policy
+from ch_sink.order import State
+from ch_sink.pipeline.plan import Ports, plan
+from ch_sink.pipeline.target import Target
+from ch_sink.sources.sqlserver import SQLSERVER, Block
+from ch_sink.types.column import Column
+from tests.support.avro import Topic, envelope
+from tests.support.decoding import replacing
+
+
+def numbers(block: Block) -> tuple[int, int, bool]:
+    found = SQLSERVER.positions([block])
+    commit, inner = ((int(w[0, 0]) << 64) | int(w[0, 1]) for w in (found.commit, found.inner))
+    return commit, inner, bool(found.has_commit[0])
+
+
+def test_the_commit_position_is_the_commit_lsn_whole() -> None:
+    block = Block("00000027:00000758:0005", "00000027:00000758:0003", 1)
+    assert numbers(block) == (0x27_0000_0758_0005, (0x27_0000_0758_0003 << 48) | 1, True)
+    assert numbers(Block("FFFFFFFF:ffffffff:ffff", None, None)) == ((1 << 80) - 1, 0, True)
+
+
+def test_snapshots_have_no_change_lsn() -> None:
+    assert numbers(Block("00000027:00000758:0005", None, None))[1:] == (0, True)
+    assert numbers(Block(None, None, None)) == (0, 0, False)
+
+
+@pytest.mark.parametrize("text", ["00", "NULL", "", "00000000:00000000:0000"])
+def test_a_position_of_nothing_is_none(text: str) -> None:
+    assert numbers(Block(text, text, None)) == (0, 0, False)
+
+
+def test_serial_numbers_may_be_text() -> None:
+    lsn = "00000027:00000758:0003"
+    assert numbers(Block(lsn, lsn, "2")) == numbers(Block(lsn, lsn, 2))
+
+
+@pytest.mark.parametrize(
+    ("block", "field"),
+    [
+        (Block("27:758", None, None), "commit_lsn"),
+        (Block("00000027:00000758:0003", "x", None), "change_lsn"),
+        (Block("00000027:00000758:0003", None, "two"), "event_serial_no"),
+        (Block("00000027:00000758:0003", None, 1 << 48), "event_serial_no"),
+        (Block("00000027:00000758:0003", None, -1), "event_serial_no"),
+    ],
+)
+def test_what_is_no_position_is_named(block: Block, field: str) -> None:
+    with pytest.raises(PositionError, match=field):
+        SQLSERVER.positions([block])
+
+
+TENANTS = replacing((Column("tenant", "String"), Column("id", "Int64")), ("tenant", "id"))
+
+
+def tenants(encoding: str) -> tuple[Records, Decoder]:
+    """One connector, two databases whose logs are of different age, routed to one topic."""
+    fields = [{"name": "tenant", "type": "string"}, {"name": "id", "type": "long"}]
+    texts = ("db", "change_lsn", "commit_lsn")
+    schema = envelope(fields, source=[{"name": name, "type": ["null", "string"], "default": None} for name in texts])
+    key_schema = {"type": "record", "name": "Key", "fields": fields}
+    topic = Topic()
+
+    def written(shape: Any, value: Any) -> bytes:
+        return topic.write(shape, value) if encoding == "avro" else json.dumps(value).encode()
+
+    pairs: list[tuple[bytes, bytes]] = []
+    for number in range(6):
+        for tenant, age in (("old", 1000), ("new", 5)):
+            lsn = f"{age + number:08x}:00000001:0001"
+            block = {"connector": "sqlserver", "name": "n", "ts_ms": 1, "snapshot": None, "db": tenant}
+            block |= {"change_lsn": lsn, "commit_lsn": lsn}
+            row = {"tenant": tenant, "id": number}
+            event = {"op": "c", "before": None, "after": row, "source": block}
+            pairs.append((written(key_schema, row), written(schema, event)))
+    n = len(pairs)
+    records = Records("t", 0, np.arange(n), np.zeros(n, dtype=np.int64), [k for k, _ in pairs], [v for _, v in pairs])
+    return records, Decoder(TENANTS, Policy(), registry=topic.registry)
+
+
+@pytest.mark.parametrize("encoding", ["json", "avro"])
+def test_databases_of_one_connector_have_positions_of_their_own(encoding: str) -> None:
+    records, decoder = tenants(encoding)
+    made = plan(records, Target.of(TENANTS, Policy()), decoder, State(), Ports())
+    assert made.steps == []
+    assert {name: found.epoch for name, found in made.state.sources.items()} == {"n/old": 0, "n/new": 0}
+    assert sum(insert.rows.num_rows for insert in made.inserts) == len(records)

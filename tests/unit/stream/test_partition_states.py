@@ -1,0 +1,31 @@
+"""States between batches: floors of truncates and open swaps reach the changes that waited."""
+
+from ch_sink.order import State
+from ch_sink.stream.partition_states import States
+from ch_sink.testing.memory import MemoryLedger
+
+
+def states(partitions: int = 2) -> States:
+    ledger = MemoryLedger("s")
+    ledger.claim("run")
+    return States(ledger, "id", partitions, None)
+
+
+def test_a_truncate_holds_for_every_partition_and_what_waits_there() -> None:
+    known = states()
+    known.put(0, 10, State().to_json())
+    known.truncated((0, 500, 7))
+    assert known.at(0, 10).floor == known.at(1, 0).floor == (0, 500, 7)
+    assert known.waiting(0).floor == known.waiting(1).floor == (0, 500, 7)
+
+
+def test_a_swap_that_a_released_change_opened_stays_open() -> None:
+    known = states()
+    known.put(0, 10, State().to_json())
+    known.released(0, State(doubled={"00": "0"}))
+    assert known.at(0, 10).doubled == {"00": "0"}
+
+
+def test_a_topic_of_one_partition_is_known_as_such() -> None:
+    assert states(1).at(0, 0).alone
+    assert not states(2).at(0, 0).alone

@@ -1,0 +1,78 @@
+"""Columns that the driver adds, in the real engine: the view shows them, whoever died in between."""
+
+import pytest
+
+from ch_sink.clickhouse import Client, Evolution, detect
+from ch_sink.model.change import UnknownColumn
+from ch_sink.model.policy import Policy
+from ch_sink.pipeline.plan import Barrier
+from ch_sink.stream.schema_changes import Evolving
+from ch_sink.table.model import TargetTable
+from ch_sink.testing.memory import MemoryLedger
+from ch_sink.types.connect import Field, RowSchema, SourceType
+from tests.support.endpoint import clickhouse, client, database
+from tests.support.stream import make_table
+
+__all__ = ["clickhouse", "client", "database"]
+
+KEY = Field("id", SourceType("int64", optional=False))
+BARRIER = Barrier("new_columns", 7, (UnknownColumn("extra", 7, "Nullable(Int64)"),), key=("id",))
+
+
+class Died(Exception):
+    """The job died here."""
+
+
+def evolving(client: Client, database: str, ledger: MemoryLedger) -> Evolving:
+    ledger.claim("run")
+    return Evolving(Evolution(client, database, "t", Policy()), ledger)
+
+
+def made(client: Client, database: str, engine: str) -> TargetTable:
+    schema = RowSchema((KEY, Field("v", SourceType("string"))), (KEY,))
+    return make_table(client, database, "t", schema, engine=engine, policy=Policy())
+
+
+def shown(client: Client, database: str) -> list[str]:
+    return [str(r["name"]) for r in client.rows(f"DESCRIBE TABLE {database}.t_current")]
+
+
+@pytest.mark.parametrize("engine", ["replacing", "append"])
+def test_a_job_killed_between_the_column_and_its_view_leaves_the_view_to_the_next(
+    client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = MemoryLedger("s")
+    table = made(client, database, engine)
+
+    def dies(*_: object) -> None:
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Evolution, "_renew_view", dies)
+        with pytest.raises(Died):
+            evolving(client, database, ledger).carry_out(table, [BARRIER])
+    table = detect(client, database, "t", Policy())
+    assert "extra" in {c.name for c in table.columns}
+    assert shown(client, database) == ["id", "v"]
+    evolving(client, database, ledger).finish(table)
+    assert shown(client, database) == ["id", "v", "extra"]
+
+
+def test_a_view_is_left_alone_where_nothing_was_begun(client: Client, database: str) -> None:
+    ledger = MemoryLedger("s")
+    table = evolving(client, database, ledger).carry_out(made(client, database, "replacing"), [BARRIER])
+    assert shown(client, database) == ["id", "v", "extra"]
+    client.command(f"CREATE OR REPLACE VIEW {database}.t_current AS SELECT id FROM {database}.t FINAL")
+    assert evolving(client, database, ledger).finish(table) == table
+    assert shown(client, database) == ["id"]
+
+
+def test_a_type_that_another_stream_has_widened_further_stays(client: Client, database: str) -> None:
+    schema = RowSchema((KEY, Field("n", SourceType("int16"))), (KEY,))
+    stale = make_table(client, database, "t", schema, engine="replacing", policy=Policy())
+    client.command(f"ALTER TABLE {database}.t MODIFY COLUMN n Nullable(Int64)")
+    grown = UnknownColumn("n", 7, "Nullable(Int32)", comment=SourceType("int32").to_comment(), change="widen")
+    table = evolving(client, database, MemoryLedger("s")).carry_out(
+        stale, [Barrier("new_columns", 7, (grown,), key=("id",))]
+    )
+    assert [c.type for c in table.columns if c.name == "n"] == ["Nullable(Int64)"]

@@ -1,0 +1,217 @@
+"""Every type of every connector, in every mode: bytes as the connector writes them, stored and read back."""
+
+import json
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ch_sink.decode import Decoder
+from ch_sink.discovery.sample import sample_schema
+from ch_sink.errors import ChSinkError
+from ch_sink.model.change import Records
+from ch_sink.model.policy import Policy
+from ch_sink.types import clickhouse_type
+from ch_sink.types.column import Column
+from tests.support.avro import Topic, envelope
+from tests.support.decoding import replacing
+from tests.support.engine import Engine
+from tests.unit.types.type_cases import CASES, Case, avro
+from tests.unit.types.type_cases.case import Raw
+
+SOURCE = {"connector": "mysql", "name": "s", "ts_ms": 1, "snapshot": "false", "file": "b.1", "pos": 1, "row": 0}
+WAYS = ("schema", "avro", "comment", "bare")
+"""JSON with schema, Avro and plain JSON into the table that ``init`` makes; plain JSON into one without comments."""
+A_TABLE = 60
+"""Columns that are stored together."""
+
+
+@dataclass
+class Outcome:
+    """What became of a case on one way."""
+
+    column: str = ""
+    shown: list[bytes | None] | None = None
+    fault: str = ""
+
+
+def expected(case: Case) -> list[bytes | None]:
+    """What is to be shown; a column that can be null gets a null behind its values."""
+    shown = [v.encode() if isinstance(v, str) else v for _, v in case.values]
+    return [*shown, None] if case.schema["optional"] else shown
+
+
+def records(case: Case, *, schema: bool) -> Records:
+    """Change events of a table with the columns ``id`` and ``x``."""
+    literals: list[Any] = [v for v, _ in case.values] + ([None] if case.schema["optional"] else [])
+    identity = {"field": "id", "type": "int64", "optional": False}
+    row = [identity, {"field": "x", **case.schema}]
+    envelope = {
+        "type": "struct",
+        "fields": [
+            {"field": "before", "type": "struct", "optional": True, "fields": row},
+            {"field": "after", "type": "struct", "optional": True, "fields": row},
+        ],
+    }
+    keys, values = [], []
+    for i, literal in enumerate(literals):
+        text = (
+            str(literal) if isinstance(literal, Raw) else json.dumps(literal, ensure_ascii=False, separators=(",", ":"))
+        )
+        payload = f'{{"before":null,"after":{{"id":{i},"x":{text}}},"source":{json.dumps(SOURCE)},"op":"c"}}'
+        key = f'{{"id":{i}}}'
+        if schema:
+            payload = f'{{"schema":{json.dumps(envelope)},"payload":{payload}}}'
+            key = f'{{"schema":{json.dumps({"type": "struct", "fields": [identity]})},"payload":{key}}}'
+        keys.append(key.encode())
+        values.append(payload.encode())
+    n = len(literals)
+    return Records("t", 0, np.arange(n), np.zeros(n, dtype=np.int64), keys, values, None)
+
+
+def avro_records(case: Case, topic: Topic) -> Records:
+    """The same change events in Avro."""
+    literals: list[Any] = [v for v, _ in case.values] + ([None] if case.schema["optional"] else [])
+    schema = envelope([{"name": "id", "type": "long"}, {"name": "x", "type": avro.schema_of(case.schema)}])
+    key = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
+    block = {"connector": "mysql", "name": "s", "ts_ms": 1, "snapshot": "false", "file": "b.1", "pos": 1}
+    keys, values = [], []
+    for i, literal in enumerate(literals):
+        row = {"id": i, "x": avro.value_of(case.schema, literal)}
+        keys.append(topic.write(key, {"id": i}))
+        values.append(topic.write(schema, {"before": None, "after": row, "source": block, "op": "c"}))
+    n = len(literals)
+    return Records("t", 0, np.arange(n), np.zeros(n, dtype=np.int64), keys, values, None)
+
+
+def decoded(case: Case, way: str) -> tuple[str, pa.Array]:
+    """The column's type and what the decoder makes of the events. Raises where a record is bad."""
+    found = sample_schema(records(case, schema=True))
+    assert found is not None
+    source = found.fields[1].type
+    chosen = clickhouse_type(source)
+    comment = source.to_comment() if way != "bare" else ""
+    table = replacing((Column("id", "Int64"), Column("x", chosen, comment=comment)), ("id",))
+    if way == "avro":
+        topic = Topic()
+        found_events = avro_records(case, topic)
+        batch = Decoder(table, Policy(), registry=topic.registry).decode(found_events)
+    else:
+        batch = Decoder(table, Policy()).decode(records(case, schema=way == "schema"))
+    assert not batch.bad, batch.bad[0].reason
+    return chosen, batch.after["x"].combine_chunks()
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> Iterator[dict[tuple[str, str, str], Outcome]]:
+    """All cases on all ways, stored in few tables."""
+    engine = Engine()
+    engine.run("CREATE DATABASE d")
+    found: dict[tuple[str, str, str], Outcome] = {}
+    try:
+        for way in WAYS:
+            columns: list[tuple[tuple[str, str, str], pa.Array]] = []
+            for family, cases in CASES.items():
+                for case in cases:
+                    if way == "avro" and not is_avro(case):
+                        continue
+                    place = (family, case.what, way)
+                    found[place] = Outcome()
+                    try:
+                        found[place].column, array = decoded(case, way)
+                        columns.append((place, array))
+                    except (ChSinkError, AssertionError) as error:
+                        found[place].fault = str(error)
+            for start in range(0, len(columns), A_TABLE):
+                some = columns[start : start + A_TABLE]
+                shown = stored(engine, [(found[place].column, array) for place, array in some])
+                for (place, _), cells in zip(some, shown, strict=True):
+                    found[place].shown = cells
+        yield found
+    finally:
+        engine.close()
+
+
+def stored(engine: Engine, columns: list[tuple[str, pa.Array]]) -> list[list[bytes | None]]:
+    """What ``toString`` shows of arrays that were inserted, as Arrow, into columns of these types."""
+    rows = max(len(array) for _, array in columns)
+    declared = ", ".join(f"c{i} {kind}" for i, (kind, _) in enumerate(columns))
+    engine.run("DROP TABLE IF EXISTS d.t")
+    engine.run(f"CREATE TABLE d.t (i UInt32, {declared}) ENGINE = MergeTree ORDER BY i")
+    arrays = [pa.concat_arrays([a, pa.nulls(rows - len(a), a.type)]) for _, a in columns]
+    names = ["i", *(f"c{i}" for i in range(len(columns)))]
+    table = pa.table([pa.array(range(rows), pa.uint32()), *arrays], names=names)
+    with tempfile.NamedTemporaryFile(suffix=".arrow") as file:
+        with pa.ipc.new_file(file.name, table.schema) as writer:
+            writer.write_table(table)
+        engine.run(f"INSERT INTO d.t SELECT * FROM file('{file.name}', 'Arrow')")
+    wanted = ", ".join(f"toString(c{i}) AS c{i}" for i in range(len(columns)))
+    answer = engine._session.query(
+        f"SELECT {wanted} FROM d.t ORDER BY i SETTINGS output_format_arrow_string_as_string = 0", "Arrow"
+    )
+    shown = pa.ipc.open_file(pa.BufferReader(answer.bytes())).read_all()
+    return [shown[f"c{i}"].cast(pa.binary()).to_pylist()[: len(array)] for i, (_, array) in enumerate(columns)]
+
+
+def cases(way: str) -> list[Any]:
+    return [
+        pytest.param(family, case, id=f"{family}-{case.what}")
+        for family, found in CASES.items()
+        for case in found
+        if (way != "bare" or not case.untold) and (way != "avro" or is_avro(case))
+    ]
+
+
+def is_avro(case: Case) -> bool:
+    """Whether the values exist in Avro: numbers for decimals are JSON's own."""
+    return "decimal.format" not in case.what and "in JSON" not in case.what
+
+
+def check(found: dict[tuple[str, str, str], Outcome], family: str, case: Case, way: str) -> None:
+    outcome = found[family, case.what, way]
+    assert not outcome.fault
+    assert outcome.column == case.column
+    assert outcome.shown == expected(case)
+
+
+@pytest.mark.parametrize(("family", "case"), cases("schema"))
+def test_with_schema_into_the_table_that_init_makes(
+    outcomes: dict[tuple[str, str, str], Outcome], family: str, case: Case
+) -> None:
+    check(outcomes, family, case, "schema")
+
+
+@pytest.mark.parametrize(("family", "case"), cases("avro"))
+def test_avro_is_read_alike(outcomes: dict[tuple[str, str, str], Outcome], family: str, case: Case) -> None:
+    check(outcomes, family, case, "avro")
+
+
+@pytest.mark.parametrize(("family", "case"), cases("comment"))
+def test_plain_json_is_read_by_the_columns_comment(
+    outcomes: dict[tuple[str, str, str], Outcome], family: str, case: Case
+) -> None:
+    check(outcomes, family, case, "comment")
+
+
+@pytest.mark.parametrize(("family", "case"), cases("bare"))
+def test_plain_json_is_read_by_the_columns_type(
+    outcomes: dict[tuple[str, str, str], Outcome], family: str, case: Case
+) -> None:
+    check(outcomes, family, case, "bare")
+
+
+def test_names_of_cases_are_distinct() -> None:
+    for found in CASES.values():
+        names = [case.what for case in found]
+        assert len(set(names)) == len(names)
+
+
+def test_what_plain_json_cannot_tell_differs_indeed(outcomes: dict[tuple[str, str, str], Outcome]) -> None:
+    for family, found in CASES.items():
+        for case in found:
+            if case.untold:
+                assert outcomes[family, case.what, "bare"].shown != expected(case), f"{family}: {case.what}"

@@ -1,0 +1,113 @@
+"""Columns of existing tables: what each type takes, stored and read back; what it does not take is refused by name."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ch_sink.decode import Decoder
+from ch_sink.errors import TableError
+from ch_sink.model.policy import Policy
+from ch_sink.types import OutOfRange, converter
+from ch_sink.types.column import Column
+from ch_sink.types.connect import parse_connect_schema
+from tests.support.decoding import replacing
+from tests.support.engine import Engine
+from tests.unit.types.test_type_cases import records, stored
+from tests.unit.types.type_cases import Case
+from tests.unit.types.type_cases.case import DATA, field
+from tests.unit.types.type_cases.matrix import MATRIX, TARGETS, Row
+
+ACCEPTED = [pytest.param(row, target, id=f"{row.what} into {target}") for row in MATRIX for target in row.accepts]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    made = Engine()
+    made.run("CREATE DATABASE d")
+    made.run("SET flatten_nested = 0, allow_suspicious_low_cardinality_types = 1")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def shown(engine: Engine) -> dict[tuple[str, str], Any]:
+    """What the engine shows of each pair that goes together, or the error that came instead."""
+    found: dict[tuple[str, str], Any] = {}
+    columns: list[tuple[tuple[str, str], str, pa.Array]] = []
+    for row in MATRIX:
+        for target in row.accepts:
+            try:
+                columns.append(((row.what, target), target, decoded(row, target)))
+            except (TableError, AssertionError) as error:
+                found[row.what, target] = error
+    for start in range(0, len(columns), 60):
+        some = columns[start : start + 60]
+        cells = stored(engine, [(kind, array) for _, kind, array in some])
+        found.update({place: cell[0] for (place, _, _), cell in zip(some, cells, strict=True)})
+    return found
+
+
+def decoded(row: Row, target: str) -> pa.Array:
+    accepted = row.accepts[target]
+    literal = accepted[0] if isinstance(accepted, tuple) else row.literal
+    case = Case(row.what, {**row.schema, "optional": False}, target, ((literal, ""),))
+    table = replacing((Column("id", "Int64"), Column("x", target)), ("id",))
+    batch = Decoder(table, Policy()).decode(records(case, schema=True))
+    assert not batch.bad, batch.bad[0].reason
+    return batch.after["x"].combine_chunks()
+
+
+@pytest.mark.parametrize(("row", "target"), ACCEPTED)
+def test_a_value_goes_into_every_column_that_takes_it(shown: dict[tuple[str, str], Any], row: Row, target: str) -> None:
+    accepted = row.accepts[target]
+    assert shown[row.what, target] == (accepted[1] if isinstance(accepted, tuple) else accepted).encode()
+
+
+@pytest.mark.parametrize("row", MATRIX, ids=lambda row: row.what)
+def test_other_columns_are_refused_by_name(row: Row) -> None:
+    source = parse_connect_schema(row.schema)
+    assert set(row.accepts) <= set(TARGETS)
+    for target in sorted(set(TARGETS) - set(row.accepts)):
+        with pytest.raises(TableError, match="'the column'") as caught:
+            converter(source, Column("the column", target), encoding="json", policy=Policy())
+        assert caught.value.hint
+
+
+@pytest.mark.parametrize("row", MATRIX, ids=lambda row: row.what)
+def test_null_goes_into_every_column_that_can_hold_it(row: Row) -> None:
+    source = parse_connect_schema(row.schema)
+    for target in row.accepts:
+        made = converter(source, Column("x", target), encoding="json", policy=Policy())
+        assert made.convert([None, None]).array.null_count == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("[1]", "1", '"a"', "null", "", "{", '{"a":1,"a":2}', '{"a":{"b":1},"a.b":2}', '{"a":1e400}', '{"a":NaN}'),
+        *('{"a":"\\ud800"}', '{"a":' * 1200 + "1" + "}" * 1200, '{"x":[{"a":1,"a":2}]}'),
+    ],
+    ids=lambda text: text[:24],
+)
+def test_json_that_the_server_refuses_is_one_bad_record_among_good_ones(text: str) -> None:
+    column = Column("x", "JSON")
+    source = parse_connect_schema(field("string", DATA + "Json"))
+    with pytest.raises(OutOfRange):
+        converter(source, column, encoding="json", policy=Policy()).convert(['{"a":1}', text])
+    null = converter(source, column, encoding="json", policy=Policy(out_of_range="null"))
+    assert null.convert(['{"a":1}', text]).array.to_pylist() == ['{"a":1}', None]
+
+
+def test_json_that_the_server_takes_is_not_refused(engine: Engine) -> None:
+    source = parse_connect_schema(field("string", DATA + "Json"))
+    made = converter(source, Column("x", "JSON"), encoding="json", policy=Policy())
+    texts = [
+        "{}",
+        ' {"a": [{"b":1},{"b":2}]}',
+        '{"a":{"b":1,"c":{}},"a.d":2}',
+        '{"a":18446744073709551616}',
+        '{"":null}',
+    ]
+    assert len(stored(engine, [("JSON", made.convert(texts).array)])[0]) == len(texts)

@@ -1,0 +1,70 @@
+"""SingleStore: the connector's tables, every type in every mode it has."""
+
+from tests.unit.types.type_cases.case import (
+    DATA,
+    TIME,
+    Case,
+    b64,
+    dates,
+    datetimes,
+    decimals,
+    exact,
+    field,
+    named,
+    octets,
+    texts,
+    times,
+)
+
+_MODES = ("adaptive_time_microseconds", "connect", "adaptive")
+_GEOMETRY = {"wkb": field("bytes", optional=False), "srid": field("int32")}
+_WKB = bytes.fromhex("0101000000000000000000f03f00000000000000c0")
+
+CASES: list[Case] = [
+    exact("BOOL", field("int16"), "Nullable(Int16)", 0, 1),
+    Case(
+        "BIT",
+        field("bytes"),
+        "Nullable(String)",
+        ((b64(b"\x01" + b"\x00" * 7), b"\x01" + b"\x00" * 7), (b64(b"\xff" * 8), b"\xff" * 8)),
+        untold="base64 into String stays base64",
+    ),
+    exact("TINYINT", field("int16"), "Nullable(Int16)", -128, 127),
+    exact("TINYINT UNSIGNED", field("int16"), "Nullable(Int16)", 0, 255),
+    exact("SMALLINT", field("int16"), "Nullable(Int16)", -32768, 32767),
+    exact("MEDIUMINT", field("int32"), "Nullable(Int32)", -8388608, 8388607),
+    exact("INT", field("int32"), "Nullable(Int32)", -(2**31), 2**31 - 1),
+    exact("BIGINT", field("int64"), "Nullable(Int64)", -(2**63), 2**63 - 1),
+    Case("FLOAT", field("float"), "Nullable(Float32)", ((1.1, "1.1"), (-0.5, "-0.5"))),
+    exact("DOUBLE", field("double"), "Nullable(Float64)", 0.1, -2.5),
+    *decimals("DECIMAL(65,30)", 65, 30, "9" * 35 + "." + "9" * 30, "-0." + "0" * 29 + "1"),
+    *decimals("DECIMAL(10,2)", 10, 2, "12345678.90", "-0.01"),
+    *dates("DATE", "1000-01-01", "2024-02-29", "9999-12-31", modes=_MODES),
+    *times("TIME", 0, "-838:59:59", "00:00:00", "838:59:59", modes=("adaptive_time_microseconds", "connect")),
+    exact("TIME, adaptive", field("int64"), "Nullable(Int64)", -3020399000, 0, 3020399000),
+    *times("TIME(6)", 6, "-838:59:59", "12:34:56.789012", modes=_MODES),
+    *datetimes("DATETIME", 0, "1000-01-01 00:00:00", "9999-12-31 23:59:59", modes=_MODES),
+    *datetimes("DATETIME(6)", 6, "1000-01-01 00:00:00.000001", "9999-12-31 23:59:59.999999", modes=_MODES),
+    *datetimes("TIMESTAMP", 0, "1970-01-01 00:00:01", "2038-01-19 03:14:07", modes=_MODES),
+    *datetimes("TIMESTAMP(6)", 6, "2018-06-20 06:37:03.123456", modes=_MODES),
+    exact("YEAR", field("int32", TIME + "Year"), "Nullable(UInt16)", 1901, 2155),
+    texts("CHAR(4)", field("string"), "Nullable(String)", "", "abcd"),
+    texts("VARCHAR(20)", field("string")),
+    texts("LONGTEXT", field("string")),
+    texts("TEXT", field("string")),
+    *octets("BINARY(2)", b"\x00\x00", b"\xff\x01"),
+    *octets("VARBINARY(9)"),
+    *octets("BLOB"),
+    texts("JSON", field("string", DATA + "Json"), "Nullable(String)", '{"a":1.50}', "[1, 2]"),
+    texts("ENUM", field("string"), "Nullable(String)", "", "one"),
+    texts("SET", field("string"), "Nullable(String)", "", "one,two"),
+    Case(
+        "GEOGRAPHYPOINT, geometry",
+        named(DATA + "geometry.Geometry", _GEOMETRY),
+        "Nullable(String)",
+        (({"wkb": b64(_WKB), "srid": 4326}, _WKB),),
+        untold="the struct is kept as its JSON",
+    ),
+    texts("GEOGRAPHY, string", field("string"), "Nullable(String)", "POLYGON((1 1,2 1,2 2,1 2,1 1))"),
+    exact("InternalId", field("string", optional=False), "String", "100000000000000600000007"),
+]
