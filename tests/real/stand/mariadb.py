@@ -40,7 +40,9 @@ class MariaDB:
 
     def __init__(self) -> None:
         """Raises Missing where there is no MariaDB."""
-        self._server, self._installer = programs("mariadb-server-core", ["mariadbd", "mariadb-install-db"])
+        # The installer calls my_print_defaults, which Debian ships with the client since 10.11.19.
+        packages = "mariadb-server-core mariadb-client-core"
+        self._server, self._installer, _ = programs(packages, ["mariadbd", "mariadb-install-db", "my_print_defaults"])
         self.folder = own_folder("mariadb")
         self.port = free_port()
         command = [str(self._server), "--no-defaults", f"--datadir={self.folder}/data", *_OPTIONS]

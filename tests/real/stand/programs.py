@@ -20,14 +20,17 @@ _FOLDERS = (
 )
 
 
-def programs(package: str, names: Sequence[str]) -> list[Path]:
-    """Paths of these programs. Raises Missing, with the reason, where they are neither here nor to be had."""
+def programs(packages: str, names: Sequence[str]) -> list[Path]:
+    """Paths of these programs, which these packages (separated by spaces) bring.
+
+    Raises Missing, with the reason, if they are neither here nor installable.
+    """
     if (found := _found(names)) is not None:
         return found
-    why = _install(package)
+    why = _install(packages)
     if (found := _found(names)) is not None:
         return found
-    raise Missing(f"needs {' and '.join(names)} (Debian and Ubuntu: apt-get install {package}): {why or 'not found'}")
+    raise Missing(f"needs {' and '.join(names)} (Debian and Ubuntu: apt-get install {packages}): {why or 'not found'}")
 
 
 def _found(names: Sequence[str]) -> list[Path] | None:
@@ -49,14 +52,14 @@ def _release(folder: Path) -> tuple[int, ...]:
 
 
 @cache
-def _install(package: str) -> str:
+def _install(packages: str) -> str:
     """Why it could not be installed; empty when it was."""
     apt = shutil.which("apt-get")
     if apt is None or os.getuid() != 0:
         return "not installed, and only root on Debian or Ubuntu installs it"
     environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     options = ["-qq", "-o", "Acquire::Retries=2", "-o", "Acquire::http::Timeout=20", "-o", "DPkg::Lock::Timeout=120"]
-    for command in (["update"], ["install", "-y", "--no-install-recommends", package]):
+    for command in (["update"], ["install", "-y", "--no-install-recommends", *packages.split()]):
         try:
             ran = subprocess.run(
                 [apt, *options, *command], capture_output=True, text=True, timeout=300, env=environ, check=False
