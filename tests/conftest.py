@@ -8,10 +8,12 @@ import os
 
 from hypothesis import settings
 
-from tests.support.kafka import broker, kafka, mock_kafka
-from tests.support.spark import spark
-
-__all__ = ["broker", "kafka", "mock_kafka", "spark"]
+pytest_plugins = (
+    "tests.support.endpoint",
+    "tests.support.hand_tables",
+    "tests.support.kafka",
+    "tests.support.spark",
+)
 
 settings.register_profile("steady", derandomize=True, database=None, deadline=None)
 settings.register_profile("search", deadline=None)

@@ -15,14 +15,11 @@ from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.order import State
 from ch_sink.spark.task import StreamSettings, run_range
 from ch_sink.stream.messages import RangeResult, RangeTask
-from tests.integration.test_recorded import equal
-from tests.support.endpoint import clickhouse, client, database
 from tests.support.fixtures import registry_schemas, topic_of, topics
 from tests.support.kafka import produce
+from tests.support.recorded import equal
 from tests.support.registry_server import registry_server
 from tests.support.sink import command, config_file
-
-__all__ = ["clickhouse", "client", "database"]
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 STREAM, TABLE = "postgres-avro", "kc"

@@ -15,13 +15,10 @@ from ch_sink.config import load
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.model.policy import Policy
-from tests.support.endpoint import clickhouse, client, database
 from tests.support.fixtures import topic_of, topics
 from tests.support.kafka import fresh_topic, produce
 from tests.support.sink import ROOT, command, config_file
 from tests.support.stream import make_table, schema_of
-
-__all__ = ["clickhouse", "client", "database"]
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
 

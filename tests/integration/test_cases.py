@@ -7,7 +7,6 @@ import pytest
 
 from ch_sink.errors import StreamFailed
 from ch_sink.order import State
-from tests.support.endpoint import clickhouse, client, database, own_tables
 from tests.support.hand import PLACEHOLDER, Event, key_change, mysql, postgres
 from tests.support.hand_tables import (
     COLLAPSING,
@@ -17,14 +16,11 @@ from tests.support.hand_tables import (
     each_engine,
     insert,
     key,
-    make,
     row,
     signs,
     update,
 )
 from tests.support.memory_table import Killed
-
-__all__ = ["clickhouse", "client", "database", "make", "own_tables"]
 
 pytestmark = pytest.mark.integration
 

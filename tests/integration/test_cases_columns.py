@@ -4,22 +4,8 @@ import pytest
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import Policy
-from tests.support.endpoint import clickhouse, client, database, own_tables
 from tests.support.hand import HandFed, mysql
-from tests.support.hand_tables import (
-    COLLAPSING,
-    Make,
-    delete,
-    each_engine,
-    insert,
-    key,
-    make,
-    row,
-    signs,
-    update,
-)
-
-__all__ = ["clickhouse", "client", "database", "make", "own_tables"]
+from tests.support.hand_tables import COLLAPSING, Make, delete, each_engine, insert, key, row, signs, update
 
 pytestmark = pytest.mark.integration
 

@@ -11,22 +11,10 @@ from ch_sink.clickhouse import Client, Retry
 from ch_sink.errors import ClickHouseError, ClickHouseUnavailable
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.model.policy import Policy
-from tests.support.endpoint import clickhouse, client, database, own_tables, settings_for
+from tests.support.endpoint import settings_for
 from tests.support.hand import Event, HandFed
-from tests.support.hand_tables import (
-    COLLAPSING,
-    ENGINES,
-    Make,
-    delete,
-    insert,
-    make,
-    row,
-    signs,
-    update,
-)
+from tests.support.hand_tables import COLLAPSING, ENGINES, Make, delete, insert, row, signs, update
 from tests.support.proxy import FaultyProxy
-
-__all__ = ["clickhouse", "client", "database", "make", "own_tables"]
 
 pytestmark = pytest.mark.integration
 

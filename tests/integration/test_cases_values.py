@@ -11,21 +11,8 @@ from typing import Any
 import pytest
 
 from ch_sink.model.policy import Policy
-from tests.support.endpoint import clickhouse, client, database, own_tables
 from tests.support.hand import Event, HandFed
-from tests.support.hand_tables import (
-    COLLAPSING,
-    Make,
-    delete,
-    each_collapsing,
-    each_engine,
-    insert,
-    make,
-    row,
-    update,
-)
-
-__all__ = ["clickhouse", "client", "database", "make", "own_tables"]
+from tests.support.hand_tables import COLLAPSING, Make, delete, each_collapsing, each_engine, insert, row, update
 
 pytestmark = pytest.mark.integration
 

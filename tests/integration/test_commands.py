@@ -10,11 +10,8 @@ from ch_sink.cli import main
 from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
-from tests.support.endpoint import clickhouse, client, database
 from tests.support.fixtures import topic_of, topics
 from tests.support.kafka import fresh_topic, produce
-
-__all__ = ["clickhouse", "client", "database"]
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
 

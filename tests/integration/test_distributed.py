@@ -6,57 +6,20 @@ even where there is a ZooKeeper.
 """
 
 import random
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from ch_sink.clickhouse import Client, create_statement, detect, execute
-from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+from ch_sink.clickhouse import Client, detect
 from ch_sink.model.policy import Policy
 from ch_sink.table.model import Family
-from tests.integration.test_busy import decimal_and_time
-from tests.integration.test_recorded import equal
-from tests.support.endpoint import settings_for
+from tests.support.busy import decimal_and_time
 from tests.support.fixtures import topic_of
 from tests.support.hand import PLACEHOLDER, HandFed, postgres
 from tests.support.hand_tables import COLLAPSING, OWN, delete, each_engine, insert, key, row, signs, update
+from tests.support.recorded import equal
 from tests.support.stream import Feed, Killed, make_table, schema_of
 
 pytestmark = pytest.mark.integration
-
-CLUSTER = """<clickhouse>
-<tcp_port>9000</tcp_port>
-<remote_servers><one><shard>
-<internal_replication>true</internal_replication>
-<replica><host>localhost</host><port>9000</port></replica>
-</shard></one></remote_servers>
-</clickhouse>
-"""
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    path: Path = tmp_path_factory.mktemp("node")
-    extra = path / "ch_sink" / "config.d"
-    extra.mkdir(parents=True)
-    (extra / "cluster.xml").write_text(CLUSTER, encoding="utf-8")
-    with EmbeddedClickHouse(path) as endpoint:
-        client = Client(settings_for(endpoint.url))
-        client.command("CREATE DATABASE own_tables")
-        names = ("ledger", "dead_letters", "handover", "pending")
-        execute(client, [create_statement(name, "own_tables", name) for name in names])
-        yield client
-        client.close()
-
-
-@pytest.fixture
-def over(node: Client, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A database for the tables."""
-    name = f"d{abs(hash(request.node.name)) % 10**8}"
-    node.command(f"CREATE DATABASE {name}")
-    yield name
-    node.command(f"DROP DATABASE {name}")
 
 
 def distributed(node: Client, database: str, engine: str) -> HandFed:

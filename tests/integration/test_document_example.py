@@ -8,10 +8,7 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import Policy
-from tests.support.endpoint import clickhouse, client, database, own_tables
 from tests.support.hand import Event, HandFed, key_change, mysql
-
-__all__ = ["clickhouse", "client", "database", "own_tables"]
 
 pytestmark = pytest.mark.integration
 

@@ -8,14 +8,11 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import Policy
 from tests.support.documents import Stream
-from tests.support.endpoint import clickhouse, client, database, own_tables
 from tests.support.hand import Event, HandFed
-from tests.unit.sources.test_oracle import LAYOUTS as ORDERS
-from tests.unit.sources.test_oracle import Orders, row
-from tests.unit.sources.test_singlestore_document import OTHER_ID, SAMPLE_ID, THIRD_ID, example, singlestore
-from tests.unit.sources.test_sqlserver_document import BY_NAME, SQLSERVER_TRUTH, sqlserver
-
-__all__ = ["clickhouse", "client", "database", "own_tables"]
+from tests.support.oracle_stream import LAYOUTS as ORDERS
+from tests.support.oracle_stream import Orders, row
+from tests.support.singlestore_stream import OTHER_ID, SAMPLE_ID, THIRD_ID, example, singlestore
+from tests.support.sqlserver_stream import BY_NAME, SQLSERVER_TRUTH, sqlserver
 
 pytestmark = pytest.mark.integration
 

@@ -8,33 +8,20 @@ from dataclasses import replace
 import pytest
 
 from ch_sink.clickhouse import Client, detect
-from ch_sink.discovery.sample import sample_schema
 from ch_sink.errors import ClickHouseError, StreamFailed
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.model.policy import Policy
 from ch_sink.pipeline.plan import Barrier
 from ch_sink.table.model import TargetTable
-from ch_sink.types.connect import RowSchema
-from tests.integration.test_distributed import node, over
-from tests.integration.test_recorded import equal
-from tests.support.endpoint import clickhouse, client, database, settings_for
+from tests.support.endpoint import settings_for
 from tests.support.evolving import Added, EvolvingSource
-from tests.support.fixtures import as_records, registry, topic_of, topics
+from tests.support.fixtures import topic_of
+from tests.support.recorded import at_the_snapshot, equal
 from tests.support.stream import Feed, Killed, make_table
-
-__all__ = ["clickhouse", "client", "database", "node", "over"]
 
 pytestmark = pytest.mark.integration
 POLICY = Policy(evolve="add_columns", on_bad_record="fail")
 SOURCES = ("mariadb", "postgres")
-
-
-def at_the_snapshot(stream: str, table: str) -> RowSchema:
-    """What ``init`` found when there was nothing but the snapshot."""
-    first = topics(stream)[topic_of(stream, table)][0]
-    found = sample_schema(as_records([first]), registry=registry(stream))
-    assert found is not None
-    return found
 
 
 def feed_of(client: Client, database: str, stream: str, table: str, engine: str = "replacing") -> Feed:

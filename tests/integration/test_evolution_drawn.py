@@ -8,11 +8,8 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import Policy
 from ch_sink.types.sql import quote
-from tests.support.endpoint import clickhouse, client, database
 from tests.support.evolving import EvolvingSource
 from tests.support.stream import Feed, Killed, make_table
-
-__all__ = ["clickhouse", "client", "database"]
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 POLICY = Policy(evolve="add_columns", on_bad_record="fail")

@@ -10,17 +10,13 @@ from ch_sink.discovery.sample import sample_schema
 from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy
 from ch_sink.types.connect import RowSchema
-from tests.integration.test_recorded import KEYLESS, equal
 from tests.support.decoding import table_of
-from tests.support.endpoint import clickhouse, client, database
 from tests.support.fixtures import Recorded, as_records, read_truth, topic_of, topics
-from tests.support.smt import Flatten, route
+from tests.support.recorded import KEYLESS, equal
+from tests.support.smt import POSITION, route, transformation
 from tests.support.stream import Feed, make_table
 
-__all__ = ["clickhouse", "client", "database"]
-
 POLICY = Policy(on_bad_record="fail")
-POSITION = {"mariadb": ("file", "pos", "row"), "postgres": ("lsn", "sequence")}
 STREAMS = [f"{db}-{kind}" for db in POSITION for kind in ("json_schema", "json_schema-kc", "json_schema-wide")]
 UNTOLD = {"tr", "ac", *KEYLESS}
 """Truncates are dropped by the transformation; the others have columns that change, or no key."""
@@ -29,13 +25,6 @@ UNTOLD = {"tr", "ac", *KEYLESS}
 def tables(stream: str) -> list[str]:
     known = read_truth(stream.split("-")[0])
     return sorted(n for t in topics(stream) if (n := t.rpartition(".")[2]) in known and n not in UNTOLD)
-
-
-def transformation(source: str, mode: str) -> Flatten:
-    told = ("op", *(f"source.{name}" for name in (*POSITION[source], "ts_ms")))
-    if mode == "tombstone":
-        return Flatten("tombstone", add_headers=told)
-    return Flatten("rewrite-with-tombstone", add_fields=told)
 
 
 def by_partition(recorded: list[Recorded]) -> dict[int, Records]:

@@ -6,12 +6,9 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import Policy
-from tests.integration.test_recorded import equal
-from tests.support.endpoint import clickhouse, client, database
 from tests.support.fixtures import as_records, topic_of, topics
+from tests.support.recorded import equal
 from tests.support.stream import Feed, make_table, schema_of
-
-__all__ = ["clickhouse", "client", "database"]
 
 POLICY = Policy(on_bad_record="fail")
 SAME, OTHER = 0, 1

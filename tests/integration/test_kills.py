@@ -19,15 +19,12 @@ from ch_sink.config import load
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.model.policy import Policy
-from tests.integration.test_busy import ENGINES, decimal_and_time
-from tests.integration.test_recorded import equal
-from tests.support.endpoint import clickhouse, client, database
+from tests.support.busy import ENGINES, decimal_and_time
 from tests.support.fixtures import read_truth, topic_of, topics
 from tests.support.kafka import fresh_topic, produce
+from tests.support.recorded import equal
 from tests.support.sink import ROOT, config_file
 from tests.support.stream import make_table, schema_of
-
-__all__ = ["clickhouse", "client", "database"]
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1500)]
 

@@ -8,12 +8,9 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import Policy
-from tests.support.collection import Collection, draw_collection, plain
-from tests.support.endpoint import clickhouse, client, database, own_tables
+from tests.support.collection import draw_collection, truth
 from tests.support.hand import Event, HandFed
 from tests.support.mongodb import SAMPLES, Description, event, key_of, sample, update_event
-
-__all__ = ["clickhouse", "client", "database", "own_tables"]
 
 pytestmark = pytest.mark.integration
 
@@ -137,10 +134,6 @@ def test_the_samples_in_a_json_column(client: Client, database: str, own_tables:
     found = fed.query("SELECT _id, document.last_name::Nullable(String), document.email::Nullable(String) "
                       "FROM {t}_current ORDER BY _id LIMIT 2")  # fmt: skip
     assert found == [("1", None, None), ("1004", "Kretchmar", "annek@noanswer.org")]
-
-
-def truth(collection: Collection) -> list[str]:
-    return sorted(json.dumps(plain(d), sort_keys=True) for d in collection.documents.values())
 
 
 @pytest.mark.parametrize("engine", ["replacing", "sign", "collapsing", "versioned"])

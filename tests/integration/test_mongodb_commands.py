@@ -9,22 +9,11 @@ from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
 from tests.support.collection import draw_collection
-from tests.support.endpoint import clickhouse, client, database
-from tests.support.fixtures import Recorded
 from tests.support.hand import Event
-from tests.support.kafka import fresh_topic, produce
+from tests.support.kafka import fresh_topic, produce, recorded
 from tests.support.sink import command, config_file
 
-__all__ = ["clickhouse", "client", "database"]
-
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
-
-
-def recorded(topic: str, events: list[Event]) -> list[Recorded]:
-    return [
-        Recorded(topic, 0, i, 1_700_000_000_000 + i, json.dumps(e.key).encode(), json.dumps(e.value).encode(), ())
-        for i, e in enumerate(events)
-    ]
 
 
 def topic_of(kafka: LocalKafka, events: list[Event]) -> str:

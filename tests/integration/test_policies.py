@@ -17,22 +17,9 @@ from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.model.policy import Policy
 from ch_sink.table.checks import check_table
 from ch_sink.table.row_policy import create_row_policy, policy_name
-from tests.support.endpoint import clickhouse, client, database, own_tables, settings_for
+from tests.support.endpoint import settings_for
 from tests.support.hand import HandFed, postgres
-from tests.support.hand_tables import (
-    COLLAPSING,
-    Make,
-    delete,
-    each_collapsing,
-    each_engine,
-    insert,
-    key,
-    make,
-    row,
-    update,
-)
-
-__all__ = ["clickhouse", "client", "database", "make", "own_tables"]
+from tests.support.hand_tables import COLLAPSING, Make, delete, each_collapsing, each_engine, insert, key, row, update
 
 pytestmark = pytest.mark.integration
 

@@ -5,45 +5,10 @@ import random
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
-from tests.support.endpoint import clickhouse, client, database
-from tests.support.fixtures import read_truth, topic_of, topics
+from tests.support.fixtures import read_truth, topic_of
+from tests.support.recorded import CASES, KEYLESS, POLICY, equal, tables
 from tests.support.stream import Feed, make_table, schema_of, typed_stream
-from tests.support.truth import differences, select_list
-
-__all__ = ["clickhouse", "client", "database"]
-
-STREAMS = [
-    f"{db}-{kind}"
-    for db in ("mariadb", "postgres")
-    for kind in ("json_schema", "json_schema-kc", "json_schema-wide", "json_plain", "avro")
-]
-KEYLESS = {"nopk", "nopk_d"}
-POLICY = Policy(truncate="apply", on_bad_record="fail")
-
-
-def tables(stream: str) -> list[str]:
-    known = read_truth(stream.split("-")[0])
-    names = [t.rpartition(".")[2] for t in topics(stream)]
-    plain_truncate = {"tr"} if stream.endswith("json_plain") else set()  # the recording lacks its truncate
-    return sorted(n for n in names if n in known and n not in plain_truncate)
-
-
-CASES = [(stream, table) for stream in STREAMS for table in tables(stream)]
-
-
-def equal(client: Client, database: str, source: str, stream: str, table: str) -> list[str]:
-    truth = read_truth(source)[table]
-    types = {
-        r["name"]: r["type"]
-        for r in client.rows(
-            "SELECT name, type FROM system.columns WHERE database = {d:String} AND table = {t:String}",
-            {"d": database, "t": table},
-        )
-    }
-    rows = client.rows(f"SELECT {select_list(truth, types)} FROM {database}.`{table}_current`")
-    return differences(source, stream, truth, types, [tuple(r.values()) for r in rows])
 
 
 def made(client: Client, database: str, stream: str, table: str) -> TargetTable:

@@ -17,9 +17,6 @@ from clickhouse_connect.driver.exceptions import DatabaseError
 from clickhouse_connect.driver.external import ExternalData
 
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from tests.support.endpoint import clickhouse
-
-__all__ = ["clickhouse"]
 
 pytestmark = pytest.mark.integration
 _numbers = count(1)

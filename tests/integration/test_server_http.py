@@ -19,9 +19,7 @@ import pytest
 
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.clickhouse.native_blocks import BlockEncoder, decode_blocks
-from tests.support.endpoint import await_query, clickhouse
-
-__all__ = ["clickhouse"]
+from tests.support.endpoint import await_query
 
 pytestmark = pytest.mark.integration
 _numbers = count(1)

@@ -40,7 +40,7 @@ from ch_sink.errors import ClickHouseError, TableError
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.model.policy import Policy
 from ch_sink.ports import Insert
-from tests.support.endpoint import clickhouse, client, database, own_tables, settings_for
+from tests.support.endpoint import settings_for
 from tests.support.hand import PLACEHOLDER, HandFed, postgres
 from tests.support.hand_tables import (
     COLLAPSING,
@@ -51,14 +51,11 @@ from tests.support.hand_tables import (
     each_engine,
     insert,
     key,
-    make,
     row,
     signs,
     update,
 )
 from tests.support.memory_table import Killed
-
-__all__ = ["clickhouse", "client", "database", "make", "own_tables"]
 
 pytestmark = pytest.mark.integration
 

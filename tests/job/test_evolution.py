@@ -13,16 +13,11 @@ from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.model.policy import Policy
 from ch_sink.spark.job import run_streams
-from tests.integration.test_evolution import SOURCES, at_the_snapshot
-from tests.integration.test_recorded import equal
-from tests.job.test_job import place
-from tests.support.endpoint import clickhouse, client
 from tests.support.fixtures import topic_of, topics
 from tests.support.kafka import produce
+from tests.support.recorded import at_the_snapshot, equal
 from tests.support.sink import config_file
 from tests.support.stream import make_table
-
-__all__ = ["clickhouse", "client", "place"]
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
@@ -46,26 +41,26 @@ def prepared(
     return config_file(folder, kafka, clickhouse, topic, "ac", database, evolve="add_columns", **more)
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("source", ["mariadb", "postgres"])
 def test_the_job_adds_the_columns_of_the_source(
     source: str,
     tmp_path: Path,
     kafka: LocalKafka,
     clickhouse: EmbeddedClickHouse,
     client: Client,
-    place: str,
+    database: str,
     spark: SparkSession,
 ) -> None:
-    config = prepared(tmp_path, kafka, clickhouse, client, place, source)
+    config = prepared(tmp_path, kafka, clickhouse, client, database, source)
     [summary] = run_streams([load(config)], once=True)
     assert summary.figures.records == 7
-    assert equal(client, place, source, f"{source}-json_schema", "ac") == []
-    table = detect(client, place, "ac", Policy())
+    assert equal(client, database, source, f"{source}-json_schema", "ac") == []
+    table = detect(client, database, "ac", Policy())
     assert {"extra", "d2"} <= {c.name for c in table.source_columns}
     again = load(config, [f"checkpoint={tmp_path}/checkpoints/again", "start=earliest"])
     [summary] = run_streams([again], once=True)
     assert summary.figures.records == 7
-    assert equal(client, place, source, f"{source}-json_schema", "ac") == []
+    assert equal(client, database, source, f"{source}-json_schema", "ac") == []
 
 
 @pytest.mark.parametrize("altered", [False, True], ids=["before the alter", "after the alter"])
@@ -75,11 +70,11 @@ def test_a_job_that_dies_around_the_alter_stores_each_change_once(
     kafka: LocalKafka,
     clickhouse: EmbeddedClickHouse,
     client: Client,
-    place: str,
+    database: str,
     spark: SparkSession,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    config = prepared(tmp_path, kafka, clickhouse, client, place, "mariadb", engine="append")
+    config = prepared(tmp_path, kafka, clickhouse, client, database, "mariadb", engine="append")
     carry_out = Evolution.carry_out
 
     def dies(self: Evolution, *arguments: Any) -> None:
@@ -91,7 +86,7 @@ def test_a_job_that_dies_around_the_alter_stores_each_change_once(
         patch.setattr(Evolution, "carry_out", dies)
         with pytest.raises(StreamFailed, match="died here"):
             run_streams([load(config)], once=True)
-    assert client.rows(f"SELECT count() AS n FROM {place}.ac") == [{"n": 2}]
+    assert client.rows(f"SELECT count() AS n FROM {database}.ac") == [{"n": 2}]
     run_streams([load(config)], once=True)
-    assert equal(client, place, "mariadb", "mariadb-json_schema", "ac") == []
-    assert client.rows(f"SELECT count() AS n FROM {place}.ac") == [{"n": 6}]
+    assert equal(client, database, "mariadb", "mariadb-json_schema", "ac") == []
+    assert client.rows(f"SELECT count() AS n FROM {database}.ac") == [{"n": 6}]

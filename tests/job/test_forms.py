@@ -11,17 +11,12 @@ from ch_sink.config import load
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.spark.job import run_streams
-from tests.integration.test_flattened import transformation
-from tests.integration.test_mongodb import truth
-from tests.integration.test_mongodb_commands import recorded
-from tests.integration.test_recorded import equal
-from tests.support.collection import draw_collection
-from tests.support.endpoint import clickhouse, client, database
+from tests.support.collection import draw_collection, truth
 from tests.support.fixtures import topic_of, topics
-from tests.support.kafka import fresh_topic, produce
+from tests.support.kafka import fresh_topic, produce, recorded
+from tests.support.recorded import equal
 from tests.support.sink import command, config_file
-
-__all__ = ["clickhouse", "client", "database"]
+from tests.support.smt import transformation
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 STREAM = "postgres-json_schema-kc"

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,28 +18,16 @@ from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.model.policy import Policy
 from ch_sink.spark.job import run_streams
-from tests.integration.test_busy import decimal_and_time
-from tests.integration.test_recorded import KEYLESS, STREAMS, equal, tables
-from tests.support.endpoint import clickhouse, client
+from tests.support.busy import decimal_and_time
 from tests.support.fixtures import Recorded, registry_schemas, topic_of, topics
 from tests.support.kafka import produce
+from tests.support.recorded import KEYLESS, STREAMS, equal, tables
 from tests.support.registry_server import registry_server
 from tests.support.sink import ROOT, command, config_file
 from tests.support.stream import make_table, schema_of, typed_stream
 
-__all__ = ["clickhouse", "client"]
-
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 POLICY = Policy(truncate="apply")
-
-
-@pytest.fixture
-def place(client: Client, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A fresh database."""
-    name = f"job_{abs(hash(request.node.name)) % 10**8}"
-    client.command(f"CREATE DATABASE {name}")
-    yield name
-    client.command(f"DROP DATABASE {name}")
 
 
 def prepared(
@@ -72,25 +59,30 @@ def test_every_topic_of_a_stream_equals_its_source(
     kafka: LocalKafka,
     clickhouse: EmbeddedClickHouse,
     client: Client,
-    place: str,
+    database: str,
     spark: SparkSession,
 ) -> None:
-    found = {t: prepared(tmp_path, kafka, clickhouse, client, place, stream, t) for t in tables(stream)}
+    found = {t: prepared(tmp_path, kafka, clickhouse, client, database, stream, t) for t in tables(stream)}
     for _, topic, records in found.values():
         produce(kafka, records, topic)
     source = stream.split("-")[0]
     with registry_server(registry_schemas(source)) as server:
         address = [f"kafka.schema.registry.url={server.url}"] if stream.endswith("-avro") else []
         run_streams([load(config, address) for config, _, _ in found.values()], once=True)
-    assert [d for t in found for d in equal(client, place, source, stream, t)] == []
+    assert [d for t in found for d in equal(client, database, source, stream, t)] == []
 
 
 def test_many_runs_at_random_offsets_and_a_lost_checkpoint(
-    tmp_path: Path, kafka: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, place: str, spark: SparkSession
+    tmp_path: Path,
+    kafka: LocalKafka,
+    clickhouse: EmbeddedClickHouse,
+    client: Client,
+    database: str,
+    spark: SparkSession,
 ) -> None:
     stream, table = "postgres-json_plain", "kc"
     config, topic, records = prepared(
-        tmp_path, kafka, clickhouse, client, place, stream, table, max_offsets_per_trigger=4
+        tmp_path, kafka, clickhouse, client, database, stream, table, max_offsets_per_trigger=4
     )
     rng, at = random.Random(5), 0
     while at < len(records):
@@ -98,12 +90,12 @@ def test_many_runs_at_random_offsets_and_a_lost_checkpoint(
         produce(kafka, records[at : at + step], topic)
         at += step
         run_streams([load(config)], once=True)
-    assert equal(client, place, "postgres", stream, table) == []
+    assert equal(client, database, "postgres", stream, table) == []
     for start in ("ledger", "earliest"):
         fresh = load(config, [f"checkpoint={tmp_path}/checkpoints/{start}", f"start={start}"])
         [summary] = run_streams([fresh], once=True)
         assert (summary.figures.records > 0) == (start == "earliest")
-        assert equal(client, place, "postgres", stream, table) == []
+        assert equal(client, database, "postgres", stream, table) == []
 
 
 def _rows(client: Client, database: str, table: str) -> int:
@@ -121,7 +113,7 @@ def test_a_job_killed_in_mid_batch_goes_on_where_it_was(
     kafka: LocalKafka,
     clickhouse: EmbeddedClickHouse,
     client: Client,
-    place: str,
+    database: str,
 ) -> None:
     stream, table = f"{source}-busy-json_plain", "acct"
     config, topic, records = prepared(
@@ -129,14 +121,14 @@ def test_a_job_killed_in_mid_batch_goes_on_where_it_was(
         kafka,
         clickhouse,
         client,
-        place,
+        database,
         stream,
         table,
         engine,
         chunk_offsets=200,
         max_offsets_per_trigger=3000,
     )
-    client.command(f"SYSTEM STOP MERGES {place}.{table}")  # so that its rows tell how far the job has come
+    client.command(f"SYSTEM STOP MERGES {database}.{table}")  # so that its rows tell how far the job has come
     produce(kafka, records, topic)
     rng, killed = random.Random(source), 0
     for goal in (100, 1200, 2400):  # of some 3,500 rows, or twice as many with signs
@@ -148,7 +140,7 @@ def test_a_job_killed_in_mid_batch_goes_on_where_it_was(
             start_new_session=True,
         )
         deadline = time.monotonic() + 180
-        while job.poll() is None and _rows(client, place, table) < goal and time.monotonic() < deadline:
+        while job.poll() is None and _rows(client, database, table) < goal and time.monotonic() < deadline:
             time.sleep(0.02)
         time.sleep(rng.random() * 0.3)
         killed += job.poll() is None
@@ -157,17 +149,17 @@ def test_a_job_killed_in_mid_batch_goes_on_where_it_was(
     assert killed == 3
     done = command("run", config, "--once")
     assert done.returncode == 0, done.stderr
-    assert equal(client, place, f"{source}-busy", source, table) == []
+    assert equal(client, database, f"{source}-busy", source, table) == []
     shown = command("status", config, "--json")
     assert shown.returncode == 0, shown.stderr
     assert json.loads(shown.stdout)
 
 
 def test_spark_submit_and_run_give_the_same(
-    tmp_path: Path, kafka: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, place: str
+    tmp_path: Path, kafka: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, database: str
 ) -> None:
     stream, table = "mariadb-json_schema-kc", "kc"
-    config, topic, records = prepared(tmp_path, kafka, clickhouse, client, place, stream, table)
+    config, topic, records = prepared(tmp_path, kafka, clickhouse, client, database, stream, table)
     produce(kafka, records, topic)
     submit = Path(sys.executable).parent / "spark-submit"
     done = subprocess.run(
@@ -180,19 +172,24 @@ def test_spark_submit_and_run_give_the_same(
         env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert equal(client, place, "mariadb", stream, table) == []
+    assert equal(client, database, "mariadb", stream, table) == []
 
 
 def test_a_corrupt_record_among_good_ones_becomes_a_dead_letter(
-    tmp_path: Path, kafka: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, place: str, spark: SparkSession
+    tmp_path: Path,
+    kafka: LocalKafka,
+    clickhouse: EmbeddedClickHouse,
+    client: Client,
+    database: str,
+    spark: SparkSession,
 ) -> None:
     stream, table = "mariadb-json_plain", "kc"
-    config, topic, records = prepared(tmp_path, kafka, clickhouse, client, place, stream, table)
+    config, topic, records = prepared(tmp_path, kafka, clickhouse, client, database, stream, table)
     bad = Recorded(topic, 1, 0, 1, b'{"id":7,"k":7}', b'{"before":null,"after":{"id":7,"k"', ())
     produce(kafka, [*records[:20], bad, *records[20:]], topic)
     [summary] = run_streams([load(config)], once=True)
     assert summary.figures.dead_letters == 1
-    assert equal(client, place, "mariadb", stream, table) == []
-    [letter] = client.rows(f"SELECT partition, key, value, reason FROM {place}.ch_sink_dead_letters FINAL")
+    assert equal(client, database, "mariadb", stream, table) == []
+    [letter] = client.rows(f"SELECT partition, key, value, reason FROM {database}.ch_sink_dead_letters FINAL")
     assert (letter["partition"], letter["key"]) == (1, '{"id":7,"k":7}')
     assert letter["reason"]

@@ -10,14 +10,11 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
-from tests.integration.test_recorded import equal
-from tests.support.endpoint import clickhouse, client, database
 from tests.support.fixtures import registry_schemas, topic_of, topics
 from tests.support.kafka import produce
+from tests.support.recorded import equal
 from tests.support.registry_server import RegistryServer, registry_server
 from tests.support.sink import command, config_file
-
-__all__ = ["clickhouse", "client", "database"]
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 STREAM, TABLE = "postgres-avro", "kc"

@@ -15,9 +15,8 @@ from ch_sink.decode.avro.vectors import NotText, read, skip
 from ch_sink.discovery.sample import sample_schema
 from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy
-from tests.property.test_decode import outcome
 from tests.support.avro import Topic, peer_read, peer_schema
-from tests.support.decoding import table_of
+from tests.support.decoding import outcome, table_of
 from tests.support.fixtures import partitions, read_stream, registry, registry_schemas, topics
 
 PRIMITIVES = ("boolean", "int", "long", "float", "double", "bytes", "string")

@@ -4,18 +4,17 @@ import json
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ch_sink.decode import Decoder
 from ch_sink.discovery.sample import sample_schema
 from ch_sink.errors import TableError
-from ch_sink.model.change import ChangeBatch, Records
+from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
 from ch_sink.types.column import Column
-from tests.support.decoding import replacing, table_of
+from tests.support.decoding import outcome, replacing, table_of
 from tests.support.fixtures import partitions, topics
 
 TABLE = replacing(
@@ -163,42 +162,6 @@ def decoder(table: TargetTable, **choices: Any) -> Decoder:
     # The key's columns are known in both runs.
     made.decode(records_of([b'{"op":"d"}'], [b'{"id":1}']))
     return made
-
-
-def bits(table: pa.Table) -> pa.Table:
-    """Dates and timestamps as integers: Python's calendar is narrower."""
-    for i, column in enumerate(table.schema):
-        if pa.types.is_temporal(column.type):
-            integers = table.column(i).cast(pa.int32() if column.type.bit_width == 32 else pa.int64())
-            table = table.set_column(i, column.name, integers)
-    return table
-
-
-def outcome(batch: ChangeBatch) -> tuple[dict[int, Any], dict[int, tuple[str, str | None]]]:
-    """Everything that a batch says of each record, by offset; NaN made comparable."""
-    assert batch.before is not None
-    after, before = bits(batch.after).to_pylist(), bits(batch.before).to_pylist()
-    keys = batch.key.to_pylist() if batch.key is not None else [None] * len(batch)
-    events = {}
-    for i in range(len(batch)):
-        events[int(batch.offset[i])] = repr(
-            (
-                int(batch.op[i]),
-                batch.commit[i].tolist(),
-                batch.inner[i].tolist(),
-                bool(batch.has_commit[i]),
-                int(batch.source_ts[i]),
-                batch.source_name[batch.source_code[i]],
-                bool(batch.snapshot[i]),
-                keys[i],
-                after[i],
-                before[i],
-                bool(batch.has_before[i]),
-                sorted(n for n, m in batch.unavailable.items() if m[i]),
-                sorted(n for n, m in batch.absent.items() if m[i]),
-            )
-        )
-    return events, {b.index: (b.kind, b.column) for b in batch.bad}
 
 
 def created(**image: Any) -> bytes:

@@ -12,10 +12,7 @@ from ch_sink.clickhouse import Client
 from ch_sink.model.policy import Policy
 from tests.model.reference import difference, sign_faults
 from tests.support.cases import Case, drawn
-from tests.support.endpoint import clickhouse, client, database, own_tables
 from tests.support.engine_table import DDL, EngineTable, engine_run
-
-__all__ = ["clickhouse", "client", "database", "own_tables"]
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

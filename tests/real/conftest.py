@@ -17,9 +17,6 @@ from tests.real.stand.daemon import Missing
 from tests.real.stand.mariadb import MariaDB
 from tests.real.stand.postgres import PostgreSQL
 from tests.real.writers import Source
-from tests.support.endpoint import clickhouse, client
-
-__all__ = ["clickhouse", "client"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,6 +6,7 @@ The truth about a document is what these operations did to it here; nothing of t
 import base64
 import copy
 import datetime
+import json
 import random
 import uuid
 from collections.abc import Callable
@@ -247,3 +248,7 @@ def draw_collection(seed: int, operations: int = 40) -> tuple[Collection, Dialec
             tops = rng.sample(NAMES, rng.randint(1, 3))
             collection.update(name, [_edit(rng, top) for top in tops])
     return collection, rng.choice(DIALECTS)
+
+
+def truth(collection: Collection) -> list[str]:
+    return sorted(json.dumps(plain(d), sort_keys=True) for d in collection.documents.values())

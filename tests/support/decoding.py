@@ -6,6 +6,9 @@ import struct
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
+
+from ch_sink.model.change import ChangeBatch
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.types import clickhouse_type
 from ch_sink.types.column import Column
@@ -93,3 +96,39 @@ def _array(text: str) -> list[str | None]:
     """Members of a PostgreSQL array literal."""
     found = re.findall(r'"((?:[^"\\]|\\.)*)"|([^,{}]+)', text)
     return [None if bare == "NULL" else bare or re.sub(r"\\(.)", r"\1", quoted) for quoted, bare in found]
+
+
+def outcome(batch: ChangeBatch) -> tuple[dict[int, Any], dict[int, tuple[str, str | None]]]:
+    """Everything that a batch says of each record, by offset; NaN made comparable."""
+    assert batch.before is not None
+    after, before = bits(batch.after).to_pylist(), bits(batch.before).to_pylist()
+    keys = batch.key.to_pylist() if batch.key is not None else [None] * len(batch)
+    events = {}
+    for i in range(len(batch)):
+        events[int(batch.offset[i])] = repr(
+            (
+                int(batch.op[i]),
+                batch.commit[i].tolist(),
+                batch.inner[i].tolist(),
+                bool(batch.has_commit[i]),
+                int(batch.source_ts[i]),
+                batch.source_name[batch.source_code[i]],
+                bool(batch.snapshot[i]),
+                keys[i],
+                after[i],
+                before[i],
+                bool(batch.has_before[i]),
+                sorted(n for n, m in batch.unavailable.items() if m[i]),
+                sorted(n for n, m in batch.absent.items() if m[i]),
+            )
+        )
+    return events, {b.index: (b.kind, b.column) for b in batch.bad}
+
+
+def bits(table: pa.Table) -> pa.Table:
+    """Dates and timestamps as integers: Python's calendar is narrower."""
+    for i, column in enumerate(table.schema):
+        if pa.types.is_temporal(column.type):
+            integers = table.column(i).cast(pa.int32() if column.type.bit_width == 32 else pa.int64())
+            table = table.set_column(i, column.name, integers)
+    return table

@@ -1,6 +1,7 @@
 """The local Kafka of the tests, and the way recorded records get into it."""
 
 import itertools
+import json
 import os
 from collections.abc import Iterable, Iterator
 from typing import Literal
@@ -10,6 +11,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from ch_sink.local.kafka.broker import LocalKafka
 from tests.support.fixtures import Recorded, read_stream
+from tests.support.hand import Event
 
 _numbers = itertools.count()
 
@@ -99,3 +101,10 @@ def broker(kafka: LocalKafka) -> LocalKafka:
     if kafka.kind != "kafka":
         pytest.skip(f"needs a real broker: {kafka.why}")
     return kafka
+
+
+def recorded(topic: str, events: list[Event]) -> list[Recorded]:
+    return [
+        Recorded(topic, 0, i, 1_700_000_000_000 + i, json.dumps(e.key).encode(), json.dumps(e.value).encode(), ())
+        for i, e in enumerate(events)
+    ]

@@ -154,3 +154,13 @@ def _declares(schema: Any, event: Any, reference: _Reference) -> bool:
 def _optional(schema: Any, reference: _Reference) -> Any:
     found = {n: v for n, v in _member(schema, reference).items() if n in ("type", "name", "version", "parameters")}
     return {**found, "optional": True, "field": reference.name}
+
+
+POSITION = {"mariadb": ("file", "pos", "row"), "postgres": ("lsn", "sequence")}
+
+
+def transformation(source: str, mode: str) -> Flatten:
+    told = ("op", *(f"source.{name}" for name in (*POSITION[source], "ts_ms")))
+    if mode == "tombstone":
+        return Flatten("tombstone", add_headers=told)
+    return Flatten("rewrite-with-tombstone", add_fields=told)

@@ -3,35 +3,20 @@
 import json
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ch_sink.decode import Decoder
 from ch_sink.discovery.sample import sample_schema
 from ch_sink.errors import ConfigError
-from ch_sink.model.change import Aside, ChangeBatch, Half, Headers, Op, Records
+from ch_sink.model.change import Aside, ChangeBatch, Half, Headers, Op
 from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
 from ch_sink.types.column import Column
 from tests.support.decoding import replacing
+from tests.support.event import event, records, row
 from tests.support.fixtures import as_records, partitions, topics
 
 TABLE = replacing((Column("id", "Int64"), Column("v", "Nullable(String)")), ("id",))
-SOURCE = {"connector": "mysql", "name": "s", "ts_ms": 1, "snapshot": "false", "file": "b.1", "pos": 1, "row": 0}
-
-
-def event(op: str = "c", after: Any = None, before: Any = None, **source: Any) -> bytes:
-    return json.dumps({"before": before, "after": after, "source": SOURCE | source, "op": op}).encode()
-
-
-def row(number: int, value: str | None = "x") -> dict[str, Any]:
-    return {"id": number, "v": value}
-
-
-def records(*pairs: tuple[Any, bytes | None], headers: list[Headers | None] | None = None) -> Records:
-    n = len(pairs)
-    keys = [k if k is None or isinstance(k, bytes) else json.dumps({"id": k}).encode() for k, _ in pairs]
-    return Records("t", 0, np.arange(100, 100 + n), np.zeros(n, dtype=np.int64), keys, [v for _, v in pairs], headers)
 
 
 def decode(

@@ -17,8 +17,8 @@ from ch_sink.pipeline.plan import Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.types.column import Column
 from tests.support.decoding import replacing
+from tests.support.event import event, row
 from tests.support.memory_table import MemoryHandover, MemoryLetters, MemoryPending, MemoryTable
-from tests.unit.decode.test_decoder import event, row
 
 COLUMNS = (Column("id", "Int64"), Column("v", "Nullable(String)"), Column("n", "Nullable(Decimal(38, 0))"))
 TABLE = replacing(COLUMNS, ("id",))

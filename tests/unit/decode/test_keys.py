@@ -13,7 +13,7 @@ from ch_sink.types.column import Column
 from tests.support.avro import Topic
 from tests.support.avro import records as avro_records
 from tests.support.decoding import replacing
-from tests.unit.decode.test_decoder import event, records, row
+from tests.support.event import event, records, row
 
 TABLE = replacing((Column("id", "Int64"), Column("v", "Nullable(String)")), ("id",))
 SIGNAL = {"id": "6d5f-open", "type": "snapshot-window-open", "data": "{}"}

@@ -10,8 +10,8 @@ from ch_sink.model.change import Aside
 from ch_sink.model.policy import Policy
 from ch_sink.types.column import Column
 from tests.support.decoding import replacing
+from tests.support.event import event, records, row
 from tests.support.fixtures import as_records, topics
-from tests.unit.decode.test_decoder import event, records, row
 
 TABLE = replacing((Column("id", "Int64"), Column("v", "Nullable(String)")), ("id",))
 SIGNAL = {"id": "6d5f-open", "type": "snapshot-window-open", "data": "{}"}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ch_sink.discovery.sample import sample_schema
-from tests.unit.decode.test_decoder import event, records
+from tests.support.event import event, records
 
 SIGNAL = {"id": "6d5f-open", "type": "snapshot-window-open", "data": "{}"}
 MESSAGE = {"op": "m", "source": {"connector": "postgresql"}, "message": {"prefix": "p", "content": "AA=="}}

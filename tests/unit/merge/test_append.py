@@ -4,7 +4,7 @@ from ch_sink.decode import Decoder
 from ch_sink.merge import merge_multiset
 from ch_sink.order import sequence
 from tests.support.hand import key_change, mysql, postgres
-from tests.unit.merge.small import Small, records_of, rows
+from tests.support.small import Small, records_of, rows
 
 KEY = {"id": 1}
 

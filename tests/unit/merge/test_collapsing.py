@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.hand import Event, mysql
-from tests.unit.merge.small import Small, rows
+from tests.support.small import Small, rows
 
 both = pytest.mark.parametrize("engine", ["collapsing", "versioned"])
 

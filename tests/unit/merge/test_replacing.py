@@ -7,7 +7,7 @@ from ch_sink.model.policy import Policy
 from ch_sink.table.model import Engine, Family
 from tests.support.hand import mysql, postgres
 from tests.support.harness import ENGINES
-from tests.unit.merge.small import Small, rows
+from tests.support.small import Small, rows
 
 KEY = {"id": 1}
 

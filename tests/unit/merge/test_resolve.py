@@ -4,7 +4,7 @@ import pytest
 
 from ch_sink.model.policy import Policy
 from tests.support.hand import PLACEHOLDER, Event, key_change, mysql, postgres
-from tests.unit.merge.small import Small, rows
+from tests.support.small import Small, rows
 
 KEY, TWO = {"id": 1}, {"id": 2}
 

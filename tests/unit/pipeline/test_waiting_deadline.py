@@ -1,7 +1,7 @@
 """How long changes wait for a hand-over: each from when it began to, and never longer than what it waits for takes."""
 
 from tests.support.hand import PLACEHOLDER, Event, key_change, postgres
-from tests.unit.pipeline.test_waiting_columns import FIRST, Stream, row
+from tests.support.waiting import FIRST, Stream, row
 
 
 def moved(old: int, new: int, at: int) -> list[Event]:

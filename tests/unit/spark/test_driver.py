@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.pipeline.test_waiting_columns import BOTH, FIRST, Stream, change, row, waits_for_its_value
 
 from ch_sink.config import Config, load
 from ch_sink.model.policy import Policy
@@ -20,6 +19,7 @@ from ch_sink.stream.messages import Failure, RangeResult
 from ch_sink.stream.partition_states import States
 from ch_sink.testing.memory import MemoryLedger
 from tests.support.hand import postgres
+from tests.support.waiting import BOTH, FIRST, Stream, change, row, waits_for_its_value
 
 
 @pytest.fixture

@@ -10,10 +10,7 @@ from ch_sink.stream.schema_changes import Evolving
 from ch_sink.table.model import TargetTable
 from ch_sink.testing.memory import MemoryLedger
 from ch_sink.types.connect import Field, RowSchema, SourceType
-from tests.support.endpoint import clickhouse, client, database
 from tests.support.stream import make_table
-
-__all__ = ["clickhouse", "client", "database"]
 
 KEY = Field("id", SourceType("int64", optional=False))
 BARRIER = Barrier("new_columns", 7, (UnknownColumn("extra", 7, "Nullable(Int64)"),), key=("id",))

@@ -14,7 +14,7 @@ from ch_sink.types.column import Column
 from ch_sink.types.connect import parse_connect_schema
 from tests.support.decoding import replacing
 from tests.support.engine import Engine
-from tests.unit.types.test_type_cases import records, stored
+from tests.support.one_column import records, stored
 from tests.unit.types.type_cases import Case
 from tests.unit.types.type_cases.case import DATA, field
 from tests.unit.types.type_cases.matrix import MATRIX, TARGETS, Row

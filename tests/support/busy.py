@@ -1,0 +1,29 @@
+"""The busy streams: overlapping transactions, repeated stretches, key changes with placeholders over partitions."""
+
+from ch_sink.clickhouse import Client
+from ch_sink.model.policy import Policy
+from tests.support.fixtures import topic_of
+from tests.support.stream import Feed, make_table, schema_of
+
+POLICY = Policy(on_bad_record="fail")
+
+
+ENGINES = ("replacing", "sign-replacing", "collapsing", "versioned-collapsing")
+
+
+def feed_of(client: Client, database: str, source: str, table: str, engine: str, **spec: object) -> Feed:
+    stream = f"{source}-busy-json_plain"
+    schema = schema_of(stream, table, keep=decimal_and_time(table))
+    target = make_table(client, database, table, schema, engine=engine, policy=POLICY, **spec)
+    return Feed(client, database, target, stream, topic_of(stream, table), POLICY)
+
+
+def decimal_and_time(table: str) -> dict[str, tuple[str, str, dict[str, str]]]:
+    """Plain JSON carries no types: what the source's columns are, as Debezium's schema would tell."""
+    if table != "acct":
+        return {}
+    price = {"scale": "4", "connect.decimal.precision": "20"}
+    return {
+        "price": ("bytes", "org.apache.kafka.connect.data.Decimal", price),
+        "updated": ("int64", "io.debezium.time.MicroTimestamp", {}),
+    }
