@@ -1,6 +1,6 @@
 """Kafka keys: structs or primitives, in JSON with or without the schema envelope or in Avro, typed as the target."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from operator import attrgetter
@@ -14,6 +14,7 @@ from ch_sink.decode.avro.keys import holds_documents, read_keys
 from ch_sink.decode.avro.layout import AvroColumn
 from ch_sink.decode.avro.names import columns_of
 from ch_sink.decode.framing import Envelopes, Framed
+from ch_sink.decode.json.aliases import alias, object_decoder, with_names
 from ch_sink.decode.json.rows import NUMBER_FOR_BYTES, ColumnReader
 from ch_sink.decode.key_literals import as_written
 from ch_sink.decode.mongodb import DocumentKeys, is_document_event, key_column_name
@@ -35,7 +36,7 @@ __all__ = ["KeyReader"]
 class _Shape:
     """How keys of one framing are decoded."""
 
-    decoder: msgspec.json.Decoder[Any]
+    decode: Callable[[bytes], Any]
     columns: tuple[ColumnReader, ...]
     primitive: bool
 
@@ -54,7 +55,7 @@ class KeyReader:
     def __init__(self, table: TargetTable, policy: Policy, registry: SchemaRegistry | None = None) -> None:
         self._table = table
         self._names = frozenset(c.name for c in table.source_columns)
-        self._sorted = frozenset(e.strip("`") for e in table.sorting_key)
+        self._sorted = frozenset(table.sorting_key)
         self._policy = policy
         self._envelopes = Envelopes(registry)
         self._value_envelopes = Envelopes(registry)
@@ -220,7 +221,7 @@ class KeyReader:
         shape = self._shapes.get(framed)
         if shape is None:
             shape = self._shape(framed, payloads[0])
-        decode = shape.decoder.decode
+        decode = shape.decode
         try:
             rows: list[Any] = list(map(decode, payloads))
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -229,7 +230,7 @@ class KeyReader:
                 self._shapes.clear()
                 return self._json(framed, payloads)
             if not (self._raw_text and shape.primitive):
-                raise DecodeError(f"key: {error}") from error
+                raise DecodeError(f"key: {with_names(str(error))}") from error
             rows = [_text(payload, decode) for payload in payloads]
         arrays: list[pa.Array] = []
         for column in shape.columns:
@@ -277,11 +278,10 @@ class KeyReader:
         for i, name in enumerate(n for n in fields if n not in kept):
             members.append((f"i{i}", msgspec.Raw, msgspec.UNSET))
             renamed[f"i{i}"] = name
-        try:
-            made_struct = msgspec.defstruct("Key", members, rename=renamed, forbid_unknown_fields=True, gc=False)
-        except ValueError as error:
-            raise DecodeError(f"key: {error}") from error
-        return _Shape(msgspec.json.Decoder(made_struct, float_hook=Decimal), tuple(columns), primitive=False)
+        aliases = {attribute: alias(name) for attribute, name in renamed.items()}
+        key = msgspec.defstruct("Key", members, rename=aliases, forbid_unknown_fields=True, gc=False)
+        decode = object_decoder(msgspec.json.Decoder(key, float_hook=Decimal).decode, key)
+        return _Shape(decode, tuple(columns), primitive=False)
 
     def _primitive(self, declared: SourceType | None) -> _Shape:
         name = self._primitive_name()
@@ -289,7 +289,7 @@ class KeyReader:
         made = self._converter(declared, column)
         self._raw_text = made.arrow == pa.binary() and declared is None
         decoder = msgspec.json.Decoder(nullable(made.wire), float_hook=Decimal)
-        return _Shape(decoder, (ColumnReader(name, _itself, made),), primitive=True)
+        return _Shape(decoder.decode, (ColumnReader(name, _itself, made),), primitive=True)
 
     def _converter(self, declared: SourceType | None, column: Column, encoding: Encoding = "json") -> Converter:
         return converter(
@@ -306,7 +306,7 @@ class KeyReader:
     def _primitive_name(self) -> str:
         if len(self._policy.key_columns) == 1:
             return self._policy.key_columns[0]
-        names = [e.strip("`") for e in self._table.sorting_key if e.strip("`") not in self._table.system_columns]
+        names = [e for e in self._table.sorting_key if e not in self._table.system_columns]
         if len(names) == 1 and self._table.column(names[0]) is not None:
             return names[0]
         raise DecodeError(

@@ -1,7 +1,7 @@
 """Arrays, maps and tuples: built from their parts' converters."""
 
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 import numpy as np
@@ -174,12 +174,19 @@ def field(value: Any, name: str, attribute: str) -> Any:
     raise DecodeError(f"expected an object, found {shown(value)}")
 
 
-def struct_wire(names: tuple[str, ...], parts: list[Converter]) -> type[msgspec.Struct]:
-    """A Struct of these fields, all nullable; others are skipped. Field names that are no identifiers are renamed."""
+def struct_wire(names: tuple[str, ...], parts: list[Converter]) -> Any:
+    """A Struct of these fields, all nullable; others are skipped. A dict if msgspec takes no Struct of such names."""
     fields = [(f"f{i}", nullable(part.wire), None) for i, part in enumerate(parts)]
-    return msgspec.defstruct(
-        "StructLiteral", fields, rename=dict(zip((f[0] for f in fields), names, strict=True)), gc=False
-    )
+    try:
+        return msgspec.defstruct(
+            "StructLiteral", fields, rename=dict(zip((f[0] for f in fields), names, strict=True)), gc=False
+        )
+    except ValueError:  # a name with a quote, a backslash or a control character
+        return _typed_dict({name: wire for name, (_, wire, _) in zip(names, fields, strict=True)})
+
+
+def _typed_dict(members: dict[str, Any]) -> Any:
+    return TypedDict("StructLiteral", members, total=False)  # type: ignore[operator]
 
 
 def pairs_wire(keys: Converter, items: Converter) -> Any:

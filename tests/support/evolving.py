@@ -42,7 +42,7 @@ class Added:
 
 @dataclass(slots=True)
 class EvolvingSource:
-    """One table of MySQL, key ``id``. ``schemas``: whether the records carry the schema envelope."""
+    """One table of MySQL. ``schemas``: whether the records carry the schema envelope."""
 
     schemas: bool = True
     partitions: int = 3
@@ -50,6 +50,8 @@ class EvolvingSource:
     rows: dict[int, dict[str, Any]] = field(default_factory=dict)
     events: dict[int, list[tuple[bytes | None, bytes]]] = field(default_factory=lambda: defaultdict(list))
     position: int = 100
+    key: str = "id"
+    """The column of the primary key."""
     keyed: bool = True
     """Whether the table has a primary key; records of one without carry no key."""
     first: dict[str, Added] = field(init=False)
@@ -62,7 +64,7 @@ class EvolvingSource:
 
     def declared(self) -> RowSchema:
         """What ``init`` makes a table of while the columns are those of the beginning."""
-        beginning = EvolvingSource(True, 1, deepcopy(self.first), keyed=self.keyed)
+        beginning = EvolvingSource(True, 1, deepcopy(self.first), key=self.key, keyed=self.keyed)
         beginning.write(0)
         schema = sample_schema(beginning.records()[0])
         assert schema is not None
@@ -93,7 +95,7 @@ class EvolvingSource:
         """INSERT, or UPDATE where the row is there."""
         old = self.rows.get(key)
         start = {n: c.default for n, c in self.columns.items()} if old is None else old
-        self.rows[key] = {**start, "id": key, **values}
+        self.rows[key] = {**start, self.key: key, **values}
         self._event("c" if old is None else "u", key, old, self.rows[key])
 
     def delete(self, key: int) -> None:
@@ -112,7 +114,7 @@ class EvolvingSource:
             row = {"type": "struct", "optional": True, "fields": [c.schema(n) for n, c in self.columns.items()]}
             fields = [{**row, "field": "before"}, {**row, "field": "after"}, {"type": "string", "field": "op"}]
             value = {"schema": {"type": "struct", "fields": fields}, "payload": payload}
-        encoded = json.dumps({"id": key}).encode() if self.keyed else None, json.dumps(value).encode()
+        encoded = json.dumps({self.key: key}).encode() if self.keyed else None, json.dumps(value).encode()
         self.events[key % self.partitions].append(encoded)
 
     def records(self) -> dict[int, Records]:

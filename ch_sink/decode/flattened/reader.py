@@ -13,6 +13,7 @@ from ch_sink.decode.event_form import Form, Forms, OtherForm
 from ch_sink.decode.flattened.added_fields import Added, block_types, flat_connector, flattened
 from ch_sink.decode.flattened.added_headers import HeaderFields
 from ch_sink.decode.framing import Framed
+from ch_sink.decode.json.aliases import row_decoder
 from ch_sink.decode.json.columns import SNAPSHOT, UNREADABLE, Fault, Read, to_columns
 from ch_sink.decode.json.layout import Layout
 from ch_sink.decode.json.reader import JsonReader
@@ -220,7 +221,7 @@ class FlatReader(JsonReader):
         return FlatLayout(
             connector=connector,
             source=source,
-            decode=msgspec.json.Decoder(wrapped, float_hook=Decimal).decode,
+            decode=row_decoder(msgspec.json.Decoder(wrapped, float_hook=Decimal).decode, (after,)),
             columns=row.columns,
             before_columns=row.columns,
             null_row=null,

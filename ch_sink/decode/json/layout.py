@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from ch_sink.decode.assemble import Part
+from ch_sink.decode.json.aliases import row_decoder
 from ch_sink.decode.json.rows import NUMBER_FOR_BYTES, ColumnReader, read_row
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import Policy
@@ -108,7 +109,7 @@ def build_layout(
     return Layout(
         connector=connector,
         source=source,
-        decode=decoder.decode,
+        decode=row_decoder(decoder.decode, (after, image)),
         columns=row.columns,
         before_columns=row.readers,
         null_row=after(**dict.fromkeys(m[0] for m in row.present)),

@@ -9,6 +9,7 @@ import msgspec
 
 from ch_sink.decode.event_form import Form, Forms, OtherForm
 from ch_sink.decode.framing import Framed
+from ch_sink.decode.json.aliases import with_names
 from ch_sink.decode.json.columns import UNREADABLE, Fault, Read, fails, to_columns
 from ch_sink.decode.json.layout import NUMBER_FOR_BYTES, Layout, build_layout
 from ch_sink.decode.mongodb import document_layout, is_document_source
@@ -23,8 +24,6 @@ __all__ = ["JsonReader"]
 _PLACE = re.compile(r"`\$\.(after|before)\.([^`]*)`")
 _UNKNOWN_FIELD = re.compile(r"unknown field `(.*)` - at `\$\.after`", re.DOTALL)
 _MISSING_FIELD = re.compile(r"missing required field `(.*)` - at `\$\.after`", re.DOTALL)
-_UNFIT = re.compile(r'["\\\x00-\x1f]')
-"""Characters of field names that the decoder of JSON cannot look for."""
 _OP = attrgetter("op")
 _MOST_UNKNOWN = 1000
 """Unknown fields of schemaless rows that are followed; rows with more are bad records."""
@@ -110,13 +109,11 @@ class JsonReader:
             except UNREADABLE as error:
                 if self._number_seen(error):
                     continue
-                found = _UNKNOWN_FIELD.search(str(error))
+                found = _UNKNOWN_FIELD.search(with_names(str(error)))
                 if found is None or found[1] in self._names or len(self._extras) >= _MOST_UNKNOWN:
                     raise _fault(error, layout, payloads) from error
                 fault = error
                 names = _all_unknown(payloads, self._names.union(self._extras), found[1])
-                if any(map(_UNFIT.search, names)):
-                    raise _fault(error, layout, payloads) from error
                 self._extra(names)
                 continue
             self._adapt(layout, rows)
@@ -151,8 +148,6 @@ class JsonReader:
                 layout = self._build(framed, connector, None if tolerant else self._expected)
             except DecodeError as error:
                 raise Fault(error.message) from error
-            except ValueError as error:  # a declared field's name, see _UNFIT
-                raise Fault(str(error)) from error
             self._layouts[key] = layout
         return layout
 
@@ -218,7 +213,7 @@ _rows = msgspec.json.Decoder(_AnyRow)
 def _fault(error: Exception, layout: Layout, payloads: list[bytes]) -> Fault:
     text, column = f"no JSON of a change event: {error}", None
     if isinstance(error, msgspec.ValidationError):
-        text = str(error)
+        text = with_names(str(error))
         place = _PLACE.search(text)
         column = place[2].split("[")[0].split(".")[0] if place else None
     elif isinstance(error, RecursionError):

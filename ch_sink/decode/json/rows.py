@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from ch_sink.decode.json.aliases import alias
 from ch_sink.decode.unknown_columns import declared_unknown, never_null
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import Policy
@@ -72,10 +73,11 @@ class RowReading:
         ]
         skipped = [(attribute, wire, msgspec.UNSET) for attribute, wire in self.skipped]
         renamed = {attribute: self.renamed[attribute] for attribute, _ in [*members, *self.skipped]}
+        renamed |= {attribute: field for attribute, _, _, field in more}
         return msgspec.defstruct(
             name,
             [*columns, *skipped, *[(attribute, wire, default) for attribute, wire, default, _ in more]],
-            rename={**renamed, **{attribute: field for attribute, _, _, field in more}},
+            rename={attribute: alias(field) for attribute, field in renamed.items()},
             forbid_unknown_fields=forbid,
             gc=False,
         )

@@ -1,0 +1,141 @@
+"""Column names with quotes, backslashes and control characters: in every format, as columns and as keys."""
+
+import json
+from typing import Any
+
+import pytest
+
+from ch_sink.decode import Decoder
+from ch_sink.model.change import ChangeBatch, Records
+from ch_sink.model.policy import Policy
+from ch_sink.types.column import Column
+from tests.support.avro import Topic, envelope
+from tests.support.avro import event as avro_event
+from tests.support.avro import records as avro_records
+from tests.support.decoding import replacing
+from tests.unit.decode.test_decoder import SOURCE, records
+from tests.unit.decode.test_flattened import records as flat_records
+
+NAMES = ('say "x"', "a\\b", "line\nbreak", "\x01", "\x1f", '"', "\\", "\\n", "\x7f", "ü`'", "a.b", "$c", "")
+UNUSUAL = NAMES[:8]
+
+
+def _struct(fields: dict[str, str], field: str | None = None) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "type": "struct",
+        "optional": True,
+        "fields": [{"field": name, "type": kind, "optional": True} for name, kind in fields.items()],
+    }
+    return out if field is None else {**out, "field": field}
+
+
+def _with_schema(schema: Any, payload: Any) -> bytes:
+    return json.dumps({"schema": schema, "payload": payload}, separators=(",", ":")).encode()
+
+
+def _table(name: str) -> Any:
+    return replacing((Column(name, "Int64"), Column(f"{name}v", "Nullable(String)"), Column("w", "String")), (name,))
+
+
+def _image(name: str, number: int) -> dict[str, Any]:
+    return {name: number, f"{name}v": f'text {number} \\ "', "w": "w"}
+
+
+def _event(after: Any, before: Any = None) -> dict[str, Any]:
+    return {"before": before, "after": after, "source": SOURCE, "op": "c" if after else "d"}
+
+
+def _assert_rows(batch: ChangeBatch, name: str, count: int = 2) -> None:
+    assert not batch.bad
+    assert not batch.unknown
+    want = [{name: n, f"{name}v": f'text {n} \\ "'.encode(), "w": b"w"} for n in range(count)]
+    assert batch.after.to_pylist()[:count] == want
+    assert batch.key is not None
+    assert [key[name] for key in batch.key.to_pylist()[:count]] == list(range(count))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_plain_json(name: str) -> None:
+    events = [_event(_image(name, 0)), _event(_image(name, 1)), _event(None, _image(name, 1))]
+    keys = [{name: n} for n in (0, 1, 1)]
+    pairs = [(json.dumps(k).encode(), json.dumps(e).encode()) for k, e in zip(keys, events, strict=True)]
+    batch = Decoder(_table(name), Policy(), want_before=True).decode(records(*pairs))
+    _assert_rows(batch, name)
+    assert batch.before is not None
+    assert batch.before.to_pylist()[2] == {name: 1, f"{name}v": b'text 1 \\ "', "w": b"w"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_json_with_schema(name: str) -> None:
+    image = {name: "int64", f"{name}v": "string", "w": "string"}
+    schema = {**_struct({}), "fields": [_struct(image, "before"), _struct(image, "after")]}
+    pairs = [
+        (_with_schema(_struct({name: "int64"}), {name: n}), _with_schema(schema, _event(_image(name, n))))
+        for n in range(2)
+    ]
+    _assert_rows(Decoder(_table(name), Policy()).decode(records(*pairs)), name)
+
+
+@pytest.mark.parametrize("with_schema", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_flattened_rows(name: str, with_schema: bool) -> None:
+    rows = [{**_image(name, n), "__deleted": "false", f"__source_{name}": 7} for n in range(2)]
+    schema = _struct(
+        {name: "int64", f"{name}v": "string", "w": "string", "__deleted": "string", f"__source_{name}": "int64"}
+    )
+    texts = [_with_schema(schema, row) if with_schema else json.dumps(row).encode() for row in rows]
+    keys = [json.dumps({name: n}).encode() for n in range(2)]
+    found = flat_records(*[(key, text, None) for key, text in zip(keys, texts, strict=True)])
+    _assert_rows(Decoder(_table(name), Policy()).decode(found), name)
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_avro_with_adjusted_names(name: str) -> None:
+    """``field.name.adjustment.mode=avro_unicode``, the only one that keeps such names apart."""
+    codes = "".join(f"_u{ord(c):04x}" if not c.isalnum() else c for c in name)
+    fields = [
+        {"name": codes, "type": "long"},
+        {"name": f"{codes}v", "type": ["null", "string"]},
+        {"name": "w", "type": "string"},
+    ]
+    topic = Topic()
+    key = {"type": "record", "name": "Key", "fields": fields[:1]}
+    pairs = [
+        (
+            topic.write(key, {codes: n}),
+            topic.write(envelope(fields), avro_event("c", {codes: n, f"{codes}v": f'text {n} \\ "', "w": "w"}, None)),
+        )
+        for n in range(2)
+    ]
+    found: Records = avro_records(list(pairs))
+    _assert_rows(Decoder(_table(name), Policy(), registry=topic.registry).decode(found), name)
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_a_field_of_such_a_name_that_the_table_lacks_is_an_unknown_column(name: str) -> None:
+    table = replacing((Column("id", "Int64"),), ("id",))
+    pairs = [(n, json.dumps(_event({"id": n, name: 5})).encode()) for n in range(2)]
+    batch = Decoder(table, Policy()).decode(records(*pairs))
+    assert not batch.bad
+    assert [(u.name, u.clickhouse_type) for u in batch.unknown] == [(name, "Nullable(Int64)")]
+
+
+def test_a_fault_names_the_column_by_its_own_name() -> None:
+    name = 'say "x"\n'
+    table = replacing((Column("id", "Int64"), Column(name, "Nullable(Int64)")), ("id",))
+    batch = Decoder(table, Policy()).decode(records((1, json.dumps(_event({"id": 1, name: {}})).encode())))
+    assert [bad.column for bad in batch.bad] == [name]
+    assert name in batch.bad[0].reason
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_members_of_a_struct_column(name: str) -> None:
+    quoted = name.replace("\\", "\\\\").replace("\n", "\\n")
+    table = replacing((Column("id", "Int64"), Column("t", f"Tuple(`{quoted}` Int64, b String)")), ("id",))
+    struct = _struct({name: "int64", "b": "string"}, "t")
+    image = {**_struct({}, "after"), "fields": [{"field": "id", "type": "int64"}, struct]}
+    schema = {**_struct({}), "fields": [image]}
+    value = _with_schema(schema, _event({"id": 1, "t": {name: 9, "b": "x"}}))
+    batch = Decoder(table, Policy()).decode(records((1, value)))
+    assert not batch.bad
+    assert list(batch.after.to_pylist()[0]["t"].values()) == [9, b"x"]
