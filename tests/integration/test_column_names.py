@@ -7,13 +7,10 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import Policy
 from ch_sink.types.sql import quote
-from tests.support.endpoint import clickhouse, client, database, own_tables
 from tests.support.evolving import Added, EvolvingSource
 from tests.support.hand import PLACEHOLDER, HandFed, postgres
 from tests.support.hand_tables import OWN, each_engine
 from tests.support.stream import Feed, make_table
-
-__all__ = ["clickhouse", "client", "database", "own_tables"]
 
 pytestmark = pytest.mark.integration
 KEY, TEXT, LATER = 'the "id"\\', "line\nbreak\t'`", '\x01 "added" \\n'

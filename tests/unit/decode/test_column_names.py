@@ -13,8 +13,7 @@ from tests.support.avro import Topic, envelope
 from tests.support.avro import event as avro_event
 from tests.support.avro import records as avro_records
 from tests.support.decoding import replacing
-from tests.unit.decode.test_decoder import SOURCE, records
-from tests.unit.decode.test_flattened import records as flat_records
+from tests.support.event import SOURCE, records
 
 NAMES = ('say "x"', "a\\b", "line\nbreak", "\x01", "\x1f", '"', "\\", "\\n", "\x7f", "ü`'", "a.b", "$c", "")
 UNUSUAL = NAMES[:8]
@@ -85,7 +84,7 @@ def test_flattened_rows(name: str, with_schema: bool) -> None:
     )
     texts = [_with_schema(schema, row) if with_schema else json.dumps(row).encode() for row in rows]
     keys = [json.dumps({name: n}).encode() for n in range(2)]
-    found = flat_records(*[(key, text, None) for key, text in zip(keys, texts, strict=True)])
+    found = records(*zip(keys, texts, strict=True))
     _assert_rows(Decoder(_table(name), Policy()).decode(found), name)
 
 
