@@ -18,7 +18,7 @@ import pyarrow as pa
 from benchmarks.machine import describe
 from ch_sink.decode import Decoder
 from ch_sink.model.change import ChangeBatch, Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.plan import Ports, plan
 from ch_sink.pipeline.target import Target
@@ -156,9 +156,9 @@ def measure(work: Work, count: int, repeat: int) -> tuple[list[float], int, int]
     table = TargetTable(
         "d", "t", engine, (*SOURCE, *own), sorting_key=order, partition_key="id % 8", place_columns=frozenset(order)
     )
-    target = Target.of(table, Policy())
+    target = Target.of(table, policy_of())
     records = records_of(work, count)
-    batch = Decoder(table, Policy(), want_before=target.wants_before(("id",))).decode(records)
+    batch = Decoder(table, policy_of(), want_before=target.wants_before(("id",))).decode(records)
     speeds, stored = [], Stored(target, count)
     types = {f.name: f.type for f in batch.after.schema}
     for _ in range(repeat):

@@ -25,7 +25,7 @@ from ch_sink.kafka import KafkaSettings, RangeConsumer
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.model.change import Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.ports import Insert
 from ch_sink.spark.job import run_streams
 
@@ -116,7 +116,7 @@ def _consume(bootstrap: str, count: int) -> tuple[float, Records]:
 def _decode(client: Client, sample: Records) -> tuple[float, pa.Table]:
     """Decoding one chunk over and over; the second figure is a by-product."""
     _table(client, "plain")
-    decoder = Decoder(detect(client, "shop", "plain", Policy()), Policy())
+    decoder = Decoder(detect(client, "shop", "plain", policy_of()), policy_of())
     decoder.decode(sample)
     began, times = time.perf_counter(), 5
     for _ in range(times):
@@ -126,7 +126,7 @@ def _decode(client: Client, sample: Records) -> tuple[float, pa.Table]:
 
 def _insert(client: Client, rows: pa.Table, count: int) -> float:
     """As many ready rows as there are events, in blocks of a chunk, without tokens."""
-    writer = ClickHouseWriter(client, detect(client, "shop", "plain", Policy()))
+    writer = ClickHouseWriter(client, detect(client, "shop", "plain", policy_of()))
     done, began = 0, time.perf_counter()
     while done < count:
         part = rows.slice(0, min(rows.num_rows, count - done))

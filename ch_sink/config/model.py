@@ -19,7 +19,17 @@ from ch_sink.config.sections import (
     VersionSection,
     Words,
 )
-from ch_sink.model.policy import PLACEHOLDER, Policy
+from ch_sink.model.policy import (
+    PLACEHOLDER,
+    ChangePolicy,
+    DocumentPolicy,
+    EventPolicy,
+    KeyPolicy,
+    Policy,
+    TablePolicy,
+    ValuePolicy,
+    VersionPolicy,
+)
 
 __all__ = ["Config"]
 
@@ -102,33 +112,34 @@ class Config(Section):
 
     def policy(self) -> Policy:
         """The choices that concern the pure core."""
+        flattened, document, version = self.flattened, self.document, self.version
         return Policy(
-            deletes=self.deletes,
-            truncate=self.truncate,
-            on_unresolved=self.on_unresolved,
-            on_bad_record=self.on_bad_record,
-            out_of_range=self.out_of_range,
-            decimal_handling=self.decimal_handling,
-            binary_handling=self.binary_handling,
-            time_precision=self.time_precision,
-            evolve=self.evolve,
-            version_strategy=self.version.strategy,
-            version_floor=self.version.floor,
-            placeholder=self.placeholder,
-            redelivery_scan=self.redelivery_scan,
-            sign_column=self.sign_column,
-            key_columns=self.key_columns,
-            ignored_key_fields=self.ignored_key_fields,
-            events=self.events,
-            tombstones=self.tombstones,
-            fields_prefix=self.flattened.fields_prefix,
-            headers_prefix=self.flattened.headers_prefix,
-            meta_columns=self.flattened.columns,
-            stored_row=self.stored_row,
-            accept_coalescing=self.accept_coalescing,
-            document_column=self.document.column,
-            document_columns=tuple(self.document.columns.items()),
-            document_form=self.document.form,
+            values=ValuePolicy(
+                out_of_range=self.out_of_range,
+                decimal_handling=self.decimal_handling,
+                binary_handling=self.binary_handling,
+                time_precision=self.time_precision,
+                placeholder=self.placeholder,
+            ),
+            events=EventPolicy(
+                form=self.events,
+                tombstones=self.tombstones,
+                fields_prefix=flattened.fields_prefix,
+                headers_prefix=flattened.headers_prefix,
+                meta_columns=flattened.columns,
+            ),
+            keys=KeyPolicy(columns=self.key_columns, ignored=self.ignored_key_fields),
+            documents=DocumentPolicy(document.column, tuple(document.columns.items()), document.form),
+            versions=VersionPolicy(version.strategy, version.floor, self.redelivery_scan),
+            changes=ChangePolicy(
+                deletes=self.deletes,
+                truncate=self.truncate,
+                on_unresolved=self.on_unresolved,
+                on_bad_record=self.on_bad_record,
+                evolve=self.evolve,
+                stored_row=self.stored_row,
+            ),
+            table=TablePolicy(sign_column=self.sign_column, accept_coalescing=self.accept_coalescing),
         )
 
     def to_task_json(self) -> str:

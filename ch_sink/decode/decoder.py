@@ -57,7 +57,7 @@ class Decoder:
         self._envelopes = Envelopes(registry, format)
         self._keys = KeyReader(table, policy, registry)
         # Without Kafka keys a delete's key is in its before image.
-        before = want_before or bool(policy.key_columns)
+        before = want_before or bool(policy.keys.columns)
         self._readers = Readers(table, policy, before=before)
         self._event_keys = EventKeys(self._keys)
         self._tombstones = Tombstones(policy)

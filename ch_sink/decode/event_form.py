@@ -6,7 +6,7 @@ from enum import Enum
 import msgspec
 
 from ch_sink.model.change import Aside
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import EventPolicy
 from ch_sink.types.connect import SourceType
 
 __all__ = ["Form", "Forms", "OtherForm", "aside_kind"]
@@ -50,10 +50,10 @@ def aside_kind(names: Collection[str]) -> Aside | None:
 class Forms:
     """Tells the form of values meant for one table."""
 
-    def __init__(self, columns: Collection[str], policy: Policy) -> None:
+    def __init__(self, columns: Collection[str], policy: EventPolicy) -> None:
         """``columns``: the source columns of the table; empty where there is no table yet."""
         self._columns = frozenset(columns)
-        self._pinned = policy.events
+        self._pinned = policy.form
         self._prefix = policy.fields_prefix
 
     def of_names(self, names: Collection[str]) -> Form:

@@ -61,7 +61,7 @@ class KeyReader:
         self._value_envelopes = Envelopes(registry)
         self._shapes: dict[Framed, _Shape] = {}
         self._avro: dict[Framed, _AvroShape] = {}
-        self.columns: tuple[str, ...] = policy.key_columns
+        self.columns: tuple[str, ...] = policy.keys.columns
         self._raw_text = False
         self._numbers = False
         self._documents: DocumentKeys | None = None
@@ -85,7 +85,7 @@ class KeyReader:
                 return
             if value is None and key is not None and key != b"null":
                 self._try(key)
-                if not self.columns and self._policy.tombstones == "delete" and self._is_document_key(key):
+                if not self.columns and self._policy.events.tombstones == "delete" and self._is_document_key(key):
                     self._documents = DocumentKeys(self._table, self._policy)
                     self.columns = (self._documents.name,)
                 elif not self._sorted.issuperset(self.columns):
@@ -127,7 +127,7 @@ class KeyReader:
             found: Any = msgspec.json.decode(as_json(*self._value_envelopes.one(value)))
         except (DecodeError, msgspec.DecodeError, ValueError, RecursionError):
             return False
-        return changes_no_row(found, self._names, self._policy.fields_prefix)
+        return changes_no_row(found, self._names, self._policy.events.fields_prefix)
 
     @property
     def of_documents(self) -> bool:
@@ -207,7 +207,7 @@ class KeyReader:
         if primitive:
             found = {self._primitive_name(): ("", framed.schema)}
         else:
-            ignored = self._policy.ignored_key_fields
+            ignored = self._policy.keys.ignored
             fields = {f.name: f.type for f in framed.schema.fields if f.name not in ignored}
             named = columns_of(fields, [c.name for c in self._table.columns])
             found = {named[name]: (name, declared) for name, declared in fields.items()}
@@ -267,13 +267,13 @@ class KeyReader:
         members: list[Any] = []
         columns: list[ColumnReader] = []
         for name, declared in fields.items():
-            if name in self._policy.ignored_key_fields:
+            if name in self._policy.keys.ignored:
                 continue
             made = self._converter(declared, self._column(name))
             attribute = f"k{len(members)}"
             members.append((attribute, nullable(made.wire)))
             columns.append(ColumnReader(name, attrgetter(attribute), made))
-        kept = [name for name in fields if name not in self._policy.ignored_key_fields]
+        kept = [name for name in fields if name not in self._policy.keys.ignored]
         renamed = {f"k{i}": name for i, name in enumerate(kept)}
         for i, name in enumerate(n for n in fields if n not in kept):
             members.append((f"i{i}", msgspec.Raw, msgspec.UNSET))
@@ -297,15 +297,15 @@ class KeyReader:
             column,
             encoding=encoding,
             # A clamped key would be another row's.
-            policy=replace(self._policy, out_of_range="fail"),
+            policy=replace(self._policy.values, out_of_range="fail"),
             omits=False,
             numbers=self._numbers and encoding == "json",
             years=self._table.years,
         )
 
     def _primitive_name(self) -> str:
-        if len(self._policy.key_columns) == 1:
-            return self._policy.key_columns[0]
+        if len(self._policy.keys.columns) == 1:
+            return self._policy.keys.columns[0]
         names = [e for e in self._table.sorting_key if e not in self._table.system_columns]
         if len(names) == 1 and self._table.column(names[0]) is not None:
             return names[0]

@@ -34,11 +34,11 @@ class Readers:
         """``before``: whether before images are decoded."""
         self._columns = frozenset(c.name for c in table.source_columns)
         self._signals = not self._columns >= FIELDS
-        self._prefix = policy.fields_prefix
-        self._forms = Forms(self._columns, policy)
+        self._prefix = policy.events.fields_prefix
+        self._forms = Forms(self._columns, policy.events)
         self._json = JsonReader(table, policy, self._forms, before=before)
-        self._avro = AvroReader(table, policy, before=before)
-        self._form = Form.FLATTENED if policy.events == "flattened" else Form.ENVELOPE
+        self._avro = AvroReader(table, policy.values, before=before)
+        self._form = Form.FLATTENED if policy.events.form == "flattened" else Form.ENVELOPE
         self._flat = FlatReader(table, policy, self._forms, before=before)
         self._schema_forms: dict[int, tuple[SourceType, Form]] = {}
         self._row_framings: dict[Framed, tuple[Framed, dict[str, str]]] = {}

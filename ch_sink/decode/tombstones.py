@@ -28,7 +28,7 @@ class Tombstones:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._headers = HeaderFields(policy.headers_prefix)
+        self._headers = HeaderFields(policy.events.headers_prefix)
         self._delete: bool | None = None
         self.undecided = False
         """The last chunk had null values, and no row that was seen tells what they mean."""
@@ -42,8 +42,8 @@ class Tombstones:
         """
         means: npt.NDArray[np.bool_] | None = None
         self.undecided = False
-        if known or self._policy.tombstones != "auto":
-            every = known or self._policy.tombstones == "delete"
+        if known or self._policy.events.tombstones != "auto":
+            every = known or self._policy.events.tombstones == "delete"
             means = np.full(len(places), every, dtype=np.bool_)
         elif (told := [p for p in parts if len(p)]) or self._delete is not None:
             means = self._by_form(np.asarray(places, dtype=np.int64), told)
@@ -93,7 +93,7 @@ class Tombstones:
             positions = source.positions(blocks)
         except (DecodeError, PositionError) as error:
             raise Fault(error.message, "position") from error
-        if self._policy.version_strategy == "source_position":
+        if self._policy.versions.strategy == "source_position":
             lacking = [found for found in texts if not needed or not needed <= found.keys()]
             if lacking:
                 raise missing_position(sorted(needed - lacking[0].keys()))

@@ -98,7 +98,7 @@ def _target(
     yield from check_table(
         table,
         key,
-        config.policy(),
+        config.policy().changes,
         server=_server_facts(client, table),
         source_columns=[f.name for f in schema.fields] if schema else (),
         inserts_per_batch=partitions + (limit or 0) // config.chunk_offsets,
@@ -108,7 +108,7 @@ def _target(
         yield from document_findings(table, config.policy())
     else:
         types = {f.name: f.type for f in schema.fields} if schema is not None else None
-        yield from type_findings(table, types, key, config.policy())
+        yield from type_findings(table, types, key, config.policy().values)
         if schema is not None:
             yield from _columns(config, table, schema)
     yield from _other_tables(config, client, key, table)

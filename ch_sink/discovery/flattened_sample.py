@@ -9,7 +9,7 @@ import msgspec
 from ch_sink.decode.event_form import Form, Forms, aside_kind
 from ch_sink.decode.flattened.added_fields import DELETED, Added
 from ch_sink.decode.framing import Framed
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import EventPolicy
 from ch_sink.types.connect import Field, SourceType
 
 __all__ = ["enveloped", "tells_deletes"]
@@ -18,7 +18,7 @@ _names = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def enveloped(
-    values: Sequence[tuple[Framed, bytes]], key: Collection[str], policy: Policy
+    values: Sequence[tuple[Framed, bytes]], key: Collection[str], policy: EventPolicy
 ) -> list[tuple[Framed, bytes]]:
     """The values, rows as the after images of snapshot events.
 
@@ -41,7 +41,7 @@ def enveloped(
 
 
 def tells_deletes(
-    values: Sequence[tuple[Framed, bytes]], nulls: int, key: Collection[str], policy: Policy
+    values: Sequence[tuple[Framed, bytes]], nulls: int, key: Collection[str], policy: EventPolicy
 ) -> Literal["", "marked", "nulls", "untold"]:
     """How flattened events tell of deletes: by a field of the rows, by null values; empty where there are no rows.
 
@@ -57,7 +57,7 @@ def tells_deletes(
 
 
 def _row(
-    framed: Framed, payload: bytes, forms: Forms, added: Added, key: frozenset[str], policy: Policy
+    framed: Framed, payload: bytes, forms: Forms, added: Added, key: frozenset[str], policy: EventPolicy
 ) -> dict[str, msgspec.Raw] | None:
     try:
         found = _names.decode(payload)
@@ -65,14 +65,14 @@ def _row(
         return None
     if forms.of_names(found) is Form.FLATTENED:
         return found
-    if policy.events == "envelope" or aside_kind(found) is not None or ("op" in found and "source" in found):
+    if policy.form == "envelope" or aside_kind(found) is not None or ("op" in found and "source" in found):
         return None
     named = framed.schema is not None and (framed.schema.name or "").endswith(".Value")
     told = not key.isdisjoint(found) or any(added.is_added(name) for name in found)
     return found if named or told else None
 
 
-def _framing(framed: Framed, added: Added, policy: Policy) -> Framed:
+def _framing(framed: Framed, added: Added, policy: EventPolicy) -> Framed:
     if framed.schema is None:
         return framed
     fields = tuple(f for f in framed.schema.fields if f.name in policy.meta_columns or not added.is_added(f.name))

@@ -24,7 +24,7 @@ def document_findings(table: TargetTable, policy: Policy) -> Iterator[Finding]:
     fields = ", ".join(f"{c.name} ← {'.'.join(c.path)}" for c in documents.columns if c.path)
     whole = documents.document
     if whole is None:
-        name = policy.document_column or "document"
+        name = policy.documents.column or "document"
         yield Finding(
             "warn",
             "documents",
@@ -34,7 +34,7 @@ def document_findings(table: TargetTable, policy: Policy) -> Iterator[Finding]:
         )
         return
     column = table.column(whole.name)
-    yield Finding("ok", "documents", f"{whole.name} holds the whole document ({policy.document_form}); {fields}")
+    yield Finding("ok", "documents", f"{whole.name} holds the whole document ({policy.documents.form}); {fields}")
     if column is not None and parse_type(column.type).bare.name == "JSON":
         yield Finding(
             "warn",

@@ -56,13 +56,13 @@ def document_schema(values: Iterable[bytes], keys: Iterable[bytes], policy: Poli
     name = key_column_name(policy)
     key = Field(name, key_type(_ids(keys)))
     fields = [key]
-    for column, path in policy.document_columns:
+    for column, path in policy.documents.columns:
         if column != name and path:
             there = [value for d in documents if (value := at(d, tuple(path.split(".")))) is not MISSING]
             seen = field_type(there)
             fields.append(Field(column, seen or SourceType("string")))
-    if policy.document_column:
-        fields.append(Field(policy.document_column, _WHOLE))
+    if policy.documents.column:
+        fields.append(Field(policy.documents.column, _WHOLE))
     return RowSchema(tuple(fields), (key,))
 
 

@@ -53,7 +53,7 @@ def sample_schema(
     follow, nullable. Schemaless rows are inferred: booleans, integers, floats, texts, and JSON for the rest, all
     nullable but the key. A date or timestamp column whose sampled values go beyond what ClickHouse's types hold
     is marked wide (it becomes a String); ``years`` is what the server's types hold.
-    ``policy.key_columns`` names the key where the topic has no Kafka keys. Fields that were added to flattened rows
+    ``policy.keys.columns`` names the key where the topic has no Kafka keys. Fields that were added to flattened rows
     are no columns.
 
     Raises RegistryError where the schema registry cannot be asked.
@@ -66,16 +66,16 @@ def sample_schema(
     documents = document_schema([payload for _, payload in values], [payload for _, payload in keys], policy)
     if documents is not None:
         return documents
-    key = tuple(f for f in _key(keys) if f.name not in policy.ignored_key_fields)
-    values = enveloped(values, {f.name for f in key} | set(policy.key_columns), policy)
+    key = tuple(f for f in _key(keys) if f.name not in policy.keys.ignored)
+    values = enveloped(values, {f.name for f in key} | set(policy.keys.columns), policy.events)
     fields = _declared(values, policy, years)
     if fields is None:
-        fields = _inferred(values, {f.name for f in key} | set(policy.key_columns))
+        fields = _inferred(values, {f.name for f in key} | set(policy.keys.columns))
     if fields is None:
         return None
     by_name = {f.name: f for f in fields}
-    if not key and policy.key_columns:
-        key = tuple(by_name[name] for name in policy.key_columns if name in by_name)
+    if not key and policy.keys.columns:
+        key = tuple(by_name[name] for name in policy.keys.columns if name in by_name)
     # The key's own schema may lack what the row's has (and is not wide by itself).
     key = tuple(by_name.get(f.name, f) if f.name else f for f in key)
     return RowSchema(fields, tuple(Field(f.name, replace(f.type, optional=False)) for f in key))
@@ -93,7 +93,7 @@ def flattened_deletes(
     key = {f.name for f in _key(list(_framed(_keys_in_order(pairs), registry)))}
     keyed = [v for k, v in pairs if k]
     nulls = len(keyed) - sum(1 for _ in _framed(keyed, registry))
-    return tells_deletes(values, nulls, key | set(policy.key_columns), policy)
+    return tells_deletes(values, nulls, key | set(policy.keys.columns), policy.events)
 
 
 _Pair = tuple[bytes | None, bytes | None]
@@ -110,7 +110,7 @@ def _rows(chunks: Sequence[Records], policy: Policy, registry: SchemaRegistry | 
             found = msgspec.json.decode(as_json(*envelopes.one(value))) if value is not None else None
         except (DecodeError, msgspec.DecodeError, ValueError, RecursionError):
             continue
-        row = isinstance(found, dict) and not changes_no_row(found, (), policy.fields_prefix)
+        row = isinstance(found, dict) and not changes_no_row(found, (), policy.events.fields_prefix)
         rows += row
         if row or found is None:
             kept.append((key, value))
@@ -190,7 +190,7 @@ def _images(payloads: list[bytes]) -> Iterator[dict[str, msgspec.Raw]]:
 
 def _wide_columns(types: dict[str, SourceType], payloads: list[bytes], policy: Policy, years: Years) -> set[str]:
     """Names of the temporal columns with a sampled value that their column type cannot hold."""
-    strict = replace(policy, out_of_range="fail")
+    strict = replace(policy.values, out_of_range="fail")
     found: set[str] = set()
     temporal = {}
     for name, declared in types.items():

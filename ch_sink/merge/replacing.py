@@ -14,14 +14,14 @@ from ch_sink.merge.keys import factorize
 from ch_sink.merge.resolved import Resolved, Scope
 from ch_sink.merge.rows import Merged, System, rows_at, rows_of, with_system
 from ch_sink.model.change import ChangeBatch, Op
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import ChangePolicy
 from ch_sink.order import Sequenced
 
 __all__ = ["merge_replacing", "moved"]
 
 
 def merge_replacing(
-    batch: ChangeBatch, out: Resolved, order: Sequenced, scope: Scope, system: System, policy: Policy
+    batch: ChangeBatch, out: Resolved, order: Sequenced, scope: Scope, system: System, policy: ChangePolicy
 ) -> Merged:
     """Rows of a chunk for a replacing table.
 

@@ -17,7 +17,7 @@ from ch_sink.merge.resolved import UNSET, Bools, Resolved, Scope
 from ch_sink.merge.updates import apply_updates
 from ch_sink.merge.walk import Walk
 from ch_sink.model.change import ChangeBatch, Op, Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import ChangePolicy
 from ch_sink.order import Sequenced
 from ch_sink.order.version import to_ints
 from ch_sink.ports import Handover, HandoverId, RowLookup
@@ -30,7 +30,7 @@ def resolve(
     records: Records,
     order: Sequenced,
     scope: Scope,
-    policy: Policy,
+    policy: ChangePolicy,
     *,
     lookup: RowLookup | None,
     handover: Handover | None,

@@ -10,7 +10,7 @@ from ch_sink.merge.keys import KeyCodes
 from ch_sink.merge.resolved import UNSET, Resolved, Scope
 from ch_sink.merge.special import Special
 from ch_sink.model.change import BadRecord, ChangeBatch, Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import ChangePolicy
 from ch_sink.order import Sequenced
 from ch_sink.order.version import to_int
 from ch_sink.ports import Handover, HandoverId
@@ -40,7 +40,7 @@ class Walk(Special):
         records: Records,
         order: Sequenced,
         scope: Scope,
-        policy: Policy,
+        policy: ChangePolicy,
         out: Resolved,
         coded: KeyCodes,
         waiting: Mapping[bytes, int],

@@ -1,59 +1,153 @@
-"""What the user decided: the choices that change what the pure core does with an event."""
+"""What the user decided about one stream, grouped by the room that acts on it.
 
-from dataclasses import dataclass
-from typing import Literal
+Functions take the group that they use; only entry points that pass groups on take the whole :class:`Policy`.
+"""
 
-__all__ = ["PLACEHOLDER", "Policy"]
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any, Literal
 
-PLACEHOLDER = "__debezium_unavailable_value"
+from ch_sink.types.value_policy import PLACEHOLDER, ValuePolicy
+
+__all__ = [
+    "PLACEHOLDER",
+    "ChangePolicy",
+    "DocumentPolicy",
+    "EventPolicy",
+    "KeyPolicy",
+    "Policy",
+    "TablePolicy",
+    "ValuePolicy",
+    "VersionPolicy",
+    "policy_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
-    """Choices of one stream. Field names equal the keys of the YAML file."""
+class EventPolicy:
+    """How records are recognised as change events."""
+
+    form: Literal["auto", "envelope", "flattened"] = "auto"
+    """Whether values are change-event envelopes or rows; ``auto`` decides by their fields. ``events`` in YAML."""
+    tombstones: Literal["auto", "delete", "ignore"] = "auto"
+    """What a null value means. ``auto``: a delete if events are flattened and have no field ``__deleted``."""
+    fields_prefix: str = "__"
+    """``add.fields.prefix`` of ``ExtractNewRecordState``: such fields are no columns unless the table has them."""
+    headers_prefix: str = "__"
+    """``add.headers.prefix``, likewise."""
+    meta_columns: tuple[str, ...] = ()
+    """Added fields that ``init`` turns into columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPolicy:
+    """Which columns identify a row."""
+
+    columns: tuple[str, ...] = ()
+    """Key columns if the topic has no Kafka keys."""
+    ignored: tuple[str, ...] = ()
+    """Fields of the Kafka key that are left out: keys are unique without them."""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPolicy:
+    """How MongoDB's documents become columns. In YAML, the section ``document``."""
+
+    column: str = "document"
+    """The column that receives the whole document, if the table has it; empty for none."""
+    columns: tuple[tuple[str, str], ...] = ()
+    """Columns whose value is not the field of the same name, each with the dotted path of its field."""
+    form: Literal["plain", "extended"] = "plain"
+    """JSON as one would query it, or canonical Extended JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionPolicy:
+    """How rows are versioned."""
+
+    strategy: Literal["auto", "source_position", "kafka_offset", "source_time", "insertion_order"] = "auto"
+    floor: int = 0
+    """Every version is higher than this one."""
+    redelivery_scan: int = 10_000
+    """How many records before a backward step are searched for the very same record."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePolicy:
+    """What is done with changes that cannot simply be applied."""
 
     deletes: Literal["fail", "ignore"] = "fail"
     """What a delete does on ``ReplacingMergeTree(ver)`` that has no sign or is_deleted column."""
     truncate: Literal["apply", "ignore", "fail"] = "fail"
     on_unresolved: Literal["dead_letter", "null"] = "dead_letter"
     on_bad_record: Literal["dead_letter", "fail"] = "dead_letter"
-    out_of_range: Literal["fail", "clamp", "null"] = "fail"
-    """``fail`` makes the record a dead letter."""
-    decimal_handling: Literal["precise", "double", "string"] = "precise"
-    """The connector's ``decimal.handling.mode``, for events that do not declare their types."""
-    binary_handling: Literal["bytes", "base64", "base64-url-safe", "hex"] = "bytes"
-    """``binary.handling.mode`` likewise."""
-    time_precision: Literal[
-        "adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"
-    ] = "adaptive"
-    """``time.precision.mode`` likewise."""
     evolve: Literal["add_columns", "ignore", "fail"] = "fail"
-    version_strategy: Literal["auto", "source_position", "kafka_offset", "source_time", "insertion_order"] = "auto"
-    version_floor: int = 0
-    placeholder: str = PLACEHOLDER
-    redelivery_scan: int = 10_000
-    """How many records before a backward step are searched for the very same record."""
-    sign_column: str | None = None
-    """Sign column of a ``ReplacingMergeTree(ver)``, where it is not called ``sign`` or ``_sign``."""
-    key_columns: tuple[str, ...] = ()
-    """Key columns where the topic has no Kafka keys."""
-    ignored_key_fields: tuple[str, ...] = ()
-    """Fields of the Kafka key that are left out: keys are unique without them."""
-    events: Literal["auto", "envelope", "flattened"] = "auto"
-    """Whether values are change-event envelopes or rows; ``auto`` tells by their fields."""
-    tombstones: Literal["auto", "delete", "ignore"] = "auto"
-    """What a null value means. ``auto``: a delete where events are flattened and have no field ``__deleted``."""
-    fields_prefix: str = "__"
-    """``add.fields.prefix`` of ``ExtractNewRecordState``: such fields are no columns unless the table has them."""
-    headers_prefix: str = "__"
-    """``add.headers.prefix`` likewise."""
-    meta_columns: tuple[str, ...] = ()
-    """Added fields that ``init`` makes columns of."""
     stored_row: Literal["auto", "lookup", "before"] = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class TablePolicy:
+    """How the target table is understood."""
+
+    sign_column: str | None = None
+    """Sign column of a ``ReplacingMergeTree(ver)``, if it is not called ``sign`` or ``_sign``."""
     accept_coalescing: bool = False
-    document_column: str = "document"
-    """Documents: the column that gets the whole document, if the table has it; empty for none."""
-    document_columns: tuple[tuple[str, str], ...] = ()
-    """Documents: columns whose value is not the field of their name, with the dotted path of it."""
-    document_form: Literal["plain", "extended"] = "plain"
-    """Documents: JSON as one would query it, or canonical Extended JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """All choices of one stream."""
+
+    values: ValuePolicy = field(default_factory=ValuePolicy)
+    events: EventPolicy = EventPolicy()
+    keys: KeyPolicy = KeyPolicy()
+    documents: DocumentPolicy = DocumentPolicy()
+    versions: VersionPolicy = VersionPolicy()
+    changes: ChangePolicy = ChangePolicy()
+    table: TablePolicy = TablePolicy()
+
+
+_GROUPS: dict[str, type[Any]] = {
+    "values": ValuePolicy,
+    "events": EventPolicy,
+    "keys": KeyPolicy,
+    "documents": DocumentPolicy,
+    "versions": VersionPolicy,
+    "changes": ChangePolicy,
+    "table": TablePolicy,
+}
+_FLAT_NAMES = {
+    ("events", "form"): "events",
+    ("keys", "columns"): "key_columns",
+    ("keys", "ignored"): "ignored_key_fields",
+    ("documents", "column"): "document_column",
+    ("documents", "columns"): "document_columns",
+    ("documents", "form"): "document_form",
+    ("versions", "strategy"): "version_strategy",
+    ("versions", "floor"): "version_floor",
+}
+"""Choices whose name says nothing without its group."""
+
+
+@cache
+def _places() -> dict[str, tuple[str, str]]:
+    """The group and field of each choice, by its flat name."""
+    return {
+        _FLAT_NAMES.get((group, choice.name), choice.name): (group, choice.name)
+        for group, kind in _GROUPS.items()
+        for choice in fields(kind)
+    }
+
+
+def policy_of(**choices: Any) -> Policy:
+    """A policy from flat names, as in ``policy_of(truncate="apply", version_floor=5)``.
+
+    Raises TypeError for a name that is no choice.
+    """
+    groups: dict[str, dict[str, Any]] = {group: {} for group in _GROUPS}
+    for name, choice in choices.items():
+        if name not in _places():
+            raise TypeError(f"no such choice: {name!r}; there are {', '.join(sorted(_places()))}")
+        group, attribute = _places()[name]
+        groups[group][attribute] = choice
+    return Policy(**{group: kind(**groups[group]) for group, kind in _GROUPS.items()})

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import ChangeBatch, Op, Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import VersionPolicy
 from ch_sink.order.forward import forward
 from ch_sink.order.state import SourceState, State
 from ch_sink.order.version import Layout, Words, to_int
@@ -54,7 +54,7 @@ def sequence(
     state: State,
     *,
     layout: Layout,
-    policy: Policy,
+    policy: VersionPolicy,
     strategy: str,
     unique_inner: bool = False,
     history: History | None = None,
@@ -131,22 +131,22 @@ def ordered(
     commit: Words,
     state: State,
     layout: Layout,
-    policy: Policy,
+    policy: VersionPolicy,
 ) -> Sequenced:
     """Versions of events whose epochs and commit positions are known; all of them are kept."""
-    version = layout.lift(layout.pack(epoch, commit, batch.offset, batch.source_ts), policy.version_floor)
-    leaving = layout.lift(layout.pack(epoch, commit, batch.offset, batch.source_ts, half=0), policy.version_floor)
+    version = layout.lift(layout.pack(epoch, commit, batch.offset, batch.source_ts), policy.floor)
+    leaving = layout.lift(layout.pack(epoch, commit, batch.offset, batch.source_ts, half=0), policy.floor)
     n = len(batch)
     return Sequenced(np.ones(n, dtype=np.bool_), epoch, commit, version, leaving, np.zeros(n, dtype=np.bool_), state)
 
 
-def strategy_for(policy: Policy, default: str, layout: Layout) -> str:
+def strategy_for(policy: VersionPolicy, default: str, layout: Layout) -> str:
     """The strategy in force, from the policy, the source's default and what the version column can hold.
 
     Raises:
         StreamFailed: the configured strategy does not fit the version column.
     """
-    wanted = policy.version_strategy
+    wanted = policy.strategy
     if layout.kind == "narrow":
         if wanted in ("source_position", "source_time"):
             raise StreamFailed(

@@ -43,7 +43,7 @@ def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str]) -> Barri
     Raises:
         StreamFailed: the policy is to fail, or the table cannot be altered so that they fit.
     """
-    evolve, table = target.policy.evolve, target.table
+    evolve, table = target.policy.changes.evolve, target.table
     # A column that only grew wider needs nothing as long as its values fit; those that do not are bad records.
     concerned = [c for c in batch.unknown if c.change != "widen" or evolve == "add_columns"]
     if evolve == "ignore" or not concerned:

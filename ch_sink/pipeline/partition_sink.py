@@ -278,7 +278,7 @@ class PartitionSink:
             done.rows += retried.rows
             done.counts.update(retried.counts)
             done.dead_letters += retried.dead_letters
-        if made.bad and self.target.policy.on_bad_record == "fail":
+        if made.bad and self.target.policy.changes.on_bad_record == "fail":
             raise stop(made.bad[0], records)
         cut = made.barrier
         if cut is not None and cut.kind == "new_columns" and cut.columns and end > first and self._note_cut is not None:

@@ -201,7 +201,7 @@ def _sequence(
         records,
         state,
         layout=target.layout,
-        policy=target.policy,
+        policy=target.policy.versions,
         strategy=target.strategy(source),
         unique_inner=source is not None and source.unique_inner,
         history=ports.history,
@@ -216,7 +216,7 @@ def _as_assigned(
     given = [assigned[o] for o in batch.offset.tolist()]
     epoch = np.array([e for e, _ in given], dtype=np.int64)
     commit = np.array([[c >> 64, c & 0xFFFFFFFFFFFFFFFF] for _, c in given], dtype=np.uint64).reshape(-1, 2)
-    order = ordered(batch, epoch, commit, state, target.layout, target.policy)
+    order = ordered(batch, epoch, commit, state, target.layout, target.policy.versions)
     drop_truncated(batch, order, state)  # one may have come while they waited
     return order
 
@@ -232,12 +232,12 @@ def _truncate(batch: ChangeBatch, order: Sequenced, target: Target, out: Plan) -
         order.keep[batch.op == Op.TRUNCATE] = False
         return None
     first = int(truncates[0])
-    if target.policy.truncate == "fail":
+    if target.policy.changes.truncate == "fail":
         raise StreamFailed(
             f"the source table was truncated (event at offset {int(batch.offset[first])})",
             hint="set truncate: apply to delete the rows here too, or truncate: ignore to keep them",
         )
-    if target.policy.truncate == "apply":
+    if target.policy.changes.truncate == "apply":
         return first
     order.keep[truncates] = False
     out.counts["truncates_ignored"] += len(truncates)
@@ -250,7 +250,7 @@ def _truncate_barrier(batch: ChangeBatch, order: Sequenced, event: int, target: 
     if not state.alone and target.layout.kind == "wide":
         # Offsets of other partitions say nothing about this one's: rows that the truncate's own transaction wrote
         # after it (TRUNCATE, then INSERT) must stay, wherever they are.
-        lift = target.policy.version_floor
+        lift = target.policy.versions.floor
         version = ((version - lift) >> 32 << 32) + lift
     return Barrier(
         "truncate",
@@ -286,7 +286,7 @@ def _merge(
         records,
         order,
         scope,
-        target.policy,
+        target.policy.changes,
         lookup=ports.lookup,
         handover=ports.handover,
         waiting=waiting,
@@ -304,7 +304,7 @@ def _merge(
         return merge_collapsing(batch, resolved, order, scope, target.system)
     if target.appends:
         return merge_append(batch, resolved, order, target.table, stored_layout)
-    return merge_replacing(batch, resolved, order, scope, target.system, target.policy)
+    return merge_replacing(batch, resolved, order, scope, target.system, target.policy.changes)
 
 
 def _need_old_rows(batch: ChangeBatch, order: Sequenced, out: Plan) -> None:

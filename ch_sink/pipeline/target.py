@@ -55,13 +55,13 @@ class Target:
     def strategy(self, source: Source | None) -> str:
         """The version strategy in force for this source."""
         default = source.default_strategy if source is not None else "source_position"
-        if self.policy.version_strategy == "insertion_order":
+        if self.policy.versions.strategy == "insertion_order":
             return "insertion_order"
         if self.system.version is None and not self.collapsing and not self.appends:
             return "insertion_order"
-        if self.policy.tombstones == "delete":
+        if self.policy.events.tombstones == "delete":
             default = "kafka_offset"  # they tell no position
-        return strategy_for(self.policy, default, self.layout)
+        return strategy_for(self.policy.versions, default, self.layout)
 
     def scope(self, batch: ChangeBatch, source: Source | None) -> Scope:
         """What the resolution of this batch has to look at."""
@@ -74,7 +74,7 @@ class Target:
             # Which changes belong to one transaction is known by their positions only.
             deferrable=source is not None and source.deferrable and self.strategy(source) == "source_position",
             creates_anew=source is None or source.creates_anew,
-            whole_before=trusted or self.policy.stored_row == "before",
+            whole_before=trusted or self.policy.changes.stored_row == "before",
             lookup_all=self.collapsing,
             layout=self.layout,
             version_column=self.system.version,

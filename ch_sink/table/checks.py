@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ch_sink.errors import TableError
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import ChangePolicy
 from ch_sink.order import layout_for
 from ch_sink.table.evolve import alter, window_setting
 from ch_sink.table.facts import ServerFacts
@@ -41,7 +41,7 @@ class Situation:
 
     table: TargetTable
     key: tuple[str, ...]
-    policy: Policy
+    policy: ChangePolicy
     server: ServerFacts | None = None
     whole_before: bool | None = None
     """Whether before images hold the whole row; None where it is not known."""
@@ -66,7 +66,7 @@ class Situation:
 def check_table(
     table: TargetTable,
     key_columns: Sequence[str],
-    policy: Policy,
+    policy: ChangePolicy,
     *,
     server: ServerFacts | None = None,
     whole_before: bool | None = None,

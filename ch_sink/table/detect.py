@@ -142,11 +142,11 @@ def assemble(
                 f"{seen.qualified} is Distributed over {stored.qualified}, itself a Distributed table",
                 hint="Point clickhouse.table at the inner one.",
             )
-    engine = to_engine(stored.clause, stored.columns, sign_column=policy.sign_column, table=stored.qualified)
+    engine = to_engine(stored.clause, stored.columns, sign_column=policy.table.sign_column, table=stored.qualified)
     _refuse(engine, policy, stored)
     if stored is not seen:
         # Rows are inserted through the Distributed table: what the engine needs must be a column there too.
-        to_engine(stored.clause, seen.columns, sign_column=policy.sign_column, table=seen.qualified)
+        to_engine(stored.clause, seen.columns, sign_column=policy.table.sign_column, table=seen.qualified)
     window, seconds = _window(engine, stored)
     names = {c.name for c in stored.columns}
     sharding = over.sharding_key if over else ""
@@ -174,14 +174,14 @@ def assemble(
 
 def _refuse(engine: Engine, policy: Policy, row: TableRow) -> None:
     unversioned = engine.family is Family.REPLACING and engine.version_column is None
-    if unversioned and policy.version_strategy != "insertion_order":
+    if unversioned and policy.versions.strategy != "insertion_order":
         raise TableError(
             f"{row.qualified} is a {engine.name} without a version column: the row inserted last wins, "
             "so a repeated or late event would bring an old state back",
             hint=f"Create the table anew as {engine.name}(_version) (`ch_sink init`), or accept it with "
             "version.strategy: insertion_order.",
         )
-    if engine.family is Family.COALESCING and not policy.accept_coalescing:
+    if engine.family is Family.COALESCING and not policy.table.accept_coalescing:
         raise TableError(
             f"{row.qualified} is a {engine.name}: an update to null leaves the old value there, and a row inserted "
             "again after a delete cannot be told from an update",

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterator, Mapping
 
 from ch_sink.errors import TableError
-from ch_sink.model.policy import Policy
 from ch_sink.table.checks import Finding
 from ch_sink.table.evolve import alter
 from ch_sink.table.model import TargetTable
@@ -13,6 +12,7 @@ from ch_sink.types.chtype import ChType, parse_type
 from ch_sink.types.column import Column
 from ch_sink.types.connect import SourceType
 from ch_sink.types.sql import quote
+from ch_sink.types.value_policy import ValuePolicy
 
 __all__ = ["type_findings"]
 
@@ -24,7 +24,7 @@ _RANGES = {
 
 
 def type_findings(
-    table: TargetTable, source: Mapping[str, SourceType] | None, key: Collection[str], policy: Policy
+    table: TargetTable, source: Mapping[str, SourceType] | None, key: Collection[str], policy: ValuePolicy
 ) -> Iterator[Finding]:
     """One finding for each column that does not take its source type, or not every value of it.
 
@@ -43,7 +43,7 @@ def type_findings(
 
 
 def _column(
-    table: TargetTable, column: Column, declared: SourceType | None, in_key: bool, policy: Policy
+    table: TargetTable, column: Column, declared: SourceType | None, in_key: bool, policy: ValuePolicy
 ) -> Iterator[Finding]:
     try:
         converter(declared, column, encoding="json", policy=policy, years=table.years)

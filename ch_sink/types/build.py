@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from ch_sink.errors import TableError
-from ch_sink.model.policy import Policy
 from ch_sink.types.chtype import ChType, parse_type
 from ch_sink.types.column import WIDE_YEARS, Column, Years
 from ch_sink.types.column_type import WIDE
@@ -15,6 +14,7 @@ from ch_sink.types.literals import Form, Reading, reading
 from ch_sink.types.placeholder import placeholder
 from ch_sink.types.placeholder_columns import Marked
 from ch_sink.types.propagated import told
+from ch_sink.types.value_policy import ValuePolicy
 
 __all__ = ["converter"]
 
@@ -29,7 +29,7 @@ def converter(
     column: Column,
     *,
     encoding: Encoding,
-    policy: Policy,
+    policy: ValuePolicy,
     omits: bool = True,
     numbers: bool = False,
     years: Years = WIDE_YEARS,

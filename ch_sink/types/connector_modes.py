@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ch_sink.errors import DecodeError
-from ch_sink.model.policy import Policy
 from ch_sink.types.chtype import ChType
 from ch_sink.types.converter import Converted, Converter, shown
+from ch_sink.types.value_policy import ValuePolicy
 
 __all__ = ["Encoded", "Modes"]
 
@@ -25,7 +25,7 @@ class Modes:
     time: str = "adaptive"
 
     @staticmethod
-    def of(policy: Policy) -> "Modes":
+    def of(policy: ValuePolicy) -> "Modes":
         return Modes(policy.decimal_handling, policy.binary_handling, policy.time_precision)
 
     def tick_digits(self, target: ChType) -> int:

@@ -6,7 +6,7 @@ import pytest
 
 from ch_sink.clickhouse import ClickHouseSettings, Client, connect, detect, disconnect, execute
 from ch_sink.errors import ClickHouseError
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.table.ddl import init_statements
 from ch_sink.table.spec import EngineChoice, TableSpec
 from tests.support.endpoint import settings_for
@@ -14,7 +14,7 @@ from tests.support.fixtures import topic_of
 from tests.support.stream import Feed, make_table, schema_of
 
 STREAM, TABLE = "mariadb-json_schema-kc", "kc"
-POLICY = Policy(on_bad_record="fail")
+POLICY = policy_of(on_bad_record="fail")
 ENGINES = ("replacing", "sign-replacing", "collapsing", "versioned-collapsing", "append")
 
 

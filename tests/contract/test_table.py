@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from ch_sink.clickhouse import ClickHouseLookup, ClickHouseWriter, Client, detect
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.ports import Insert
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.testing.memory import MemoryTable
@@ -93,7 +93,7 @@ def make(request: pytest.FixtureRequest, where: str, family: Family) -> Table:
         "SETTINGS non_replicated_deduplication_window = 1000, allow_nullable_key = 1"
     )
     client.command(f"SYSTEM STOP MERGES {database}.t")
-    target = detect(client, database, "t", Policy())
+    target = detect(client, database, "t", policy_of())
     return Table(ClickHouseWriter(client, target), ClickHouseLookup(client, target, keys), system)
 
 

@@ -17,7 +17,7 @@ from bson import Int64, ObjectId
 
 from ch_sink.discovery.sample import sample_schema
 from ch_sink.model.change import Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.table.ddl import Statement, init_statements, script
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.types.connect import RowSchema, SourceType, parse_connect_schema
@@ -105,7 +105,7 @@ def sampled_documents(table: str) -> RowSchema:
         table, 0, np.arange(1), np.zeros(1, dtype=np.int64),
         [json.dumps(e.key).encode() for e in events], [json.dumps(e.value).encode() for e in events],
     )  # fmt: skip
-    schema = sample_schema(records, Policy(document_columns=paths if table == "columns" else ()))
+    schema = sample_schema(records, policy_of(document_columns=paths if table == "columns" else ()))
     assert schema is not None
     return schema
 

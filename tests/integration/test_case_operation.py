@@ -14,7 +14,7 @@ from ch_sink.clickhouse import Client
 from ch_sink.config import load
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from tests.support.fixtures import topic_of, topics
 from tests.support.kafka import fresh_topic, produce
 from tests.support.sink import ROOT, command, config_file
@@ -30,7 +30,7 @@ def test_case_17_group_offsets_lag_and_times_are_there_to_be_seen(
 ) -> None:
     topic = fresh_topic(f"{database}.{TABLE}")
     kafka.create_topic(topic, 3)
-    make_table(client, database, TABLE, schema_of(STREAM, TABLE), policy=Policy())
+    make_table(client, database, TABLE, schema_of(STREAM, TABLE), policy=policy_of())
     records = topics(STREAM)[topic_of(STREAM, TABLE)]
     produce(kafka, records, topic)
     config = config_file(tmp_path, kafka, clickhouse, topic, TABLE, database)
@@ -60,7 +60,7 @@ def test_case_17_lag_in_seconds_counts_from_the_newest_event_applied(
 ) -> None:
     topic = fresh_topic(f"{database}.{TABLE}")
     kafka.create_topic(topic, 1)
-    make_table(client, database, TABLE, schema_of(STREAM, TABLE), policy=Policy())
+    make_table(client, database, TABLE, schema_of(STREAM, TABLE), policy=policy_of())
     records = [r for r in topics(STREAM)[topic_of(STREAM, TABLE)] if r.partition == 0]
     produce(kafka, records[:10], topic)
     config = config_file(tmp_path, kafka, clickhouse, topic, TABLE, database)

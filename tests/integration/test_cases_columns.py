@@ -3,13 +3,13 @@
 import pytest
 
 from ch_sink.errors import StreamFailed
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from tests.support.hand import HandFed, mysql
 from tests.support.hand_tables import COLLAPSING, Make, delete, each_engine, insert, key, row, signs, update
 
 pytestmark = pytest.mark.integration
 
-IGNORE = Policy(truncate="apply", on_bad_record="fail", evolve="ignore")
+IGNORE = policy_of(truncate="apply", on_bad_record="fail", evolve="ignore")
 
 
 @each_engine

@@ -10,7 +10,7 @@ import pytest
 from ch_sink.clickhouse import Client, Retry
 from ch_sink.errors import ClickHouseError, ClickHouseUnavailable
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from tests.support.endpoint import settings_for
 from tests.support.hand import Event, HandFed
 from tests.support.hand_tables import COLLAPSING, ENGINES, Make, delete, insert, row, signs, update
@@ -18,7 +18,7 @@ from tests.support.proxy import FaultyProxy
 
 pytestmark = pytest.mark.integration
 
-LETTERS = Policy(truncate="apply", on_bad_record="dead_letter")
+LETTERS = policy_of(truncate="apply", on_bad_record="dead_letter")
 every_engine = pytest.mark.parametrize("engine", [*ENGINES, "append"])
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from tests.support.hand import Event, HandFed
 from tests.support.hand_tables import COLLAPSING, Make, delete, each_collapsing, each_engine, insert, row, update
 
@@ -187,7 +187,7 @@ def test_case_13_numbers_are_stored_and_cancelled_exactly(make: Make, engine: st
 @each_collapsing
 def test_case_12_a_clamped_value_is_cancelled_as_it_was_stored(make: Make, engine: str) -> None:
     """What the source has lies outside the column's range: the −1 row repeats what is stored, not what was sent."""
-    fed = make(engine, more="t Nullable(DateTime('UTC'))", policy=Policy(out_of_range="clamp", on_bad_record="fail"))
+    fed = make(engine, more="t Nullable(DateTime('UTC'))", policy=policy_of(out_of_range="clamp", on_bad_record="fail"))
     fed.client.command(f"SYSTEM STOP MERGES {fed.name}")
     fields = [field("v", "string"), field("t", "int64", TIME + "Timestamp")]
     sent = [253_402_300_799_000, -62_135_596_800_000, 1000]

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.types.sql import quote
 from tests.support.evolving import Added, EvolvingSource
 from tests.support.hand import PLACEHOLDER, HandFed, postgres
@@ -14,7 +14,7 @@ from tests.support.stream import Feed, make_table
 
 pytestmark = pytest.mark.integration
 KEY, TEXT, LATER = 'the "id"\\', "line\nbreak\t'`", '\x01 "added" \\n'
-POLICY = Policy(evolve="add_columns", on_bad_record="fail")
+POLICY = policy_of(evolve="add_columns", on_bad_record="fail")
 
 
 @pytest.mark.parametrize("schemas", [True, False])

@@ -10,7 +10,7 @@ import random
 import pytest
 
 from ch_sink.clickhouse import Client, detect
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.table.model import Family
 from tests.support.busy import decimal_and_time
 from tests.support.fixtures import topic_of
@@ -74,7 +74,7 @@ def test_tokens_hold_through_the_distributed_table(node: Client, over: str, engi
 @pytest.mark.slow
 @each_engine
 def test_a_busy_stream_with_kills_through_a_distributed_table(node: Client, over: str, engine: str) -> None:
-    stream, table, policy = "postgres-busy-json_plain", "acct", Policy(on_bad_record="fail")
+    stream, table, policy = "postgres-busy-json_plain", "acct", policy_of(on_bad_record="fail")
     choice = {"sign": "sign-replacing", "versioned": "versioned-collapsing"}.get(engine, engine)
     schema = schema_of(stream, table, keep=decimal_and_time(table))
     make_table(node, over, table, schema, engine=choice, policy=policy)

@@ -7,7 +7,7 @@ with the row policy ``using sign != -1 to all``, and every other engine.
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from tests.support.hand import Event, HandFed, key_change, mysql
 
 pytestmark = pytest.mark.integration
@@ -54,7 +54,7 @@ def events() -> list[Event]:
 @pytest.mark.parametrize("cut", [100, 1, 3])
 @pytest.mark.parametrize("engine", TABLES)
 def test_the_sbtest_example(client: Client, database: str, own_tables: str, engine: str, cut: int) -> None:
-    fed = HandFed(client, database, own_tables, TABLES[engine], ("id", "k"), Policy(on_bad_record="fail"))
+    fed = HandFed(client, database, own_tables, TABLES[engine], ("id", "k"), policy_of(on_bad_record="fail"))
     fed.feed(events(), cut=cut)
     assert fed.view() == [(2317, 3738, NEW_C, PAD)]
     fed.merge()
@@ -65,7 +65,9 @@ def test_the_sbtest_example(client: Client, database: str, own_tables: str, engi
 
 
 def test_the_documents_row_policy_hides_deleted_rows(client: Client, database: str, own_tables: str) -> None:
-    fed = HandFed(client, database, own_tables, TABLES["as in the document"], ("id", "k"), Policy(on_bad_record="fail"))
+    fed = HandFed(
+        client, database, own_tables, TABLES["as in the document"], ("id", "k"), policy_of(on_bad_record="fail")
+    )
     fed.feed(events(), cut=2)
     every = "SELECT id, k, c FROM {t} FINAL"
     assert len(fed.query(every)) == 3  # the delete rows of both old keys are newest there
@@ -80,7 +82,7 @@ def test_the_documents_row_policy_hides_deleted_rows(client: Client, database: s
 
 
 def test_deletes_repeat_the_old_values_and_get_a_higher_version(client: Client, database: str, own_tables: str) -> None:
-    fed = HandFed(client, database, own_tables, TABLES["wide version"], ("id", "k"), Policy(on_bad_record="fail"))
+    fed = HandFed(client, database, own_tables, TABLES["wide version"], ("id", "k"), policy_of(on_bad_record="fail"))
     fed.feed(events(), cut=1)
     found = fed.query("SELECT k, sign FROM {t} WHERE id = 2317 ORDER BY ver")
     assert found == [(3737, 1), (3737, -1), (3738, 1), (3738, 1)]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from tests.support.documents import Stream
 from tests.support.hand import Event, HandFed
 from tests.support.oracle_stream import LAYOUTS as ORDERS
@@ -30,7 +30,7 @@ def feed(
     columns, family = ENGINES[engine]
     ddl = f"({layout.columns_sql}, {columns}) ENGINE = {family} PARTITION BY {partition_by} "
     ddl += f"ORDER BY ({', '.join(layout.order_by)}) SETTINGS non_replicated_deduplication_window = 1000"
-    fed = HandFed(client, database, own_tables, ddl, layout.table.key, Policy(on_bad_record="fail"))
+    fed = HandFed(client, database, own_tables, ddl, layout.table.key, policy_of(on_bad_record="fail"))
     documents: list[Event] = []
     for key, value, headers, _ in stream.sent:
         documents.append(Event(_document(key), _document(value), headers))

@@ -10,7 +10,7 @@ import pytest
 from ch_sink.clickhouse import Client, detect
 from ch_sink.errors import ClickHouseError, StreamFailed
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import Policy, policy_of
 from ch_sink.pipeline.plan import Barrier
 from ch_sink.table.model import TargetTable
 from tests.support.endpoint import settings_for
@@ -20,7 +20,7 @@ from tests.support.recorded import at_the_snapshot, equal
 from tests.support.stream import Feed, Killed, make_table
 
 pytestmark = pytest.mark.integration
-POLICY = Policy(evolve="add_columns", on_bad_record="fail")
+POLICY = policy_of(evolve="add_columns", on_bad_record="fail")
 SOURCES = ("mariadb", "postgres")
 
 
@@ -218,7 +218,7 @@ def test_types_grow_with_the_sources(client: Client, database: str) -> None:
 def test_without_evolution_a_value_that_grew_out_of_its_column_is_a_bad_record(client: Client, database: str) -> None:
     source = EvolvingSource(partitions=1, columns={"id": Added("int64", False), "n": Added("int32", False, 1)})
     source.write(1, n=7)
-    policy = Policy(evolve="fail")
+    policy = policy_of(evolve="fail")
     feed = hand_fed(client, database, source, policy)
     source.change("n", kind="int64")
     source.write(2, n=2**40)

@@ -6,13 +6,13 @@ import random
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.types.sql import quote
 from tests.support.evolving import EvolvingSource
 from tests.support.stream import Feed, Killed, make_table
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
-POLICY = Policy(evolve="add_columns", on_bad_record="fail")
+POLICY = policy_of(evolve="add_columns", on_bad_record="fail")
 ENGINES = ("replacing", "sign-replacing", "collapsing", "versioned-collapsing", "append")
 
 

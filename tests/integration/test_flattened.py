@@ -8,7 +8,7 @@ from ch_sink.clickhouse import Client
 from ch_sink.decode import Decoder
 from ch_sink.discovery.sample import sample_schema
 from ch_sink.model.change import Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import Policy, policy_of
 from ch_sink.types.connect import RowSchema
 from tests.support.decoding import table_of
 from tests.support.fixtures import Recorded, as_records, read_truth, topic_of, topics
@@ -16,7 +16,7 @@ from tests.support.recorded import KEYLESS, equal
 from tests.support.smt import POSITION, route, transformation
 from tests.support.stream import Feed, make_table
 
-POLICY = Policy(on_bad_record="fail")
+POLICY = policy_of(on_bad_record="fail")
 STREAMS = [f"{db}-{kind}" for db in POSITION for kind in ("json_schema", "json_schema-kc", "json_schema-wide")]
 UNTOLD = {"tr", "ac", *KEYLESS}
 """Truncates are dropped by the transformation; the others have columns that change, or no key."""
@@ -80,7 +80,7 @@ def test_the_router_s_field_is_left_out_of_the_key_where_that_is_configured() ->
     routed = [
         Recorded(r.topic, r.partition, r.offset, r.timestamp, r.key, r.value, r.headers) for r in route(plain, "x")
     ]
-    policy = Policy(ignored_key_fields=("__dbz__physicalTableIdentifier",))
+    policy = policy_of(ignored_key_fields=("__dbz__physicalTableIdentifier",))
     schema = sampled(by_partition(routed), policy)
     assert schema == sampled(by_partition(plain))
     table = table_of(schema)

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from tests.support.fixtures import as_records, topic_of, topics
 from tests.support.recorded import equal
 from tests.support.stream import Feed, make_table, schema_of
 
-POLICY = Policy(on_bad_record="fail")
+POLICY = policy_of(on_bad_record="fail")
 SAME, OTHER = 0, 1
 
 

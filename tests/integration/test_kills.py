@@ -18,7 +18,7 @@ from ch_sink.clickhouse import ClickHouseLedger, Client
 from ch_sink.config import load
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from tests.support.busy import ENGINES, decimal_and_time
 from tests.support.fixtures import read_truth, topic_of, topics
 from tests.support.kafka import fresh_topic, produce
@@ -32,7 +32,7 @@ KILLS = 10
 BATCH = 230
 """Offsets of a partition per batch: the recordings make ``BATCHES`` of them."""
 BATCHES = 16
-POLICY = Policy(truncate="apply")
+POLICY = policy_of(truncate="apply")
 
 
 class Job:

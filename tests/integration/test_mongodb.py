@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from tests.support.collection import draw_collection, truth
 from tests.support.hand import Event, HandFed
 from tests.support.mongodb import SAMPLES, Description, event, key_of, sample, update_event
@@ -110,7 +110,7 @@ TRUTH: dict[str, tuple[Any, str | None, str | None]] = {
 def test_the_documents_samples(client: Client, database: str, own_tables: str, engine: str, cut: int) -> None:
     fed = HandFed(
         client, database, own_tables, ddl(engine, SOURCE.format(document="String")), ("_id",),
-        Policy(on_bad_record="fail"),
+        policy_of(on_bad_record="fail"),
     )  # fmt: skip
     done = fed.feed(stream(), cut=cut)
     for merged in (False, True):
@@ -128,7 +128,7 @@ def test_the_documents_samples(client: Client, database: str, own_tables: str, e
 def test_the_samples_in_a_json_column(client: Client, database: str, own_tables: str) -> None:
     fed = HandFed(
         client, database, own_tables, ddl("replacing", SOURCE.format(document="JSON")), ("_id",),
-        Policy(on_bad_record="fail"),
+        policy_of(on_bad_record="fail"),
     )  # fmt: skip
     fed.feed(stream(), cut=2)
     found = fed.query("SELECT _id, document.last_name::Nullable(String), document.email::Nullable(String) "
@@ -144,7 +144,7 @@ def test_drawn_histories(client: Client, database: str, own_tables: str, engine:
         collection, dialect = draw_collection(seed + 9000, 30)
         fed = HandFed(
             client, database, own_tables, ddl(engine, "_id String, document String, a Nullable(String)"), ("_id",),
-            Policy(on_bad_record="fail"),
+            policy_of(on_bad_record="fail"),
         )  # fmt: skip
         fed.feed(collection.events(dialect), cut=random.Random(seed).choice((2, 7)))
         found = sorted(json.dumps(json.loads(row[1]), sort_keys=True) for row in fed.view())
@@ -155,7 +155,7 @@ def test_an_update_of_a_part_asks_once_per_chunk(client: Client, database: str, 
     """Updates of stored documents: one lookup for all of them; none where the chunk has the document."""
     fed = HandFed(
         client, database, own_tables, ddl("replacing", "_id Int64, document String, n Nullable(Int32)"), ("_id",),
-        Policy(on_bad_record="fail"),
+        policy_of(on_bad_record="fail"),
     )  # fmt: skip
     fed.feed([event("c", i, {"_id": i, "n": i, "tags": ["x"]}) for i in range(50)])
     fed.feed([event("c", i, {"_id": i, "n": i}) for i in range(50, 60)] + [update_event(50, Description({"n": 5}))])
@@ -171,7 +171,7 @@ def test_an_update_of_a_part_asks_once_per_chunk(client: Client, database: str, 
 
 def test_a_document_that_nobody_knows(client: Client, database: str, own_tables: str) -> None:
     table = ddl("replacing", "_id Int64, document String, n Nullable(Int32)")
-    fed = HandFed(client, database, own_tables, table, ("_id",), Policy())
+    fed = HandFed(client, database, own_tables, table, ("_id",), policy_of())
     stray = [update_event(1, Description({"n": 5})), event("c", 2, {"_id": 2}), update_event(2, Description({"n": 6}))]
     done = fed.feed(stray)
     assert [d.dead_letters for d in done] == [1]

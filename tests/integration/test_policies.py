@@ -14,7 +14,7 @@ from clickhouse_connect.driver.client import Client as Driver
 from ch_sink.clickhouse import Client, server_facts
 from ch_sink.errors import TableError
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import ChangePolicy
 from ch_sink.table.checks import check_table
 from ch_sink.table.row_policy import create_row_policy, policy_name
 from tests.support.endpoint import settings_for
@@ -131,7 +131,9 @@ def test_check_tells_what_the_server_does(
     under.close()
     # (The embedded engine gives every policy to its one user, which is a finding of its own: `fail`.)
     told = {
-        f.level: f.detail for f in check_table(fed.table, ["id"], Policy(), server=facts) if f.title == "row policy"
+        f.level: f.detail
+        for f in check_table(fed.table, ["id"], ChangePolicy(), server=facts)
+        if f.title == "row policy"
     }
     assert set(told) - {"fail"} == {level}
     assert ("deleted rows come back under FINAL" in told[level]) is (level == "warn")

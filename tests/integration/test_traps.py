@@ -38,7 +38,7 @@ import pytest
 from ch_sink.clickhouse import ClickHouseWriter, Client, detect
 from ch_sink.errors import ClickHouseError, TableError
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.ports import Insert
 from tests.support.endpoint import settings_for
 from tests.support.hand import PLACEHOLDER, HandFed, postgres
@@ -186,7 +186,7 @@ def test_trap_tokens_are_cleared_by_truncate_and_kept_over_a_restart(tmp_path: P
         one = Client(settings_for(endpoint.url))
         one.command("CREATE DATABASE d")
         one.command(f"CREATE TABLE d.t (id Int64) ENGINE = MergeTree ORDER BY id {WINDOW}")
-        writer = ClickHouseWriter(one, detect(one, "d", "t", Policy()))
+        writer = ClickHouseWriter(one, detect(one, "d", "t", policy_of()))
 
         def stored_after_another_try() -> int:
             writer.write(Insert(pa.table({"id": [1]}), "all"), "the token")

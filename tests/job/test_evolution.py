@@ -11,7 +11,7 @@ from ch_sink.config import load
 from ch_sink.errors import StreamFailed
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.spark.job import run_streams
 from tests.support.fixtures import topic_of, topics
 from tests.support.kafka import produce
@@ -36,7 +36,7 @@ def prepared(
     topic = f"{database}.{source}.ac"
     kafka.create_topic(topic, 3)
     engine = more.pop("engine", "replacing")
-    make_table(client, database, "ac", at_the_snapshot(stream, "ac"), engine=engine, policy=Policy())
+    make_table(client, database, "ac", at_the_snapshot(stream, "ac"), engine=engine, policy=policy_of())
     produce(kafka, topics(stream)[topic_of(stream, "ac")], topic)
     return config_file(folder, kafka, clickhouse, topic, "ac", database, evolve="add_columns", **more)
 
@@ -55,7 +55,7 @@ def test_the_job_adds_the_columns_of_the_source(
     [summary] = run_streams([load(config)], once=True)
     assert summary.figures.records == 7
     assert equal(client, database, source, f"{source}-json_schema", "ac") == []
-    table = detect(client, database, "ac", Policy())
+    table = detect(client, database, "ac", policy_of())
     assert {"extra", "d2"} <= {c.name for c in table.source_columns}
     again = load(config, [f"checkpoint={tmp_path}/checkpoints/again", "start=earliest"])
     [summary] = run_streams([again], once=True)

@@ -16,7 +16,7 @@ from ch_sink.clickhouse import Client
 from ch_sink.config import load
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.spark.job import run_streams
 from tests.support.busy import decimal_and_time
 from tests.support.fixtures import Recorded, registry_schemas, topic_of, topics
@@ -27,7 +27,7 @@ from tests.support.sink import ROOT, command, config_file
 from tests.support.stream import make_table, schema_of, typed_stream
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
-POLICY = Policy(truncate="apply")
+POLICY = policy_of(truncate="apply")
 
 
 def prepared(

@@ -14,7 +14,7 @@ from ch_sink.decode.avro.schema import parse
 from ch_sink.decode.avro.vectors import NotText, read, skip
 from ch_sink.discovery.sample import sample_schema
 from ch_sink.model.change import Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from tests.support.avro import Topic, peer_read, peer_schema
 from tests.support.decoding import outcome, table_of
 from tests.support.fixtures import partitions, read_stream, registry, registry_schemas, topics
@@ -208,7 +208,7 @@ def test_a_chunk_equals_each_of_its_records_alone(which: int, data: st.DataObjec
     )
 
     def decoder() -> Decoder:
-        made = Decoder(table, Policy(), want_before=True, registry=held)
+        made = Decoder(table, policy_of(), want_before=True, registry=held)
         made.decode(next(r for s, r in CHUNKS if s == stream and r.topic == records.topic))  # the key is known
         return made
 

@@ -11,7 +11,7 @@ from ch_sink.decode import Decoder
 from ch_sink.discovery.sample import sample_schema
 from ch_sink.errors import TableError
 from ch_sink.model.change import Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.table.model import TargetTable
 from ch_sink.types.column import Column
 from tests.support.decoding import outcome, replacing, table_of
@@ -158,7 +158,7 @@ def records_of(values: list[bytes | None], keys: list[bytes | None]) -> Records:
 
 
 def decoder(table: TargetTable, **choices: Any) -> Decoder:
-    made = Decoder(table, Policy(**choices), want_before=True)
+    made = Decoder(table, policy_of(**choices), want_before=True)
     # The key's columns are known in both runs.
     made.decode(records_of([b'{"op":"d"}'], [b'{"id":1}']))
     return made
@@ -251,7 +251,7 @@ def test_corrupt_recorded_records_leave_their_neighbours_alone(which: int, data:
     schema = sample_schema(records)
     assert schema is not None
     table = table_of(schema)
-    sound = Decoder(table, Policy(), want_before=True).decode(records)
+    sound = Decoder(table, policy_of(), want_before=True).decode(records)
     before, _ = outcome(sound)
     victim = data.draw(st.sampled_from([i for i, v in enumerate(records.values) if v]))
     value = records.values[victim]
@@ -264,7 +264,7 @@ def test_corrupt_recorded_records_leave_their_neighbours_alone(which: int, data:
     values[victim] = broken
     changed = Records(records.topic, records.partition, records.offsets, records.timestamps, records.keys, values)
     try:
-        after, bad = outcome(Decoder(table, Policy(), want_before=True).decode(changed))
+        after, bad = outcome(Decoder(table, policy_of(), want_before=True).decode(changed))
     except TableError:
         # It declares another type now, as after a change of the source's schema: that stops the stream.
         assert place < value.index(b'"payload":')

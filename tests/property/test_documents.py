@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.types.column import Column
 from tests.support.collection import Collection, draw_collection, plain
 from tests.support.document_run import DocumentRun, document_table
@@ -41,7 +41,7 @@ def test_the_table_equals_the_collection(engine: str, first: int) -> None:
     for seed in range(first, first + 10):
         collection, dialect = draw_collection(seed)
         rng = random.Random(seed)
-        run = DocumentRun(document_table(DOCUMENT, engine), Policy(on_bad_record="fail"), collection.events(dialect))
+        run = DocumentRun(document_table(DOCUMENT, engine), policy_of(on_bad_record="fail"), collection.events(dialect))
         run.run(rng, longest=rng.choice((1, 3, 12, 100)))
         assert documents(run) == truth(collection), f"seed {seed}"
 
@@ -51,7 +51,7 @@ def test_after_kills_and_second_attempts(engine: str) -> None:
     for seed in SEEDS:
         collection, dialect = draw_collection(seed + 1000)
         rng = random.Random(seed)
-        run = DocumentRun(document_table(DOCUMENT, engine), Policy(on_bad_record="fail"), collection.events(dialect))
+        run = DocumentRun(document_table(DOCUMENT, engine), policy_of(on_bad_record="fail"), collection.events(dialect))
         run.run(rng, longest=rng.choice((1, 3, 12)), kills=0.3)
         assert documents(run) == truth(collection), f"seed {seed}"
 
@@ -62,7 +62,7 @@ def test_after_stretches_that_the_connector_sends_twice(engine: str) -> None:
         collection, dialect = draw_collection(seed + 2000)
         rng = random.Random(seed)
         events = delivered(collection.events(dialect), rng, 3)
-        run = DocumentRun(document_table(DOCUMENT, engine), Policy(), events)
+        run = DocumentRun(document_table(DOCUMENT, engine), policy_of(), events)
         run.run(rng, longest=rng.choice((1, 3, 12)))
         assert documents(run) == truth(collection), f"seed {seed}"
         # A repeated update of a document that was deleted since is the one thing that nobody can apply.
@@ -73,7 +73,7 @@ def test_after_stretches_that_the_connector_sends_twice(engine: str) -> None:
 def test_columns_equal_the_fields_of_the_documents() -> None:
     """With the document: columns by name and by path, also where an update changes a part of their value."""
     columns = (*DOCUMENT, Column("a", "String"), Column("b0", "String"), Column("deep", "String"))
-    policy = Policy(on_bad_record="fail", document_columns=(("b0", "b.0"), ("deep", "address.name")))
+    policy = policy_of(on_bad_record="fail", document_columns=(("b0", "b.0"), ("deep", "address.name")))
     for seed in SEEDS:
         collection, dialect = draw_collection(seed + 3000)
         rng = random.Random(seed)
@@ -92,7 +92,7 @@ def test_a_document_that_nobody_knows_stays_unknown_until_a_whole_one_comes(engi
     columns = (*DOCUMENT, Column("n", "Nullable(Int32)"), Column("tags", "Array(String)"))
     updates = [Description({"n": 5}), Description({"tags.0": "x"}), Description({"n": 6})]
     events = [update_event("a", update) for update in updates]
-    policy = Policy(on_bad_record="fail", on_unresolved="null")
+    policy = policy_of(on_bad_record="fail", on_unresolved="null")
     run = DocumentRun(document_table(columns, engine), policy, events).run(longest=longest)
     assert run.rows() == [{"_id": "a", "document": None, "n": 6, "tags": None}]
     whole = [*events, event("r", "a", {"_id": "a", "n": 7, "tags": ["y"]}), update_event("a", updates[1])]
@@ -122,7 +122,7 @@ def test_text_columns_alone_follow_updates_of_their_parts() -> None:
     for seed in SEEDS:
         collection, dialect = draw_collection(seed + 4000)
         rng = random.Random(seed)
-        policy = Policy(on_bad_record="fail")
+        policy = policy_of(on_bad_record="fail")
         run = DocumentRun(document_table(columns, "collapsing"), policy, collection.events(dialect))
         run.run(rng, longest=rng.choice((1, 3, 12)))
         whole = DocumentRun(document_table(columns, "collapsing"), policy, _snapshot(collection, dialect)).run()
@@ -146,7 +146,7 @@ def _parsed(text: str | None) -> Any:
 def test_an_update_that_cannot_be_applied_changes_nothing_behind_it(longest: int) -> None:
     """Also not inside a chunk: what comes behind starts from the row before it, and its document leaves it out."""
     columns = (*DOCUMENT, Column("m", "Map(String, Int64)"), Column("t", "String"), Column("n", "Nullable(Int64)"))
-    policy = Policy(document_columns=(("m", "a"), ("t", "b"), ("n", "c")))
+    policy = policy_of(document_columns=(("m", "a"), ("t", "b"), ("n", "c")))
     events = [
         event("c", "k", {"_id": "k", "a": {"x": 5}, "b": "one", "c": 1}),
         update_event("k", Description({"a.x": "no number", "b": "wrong", "c": 2})),
@@ -179,7 +179,7 @@ def test_rows_from_before_the_documents_column_keep_what_they_have(longest: int)
         update_event("k", Description({"m.x": 2})),
         update_event("k", Description({"a.y": 3})),
     ]
-    run = DocumentRun(document_table(columns), Policy(), events)
+    run = DocumentRun(document_table(columns), policy_of(), events)
     run.apply(0, 1)
     run.table.rows[0]["document"] = b""
     for start in range(1, len(events), longest):
@@ -201,7 +201,7 @@ def test_a_document_that_a_json_column_would_refuse_is_a_dead_letter(longest: in
         update_event("k", Description({"c": {"d": {"e": 1}, "d.e": 2}})),
         update_event("k", Description({"f": 1})),
     ]
-    run = DocumentRun(document_table(columns), Policy(), events).run(longest=longest)
+    run = DocumentRun(document_table(columns), policy_of(), events).run(longest=longest)
     assert [json.loads(row["document"]) for row in run.rows()] == [{"_id": "k", "a": {"b": 1}, "f": 1}]
     assert [letter.offset for letter in run.letters.letters] == [1, 2]
     assert all("twice" in letter.reason for letter in run.letters.letters)

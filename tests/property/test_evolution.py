@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ch_sink.decode import Decoder
 from ch_sink.model.change import UnknownColumn
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.partition_sink import PartitionSink, StreamName
@@ -28,7 +28,7 @@ from ch_sink.types.arrow import arrow_type
 from ch_sink.types.column import Column
 from tests.support.evolving import EvolvingSource
 
-POLICY = Policy(evolve="add_columns", on_bad_record="fail")
+POLICY = policy_of(evolve="add_columns", on_bad_record="fail")
 ENGINES = {
     "replacing": Engine(Family.REPLACING, "ReplacingMergeTree", "_version", is_deleted_column="_is_deleted"),
     "append": Engine(Family.MERGE_TREE, "MergeTree"),

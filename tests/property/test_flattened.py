@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from ch_sink.decode import Decoder
 from ch_sink.model.change import ChangeBatch, Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import Policy, policy_of
 from ch_sink.types.arrow import arrow_type
 from ch_sink.types.column import Column
 from tests.model import LAYOUTS, Batch, History, Knobs, draw_history, draw_plan
@@ -93,7 +93,7 @@ def faults(seed: int, mode: str, engine: str, **choices: Any) -> list[str]:
     knobs = replace(KNOBS, key_changes=connector != "postgresql" or positioned)
     history = draw_history(rng, connector=connector, identity=identity, layout=rng.choice(KEYED), knobs=knobs)
     history = flattened(history, transformation(mode, connector))
-    policy = Policy(on_bad_record="fail", **choices)
+    policy = policy_of(on_bad_record="fail", **choices)
     run = run_of(history, engine, policy, draw_plan(rng, history, aligned=rng.random() < 0.3))
     found = list(run.between)
     if wrong := difference(history, [texts(row) for row in run.table.current()]):
@@ -151,7 +151,7 @@ def test_a_row_means_the_same_alone_and_among_others(values: list[bytes]) -> Non
     n = len(values)
     keys: list[bytes | None] = [b'{"id":1}'] * n
     whole = Records("t", 0, np.arange(n), np.zeros(n, dtype=np.int64), keys, list(values), None)
-    policy = Policy(events="flattened")
+    policy = policy_of(events="flattened")
     together = Decoder(table, policy, want_before=True).decode(whole)
     bad = {record.index: record.column for record in together.bad}
     for i in range(n):

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ch_sink.decode import Decoder
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from tests.model import CONNECTORS, LAYOUTS, draw_history
 from tests.model.connectors import BY_NAME, ConnectorName
 from tests.property.regressions import REGRESSIONS, Regression
@@ -82,7 +82,7 @@ def columns_of(seed: int, connector: ConnectorName | None = None) -> tuple[objec
     """What both decoders make of a history's partitions, as plain values."""
     history = draw_history(seed, connector=connector)
     table = target_table(history.layout, ENGINES["replacing"])
-    product = Decoder(table, Policy(), want_before=True)
+    product = Decoder(table, policy_of(), want_before=True)
     plain = PlainDecoder(history.layout, want_before=True)
     found = []
     for decoder in (product, plain):

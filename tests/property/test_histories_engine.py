@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from tests.model.reference import difference, sign_faults
 from tests.support.cases import Case, drawn
 from tests.support.engine_table import DDL, EngineTable, engine_run
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-POLICY = Policy(truncate="apply", on_bad_record="fail")
+POLICY = policy_of(truncate="apply", on_bad_record="fail")
 CURRENT = ("replacing", "sign", "collapsing", "versioned")
 CASES = [
     *(Case(seed, engine) for engine in CURRENT for seed in range(500, 506)),

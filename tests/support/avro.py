@@ -10,7 +10,7 @@ import numpy as np
 
 from ch_sink.decode import Decoder
 from ch_sink.model.change import ChangeBatch, Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.ports import RegisteredSchema
 from ch_sink.testing.memory import MemoryRegistry
 from ch_sink.types.column import Column
@@ -115,7 +115,7 @@ def records(pairs: list[tuple[bytes | None, bytes | None]]) -> Records:
 
 def decode(topic: Topic, pairs: list[tuple[bytes | None, bytes | None]], **more: Any) -> ChangeBatch:
     table = more.pop("table", TABLE)
-    return Decoder(table, more.pop("policy", Policy()), registry=topic.registry, **more).decode(records(pairs))
+    return Decoder(table, more.pop("policy", policy_of()), registry=topic.registry, **more).decode(records(pairs))
 
 
 def rows(batch: ChangeBatch) -> list[Any]:

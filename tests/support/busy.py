@@ -1,11 +1,11 @@
 """The busy streams: overlapping transactions, repeated stretches, key changes with placeholders over partitions."""
 
 from ch_sink.clickhouse import Client
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from tests.support.fixtures import topic_of
 from tests.support.stream import Feed, make_table, schema_of
 
-POLICY = Policy(on_bad_record="fail")
+POLICY = policy_of(on_bad_record="fail")
 
 
 ENGINES = ("replacing", "sign-replacing", "collapsing", "versioned-collapsing")

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from ch_sink.decode import Decoder
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.types.arrow import arrow_type
 from tests.model import LAYOUTS, Batch, History, Knobs, draw_history, draw_plan
 from tests.model.reference import change_log, difference, sign_faults
@@ -115,7 +115,7 @@ def faults_of(case: Case) -> list[str]:
 
 def memory_run(case: Case, history: History) -> Run:
     """A run into a table in memory."""
-    engine, policy = ENGINES[case.engine], Policy(truncate="apply", on_bad_record="fail")
+    engine, policy = ENGINES[case.engine], policy_of(truncate="apply", on_bad_record="fail")
     if case.decoder == "plain":
         return Run(history, engine, policy=policy)
     table = target_table(history.layout, engine)

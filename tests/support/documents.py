@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ch_sink.decode import Decoder
 from ch_sink.model.change import ChangeBatch, Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import Policy, policy_of
 from ch_sink.types.arrow import arrow_type
 from tests.model import History, KafkaRecord, Layout, draw_plan
 from tests.model.reference import difference, sign_faults
@@ -52,7 +52,7 @@ def decode(layout: Layout, *pairs: tuple[Any, Any]) -> ChangeBatch:
     """The product's reading of keys and values."""
     keys, values = ([None if d is None else dumps(d) for d in column] for column in zip(*pairs, strict=True))
     records = Records("t", 0, np.arange(len(keys)), np.zeros(len(keys), dtype=np.int64), list(keys), list(values))
-    return Decoder(target_table(layout, ENGINES["replacing"]), Policy(), want_before=True).decode(records)
+    return Decoder(target_table(layout, ENGINES["replacing"]), policy_of(), want_before=True).decode(records)
 
 
 _Sent = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int | None]
@@ -101,7 +101,7 @@ def run_of(
 
     ``stored``: rows that stand in the table before, put there by something else, at version 0.
     """
-    chosen = policy or Policy(on_bad_record="fail")
+    chosen = policy or policy_of(on_bad_record="fail")
     table = target_table(history.layout, ENGINES[engine])
     schema = pa.schema([(c.name, arrow_type(c.type)) for c in table.source_columns])
     run = Run(

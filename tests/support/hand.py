@@ -17,7 +17,7 @@ from ch_sink.clickhouse import (
 )
 from ch_sink.decode import Decoder
 from ch_sink.model.change import Headers, Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import Policy, policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.partition_sink import Applied, PartitionSink, StreamName
@@ -85,7 +85,7 @@ class HandFed:
         key: tuple[str, ...],
         policy: Policy | None = None,
     ) -> None:
-        self.client, self.policy = client, policy or Policy(truncate="apply", on_bad_record="fail")
+        self.client, self.policy = client, policy or policy_of(truncate="apply", on_bad_record="fail")
         self.name, self.own, self.key = f"{database}.t", own_tables, key
         client.command(f"CREATE TABLE {self.name} {ddl}")
         self.look_again()

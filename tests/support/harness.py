@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ch_sink.model.change import Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import Policy, policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.partition_sink import Applied, PartitionSink, StreamName
@@ -97,7 +97,7 @@ class Run:
     ) -> None:
         """``schema``: source columns as the decoder gives them. ``detected``: the target, where it is a real one."""
         self.history = history
-        policy = policy or Policy(truncate="apply", on_bad_record="fail")
+        policy = policy or policy_of(truncate="apply", on_bad_record="fail")
         self.target = Target.of(detected or target_table(history.layout, engine), policy)
         self.decoder = decoder or (lambda want: PlainDecoder(history.layout, want_before=want))
         plain = PlainDecoder(history.layout, want_before=False).schema

@@ -2,7 +2,7 @@
 
 from ch_sink.clickhouse import Client
 from ch_sink.discovery.sample import sample_schema
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.types.connect import RowSchema
 from tests.support.fixtures import as_records, read_truth, registry, topic_of, topics
 from tests.support.truth import differences, select_list
@@ -17,7 +17,7 @@ STREAMS = [
 KEYLESS = {"nopk", "nopk_d"}
 
 
-POLICY = Policy(truncate="apply", on_bad_record="fail")
+POLICY = policy_of(truncate="apply", on_bad_record="fail")
 
 
 def tables(stream: str) -> list[str]:

@@ -10,7 +10,7 @@ import numpy as np
 from ch_sink.decode import Decoder
 from ch_sink.merge import Merged, Resolved, Scope, merge_append, merge_collapsing, merge_replacing, resolve
 from ch_sink.model.change import ChangeBatch, Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import Policy, policy_of
 from ch_sink.order import Sequenced, State, sequence
 from ch_sink.pipeline.plan import Ports, plan
 from ch_sink.pipeline.target import Target
@@ -55,7 +55,7 @@ class Step:
             return merge_collapsing(self.batch, self.out, self.order, self.scope, target.system)
         if target.appends:
             return merge_append(self.batch, self.out, self.order, target.table, target.system.layout)
-        return merge_replacing(self.batch, self.out, self.order, self.scope, target.system, self.small.policy)
+        return merge_replacing(self.batch, self.out, self.order, self.scope, target.system, self.small.policy.changes)
 
     def values(self, column: str) -> list[Any]:
         """What each event's row holds in the end, by Kafka order; None where there is no row."""
@@ -75,7 +75,7 @@ class Small:
         policy: Policy | None = None,
     ) -> None:
         made = ENGINES[engine]
-        self.policy = policy or Policy()
+        self.policy = policy or policy_of()
         columns = [
             Column("id", "Int64"),
             Column("p", "Int32"),
@@ -136,7 +136,7 @@ class Small:
             records,
             state,
             layout=self.target.layout,
-            policy=self.policy,
+            policy=self.policy.versions,
             strategy=strategy,
             decode=decoder.decode,
         )
@@ -146,7 +146,7 @@ class Small:
             records,
             order,
             scope,
-            self.policy,
+            self.policy.changes,
             lookup=self if lookup else None,
             handover=self.handover,
             waiting=waiting,

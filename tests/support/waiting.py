@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 
 from ch_sink.decode import Decoder
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.partition_sink import PartitionSink, StreamName
@@ -70,7 +70,7 @@ class Stream:
 
     def alter(self, names: tuple[str, ...], evolve: str = "add_columns") -> None:
         """The table has these columns from now on; the stream begins again."""
-        table, policy = self.detected(names), Policy(evolve=evolve)  # type: ignore[arg-type]
+        table, policy = self.detected(names), policy_of(evolve=evolve)  # type: ignore[arg-type]
         self.handover.types = {name: arrow_type(TYPES[name]) for name in names}
         self.sinks = {
             p: PartitionSink(

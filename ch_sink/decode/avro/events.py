@@ -22,10 +22,10 @@ from ch_sink.decode.json.columns import EXPECT_AFTER, SNAPSHOT, Fault, Read
 from ch_sink.decode.record_kinds import classify, classify_document, row_operations
 from ch_sink.errors import DecodeError, PositionError
 from ch_sink.model.change import Aside, BadRecord, UnknownColumn
-from ch_sink.model.policy import Policy
 from ch_sink.sources import Positions
 from ch_sink.sources.base import stream_names
 from ch_sink.table.model import TargetTable
+from ch_sink.types.value_policy import ValuePolicy
 
 __all__ = ["AvroReader", "as_json", "document", "no_events"]
 
@@ -75,7 +75,7 @@ def _spelled(value: Any) -> Any:
 class AvroReader:
     """Decodes groups of Avro values; remembers the layouts it made."""
 
-    def __init__(self, table: TargetTable, policy: Policy, *, before: bool) -> None:
+    def __init__(self, table: TargetTable, policy: ValuePolicy, *, before: bool) -> None:
         self._table, self._policy, self._before = table, policy, before
         self._layouts: dict[tuple[Framed, str], AvroLayout] = {}
         self._connector = ""

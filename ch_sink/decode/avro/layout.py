@@ -14,11 +14,11 @@ from ch_sink.decode.mongodb import is_document_source
 from ch_sink.decode.unknown_columns import declared_unknown
 from ch_sink.errors import DecodeError
 from ch_sink.model.change import UnknownColumn
-from ch_sink.model.policy import Policy
 from ch_sink.sources import Source, source_for
 from ch_sink.table.model import TargetTable
 from ch_sink.types import Converter, converter
 from ch_sink.types.connect import SourceType
+from ch_sink.types.value_policy import ValuePolicy
 
 __all__ = ["AvroColumn", "AvroLayout", "build_layout", "is_envelope"]
 
@@ -56,7 +56,9 @@ def is_envelope(node: Node) -> bool:
     return node.present.member("op") is not None
 
 
-def build_layout(table: TargetTable, policy: Policy, connector: str, *, schema: SourceType, before: bool) -> AvroLayout:
+def build_layout(
+    table: TargetTable, policy: ValuePolicy, connector: str, *, schema: SourceType, before: bool
+) -> AvroLayout:
     """The layout of an envelope's schema. ``connector`` is empty before any is known.
 
     Raises TableError where a column cannot take its source type, DecodeError for an unknown connector or a source

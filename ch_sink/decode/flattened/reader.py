@@ -59,8 +59,8 @@ class FlatReader(JsonReader):
     def __init__(self, table: TargetTable, policy: Policy, forms: Forms, *, before: bool) -> None:
         super().__init__(table, policy, forms, before=before)
         self._columns = frozenset(c.name for c in table.source_columns)
-        self._added = Added(policy.fields_prefix, self._columns)
-        self._headers = HeaderFields(policy.headers_prefix)
+        self._added = Added(policy.events.fields_prefix, self._columns)
+        self._headers = HeaderFields(policy.events.headers_prefix)
         self.connector = ""
         """That of the last group."""
         self.layout: FlatLayout | None = None
@@ -150,7 +150,7 @@ class FlatReader(JsonReader):
         return msgspec.convert(told, kind, strict=False)
 
     def _demand_positions(self, flat: FlatLayout, texts: list[dict[str, bytes]]) -> None:
-        if self._policy.version_strategy != "source_position":
+        if self._policy.versions.strategy != "source_position":
             return
         needed = set(flat.flattened.fields) - flat.roles.keys()
         if flat.flattened.fields and all(needed <= found.keys() for found in texts):
@@ -198,7 +198,7 @@ class FlatReader(JsonReader):
             expected = None
         unknown = [n for n in self._extras if not self._added.is_added(n)] if expected is None else []
         extras = [] if declared is not None else unknown
-        row = read_row(self._table, self._policy, source, declared, expected, extras, numbers=self._numbers)
+        row = read_row(self._table, self._policy.values, source, declared, expected, extras, numbers=self._numbers)
         types = block_types(source)
         attributes = {field: attribute for attribute, field in row.renamed.items()}
         at: dict[str, str] = {}

@@ -11,10 +11,10 @@ from ch_sink.decode.assemble import Part
 from ch_sink.decode.json.aliases import row_decoder
 from ch_sink.decode.json.rows import NUMBER_FOR_BYTES, ColumnReader, read_row
 from ch_sink.model.change import UnknownColumn
-from ch_sink.model.policy import Policy
 from ch_sink.sources import Source, source_for
 from ch_sink.table.model import TargetTable
 from ch_sink.types.connect import SourceType
+from ch_sink.types.value_policy import ValuePolicy
 
 __all__ = [
     "NUMBER_FOR_BYTES",
@@ -82,7 +82,7 @@ def row_fields(schema: SourceType | None) -> dict[str, SourceType] | None:
 
 def build_layout(
     table: TargetTable,
-    policy: Policy,
+    policy: ValuePolicy,
     connector: str,
     *,
     schema: SourceType | None,

@@ -157,7 +157,7 @@ class JsonReader:
             return document_layout(self._table, self._policy, source, before=self._before)
         return build_layout(
             self._table,
-            self._policy,
+            self._policy.values,
             connector,
             schema=framed.schema,
             before=self._before,

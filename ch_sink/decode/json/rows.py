@@ -11,12 +11,12 @@ import msgspec
 from ch_sink.decode.json.aliases import alias
 from ch_sink.decode.unknown_columns import declared_unknown, never_null
 from ch_sink.model.change import UnknownColumn
-from ch_sink.model.policy import Policy
 from ch_sink.sources import Source
 from ch_sink.table.model import TargetTable
 from ch_sink.types import Converter, converter
 from ch_sink.types.connect import SourceType
 from ch_sink.types.converter import nullable
+from ch_sink.types.value_policy import ValuePolicy
 
 __all__ = ["NUMBER_FOR_BYTES", "ColumnReader", "RowReading", "read_row"]
 
@@ -85,7 +85,7 @@ class RowReading:
 
 def read_row(
     table: TargetTable,
-    policy: Policy,
+    policy: ValuePolicy,
     source: Source | None,
     declared: dict[str, SourceType] | None,
     expected: frozenset[str] | None,

@@ -46,11 +46,11 @@ class DocumentTable:
     """
 
     def __init__(self, table: TargetTable, policy: Policy) -> None:
-        self.typed = policy.document_form == "extended"
-        self._evolves = policy.evolve == "add_columns"
-        self._may_be_null = policy.on_unresolved == "null"
+        self.typed = policy.documents.form == "extended"
+        self._evolves = policy.changes.evolve == "add_columns"
+        self._may_be_null = policy.changes.on_unresolved == "null"
         self._write: Callable[[Any], bytes] = canonical_text if self.typed else plain_text
-        paths = {name: tuple(path.split(".")) for name, path in policy.document_columns}
+        paths = {name: tuple(path.split(".")) for name, path in policy.documents.columns}
         unknown = sorted(paths.keys() - {c.name for c in table.source_columns})
         if unknown:
             raise TableError(
@@ -61,7 +61,7 @@ class DocumentTable:
         columns: list[DocumentColumn] = []
         for column in table.source_columns:
             path = ID if column.name == self.key else paths.get(column.name, (column.name,))
-            whole = column.name == policy.document_column and column.name not in paths and _holds(column)
+            whole = column.name == policy.documents.column and column.name not in paths and _holds(column)
             columns.append(self._column(column, () if whole else path, policy, table.years))
         self.columns = tuple(columns)
         self.document = next((c for c in columns if c.path == ()), None)
@@ -71,7 +71,7 @@ class DocumentTable:
     def _column(self, column: Column, path: Path, policy: Policy, years: Years) -> DocumentColumn:
         if path == ():
             return DocumentColumn(column.name, path, document_converter(column, self._write), True)
-        made = into(column, policy, years, key_text if path == ID else text_of)
+        made = into(column, policy.values, years, key_text if path == ID else text_of)
         return DocumentColumn(column.name, path, made, parse_type(column.type).bare.name in TEXTS)
 
     def unknown_fields(self, document: Any) -> list[str]:
@@ -141,6 +141,6 @@ def _holds(column: Column) -> bool:
 
 def key_column_name(policy: Policy) -> str:
     """The column of the document's ``_id``: the configured key column, the one with that path, else ``_id``."""
-    if len(policy.key_columns) == 1:
-        return policy.key_columns[0]
-    return next((name for name, path in policy.document_columns if path == "_id"), "_id")
+    if len(policy.keys.columns) == 1:
+        return policy.keys.columns[0]
+    return next((name for name, path in policy.documents.columns if path == "_id"), "_id")

@@ -60,7 +60,7 @@ class DocumentKeys:
                 f"the documents' key is _id, and {table.qualified} has no column {self.name!r}",
                 hint="add a column _id, or name the column that holds it: document.columns: {id: _id}",
             )
-        self._converter = into(column, policy, table.years, key_text)
+        self._converter = into(column, policy.values, table.years, key_text)
         self._decoder = msgspec.json.Decoder(_Key)
 
     def read(self, payloads: list[bytes]) -> pa.Array:

@@ -11,7 +11,6 @@ from ch_sink.decode.mongodb.numbers import decimal_of, flag_of, float_of, intege
 from ch_sink.decode.mongodb.texts import iso, plain_text, text_of
 from ch_sink.decode.mongodb.values import Binary, Date, Other
 from ch_sink.errors import DecodeError, TableError
-from ch_sink.model.policy import Policy
 from ch_sink.types import Converted, Converter, OutOfRange, converter
 from ch_sink.types.arrow import INTEGERS, WIDE_INTEGERS, arrow_of
 from ch_sink.types.chtype import ChType, parse_type
@@ -22,6 +21,7 @@ from ch_sink.types.integers import wide_integer
 from ch_sink.types.json_columns import DocumentColumn as JsonColumn
 from ch_sink.types.nested import Arrays, Maps, Structs, Wrapped
 from ch_sink.types.scalars import Floats, fixed_string, uuid_bytes
+from ch_sink.types.value_policy import ValuePolicy
 
 __all__ = ["TEXTS", "document_converter", "into"]
 
@@ -36,14 +36,14 @@ _ISO = SourceType("string", "io.debezium.time.ZonedTimestamp")
 class _Context:
     """What holds for every part of a column."""
 
-    policy: Policy
+    policy: ValuePolicy
     years: Years
     text: Callable[[Any], str | bytes | None]
 
 
 def into(
     column: Column,
-    policy: Policy,
+    policy: ValuePolicy,
     years: Years = WIDE_YEARS,
     text: Callable[[Any], str | bytes | None] = text_of,
 ) -> Converter:

@@ -6,7 +6,7 @@ import pytest
 
 from ch_sink.clickhouse import ClickHouseLookup, ClickHouseWriter, Client, detect, max_version
 from ch_sink.errors import TableError
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.ports import Insert
 from ch_sink.types.arrow import arrow_type
 
@@ -97,7 +97,7 @@ def test_looked_up_values_are_exact_when_inserted_again(client: Client, database
         f"({i}, 1, 1, {', '.join(str(values[i % len(values)]) for _, values in VALUES)})" for i in range(height)
     )
     client.command(f"INSERT INTO {database}.t VALUES {rows}", settings={**_TYPES, "async_insert": 0})
-    target = detect(client, database, "t", Policy())
+    target = detect(client, database, "t", policy_of())
 
     stored = (
         ClickHouseLookup(client, target, ("id",)).fetch(pa.table({"id": pa.array(range(height), pa.uint32())})).rows
@@ -159,7 +159,7 @@ def test_keys_of_every_type_find_their_rows(
     )
     rows = ", ".join(f"({v}, {n}, 1)" for n, v in enumerate([*wanted, other]))
     client.command(f"INSERT INTO {database}.t VALUES {rows}", settings={"async_insert": 0})
-    target = detect(client, database, "t", Policy())
+    target = detect(client, database, "t", policy_of())
     lookup = ClickHouseLookup(client, target, ("k",))
     # The keys as the sink has them: Arrow values of the column's own type, here out of the table itself.
     everything = ClickHouseLookup(client, target, ("n",)).fetch(pa.table({"n": pa.array(range(9), pa.uint8())})).rows
@@ -177,7 +177,7 @@ def test_the_primary_index_is_used(client: Client, database: str) -> None:
         f"INSERT INTO {database}.t SELECT number, toString(number), 'x', 1 FROM numbers(200000)",
         settings={"async_insert": 0},
     )
-    lookup = ClickHouseLookup(client, detect(client, database, "t", Policy()), ("a", "b"))
+    lookup = ClickHouseLookup(client, detect(client, database, "t", policy_of()), ("a", "b"))
     keys = pa.table({"a": pa.array([5, 77_777], pa.uint32()), "b": pa.array([b"5", b"77777"], pa.binary())})
     assert lookup.fetch(keys).rows.num_rows == 2
     # The same condition with the keys written out, since EXPLAIN takes no table along.
@@ -196,7 +196,7 @@ def test_fifty_thousand_keys_in_one_query(client: Client, database: str) -> None
         f"CREATE TABLE {database}.t (a UInt32, v String, ver UInt64) ENGINE = ReplacingMergeTree(ver) ORDER BY a"
     )
     client.command(f"INSERT INTO {database}.t SELECT number, toString(number), 1 FROM numbers(1000000)")
-    lookup = ClickHouseLookup(client, detect(client, database, "t", Policy()), ("a",))
+    lookup = ClickHouseLookup(client, detect(client, database, "t", policy_of()), ("a",))
     keys = pa.table({"a": pa.array(np.arange(50_000, dtype=np.uint32) * 20 + 7)})
     found = lookup.fetch(keys).rows.sort_by("a")
     assert found.column("a").to_pylist() == keys.column("a").to_pylist()
@@ -206,7 +206,7 @@ def test_fifty_thousand_keys_in_one_query(client: Client, database: str) -> None
 def test_a_key_column_that_the_table_lacks_is_named(client: Client, database: str) -> None:
     client.command(f"CREATE TABLE {database}.t (a UInt32, ver UInt64) ENGINE = ReplacingMergeTree(ver) ORDER BY a")
     with pytest.raises(TableError, match="'nope'"):
-        ClickHouseLookup(client, detect(client, database, "t", Policy()), ("nope",))
+        ClickHouseLookup(client, detect(client, database, "t", policy_of()), ("nope",))
 
 
 def test_columns_that_cannot_be_inserted_are_left_out(client: Client, database: str) -> None:
@@ -215,7 +215,7 @@ def test_columns_that_cannot_be_inserted_are_left_out(client: Client, database: 
         "ver UInt64) ENGINE = ReplacingMergeTree(ver) ORDER BY a"
     )
     client.command(f"INSERT INTO {database}.t (a, ver) VALUES (1, 1)")
-    lookup = ClickHouseLookup(client, detect(client, database, "t", Policy()), ("a",))
+    lookup = ClickHouseLookup(client, detect(client, database, "t", policy_of()), ("a",))
     assert lookup.fetch(pa.table({"a": pa.array([1], pa.uint32())})).rows.to_pylist() == [{"a": 1, "d": 5, "ver": 1}]
 
 
@@ -231,7 +231,7 @@ def test_columns_that_cannot_be_inserted_are_left_out(client: Client, database: 
 )
 def test_the_highest_version_of_a_table(client: Client, database: str, kind: str, values: str, top: int) -> None:
     client.command(f"CREATE TABLE {database}.t (a UInt32, ver {kind}) ENGINE = ReplacingMergeTree(ver) ORDER BY a")
-    target = detect(client, database, "t", Policy())
+    target = detect(client, database, "t", policy_of())
     assert max_version(client, target) == 0
     client.command(f"INSERT INTO {database}.t VALUES {values}", settings={"async_insert": 0})
     assert max_version(client, target) == top
@@ -239,7 +239,7 @@ def test_the_highest_version_of_a_table(client: Client, database: str, kind: str
 
 def test_a_table_without_versions_has_the_highest_version_zero(client: Client, database: str) -> None:
     client.command(f"CREATE TABLE {database}.t (a UInt32, sign Int8) ENGINE = CollapsingMergeTree(sign) ORDER BY a")
-    assert max_version(client, detect(client, database, "t", Policy())) == 0
+    assert max_version(client, detect(client, database, "t", policy_of())) == 0
 
 
 def test_awkward_column_names(client: Client, database: str) -> None:
@@ -248,7 +248,7 @@ def test_awkward_column_names(client: Client, database: str) -> None:
         "`__rows_` UInt8, sign Int8) ENGINE = CollapsingMergeTree(sign) ORDER BY `a b`"
     )
     client.command(f"INSERT INTO {database}.t VALUES (1, 'x', 'y', 2, 3, 1)", settings={"async_insert": 0})
-    lookup = ClickHouseLookup(client, detect(client, database, "t", Policy()), ("a b", "q`uote"))
+    lookup = ClickHouseLookup(client, detect(client, database, "t", policy_of()), ("a b", "q`uote"))
     keys = pa.table({"a b": pa.array([1], pa.uint32()), "q`uote": pa.array([b"y"], pa.binary())})
     found = lookup.fetch(keys).rows
     assert found.column_names == ["a b", "select", "q`uote", "_part_of", "__rows_", "sign"]

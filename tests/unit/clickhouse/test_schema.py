@@ -4,7 +4,7 @@ import pytest
 
 from ch_sink.clickhouse import Client, create_statement, detect, execute, server_facts
 from ch_sink.errors import ClickHouseError, TableError, TableNotFound
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.table.model import Family
 
 
@@ -14,7 +14,7 @@ def test_a_table_is_detected_with_its_keys_columns_and_window(client: Client, da
         "ver UInt64, del UInt8) ENGINE = ReplacingMergeTree(ver, del) PARTITION BY toYYYYMM(at) "
         "ORDER BY (id, lower(note)) TTL at + INTERVAL 1 DAY SETTINGS non_replicated_deduplication_window = 77"
     )
-    table = detect(client, database, "my t", Policy())
+    table = detect(client, database, "my t", policy_of())
     assert (table.engine.family, table.engine.version_column, table.engine.is_deleted_column) == (
         Family.REPLACING,
         "ver",
@@ -29,9 +29,9 @@ def test_a_table_is_detected_with_its_keys_columns_and_window(client: Client, da
 
 def test_a_table_that_does_not_exist(client: Client, database: str) -> None:
     with pytest.raises(TableNotFound, match=f"{database}.nope"):
-        detect(client, database, "nope", Policy())
+        detect(client, database, "nope", policy_of())
     with pytest.raises(TableNotFound):
-        detect(client, "no_such_database", "nope", Policy())
+        detect(client, "no_such_database", "nope", policy_of())
 
 
 def test_what_cannot_be_served_is_refused(client: Client, database: str) -> None:
@@ -39,7 +39,7 @@ def test_what_cannot_be_served_is_refused(client: Client, database: str) -> None
     client.command(f"CREATE TABLE {database}.r (a UInt8) ENGINE = ReplacingMergeTree ORDER BY a")
     for name in ("v", "r"):
         with pytest.raises(TableError):
-            detect(client, database, name, Policy())
+            detect(client, database, name, policy_of())
 
 
 def test_statements_run_in_order_and_stop_at_the_first_that_fails(client: Client, database: str) -> None:

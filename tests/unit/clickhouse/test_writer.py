@@ -11,7 +11,7 @@ from ch_sink.clickhouse import ClickHouseSettings, ClickHouseWriter, Client, Ret
 from ch_sink.clickhouse.writer import PINNED
 from ch_sink.errors import ClickHouseError, ClickHouseUnavailable, TableError
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.ports import Insert
 from ch_sink.table.model import TargetTable
 from tests.support.endpoint import settings_for
@@ -26,7 +26,7 @@ def table(client: Client, database: str) -> TargetTable:
         "PARTITION BY p ORDER BY id SETTINGS non_replicated_deduplication_window = 1000"
     )
     client.command(f"SYSTEM STOP MERGES {database}.t")
-    return detect(client, database, "t", Policy())
+    return detect(client, database, "t", policy_of())
 
 
 @pytest.fixture
@@ -219,7 +219,7 @@ def test_too_many_parts_waits_longer_and_is_counted(
         "max_delay_to_insert = 1"
     )
     client.command(f"SYSTEM STOP MERGES {database}.full")
-    full = detect(client, database, "full", Policy())
+    full = detect(client, database, "full", policy_of())
     waits: list[float] = []
 
     def sleep(seconds: float) -> None:

@@ -12,7 +12,7 @@ from ch_sink.config import Config, load
 from ch_sink.config.problems import known_keys
 from ch_sink.config.properties import LIBRDKAFKA, OWNED, SECRETS
 from ch_sink.errors import ConfigError
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 
 SMALLEST = """\
 kafka:
@@ -63,7 +63,7 @@ def test_the_design_s_example_is_enough(write):
 
 
 def test_defaults_are_those_of_the_policy(write):
-    assert load(write(SMALLEST), environ={}).policy() == Policy()
+    assert load(write(SMALLEST), environ={}).policy() == policy_of()
 
 
 def test_every_choice_reaches_the_policy(write):
@@ -73,7 +73,7 @@ def test_every_choice_reaches_the_policy(write):
         "evolve: add_columns\nversion: {strategy: source_time, floor: 7}\nplaceholder: __gone\nredelivery_scan: 5\n"
         "sign_column: s\nkey_columns: [a, b]\nstored_row: before\naccept_coalescing: true\n"
     )
-    assert load(write(text), environ={}).policy() == Policy(
+    assert load(write(text), environ={}).policy() == policy_of(
         deletes="ignore",
         truncate="apply",
         on_unresolved="null",
@@ -315,3 +315,8 @@ def test_every_key_is_documented():
         for key in known_keys(model) if model else [section]:
             if section != "kafka" or key in ("topic", "bootstrap.servers", "group.id"):
                 assert f"`{key}`" in page, f"{section}: {key} is not in docs/configuration.md"
+
+
+def test_a_flat_name_that_is_no_choice_is_refused() -> None:
+    with pytest.raises(TypeError, match="no such choice: 'trunkate'"):
+        policy_of(trunkate="apply")

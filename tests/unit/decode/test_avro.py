@@ -6,7 +6,7 @@ import pytest
 
 from ch_sink.decode import Decoder
 from ch_sink.model.change import Aside, Op
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.types.column import Column
 from tests.support.avro import ID, KEY, ROW, TABLE, Topic, V, decode, envelope, event, rows
 from tests.support.decoding import replacing
@@ -133,7 +133,7 @@ def test_a_logical_message_alone_is_set_aside() -> None:
 def test_schema_changes_of_a_connector_are_set_aside(db: str) -> None:
     for topic, found in topics(f"{db}-avro").items():
         if topic.count(".") == 0:
-            batch = Decoder(TABLE, Policy(), registry=registry(f"{db}-avro")).decode(as_records(found))
+            batch = Decoder(TABLE, policy_of(), registry=registry(f"{db}-avro")).decode(as_records(found))
             assert not batch.bad
             assert batch.aside == {Aside.SCHEMA_CHANGE: len(found)}
 
@@ -142,7 +142,7 @@ def test_ignored_fields_of_the_key_are_ignored_in_avro_too() -> None:
     topic = Topic()
     router = {"name": "__dbz__physicalTableIdentifier", "type": "string"}
     key = topic.write(KEY | {"fields": [ID, router]}, {"id": 1, "__dbz__physicalTableIdentifier": "t1"})
-    policy = Policy(ignored_key_fields=("__dbz__physicalTableIdentifier",))
+    policy = policy_of(ignored_key_fields=("__dbz__physicalTableIdentifier",))
     batch = decode(topic, [(key, topic.write(ROW, event("c", {"id": 1, "v": "a"})))], policy=policy)
     assert not batch.bad
     assert batch.key is not None

@@ -6,7 +6,7 @@ from ch_sink.decode import Decoder
 from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.framing import Envelopes
 from ch_sink.discovery.sample import sample_schema
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.types.column import Column
 from tests.support.avro import ID, ROW, Topic, V, decode, envelope, event, rows
 from tests.support.decoding import replacing, table_of
@@ -151,7 +151,7 @@ def test_columns_added_in_mid_stream_are_told_with_the_first_offset_that_has_the
     parts = list(partitions(stream, name).values())
     old = sample_schema([part.slice(0, 1) for part in parts], registry=registry(stream))
     assert old is not None
-    decoder = Decoder(table_of(old), Policy(), registry=registry(stream))
+    decoder = Decoder(table_of(old), policy_of(), registry=registry(stream))
     told: set[str] = set()
     for part in parts:
         batch = decoder.decode(part)

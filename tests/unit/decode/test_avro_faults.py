@@ -7,7 +7,7 @@ import pytest
 
 from ch_sink.decode import Decoder
 from ch_sink.errors import RegistryError
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.ports import RegisteredSchema
 from ch_sink.testing.memory import MemoryRegistry
 from ch_sink.types.column import Column
@@ -74,7 +74,7 @@ def test_other_kinds_of_schema_and_none_at_all_are_told() -> None:
         {5: RegisteredSchema("AVRO", '{"type":"record","name":"A","fields":[{"name":"a","type":["null","A"]}]}')}
     )
     for found, told in ((held, "PROTOBUF"), (broken, "Avro schema"), (itself, "contains itself"), (None, "registry")):
-        batch = Decoder(TABLE, Policy(), registry=found).decode(records([(None, value)]))
+        batch = Decoder(TABLE, policy_of(), registry=found).decode(records([(None, value)]))
         assert told in batch.bad[0].reason
         assert "5" in batch.bad[0].reason
 
@@ -85,7 +85,7 @@ def test_a_registry_that_is_away_makes_no_dead_letters() -> None:
             raise RegistryError("away")
 
     with pytest.raises(RegistryError):
-        Decoder(TABLE, Policy(), registry=Away()).decode(records([(None, b"\0\0\0\0\x05abc")]))
+        Decoder(TABLE, policy_of(), registry=Away()).decode(records([(None, b"\0\0\0\0\x05abc")]))
 
 
 def test_a_pinned_format_refuses_the_other_also_where_nothing_else_comes() -> None:
@@ -100,7 +100,7 @@ def test_a_negative_schema_id_is_not_asked_for() -> None:
         def find(self, schema_id: int) -> RegisteredSchema | None:
             raise RegistryError(f"asked for {schema_id}")
 
-    batch = Decoder(TABLE, Policy(), registry=Asked()).decode(records([(None, b"\0\xff\xff\xff\xff\0")]))
+    batch = Decoder(TABLE, policy_of(), registry=Asked()).decode(records([(None, b"\0\xff\xff\xff\xff\0")]))
     assert "schema id -1" in batch.bad[0].reason
 
 
@@ -162,6 +162,6 @@ def test_a_registered_schema_that_no_converter_writes_is_refused_by_itself(odd: 
     topic = Topic()
     good = b"\0\0\0\0\x08" + topic.write(ROW, event("c", {"id": 1, "v": "a"}))[5:]
     pairs = [(b'{"id":1}', good), (b'{"id":2}', b"\0\0\0\0\x07\x02c\x02")]
-    batch = Decoder(TABLE, Policy(), registry=MemoryRegistry(schemas)).decode(records([*pairs]))
+    batch = Decoder(TABLE, policy_of(), registry=MemoryRegistry(schemas)).decode(records([*pairs]))
     assert batch.source_index.tolist() == [0]
     assert "schema id 7" in batch.bad[0].reason

@@ -7,7 +7,7 @@ import pytest
 
 from ch_sink.decode import Decoder
 from ch_sink.model.change import ChangeBatch, Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.types.column import Column
 from tests.support.avro import Topic, envelope
 from tests.support.avro import event as avro_event
@@ -58,7 +58,7 @@ def test_plain_json(name: str) -> None:
     events = [_event(_image(name, 0)), _event(_image(name, 1)), _event(None, _image(name, 1))]
     keys = [{name: n} for n in (0, 1, 1)]
     pairs = [(json.dumps(k).encode(), json.dumps(e).encode()) for k, e in zip(keys, events, strict=True)]
-    batch = Decoder(_table(name), Policy(), want_before=True).decode(records(*pairs))
+    batch = Decoder(_table(name), policy_of(), want_before=True).decode(records(*pairs))
     _assert_rows(batch, name)
     assert batch.before is not None
     assert batch.before.to_pylist()[2] == {name: 1, f"{name}v": b'text 1 \\ "', "w": b"w"}
@@ -72,7 +72,7 @@ def test_json_with_schema(name: str) -> None:
         (_with_schema(_struct({name: "int64"}), {name: n}), _with_schema(schema, _event(_image(name, n))))
         for n in range(2)
     ]
-    _assert_rows(Decoder(_table(name), Policy()).decode(records(*pairs)), name)
+    _assert_rows(Decoder(_table(name), policy_of()).decode(records(*pairs)), name)
 
 
 @pytest.mark.parametrize("with_schema", [False, True])
@@ -85,7 +85,7 @@ def test_flattened_rows(name: str, with_schema: bool) -> None:
     texts = [_with_schema(schema, row) if with_schema else json.dumps(row).encode() for row in rows]
     keys = [json.dumps({name: n}).encode() for n in range(2)]
     found = records(*zip(keys, texts, strict=True))
-    _assert_rows(Decoder(_table(name), Policy()).decode(found), name)
+    _assert_rows(Decoder(_table(name), policy_of()).decode(found), name)
 
 
 @pytest.mark.parametrize("name", UNUSUAL)
@@ -107,14 +107,14 @@ def test_avro_with_adjusted_names(name: str) -> None:
         for n in range(2)
     ]
     found: Records = avro_records(list(pairs))
-    _assert_rows(Decoder(_table(name), Policy(), registry=topic.registry).decode(found), name)
+    _assert_rows(Decoder(_table(name), policy_of(), registry=topic.registry).decode(found), name)
 
 
 @pytest.mark.parametrize("name", UNUSUAL)
 def test_a_field_of_such_a_name_that_the_table_lacks_is_an_unknown_column(name: str) -> None:
     table = replacing((Column("id", "Int64"),), ("id",))
     pairs = [(n, json.dumps(_event({"id": n, name: 5})).encode()) for n in range(2)]
-    batch = Decoder(table, Policy()).decode(records(*pairs))
+    batch = Decoder(table, policy_of()).decode(records(*pairs))
     assert not batch.bad
     assert [(u.name, u.clickhouse_type) for u in batch.unknown] == [(name, "Nullable(Int64)")]
 
@@ -122,7 +122,7 @@ def test_a_field_of_such_a_name_that_the_table_lacks_is_an_unknown_column(name: 
 def test_a_fault_names_the_column_by_its_own_name() -> None:
     name = 'say "x"\n'
     table = replacing((Column("id", "Int64"), Column(name, "Nullable(Int64)")), ("id",))
-    batch = Decoder(table, Policy()).decode(records((1, json.dumps(_event({"id": 1, name: {}})).encode())))
+    batch = Decoder(table, policy_of()).decode(records((1, json.dumps(_event({"id": 1, name: {}})).encode())))
     assert [bad.column for bad in batch.bad] == [name]
     assert name in batch.bad[0].reason
 
@@ -135,6 +135,6 @@ def test_members_of_a_struct_column(name: str) -> None:
     image = {**_struct({}, "after"), "fields": [{"field": "id", "type": "int64"}, struct]}
     schema = {**_struct({}), "fields": [image]}
     value = _with_schema(schema, _event({"id": 1, "t": {name: 9, "b": "x"}}))
-    batch = Decoder(table, Policy()).decode(records((1, value)))
+    batch = Decoder(table, policy_of()).decode(records((1, value)))
     assert not batch.bad
     assert list(batch.after.to_pylist()[0]["t"].values()) == [9, b"x"]

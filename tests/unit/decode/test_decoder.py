@@ -9,7 +9,7 @@ from ch_sink.decode import Decoder
 from ch_sink.discovery.sample import sample_schema
 from ch_sink.errors import ConfigError
 from ch_sink.model.change import Aside, ChangeBatch, Half, Headers, Op
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import Policy, policy_of
 from ch_sink.table.model import TargetTable
 from ch_sink.types.column import Column
 from tests.support.decoding import replacing
@@ -22,7 +22,7 @@ TABLE = replacing((Column("id", "Int64"), Column("v", "Nullable(String)")), ("id
 def decode(
     *pairs: tuple[Any, bytes | None], table: TargetTable = TABLE, policy: Policy | None = None, **more: Any
 ) -> ChangeBatch:
-    return Decoder(table, policy or Policy(), **more).decode(records(*pairs))
+    return Decoder(table, policy or policy_of(), **more).decode(records(*pairs))
 
 
 def test_what_is_no_row_change_is_set_aside_and_counted() -> None:
@@ -58,7 +58,7 @@ def test_recorded_topics_without_rows_are_set_aside_whole() -> None:
         for topic in topics(stream):
             if topic.count(".") < 2:
                 for chunk in partitions(stream, topic).values():
-                    batch = Decoder(TABLE, Policy()).decode(chunk)
+                    batch = Decoder(TABLE, policy_of()).decode(chunk)
                     assert not batch.bad
                     assert batch.aside.total() == len(chunk)
 
@@ -131,7 +131,7 @@ def test_headers_mark_the_halves_of_a_key_change() -> None:
         (3, event("c", row(3))),
         headers=mark,
     )
-    batch = Decoder(TABLE, Policy()).decode(chunk)
+    batch = Decoder(TABLE, policy_of()).decode(chunk)
     assert batch.half.tolist() == [Half.DELETE, Half.CREATE, Half.NONE, Half.NONE]
 
 
@@ -181,7 +181,7 @@ def test_text_keys_with_and_without_quotes(key: bytes) -> None:
 
 def test_without_kafka_keys_the_configured_columns_are_the_key() -> None:
     rows = [(None, event("c", row(1))), (None, event("d", before=row(1))), (None, event("d")), (None, event("t"))]
-    batch = decode(*rows, policy=Policy(key_columns=("id",)))
+    batch = decode(*rows, policy=policy_of(key_columns=("id",)))
     assert batch.key is not None
     assert batch.key.to_pylist() == [{"id": 1}, {"id": 1}, {"id": None}]
     assert [b.index for b in batch.bad] == [2]
@@ -209,7 +209,7 @@ def test_unknown_fields_of_a_schema_have_a_type_and_default() -> None:
 
 
 def test_absent_fields_are_told_from_null() -> None:
-    decoder = Decoder(TABLE, Policy())
+    decoder = Decoder(TABLE, policy_of())
     for _ in range(2):
         batch = decoder.decode(
             records(
@@ -246,7 +246,7 @@ def test_a_schema_change_in_mid_chunk_keeps_kafka_order() -> None:
     )
     for partition in {r.partition for r in recorded}:
         own = [r for r in recorded if r.partition == partition]
-        batch = Decoder(table, Policy()).decode(as_records(own))
+        batch = Decoder(table, policy_of()).decode(as_records(own))
         assert batch.offset.tolist() == [r.offset for r in own if r.value]
         for i, found in enumerate(batch.after.to_pylist()):
             after = json.loads(own[batch.source_index[i]].value or b"")["payload"]["after"]
@@ -275,7 +275,7 @@ def test_sample_without_schema_infers_and_needs_no_key() -> None:
 
 def test_only_json_is_decoded() -> None:
     with pytest.raises(ConfigError, match="protobuf"):
-        Decoder(TABLE, Policy(), format="protobuf")
+        Decoder(TABLE, policy_of(), format="protobuf")
 
 
 def test_a_connector_without_a_module_of_its_own_is_read_like_any_other() -> None:
@@ -297,11 +297,11 @@ def test_a_null_in_the_key_is_no_default_of_the_column(from_row: bool) -> None:
     given = [(b'{"id":null}', null), (0, event("c", row(0, "zero"))), (None, event("t"))]
     if from_row:
         given = [(None if value is null else key, value) for key, value in given]
-    batch = decode(*given, policy=Policy(key_columns=("id",)))
+    batch = decode(*given, policy=policy_of(key_columns=("id",)))
     assert [(bad.index, bad.kind, bad.column) for bad in batch.bad] == [(0, "key", "id")]
     assert batch.source_index.tolist() == [1, 2]
     nullable = replacing((Column("id", "Nullable(Int64)"), Column("v", "Nullable(String)")), ("id",))
-    held = decode(*given, table=nullable, policy=Policy(key_columns=("id",)))
+    held = decode(*given, table=nullable, policy=policy_of(key_columns=("id",)))
     assert not held.bad
     assert held.key is not None
     assert held.key.column("id").to_pylist() == [None, 0, None]
@@ -311,7 +311,7 @@ def test_a_null_in_the_key_is_no_default_of_the_column(from_row: bool) -> None:
 def test_a_key_that_does_not_fit_is_never_clamped(reaction: Any) -> None:
     narrow = replacing((Column("id", "Int8"), Column("v", "Nullable(String)")), ("id",))
     given = [(number, event("c", row(number))) for number in (200, 127, 300)]
-    batch = decode(*given, table=narrow, policy=Policy(out_of_range=reaction))
+    batch = decode(*given, table=narrow, policy=policy_of(out_of_range=reaction))
     assert [(bad.index, bad.kind) for bad in batch.bad] == [(0, "key"), (2, "key")]
     assert batch.source_index.tolist() == [1]
 

@@ -11,7 +11,7 @@ from ch_sink.decode import Decoder
 from ch_sink.discovery.sample import flattened_deletes, sample_schema
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import Aside, ChangeBatch, Half, Headers, Op, Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import Policy, policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.plan import Ports, plan
 from ch_sink.pipeline.target import Target
@@ -51,7 +51,7 @@ def decode(
     *pairs: tuple[Any, ...], table: TargetTable = TABLE, policy: Policy | None = None, **more: Any
 ) -> ChangeBatch:
     whole = [(*pair, None)[:3] for pair in pairs]
-    return Decoder(table, policy or Policy(), **more).decode(records(*whole))
+    return Decoder(table, policy or policy_of(), **more).decode(records(*whole))
 
 
 def ops(batch: ChangeBatch) -> str:
@@ -102,14 +102,14 @@ def test_a_tombstone_behind_an_envelope_is_set_aside_unless_it_is_configured_to_
     block = {"connector": "mysql", "name": "s", "file": "b.1", "pos": 1, "row": 0}
     event = json.dumps({"op": "c", "before": None, "after": {"id": 1, "v": "x"}, "source": block}).encode()
     assert decode((1, event), (1, None)).aside == {Aside.TOMBSTONE: 1}
-    batch = decode((1, event), (1, None), policy=Policy(tombstones="delete"))
+    batch = decode((1, event), (1, None), policy=policy_of(tombstones="delete"))
     assert ops(batch) == "cd"
     assert batch.connector == "mysql"
-    assert decode((1, flat(1)), (1, None), policy=Policy(tombstones="ignore")).aside == {Aside.TOMBSTONE: 1}
+    assert decode((1, flat(1)), (1, None), policy=policy_of(tombstones="ignore")).aside == {Aside.TOMBSTONE: 1}
 
 
 def test_a_chunk_of_null_values_only_means_what_the_rows_before_it_mean() -> None:
-    decoder = Decoder(TABLE, Policy())
+    decoder = Decoder(TABLE, policy_of())
     alone = records((1, None, None), (2, None, None))
     assert decoder.decode(alone).aside == {Aside.TOMBSTONE: 2}
     assert decoder.undecided
@@ -153,7 +153,7 @@ def test_headers_may_be_json_with_a_schema() -> None:
 
 
 def test_a_configured_prefix_is_heeded() -> None:
-    policy = Policy(fields_prefix="meta.", headers_prefix="h_")
+    policy = policy_of(fields_prefix="meta.", headers_prefix="h_")
     batch = decode((1, flat(1, **{"meta.op": "r", "meta.source_ts_ms": 5}), [("h_lsn", b"3")]), policy=policy)
     assert (ops(batch), batch.source_ts.tolist()) == ("r", [5])
     assert batch.connector == "flattened:postgresql"
@@ -163,7 +163,7 @@ def test_a_configured_prefix_is_heeded() -> None:
 def test_without_a_prefix_a_column_stays_a_column() -> None:
     table = replacing((Column("id", "Int64"), Column("op", "String"), Column("name", "String")), ("id",))
     value = json.dumps({"id": 1, "op": "buy", "name": "n", "lsn": 5, "ts_ms": 8}).encode()
-    batch = decode((1, value), table=table, policy=Policy(fields_prefix=""))
+    batch = decode((1, value), table=table, policy=policy_of(fields_prefix=""))
     assert ops(batch) == "u"
     assert batch.after.to_pylist() == [{"id": 1, "op": b"buy", "name": b"n"}]
     assert not batch.unknown
@@ -232,9 +232,9 @@ def test_rows_that_look_like_a_boundary_are_rows() -> None:
 def test_an_object_of_another_shape_is_refused_unless_the_form_is_pinned() -> None:
     batch = decode((1, b'{"a":1,"b":2,"c":3}'))
     assert "no change event" in batch.bad[0].reason
-    pinned = decode((1, b'{"a":1,"b":2,"c":3}'), policy=Policy(events="flattened"))
+    pinned = decode((1, b'{"a":1,"b":2,"c":3}'), policy=policy_of(events="flattened"))
     assert [c.name for c in pinned.unknown] == ["a", "b", "c"]
-    assert "no change event" in decode((1, flat(1)), policy=Policy(events="envelope")).bad[0].reason
+    assert "no change event" in decode((1, flat(1)), policy=policy_of(events="envelope")).bad[0].reason
 
 
 def test_envelopes_and_rows_may_share_a_topic() -> None:
@@ -247,7 +247,7 @@ def test_envelopes_and_rows_may_share_a_topic() -> None:
 
 
 def test_positions_that_are_to_order_and_are_not_there_stop_the_stream() -> None:
-    policy = Policy(version_strategy="source_position")
+    policy = policy_of(version_strategy="source_position")
     with pytest.raises(StreamFailed, match="lack the fields of a position: sequence"):
         decode((1, flat(1, __lsn=5, __deleted="false")), policy=policy)
     added = {"__lsn": 5, "__sequence": '["4","5"]'}
@@ -263,14 +263,14 @@ def test_positions_that_are_to_order_and_are_not_there_stop_the_stream() -> None
 @pytest.mark.parametrize("stream", ["mariadb-json_schema-kc", "postgres-json_plain"])
 def test_a_sample_tells_how_deletes_come(stream: str, mode: Any, told: str) -> None:
     recorded = [replace(r, partition=0) for r in topics(stream)[topic_of(stream, "kc")]]
-    assert flattened_deletes([as_records(Flatten(mode).apply(recorded))], Policy()) == told
-    assert flattened_deletes([as_records(recorded)], Policy()) == ""
+    assert flattened_deletes([as_records(Flatten(mode).apply(recorded))], policy_of()) == told
+    assert flattened_deletes([as_records(recorded)], policy_of()) == ""
 
 
 def test_added_fields_are_columns_of_a_sample_where_that_is_asked_for() -> None:
     told = records((1, flat(1, __op="c", __source_ts_ms=5, __deleted="false"), None))
-    plain = sample_schema(told, Policy())
-    asked = sample_schema(told, Policy(meta_columns=("__op", "__source_ts_ms")))
+    plain = sample_schema(told, policy_of())
+    asked = sample_schema(told, policy_of(meta_columns=("__op", "__source_ts_ms")))
     assert plain is not None
     assert asked is not None
     assert [f.name for f in plain.fields] == ["id", "v"]
@@ -280,11 +280,11 @@ def test_added_fields_are_columns_of_a_sample_where_that_is_asked_for() -> None:
 def test_an_update_without_a_key_is_a_dead_letter_and_inserts_go_on() -> None:
     """Nothing tells which of equal rows it was."""
     table = keyless()
-    target = Target.of(table, Policy())
+    target = Target.of(table, policy_of())
     names = [c.name for c in table.source_columns]
     values = [json.dumps({**dict.fromkeys(names), names[0]: 1, "__op": op}).encode() for op in "crud"]
     given = Records("t", 0, np.arange(4), np.zeros(4, dtype=np.int64), [None] * 4, list(values), None)
-    made = plan(given, target, Decoder(table, Policy(), want_before=True), State(), Ports())
+    made = plan(given, target, Decoder(table, policy_of(), want_before=True), State(), Ports())
     assert [(b.index, "does not tell" in b.reason) for b in made.bad] == [(2, True)]
     assert sum(insert.rows.num_rows for insert in made.inserts) == 3
 
@@ -322,10 +322,10 @@ def test_recorded_streams_flattened_tell_what_their_envelopes_tell(stream: str, 
             continue  # its columns change; without keys, flattened updates cannot be applied
         table = table_of(schema_of(typed_stream(stream, name), name), name)
         for part in by_partition(recorded):
-            want = Decoder(table, Policy()).decode(as_records(part))
+            want = Decoder(table, policy_of()).decode(as_records(part))
             if not (left := smt.apply(part)):
                 continue
-            have = Decoder(table, Policy()).decode(as_records(left))
+            have = Decoder(table, policy_of()).decode(as_records(left))
             assert not have.bad
             keep = np.flatnonzero(want.op != Op.TRUNCATE)
             assert have.offset.tolist() == want.offset[keep].tolist()
@@ -361,7 +361,7 @@ def test_rows_of_a_table_that_has_the_columns_of_a_kind_that_is_set_aside(
 ) -> None:
     table = replacing(tuple(Column(name, "String") for name in fields), ("id",))
     value = json.dumps({**fields, **added}).encode()
-    batch = Decoder(table, Policy(events=events)).decode(
+    batch = Decoder(table, policy_of(events=events)).decode(
         records((b'{"id":"1"}', value, None), (b'{"id":"1"}', value, None))
     )
     assert not batch.bad
@@ -372,6 +372,6 @@ def test_rows_of_a_table_that_has_the_columns_of_a_kind_that_is_set_aside(
 @pytest.mark.parametrize("header", ["__source_ts_ms", "__ts_ms"])
 def test_a_time_beyond_64_bits_in_a_header_is_a_bad_record(header: str) -> None:
     headers: Headers = [(header, str(2**70).encode())]
-    batch = Decoder(TABLE, Policy()).decode(records((1, flat(1), None), (2, None, headers), (3, None, None)))
+    batch = Decoder(TABLE, policy_of()).decode(records((1, flat(1), None), (2, None, headers), (3, None, None)))
     assert batch.source_index.tolist() == [0, 2]
     assert [bad.kind for bad in batch.bad] == ["position"]

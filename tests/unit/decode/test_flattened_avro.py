@@ -9,7 +9,7 @@ import pytest
 from ch_sink.decode import Decoder
 from ch_sink.discovery.sample import sample_schema
 from ch_sink.model.change import Op, Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.types.column import Column
 from tests.support.avro import Topic, peer_read, peer_schema
 from tests.support.decoding import replacing, table_of
@@ -65,10 +65,10 @@ def test_rows_in_avro_are_those_of_their_envelopes(database: str, table: str) ->
         schema = sample_schema(records, registry=recorded)
         assert schema is not None
         target = table_of(schema)
-        want = Decoder(target, Policy(), registry=recorded).decode(records)
+        want = Decoder(target, policy_of(), registry=recorded).decode(records)
         own = Topic()
         flat = flattened(records, database, own)
-        have = Decoder(target, Policy(), registry=_Both(recorded, own.registry)).decode(flat)
+        have = Decoder(target, policy_of(), registry=_Both(recorded, own.registry)).decode(flat)
         assert not have.bad
         assert have.offset.tolist() == want.offset.tolist()
         assert have.op.tolist() == want.op.tolist()
@@ -85,7 +85,7 @@ def test_adjusted_names_find_the_columns_of_the_original_names() -> None:
     fields = [{"name": "id", "type": "long"}, {"name": "we_ird", "type": ["null", "string"]}]
     value = topic.write({"type": "record", "name": "Value", "fields": fields}, {"id": 1, "we_ird": "a"})
     records = Records("t", 0, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), [b'{"id":1}'], [value])
-    batch = Decoder(table, Policy(), registry=topic.registry).decode(records)
+    batch = Decoder(table, policy_of(), registry=topic.registry).decode(records)
     assert not batch.bad
     assert not batch.unknown
     assert batch.after.to_pylist() == [{"id": 1, "we ird": b"a"}]
@@ -101,7 +101,7 @@ def test_a_schema_that_allows_null_is_that_of_its_rows_and_null_is_a_tombstone()
         values = [topic.write(union, {"id": 1, "v": "a"}), topic.write(union, None)]
         keys = [b'{"id":1}', b'{"id":2}']
         records = Records("t", 0, np.arange(2, dtype=np.int64), np.zeros(2, dtype=np.int64), keys, values)
-        batch = Decoder(table, Policy(), registry=topic.registry).decode(records)
+        batch = Decoder(table, policy_of(), registry=topic.registry).decode(records)
         assert not batch.bad
         assert batch.op.tolist() == [Op.UPDATE, Op.DELETE]
         assert batch.key is not None

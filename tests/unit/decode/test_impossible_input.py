@@ -9,7 +9,7 @@ import pytest
 
 from ch_sink.decode import Decoder
 from ch_sink.model.change import Aside, ChangeBatch, Headers, Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.partition_sink import PartitionSink, StreamName
@@ -112,7 +112,7 @@ def chunk(given: Input) -> Records:
 
 @pytest.mark.parametrize("given", INPUTS, ids=lambda given: given.name)
 def test_it_is_right_or_refused_with_its_reason_and_its_neighbours_land(given: Input) -> None:
-    batch: ChangeBatch = Decoder(TABLE, Policy()).decode(chunk(given))
+    batch: ChangeBatch = Decoder(TABLE, policy_of()).decode(chunk(given))
     bad = {record.index: record.reason for record in batch.bad}
     assert {0, 2} <= set(batch.source_index.tolist())
     assert bad.keys() <= {1}
@@ -136,7 +136,7 @@ def test_all_of_it_at_once_in_the_pipeline_leaves_dead_letters_and_the_good_rows
         headers += [None, given.headers]
     n = len(values)
     records = Records("t", 0, np.arange(n, dtype=np.int64), np.zeros(n, dtype=np.int64), keys, values, headers)
-    target = Target.of(TABLE, Policy())
+    target = Target.of(TABLE, policy_of())
     decoder = Decoder(TABLE, target.policy)
     schema = decoder.decode(records.slice(0, 1)).after.schema
     table, letters = MemoryTable(TABLE, ("id",), schema), MemoryLetters()
@@ -182,7 +182,7 @@ def test_a_schema_that_no_converter_writes_is_refused_by_itself(odd: dict[str, A
     payload = json.loads(event("c", {"id": 2}))
     values = [event("c", {**image(), "id": 1}), json.dumps({"schema": schema, "payload": payload}).encode()]
     records = Records("t", 0, np.arange(2, dtype=np.int64), np.zeros(2, dtype=np.int64), [b'{"id":1}', KEY], [*values])
-    batch = Decoder(TABLE, Policy()).decode(records)
+    batch = Decoder(TABLE, policy_of()).decode(records)
     assert batch.source_index.tolist() == [0]
     assert [bad.index for bad in batch.bad] == [1]
     assert "schema" in batch.bad[0].reason
@@ -191,7 +191,7 @@ def test_a_schema_that_no_converter_writes_is_refused_by_itself(odd: dict[str, A
 
 @pytest.mark.parametrize("name", ["\tid", 'a"b', "a\\b"])
 def test_a_field_whose_name_needs_escapes_is_unknown_in_either_form(name: str) -> None:
-    decoder = Decoder(TABLE, Policy())
+    decoder = Decoder(TABLE, policy_of())
     for value in (event("c", image(**{name: 1})), json.dumps(image(**{name: 1})).encode()):
         for _ in range(2):
             values = [event("c", {**image(), "id": 1}), value, event("u", {"id": 3, "v": "x"})]

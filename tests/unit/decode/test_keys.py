@@ -7,7 +7,7 @@ import pytest
 
 from ch_sink.decode import Decoder
 from ch_sink.model.change import Aside, Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import Policy, policy_of
 from ch_sink.table.model import TargetTable
 from ch_sink.types.column import Column
 from tests.support.avro import Topic
@@ -42,7 +42,7 @@ def table(*columns: str, key: tuple[str, ...]) -> TargetTable:
 def test_the_key_is_not_that_of_a_record_that_changes_no_row(key: Any, value: Any, kind: Aside) -> None:
     """The table has columns of the names that those keys have, outside its own key."""
     found = {"a": "1", "id": "x", "prefix": "y"}
-    batch = Decoder(table("a", "id", "prefix", key=("a",)), Policy()).decode(
+    batch = Decoder(table("a", "id", "prefix", key=("a",)), policy_of()).decode(
         records((text(key), text(value)), (text({"a": "1"}), event("c", found)))
     )
     assert not batch.bad
@@ -54,20 +54,20 @@ def test_the_key_is_not_that_of_a_record_that_changes_no_row(key: Any, value: An
 @pytest.mark.parametrize("key", [b'{"id":"\xff"}', b"{", b'{"id":1,"other":2}', b""])
 @pytest.mark.parametrize("value", [event("c", row(1)), b'{"id":1,"v":"x"}'])
 def test_a_key_that_cannot_be_read_is_a_bad_record_also_where_it_is_the_only_one(key: bytes, value: bytes) -> None:
-    batch = Decoder(TABLE, Policy()).decode(records((key, value)))
+    batch = Decoder(TABLE, policy_of()).decode(records((key, value)))
     assert [bad.kind for bad in batch.bad] == ["key"]
     assert not len(batch)
 
 
 def test_a_null_value_whose_key_cannot_be_read_is_a_bad_record() -> None:
-    batch = Decoder(TABLE, Policy(tombstones="delete")).decode(records((b'{"other":1}', None)))
+    batch = Decoder(TABLE, policy_of(tombstones="delete")).decode(records((b'{"other":1}', None)))
     assert "'other'" in batch.bad[0].reason
     assert not len(batch)
 
 
 def test_the_text_null_as_key_leaves_it_to_the_row() -> None:
     target = table("k", key=("k",))
-    batch = Decoder(target, Policy()).decode(
+    batch = Decoder(target, policy_of()).decode(
         records((b"abc", event("c", {"k": "abc"})), (b"null", event("c", {"k": "n"})))
     )
     assert batch.key is not None
@@ -77,7 +77,7 @@ def test_the_text_null_as_key_leaves_it_to_the_row() -> None:
 def test_a_broken_struct_among_texts_is_bad_by_itself() -> None:
     schema = {"type": "struct", "fields": [{"type": "string", "field": "k"}]}
     broken = text({"schema": schema, "payload": {"k": 1}})
-    batch = Decoder(table("k", key=("k",)), Policy()).decode(
+    batch = Decoder(table("k", key=("k",)), policy_of()).decode(
         records((b"abc", event("c", {"k": "abc"})), (broken, event("c", {"k": "x"})), (b"xy", event("c", {"k": "xy"})))
     )
     assert [bad.index for bad in batch.bad] == [1]
@@ -86,7 +86,7 @@ def test_a_broken_struct_among_texts_is_bad_by_itself() -> None:
 
 def avro(topic: Topic, target: TargetTable, *pairs: tuple[bytes, bytes], policy: Policy | None = None) -> Any:
     found: Records = avro_records(list(pairs))
-    return Decoder(target, policy or Policy(), registry=topic.registry).decode(found)
+    return Decoder(target, policy or policy_of(), registry=topic.registry).decode(found)
 
 
 def test_rows_in_avro_that_have_an_id_and_a_status_tell_the_key() -> None:
@@ -105,7 +105,7 @@ def test_a_first_column_called_like_a_part_of_the_schema_envelope(first: str, fo
     target = table(first, "v", key=(first, "v"))
     fields = {first: "1", "v": "x"}
     value = event("c", fields) if form == "envelope" else text(fields)
-    batch = Decoder(target, Policy()).decode(records((text(fields), value), (text(fields), value)))
+    batch = Decoder(target, policy_of()).decode(records((text(fields), value), (text(fields), value)))
     assert not batch.bad
     assert batch.key is not None
     assert batch.key.to_pylist() == [{first: b"1", "v": b"x"}] * 2
@@ -114,7 +114,7 @@ def test_a_first_column_called_like_a_part_of_the_schema_envelope(first: str, fo
 
 def test_columns_called_schema_and_payload_and_no_others() -> None:
     fields = {"schema": "1", "payload": "x"}
-    batch = Decoder(table("schema", "payload", key=("schema",)), Policy()).decode(
+    batch = Decoder(table("schema", "payload", key=("schema",)), policy_of()).decode(
         records((text({"schema": "1"}), text(fields)))
     )
     assert batch.after.to_pylist() == [{"schema": b"1", "payload": b"x"}]
@@ -127,7 +127,7 @@ def test_an_odd_key_does_not_decide_how_the_next_ones_are_read(odd: bytes, colum
     """The columns are known, and the first key without schema is odd."""
     schema = {"type": "struct", "fields": [{"type": "int64", "field": "id"}]}
     first = text({"schema": schema, "payload": {"id": 1}})
-    decoder = Decoder(TABLE, Policy(key_columns=columns))
+    decoder = Decoder(TABLE, policy_of(key_columns=columns))
     pairs = [(first, event("c", row(1))), (odd, event("c", row(7))), (b'{"id":3}', event("c", row(3)))]
     for _ in range(2):
         batch = decoder.decode(records(*pairs, (b'{"id":4}', event("c", row(4)))))
@@ -139,7 +139,7 @@ def test_an_odd_key_does_not_decide_how_the_next_ones_are_read(odd: bytes, colum
 def test_a_null_value_that_deletes_a_document_tells_the_key_by_itself() -> None:
     columns = (Column("_id", "String"), Column("document", "String"))
     key = text({"id": '{"$oid":"64b0000000000000000000aa"}'})
-    batch = Decoder(replacing(columns, ("_id",)), Policy(tombstones="delete")).decode(records((key, None)))
+    batch = Decoder(replacing(columns, ("_id",)), policy_of(tombstones="delete")).decode(records((key, None)))
     assert not batch.bad
     assert batch.key is not None
     assert batch.key.to_pylist() == [{"_id": b"64b0000000000000000000aa"}]
@@ -148,7 +148,7 @@ def test_a_null_value_that_deletes_a_document_tells_the_key_by_itself() -> None:
 @pytest.mark.parametrize("chunks", [1, 2])
 def test_the_key_is_not_that_of_a_tombstone_of_another_table(chunks: int) -> None:
     """Behind the delete of a signal stands a null value with the signal's key."""
-    decoder = Decoder(table("a", "id", key=("a",)), Policy())
+    decoder = Decoder(table("a", "id", key=("a",)), policy_of())
     pairs = [(text({"id": "6d5f"}), None), (text({"a": "1"}), event("c", {"a": "1", "id": "x"}))]
     for some in [pairs] if chunks == 1 else [[pair] for pair in pairs]:
         batch = decoder.decode(records(*some))
@@ -160,7 +160,7 @@ def test_the_key_is_not_that_of_a_tombstone_of_another_table(chunks: int) -> Non
 def test_a_null_value_that_deletes_tells_the_key_where_nothing_else_does() -> None:
     """Also of a table that is sorted by something else."""
     for target in (TABLE, replacing(TABLE.columns[:2], ("v",))):
-        batch = Decoder(target, Policy(tombstones="delete")).decode(records((b'{"id":7}', None)))
+        batch = Decoder(target, policy_of(tombstones="delete")).decode(records((b'{"id":7}', None)))
         assert not batch.bad
         assert batch.key is not None
         assert batch.key.to_pylist() == [{"id": 7}]

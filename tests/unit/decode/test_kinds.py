@@ -7,7 +7,7 @@ import pytest
 
 from ch_sink.decode import Decoder
 from ch_sink.model.change import Aside
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.types.column import Column
 from tests.support.decoding import replacing
 from tests.support.event import event, records, row
@@ -45,7 +45,7 @@ def test_a_kind_that_is_no_row_is_counted_and_its_neighbours_land(value: Any, ki
     if rows == "flattened":
         first, last = json.dumps(row(1)).encode(), json.dumps(row(2)).encode()
     text = json.dumps(value).encode()
-    batch = Decoder(TABLE, Policy()).decode(records((1, first), (b'{"id":"6d5f-open"}', text), (2, last)))
+    batch = Decoder(TABLE, policy_of()).decode(records((1, first), (b'{"id":"6d5f-open"}', text), (2, last)))
     assert batch.aside == {kind: 1}
     assert batch.source_index.tolist() == [0, 2]
     assert not batch.bad
@@ -58,7 +58,7 @@ def test_flattened_signals_are_set_aside_whatever_was_added(added: dict[str, str
     table = replacing((Column("id", key_type), Column("v", "Nullable(String)")), ("id",))
     rows = [{"id": 1 if key_type == "Int64" else "1", "v": "x", **added, "__deleted": "false"}, {**SIGNAL, **added}]
     keys = [json.dumps({"id": r["id"]}).encode() for r in rows]
-    batch = Decoder(table, Policy()).decode(
+    batch = Decoder(table, policy_of()).decode(
         records(*[(key, json.dumps(r).encode()) for key, r in zip(keys, rows, strict=True)])
     )
     assert batch.aside == {Aside.WATERMARK: 1}
@@ -69,14 +69,16 @@ def test_flattened_signals_are_set_aside_whatever_was_added(added: dict[str, str
 
 def test_a_type_that_is_no_text_is_no_signal() -> None:
     odd = {"id": 1, "type": ["x"], "data": {}}
-    batch = Decoder(TABLE, Policy()).decode(records((1, json.dumps(odd).encode()), (2, event("c", row(2)))))
+    batch = Decoder(TABLE, policy_of()).decode(records((1, json.dumps(odd).encode()), (2, event("c", row(2)))))
     assert [bad.index for bad in batch.bad] == [0]
     assert batch.source_index.tolist() == [1]
 
 
 def test_the_signal_table_itself_may_be_the_target() -> None:
     columns = (Column("id", "String"), Column("type", "String"), Column("data", "Nullable(String)"))
-    batch = Decoder(replacing(columns, ("id",)), Policy()).decode(records((b'{"id":"6d5f-open"}', event("c", SIGNAL))))
+    batch = Decoder(replacing(columns, ("id",)), policy_of()).decode(
+        records((b'{"id":"6d5f-open"}', event("c", SIGNAL)))
+    )
     assert batch.after.to_pylist() == [{"id": b"6d5f-open", "type": b"snapshot-window-open", "data": b"{}"}]
     assert not batch.aside
 
@@ -85,20 +87,20 @@ def test_recorded_signals_are_set_aside() -> None:
     for stream in ("mariadb-busy-json_plain", "postgres-busy-json_plain"):
         topic = next(t for t in topics(stream) if t.endswith("dbz_signal_jp"))
         recorded = [r for r in topics(stream)[topic] if r.partition == 0 and r.value is not None]
-        batch = Decoder(TABLE, Policy()).decode(as_records(recorded))
+        batch = Decoder(TABLE, policy_of()).decode(as_records(recorded))
         assert not batch.bad
         assert batch.aside == {Aside.WATERMARK: len(recorded)}
 
 
 @pytest.mark.parametrize("op", ["x", "create", "", "C", "é"])
 def test_an_unknown_operation_is_named(op: str) -> None:
-    batch = Decoder(TABLE, Policy()).decode(records((1, event(op, row(1))), (2, event("c", row(2)))))
+    batch = Decoder(TABLE, policy_of()).decode(records((1, event(op, row(1))), (2, event("c", row(2)))))
     assert batch.source_index.tolist() == [1]
     assert len(batch.bad) == 1
     assert f"operation {op!r}" in batch.bad[0].reason or (not op and "'op'" in batch.bad[0].reason)
 
 
 def test_incremental_snapshot_rows_are_upserts() -> None:
-    batch = Decoder(TABLE, Policy()).decode(records((1, event("r", row(1), snapshot="incremental"))))
+    batch = Decoder(TABLE, policy_of()).decode(records((1, event("r", row(1), snapshot="incremental"))))
     assert batch.op.tolist() == [ord("r")]
     assert batch.snapshot.tolist() == [True]

@@ -8,7 +8,7 @@ import pytest
 from ch_sink.decode import Decoder
 from ch_sink.discovery.sample import sample_schema
 from ch_sink.model.change import Op
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.table.model import TargetTable
 from ch_sink.types.column import Column
 from tests.support.decoding import replacing, table_of, truth_value
@@ -68,7 +68,7 @@ def test_final_rows_equal_the_source(stream: str, topic: str, table: str) -> Non
     database = stream.partition("-")[0]
     truth = read_truth(f"{database}-busy" if "busy" in stream else database)[table]
     target = made_by_hand(table) if "busy" in stream else made_by_init(stream, topic, table)
-    decoder = Decoder(target, Policy(), registry=registry(stream))
+    decoder = Decoder(target, policy_of(), registry=registry(stream))
     state: dict[tuple[Any, ...], dict[str, Any]] = {}
     for records in partitions(stream, topic).values():
         batch = decoder.decode(records)

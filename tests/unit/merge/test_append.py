@@ -57,7 +57,12 @@ def test_a_table_without_key_counts_what_comes_and_goes() -> None:
     decoder = Decoder(small.target.table, small.policy, want_before=small.target.wants_before(()))
     batch = decoder.decode(records)
     order = sequence(
-        batch, records, small.state, layout=small.target.layout, policy=small.policy, strategy="source_position"
+        batch,
+        records,
+        small.state,
+        layout=small.target.layout,
+        policy=small.policy.versions,
+        strategy="source_position",
     )
     merged = merge_multiset(batch, order, small.target.table, small.target.system.layout)
     assert rows(merged, "rows", "v", "_sign") == [("a", 1), ("a", 1), ("a", -1), ("b", 1), ("a", -1)]

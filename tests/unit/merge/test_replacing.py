@@ -3,7 +3,7 @@
 import pytest
 
 from ch_sink.errors import StreamFailed
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.table.model import Engine, Family
 from tests.support.hand import mysql, postgres
 from tests.support.harness import ENGINES
@@ -93,7 +93,7 @@ def test_a_delete_that_cannot_be_stored_stops_or_is_left_out(markless: str) -> N
     events = [mysql("c", KEY, None, row(0, "a"), 100), mysql("d", KEY, row(0, "a"), None, 200)]
     with pytest.raises(StreamFailed, match="offset 1 cannot be stored"):
         Small(markless).resolve(*events).merged()
-    step = Small(markless, policy=Policy(deletes="ignore")).resolve(*events)
+    step = Small(markless, policy=policy_of(deletes="ignore")).resolve(*events)
     assert rows(step.merged(), "rows", "v") == [("a",)]
     assert step.out.counts["deletes_ignored"] == 1
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from tests.support.hand import PLACEHOLDER, Event, key_change, mysql, postgres
 from tests.support.small import Small, rows
 
@@ -54,7 +54,7 @@ def test_a_null_that_is_stored_is_the_value() -> None:
 
 @pytest.mark.parametrize(("on_unresolved", "bad"), [("dead_letter", 1), ("null", 0)])
 def test_a_value_known_nowhere_is_a_bad_record_or_null(on_unresolved: str, bad: int) -> None:
-    step = Small(policy=Policy(on_unresolved=on_unresolved)).resolve(update(PLACEHOLDER, 200), update("x", 210, 2))  # type: ignore[arg-type]
+    step = Small(policy=policy_of(on_unresolved=on_unresolved)).resolve(update(PLACEHOLDER, 200), update("x", 210, 2))  # type: ignore[arg-type]
     assert [(b.kind, b.column) for b in step.out.bad] == [("unresolved", "v")] * bad
     assert step.values("v")[1] == "x"
     assert rows(step.merged(), "rows", "id", "v") == [(1, None)] * (1 - bad) + [(2, "x")]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ch_sink.model.change import ChangeBatch, Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import VersionPolicy
 from ch_sink.order import SourceState, State, layout_for, sequence
 from ch_sink.order.version import to_int
 
@@ -77,7 +77,7 @@ def run(batch, records, state=None, past=None, **more):
         records,
         state or State(),
         layout=WIDE,
-        policy=Policy(),
+        policy=VersionPolicy(),
         history=past,
         decode=past.decode if past else None,
         **more,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ch_sink.errors import PositionError, StreamFailed, TableError
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import VersionPolicy
 from ch_sink.order import strategy_for
 from ch_sink.order.version import layout_for, to_int
 
@@ -101,4 +101,4 @@ def test_types_that_hold_no_order_are_refused_with_a_remedy(kind):
 def test_a_strategy_that_the_version_column_cannot_hold_is_refused(column, strategy):
     """A UInt128 column would be filled by Kafka's order under the name of source time."""
     with pytest.raises(StreamFailed, match=f"{strategy} does not fit"):
-        strategy_for(Policy(version_strategy=strategy), "source_position", layout_for(column))
+        strategy_for(VersionPolicy(strategy=strategy), "source_position", layout_for(column))

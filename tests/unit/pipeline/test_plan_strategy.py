@@ -7,7 +7,7 @@ import numpy as np
 
 from ch_sink.decode import Decoder
 from ch_sink.model.change import Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.plan import Plan, Ports, plan
 from ch_sink.pipeline.target import Target
@@ -27,7 +27,7 @@ def flattened(value: str) -> dict[str, Any]:
 
 
 def step(offset: int, value: dict[str, Any], state: State, **policy: Any) -> Plan:
-    told = Policy(**policy)
+    told = policy_of(**policy)
     body = [json.dumps(value).encode()]
     records = Records("t", 0, np.array([offset]), np.zeros(1, dtype=np.int64), [b'{"id":1}'], body)
     return plan(records, Target.of(TABLE, told), Decoder(TABLE, told), state, Ports())

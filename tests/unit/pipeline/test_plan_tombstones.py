@@ -8,7 +8,7 @@ import pytest
 
 from ch_sink.decode import Decoder
 from ch_sink.model.change import Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.plan import Ports, plan
 from ch_sink.pipeline.target import Target
@@ -51,18 +51,18 @@ class Past:
 )
 def test_a_chunk_of_nulls_only(before: list[Any], deletes: int) -> None:
     past = Past(before)
-    target = Target.of(TABLE, Policy())
-    made = plan(records(10, [None, None]), target, Decoder(TABLE, Policy()), State(), Ports(history=past))
+    target = Target.of(TABLE, policy_of())
+    made = plan(records(10, [None, None]), target, Decoder(TABLE, policy_of()), State(), Ports(history=past))
     assert past.asked == 1
     assert (made.counts["deletes"], made.counts["tombstone"]) == (deletes, 2 - deletes)
 
 
 def test_the_past_is_not_read_where_the_chunk_tells_or_the_configuration_does() -> None:
     past = Past([ENVELOPE])
-    target = Target.of(TABLE, Policy())
-    made = plan(records(10, [None, ROW, None]), target, Decoder(TABLE, Policy()), State(), Ports(history=past))
+    target = Target.of(TABLE, policy_of())
+    made = plan(records(10, [None, ROW, None]), target, Decoder(TABLE, policy_of()), State(), Ports(history=past))
     assert made.counts["deletes"] == 2
-    pinned = Policy(tombstones="delete")
+    pinned = policy_of(tombstones="delete")
     made = plan(records(10, [None]), Target.of(TABLE, pinned), Decoder(TABLE, pinned), State(), Ports(history=past))
     assert made.counts["deletes"] == 1
     assert past.asked == 0
@@ -70,6 +70,6 @@ def test_the_past_is_not_read_where_the_chunk_tells_or_the_configuration_does() 
 
 def test_null_values_that_waited_are_deletes() -> None:
     """Only changes wait."""
-    batch = Decoder(TABLE, Policy()).decode(records(10, [None]), waited=True)
+    batch = Decoder(TABLE, policy_of()).decode(records(10, [None]), waited=True)
     assert len(batch) == 1
     assert not batch.aside

@@ -7,7 +7,7 @@ import pytest
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.plan import Ports, plan
 from ch_sink.pipeline.target import Target
@@ -28,7 +28,7 @@ def record(op, key, lsn, commit=COMMIT):
 
 def planned(*records, start=0, state=None, **policy):
     layout = LAYOUTS["key"]
-    target = Target.of(target_table(layout, ENGINES["replacing"]), Policy(truncate="apply", **policy))
+    target = Target.of(target_table(layout, ENGINES["replacing"]), policy_of(truncate="apply", **policy))
     n = len(records)
     chunk = Records(
         "t",

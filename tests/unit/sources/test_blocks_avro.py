@@ -8,7 +8,7 @@ import pytest
 
 from ch_sink.decode import Decoder
 from ch_sink.model.change import Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.types.column import Column
 from tests.support.avro import Topic, envelope
@@ -60,7 +60,7 @@ def test_positions_are_those_of_json(connector: str) -> None:
     found = []
     for value, registry in ((datum, topic.registry), (json.dumps(event).encode(), None)):
         records = Records("t", 0, np.arange(1), np.zeros(1, dtype=np.int64), [b'{"id":1}'], [value])
-        batch = Decoder(TABLE, Policy(), registry=registry).decode(records)
+        batch = Decoder(TABLE, policy_of(), registry=registry).decode(records)
         assert batch.bad == []
         found.append((batch.commit.tolist(), batch.inner.tolist(), batch.has_commit.tolist(), batch.snapshot.tolist()))
     assert found[0] == found[1]

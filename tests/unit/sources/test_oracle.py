@@ -2,7 +2,7 @@
 
 import pytest
 
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from tests.model.shapes import Layout
 from tests.support.documents import KEYED, faults_of, rows_of, run_of
 from tests.support.hand import PLACEHOLDER
@@ -39,8 +39,8 @@ def test_an_inserted_row_never_takes_the_lob_of_the_deleted_one_before(engine: s
     orders.send("c", 1, None, row(1, "again", PLACEHOLDER), 120, 121)
     history = orders.stream.history([], 1)
     for seed in range(10):
-        run = run_of(history, engine, seed, Policy())
+        run = run_of(history, engine, seed, policy_of())
         assert rows_of(run) == []
         assert len({letter.offset for letter in run.letters.letters}) == 1
-        run = run_of(history, engine, seed, Policy(on_unresolved="null"))
+        run = run_of(history, engine, seed, policy_of(on_unresolved="null"))
         assert rows_of(run) == [row(1, "again", None)]

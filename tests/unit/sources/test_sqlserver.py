@@ -9,7 +9,7 @@ import pytest
 from ch_sink.decode import Decoder
 from ch_sink.errors import PositionError
 from ch_sink.model.change import Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.plan import Ports, plan
 from ch_sink.pipeline.target import Target
@@ -86,13 +86,13 @@ def tenants(encoding: str) -> tuple[Records, Decoder]:
             pairs.append((written(key_schema, row), written(schema, event)))
     n = len(pairs)
     records = Records("t", 0, np.arange(n), np.zeros(n, dtype=np.int64), [k for k, _ in pairs], [v for _, v in pairs])
-    return records, Decoder(TENANTS, Policy(), registry=topic.registry)
+    return records, Decoder(TENANTS, policy_of(), registry=topic.registry)
 
 
 @pytest.mark.parametrize("encoding", ["json", "avro"])
 def test_databases_of_one_connector_have_positions_of_their_own(encoding: str) -> None:
     records, decoder = tenants(encoding)
-    made = plan(records, Target.of(TENANTS, Policy()), decoder, State(), Ports())
+    made = plan(records, Target.of(TENANTS, policy_of()), decoder, State(), Ports())
     assert made.steps == []
     assert {name: found.epoch for name, found in made.state.sources.items()} == {"n/old": 0, "n/new": 0}
     assert sum(insert.rows.num_rows for insert in made.inserts) == len(records)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ch_sink.config import Config, load
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.observe import StreamSummary
 from ch_sink.order import State
 from ch_sink.pipeline.plan import Barrier
@@ -36,7 +36,7 @@ def driver(config: Config) -> StreamDriver:
     made.ledger = MemoryLedger("s")  # type: ignore[assignment]
     made.ledger.claim("run")
     made.states = States(made.ledger, "id", 2, None)
-    made.target = Target.of(Stream.detected(FIRST), Policy())
+    made.target = Target.of(Stream.detected(FIRST), policy_of())
     made.summary = StreamSummary("s", "t", "d.t")
     made.topic = SimpleNamespace(topic_id="id", low={0: 0, 1: 0})  # type: ignore[assignment]
     made.settings = None  # type: ignore[assignment]

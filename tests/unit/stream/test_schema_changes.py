@@ -4,7 +4,7 @@ import pytest
 
 from ch_sink.clickhouse import Client, Evolution, detect
 from ch_sink.model.change import UnknownColumn
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.pipeline.plan import Barrier
 from ch_sink.stream.schema_changes import Evolving
 from ch_sink.table.model import TargetTable
@@ -22,12 +22,12 @@ class Died(Exception):
 
 def evolving(client: Client, database: str, ledger: MemoryLedger) -> Evolving:
     ledger.claim("run")
-    return Evolving(Evolution(client, database, "t", Policy()), ledger)
+    return Evolving(Evolution(client, database, "t", policy_of()), ledger)
 
 
 def made(client: Client, database: str, engine: str) -> TargetTable:
     schema = RowSchema((KEY, Field("v", SourceType("string"))), (KEY,))
-    return make_table(client, database, "t", schema, engine=engine, policy=Policy())
+    return make_table(client, database, "t", schema, engine=engine, policy=policy_of())
 
 
 def shown(client: Client, database: str) -> list[str]:
@@ -48,7 +48,7 @@ def test_a_job_killed_between_the_column_and_its_view_leaves_the_view_to_the_nex
         patch.setattr(Evolution, "_renew_view", dies)
         with pytest.raises(Died):
             evolving(client, database, ledger).carry_out(table, [BARRIER])
-    table = detect(client, database, "t", Policy())
+    table = detect(client, database, "t", policy_of())
     assert "extra" in {c.name for c in table.columns}
     assert shown(client, database) == ["id", "v"]
     evolving(client, database, ledger).finish(table)
@@ -66,7 +66,7 @@ def test_a_view_is_left_alone_where_nothing_was_begun(client: Client, database: 
 
 def test_a_type_that_another_stream_has_widened_further_stays(client: Client, database: str) -> None:
     schema = RowSchema((KEY, Field("n", SourceType("int16"))), (KEY,))
-    stale = make_table(client, database, "t", schema, engine="replacing", policy=Policy())
+    stale = make_table(client, database, "t", schema, engine="replacing", policy=policy_of())
     client.command(f"ALTER TABLE {database}.t MODIFY COLUMN n Nullable(Int64)")
     grown = UnknownColumn("n", 7, "Nullable(Int32)", comment=SourceType("int32").to_comment(), change="widen")
     table = evolving(client, database, MemoryLedger("s")).carry_out(

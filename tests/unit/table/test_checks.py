@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import ChangePolicy, policy_of
 from ch_sink.table.checks import Finding, check_table
 from ch_sink.table.detect import DETECT_SQL, assemble
 from ch_sink.table.facts import POLICIES_SQL, SERVER_SQL, RowPolicy, ServerFacts
@@ -23,7 +23,7 @@ def make(engine: ClickHouse, clause: str, columns: str = COLUMNS, **policy: Any)
 
 
 def detected(engine: ClickHouse, **policy: Any) -> TargetTable:
-    return assemble(engine.rows(DETECT_SQL, {"database": "t", "table": "x"})[0], Policy(**policy))
+    return assemble(engine.rows(DETECT_SQL, {"database": "t", "table": "x"})[0], policy_of(**policy))
 
 
 def of(findings: list[Finding], level: str) -> dict[str, Finding]:
@@ -32,7 +32,7 @@ def of(findings: list[Finding], level: str) -> dict[str, Finding]:
 
 def test_a_table_as_init_makes_it_is_all_ok(engine: ClickHouse) -> None:
     table = make(engine, "ReplacingMergeTree(ver, d) ORDER BY id" + WINDOW)
-    findings = check_table(table, ["id"], Policy())
+    findings = check_table(table, ["id"], ChangePolicy())
     assert {f.level for f in findings} == {"ok"}
     assert [f.title for f in findings] == ["engine", "version column", "sorting key", "deduplication"]
 
@@ -64,7 +64,7 @@ def test_a_table_as_init_makes_it_is_all_ok(engine: ClickHouse) -> None:
     ],
 )  # fmt: skip
 def test_findings(engine: ClickHouse, clause: str, key: list[str], level: str, title: str, part: str) -> None:
-    found = [f for f in check_table(make(engine, clause), key, Policy()) if f.level == level and f.title == title]
+    found = [f for f in check_table(make(engine, clause), key, ChangePolicy()) if f.level == level and f.title == title]
     assert any(part in f.detail for f in found), found
 
 
@@ -75,32 +75,32 @@ def test_remedies_of_a_doubtful_table_mend_it(engine: ClickHouse) -> None:
         "ReplacingMergeTree(ver) ORDER BY id SETTINGS enable_replacing_merge_with_cleanup_for_min_age_to_force_merge = 1",
         columns,
     )
-    findings = check_table(table, ["id"], Policy())
+    findings = check_table(table, ["id"], ChangePolicy())
     assert {"deletes"} == set(of(findings, "fail"))
     for finding in findings:
         if finding.remedy and "ALTER" in finding.remedy:
             for statement in filter(None, finding.remedy.split(";")):
                 engine.run(statement)
-    mended = check_table(detected(engine), ["id"], Policy())
+    mended = check_table(detected(engine), ["id"], ChangePolicy())
     assert {f.level for f in mended} == {"ok"}, mended
 
 
 def test_ignored_deletes_are_a_warning(engine: ClickHouse) -> None:
     table = make(engine, "ReplacingMergeTree(ver) ORDER BY id" + WINDOW, "id Int64, ver UInt64")
-    assert "deletes" in of(check_table(table, ["id"], Policy(deletes="ignore")), "warn")
+    assert "deletes" in of(check_table(table, ["id"], ChangePolicy(deletes="ignore")), "warn")
 
 
 def test_a_nullable_key_and_names_that_differ_by_case(engine: ClickHouse) -> None:
     clause = "ReplacingMergeTree(ver) ORDER BY id SETTINGS allow_nullable_key = 1"
     table = make(engine, clause, "id Nullable(Int64), ID Int64, ver UInt64, sign Int8")
-    warnings = of(check_table(table, ["id"], Policy()), "warn")
+    warnings = of(check_table(table, ["id"], ChangePolicy()), "warn")
     assert "can be null" in warnings["key"].detail
     assert "letter case" in warnings["columns"].detail
 
 
 def test_a_version_column_that_the_source_has_too(engine: ClickHouse) -> None:
     table = make(engine, "ReplacingMergeTree(ver, d) ORDER BY id" + WINDOW)
-    found = of(check_table(table, ["id"], Policy(), source_columns=["id", "ver"]), "warn")
+    found = of(check_table(table, ["id"], ChangePolicy(), source_columns=["id", "ver"]), "warn")
     assert "values are lost" in found["version column"].detail
 
 
@@ -110,37 +110,39 @@ def test_a_version_column_that_the_source_has_too(engine: ClickHouse) -> None:
 )
 def test_a_mark_of_deletes_that_the_source_has_too(engine: ClickHouse, clause: str, taken: str) -> None:
     table = make(engine, clause + WINDOW)
-    found = check_table(table, ["id"], Policy(), source_columns=["id", "k", taken])
+    found = check_table(table, ["id"], ChangePolicy(), source_columns=["id", "k", taken])
     assert [f.level for f in found if f.detail.startswith(f"{taken} is also a column of the source")] == ["warn"]
-    assert not [f for f in check_table(table, ["id"], Policy(), source_columns=["id", "k"]) if "is also" in f.detail]
+    assert not [
+        f for f in check_table(table, ["id"], ChangePolicy(), source_columns=["id", "k"]) if "is also" in f.detail
+    ]
 
 
 def test_a_topic_without_keys_should_have_one_partition(engine: ClickHouse) -> None:
     table = make(engine, "MergeTree ORDER BY id" + WINDOW)
-    assert "partitions" in of(check_table(table, [], Policy(), partitions=3), "warn")
-    assert "partitions" not in of(check_table(table, [], Policy(), partitions=1), "warn")
-    assert "partitions" not in of(check_table(table, ["id"], Policy(), partitions=3), "warn")
+    assert "partitions" in of(check_table(table, [], ChangePolicy(), partitions=3), "warn")
+    assert "partitions" not in of(check_table(table, [], ChangePolicy(), partitions=1), "warn")
+    assert "partitions" not in of(check_table(table, ["id"], ChangePolicy(), partitions=3), "warn")
 
 
 def test_whole_before_images_settle_tables_without_key(engine: ClickHouse) -> None:
     table = make(engine, "MergeTree ORDER BY id" + WINDOW)
-    assert "before images" in of(check_table(table, [], Policy(), whole_before=False), "fail")
-    findings = check_table(table, [], Policy(), whole_before=True)
+    assert "before images" in of(check_table(table, [], ChangePolicy(), whole_before=False), "fail")
+    findings = check_table(table, [], ChangePolicy(), whole_before=True)
     assert {f.level for f in findings} == {"ok"}
 
 
 def test_the_window_must_hold_two_batches(engine: ClickHouse) -> None:
     table = make(engine, "CollapsingMergeTree(sign) ORDER BY id SETTINGS non_replicated_deduplication_window = 500")
-    assert of(check_table(table, ["id"], Policy(), inserts_per_batch=200), "warn") == {}
-    warned = of(check_table(table, ["id"], Policy(), inserts_per_batch=8_000), "warn")["deduplication"]
+    assert of(check_table(table, ["id"], ChangePolicy(), inserts_per_batch=200), "warn") == {}
+    warned = of(check_table(table, ["id"], ChangePolicy(), inserts_per_batch=8_000), "warn")["deduplication"]
     assert "= 16000" in (warned.remedy or "")
 
 
 def test_unserved_choices_are_warned_of(engine: ClickHouse) -> None:
     table = make(engine, "CoalescingMergeTree ORDER BY id" + WINDOW, accept_coalescing=True)
-    assert "update to null" in of(check_table(table, ["id"], Policy()), "warn")["engine"].detail
+    assert "update to null" in of(check_table(table, ["id"], ChangePolicy()), "warn")["engine"].detail
     table = make(engine, "ReplacingMergeTree ORDER BY id" + WINDOW, version_strategy="insertion_order")
-    assert "inserted last" in of(check_table(table, ["id"], Policy()), "warn")["engine"].detail
+    assert "inserted last" in of(check_table(table, ["id"], ChangePolicy()), "warn")["engine"].detail
 
 
 @pytest.mark.parametrize(
@@ -151,20 +153,20 @@ def test_row_policies_under_final(engine: ClickHouse, after_final: bool | None, 
     table = make(engine, "ReplacingMergeTree(ver, d) ORDER BY id" + WINDOW)
     policy = RowPolicy("p", "d = 0", users=("reader",))
     facts = ServerFacts("24.8.1", "sink", after_final, (policy,))
-    assert part in of(check_table(table, ["id"], Policy(), server=facts), level)["row policy"].detail
+    assert part in of(check_table(table, ["id"], ChangePolicy(), server=facts), level)["row policy"].detail
 
 
 def test_a_policy_on_source_columns_is_none_of_our_business(engine: ClickHouse) -> None:
     table = make(engine, "ReplacingMergeTree(ver, d) ORDER BY id" + WINDOW)
     facts = ServerFacts("24.8.1", "sink", None, (RowPolicy("p", "k = 1", users=("reader",)),))
-    assert {f.level for f in check_table(table, ["id"], Policy(), server=facts)} == {"ok"}
+    assert {f.level for f in check_table(table, ["id"], ChangePolicy(), server=facts)} == {"ok"}
 
 
 def test_a_policy_must_spare_the_sinks_own_user(engine: ClickHouse) -> None:
     table = make(engine, "ReplacingMergeTree(ver, d) ORDER BY id" + WINDOW)
     for spared, level in (((), "fail"), (("sink",), "ok")):
         facts = ServerFacts("26.9", "sink", True, (RowPolicy("p", "d = 0", True, spared=spared),))
-        findings = check_table(table, ["id"], Policy(), server=facts)
+        findings = check_table(table, ["id"], ChangePolicy(), server=facts)
         assert {f.level for f in findings if f.title == "row policy"} >= {level}
         assert ("fail" in {f.level for f in findings}) is (level == "fail")
 

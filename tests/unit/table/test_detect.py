@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ch_sink.errors import TableError, TableNotFound
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.table.detect import DETECT_SQL, assemble, detect_sql, local_table
 from ch_sink.table.model import Family, TargetTable
 from tests.support.engine import Engine as ClickHouse
@@ -33,7 +33,7 @@ def test_a_table_is_found_whole(engine: ClickHouse) -> None:
         "ReplacingMergeTree(ver, deleted) PARTITION BY (toYYYYMM(ts), region) ORDER BY (id, toDate(ts)) "
         "TTL ts + INTERVAL 1 YEAR SETTINGS non_replicated_deduplication_window = 77 COMMENT 'orders'",
     )
-    table = assemble(row, Policy())
+    table = assemble(row, policy_of())
     assert (table.database, table.name, table.comment) == ("t", "x", "orders")
     assert (table.engine.family, table.engine.version_column) == (Family.REPLACING, "ver")
     assert (table.engine.is_deleted_column, table.engine.sign_column) == ("deleted", None)
@@ -56,11 +56,11 @@ def test_columns_keep_the_tables_order(engine: ClickHouse) -> None:
     names = [f"c{n:02}" for n in range(30, 0, -1)]
     engine.run("DROP TABLE IF EXISTS t.x SYNC")
     engine.run(f"CREATE TABLE t.x ({', '.join(f'{n} Int8' for n in names)}) ENGINE = MergeTree ORDER BY {names[3]}")
-    assert [c.name for c in assemble(seen(engine, "x"), Policy()).columns] == names
+    assert [c.name for c in assemble(seen(engine, "x"), policy_of()).columns] == names
 
 
 def test_the_servers_window_holds_where_the_table_sets_none(engine: ClickHouse) -> None:
-    table = assemble(make(engine, "ReplacingMergeTree(ver) ORDER BY id"), Policy())
+    table = assemble(make(engine, "ReplacingMergeTree(ver) ORDER BY id"), policy_of())
     assert table.dedup_window == 0
     replicated = {
         **seen(engine, "x"),
@@ -72,7 +72,7 @@ def test_the_servers_window_holds_where_the_table_sets_none(engine: ClickHouse) 
         " OR name = 'replicated_deduplication_window'"
     )
     values = {r["name"]: int(r["value"]) for r in row}
-    found = assemble(replicated, Policy())
+    found = assemble(replicated, policy_of())
     assert found.dedup_window == values["replicated_deduplication_window"] > 0
     assert found.dedup_window_seconds == values["replicated_deduplication_window_seconds"] > 0
 
@@ -81,32 +81,32 @@ def test_named_tuples_of_a_client_are_taken_too(engine: ClickHouse) -> None:
     row = make(engine, "ReplacingMergeTree(ver) ORDER BY id")
     names = ("position", "name", "type", "default_kind", "default_expression", "comment")
     as_mappings = {**row, "columns": [dict(zip(names, c, strict=True)) for c in row["columns"]]}
-    assert assemble(as_mappings, Policy()) == assemble(row, Policy())
+    assert assemble(as_mappings, policy_of()) == assemble(row, policy_of())
 
 
 def test_no_version_is_refused_unless_written_out(engine: ClickHouse) -> None:
     row = make(engine, "ReplacingMergeTree ORDER BY id")
     with pytest.raises(TableError, match="without a version column") as caught:
-        assemble(row, Policy())
+        assemble(row, policy_of())
     assert "insertion_order" in (caught.value.hint or "")
-    table = assemble(row, Policy(version_strategy="insertion_order"))
+    table = assemble(row, policy_of(version_strategy="insertion_order"))
     assert table.engine.version_column is None
 
 
 def test_coalescing_is_refused_unless_accepted(engine: ClickHouse) -> None:
     row = make(engine, "CoalescingMergeTree ORDER BY id")
     with pytest.raises(TableError, match="update to null"):
-        assemble(row, Policy())
-    assert assemble(row, Policy(accept_coalescing=True)).engine.family is Family.COALESCING
+        assemble(row, policy_of())
+    assert assemble(row, policy_of(accept_coalescing=True)).engine.family is Family.COALESCING
 
 
 def test_views_and_missing_tables(engine: ClickHouse) -> None:
     engine.run("CREATE OR REPLACE VIEW t.v AS SELECT 1 AS x")
     with pytest.raises(TableError, match="a view stores nothing"):
-        assemble(seen(engine, "v"), Policy())
+        assemble(seen(engine, "v"), policy_of())
     assert engine.rows(DETECT_SQL, {"database": "t", "table": "nowhere"}) == []
     with pytest.raises(TableNotFound, match=r"`t`\.`nowhere` does not exist"):
-        assemble(None, Policy(), table="`t`.`nowhere`")
+        assemble(None, policy_of(), table="`t`.`nowhere`")
 
 
 def test_the_current_database_is_meant_by_an_empty_name(engine: ClickHouse) -> None:
@@ -138,7 +138,7 @@ def test_distributed_takes_the_engine_of_its_local_table(engine: ClickHouse) -> 
     found = local_table(over)
     assert found is not None
     assert (found.cluster, found.database, found.table) == ("c", "t", "x")
-    table = assemble(over, Policy(), local=local)
+    table = assemble(over, policy_of(), local=local)
     assert (table.name, table.distributed, table.cluster, table.local) == ("x_all", True, "c", ("t", "x"))
     assert (table.engine.version_column, table.sorting_key, table.dedup_window) == ("ver", ("id",), 9)
     assert table.place_columns == {"id", "region"}
@@ -147,10 +147,10 @@ def test_distributed_takes_the_engine_of_its_local_table(engine: ClickHouse) -> 
 def test_distributed_without_its_local_table_is_an_error(engine: ClickHouse) -> None:
     over, local = distributed(engine)
     with pytest.raises(TableNotFound, match="does not exist there"):
-        assemble(over, Policy())
+        assemble(over, policy_of())
     fewer = {**over, "columns": [c for c in over["columns"] if c[1] != "ver"]}
     with pytest.raises(TableError, match="version column 'ver' does not exist"):
-        assemble(fewer, Policy(), local=local)
+        assemble(fewer, policy_of(), local=local)
 
 
 def test_a_cluster_can_be_asked_instead() -> None:
@@ -160,6 +160,6 @@ def test_a_cluster_can_be_asked_instead() -> None:
 def test_what_is_detected_can_be_shipped(engine: ClickHouse) -> None:
     import pickle
 
-    table = assemble(make(engine, "ReplacingMergeTree(ver) ORDER BY id"), Policy())
+    table = assemble(make(engine, "ReplacingMergeTree(ver) ORDER BY id"), policy_of())
     assert isinstance(table, TargetTable)
     assert pickle.loads(pickle.dumps(table)) == table

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ch_sink.model.change import UnknownColumn
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.table.ddl import create_table
 from ch_sink.table.detect import DETECT_SQL, assemble
 from ch_sink.table.evolve import diff, existing_statements, offered
@@ -25,7 +25,7 @@ def schema(*fields: Field) -> RowSchema:
 
 
 def detected(engine: ClickHouse) -> TargetTable:
-    return assemble(engine.rows(DETECT_SQL, {"database": "t", "table": "orders"})[0], Policy(accept_coalescing=True))
+    return assemble(engine.rows(DETECT_SQL, {"database": "t", "table": "orders"})[0], policy_of(accept_coalescing=True))
 
 
 def types(engine: ClickHouse) -> dict[str, str]:

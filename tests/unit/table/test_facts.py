@@ -9,7 +9,7 @@ import pytest
 from ch_sink.decode import Decoder
 from ch_sink.discovery.sample import sample_schema
 from ch_sink.model.change import Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.table.detect import DETECT_SQL, assemble
 from ch_sink.table.facts import YEARS_SQL, years_of
 from ch_sink.types.column import Column, Years
@@ -45,7 +45,7 @@ def test_the_engine_shows_the_years_that_it_holds() -> None:
         engine.run("CREATE DATABASE t")
         engine.run("CREATE TABLE t.x (id Int64, d Date32, v UInt64) ENGINE = ReplacingMergeTree(v) ORDER BY id")
         row = engine.rows(DETECT_SQL, {"database": "t", "table": "x"})[0]
-        assert assemble(row, Policy()).years == years
+        assert assemble(row, policy_of()).years == years
         for low, high in (years.date, years.time):
             assert 0 <= low <= 1970 <= high <= 9999
         (first, last), (begin, end) = years.date, years.time
@@ -92,8 +92,8 @@ def events(*days: int) -> Records:
 def test_a_date_beyond_the_servers_years_is_a_bad_record_among_good_ones() -> None:
     columns = (Column("id", "Int64"), Column("d", "Nullable(Date32)"))
     table = replacing(columns, ("id",))
-    assert not Decoder(table, Policy()).decode(events(0, -25_568, 120_530)).bad
-    old = Decoder(replace(table, years=NARROW), Policy()).decode(events(0, -25_568, 120_530))
+    assert not Decoder(table, policy_of()).decode(events(0, -25_568, 120_530)).bad
+    old = Decoder(replace(table, years=NARROW), policy_of()).decode(events(0, -25_568, 120_530))
     assert [(b.index, b.column, b.kind) for b in old.bad] == [(1, "d", "range"), (2, "d", "range")]
     assert old.after["d"].null_count == 0
     assert len(old) == 1

@@ -1,7 +1,7 @@
 """What check says of the columns of an existing table and the source's types."""
 
 from ch_sink.discovery.sample import sample_schema
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import ValuePolicy
 from ch_sink.table.checks import Finding
 from ch_sink.table.fits import type_findings
 from ch_sink.types.column import Column
@@ -17,7 +17,7 @@ def findings(
 ) -> list[Finding]:
     table = replacing((Column("id", "Int64"), Column("x", column, comment=comment)), ("id",))
     types = {"id": SourceType("int64", optional=False), "x": source} if source is not None else None
-    return list(type_findings(table, types, ("id",), Policy()))
+    return list(type_findings(table, types, ("id",), ValuePolicy()))
 
 
 def required(kind: str, name: str | None = None, **parameters: str) -> SourceType:
@@ -45,7 +45,7 @@ def test_a_type_that_nothing_fills_fails_without_a_schema_too() -> None:
 
 def test_a_key_column_cannot_be_altered() -> None:
     table = replacing((Column("x", "UUID"),), ("x",))
-    (found,) = type_findings(table, {"x": required("int64")}, ("x",), Policy())
+    (found,) = type_findings(table, {"x": required("int64")}, ("x",), ValuePolicy())
     assert found.level == "fail"
     assert "create the table anew with x Int64" in (found.remedy or "")
 
@@ -87,7 +87,7 @@ def test_nulls_that_a_column_cannot_hold_are_told_of() -> None:
 
 def test_a_column_of_the_tables_own_is_not_judged() -> None:
     table = replacing((Column("id", "Int64"), Column("mine", "AggregateFunction(sum, Int64)")), ("id",))
-    assert [f.level for f in type_findings(table, {"id": required("int64")}, ("id",), Policy())] == ["ok"]
+    assert [f.level for f in type_findings(table, {"id": required("int64")}, ("id",), ValuePolicy())] == ["ok"]
 
 
 def test_tables_of_recorded_topics_as_init_makes_them_are_content() -> None:
@@ -99,7 +99,7 @@ def test_tables_of_recorded_topics_as_init_makes_them_are_content() -> None:
                 continue
             types = {f.name: f.type for f in schema.fields}
             key = tuple(f.name for f in schema.key)
-            found = list(type_findings(table_of(schema), types, key, Policy()))
+            found = list(type_findings(table_of(schema), types, key, ValuePolicy()))
             assert [f.level for f in found] == ["ok"], (topic, found)
             tables += 1
     assert tables > 10
@@ -107,11 +107,11 @@ def test_tables_of_recorded_topics_as_init_makes_them_are_content() -> None:
 
 def test_a_key_column_that_cuts_values_makes_one_row_of_two() -> None:
     table = replacing((Column("x", "DateTime64(3, 'UTC')"),), ("x",))
-    (found, _) = type_findings(table, {"x": required("int64", T + "MicroTimestamp")}, ("x",), Policy())
+    (found, _) = type_findings(table, {"x": required("int64", T + "MicroTimestamp")}, ("x",), ValuePolicy())
     assert found.detail.endswith("finer digits than 3 are cut off; keys that only differ there are one row here")
 
 
 def test_a_key_that_may_be_null_is_told_of() -> None:
     table = replacing((Column("x", "Int64"),), ("x",))
-    (found, _) = type_findings(table, {"x": SourceType("int64")}, ("x",), Policy())
+    (found, _) = type_findings(table, {"x": SourceType("int64")}, ("x",), ValuePolicy())
     assert (found.level, found.detail.endswith("a null in the key is a dead letter")) == ("warn", True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.table.ddl import create_table, current_view
 from ch_sink.table.detect import DETECT_SQL, assemble
 from ch_sink.table.spec import EngineChoice, TableSpec
@@ -134,13 +134,13 @@ def test_a_detected_table_gets_the_view_of_a_made_one(engine: ClickHouse, choice
     spec = replace(BASE, engine=choice)
     make(engine, SCHEMA, spec)
     row: dict[str, Any] = engine.rows(DETECT_SQL, {"database": "t", "table": "orders"})[0]
-    assert view_of(assemble(row, Policy()), ("id",)) == current_view(SCHEMA, spec)
+    assert view_of(assemble(row, policy_of()), ("id",)) == current_view(SCHEMA, spec)
 
 
 def test_a_detected_table_is_the_one_that_was_asked_for(engine: ClickHouse) -> None:
     for choice in EngineChoice:
         make(engine, SCHEMA, replace(BASE, engine=choice, dedup_window=123))
-        table = assemble(engine.rows(DETECT_SQL, {"database": "t", "table": "orders"})[0], Policy())
+        table = assemble(engine.rows(DETECT_SQL, {"database": "t", "table": "orders"})[0], policy_of())
         assert table.engine.family is choice.family
         assert table.dedup_window == 123
         assert table.system_columns == {name for name, _ in choice.system_columns}

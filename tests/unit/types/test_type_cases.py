@@ -12,7 +12,7 @@ from ch_sink.decode import Decoder
 from ch_sink.discovery.sample import sample_schema
 from ch_sink.errors import ChSinkError
 from ch_sink.model.change import Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.types import clickhouse_type
 from ch_sink.types.column import Column
 from tests.support.avro import Topic, envelope
@@ -68,9 +68,9 @@ def decoded(case: Case, way: str) -> tuple[str, pa.Array]:
     if way == "avro":
         topic = Topic()
         found_events = avro_records(case, topic)
-        batch = Decoder(table, Policy(), registry=topic.registry).decode(found_events)
+        batch = Decoder(table, policy_of(), registry=topic.registry).decode(found_events)
     else:
-        batch = Decoder(table, Policy()).decode(records(case, schema=way == "schema"))
+        batch = Decoder(table, policy_of()).decode(records(case, schema=way == "schema"))
     assert not batch.bad, batch.bad[0].reason
     return chosen, batch.after["x"].combine_chunks()
 

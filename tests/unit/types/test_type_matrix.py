@@ -8,7 +8,7 @@ import pytest
 
 from ch_sink.decode import Decoder
 from ch_sink.errors import TableError
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import ValuePolicy, policy_of
 from ch_sink.types import OutOfRange, converter
 from ch_sink.types.column import Column
 from ch_sink.types.connect import parse_connect_schema
@@ -54,7 +54,7 @@ def decoded(row: Row, target: str) -> pa.Array:
     literal = accepted[0] if isinstance(accepted, tuple) else row.literal
     case = Case(row.what, {**row.schema, "optional": False}, target, ((literal, ""),))
     table = replacing((Column("id", "Int64"), Column("x", target)), ("id",))
-    batch = Decoder(table, Policy()).decode(records(case, schema=True))
+    batch = Decoder(table, policy_of()).decode(records(case, schema=True))
     assert not batch.bad, batch.bad[0].reason
     return batch.after["x"].combine_chunks()
 
@@ -71,7 +71,7 @@ def test_other_columns_are_refused_by_name(row: Row) -> None:
     assert set(row.accepts) <= set(TARGETS)
     for target in sorted(set(TARGETS) - set(row.accepts)):
         with pytest.raises(TableError, match="'the column'") as caught:
-            converter(source, Column("the column", target), encoding="json", policy=Policy())
+            converter(source, Column("the column", target), encoding="json", policy=ValuePolicy())
         assert caught.value.hint
 
 
@@ -79,7 +79,7 @@ def test_other_columns_are_refused_by_name(row: Row) -> None:
 def test_null_goes_into_every_column_that_can_hold_it(row: Row) -> None:
     source = parse_connect_schema(row.schema)
     for target in row.accepts:
-        made = converter(source, Column("x", target), encoding="json", policy=Policy())
+        made = converter(source, Column("x", target), encoding="json", policy=ValuePolicy())
         assert made.convert([None, None]).array.null_count == 2
 
 
@@ -95,14 +95,14 @@ def test_json_that_the_server_refuses_is_one_bad_record_among_good_ones(text: st
     column = Column("x", "JSON")
     source = parse_connect_schema(field("string", DATA + "Json"))
     with pytest.raises(OutOfRange):
-        converter(source, column, encoding="json", policy=Policy()).convert(['{"a":1}', text])
-    null = converter(source, column, encoding="json", policy=Policy(out_of_range="null"))
+        converter(source, column, encoding="json", policy=ValuePolicy()).convert(['{"a":1}', text])
+    null = converter(source, column, encoding="json", policy=ValuePolicy(out_of_range="null"))
     assert null.convert(['{"a":1}', text]).array.to_pylist() == ['{"a":1}', None]
 
 
 def test_json_that_the_server_takes_is_not_refused(engine: Engine) -> None:
     source = parse_connect_schema(field("string", DATA + "Json"))
-    made = converter(source, Column("x", "JSON"), encoding="json", policy=Policy())
+    made = converter(source, Column("x", "JSON"), encoding="json", policy=ValuePolicy())
     texts = [
         "{}",
         ' {"a": [{"b":1},{"b":2}]}',

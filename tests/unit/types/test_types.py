@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ch_sink.errors import DecodeError, TableError
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import ValuePolicy
 from ch_sink.types import OutOfRange, clickhouse_type, converter
 from ch_sink.types import calendar as civil
 from ch_sink.types.column import WIDE_YEARS, Column, Years
@@ -26,7 +26,7 @@ EPOCH = datetime.datetime(1970, 1, 1)
 
 
 def make(source: SourceType | None, column_type: str, out_of_range: Any = "fail", years: Years = WIDE_YEARS) -> Any:
-    policy = Policy(out_of_range=out_of_range)
+    policy = ValuePolicy(out_of_range=out_of_range)
     return converter(source, Column("x", column_type), encoding="avro", policy=policy, years=years)
 
 
@@ -139,7 +139,7 @@ def test_placeholder_is_null_and_marked(source: SourceType | None, column_type: 
 
 
 def test_placeholder_is_a_value_where_the_source_sends_none() -> None:
-    made = converter(TEXT, Column("x", "String"), encoding="json", policy=Policy(), omits=False)
+    made = converter(TEXT, Column("x", "String"), encoding="json", policy=ValuePolicy(), omits=False)
     assert made.convert([P]).array.to_pylist() == [P.encode()]
 
 
@@ -228,7 +228,7 @@ def test_many_numbers_are_read_as_each_alone_is(numbers: list[Any], data: st.Dat
 def decimal_column(source: SourceType | None, data: st.DataObject) -> Any:
     precision = data.draw(st.integers(1, 76))
     column = Column("x", f"Decimal({precision}, {data.draw(st.integers(0, precision))})")
-    return converter(source, column, encoding="json", policy=Policy(), omits=False)
+    return converter(source, column, encoding="json", policy=ValuePolicy(), omits=False)
 
 
 def outcome(made: Any, values: list[Any]) -> Any:
@@ -342,7 +342,7 @@ def test_keys_and_required_columns_are_not_nullable() -> None:
 def test_the_connectors_modes_tell_what_plain_json_does_not(
     modes: dict[str, Any], column: str, comment: str, literal: Any, value: Any
 ) -> None:
-    made = converter(None, Column("x", column, comment=comment), encoding="json", policy=Policy(**modes))
+    made = converter(None, Column("x", column, comment=comment), encoding="json", policy=ValuePolicy(**modes))
     typed = msgspec.convert(literal, made.wire)
     (found,) = made.convert([typed]).array
     assert (bits(found) if isinstance(value, int) else found.as_py()) == value
@@ -352,19 +352,19 @@ def test_the_connectors_modes_tell_what_plain_json_does_not(
 def test_a_binary_column_sent_as_text_is_bytes_where_its_type_is_propagated(mode: Any, text: str) -> None:
     source = SourceType("string", parameters=(("__debezium.source.column.type", "VARBINARY"),))
     column = Column("x", "String")
-    made = converter(source, column, encoding="json", policy=Policy(binary_handling=mode))
+    made = converter(source, column, encoding="json", policy=ValuePolicy(binary_handling=mode))
     assert made.convert([text, None]).array.to_pylist() == [b"\x00\xffA", None]
-    as_sent = converter(source, column, encoding="json", policy=Policy())
+    as_sent = converter(source, column, encoding="json", policy=ValuePolicy())
     assert as_sent.convert([text]).array.to_pylist() == [text.encode()]
     with pytest.raises(DecodeError, match=mode):
         made.convert(["AA==", "not it!"])
-    other = converter(SourceType("string"), column, encoding="json", policy=Policy(binary_handling=mode))
+    other = converter(SourceType("string"), column, encoding="json", policy=ValuePolicy(binary_handling=mode))
     assert other.convert([text]).array.to_pylist() == [text.encode()]
 
 
 def test_a_placeholder_in_hex_is_known() -> None:
     source = SourceType("string", parameters=(("__debezium.source.column.type", "BYTEA"),))
-    made = converter(source, Column("x", "String"), encoding="json", policy=Policy(binary_handling="hex"))
+    made = converter(source, Column("x", "String"), encoding="json", policy=ValuePolicy(binary_handling="hex"))
     found = made.convert([P.encode().hex(), "00"])
     assert found.unavailable is not None
     assert found.unavailable.tolist() == [True, False]

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import ValuePolicy
 from ch_sink.types import WIDE, arrow_type, clickhouse_type, converter
 from ch_sink.types.column import Column
 from ch_sink.types.connect import SourceType
@@ -192,7 +192,7 @@ def test_values_come_back_as_they_were_sent(
     engine: Engine, source: SourceType, column_type: str | None, literals: list[Any], shown: list[str]
 ) -> None:
     chosen = column_type or clickhouse_type(source)
-    made = converter(source, Column("x", chosen), encoding="avro", policy=Policy())
+    made = converter(source, Column("x", chosen), encoding="avro", policy=ValuePolicy())
     converted = made.convert(literals)
     assert converted.array.type == made.arrow == arrow_type(chosen)
     engine.run("DROP TABLE IF EXISTS d.t")

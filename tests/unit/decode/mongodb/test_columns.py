@@ -10,7 +10,7 @@ from ch_sink.decode.mongodb.targets import document_converter, into
 from ch_sink.decode.mongodb.texts import plain_text
 from ch_sink.decode.mongodb.values import parse
 from ch_sink.errors import DecodeError, TableError
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import ValuePolicy
 from ch_sink.types import OutOfRange, arrow_type
 from ch_sink.types.column import Column
 
@@ -84,12 +84,12 @@ TAKEN: list[tuple[str, str, Any]] = [
 
 @pytest.mark.parametrize(("column", "given", "want"), TAKEN)
 def test_a_column_takes(column: str, given: str, want: Any) -> None:
-    made = into(Column("c", column), Policy()).convert([None, parse(given)])
+    made = into(Column("c", column), ValuePolicy()).convert([None, parse(given)])
     assert made.array.type == arrow_type(column)
     assert made.array.to_pylist()[1] == want
     # A value that went through the stored document first (an update of a part of it) is the same.
     stored = parse(plain_text({"v": parse(given)}))["v"]
-    assert into(Column("c", column), Policy()).convert([stored]).array.to_pylist() == [want]
+    assert into(Column("c", column), ValuePolicy()).convert([stored]).array.to_pylist() == [want]
 
 
 REFUSED = [
@@ -107,25 +107,28 @@ REFUSED = [
 @pytest.mark.parametrize(("column", "given"), REFUSED)
 def test_a_column_refuses(column: str, given: str) -> None:
     with pytest.raises((DecodeError, ValueError)):
-        into(Column("c", column), Policy()).convert([parse(given)])
+        into(Column("c", column), ValuePolicy()).convert([parse(given)])
 
 
 def test_out_of_range_values_are_clamped_or_null_as_configured() -> None:
     many = [parse("300"), parse("-1")]
-    clamped = into(Column("c", "UInt8"), Policy(out_of_range="clamp")).convert(many)
+    clamped = into(Column("c", "UInt8"), ValuePolicy(out_of_range="clamp")).convert(many)
     assert (clamped.array.to_pylist(), clamped.clamped) == ([255, 0], 2)
-    assert into(Column("c", "UInt8"), Policy(out_of_range="clamp")).convert([300.5, 1.5]).array.to_pylist() == [255, 1]
+    assert into(Column("c", "UInt8"), ValuePolicy(out_of_range="clamp")).convert([300.5, 1.5]).array.to_pylist() == [
+        255,
+        1,
+    ]
     huge = [parse('{"$numberDecimal": "1E+6144"}'), parse('{"$numberDecimal": "-1E+6144"}')]
-    found = into(Column("c", "Int64"), Policy(out_of_range="clamp")).convert(huge)
+    found = into(Column("c", "Int64"), ValuePolicy(out_of_range="clamp")).convert(huge)
     assert found.array.to_pylist() == [2**63 - 1, -(2**63)]
-    nulled = into(Column("c", "Nullable(UInt8)"), Policy(out_of_range="null")).convert(many)
+    nulled = into(Column("c", "Nullable(UInt8)"), ValuePolicy(out_of_range="null")).convert(many)
     assert nulled.array.to_pylist() == [None, None]
     with pytest.raises(OutOfRange):
-        into(Column("c", "UInt8"), Policy()).convert(many)
+        into(Column("c", "UInt8"), ValuePolicy()).convert(many)
 
 
 def test_types_that_take_no_document_are_refused_by_name() -> None:
     with pytest.raises(TableError, match="'c'"):
-        into(Column("c", "Tuple(Int32, String)"), Policy())
+        into(Column("c", "Tuple(Int32, String)"), ValuePolicy())
     with pytest.raises(TableError, match="'doc'"):
         document_converter(Column("doc", "Int64"), plain_text)

@@ -12,7 +12,7 @@ from ch_sink.decode import Decoder
 from ch_sink.discovery.sample import sample_schema
 from ch_sink.errors import TableError
 from ch_sink.model.change import ChangeBatch, Op, Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import policy_of
 from ch_sink.ports import SchemaRegistry
 from ch_sink.sources import source_for
 from ch_sink.types.column import Column
@@ -68,7 +68,7 @@ def as_json(events: list[Event]) -> Records:
 
 
 def decode(given: Records, registry: SchemaRegistry | None = None, **choices: Any) -> ChangeBatch:
-    return Decoder(TABLE, Policy(**choices), want_before=True, registry=registry).decode(given)
+    return Decoder(TABLE, policy_of(**choices), want_before=True, registry=registry).decode(given)
 
 
 def images(batch: ChangeBatch) -> list[Any]:
@@ -187,7 +187,7 @@ def test_truncates_tombstones_and_boundaries_are_no_documents() -> None:
 def test_a_part_of_an_array_needs_the_document() -> None:
     table = replacing((Column("_id", "String"), Column("tags", "Array(String)")), ("_id",))
     given = as_json([update_event("a", Description({"tags.1": "x"})), update_event("a", Description({"tags": ["x"]}))])
-    batch = Decoder(table, Policy()).decode(given)
+    batch = Decoder(table, policy_of()).decode(given)
     assert [(b.index, b.kind, b.column) for b in batch.bad] == [(0, "unresolved", "tags")]
     assert batch.after.to_pylist() == [{"_id": b"a", "tags": [b"x"]}]
 
@@ -195,7 +195,7 @@ def test_a_part_of_an_array_needs_the_document() -> None:
 def test_fields_without_a_column_are_told_where_no_column_has_the_document() -> None:
     table = replacing((Column("_id", "String"), Column("n", "Int32"), Column("city", "String")), ("_id",))
     given = as_json([event("c", "a", {"_id": "a", "n": 1, "address": {"city": "x"}, "age": 5, "tags": []})])
-    choices = Policy(document_columns=(("city", "address.city"),))
+    choices = policy_of(document_columns=(("city", "address.city"),))
     assert [(u.name, u.clickhouse_type) for u in Decoder(table, choices).decode(given).unknown] == [
         ("age", "Nullable(Int64)"),
         ("tags", "Nullable(String)"),
@@ -210,10 +210,10 @@ def test_a_field_without_a_name_is_a_bad_record_where_it_should_become_a_column(
         event("c", "b", {"_id": "b"}),
         update_event("b", Description({"": 1})),
     ]
-    batch = Decoder(table, Policy(evolve="add_columns")).decode(as_json(given))
+    batch = Decoder(table, policy_of(evolve="add_columns")).decode(as_json(given))
     assert ([b.index for b in batch.bad], batch.offset.tolist(), batch.unknown) == ([0, 2], [1], [])
     assert "without a name" in batch.bad[0].reason
-    ignored = Decoder(table, Policy(evolve="ignore")).decode(as_json(given))
+    ignored = Decoder(table, policy_of(evolve="ignore")).decode(as_json(given))
     assert (ignored.bad, len(ignored)) == ([], 3)
 
 
@@ -221,7 +221,7 @@ def test_a_new_fields_type_holds_all_its_values_in_the_chunk() -> None:
     table = replacing((Column("_id", "String"),), ("_id",))
     given = [event("c", "a", {"_id": "a", "f": None, "m": 1}), event("c", "b", {"_id": "b", "f": 1, "m": "x"})]
     given += [event("c", "c", {"_id": "c", "f": 1.5}), update_event("a", Description({"m": 2}))]
-    found = Decoder(table, Policy()).decode(as_json(given)).unknown
+    found = Decoder(table, policy_of()).decode(as_json(given)).unknown
     assert [(u.name, u.clickhouse_type, u.first_offset) for u in found] == [
         ("f", "Nullable(Float64)", 0),
         ("m", "Nullable(String)", 0),
@@ -232,22 +232,22 @@ def test_a_table_without_the_key_column_is_refused() -> None:
     table = replacing((Column("id", "String"), Column("document", "String")), ("id",))
     given = as_json([event("c", "a", {"_id": "a"})])
     with pytest.raises(TableError, match="_id"):
-        Decoder(table, Policy()).decode(given)
-    for choice in (Policy(key_columns=("id",)), Policy(document_columns=(("id", "_id"),))):
+        Decoder(table, policy_of()).decode(given)
+    for choice in (policy_of(key_columns=("id",)), policy_of(document_columns=(("id", "_id"),))):
         batch = Decoder(table, choice).decode(given)
         assert batch.key is not None
         assert batch.key.to_pylist() == [{"id": b"a"}]
 
 
 def test_init_reads_the_key_and_the_columns_from_a_sample() -> None:
-    policy = Policy(document_columns=(("age", "a.age"), ("none", "x")))
+    policy = policy_of(document_columns=(("age", "a.age"), ("none", "x")))
     schema = sample_schema(as_json([event("c", i, {"_id": i, "a": {"age": 0.5}}) for i in (1, 2)]), policy)
     assert schema is not None
     assert [(f.name, f.type.kind) for f in schema.key] == [("_id", "int64")]
     assert [(f.name, f.type.kind) for f in schema.fields] == [
         ("_id", "int64"), ("age", "float64"), ("none", "string"), ("document", "string"),
     ]  # fmt: skip
-    mixed = sample_schema(as_json([event("c", i, {"_id": i}) for i in (1, "2")]), Policy())
+    mixed = sample_schema(as_json([event("c", i, {"_id": i}) for i in (1, "2")]), policy_of())
     assert mixed is not None
     assert mixed.key[0].type.kind == "string"
 
@@ -256,7 +256,7 @@ def test_init_reads_avro_too() -> None:
     topic = Topic()
     one = event("c", 1, {"_id": 1})
     given = records([(topic.write(KEY, one.key), topic.write(ENVELOPE, one.value))])
-    schema = sample_schema(given, Policy(), registry=topic.registry)
+    schema = sample_schema(given, policy_of(), registry=topic.registry)
     assert schema is not None
     assert [f.name for f in schema.fields] == ["_id", "document"]
 
