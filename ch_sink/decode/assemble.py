@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.model.change import Aside, BadRecord, ChangeBatch, Half, Op, UnknownColumn, Updates
+from ch_sink.model.change import BadRecord, ChangeBatch, Half, Op, Skipped, UnknownColumn, Updates
 from ch_sink.types import arrow_type
 from ch_sink.types.column import Column
 
@@ -62,7 +62,7 @@ def assemble(
     offsets: npt.NDArray[np.int64],
     half: npt.NDArray[np.uint8],
     key_columns: dict[str, pa.DataType],
-    aside: Counter[Aside],
+    skipped: Skipped,
     bad: list[BadRecord],
     unknown: list[UnknownColumn],
 ) -> ChangeBatch:
@@ -100,7 +100,7 @@ def assemble(
         absent=_masks([p.absent for p in parts], parts, order),
         absent_before=_masks([p.absent_before for p in parts], parts, order),
         updates=_updates(parts, order),
-        aside=aside,
+        skipped=skipped,
         bad=sorted(bad, key=lambda b: b.index),
         unknown=unknown,
         clamped=clamped,

@@ -1,6 +1,5 @@
 """The decoder of one topic: records to a ChangeBatch."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,7 +16,7 @@ from ch_sink.decode.readers import Readers, documents
 from ch_sink.decode.tombstones import Tombstones
 from ch_sink.decode.unknown_columns import joined
 from ch_sink.errors import ConfigError
-from ch_sink.model.change import Aside, BadRecord, ChangeBatch, Half, Records, UnknownColumn
+from ch_sink.model.change import Aside, BadRecord, ChangeBatch, Half, Records, Skipped, UnknownColumn
 from ch_sink.model.policy import Policy
 from ch_sink.ports import SchemaRegistry
 from ch_sink.table.model import TargetTable
@@ -80,7 +79,7 @@ class Decoder:
         the schema registry cannot be asked, StreamFailed where positions are to order the changes and flattened
         events do not tell them.
         """
-        aside: Counter[Aside] = Counter()
+        skipped: Skipped = {}
         values = records.values
         live: Sequence[int] = range(len(values))
         nulls: list[int] = []
@@ -100,7 +99,8 @@ class Decoder:
         parts: list[Part] = []
         for outcome in outcomes:
             parts.extend(outcome.parts)
-            aside.update(outcome.aside)
+            for kind, places in outcome.skipped.items():
+                skipped.setdefault(kind, []).extend(places)
             unknown.extend(replace(column, first_offset=offset) for offset, column in outcome.unknown)
         half = _halves(records)
         key_types = dict(zip(self._keys.columns, self._keys.types, strict=True))
@@ -110,7 +110,7 @@ class Decoder:
             records.offsets,
             half,
             key_types,
-            +aside,
+            skipped,
             bad,
             joined(unknown),
         )
@@ -144,7 +144,9 @@ class Decoder:
         places.sort()
         deletes = self._tombstones.deletes(places, records.keys, parts, known=waited)
         rest = _Outcome()
-        rest.aside[Aside.TOMBSTONE] = len(places) - len(deletes)
+        if len(deletes) < len(places):
+            gone = set(deletes)
+            rest.skipped[Aside.TOMBSTONE] = [place for place in places if place not in gone]
         connector = max((part.connector for part in parts), key=len, default=self._readers.flat_connector)
 
         def attempt(records: Records, index: Sequence[int]) -> _Outcome:
@@ -214,7 +216,8 @@ class Decoder:
             for read in self._readers.read(framed, payloads, own, records):
                 self._event_keys.give(read.part, records)
                 out.parts.append(read.part)
-                out.aside.update(read.aside)
+                for kind, others in read.skipped.items():
+                    out.skipped.setdefault(kind, []).extend(others)
                 out.unknown.extend(
                     (int(records.offsets[read.part.source_index[i]]), column) for i, column in read.unknown
                 )
@@ -224,11 +227,11 @@ class Decoder:
 class _Outcome:
     """What a successful attempt gave."""
 
-    __slots__ = ("aside", "nulls", "parts", "unknown")
+    __slots__ = ("nulls", "parts", "skipped", "unknown")
 
     def __init__(self) -> None:
         self.parts: list[Part] = []
-        self.aside: Counter[Aside] = Counter()
+        self.skipped: Skipped = {}
         self.nulls: list[int] = []
         """Records whose payload is null."""
         self.unknown: list[tuple[int, UnknownColumn]] = []

@@ -1,6 +1,5 @@
 """The readers of a topic's values, and which of them reads a group: envelopes or rows, JSON or Avro."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -49,19 +48,19 @@ class Readers:
         return self._flat.connector
 
     def read(self, framed: Framed, payloads: list[bytes], own: Sequence[int], records: Records) -> list[Read]:
-        """Read a group. Rows of the signal table are set aside, if the table is another. Raises Fault."""
+        """Read a group. Rows of the signal table are skipped, if the table is another. Raises Fault."""
         try:
             reads = self._plain(framed, payloads, own, records)
         except (Fault, TableError):
             if self._signals and any(self._is_signal(framed, payload) for payload in payloads):
-                return self._signals_aside(framed, payloads, own, records)
+                return self._without_signals(framed, payloads, own, records)
             raise
         if not self._signals:
             return reads
         unknown = {column.name for read in reads for _, column in read.unknown}
         likely = unknown >= FIELDS - self._columns or any(WINDOW in payloads[i] for i in _deletes(reads, own))
         if likely and any(self._is_signal(framed, payload) for payload in payloads):
-            return self._signals_aside(framed, payloads, own, records)
+            return self._without_signals(framed, payloads, own, records)
         return reads
 
     def _is_signal(self, framed: Framed, payload: bytes) -> bool:
@@ -70,10 +69,13 @@ class Readers:
         except DecodeError:
             return False
 
-    def _signals_aside(self, framed: Framed, payloads: list[bytes], own: Sequence[int], records: Records) -> list[Read]:
-        keep = [i for i, payload in enumerate(payloads) if not self._is_signal(framed, payload)]
+    def _without_signals(
+        self, framed: Framed, payloads: list[bytes], own: Sequence[int], records: Records
+    ) -> list[Read]:
+        signals = [i for i, payload in enumerate(payloads) if self._is_signal(framed, payload)]
+        keep = sorted(set(range(len(payloads))).difference(signals))
         reads = self._plain(framed, [payloads[i] for i in keep], [own[i] for i in keep], records) if keep else []
-        return [*reads, Read(no_events(), Counter({Aside.WATERMARK: len(payloads) - len(keep)}), [])]
+        return [*reads, Read(no_events(), {Aside.WATERMARK: [own[i] for i in signals]}, [])]
 
     def _plain(self, framed: Framed, payloads: list[bytes], own: Sequence[int], records: Records) -> list[Read]:
         """Read a group, in the form that its schema tells or, schemaless, in that of the last one. Raises Fault."""

@@ -13,7 +13,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["Aside", "BadRecord", "ChangeBatch", "Half", "Headers", "Op", "Records", "UnknownColumn", "Updates"]
+__all__ = [
+    "Aside",
+    "BadRecord",
+    "ChangeBatch",
+    "Half",
+    "Headers",
+    "Op",
+    "Records",
+    "Skipped",
+    "UnknownColumn",
+    "Updates",
+]
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -48,6 +59,10 @@ class Aside(StrEnum):
     SCHEMA_CHANGE = "schema_change"
     WATERMARK = "watermark"
     NOTIFICATION = "notification"
+
+
+Skipped = dict[Aside, list[int]]
+"""Kind → places of the records of that kind."""
 
 
 @dataclass(slots=True)
@@ -147,7 +162,7 @@ class Updates:
 class ChangeBatch:
     """The change events of one chunk, in Kafka order, as columns of equal length *n*.
 
-    Records that are no row change are not in it; ``aside`` counts them. Truncates are rows of it, with null
+    Records that change no row are not in it; ``skipped`` says where they are. Truncates are rows of it, with null
     key and images. ``source_index`` tells each event's place in the chunk's Records.
     """
 
@@ -186,7 +201,8 @@ class ChangeBatch:
     """The same of ``before``, as far as the records' schema tells it."""
     updates: dict[str, Updates] = field(default_factory=dict)
     """Column → events whose ``after`` value is to be made from an earlier one; they are ``unavailable`` too."""
-    aside: Counter[Aside] = field(default_factory=Counter)
+    skipped: Skipped = field(default_factory=dict)
+    """Kind → places (in the chunk's Records) of the records of that kind, which change no row."""
     bad: list[BadRecord] = field(default_factory=list)
     unknown: list[UnknownColumn] = field(default_factory=list)
     connector: str = ""
@@ -196,3 +212,8 @@ class ChangeBatch:
 
     def __len__(self) -> int:
         return len(self.offset)
+
+    @property
+    def aside(self) -> Counter[Aside]:
+        """How many records of each kind change no row."""
+        return Counter({kind: len(places) for kind, places in self.skipped.items()})

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ch_sink.model.change import Headers, Records
 
-__all__ = ["Chunk", "cut"]
+__all__ = ["Chunk", "cut", "join_records"]
 
 _DEEPEST = 12
 _NOTHING = Records("", 0, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), [], [])
@@ -79,7 +79,7 @@ class _Held:
 
     def take_below(self, at: int) -> Records:
         """Remove and return the records at offsets below ``at``."""
-        whole = _join(self.parts) if self.parts else _NOTHING
+        whole = join_records(self.parts) if self.parts else _NOTHING
         count = int(np.searchsorted(self.offsets, at))
         if count:
             self.before = int(self.running[count - 1])
@@ -108,7 +108,8 @@ def _fraction(first: int, reached: int, window_end: int, chunk_offsets: int) -> 
     return min(max(reached, first + 1), window_end)
 
 
-def _join(parts: list[Records]) -> Records:
+def join_records(parts: list[Records]) -> Records:
+    """The records of consecutive slices."""
     whole = [p for p in parts if len(p)] or parts[:1]
     if len(whole) == 1:
         return whole[0]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from ch_sink.model.change import ChangeBatch, Records
-from ch_sink.pipeline.plan import BatchDecoder, Ports
+from ch_sink.pipeline.inputs import BatchDecoder, Ports
 from ch_sink.ports import RowLookup, StoredRows
 
 __all__ = ["STAGES", "Stages"]

@@ -1,7 +1,6 @@
 """A slow decoder of the model's JSON records, sharing no code with the product's: ``json.loads`` and loops."""
 
 import json
-from collections import Counter
 
 import numpy as np
 import pyarrow as pa
@@ -27,16 +26,16 @@ class PlainDecoder:
     undecided = False
 
     def decode(self, records: Records, *, waited: bool = False) -> ChangeBatch:
-        aside: Counter[Aside] = Counter()
+        skipped: dict[Aside, list[int]] = {}
         rows, index, keys = [], [], []
         for i, value in enumerate(records.values):
             if value is None:
-                aside[Aside.TOMBSTONE] += 1
+                skipped.setdefault(Aside.TOMBSTONE, []).append(i)
                 continue
             body = json.loads(value)
             body = body.get("payload", body)
             if "op" not in body:
-                aside[Aside.TRANSACTION if "status" in body else Aside.HEARTBEAT] += 1
+                skipped.setdefault(Aside.TRANSACTION if "status" in body else Aside.HEARTBEAT, []).append(i)
                 continue
             rows.append(body)
             index.append(i)
@@ -75,7 +74,7 @@ class PlainDecoder:
             before=self.image([b["before"] for b in rows]) if self.want_before else None,
             has_before=np.array([b["before"] is not None for b in rows], dtype=bool),
             unavailable=unavailable,
-            aside=aside,
+            skipped=skipped,
             connector=rows[0]["source"]["connector"] if rows else "",
         )
 

@@ -1,7 +1,6 @@
 """Avro datums of one schema to columns."""
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -21,7 +20,7 @@ from ch_sink.decode.framing import AVRO_HEAD, Framed
 from ch_sink.decode.json.columns import EXPECT_AFTER, SNAPSHOT, Fault, Read
 from ch_sink.decode.record_kinds import classify, classify_document, row_operations
 from ch_sink.errors import DecodeError, PositionError
-from ch_sink.model.change import Aside, BadRecord, UnknownColumn
+from ch_sink.model.change import BadRecord, Skipped, UnknownColumn
 from ch_sink.sources import Positions
 from ch_sink.sources.base import stream_names
 from ch_sink.table.model import TargetTable
@@ -108,16 +107,16 @@ class AvroReader:
 
     def _documents(self, framed: Framed, values: list[bytes], places: Sequence[int]) -> Read:
         """Records that are no change events: set aside by what they hold."""
-        aside: Counter[Aside] = Counter()
+        skipped: Skipped = {}
         bad: list[BadRecord] = []
         for value, place in zip(values, places, strict=True):
             try:
-                aside[classify_document(document(framed, value))] += 1
+                skipped.setdefault(classify_document(document(framed, value)), []).append(place)
             except DecodeError as error:
                 bad.append(BadRecord(place, error.message))
         if bad:
             raise Fault(bad[0].reason, certain=bad)
-        return Read(no_events(), aside, [])
+        return Read(no_events(), skipped, [])
 
     def _other_connector(self, framed: Framed, values: list[bytes], places: Sequence[int], found: list[Any]) -> Read:
         """The first record's connector becomes the one expected; those of another are read by themselves."""
@@ -133,20 +132,21 @@ class AvroReader:
 
     def _without(self, others: dict[int, str], framed: Framed, values: list[bytes], places: Sequence[int]) -> Read:
         """Set the records aside whose operation changes no row."""
-        aside: Counter[Aside] = Counter()
+        skipped: Skipped = {}
         bad: list[BadRecord] = []
         for i, letter in others.items():
             try:
-                aside[classify(letter, b"")] += 1
+                skipped.setdefault(classify(letter, b""), []).append(places[i])
             except DecodeError as error:
                 bad.append(BadRecord(places[i], error.message))
         if bad:
             raise Fault(bad[0].reason, certain=bad)
         keep = [i for i in range(len(values)) if i not in others]
         if not keep:
-            return Read(no_events(), aside, [])
+            return Read(no_events(), skipped, [])
         rest = self.read(framed, [values[i] for i in keep], [places[i] for i in keep])
-        rest.aside.update(aside)
+        for kind, found in skipped.items():
+            rest.skipped.setdefault(kind, []).extend(found)
         return rest
 
     def _layout(self, framed: Framed, connector: str) -> AvroLayout:
@@ -192,7 +192,7 @@ class _Columns:
         having = is_row | part.has_before if self.layout.before else is_row
         if self.layout.unknown and having.any():
             unknown = [(int(np.argmax(having)), column) for column in self.layout.unknown]
-        return Read(part, Counter(), unknown)
+        return Read(part, {}, unknown)
 
     def _rows(self, after: Any) -> Mask:
         """Where an after image counts. Raises Fault where one is needed and missing."""

@@ -1,6 +1,5 @@
 """Decoded JSON envelopes of one shape to columns."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from ch_sink.decode.json.layout import Layout
 from ch_sink.decode.record_kinds import classify, row_operations
 from ch_sink.decode.unknown_columns import field_before, observed
 from ch_sink.errors import DecodeError, PositionError
-from ch_sink.model.change import Aside, BadRecord, Op, UnknownColumn
+from ch_sink.model.change import BadRecord, Op, Skipped, UnknownColumn
 from ch_sink.sources import Positions
 from ch_sink.sources.base import stream_names
 from ch_sink.types import Converted, Converter, OutOfRange
@@ -65,13 +64,13 @@ class Fault(Exception):
 
 
 class Read:
-    """What came of a group's payloads: a part without keys, and what was set aside or unknown."""
+    """What came of a group's payloads: a part without keys, the records that change no row, unknown columns."""
 
-    __slots__ = ("aside", "part", "unknown")
+    __slots__ = ("part", "skipped", "unknown")
 
-    def __init__(self, part: Part, aside: Counter[Aside], unknown: list[tuple[int, UnknownColumn]]) -> None:
+    def __init__(self, part: Part, skipped: Skipped, unknown: list[tuple[int, UnknownColumn]]) -> None:
         self.part = part
-        self.aside = aside
+        self.skipped = skipped
         self.unknown = unknown
         """Unknown columns with the place of the first event that has them."""
 
@@ -89,17 +88,17 @@ def to_columns(layout: Layout, rows: list[Any], payloads: list[bytes], places: S
     """Envelopes (decoded by the layout) to a part without keys. Raises Fault."""
     ops = [row.op for row in rows]
     letters = "".join(ops)
-    aside: Counter[Aside] = Counter()
+    skipped: Skipped = {}
     keep: list[int] | None = None
     if len(letters) != len(ops) or "" in ops or not row_operations.issuperset(set(letters)):
-        keep = _set_aside(ops, payloads, places, aside)
+        keep = _row_changes(ops, payloads, places, skipped)
         rows = [rows[i] for i in keep]
         letters = "".join([row.op for row in rows])
         places = [places[i] for i in keep]
     op = np.frombuffer(letters.encode(), dtype=np.uint8)
     if layout.images is not None:
         part = _meta(layout, rows, op, places)
-        return Read(part, aside, layout.images.fill(rows, part))
+        return Read(part, skipped, layout.images.fill(rows, part))
     images = [row.after for row in rows]
     is_row = _check_images(op, images, places)
     part = _meta(layout, rows, op, places)
@@ -114,11 +113,11 @@ def to_columns(layout: Layout, rows: list[Any], payloads: list[bytes], places: S
         fault.suspects = part.source_index[list(fault.suspects)].tolist()
         raise
     unknown = _unknown(layout, images, is_row, part, payloads if keep is None else [payloads[i] for i in keep])
-    return Read(part, aside, unknown)
+    return Read(part, skipped, unknown)
 
 
-def _set_aside(ops: list[str], payloads: list[bytes], places: Sequence[int], aside: Counter[Aside]) -> list[int]:
-    """Count the payloads that are no row change; places (in the group) of the others. Raises Fault."""
+def _row_changes(ops: list[str], payloads: list[bytes], places: Sequence[int], skipped: Skipped) -> list[int]:
+    """Places (in the group) of the row changes; the others are noted in ``skipped``. Raises Fault."""
     keep: list[int] = []
     faults: dict[int, str] = {}
     for i, op in enumerate(ops):
@@ -126,7 +125,7 @@ def _set_aside(ops: list[str], payloads: list[bytes], places: Sequence[int], asi
             keep.append(i)
             continue
         try:
-            aside[classify(op, payloads[i])] += 1
+            skipped.setdefault(classify(op, payloads[i]), []).append(places[i])
         except (DecodeError, *UNREADABLE) as error:
             faults[places[i]] = str(error)
     if faults:

@@ -1,7 +1,6 @@
 """Re-delivery, regress, epochs: streams written by hand, and drawn ones against a model of a few lines."""
 
 import itertools
-from collections import Counter
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +36,6 @@ def events(*rows, start=0, has=None):
         after=pa.table({"k": [k for _, k, _, _ in full]}),
         before=None,
         has_before=np.zeros(n, dtype=bool),
-        aside=Counter(),
     )
     records = Records(
         "t", 0, batch.offset, np.zeros(n, dtype=np.int64), [str(k).encode() for _, k, _, _ in full], [b"x"] * n

@@ -1,0 +1,53 @@
+"""A plan: what has to be done for one chunk."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ch_sink.model.change import BadRecord
+from ch_sink.order import BackwardStep, State
+from ch_sink.pipeline.barrier import Barrier
+from ch_sink.ports import HandoverId, Insert
+
+__all__ = ["HandoverEntries", "Plan", "Waiting"]
+
+
+@dataclass(frozen=True, slots=True)
+class HandoverEntries:
+    """Values for the create halves of key changes; stored before any row of the chunk is."""
+
+    ids: Sequence[HandoverId]
+    rows: pa.Table
+    known: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An event that waits: its place in the Records, and the order it was given."""
+
+    index: int
+    epoch: int
+    commit: int
+
+
+@dataclass(slots=True)
+class Plan:
+    """What has to be done for one chunk, in this order: hand-over, pending, inserts, dead letters."""
+
+    state: State
+    inserts: list[Insert] = field(default_factory=list)
+    handover: HandoverEntries | None = None
+    pending: list[Waiting] = field(default_factory=list)
+    """Events that wait for a hand-over."""
+    bad: list[BadRecord] = field(default_factory=list)
+    barrier: Barrier | None = None
+    steps: list[BackwardStep] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    """events, upserts, deletes, moves, redelivered, superseded, looked_up, filled, tombstone, heartbeat, …"""
+    reconciles: bool = False
+    """The content depends on what was stored: the token must depend on the content."""
+    last_source_ts: int = 0

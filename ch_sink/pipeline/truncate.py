@@ -1,0 +1,58 @@
+"""Truncates of the source table: refused, ignored, or a barrier behind which the rows are gone."""
+
+import numpy as np
+
+from ch_sink.errors import StreamFailed
+from ch_sink.model.change import ChangeBatch, Op
+from ch_sink.order import Sequenced, State
+from ch_sink.order.version import to_int
+from ch_sink.pipeline.barrier import Barrier
+from ch_sink.pipeline.target import Target
+
+__all__ = ["refuse_or_ignore", "truncate_barrier"]
+
+
+def refuse_or_ignore(batch: ChangeBatch, order: Sequenced, target: Target) -> None:
+    """Drop the truncates from the order.
+
+    Raises:
+        StreamFailed: one is no repeat, and the policy is to fail.
+    """
+    truncates = batch.op == Op.TRUNCATE
+    found = np.flatnonzero(truncates & order.keep)
+    order.keep[truncates] = False
+    if not len(found):
+        return
+    if target.policy.changes.truncate == "fail":
+        raise StreamFailed(
+            f"the source table was truncated (event at offset {int(batch.offset[found[0]])})",
+            hint="set truncate: apply to delete the rows here too, or truncate: ignore to keep them",
+        )
+    order.skipped["truncates_ignored"] += len(found)
+
+
+def truncate_barrier(batch: ChangeBatch, order: Sequenced, event: int, target: Target, state: State) -> Barrier:
+    """The barrier at a truncate; ``order`` reaches at least to it.
+
+    Raises:
+        StreamFailed: versions do not order the truncate against the other partitions.
+    """
+    if not state.alone and order.state.strategy != "source_position":
+        raise StreamFailed(
+            f"the truncate at offset {int(batch.offset[event])} cannot be applied: the topic has several "
+            f"partitions, and versions by {order.state.strategy} do not order them against each other",
+            hint="set truncate: ignore, or use a topic with one partition",
+        )
+    inner = (int(batch.inner[event, 0]) << 64) | int(batch.inner[event, 1])
+    version = to_int(order.version, event)
+    if not state.alone and target.layout.kind == "wide":
+        # Offsets of other partitions say nothing about this one's. Rows that the truncate's own transaction wrote
+        # after it (TRUNCATE, then INSERT) must stay, whichever partition they are on.
+        lift = target.policy.versions.floor
+        version = ((version - lift) >> 32 << 32) + lift
+    return Barrier(
+        "truncate",
+        int(batch.offset[event]) + 1,
+        version=version,
+        floor=(int(order.epoch[event]), to_int(order.commit, event), inner),
+    )

@@ -1,0 +1,102 @@
+"""A plan decodes its chunk once, whatever ends it early, and keeps exactly what stands before that end."""
+
+import json
+from typing import Any
+
+import numpy as np
+
+from ch_sink.decode import Decoder
+from ch_sink.model.change import ChangeBatch, Records
+from ch_sink.model.policy import policy_of
+from ch_sink.order import State
+from ch_sink.pipeline.plan import Plan, Ports, plan
+from ch_sink.pipeline.target import Target
+from ch_sink.types.column import Column
+from tests.support.decoding import replacing
+
+TABLE = replacing((Column("id", "Int64"), Column("v", "Nullable(String)")), ("id",))
+POLICY = policy_of(evolve="add_columns", truncate="apply")
+
+
+def event(op: str, lsn: int, row: dict[str, Any] | None, commit: int = 100) -> tuple[bytes | None, bytes | None]:
+    source = {"connector": "postgresql", "name": "pg", "ts_ms": 1, "snapshot": "false", "lsn": lsn}
+    source["sequence"] = json.dumps([str(commit), str(lsn)])
+    body = {"before": None, "after": row, "source": source, "op": op}
+    return (None if op == "t" else json.dumps({"id": (row or {}).get("id", 9)}).encode(), json.dumps(body).encode())
+
+
+def create(key: int, lsn: int, **more: Any) -> tuple[bytes | None, bytes | None]:
+    return event("c", lsn, {"id": key, "v": "x", **more})
+
+
+TOMBSTONE = (b'{"id":1}', None)
+BROKEN = (b'{"id":1}', b"{")
+
+
+class Counting(Decoder):
+    calls = 0
+
+    def decode(self, records: Records, *given: Any, **more: Any) -> ChangeBatch:
+        self.calls += 1
+        return super().decode(records, *given, **more)
+
+
+def chunk(*pairs: tuple[bytes | None, bytes | None]) -> Records:
+    n = len(pairs)
+    zeros = np.zeros(n, dtype=np.int64)
+    return Records("t", 0, np.arange(n, dtype=np.int64), zeros, [k for k, _ in pairs], [v for _, v in pairs])
+
+
+def planned(records: Records) -> tuple[Plan, int]:
+    decoder = Counting(TABLE, POLICY)
+    made = plan(records, Target.of(TABLE, POLICY), decoder, State(alone=True), Ports())
+    return made, decoder.calls
+
+
+def shown(made: Plan) -> Any:
+    rows = [row for insert in made.inserts for row in insert.rows.to_pylist()]
+    return rows, made.bad, dict(made.counts), made.state.to_json()
+
+
+def test_at_a_new_column() -> None:
+    before = [create(1, 10), TOMBSTONE, BROKEN, create(2, 20)]
+    behind = [create(3, 30, extra=7), TOMBSTONE, BROKEN, create(4, 40, extra=8)]
+    made, calls = planned(chunk(*before, *behind))
+    assert calls == 1
+    assert made.barrier is not None
+    assert (made.barrier.kind, made.barrier.next_offset) == ("new_columns", 4)
+    alone, _ = planned(chunk(*before))
+    assert shown(made) == shown(alone)
+
+
+def test_at_a_truncate() -> None:
+    before = [create(1, 10), TOMBSTONE, BROKEN]
+    behind = [event("t", 30, None, commit=200), create(3, 40), TOMBSTONE, BROKEN]
+    made, calls = planned(chunk(*before, *behind))
+    assert calls == 1
+    assert made.barrier is not None
+    assert (made.barrier.kind, made.barrier.next_offset) == ("truncate", 4)
+    assert made.inserts == []
+    assert (made.counts["truncated"], made.counts["truncates"], made.counts["tombstone"]) == (1, 1, 1)
+    assert [bad.index for bad in made.bad] == [2]
+    assert made.state.of("pg").commit == 200
+
+
+def test_at_a_truncate_before_a_new_column() -> None:
+    made, calls = planned(chunk(create(1, 10), event("t", 20, None, commit=200), create(2, 30, extra=1)))
+    assert calls == 1
+    assert made.barrier is not None
+    assert (made.barrier.kind, made.barrier.next_offset) == ("truncate", 2)
+
+
+def test_a_truncate_that_repeats_an_earlier_one_ends_nothing() -> None:
+    truncate = event("t", 20, None, commit=200)
+    made, _ = planned(chunk(truncate))
+    assert made.barrier is not None
+    state = made.state.with_floor(made.barrier.floor)
+    again = chunk(truncate, create(1, 30), event("t", 40, None, commit=300), create(2, 50))
+    again.offsets += 1
+    repeated = plan(again, Target.of(TABLE, POLICY), Decoder(TABLE, POLICY), state, Ports())
+    assert repeated.barrier is not None
+    assert repeated.barrier.next_offset == 4
+    assert repeated.counts["truncates"] == 1
