@@ -1,17 +1,18 @@
 # ch_sink: every target sets up what it needs. See README.md.
 #
 #   make demo        recorded MariaDB and PostgreSQL streams into ClickHouse tables, compared with their source
-#   make test        lint, types, layers and all tests (about half an hour on two cores)
+#   make test        lint, types, layers and tests (eight minutes on two cores)
 #   make quick       the tests that take seconds
 #   make lint        ruff, mypy, import-linter
 #   make bench       the benchmarks
-#   make test-long   drawn histories over all engines, for an hour or so
+#   make test-long   what `make test` leaves out: kills, live databases, drawn histories (hours)
 #   make lock        compile requirements.lock again
 #   make clean       remove what the targets made, the virtual environment included
 
 SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
+WORKERS ?= 2
 STAMP := $(VENV)/.ch_sink-installed
 # The JVM is looked up when a recipe runs, so that one just installed is found.
 WITH_JAVA = export JAVA_HOME="$$(compose/java_home.sh)" &&
@@ -40,14 +41,9 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The integration tests are about half of the work: the others run beside them, and are shown at the end.
+# Two workers, each with its own ClickHouse; what needs Kafka or Spark runs on one of them. See docs/testing.md.
 test: lint java
-	@$(WITH_JAVA) log=$$(mktemp); \
-	  $(BIN)/pytest -m "not long" tests --ignore=tests/integration >$$log 2>&1 & beside=$$!; \
-	  trap "kill $$beside 2>/dev/null; rm -f $$log" EXIT; trap "exit 130" INT TERM; \
-	  integration=0; $(BIN)/pytest -m "not long" tests/integration || integration=$$?; \
-	  others=0; wait $$beside || others=$$?; cat $$log; \
-	  test $$integration -eq 0 -a $$others -eq 0
+	@$(WITH_JAVA) $(BIN)/pytest -n $(WORKERS) -m "not long"
 
 quick: $(STAMP) java
 	$(WITH_JAVA) $(BIN)/pytest -m "not slow and not long"

@@ -1,11 +1,13 @@
-"""Fixtures that tests of several packages share, and how Hypothesis draws.
+"""What all tests share: fixtures, how tests are spread over workers, and how Hypothesis draws.
 
-The profile ``steady`` (the default) draws the same examples in every run, so that a green run says something about the
-next one; ``HYPOTHESIS_PROFILE=search`` draws new ones.
+Hypothesis' profile ``steady`` (the default) draws the same examples in every run, so that a green run says something
+about the next one; ``HYPOTHESIS_PROFILE=search`` draws new ones.
 """
 
 import os
+from typing import Any
 
+import pytest
 from hypothesis import settings
 
 pytest_plugins = (
@@ -15,6 +17,22 @@ pytest_plugins = (
     "tests.support.spark",
 )
 
+ORDER = ("tests/job/", "tests/kafka/", "tests/real/", "tests/integration/", "tests/property/", "")
+"""Long units first, so that none is left for the end of a run with several workers."""
+
 settings.register_profile("steady", derandomize=True, database=None, deadline=None)
 settings.register_profile("search", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """For ``pytest -n 2``; without pytest-xdist the hook is not called."""
+    from tests.support.workers import WholeFiles
+
+    return WholeFiles(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: next(i for i, folder in enumerate(ORDER) if item.nodeid.startswith(folder)))

@@ -6,19 +6,19 @@
 | 02 | a long transaction commits late | test_cases |
 | 03 | snapshot rows against the first update | test_cases |
 | 04 | rotation, RESET, failover | test_cases; unit/order/test_sequence |
-| 05 | a crash between insert and commit | test_cases, test_busy, test_kills; job/test_job |
+| 05 | a crash between insert and commit | test_cases, test_busy; kafka/test_kills, job/test_job |
 | 06 | a collapsing update cancels exactly the stored row | test_cases |
 | 07 | key changes, swaps | test_cases, test_busy |
 | 08 | deletes | test_cases |
 | 09 | unavailable values | test_cases, test_recorded |
-| 10 | truncates | test_cases; unit/test_plan_truncate |
+| 10 | truncates | test_cases; unit/pipeline/test_plan_truncate |
 | 11 | schema change inside a batch | test_cases_columns |
-| 12 | times | test_cases_values; unit/decode/test_types |
-| 13 | numbers | test_cases_values; unit/decode/test_types |
+| 12 | times | test_cases_values; unit/types/test_types |
+| 13 | numbers | test_cases_values; unit/types/test_types |
 | 14 | engine detection, tables without a key | test_cases; unit/table/test_engine_full |
 | 15 | what goes wrong | test_cases_faults; job/test_job, unit/clickhouse/test_writer |
 | 16 | many rows of a key, many table partitions | test_cases |
-| 17 | consumer group, lag, stages | test_case_operation; unit/observe/test_observe |
+| 17 | consumer group, lag, stages | kafka/test_case_operation; unit/observe/test_observe |
 """
 
 import re
@@ -34,11 +34,12 @@ def tabled() -> dict[int, list[str]]:
 
 
 def found() -> dict[int, set[str]]:
-    """Number → modules of integration tests that have a test of its name."""
+    """Number → modules that have a test of its name."""
     numbers: dict[int, set[str]] = {}
-    for module in sorted(Path(__file__).parent.glob("test_*.py")):
+    for module in sorted(TESTS.rglob("test_*.py")):
+        name = str(module.relative_to(TESTS).with_suffix("")).removeprefix("integration/")
         for number in re.findall(r"^def test_case_(\d\d)_", module.read_text(encoding="utf-8"), re.MULTILINE):
-            numbers.setdefault(int(number), set()).add(module.stem)
+            numbers.setdefault(int(number), set()).add(name)
     return numbers
 
 

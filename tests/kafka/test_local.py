@@ -15,9 +15,9 @@ from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.local.kafka.jars import KAFKA_VERSION
 from ch_sink.spark.java import find_java, java_version
 from tests.support.kafka import fresh_topic
+from tests.support.sink import ROOT
 
 pytestmark = pytest.mark.kafka
-_ROOT = Path(__file__).parent.parent.parent
 
 
 def _is_up(address: str) -> bool:
@@ -45,7 +45,7 @@ def test_it_ends_with_the_process_that_started_it(kind: str, end: signal.Signals
         "import time; from ch_sink.local.kafka.broker import LocalKafka\n"
         f"kafka = LocalKafka(kind={kind!r}); kafka.start(); print(kafka.bootstrap, flush=True); time.sleep(600)"
     )
-    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=_ROOT)
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert parent.stdout is not None
     address = parent.stdout.readline().strip()
     assert _is_up(address)

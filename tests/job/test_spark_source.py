@@ -17,6 +17,7 @@ from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.spark.source import read_ranges, source_error
 from tests.support.fixtures import Recorded
 from tests.support.kafka import fresh_topic, produce, values
+from tests.support.sink import ROOT
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
@@ -147,8 +148,7 @@ def _program(
         start,
         limit,
     ]
-    root = Path(__file__).parent.parent.parent
-    return subprocess.run([*command, kill], cwd=root, capture_output=True, text=True, timeout=300)
+    return subprocess.run([*command, kill], cwd=ROOT, capture_output=True, text=True, timeout=300)
 
 
 def _covered(batches: list[dict[str, Any]]) -> dict[int, tuple[int, int]]:
