@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-__all__ = ["MINIMUM", "find_java", "java_version"]
+from ch_sink.errors import ConfigError
+
+__all__ = ["MINIMUM", "find_java", "java_version", "require_java"]
 
 MINIMUM = 17
 """Lowest major version that Spark 4.2 and Kafka 4.2 accept."""
@@ -33,6 +35,17 @@ def find_java() -> Path | None:
         if version is not None and version >= MINIMUM:
             return java
     return None
+
+
+def require_java() -> Path:
+    """Path of a ``java`` executable of version 17 or newer. Raises ConfigError when this machine has none."""
+    java = find_java()
+    if java is None:
+        raise ConfigError(
+            f"Spark needs Java {MINIMUM} or newer, and none was found by JAVA_HOME, PATH or in the usual folders",
+            hint="Install a Java runtime (Debian, Ubuntu: openjdk-17-jre-headless) or set JAVA_HOME.",
+        )
+    return java
 
 
 def _candidates() -> Iterator[Path]:

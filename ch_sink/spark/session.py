@@ -1,40 +1,80 @@
-"""The Spark session of this product: found Java, this very Python in the workers, quiet logs."""
+"""The Spark session of this product: Java is found, workers run this very Python, logs are quiet."""
 
 import os
 import sys
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 import ch_sink
-from ch_sink.errors import ConfigError
-from ch_sink.spark.home import linked_home
-from ch_sink.spark.java import MINIMUM, find_java
+from ch_sink.spark.home import prepared_home
+from ch_sink.spark.java import require_java
+from ch_sink.spark.jvm import Gateway, Jvm, java_command
+from ch_sink.spark.stop import Stop
 
-__all__ = ["build_session"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["JvmStart", "build_session", "default_java_options", "start_jvm"]
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _PANDAS = "PySpark does not yet fully support pandas"
 
 
+@dataclass(frozen=True, slots=True)
+class JvmStart:
+    """A JVM that is starting, and the Spark properties that it was started with."""
+
+    jvm: Jvm
+    conf: Mapping[str, str]
+
+
+def start_jvm(
+    app_name: str = "ch_sink",
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    stop: Stop | None = None,
+) -> JvmStart | None:
+    """Start the driver's JVM and return at once; ``build_session`` with the same arguments connects to it.
+
+    None under ``spark-submit``, or when a JVM runs in this process already. Raises ConfigError when no Java is found.
+    """
+    if _submitted() or _connected():
+        return None
+    java, home = require_java(), prepared_home()
+    _prepare_environment(java, home)
+    properties = _properties(app_name, _master(master), conf)
+    started = JvmStart(Jvm(java_command(java, home, properties), home), properties)
+    if stop is not None:
+        stop.at_forced_end(started.jvm.kill)
+    return started
+
+
 def build_session(
-    app_name: str = "ch_sink", master: str | None = None, conf: Mapping[str, str] | None = None
-) -> SparkSession:
+    app_name: str = "ch_sink",
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    *,
+    started: JvmStart | None = None,
+    stop: Stop | None = None,
+) -> "SparkSession":
     """The running session, or a new one on ``master`` (``local[*]`` when nothing names one).
 
     ``conf`` are Spark properties; they win over the defaults set here. Under ``spark-submit`` its own master and
     properties hold and the JVM is there already. Raises ConfigError when a JVM has to be started and no Java is found.
     """
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    builder = SparkSession.builder.appName(app_name)
+    submitted = _submitted()
     if not submitted:
-        _prepare_environment()
-        master = master or os.environ.get("MASTER") or "local[*]"
-    if master:
-        builder = builder.master(master)
-    for name, setting in {**_defaults(master, submitted=submitted), **(conf or {})}.items():
+        started = started or start_jvm(app_name, master, conf, stop)
+    _import_pyspark()
+    from pyspark.sql import SparkSession
+
+    if started is not None:
+        _connect(started.jvm.gateway(stop))
+    builder = SparkSession.builder
+    for name, setting in _properties(app_name, None if submitted and not master else _master(master), conf).items():
         builder = builder.config(name, setting)
     session = builder.getOrCreate()
     if not submitted:
@@ -42,50 +82,83 @@ def build_session(
     return session
 
 
-def _defaults(master: str | None, *, submitted: bool) -> dict[str, str]:
-    defaults = {
+def default_java_options() -> str:
+    """The options of a driver's JVM that this product starts."""
+    # The driver only plans; the work is done in Python and ClickHouse, so long JIT compilation does not pay off (a
+    # second of start-up, and a tenth of the processor time of a million events).
+    return f"-Dlog4j2.configurationFile=file:{_LOGGING} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def _submitted() -> bool:
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _connected() -> bool:
+    context = sys.modules.get("pyspark.core.context")
+    return context is not None and context.SparkContext._gateway is not None
+
+
+def _connect(gateway: Gateway) -> None:
+    """Let PySpark use this JVM instead of starting one."""
+    from pyspark import SparkContext
+
+    os.environ["PYSPARK_GATEWAY_PORT"] = str(gateway.port)
+    os.environ["PYSPARK_GATEWAY_SECRET"] = gateway.secret
+    try:
+        SparkContext._ensure_initialized()
+    finally:
+        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+
+
+def _import_pyspark() -> None:
+    """Import what PySpark needs for its first call, pandas included, while the JVM starts."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=_PANDAS)
+        import pyspark.sql
+        import pyspark.testing  # noqa: F401
+
+
+def _master(master: str | None) -> str:
+    return master or os.environ.get("MASTER") or "local[*]"
+
+
+def _properties(app_name: str, master: str | None, conf: Mapping[str, str] | None) -> dict[str, str]:
+    """All Spark properties; without a master those for an application that `spark-submit` started."""
+    properties = {
+        "spark.app.name": app_name,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.stopTimeout": "60s",
         # One malloc arena in the Python workers: each range has threads of its own, and chunks that pass from one
         # arena to another leave holes (two million events: 985 MiB and rising, against 550 MiB and level).
         "spark.executorEnv.MALLOC_ARENA_MAX": "1",
     }
-    if submitted:
-        return defaults
-    defaults |= {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        # The JVM only plans, the work is done in Python and the server: code that it optimises for long is for nothing
-        # (a second of start-up, and one of every ten of a million events' processor time).
-        "spark.driver.extraJavaOptions": (
-            f"-Dlog4j2.configurationFile=file:{_LOGGING} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-        ),
-    }
-    if master and master.startswith("local"):
-        # The machine's own name need not resolve.
-        defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    return defaults
+    if master is not None:
+        properties["spark.master"] = master
+    if not _submitted():
+        properties |= {
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.driver.extraJavaOptions": default_java_options(),
+        }
+        if master is not None and master.startswith("local"):
+            # The machine's own name need not resolve.
+            properties |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return {**properties, **(conf or {})}
 
 
-def _prepare_environment() -> None:
-    """Set what the JVM and the Python workers inherit: without it workers take the system's ``python3``."""
+def _prepare_environment(java: Path, spark: Path) -> None:
+    """Set what the JVM and the Python workers inherit."""
+    # Without it workers run the system's python3.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    # pandas comes with other packages, not for Spark; what is handed to Spark is Arrow.
+    # chdb brings a pandas that is newer than PySpark knows; Spark gets Arrow from this product, never pandas.
     warnings.filterwarnings("ignore", message=_PANDAS)
     os.environ.setdefault("PYTHONWARNINGS", f"ignore:{_PANDAS}:FutureWarning")
     root = str(Path(ch_sink.__file__).parent.parent)
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     if root not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join([root, *paths])
-    java = find_java()
-    if java is None:
-        raise ConfigError(
-            f"Spark needs Java {MINIMUM} or newer, and none was found by JAVA_HOME, PATH or in the usual folders",
-            hint="Install a Java runtime (Debian, Ubuntu: openjdk-17-jre-headless) or set JAVA_HOME.",
-        )
     home = java.resolve().parent.parent
     if (home / "bin" / "java").exists():
         os.environ["JAVA_HOME"] = str(home)
-    if "SPARK_HOME" not in os.environ and (spark := linked_home()) is not None:
-        os.environ["SPARK_HOME"] = str(spark)
+    os.environ["SPARK_HOME"] = str(spark)

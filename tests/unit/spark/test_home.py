@@ -28,5 +28,5 @@ def test_where_no_links_can_be_made_there_is_no_home(tmp_path: Path, monkeypatch
 
 
 def test_a_pyspark_without_spark_gives_no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pyspark, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(home, "_installed", lambda: tmp_path)
     assert home.linked_home() is None

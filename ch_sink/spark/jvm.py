@@ -1,0 +1,163 @@
+"""The driver's JVM: started beside other work, connected to PySpark when it is ready, and ended for certain.
+
+PySpark starts its JVM through `spark-submit`: two shell scripts and a second JVM that puts the command together, with
+the module `jdk.incubator.vector`, which only MLlib uses and for which Java prints a warning. It also loses the process
+when the start is interrupted. Here a local driver's JVM is started directly. Where the launcher has more to decide
+(another master, a Spark home or options from the environment, spark-defaults.conf), `spark-submit` still does it.
+"""
+
+import atexit
+import os
+import shlex
+import shutil
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ch_sink.errors import ChSinkError
+from ch_sink.spark.archive import archive_options, class_path
+from ch_sink.spark.stop import Stop
+
+__all__ = ["Gateway", "Jvm", "java_command"]
+
+_END_SECONDS = 8.0
+"""How long the JVM may take to stop Spark and remove its temporary folders."""
+
+_OPENED = (
+    "java.base/java.lang java.base/java.lang.invoke java.base/java.lang.reflect java.base/java.io java.base/java.net "
+    "java.base/java.nio java.base/java.util java.base/java.util.concurrent java.base/java.util.concurrent.atomic "
+    "java.base/jdk.internal.ref java.base/sun.nio.ch java.base/sun.nio.cs java.base/sun.security.action "
+    "java.base/sun.util.calendar java.security.jgss/sun.security.krb5"
+).split()
+_MODULE_OPTIONS = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED),
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dio.netty.allocator.type=pooled",
+    "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
+    "--sun-misc-unsafe-memory-access=allow",
+    "--enable-native-access=ALL-UNNAMED",
+    "-Dderby.connection.requireAuthentication=false",
+)
+"""Spark's `JavaModuleOptions`, without the incubator module."""
+
+_LAUNCHER_VARIABLES = ("SPARK_CONF_DIR", "SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS", "SPARK_DRIVER_MEMORY", "SPARK_MEM")
+_LAUNCHER_SETTINGS = ("spark.driver.defaultJavaOptions", "spark.driver.extraLibraryPath", "spark.submit.deployMode")
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """Where py4j reaches the JVM."""
+
+    port: int
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"Gateway({self.port})"
+
+
+def java_command(java: Path, home: Path, conf: Mapping[str, str]) -> list[str]:
+    """The command of a driver's JVM for these Spark properties."""
+    settings = [word for name, setting in conf.items() for word in ("--conf", f"{name}={setting}")]
+    if _needs_launcher(home, conf):
+        arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+        return [str(home / "bin" / "spark-submit"), *settings, *arguments]
+    own = class_path(home)
+    extra = conf.get("spark.driver.extraClassPath")
+    return [
+        str(java),
+        "-cp",
+        os.pathsep.join([extra, own] if extra else [own]),
+        f"-Xmx{conf.get('spark.driver.memory', '1g')}",
+        *shlex.split(conf.get("spark.driver.extraJavaOptions", "")),
+        *(() if extra else archive_options(java, home)),
+        *_MODULE_OPTIONS,
+        "org.apache.spark.deploy.SparkSubmit",
+        *settings,
+        "pyspark-shell",
+    ]
+
+
+def _needs_launcher(home: Path, conf: Mapping[str, str]) -> bool:
+    files = (home / "conf" / name for name in ("spark-defaults.conf", "spark-env.sh"))
+    return (
+        not conf.get("spark.master", "local").startswith("local")
+        or any(name in os.environ for name in _LAUNCHER_VARIABLES)
+        or any(name in conf for name in _LAUNCHER_SETTINGS)
+        or any(file.exists() for file in files)
+    )
+
+
+class Jvm:
+    """A driver's JVM as a child process, in a session of its own: a Ctrl-C in the terminal does not reach it."""
+
+    def __init__(self, command: list[str], home: Path) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="ch_sink-jvm-"))
+        self._address = self._folder / "address"
+        environment = {
+            **os.environ,
+            "SPARK_HOME": str(home),
+            "SPARK_CONNECT_MODE": "0",
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._address),
+            # As spark-submit does: equal keys have equal hashes in all Python workers.
+            "PYTHONHASHSEED": "0",
+        }
+        # The JVM ends when this pipe closes, however this process ends.
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, env=environment, start_new_session=True, cwd=os.getcwd()
+        )
+        atexit.register(self.end)
+
+    def gateway(self, stop: Stop | None = None) -> Gateway:
+        """Wait until the JVM answers.
+
+        Raises:
+            ChSinkError: it has ended instead; its own words are on standard error.
+            Stopped: a signal came first.
+        """
+        try:
+            while not self._address.is_file():
+                if stop is not None:
+                    stop.check()
+                code = self._process.poll()
+                if code is not None:
+                    raise ChSinkError(
+                        f"Spark's JVM ended with exit code {code} while it started",
+                        hint="See its own message above; `java -version` must show 17 or newer.",
+                    )
+                time.sleep(0.02)
+            port, size = struct.unpack(">ii", (content := self._address.read_bytes())[:8])
+            return Gateway(port, content[8 : 8 + size].decode())
+        except BaseException:
+            self.kill()
+            raise
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self._process.poll() is None
+
+    def end(self, patience: float = _END_SECONDS) -> None:
+        """Close the JVM's input, on which it ends and removes its temporary folders; kill it if it does not."""
+        atexit.unregister(self.end)
+        if self._process.stdin is not None:
+            with suppress(OSError):
+                self._process.stdin.close()
+        try:
+            self._process.wait(patience)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def kill(self) -> None:
+        """End the JVM at once."""
+        self._process.kill()
+        self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)

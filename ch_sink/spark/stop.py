@@ -1,0 +1,131 @@
+"""Ends a command on SIGINT or SIGTERM, whatever it is doing: ordered if it can, at once if it must.
+
+The work runs in a thread of its own and asks `Stop` between its steps, so that no exception is raised in the middle
+of an import, a library call or a callback. The main thread only takes signals. The first signal asks the work to stop;
+if it has not within `GRACE` seconds, or on a second signal, the process ends itself and what it started.
+"""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+
+__all__ = ["GRACE", "Stop", "Stopped", "run_stoppable"]
+
+GRACE = 25.0
+"""Seconds from the first signal to a forced end; Kubernetes kills after 30."""
+
+_NOTICE = {
+    signal.SIGINT: "\nStopping. Press Ctrl-C again to end at once.\n",
+    signal.SIGTERM: "Stopping.\n",
+}
+
+
+class Stopped(BaseException):
+    """The work ended because of a signal. No handler for errors may catch it."""
+
+
+class Stop:
+    """Whether the command is to stop, and what has to be ended if it does not."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        """The first signal, None before."""
+        self.expected = False
+        """The command runs until it is stopped, so a signal is its regular end."""
+        self._requested = threading.Event()
+        self._endings: list[Callable[[], object]] = []
+
+    @property
+    def requested(self) -> bool:
+        """Whether a signal has come."""
+        return self._requested.is_set()
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell reports for a process that a signal ended: 130 for SIGINT, 143 for SIGTERM."""
+        return 128 + (self.signal or 0)
+
+    def request(self, number: int) -> None:
+        """Ask the work to stop."""
+        if self.signal is None:
+            self.signal = number
+        self._requested.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until a signal comes, at most so long; whether one has come."""
+        return self._requested.wait(seconds)
+
+    def check(self) -> None:
+        """Raise Stopped if a signal has come."""
+        if self.requested:
+            raise Stopped
+
+    def at_forced_end(self, ending: Callable[[], object]) -> None:
+        """Call this, last in first out, if the process has to end before the work has cleaned up."""
+        self._endings.append(ending)
+
+    def force(self) -> None:
+        """End the process now."""
+        for ending in reversed(self._endings):
+            with suppress(Exception):
+                ending()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
+        os._exit(self.exit_code)
+
+
+def run_stoppable(work: Callable[[Stop], int], *, exiting: bool = False, grace: float = GRACE) -> int:
+    """Run the work until it ends or a signal stops it; returns the exit code.
+
+    An exception of the work is raised here. Outside the main thread, where no signals arrive, the work just runs.
+    ``exiting``: the process ends after this, so the handlers stay, and a late signal ends it without a traceback.
+    """
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        return work(stop)
+    finished = threading.Event()
+    codes: list[int] = []
+    errors: list[BaseException] = []
+
+    def body() -> None:
+        try:
+            codes.append(work(stop))
+        except BaseException as error:  # noqa: BLE001 (raised again in the main thread)
+            errors.append(error)
+        finally:
+            finished.set()
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        again = stop.requested
+        stop.request(number)
+        if again or finished.is_set():
+            stop.force()
+        _notify(number)
+        timer = threading.Timer(grace, stop.force)
+        timer.daemon = True
+        timer.start()
+
+    before = {number: signal.signal(number, on_signal) for number in _NOTICE}
+    try:
+        threading.Thread(target=body, name="ch_sink", daemon=True).start()
+        finished.wait()
+    finally:
+        if not exiting:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+    if stop.requested and not stop.expected:
+        return stop.exit_code
+    if errors:
+        raise errors[0]
+    return codes[0]
+
+
+def _notify(number: int) -> None:
+    # Written past Python's buffers: a signal may come in the middle of a print.
+    with suppress(OSError):
+        os.write(2, _NOTICE[signal.Signals(number)].encode())
