@@ -30,7 +30,7 @@ class StateTable:
     """One table of the sink's own, by database and name. Errors as Client's."""
 
     def __init__(self, client: Client, database: str, name: str) -> None:
-        self.client = client
+        self.client, self.database, self.name = client, database, name
         self.qualified = f"{quote(database)}.{quote(name)}"
 
     def insert(self, rows: pa.Table, *, token: str | None = None) -> None:
@@ -52,6 +52,15 @@ class StateTable:
             settings={"select_sequential_consistency": 1},
             doing=f"read {self.qualified}",
         )
+
+    def columns(self) -> frozenset[str]:
+        """Names of the columns that the table has; none if there is no such table."""
+        found = self.client.rows(
+            "SELECT name FROM system.columns WHERE database = {database:String} AND table = {table:String}",
+            {"database": self.database, "table": self.name},
+            doing=f"look at the columns of {self.qualified}",
+        )
+        return frozenset(str(r["name"]) for r in found)
 
     def arrow(self, sql: str, parameters: Mapping[str, object], keys: Keys | None = None) -> pa.Table:
         """Like `rows`, as Arrow."""

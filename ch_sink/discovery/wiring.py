@@ -39,7 +39,9 @@ def client_of(config: Config) -> Client:
 
 def ledger_of(config: Config, client: Client) -> ClickHouseLedger:
     """The stream's ledger."""
-    return ClickHouseLedger(client, config.state_database, config.tables.ledger, config.stream_name)
+    return ClickHouseLedger(
+        client, config.state_database, config.tables.ledger, config.stream_name, config.clickhouse.cluster
+    )
 
 
 def kafka_settings(config: Config) -> KafkaSettings:

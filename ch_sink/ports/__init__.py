@@ -3,15 +3,35 @@
 from ch_sink.ports.dead_letters import DeadLetter, DeadLetters, StoredLetter
 from ch_sink.ports.handover import HandedOver, Handover, HandoverId, PositionId
 from ch_sink.ports.history import History
-from ch_sink.ports.ledger import Ledger, PartitionTotals, RangeIntent, RangeResult
+from ch_sink.ports.ledger import Ledger, PartitionTotals, TaskLedger
+from ch_sink.ports.ledger_entries import (
+    BackwardStepSeen,
+    ChangedColumn,
+    ChunkCut,
+    Claim,
+    Fact,
+    FinishedRange,
+    RangeIntent,
+    RangeProgress,
+    SchemaChangeBegun,
+    SchemaChangeFinished,
+    TopicFacts,
+    TruncateFloor,
+)
 from ch_sink.ports.lookup import RowLookup, StoredRows
 from ch_sink.ports.pending import Pending, PendingRecord
 from ch_sink.ports.schema_registry import RegisteredSchema, SchemaRegistry
 from ch_sink.ports.writer import Insert, TableWriter
 
 __all__ = [
+    "BackwardStepSeen",
+    "ChangedColumn",
+    "ChunkCut",
+    "Claim",
     "DeadLetter",
     "DeadLetters",
+    "Fact",
+    "FinishedRange",
     "HandedOver",
     "Handover",
     "HandoverId",
@@ -23,11 +43,16 @@ __all__ = [
     "PendingRecord",
     "PositionId",
     "RangeIntent",
-    "RangeResult",
+    "RangeProgress",
     "RegisteredSchema",
     "RowLookup",
+    "SchemaChangeBegun",
+    "SchemaChangeFinished",
     "SchemaRegistry",
     "StoredLetter",
     "StoredRows",
     "TableWriter",
+    "TaskLedger",
+    "TopicFacts",
+    "TruncateFloor",
 ]

@@ -1,51 +1,14 @@
-"""What a stream intended and finished."""
+"""What a stream intended and finished: the questions to its entries (`ch_sink.ports.ledger_entries`)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
-__all__ = ["Ledger", "PartitionTotals", "RangeIntent", "RangeResult"]
+from ch_sink.ports.ledger_entries import ChunkCut, Fact, FinishedRange, RangeIntent, RangeProgress, SchemaChangeBegun
 
+__all__ = ["Ledger", "PartitionTotals", "TaskLedger"]
 
-@dataclass(frozen=True, slots=True)
-class RangeIntent:
-    """An offset range [start, end) of one partition that is about to be read, and how it will be cut."""
-
-    topic: str
-    topic_id: str
-    partition: int
-    start: int
-    end: int
-    chunk_offsets: int = 0
-    chunk_bytes: int = 0
-    attempt: int = 0
-    """How many earlier intents overlap this range; the ledger fills it in."""
-
-
-@dataclass(frozen=True, slots=True)
-class RangeResult:
-    """An offset range that was applied. It may end before the intended end (a barrier)."""
-
-    topic: str
-    topic_id: str
-    partition: int
-    start: int
-    end: int
-    rows: int = 0
-    deletes: int = 0
-    dead_letters: int = 0
-    counts: Mapping[str, int] = field(default_factory=dict)
-    cuts: tuple[int, ...] = ()
-    state: str = ""
-    """State of the partition at ``end``; opaque here."""
-    started: float = 0.0
-    """Seconds since 1970, as is ``finished``."""
-    finished: float = 0.0
-    source_time: int = 0
-    """Source time of the newest event in milliseconds since 1970, 0 for none."""
-    run_id: str = ""
-    """Filled in by the ledger, as is ``batch``."""
-    batch: int = 0
+F = TypeVar("F", bound=Fact)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,37 +28,53 @@ class PartitionTotals:
     source_time: int
 
 
-class Ledger(Protocol):
+class TaskLedger(Protocol):
+    """What a task records while its range is under way. It needs no claim: the coordinator holds it."""
+
+    def put_progress(self, progress: RangeProgress) -> None:
+        """Record how far the range came."""
+        ...
+
+    def progress_of(self, topic_id: str, partition: int, start: int) -> RangeProgress | None:
+        """The furthest progress of the range that begins at ``start``, recorded since that range last had a result."""
+        ...
+
+    def put_cut(self, cut: ChunkCut) -> None:
+        """Record where a chunk ends because the table lacks columns."""
+        ...
+
+
+class Ledger(TaskLedger, Protocol):
     """What one stream intended and finished. Reads see all earlier writes; each write is one block.
 
     A stream has one owner: whoever claimed it last. An owner that lost it learns so at its next write.
     """
 
     def claim(self, run_id: str) -> None:
-        """Take the stream. A job that was killed does not hold it any longer than its OS process lives.
+        """Take the stream. A job that was killed holds it no longer than its OS process lives.
 
         Raises LedgerConflict while a job on this host works on it; a job elsewhere is displaced.
         """
         ...
 
     def release(self) -> None:
-        """Give the stream back; nothing happens when it was lost or never claimed."""
+        """Give the stream back; nothing happens if it was lost or never claimed."""
         ...
 
     def check_claim(self) -> None:
-        """Raises LedgerConflict when another job has claimed the stream since."""
+        """Raises LedgerConflict if another job has claimed the stream since."""
         ...
 
     def intents(self, ranges: Sequence[RangeIntent]) -> list[RangeIntent]:
         """Record what a batch is about to read; returns the ranges with their attempts. Raises LedgerConflict."""
         ...
 
-    def results(self, results: Sequence[RangeResult]) -> None:
+    def results(self, results: Sequence[FinishedRange]) -> None:
         """Record what the batch of the last ``intents`` did. Raises LedgerConflict, and then records nothing."""
         ...
 
     def state_at(self, topic_id: str, partition: int, offset: int) -> str | None:
-        """The state with which the last range ended that ends exactly there."""
+        """The state of the last range that ends exactly there."""
         ...
 
     def progress(self, topic_id: str) -> dict[int, int]:
@@ -110,7 +89,7 @@ class Ledger(Protocol):
         """The ranges of the newest batch that was intended, finished or not."""
         ...
 
-    def history(self, limit: int) -> list[RangeResult]:
+    def history(self, limit: int) -> list[FinishedRange]:
         """The newest results, newest first."""
         ...
 
@@ -118,18 +97,18 @@ class Ledger(Protocol):
         """Sums by topic and partition, in that order."""
         ...
 
-    def put_cut(self, topic_id: str, partition: int, offset: int) -> None:
-        """A chunk ends at this offset because the table lacked columns, whatever columns later attempts find."""
-        ...
-
     def cuts(self, topic_id: str) -> dict[int, list[int]]:
-        """Partition → offsets of `put_cut`, in order."""
+        """Partition → offsets of its cuts, in order."""
         ...
 
-    def note(self, kind: str, text: str) -> None:
-        """Record a fact of the stream (a truncate's floor, a skipped stretch). Raises LedgerConflict."""
+    def record(self, *facts: Fact) -> None:
+        """Record facts of the stream, in this order and as one block. Raises LedgerConflict."""
         ...
 
-    def notes(self, kind: str) -> list[str]:
-        """The texts noted under this kind, oldest first."""
+    def facts(self, kind: type[F]) -> list[F]:
+        """All facts of this kind, oldest first; of equal ones the last."""
+        ...
+
+    def open_schema_change(self) -> SchemaChangeBegun | None:
+        """The last schema change if it was begun and never finished."""
         ...

@@ -21,8 +21,7 @@ from ch_sink.model.topic import TopicState
 from ch_sink.observe import StreamSummary
 from ch_sink.pipeline.plan import Barrier
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import RangeIntent
-from ch_sink.ports import RangeResult as Finished
+from ch_sink.ports import BackwardStepSeen, FinishedRange, RangeIntent
 from ch_sink.spark.source import read_ranges
 from ch_sink.spark.task import StreamSettings, open_sink, run_ranges
 from ch_sink.stream.messages import RangeResult, RangeTask, decode_result, encode
@@ -66,7 +65,13 @@ class StreamDriver:
         self.topic: TopicState = self.offsets.state(config.kafka.topic)
         self.client = connect(ClickHouseSettings(**config.clickhouse.connection()))
         self.table = detect(self.client, config.clickhouse.database, config.clickhouse.table, config.policy())
-        self.ledger = ClickHouseLedger(self.client, config.state_database, config.tables.ledger, config.stream_name)
+        self.ledger = ClickHouseLedger(
+            self.client,
+            config.state_database,
+            config.tables.ledger,
+            config.stream_name,
+            config.clickhouse.cluster,
+        )
         self.run_id = uuid.uuid4().hex[:12]
         self.ledger.claim(self.run_id)
         self._closing.callback(self.ledger.release)
@@ -218,7 +223,7 @@ class StreamDriver:
         finished = [r for r in results if r.end > r.start and not (r.failure and self.target.collapsing)]
         self.ledger.results(
             [
-                Finished(
+                FinishedRange(
                     r.topic,
                     r.topic_id,
                     r.partition,
@@ -241,7 +246,17 @@ class StreamDriver:
             self.states.put(r.partition, r.end, r.state)
             for step in r.steps:
                 log.warning("partition %d: %s", r.partition, step)
-                self.ledger.note("step", f"{r.partition} {step}")
+                self.ledger.record(
+                    BackwardStepSeen(
+                        r.topic_id,
+                        r.partition,
+                        step["offset"],
+                        step=step["kind"],
+                        source=step["source"],
+                        commit=int(step["commit"]),
+                        highest=int(step["highest"]),
+                    )
+                )
             figures = self.summary.figures
             figures.add(
                 records=r.records,

@@ -14,6 +14,7 @@ from typing import Any
 from ch_sink.clickhouse import (
     ClickHouseDeadLetters,
     ClickHouseHandover,
+    ClickHouseLedger,
     ClickHouseLookup,
     ClickHousePending,
     ClickHouseSettings,
@@ -21,7 +22,6 @@ from ch_sink.clickhouse import (
     Client,
     connect,
 )
-from ch_sink.clickhouse.progress import ClickHouseProgress
 from ch_sink.config import Config
 from ch_sink.decode import Decoder
 from ch_sink.errors import ChSinkError, ClickHouseError
@@ -33,7 +33,7 @@ from ch_sink.pipeline.partition_sink import Applied, PartitionSink, StreamName
 from ch_sink.pipeline.plan import Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.pipeline.timings import Stages
-from ch_sink.ports import StoredRows
+from ch_sink.ports import ChunkCut, RangeProgress, StoredRows, TaskLedger
 from ch_sink.stream.messages import Failure, RangeResult, RangeTask, decode_task, encode
 from ch_sink.table.model import TargetTable
 
@@ -115,7 +115,7 @@ class _History:
 
 def open_sink(
     settings: StreamSettings, task: RangeTask, *, caught_up: bool = False
-) -> tuple[PartitionSink, ClickHouseProgress]:
+) -> tuple[PartitionSink, TaskLedger]:
     """The sink of one partition over the real ports. Raises ClickHouseError.
 
     ``caught_up``: all records that there are have been read, so that a change that still waits has waited in vain.
@@ -125,7 +125,7 @@ def open_sink(
     policy = config.policy()
     table, state_db, tables, stream = settings.table, config.state_database, config.tables, config.stream_name
     target = Target.of(table, policy)
-    progress = ClickHouseProgress(client, state_db, tables.ledger, stream)
+    ledger = ClickHouseLedger(client, state_db, tables.ledger, stream)
     sink = PartitionSink(
         StreamName(stream, task.topic, task.topic_id, task.partition, task.attempt, task.replay),
         target,
@@ -145,23 +145,25 @@ def open_sink(
         ClickHouseDeadLetters(client, state_db, tables.dead_letters, stream, task.topic_id),
         ClickHousePending(client, state_db, tables.pending, stream),
         deadline=config.handover_deadline if caught_up else math.inf,
-        progress=lambda done: progress.put(task.topic_id, task.partition, task.start, done.end, done.state.to_json()),
+        progress=lambda done: ledger.put_progress(
+            RangeProgress(task.topic_id, task.partition, task.start, done.end, done.state.to_json())
+        ),
         cuts=task.cuts,
-        note_cut=lambda offset: progress.cut(task.topic_id, task.partition, offset),
+        note_cut=lambda offset: ledger.put_cut(ChunkCut(task.topic_id, task.partition, offset)),
     )
-    return sink, progress
+    return sink, ledger
 
 
 def _run(settings: StreamSettings, task: RangeTask, result: RangeResult) -> None:
     config = _config(settings.config)
     kafka = KafkaSettings(config.kafka.client())
-    sink, progress = open_sink(settings, task)
+    sink, ledger = open_sink(settings, task)
     start, state = task.start, State.from_json(task.state)
     if task.attempt and sink.target.collapsing:
         settle(connect(ClickHouseSettings(**config.clickhouse.connection())), settings.table)
-        reached = progress.reached(task.topic_id, task.partition, task.start)
-        if reached is not None and reached[0] <= task.end:
-            start, state = reached[0], State.from_json(reached[1]).with_floor(state.floor)
+        reached = ledger.progress_of(task.topic_id, task.partition, task.start)
+        if reached is not None and reached.end <= task.end:
+            start, state = reached.end, State.from_json(reached.state).with_floor(state.floor)
             result.end, result.state = start, state.to_json()
     slices = range_consumer(kafka).read(
         task.topic, task.partition, start, task.end, max(config.chunk_offsets // 4, 1), config.chunk_bytes // 4

@@ -7,35 +7,13 @@ back: the next one claims and goes on. Only a claim of this host, whose OS proce
 import os
 import socket
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-import msgspec
-
 from ch_sink.errors import LedgerConflict
+from ch_sink.ports import Claim
 
-__all__ = ["Claim", "born", "displaced", "live", "mine", "new_claim", "retired"]
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """One job's hold on a stream; ``number`` rises with every claim of the stream."""
-
-    number: int
-    run_id: str
-    host: str
-    pid: int
-    born: str
-    """Start time of the process, so that a later process with the same number is told apart."""
-    released: bool = False
-
-    def to_json(self) -> str:
-        return msgspec.json.encode(self).decode()
-
-    @staticmethod
-    def from_json(text: str) -> "Claim":
-        return msgspec.json.decode(text, type=Claim)
-
+__all__ = ["born", "displaced", "live", "mine", "new_claim", "retired"]
 
 # Claims held by this very process: several streams may run in one.
 _held: set[tuple[str, str]] = set()

@@ -1,10 +1,9 @@
 """Ordering state as of the start of a range: from the last result, the ledger, and what happened to the topic."""
 
-import json
 from dataclasses import replace
 
 from ch_sink.order import State
-from ch_sink.ports import Ledger
+from ch_sink.ports import Ledger, TopicFacts, TruncateFloor
 
 __all__ = ["States"]
 
@@ -22,22 +21,21 @@ class States:
         self._known: dict[int, tuple[int, State]] = {}
         self._floor: tuple[int, int, int] = (0, 0, 0)
         self._epoch = 0
-        for text in ledger.notes("floor"):
-            epoch, commit, inner = (int(part) for part in json.loads(text))
-            self._floor = max(self._floor, (epoch, commit, inner))
-        facts = [json.loads(text) for text in ledger.notes("topic")]
-        mine = [f for f in facts if f["topic_id"] == topic_id]
+        for floor in ledger.facts(TruncateFloor):
+            self._floor = max(self._floor, (floor.epoch, floor.commit, floor.inner))
+        topics = ledger.facts(TopicFacts)
+        mine = [t for t in topics if t.topic_id == topic_id]
         if mine:
-            self._epoch = max(f["epoch"] for f in mine)
-            self._partitions = max(f["partitions"] for f in mine)
+            self._epoch = max(t.epoch for t in mine)
+            self._partitions = max(t.partitions for t in mine)
         else:
             self._partitions = partitions
-            others = [State.from_json(t.state).epoch for t in ledger.totals()] + [f["epoch"] for f in facts]
+            others = [State.from_json(t.state).epoch for t in ledger.totals()] + [t.epoch for t in topics]
             if others:  # the topic was recreated
                 self._epoch = max(others) + 1
             elif stored_epoch is not None:  # the ledger was lost
                 self._epoch = stored_epoch + 1
-            self._note()
+            self._record()
         if partitions > self._partitions:
             self.add_partitions(partitions)
 
@@ -48,7 +46,7 @@ class States:
         self._partitions = partitions
         top = [State.from_json(t.state).epoch for t in self._ledger.totals() if t.topic_id == self._topic_id]
         self._epoch = max([self._epoch, *top, *(s.epoch for _, s in self._known.values())]) + 1
-        self._note()
+        self._record()
 
     def at(self, partition: int, offset: int) -> State:
         """The state with which a range begins there."""
@@ -77,7 +75,7 @@ class States:
         """Changes below this floor are gone, in every partition."""
         if floor > self._floor:
             self._floor = floor
-            self._ledger.note("floor", json.dumps([str(part) for part in floor]))
+            self._ledger.record(TruncateFloor(*floor))
 
     def waiting(self, partition: int) -> State:
         """The state with which changes that waited are applied after the batch's ranges."""
@@ -90,6 +88,5 @@ class States:
             offset, known = self._known[partition]
             self._known[partition] = (offset, replace(known, doubled=state.doubled))
 
-    def _note(self) -> None:
-        fact = {"topic_id": self._topic_id, "partitions": self._partitions, "epoch": self._epoch}
-        self._ledger.note("topic", json.dumps(fact))
+    def _record(self) -> None:
+        self._ledger.record(TopicFacts(self._topic_id, self._partitions, self._epoch))

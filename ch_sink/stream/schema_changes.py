@@ -1,6 +1,5 @@
 """The driver's part in schema evolution: the table gets its columns, and its view shows them, whoever dies between."""
 
-import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,15 +8,12 @@ from typing import Protocol
 from ch_sink.decode import joined
 from ch_sink.model.change import UnknownColumn
 from ch_sink.pipeline.plan import Barrier
-from ch_sink.ports import Ledger
+from ch_sink.ports import ChangedColumn, Ledger, SchemaChangeBegun, SchemaChangeFinished
 from ch_sink.table.model import TargetTable
 
 __all__ = ["Evolving"]
 
 log = logging.getLogger("ch_sink")
-
-_BEGUN = "altering"
-"""Kind of the ledger's notes: JSON of the key's columns before the table is altered, empty once its view is renewed."""
 
 
 class TableEvolution(Protocol):
@@ -39,12 +35,14 @@ class Evolving:
         """Give the table the columns that the ranges ended at; returns it as it is then. Raises as Evolution does."""
         columns = joined([column for barrier in barriers for column in barrier.columns])
         key = next((b.key for b in barriers if b.key), ())
-        self.ledger.note(_BEGUN, json.dumps(key))
+        self.ledger.record(
+            SchemaChangeBegun(tuple(ChangedColumn(c.name, c.clickhouse_type or "") for c in columns), key)
+        )
         table = self.evolution.carry_out(table, columns, key)
-        done = "; ".join(f"{c.name} {found.type}" for c in columns if (found := table.column(c.name)) is not None)
-        log.warning("%s has new columns of the source: %s", table.qualified, done)
-        self.ledger.note("columns", done)
-        self.ledger.note(_BEGUN, "")
+        changed = [found for c in columns if (found := table.column(c.name)) is not None]
+        done = tuple(ChangedColumn(c.name, c.type) for c in changed)
+        log.warning("%s has new columns: %s", table.qualified, "; ".join(f"{c.name} {c.type}" for c in done))
+        self.ledger.record(SchemaChangeFinished(done))
         return table
 
     def finish(self, table: TargetTable) -> TargetTable:
@@ -52,8 +50,8 @@ class Evolving:
 
         Nothing else would: no range ends any more for columns that are there by now. Raises as Evolution does.
         """
-        begun = self.ledger.notes(_BEGUN)
-        if begun and begun[-1]:
-            table = self.evolution.carry_out(table, (), tuple(json.loads(begun[-1])))
-            self.ledger.note(_BEGUN, "")
+        begun = self.ledger.open_schema_change()
+        if begun is not None:
+            table = self.evolution.carry_out(table, (), begun.key)
+            self.ledger.record(SchemaChangeFinished(begun.columns))
         return table

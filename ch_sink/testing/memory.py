@@ -17,18 +17,14 @@ from ch_sink.ports import (
     HandedOver,
     HandoverId,
     Insert,
-    PartitionTotals,
     PendingRecord,
-    RangeIntent,
-    RangeResult,
     RegisteredSchema,
     StoredLetter,
     StoredRows,
 )
-from ch_sink.stream.claims import Claim, displaced, mine, new_claim, retired
 from ch_sink.table.model import Family, TargetTable
 
-__all__ = ["MemoryDeadLetters", "MemoryHandover", "MemoryLedger", "MemoryPending", "MemoryRegistry", "MemoryTable"]
+__all__ = ["MemoryDeadLetters", "MemoryHandover", "MemoryPending", "MemoryRegistry", "MemoryTable"]
 
 
 class MemoryTable:
@@ -190,129 +186,6 @@ class MemoryPending:
 
     def released(self, topic_id: str, partition: int, first: int, end: int) -> list[int]:
         return sorted(o for o in self.resolved.get((topic_id, partition), set()) if first <= o < end)
-
-
-@dataclass(slots=True)
-class _Book:
-    """What the ledgers of all jobs share: entries in the order of writing."""
-
-    claim: Claim | None = None
-    batches: list[list[RangeIntent]] = field(default_factory=list)
-    results: list[RangeResult] = field(default_factory=list)
-    notes: list[tuple[str, str]] = field(default_factory=list)
-    cuts: set[tuple[str, int, int]] = field(default_factory=set)
-
-
-class MemoryLedger:
-    """The Ledger of one stream. ``beside`` makes a second job's ledger over the same entries."""
-
-    def __init__(self, stream: str, beside: "MemoryLedger | None" = None) -> None:
-        self.stream = stream
-        self._book: _Book = beside._book if beside is not None else _Book()
-        self._claim: Claim | None = None
-
-    def claim(self, run_id: str) -> None:
-        self._claim = self._book.claim = new_claim(self.stream, run_id, self._book.claim)
-
-    def release(self) -> None:
-        claim, self._claim = self._claim, None
-        if claim is not None:
-            given_back = retired(self.stream, claim)
-            if mine(claim, self._book.claim):
-                self._book.claim = given_back
-
-    def check_claim(self) -> None:
-        if not mine(self._claim, self._book.claim):
-            raise displaced(self.stream, self._book.claim)
-
-    def intents(self, ranges: Sequence[RangeIntent]) -> list[RangeIntent]:
-        self.check_claim()
-        numbered = [replace(r, attempt=self._overlaps(r)) for r in ranges]
-        self._book.batches.append(numbered)
-        return numbered
-
-    def _overlaps(self, r: RangeIntent) -> int:
-        return sum(
-            any(
-                (o.topic_id, o.partition) == (r.topic_id, r.partition) and o.start < r.end and o.end > r.start
-                for o in batch
-            )
-            for batch in self._book.batches
-        )
-
-    def results(self, results: Sequence[RangeResult]) -> None:
-        self.check_claim()
-        run_id = self._claim.run_id if self._claim else ""
-        self._book.results.extend(replace(r, run_id=run_id, batch=len(self._book.batches)) for r in results)
-
-    def state_at(self, topic_id: str, partition: int, offset: int) -> str | None:
-        for r in reversed(self._book.results):
-            if (r.topic_id, r.partition, r.end) == (topic_id, partition, offset) and r.end > r.start:
-                return r.state
-        return None
-
-    def progress(self, topic_id: str) -> dict[int, int]:
-        reached: dict[int, int] = {}
-        for r in sorted(self._book.results, key=lambda r: (r.partition, r.start)):
-            if r.topic_id == topic_id and r.start <= reached.get(r.partition, r.start):
-                reached[r.partition] = max(reached.get(r.partition, r.end), r.end)
-        return reached
-
-    def topic_ids(self) -> list[str]:
-        seen = [r.topic_id for batch in self._book.batches for r in batch]
-        return list(dict.fromkeys(reversed(seen)))
-
-    def last_intents(self) -> list[RangeIntent]:
-        last = self._book.batches[-1] if self._book.batches else []
-        return sorted(last, key=lambda r: (r.topic_id, r.partition, r.start))
-
-    def history(self, limit: int) -> list[RangeResult]:
-        return list(reversed(self._book.results))[:limit]
-
-    def totals(self) -> list[PartitionTotals]:
-        done: dict[tuple[str, int], dict[tuple[int, int], RangeResult]] = {}
-        for r in self._book.results:
-            ranges = done.setdefault((r.topic_id, r.partition), {})
-            ranges.pop((r.start, r.end), None)
-            ranges[r.start, r.end] = r
-        return [_totals(list(done[place].values())) for place in sorted(done)]
-
-    def put_cut(self, topic_id: str, partition: int, offset: int) -> None:
-        self._book.cuts.add((topic_id, partition, offset))
-
-    def cuts(self, topic_id: str) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {}
-        for _, partition, offset in sorted(c for c in self._book.cuts if c[0] == topic_id):
-            found.setdefault(partition, []).append(offset)
-        return found
-
-    def note(self, kind: str, text: str) -> None:
-        self.check_claim()
-        self._book.notes.append((kind, text))
-
-    def notes(self, kind: str) -> list[str]:
-        return [text for k, text in self._book.notes if k == kind]
-
-
-def _totals(results: list[RangeResult]) -> PartitionTotals:
-    counts: dict[str, int] = {}
-    for r in results:
-        for kind, n in r.counts.items():
-            counts[kind] = counts.get(kind, 0) + n
-    last = results[-1]
-    return PartitionTotals(
-        last.topic,
-        last.topic_id,
-        last.partition,
-        max(r.end for r in results),
-        sum(r.rows for r in results),
-        sum(r.deletes for r in results),
-        sum(r.dead_letters for r in results),
-        counts,
-        last.state,
-        max(r.finished for r in results),
-        max(r.source_time for r in results),
-    )
 
 
 class MemoryRegistry:

@@ -7,15 +7,28 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ch_sink.clickhouse import ClickHouseLedger, Client
 from ch_sink.errors import LedgerConflict
-from ch_sink.ports import RangeIntent, RangeResult
-from ch_sink.stream.claims import Claim, born
-from ch_sink.testing.memory import MemoryLedger
+from ch_sink.ports import (
+    BackwardStepSeen,
+    ChangedColumn,
+    ChunkCut,
+    Claim,
+    FinishedRange,
+    RangeIntent,
+    RangeProgress,
+    SchemaChangeBegun,
+    SchemaChangeFinished,
+    TopicFacts,
+    TruncateFloor,
+)
+from ch_sink.stream.claims import born
+from ch_sink.testing.memory_ledger import MemoryLedger
 
 Job = Callable[[], Any]
 
@@ -36,14 +49,14 @@ def intent(start: int, end: int, partition: int = 0, topic_id: str = "t1") -> Ra
     return RangeIntent("shop.orders", topic_id, partition, start, end, 50_000, 1 << 26)
 
 
-def result(start: int, end: int, partition: int = 0, topic_id: str = "t1", **changes: Any) -> RangeResult:
+def result(start: int, end: int, partition: int = 0, topic_id: str = "t1", **changes: Any) -> FinishedRange:
     base: dict[str, Any] = {
         "state": f'{{"end":{end}}}',
         "started": 1.5,
         "finished": 2.25,
         "source_time": 1_700_000_000_123,
     }
-    return RangeResult("shop.orders", topic_id, partition, start, end, **{**base, **changes})
+    return FinishedRange("shop.orders", topic_id, partition, start, end, **{**base, **changes})
 
 
 def test_an_empty_ledger_knows_nothing(job: Job) -> None:
@@ -54,7 +67,10 @@ def test_an_empty_ledger_knows_nothing(job: Job) -> None:
     assert ledger.history(10) == []
     assert ledger.totals() == []
     assert ledger.topic_ids() == []
-    assert ledger.notes("floor") == []
+    assert ledger.facts(TruncateFloor) == []
+    assert ledger.cuts("t1") == {}
+    assert ledger.open_schema_change() is None
+    assert ledger.progress_of("t1", 0, 0) is None
 
 
 def test_the_state_is_that_of_the_range_that_ends_exactly_there(job: Job) -> None:
@@ -131,12 +147,8 @@ def test_history_is_whole_and_newest_first(job: Job) -> None:
     assert [r.run_id for r in seen] == ["r1", "r1"]
     assert seen[0].batch > seen[1].batch
     for got, put in zip(seen, [two, one], strict=True):
-        assert RangeResult(**{**_fields(got), "run_id": "", "batch": 0}) == put
+        assert replace(got, run_id="", batch=0) == put
     assert len(ledger.history(1)) == 1
-
-
-def _fields(r: RangeResult) -> dict[str, Any]:
-    return {name: getattr(r, name) for name in RangeResult.__dataclass_fields__}
 
 
 def test_totals_add_up_and_count_a_repeated_range_once(job: Job) -> None:
@@ -162,13 +174,78 @@ def test_topics_are_listed_last_read_first(job: Job) -> None:
     assert ledger.topic_ids() == ["t3", "t1", "t2"]
 
 
-def test_notes_are_kept_in_order(job: Job) -> None:
+BIG = (1 << 80) - 1
+FACTS = [
+    TruncateFloor(0, 5, 0),
+    TopicFacts("t1", 3, 0),
+    SchemaChangeBegun((ChangedColumn('it\'s \\ "é"', "Nullable(Int64)"),), ("id", "tenant")),
+    SchemaChangeFinished((ChangedColumn("a b; c", "Nullable(Decimal(10, 2))"),)),
+    BackwardStepSeen("t1", 2, 77, "regress", "shop\n1", 5, BIG),
+]
+
+
+@pytest.mark.parametrize("fact", FACTS, ids=lambda f: f.kind)
+def test_a_fact_comes_back_as_it_was_recorded_to_every_later_job(job: Job, fact: Any) -> None:
     ledger = job()
     ledger.claim("r1")
-    for n in range(3):
-        ledger.note("floor", f"floor {n}")
-    ledger.note("skipped", "x")
-    assert ledger.notes("floor") == ["floor 0", "floor 1", "floor 2"]
+    ledger.record(fact)
+    ledger.release()
+    assert job().facts(type(fact)) == [fact]
+    for other in {type(f) for f in FACTS} - {type(fact)}:
+        assert job().facts(other) == []
+
+
+def test_facts_come_oldest_first_and_equal_ones_once_at_their_last_place(job: Job) -> None:
+    first = job()
+    first.claim("r1")
+    first.record(TruncateFloor(0, 5, 0), TopicFacts("t1", 3, 0), TruncateFloor(1, 2, BIG))
+    first.record(TopicFacts("t2", 1, 1))
+    first.release()
+    second = job()
+    second.claim("r2")
+    second.record(TruncateFloor(0, 7, 0), TruncateFloor(0, 5, 0))
+    second.record()
+    assert second.facts(TruncateFloor) == [TruncateFloor(1, 2, BIG), TruncateFloor(0, 7, 0), TruncateFloor(0, 5, 0)]
+    assert second.facts(TopicFacts) == [TopicFacts("t1", 3, 0), TopicFacts("t2", 1, 1)]
+
+
+def test_steps_at_two_offsets_of_two_partitions_are_four(job: Job) -> None:
+    ledger = job()
+    ledger.claim("r1")
+    steps = [BackwardStepSeen("t1", p, offset, "redelivery", "s", 1, 2) for p in (0, 1) for offset in (5, 9)]
+    ledger.record(*steps)
+    assert ledger.facts(BackwardStepSeen) == steps
+
+
+def test_a_schema_change_is_open_until_it_is_finished(job: Job) -> None:
+    ledger = job()
+    ledger.claim("r1")
+    assert ledger.open_schema_change() is None
+    begun = SchemaChangeBegun((ChangedColumn("a", "Int64"),), ("id",))
+    for _ in range(2):  # the same columns twice: they were dropped in between
+        ledger.record(begun)
+        assert job().open_schema_change() == begun
+        ledger.record(SchemaChangeFinished(begun.columns))
+        assert job().open_schema_change() is None
+    ledger.record(SchemaChangeBegun((), ()))
+    assert job().open_schema_change() == SchemaChangeBegun((), ())
+
+
+def test_progress_counts_until_the_range_has_a_result(job: Job) -> None:
+    ledger, task = job(), job()
+    ledger.claim("r1")
+    assert task.progress_of("t1", 0, 100) is None
+    ledger.intents([intent(100, 200)])
+    task.put_progress(RangeProgress("t1", 0, 100, 150, "one"))
+    task.put_progress(RangeProgress("t1", 0, 100, 180, "two"))
+    task.put_progress(RangeProgress("t1", 1, 100, 199, "another partition"))
+    task.put_progress(RangeProgress("t2", 0, 100, 199, "another topic"))
+    assert task.progress_of("t1", 0, 100) == RangeProgress("t1", 0, 100, 180, "two")
+    assert task.progress_of("t1", 0, 150) is None
+    ledger.results([result(100, 200)])
+    assert task.progress_of("t1", 0, 100) is None  # read again on purpose: from its start
+    task.put_progress(RangeProgress("t1", 0, 100, 120, "again"))
+    assert job().progress_of("t1", 0, 100) == RangeProgress("t1", 0, 100, 120, "again")
 
 
 def test_nothing_is_written_without_a_claim(job: Job) -> None:
@@ -176,7 +253,7 @@ def test_nothing_is_written_without_a_claim(job: Job) -> None:
     for write in (
         lambda: ledger.intents([intent(0, 1)]),
         lambda: ledger.results([result(0, 1)]),
-        lambda: ledger.note("a", "b"),
+        lambda: ledger.record(TruncateFloor(0, 1, 2)),
     ):
         with pytest.raises(LedgerConflict):
             write()
@@ -244,9 +321,9 @@ def _claim_soon(ledger: Any, run_id: str) -> None:
 
 def _plant(ledger: Any, claim: Claim) -> None:
     if isinstance(ledger, MemoryLedger):
-        ledger._book.claim = claim
+        ledger._book.claims.append(claim)
     else:
-        ledger._put_claim(claim)
+        ledger._insert([claim], 0)
 
 
 def test_many_claims_in_a_row_keep_their_order(job: Job) -> None:
@@ -267,9 +344,9 @@ def test_streams_share_a_table_without_seeing_each_other(client: Client, own_tab
     two.claim("r")
     one.intents([intent(0, 10)])
     one.results([result(0, 10)])
-    one.note("floor", "x")
+    one.record(TruncateFloor(0, 1, 2))
     assert (two.last_intents(), two.history(1), two.totals(), two.progress("t1")) == ([], [], [], {})
-    assert (two.state_at("t1", 0, 10), two.notes("floor"), two.topic_ids()) == (None, [], [])
+    assert (two.state_at("t1", 0, 10), two.facts(TruncateFloor), two.topic_ids()) == (None, [], [])
     two.check_claim()
     one.check_claim()
 
@@ -278,7 +355,7 @@ def test_cuts_are_kept_by_topic_and_partition_and_need_no_claim(job: Job) -> Non
     ledger = job()
     assert ledger.cuts("topic-1") == {}
     for partition, offset in ((0, 40), (2, 7), (0, 12), (0, 40)):
-        ledger.put_cut("topic-1", partition, offset)
-    ledger.put_cut("topic-2", 0, 1)
+        ledger.put_cut(ChunkCut("topic-1", partition, offset))
+    ledger.put_cut(ChunkCut("topic-2", 0, 1))
     assert ledger.cuts("topic-1") == {0: [12, 40], 2: [7]}
     assert ledger.cuts("topic-2") == {0: [1]}

@@ -30,32 +30,36 @@ WHERE `_sign` > 0;
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_ledger`
 (
     `stream` String COMMENT 'name of the stream',
-    `entry` LowCardinality(String) COMMENT 'claim: a job took the stream; intent: a range about to be read; result: a range done; cut: where a chunk ended for want of columns; note: anything else',
-    `topic_id` String COMMENT 'identity of the topic, so that a topic made anew is told from the old one',
+    `entry` LowCardinality(String) COMMENT 'kind of entry: claim, intent, progress, cut, result, or a fact: truncate_floor, topic, schema_change_begun, schema_change_finished, backward_step',
+    `topic_id` String COMMENT 'identity of the topic: a recreated topic has another one',
     `partition` Int32,
-    `start_offset` Int64 COMMENT 'first offset of the range; claim: its number',
+    `start_offset` Int64 COMMENT 'first offset of the range',
     `end_offset` Int64 COMMENT 'offset after the last one of the range',
-    `batch` UInt64 COMMENT 'the micro-batch, in the order of time; claim: its number',
-    `written` UInt64 COMMENT 'order of entries: nanoseconds since 1970, always rising within a stream',
+    `batch` UInt64 COMMENT 'the micro-batch of an intent or result, in the order of time',
+    `offset` Int64 COMMENT 'cut: where the chunk ends; backward_step: the offset of the event',
+    `claim_number` UInt64 COMMENT 'the claim under which the entry was written, counted from 1; 0: by a task, or by a version without such numbers',
+    `fact` String COMMENT 'claim and facts: the fields that have no column of their own, JSON',
+    `written` UInt64 COMMENT 'nanoseconds since 1970, rising within a claim',
     `run_id` String COMMENT 'the job that wrote the entry',
     `topic` String,
-    `chunk_offsets` Int64 COMMENT 'offsets per chunk with which the range was cut',
+    `chunk_offsets` Int64 COMMENT 'intent: offsets per chunk with which the range is cut',
     `chunk_bytes` Int64,
-    `cuts` Array(Int64) COMMENT 'offsets at which the range was cut into chunks',
-    `rows` UInt64 COMMENT 'rows inserted into the target',
+    `attempt` UInt32 COMMENT 'intent: how many earlier batches overlap the range',
+    `cuts` Array(Int64) COMMENT 'result: offsets at which the range was cut into chunks',
+    `rows` UInt64 COMMENT 'result: rows inserted into the target',
     `deletes` UInt64,
     `dead_letters` UInt64,
-    `counts` Map(String, UInt64) COMMENT 'events and records by kind: tombstones, heartbeats, re-delivered, …',
-    `state` String COMMENT 'state of the partition at the end of the range, JSON',
-    `details` String COMMENT 'claim: who holds it; note: its text; JSON',
+    `counts` Map(String, UInt64) COMMENT 'result: events and records by kind: tombstones, heartbeats, re-delivered, …',
+    `state` String COMMENT 'result and progress: state of the partition at the end of the range, JSON',
     `started` DateTime64(3, 'UTC'),
     `finished` DateTime64(3, 'UTC'),
-    `source_time` DateTime64(3, 'UTC') COMMENT 'source time of the newest event of the range'
+    `source_time` DateTime64(3, 'UTC') COMMENT 'result: source time of the newest event of the range'
 )
 ENGINE = ReplacingMergeTree(written)
-ORDER BY (stream, entry, topic_id, partition, start_offset, end_offset, batch)
+PRIMARY KEY (stream, entry, topic_id, partition, start_offset, end_offset)
+ORDER BY (stream, entry, topic_id, partition, start_offset, end_offset, batch, offset, claim_number, fact)
 SETTINGS non_replicated_deduplication_window = 1000, replicated_deduplication_window = 1000
-COMMENT 'ch_sink: offset ranges that streams intended and finished';
+COMMENT 'ch_sink: offset ranges that streams intended and finished, and what is known about them';
 
 -- dead letters
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_dead_letters`

@@ -19,11 +19,13 @@ from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.partition_sink import PartitionSink, StreamName
 from ch_sink.pipeline.plan import Barrier, Ports
 from ch_sink.pipeline.target import Target
+from ch_sink.ports import ChunkCut
 from ch_sink.table.columns import plan_columns
 from ch_sink.table.ddl import source_types
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.table.spec import TableSpec
-from ch_sink.testing.memory import MemoryDeadLetters, MemoryHandover, MemoryLedger, MemoryPending, MemoryTable
+from ch_sink.testing.memory import MemoryDeadLetters, MemoryHandover, MemoryPending, MemoryTable
+from ch_sink.testing.memory_ledger import MemoryLedger
 from ch_sink.types.arrow import arrow_type
 from ch_sink.types.column import Column
 from tests.support.evolving import EvolvingSource
@@ -66,7 +68,7 @@ class Stream:
             self.letters,
             self.pending,
             cuts=self.ledger.cuts("id").get(partition, ()),
-            note_cut=lambda offset: self.ledger.put_cut("id", partition, offset),
+            note_cut=lambda offset: self.ledger.put_cut(ChunkCut("id", partition, offset)),
         )
 
     def apply(self, partition: int, start: int, end: int, state: State, attempt: int) -> tuple[int, State]:

@@ -24,12 +24,13 @@ from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.partition_sink import Applied, PartitionSink, StreamName
 from ch_sink.pipeline.plan import Barrier, Ports
 from ch_sink.pipeline.target import Target
+from ch_sink.ports import ChunkCut
 from ch_sink.spark.task import _Lookup
 from ch_sink.table.ddl import init_statements
 from ch_sink.table.model import TargetTable
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.table.truncate import truncate_statement
-from ch_sink.testing.memory import MemoryLedger
+from ch_sink.testing.memory_ledger import MemoryLedger
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from tests.support.fixtures import as_records, partitions, registry, topic_of, topics
 
@@ -145,7 +146,7 @@ class Feed:
                 ClickHousePending(client, self.database, "ch_sink_pending", self.name),
                 deadline=1e9,
                 cuts=self.ledger.cuts("id").get(partition, ()),
-                note_cut=lambda offset: self.ledger.put_cut("id", partition, offset),
+                note_cut=lambda offset: self.ledger.put_cut(ChunkCut("id", partition, offset)),
             )
         return self.sinks[partition]
 

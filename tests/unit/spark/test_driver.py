@@ -17,7 +17,7 @@ from ch_sink.spark import driver as module
 from ch_sink.spark.driver import StreamDriver
 from ch_sink.stream.messages import Failure, RangeResult
 from ch_sink.stream.partition_states import States
-from ch_sink.testing.memory import MemoryLedger
+from ch_sink.testing.memory_ledger import MemoryLedger
 from tests.support.hand import postgres
 from tests.support.waiting import BOTH, FIRST, Stream, change, row, waits_for_its_value
 

@@ -2,7 +2,7 @@
 
 from ch_sink.order import State
 from ch_sink.stream.partition_states import States
-from ch_sink.testing.memory import MemoryLedger
+from ch_sink.testing.memory_ledger import MemoryLedger
 
 
 def states(partitions: int = 2) -> States:

@@ -8,7 +8,7 @@ from ch_sink.model.policy import policy_of
 from ch_sink.pipeline.plan import Barrier
 from ch_sink.stream.schema_changes import Evolving
 from ch_sink.table.model import TargetTable
-from ch_sink.testing.memory import MemoryLedger
+from ch_sink.testing.memory_ledger import MemoryLedger
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from tests.support.stream import make_table
 

@@ -1,0 +1,144 @@
+"""The questions to the ledger's table. ``$table`` stands for it, ``$order`` for what puts a stream's entries in order.
+
+A table of an earlier version has neither ``claim_number`` nor ``attempt``; see `ch_sink.clickhouse.ledger_upgrade`.
+"""
+
+__all__ = [
+    "ATTEMPTS",
+    "CUTS",
+    "FACTS",
+    "HISTORY",
+    "INTENDED",
+    "LAST_INTENTS",
+    "LAST_SCHEMA_CHANGE",
+    "LAST_STATES",
+    "NEWEST_CLAIM",
+    "PROGRESS",
+    "PROGRESS_OF",
+    "STATE_AT",
+    "TOPIC_IDS",
+    "TOTALS",
+]
+
+_MINE = "stream = {stream:String}"
+_PARTITION = "topic_id = {topic_id:String} AND partition = {partition:Int32}"
+
+# Served by the primary key (stream, entry): reads the claims of this stream and nothing else.
+NEWEST_CLAIM = f"""\
+SELECT claim_number, run_id, fact, written FROM $table
+WHERE {_MINE} AND entry = 'claim' AND fact != ''
+ORDER BY claim_number DESC, written DESC LIMIT 1"""
+
+ATTEMPTS = f"""\
+SELECT uniqExact(batch) AS n FROM $table
+WHERE {_MINE} AND entry = 'intent' AND {_PARTITION}
+    AND start_offset < {{end:Int64}} AND end_offset > {{start:Int64}}"""
+
+INTENDED = f"""\
+SELECT topic_id, partition, max(end_offset) AS reached FROM $table
+WHERE {_MINE} AND entry = 'intent' GROUP BY topic_id, partition"""
+
+STATE_AT = f"""\
+SELECT state FROM $table
+WHERE {_MINE} AND entry = 'result' AND {_PARTITION}
+    AND end_offset = {{offset:Int64}} AND end_offset > start_offset
+ORDER BY $order DESC LIMIT 1"""
+
+# The end of each unbroken run of results is where the next result starts later than everything before it reached.
+PROGRESS = f"""\
+SELECT partition, argMin(reached, start_offset) AS next_offset
+FROM
+(
+    SELECT
+        partition,
+        start_offset,
+        max(end_offset) OVER (PARTITION BY partition ORDER BY start_offset, end_offset
+            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS reached,
+        leadInFrame(start_offset, 1, toInt64(9223372036854775807)) OVER (PARTITION BY partition
+            ORDER BY start_offset, end_offset ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS following
+    FROM $table
+    WHERE {_MINE} AND entry = 'result' AND topic_id = {{topic_id:String}}
+)
+WHERE following > reached
+GROUP BY partition"""
+
+TOPIC_IDS = f"""\
+SELECT topic_id FROM $table WHERE {_MINE} AND entry IN ('intent', 'result')
+GROUP BY topic_id ORDER BY max($order) DESC"""
+
+LAST_INTENTS = f"""\
+SELECT topic, topic_id, partition, start_offset, end_offset, chunk_offsets, chunk_bytes, $attempt AS attempt
+FROM $table FINAL
+WHERE {_MINE} AND entry = 'intent'
+    AND batch = (SELECT argMax(batch, $order) FROM $table WHERE {_MINE} AND entry = 'intent')
+ORDER BY topic_id, partition, start_offset"""
+
+# First which results are the newest, by narrow columns; then those alone with their states and counts.
+HISTORY = f"""\
+SELECT
+    topic, topic_id, partition, start_offset, end_offset, rows, deletes, dead_letters, counts, cuts, state, run_id,
+    batch,
+    toUnixTimestamp64Milli(started) AS started_ms,
+    toUnixTimestamp64Milli(finished) AS finished_ms,
+    toUnixTimestamp64Milli(source_time) AS source_time_ms
+FROM $table FINAL
+WHERE {_MINE} AND entry = 'result' AND (topic_id, partition, start_offset, end_offset, batch) IN
+(
+    SELECT topic_id, partition, start_offset, end_offset, batch FROM $table
+    WHERE {_MINE} AND entry = 'result'
+    ORDER BY $order DESC LIMIT {{limit:UInt64}}
+)
+ORDER BY $order DESC, topic_id, partition LIMIT {{limit:UInt64}}"""
+
+TOTALS = f"""\
+SELECT
+    topic_id, partition,
+    argMax(topic, $order) AS topic,
+    max(end_offset) AS next_offset,
+    sum(rows) AS rows,
+    sum(deletes) AS deletes,
+    sum(dead_letters) AS dead_letters,
+    sumMap(counts) AS counts,
+    toUnixTimestamp64Milli(max(finished)) AS finished_ms,
+    toUnixTimestamp64Milli(max(source_time)) AS source_time_ms
+FROM
+(
+    SELECT * EXCEPT (state) FROM $table WHERE {_MINE} AND entry = 'result'
+    ORDER BY topic_id, partition, start_offset, end_offset, $order DESC
+    LIMIT 1 BY topic_id, partition, start_offset, end_offset
+)
+GROUP BY topic_id, partition
+ORDER BY topic_id, partition"""
+
+# The states of the last results, looked up by their ends: a state may be long, and only these are read.
+LAST_STATES = f"""\
+SELECT topic_id, partition, argMax(state, $order) AS state FROM $table
+WHERE {_MINE} AND entry = 'result' AND (topic_id, partition, end_offset) IN
+(
+    SELECT topic_id, partition, argMax(end_offset, $order) FROM $table
+    WHERE {_MINE} AND entry = 'result'
+    GROUP BY topic_id, partition
+)
+GROUP BY topic_id, partition"""
+
+# The subquery speaks of the range that begins there; progress from before its last result is void.
+PROGRESS_OF = f"""\
+SELECT end_offset, state FROM $table
+WHERE {_MINE} AND entry = 'progress' AND {_PARTITION} AND start_offset = {{start:Int64}}
+    AND written > (SELECT max(written) FROM $table
+        WHERE {_MINE} AND entry = 'result' AND {_PARTITION} AND start_offset = {{start:Int64}})
+ORDER BY end_offset DESC LIMIT 1"""
+
+# A cut of an earlier version has no offset of its own; its upgraded twin has.
+CUTS = f"""\
+SELECT partition, groupUniqArray(offset) AS offsets FROM $table
+WHERE {_MINE} AND entry = 'cut' AND offset > 0 AND topic_id = {{topic_id:String}} GROUP BY partition"""
+
+FACTS = f"""\
+SELECT topic_id, partition, offset, fact FROM $table FINAL
+WHERE {_MINE} AND entry = {{kind:String}} ORDER BY $order"""
+
+LAST_SCHEMA_CHANGE = f"""\
+SELECT entry, fact FROM $table
+WHERE {_MINE} AND entry IN ('schema_change_begun', 'schema_change_finished')
+ORDER BY $order DESC LIMIT 1"""

@@ -1,0 +1,180 @@
+"""Entries of the ledger as rows of its table, and rows as entries."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from ch_sink.ports import ChunkCut, Claim, Fact, FinishedRange, PartitionTotals, RangeIntent, RangeProgress
+
+__all__ = ["SCHEMA", "Entry", "claim_of", "fact_of", "intent_of", "result_of", "row", "totals_of"]
+
+Entry = Claim | RangeIntent | RangeProgress | ChunkCut | FinishedRange | Fact
+
+F = TypeVar("F", bound=Fact)
+
+SCHEMA = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("entry", pa.string()),
+        ("topic_id", pa.string()),
+        ("partition", pa.int32()),
+        ("start_offset", pa.int64()),
+        ("end_offset", pa.int64()),
+        ("batch", pa.uint64()),
+        ("offset", pa.int64()),
+        ("claim_number", pa.uint64()),
+        ("fact", pa.string()),
+        ("written", pa.uint64()),
+        ("run_id", pa.string()),
+        ("topic", pa.string()),
+        ("chunk_offsets", pa.int64()),
+        ("chunk_bytes", pa.int64()),
+        ("attempt", pa.uint32()),
+        ("cuts", pa.list_(pa.int64())),
+        ("rows", pa.uint64()),
+        ("deletes", pa.uint64()),
+        ("dead_letters", pa.uint64()),
+        ("counts", pa.map_(pa.string(), pa.uint64())),
+        ("state", pa.string()),
+        ("started", pa.timestamp("ms", tz="UTC")),
+        ("finished", pa.timestamp("ms", tz="UTC")),
+        ("source_time", pa.timestamp("ms", tz="UTC")),
+    ]
+)
+
+_EMPTY: dict[str, Any] = {
+    f.name: [] if pa.types.is_nested(f.type) else "" if pa.types.is_string(f.type) else 0 for f in SCHEMA
+}
+_COLUMN_OF = {
+    "topic_id": "topic_id",
+    "partition": "partition",
+    "offset": "offset",
+    "number": "claim_number",
+    "run_id": "run_id",
+}
+"""Fields of claims and facts that have a column; all others are in ``fact``."""
+
+
+def row(
+    stream: str, entry: Entry, *, claim_number: int = 0, run_id: str = "", batch: int = 0, written: int
+) -> dict[str, Any]:
+    """An entry as a row. ``claim_number`` and ``run_id``: of the claim under which it is written."""
+    filled = {
+        **_EMPTY,
+        "stream": stream,
+        "entry": entry.kind,
+        "batch": batch,
+        "claim_number": claim_number,
+        "run_id": run_id,
+        "written": written,
+    }
+    match entry:
+        case RangeIntent() | FinishedRange() | RangeProgress():
+            filled |= _range(entry)
+        case ChunkCut():
+            filled |= {"topic_id": entry.topic_id, "partition": entry.partition, "offset": entry.offset}
+        case _:
+            fields = msgspec.to_builtins(entry)
+            filled |= {column: fields.pop(name) for name, column in _COLUMN_OF.items() if name in fields}
+            filled["fact"] = json.dumps(fields)
+    return filled
+
+
+def _range(entry: RangeIntent | FinishedRange | RangeProgress) -> dict[str, Any]:
+    filled = {
+        "topic_id": entry.topic_id,
+        "partition": entry.partition,
+        "start_offset": entry.start,
+        "end_offset": entry.end,
+    }
+    match entry:
+        case RangeIntent():
+            filled |= {
+                "topic": entry.topic,
+                "chunk_offsets": entry.chunk_offsets,
+                "chunk_bytes": entry.chunk_bytes,
+                "attempt": entry.attempt,
+            }
+        case FinishedRange():
+            filled |= {
+                "topic": entry.topic,
+                "cuts": list(entry.cuts),
+                "rows": entry.rows,
+                "deletes": entry.deletes,
+                "dead_letters": entry.dead_letters,
+                "counts": list(entry.counts.items()),
+                "state": entry.state,
+                "started": round(entry.started * 1000),
+                "finished": round(entry.finished * 1000),
+                "source_time": entry.source_time,
+            }
+        case RangeProgress():
+            filled["state"] = entry.state
+    return filled
+
+
+def claim_of(r: Mapping[str, Any]) -> Claim:
+    """The claim of a row with ``claim_number``, ``run_id`` and ``fact``."""
+    return msgspec.convert({**json.loads(r["fact"]), "number": r["claim_number"], "run_id": r["run_id"]}, Claim)
+
+
+def fact_of(r: Mapping[str, Any], kind: type[F]) -> F:
+    """The fact of a row with ``topic_id``, ``partition``, ``offset`` and ``fact``."""
+    columns = {name: r[column] for name, column in _COLUMN_OF.items() if column in r}
+    return msgspec.convert({**json.loads(r["fact"]), **columns}, kind)
+
+
+def intent_of(r: Mapping[str, Any]) -> RangeIntent:
+    """The intent of a row."""
+    return RangeIntent(
+        topic=r["topic"],
+        topic_id=r["topic_id"],
+        partition=r["partition"],
+        start=r["start_offset"],
+        end=r["end_offset"],
+        chunk_offsets=r["chunk_offsets"],
+        chunk_bytes=r["chunk_bytes"],
+        attempt=r["attempt"],
+    )
+
+
+def result_of(r: Mapping[str, Any]) -> FinishedRange:
+    """The result of a row of `ledger_queries.HISTORY`."""
+    return FinishedRange(
+        topic=r["topic"],
+        topic_id=r["topic_id"],
+        partition=r["partition"],
+        start=r["start_offset"],
+        end=r["end_offset"],
+        rows=r["rows"],
+        deletes=r["deletes"],
+        dead_letters=r["dead_letters"],
+        counts=dict(r["counts"]),
+        cuts=tuple(r["cuts"]),
+        state=r["state"],
+        started=r["started_ms"] / 1000,
+        finished=r["finished_ms"] / 1000,
+        source_time=r["source_time_ms"],
+        run_id=r["run_id"],
+        batch=r["batch"],
+    )
+
+
+def totals_of(r: Mapping[str, Any], state: str) -> PartitionTotals:
+    """A partition's totals from a row of `ledger_queries.TOTALS`, and its last state."""
+    return PartitionTotals(
+        topic=r["topic"],
+        topic_id=r["topic_id"],
+        partition=r["partition"],
+        next_offset=r["next_offset"],
+        rows=r["rows"],
+        deletes=r["deletes"],
+        dead_letters=r["dead_letters"],
+        counts=dict(r["counts"]),
+        state=state,
+        finished=r["finished_ms"] / 1000,
+        source_time=r["source_time_ms"],
+    )

@@ -1,0 +1,190 @@
+"""The entries of a ledger, one dataclass each, and what a restart does about them.
+
+| Entry (class)                             | Written                                         | What may follow                           | What a restart does                                  |
+|-------------------------------------------|-------------------------------------------------|-------------------------------------------|------------------------------------------------------|
+| claim (`Claim`)                           | by a job that starts; once more, released, when it ends | everything else; a claim with the next number | claims with the next number, unless the owner is alive on this host |
+| intent (`RangeIntent`)                    | before a batch reads, one per range             | progress, cut, result; an intent that overlaps | the range is read again, with the next attempt       |
+| progress (`RangeProgress`)                | by a task, after each chunk of a collapsing table | progress further on; the range's result   | the next attempt continues there; void once the range has a result |
+| cut (`ChunkCut`)                          | by a task, before it stores a chunk that ends because the table lacks columns | schema_change_begun | every later attempt ends a chunk there               |
+| result (`FinishedRange`)                  | after a batch, one per range                    | an intent that begins at its end          | the next range begins at its end, with its state     |
+| truncate_floor (`TruncateFloor`)          | after the rows below it were deleted, before the results of that round | a higher floor | changes below the highest floor are dropped; without it the deletion is repeated |
+| topic (`TopicFacts`)                      | when a topic is first read, and when it gains partitions | the same topic with more partitions | versions continue in the highest epoch of the topic  |
+| schema_change_begun (`SchemaChangeBegun`) | before the table is altered                     | schema_change_finished                    | without a finish after it, the view is renewed       |
+| schema_change_finished (`SchemaChangeFinished`) | after the table's view shows the columns  | schema_change_begun                       | nothing: it closes the one before it                 |
+| backward_step (`BackwardStepSeen`)        | after a batch, one per step                     | anything                                  | nothing: it is history                               |
+
+All but progress and cut are written by the owner of the stream and refused to anyone else.
+
+In ClickHouse (`sql/ledger.sql`) the kind stands in the column ``entry``. Everything that is searched or summed has a
+column of its own: the ranges and their figures, the topic, the offset, the claim's number. The rest of a claim or a
+fact is read whole or not at all; it stands as JSON in the column ``fact``, in the fields of its dataclass. So a new
+kind of entry, or a new field of a fact, needs no new column: a field that an entry lacks has its default, and readers
+ignore fields and kinds that they do not know.
+"""
+# ruff: noqa: E501 (a table)
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+__all__ = [
+    "BackwardStepSeen",
+    "ChangedColumn",
+    "ChunkCut",
+    "Claim",
+    "Fact",
+    "FinishedRange",
+    "RangeIntent",
+    "RangeProgress",
+    "SchemaChangeBegun",
+    "SchemaChangeFinished",
+    "TopicFacts",
+    "TruncateFloor",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One job's hold on a stream; the claim with the highest number owns it."""
+
+    kind: ClassVar[str] = "claim"
+    number: int
+    run_id: str
+    host: str
+    pid: int
+    born: str
+    """Start time of the process, to tell it from a later process with the same id."""
+    released: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RangeIntent:
+    """An offset range [start, end) of one partition that is about to be read, and how it will be cut."""
+
+    kind: ClassVar[str] = "intent"
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+    chunk_offsets: int = 0
+    chunk_bytes: int = 0
+    attempt: int = 0
+    """How many earlier batches have an intent that overlaps this range; the ledger fills it in."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeProgress:
+    """The offsets [start, end) of a range that begins at ``start`` are stored."""
+
+    kind: ClassVar[str] = "progress"
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+    state: str
+    """State of the partition at ``end``; opaque here."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkCut:
+    """A chunk ends at this offset because the table lacked columns, whatever columns later attempts find."""
+
+    kind: ClassVar[str] = "cut"
+    topic_id: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRange:
+    """An offset range that was applied. It may end before the intended end, at a barrier."""
+
+    kind: ClassVar[str] = "result"
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+    rows: int = 0
+    deletes: int = 0
+    dead_letters: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    cuts: tuple[int, ...] = ()
+    state: str = ""
+    """State of the partition at ``end``; opaque here."""
+    started: float = 0.0
+    """Seconds since 1970, as is ``finished``."""
+    finished: float = 0.0
+    source_time: int = 0
+    """Source time of the newest event in milliseconds since 1970, 0 for none."""
+    run_id: str = ""
+    """Filled in by the ledger, as is ``batch``."""
+    batch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateFloor:
+    """Changes below this position were deleted by a truncate, in every partition."""
+
+    kind: ClassVar[str] = "truncate_floor"
+    epoch: int
+    commit: int
+    inner: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """What the stream knows about one topic: how many partitions it has had, and the lowest epoch of its versions."""
+
+    kind: ClassVar[str] = "topic"
+    topic_id: str
+    partitions: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedColumn:
+    """A column that a schema change adds or widens, with its type in ClickHouse."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChangeBegun:
+    """The table is about to get columns; its current-state view is renewed after that."""
+
+    kind: ClassVar[str] = "schema_change_begun"
+    columns: tuple[ChangedColumn, ...]
+    key: tuple[str, ...]
+    """Columns of the topic's key, which the view needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChangeFinished:
+    """The table and its view have the columns, with the types that they have now."""
+
+    kind: ClassVar[str] = "schema_change_finished"
+    columns: tuple[ChangedColumn, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardStepSeen:
+    """The positions of a source stepped back at this offset."""
+
+    kind: ClassVar[str] = "backward_step"
+    topic_id: str
+    partition: int
+    offset: int
+    step: str
+    """``redelivery`` or ``regress``."""
+    source: str
+    commit: int
+    """Commit position of the event."""
+    highest: int
+    """Highest commit position before it."""
+
+
+Fact = TruncateFloor | TopicFacts | SchemaChangeBegun | SchemaChangeFinished | BackwardStepSeen
+"""Entries that are about no offset range."""
