@@ -93,7 +93,9 @@ class Evolution:
             source = SourceType.from_comment(column.comment) if column.change == "add" else None
             if source is not None:
                 chosen = clickhouse_type(source, low_cardinality=self.low_cardinality, nullable_tuple=known)
-                column = replace(column, clickhouse_type=chosen)
+                # A default is written for the type that the decoder chose.
+                same = known or not (column.clickhouse_type or "").startswith("Nullable(Tuple(")
+                column = replace(column, clickhouse_type=chosen, default=column.default if same else None)
             out.append(column)
         return out
 

@@ -16,6 +16,7 @@ from ch_sink.types import clickhouse_type
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
 from ch_sink.types.connect import SourceType
+from ch_sink.types.defaults import default_sql
 from ch_sink.types.widen import widened
 
 __all__ = ["declared_unknown", "field_before", "join_types", "joined", "literal_type", "never_null", "observed"]
@@ -26,15 +27,13 @@ _MOST_VALUES = 1000
 
 def declared_unknown(table: TargetTable, declared: Mapping[str, SourceType]) -> tuple[UnknownColumn, ...]:
     """What a schema of the row image declares and the table does not have so."""
-    from ch_sink.types.defaults import default_sql  # as init writes it; that module is made of this package's types
-
     out: list[UnknownColumn] = []
     previous = ""
     for name, source in declared.items():
         column = table.column(name)
         if column is None:
             chosen = clickhouse_type(source)
-            default = default_sql(source, chosen)
+            default = default_sql(source, chosen, declared.keys())
             out.append(UnknownColumn(name, -1, chosen, default, source.to_comment(), previous))
         elif column.insertable and name not in table.system_columns:
             changed = _outgrown(table, column, source)

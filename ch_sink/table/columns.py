@@ -1,6 +1,6 @@
 """The columns of a generated table: types, defaults, codecs and comments, from the source's row type."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ch_sink.errors import TableError
@@ -106,7 +106,7 @@ def plan_columns(schema: RowSchema, spec: TableSpec, type_of: TypeOf) -> tuple[C
                 hint="Create the table by hand, with other names in the engine's arguments.",
             )
     first = key_expressions(order[0])[0] if order else ""
-    columns = [_column(field, spec, type_of, field.name in key, field.name in place, first) for field in fields]
+    columns = [_column(field, spec, type_of, field.name in key, field.name in place, first, names) for field in fields]
     system = [
         ColumnPlan(name, kind, codec="ZSTD(1)" if kind == "UInt128" and spec.codecs else "", system=True)
         for name, kind in spec.engine.system_columns
@@ -125,7 +125,9 @@ def _fields(schema: RowSchema, key: tuple[str, ...]) -> list[Field]:
     return only_key + rest
 
 
-def _column(field: Field, spec: TableSpec, type_of: TypeOf, in_key: bool, in_place: bool, first: str) -> ColumnPlan:
+def _column(
+    field: Field, spec: TableSpec, type_of: TypeOf, in_key: bool, in_place: bool, first: str, names: Sequence[str]
+) -> ColumnPlan:
     if (in_key or in_place) and field.type.optional and not spec.allow_nullable_key:
         role = "key" if in_key else "ORDER BY or PARTITION BY"
         raise TableError(
@@ -134,7 +136,7 @@ def _column(field: Field, spec: TableSpec, type_of: TypeOf, in_key: bool, in_pla
             "(ClickHouse then sorts nulls as one value).",
         )
     kind = type_of(field.type, in_key and not field.type.optional)
-    default = "" if in_key else default_sql(field.type, kind) or ""
+    default = "" if in_key else default_sql(field.type, kind, names) or ""
     return ColumnPlan(field.name, kind, default, _codec(kind, field.name == first, spec), field.type.to_comment())
 
 

@@ -189,7 +189,7 @@ def test_a_null_that_cannot_be_stored_stops_the_stream(
     columns = {"id": Added("int64", False), "n": Added("int32", False)}
     source = EvolvingSource(schemas=schemas, partitions=1, columns=columns)
     source.write(0, n=1)
-    policy = replace(POLICY, evolve=evolve)  # type: ignore[arg-type]
+    policy = replace(POLICY, changes=replace(POLICY.changes, evolve=evolve))  # type: ignore[arg-type]
     placed = {"order_by": ("id", "n")} if evolve == "add_columns" else {}
     feed = hand_fed(client, database, source, policy, **placed)
     source.change("n", optional=True)
@@ -237,7 +237,7 @@ def test_without_add_columns_the_table_stays(
     source.write(1, v="a")
     source.add("n", Added("int64"))
     source.write(2, n=1)
-    policy = replace(POLICY, evolve=evolve)  # type: ignore[arg-type]
+    policy = replace(POLICY, changes=replace(POLICY.changes, evolve=evolve))  # type: ignore[arg-type]
     feed = hand_fed(client, database, source, policy)
     if evolve == "fail":
         with pytest.raises(StreamFailed, match=r"offset 1 .*lacks: 'n'"):

@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -202,24 +202,34 @@ def source_type(node: Node, *, default: Any = None) -> SourceType:
         kind, keys, items = "map", source_type(items.members[0].type), items.members[1].type
     elif node.kind == "map":
         keys = SourceType("string", optional=False)
-    return SourceType(
+    made = SourceType(
         kind=kind,
         name=name,
         parameters=tuple(parameters.items()),
         optional=optional,
-        default=_default(kind, found),
         has_default=found is not None,
         items=source_type(items) if items is not None else None,
         keys=keys,
         fields=tuple(Field(m.name, source_type(m.type, default=m.default)) for m in node.members),
     )
+    return made if found is None else replace(made, default=_default(made, found))
 
 
-def _default(kind: str, literal: Any) -> Any:
-    """A default as JSON would write it: Avro's schemas have bytes as text, a character for each byte."""
-    if kind == "bytes" and isinstance(literal, str):
-        try:
-            return base64.b64encode(literal.encode("latin-1")).decode()
-        except UnicodeEncodeError:
-            return None
+def _default(source: SourceType, literal: Any) -> Any:
+    """A default as JSON would write it. None if it cannot be written."""
+    try:
+        return _as_json(source, literal)
+    except UnicodeEncodeError:
+        return None
+
+
+def _as_json(source: SourceType, literal: Any) -> Any:
+    """Avro's schemas write bytes as text, one character for each byte; JSON has them in base64."""
+    if isinstance(literal, str):
+        return base64.b64encode(literal.encode("latin-1")).decode() if source.kind == "bytes" else literal
+    if isinstance(literal, list) and source.items is not None:
+        return [_as_json(source.items, item) for item in literal]
+    if isinstance(literal, dict):
+        types = {f.name: f.type for f in source.fields}
+        return {key: _as_json(types.get(key, source.items or source), item) for key, item in literal.items()}
     return literal

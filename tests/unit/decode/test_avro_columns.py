@@ -32,9 +32,11 @@ def test_an_unknown_column_comes_with_its_type_and_default() -> None:
             {"name": "n", "type": {"type": "int", "connect.default": 7}, "default": 7},
             {"name": "price", "type": price, "default": "\x04\xd2"},
             {"name": "s", "type": [{"type": "string", "connect.default": "it's"}, "null"], "default": "it's"},
+            {"name": "b", "type": "bytes", "default": "\xff"},
+            {"name": "a", "type": {"type": "array", "items": "bytes"}, "default": ["a", "\xff"]},
         ]
     )
-    row = {"id": 2, "v": None, "n": 1, "price": b"\1", "s": None}
+    row = {"id": 2, "v": None, "n": 1, "price": b"\1", "s": None, "b": b"", "a": []}
     batch = decode(
         topic,
         [
@@ -48,6 +50,8 @@ def test_an_unknown_column_comes_with_its_type_and_default() -> None:
         "n": ("Int32", "7", 12),
         "price": ("Decimal(9, 2)", "'12.34'", 12),
         "s": ("Nullable(String)", "'it\\'s'", 12),
+        "b": ("String", "unhex('ff')", 12),
+        "a": ("Array(String)", "['a', unhex('ff')]", 12),
     }
 
 

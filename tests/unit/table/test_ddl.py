@@ -12,7 +12,6 @@ from ch_sink.table.row_policy import create_row_policy
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.table.templates import render, template
 from ch_sink.types.connect import Field, RowSchema, SourceType
-from ch_sink.types.defaults import default_sql
 from ch_sink.types.sql import literal
 from tests.support.engine import Engine as ClickHouse
 
@@ -107,73 +106,6 @@ def test_no_row_policy_where_rows_do_not_tell() -> None:
     ):
         with pytest.raises(TableError, match="no row policy"):
             create_row_policy("d", "t", engine, ["all"])
-
-
-DECIMAL = SourceType("bytes", "org.apache.kafka.connect.data.Decimal", (("scale", "2"),), has_default=True)
-
-
-@pytest.mark.parametrize(
-    ("source", "kind", "value"),
-    [
-        (SourceType("int32", default=-5, has_default=True), "Int32", "-5"),
-        (SourceType("int32", default=-5, has_default=True), "Nullable(Int32)", "-5"),
-        (SourceType("boolean", default=True, has_default=True), "Bool", "true"),
-        (SourceType("int16", default=1, has_default=True), "Int16", "1"),
-        (SourceType("float64", default=1.5, has_default=True), "Float64", "1.5"),
-        (SourceType("string", default="it's\\\n", has_default=True), "String", "it's\\\n"),
-        (SourceType("string", "io.debezium.data.Enum", default="a", has_default=True), "LowCardinality(String)", "a"),
-        (replace(DECIMAL, default="AJY="), "Decimal(10, 2)", "1.5"),
-        (replace(DECIMAL, default="/w=="), "Decimal(10, 2)", "-0.01"),
-        (SourceType("int32", "io.debezium.time.Date", default=19000, has_default=True), "Date32", "2022-01-08"),
-        (SourceType("int32", "io.debezium.time.Date", default=-1, has_default=True), "Date32", "1969-12-31"),
-        (
-            SourceType("int64", "io.debezium.time.MicroTimestamp", default=1_700_000_000_123_456, has_default=True),
-            "DateTime64(6, 'UTC')",
-            "2023-11-14 22:13:20.123456",
-        ),
-        (
-            SourceType("int64", "io.debezium.time.Timestamp", default=-1, has_default=True),
-            "DateTime64(3, 'UTC')",
-            "1969-12-31 23:59:59.999",
-        ),
-        (SourceType("string", default="it's \\", has_default=True), "String", "it's \\"),
-        (decimal("AJY=", connect__dot__decimal__dot__precision="10"), "Decimal(10, 2)", "1.5"),
-        (decimal("/2o="), "Decimal(38, 2)", "-1.5"),
-        (decimal("AP//////////", scale="0"), "UInt64", "18446744073709551615"),
-        (
-            SourceType("string", "io.debezium.time.ZonedTimestamp", default="2024-01-01T00:00:00.5Z", has_default=True),
-            "DateTime64(6, 'UTC')",
-            "2024-01-01 00:00:00.500000",
-        ),
-        (SourceType("string", default="-12.50", has_default=True), "Decimal(10, 2)", "-12.5"),
-    ],
-)
-def test_defaults_of_the_source_become_the_columns(
-    engine: ClickHouse, source: SourceType, kind: str, value: str
-) -> None:
-    engine.run("DROP TABLE IF EXISTS t.d SYNC")
-    engine.run(f"CREATE TABLE t.d (k Int8, v {kind} DEFAULT {default_sql(source, kind)}) ENGINE = MergeTree ORDER BY k")
-    engine.run("INSERT INTO t.d (k) VALUES (1)")
-    assert engine.rows("SELECT toString(v) AS v FROM t.d") == [{"v": value}]
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        SourceType("int32"),
-        SourceType("int32", default=None, has_default=True),
-        SourceType("string", default="(id)::text", has_default=True),
-        SourceType("string", default="now()", has_default=True),
-        SourceType("string", "io.debezium.time.ZonedTimestamp", default="1970-01-01T00:00:00Z", has_default=True),
-        SourceType("int64", "io.debezium.time.MicroTime", default=1, has_default=True),
-        SourceType("bytes", default="AJY=", has_default=True),
-        SourceType("int32", default="nonsense", has_default=True),
-        SourceType("string", "io.debezium.time.ZonedTimestamp", default="infinity", has_default=True),
-        SourceType("string", "io.debezium.time.ZonedTimestamp", default="now()", has_default=True),
-    ],
-)
-def test_defaults_that_cannot_be_trusted_are_left_out(source: SourceType) -> None:
-    assert default_sql(source, source_types(SPEC)(source, False)) is None
 
 
 def test_literals_come_back(engine: ClickHouse) -> None:
