@@ -1,12 +1,23 @@
 """The command line: one module per command; everything is printed through one Output."""
 
+import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ch_sink.spark.stop import Stop
 
 __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The entry of ``ch_sink``; leaves by SystemExit. Imported late: Spark workers import this package's parent."""
-    from ch_sink.cli.app import main as entry
+    """The entry of ``ch_sink``; leaves by SystemExit."""
+    from ch_sink.spark.stop import run_stoppable
 
-    entry(arguments)
+    def work(stop: "Stop") -> int:
+        # Imported here: a Ctrl-C during these imports ends as quietly as any other.
+        from ch_sink.cli.app import run_command
+
+        return run_command(sys.argv[1:] if arguments is None else arguments, stop)
+
+    sys.exit(run_stoppable(work, exiting=arguments is None))

@@ -1,8 +1,7 @@
-"""The commands and their common frame: exit codes, errors without traceback, ``--debug``."""
+"""The commands and what they share: exit codes, errors without traceback, ``--debug``."""
 
 import logging
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -17,32 +16,40 @@ from ch_sink.cli.output import Output
 from ch_sink.cli.run import run
 from ch_sink.cli.status import status
 from ch_sink.errors import ChSinkError
+from ch_sink.spark.stop import Stop
 
-__all__ = ["app", "main"]
+__all__ = ["app", "run_command"]
+
+PROGRAM = "ch_sink"
 
 app = typer.Typer(
-    name="ch_sink",
-    help="Debezium change events from Kafka into ClickHouse tables that equal their source.",
+    name=PROGRAM,
+    help="Keep ClickHouse tables equal to their source: Debezium change events from Kafka, applied exactly once.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    epilog="Exit codes: 0 done, 1 the stream failed or a check did, 2 wrong usage or configuration.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=(
+        "Exit codes: 0 done, 1 a stream or a check failed, 2 wrong usage or configuration, 130 and 143 stopped by "
+        "Ctrl-C or SIGTERM."
+    ),
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
-        Output().say(f"ch_sink {ch_sink.__version__}")
+def _version(wanted: bool) -> None:
+    if wanted:
+        Output().say(f"{PROGRAM} {ch_sink.__version__}")
         raise typer.Exit
 
 
 @app.callback()
 def _frame(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_version)
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_version)
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and the log; may stand anywhere.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the log and tracebacks; before or after the command.")
+    ] = False,
 ) -> None:
     """Options before the command."""
 
@@ -56,39 +63,42 @@ app.command()(demo)
 
 @app.command()
 def server(
+    context: typer.Context,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)] = 8123,
-    path: Annotated[Path, typer.Option(help="Folder of the tables; made if it is missing.")] = Path("./clickhouse"),
-    user: Annotated[str, typer.Option(help="Name that clients must give.")] = "default",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 8123,
+    path: Annotated[Path, typer.Option(help="Folder of the tables; created if missing.")] = Path("./clickhouse"),
+    user: Annotated[str, typer.Option(help="User name of the clients.")] = "default",
 ) -> None:
-    """Serve ClickHouse's HTTP interface from the embedded engine, until it is stopped.
+    """Serve ClickHouse's HTTP interface from an embedded engine, for trying things out without a server.
 
-    The password that clients must give is read from the environment variable CH_SINK_SERVER_PASSWORD.
+    Clients authenticate with the password in the environment variable CH_SINK_SERVER_PASSWORD.
     """
     from ch_sink.cli.server import serve
 
-    serve(host, port, path, user=user, password=os.environ.get("CH_SINK_SERVER_PASSWORD", ""), say=Output().note)
+    password = os.environ.get("CH_SINK_SERVER_PASSWORD", "")
+    serve(host, port, path, user=user, password=password, say=Output().note, stop=context.obj)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The entry of ``ch_sink``. Always leaves by SystemExit."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in given
+def run_command(arguments: Sequence[str], stop: Stop) -> int:
+    """Run one command line; returns its exit code, or leaves by SystemExit."""
+    debug = "--debug" in arguments
     logging.basicConfig(
         level=logging.INFO if debug else logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s" if debug else "%(message)s",
-        stream=sys.stderr,
     )
     if not debug:
-        # What they warn of comes again as an error of our own, with what to do next.
+        # What these warn of follows as an error of this product, with the next step.
         for noisy in ("urllib3.connectionpool", "clickhouse_connect", "py4j"):
             logging.getLogger(noisy).setLevel(logging.CRITICAL)
     output = Output()
     try:
-        app(args=[word for word in given if word != "--debug"], prog_name="ch_sink")
+        app(args=[word for word in arguments if word != "--debug"], prog_name=PROGRAM, obj=stop)
     except ChSinkError as error:
-        output.error(error, debug=debug)
-        sys.exit(error.exit_code)
-    except Exception as error:  # noqa: BLE001 - the last frame: whatever it is, the reader gets a sentence
-        output.crash(error, debug=debug)
-        sys.exit(1)
+        if not stop.requested:
+            output.error(error, debug=debug)
+        return error.exit_code
+    except Exception as error:  # noqa: BLE001 - the outermost frame: the reader gets a sentence, whatever it is
+        if not stop.requested:
+            output.crash(error, debug=debug)
+        return 1
+    return 0

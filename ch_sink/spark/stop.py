@@ -36,13 +36,14 @@ class Stop:
         """The first signal, None before."""
         self.expected = False
         """The command runs until it is stopped, so a signal is its regular end."""
-        self._requested = threading.Event()
+        self.event = threading.Event()
+        """Set by the first signal."""
         self._endings: list[Callable[[], object]] = []
 
     @property
     def requested(self) -> bool:
         """Whether a signal has come."""
-        return self._requested.is_set()
+        return self.event.is_set()
 
     @property
     def exit_code(self) -> int:
@@ -53,11 +54,11 @@ class Stop:
         """Ask the work to stop."""
         if self.signal is None:
             self.signal = number
-        self._requested.set()
+        self.event.set()
 
     def wait(self, seconds: float) -> bool:
         """Wait until a signal comes, at most so long; whether one has come."""
-        return self._requested.wait(seconds)
+        return self.event.wait(seconds)
 
     def check(self) -> None:
         """Raise Stopped if a signal has come."""

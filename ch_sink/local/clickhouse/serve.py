@@ -1,4 +1,4 @@
-"""Running the endpoint in this process until it is told to stop; also ``python -m ch_sink.local.clickhouse.serve``."""
+"""Runs the endpoint in this process until it is stopped; also ``python -m ch_sink.local.clickhouse.serve``."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ __all__ = ["main", "run"]
 
 
 def run(
-    endpoint: ClickHouseEndpoint, *, on_ready: Callable[[ClickHouseEndpoint], None], parent: int | None = None
+    endpoint: ClickHouseEndpoint,
+    stop: threading.Event,
+    *,
+    on_ready: Callable[[ClickHouseEndpoint], None],
+    parent: int | None = None,
 ) -> None:
-    """Start the endpoint, call ``on_ready``, answer until SIGTERM, SIGINT or the end of process ``parent``.
+    """Start the endpoint, call ``on_ready``, answer until ``stop`` is set or process ``parent`` has ended.
 
-    Raises ConfigError when it cannot start. To be called from the main thread, which takes the signals.
+    Raises ConfigError when it cannot start.
     """
-    stop = threading.Event()
     endpoint.start()
     try:
-        # After the engine is open: loading it may install handlers of its own.
-        for name in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(name, lambda *_: stop.set())
         server = threading.Thread(target=endpoint.serve_forever, name="listener", daemon=True)
         server.start()
         on_ready(endpoint)
@@ -52,9 +52,17 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     password = os.environ.pop("CH_SINK_SERVER_PASSWORD", "")
+    stop = threading.Event()
+
+    def ready(endpoint: ClickHouseEndpoint) -> None:
+        # After the engine is open: loading it installs handlers of its own.
+        for name in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(name, lambda *_: stop.set())
+        _say(f"ClickHouse at {endpoint.url}")
+
     try:
         endpoint = ClickHouseEndpoint(options.path, options.host, options.port, options.user, password)
-        run(endpoint, on_ready=lambda e: _say(f"ClickHouse at {e.url}"), parent=options.parent)
+        run(endpoint, stop, on_ready=ready, parent=options.parent)
     except ChSinkError as error:
         _say(f"error: {error}")
         if error.hint:
