@@ -21,8 +21,13 @@ __all__ = [
     "time_text",
 ]
 
-INFINITE_DAYS = {-2147472692: "infinity", -2147472691: "-infinity"}
-"""PostgreSQL's infinite dates as Debezium sends them (the second one inferred from the first: both wrap at 32 bits)."""
+INFINITE_DAYS = {
+    -2147472692: "infinity",
+    -2147472691: "-infinity",
+    -622191234: "infinity",
+    -625821272: "-infinity",
+}
+"""PostgreSQL's infinite dates as Debezium sends them: two in streamed events, two in snapshots."""
 INFINITE_TICKS = {9223372036825200000: "infinity", -9223372036832400000: "-infinity"}
 """PostgreSQL's infinite timestamps as Debezium sends them in microseconds."""
 _INFINITE = {6: INFINITE_TICKS, 3: {ticks // 1000: name for ticks, name in INFINITE_TICKS.items()}}

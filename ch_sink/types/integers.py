@@ -1,5 +1,6 @@
 """Integers, and everything that is an integer times a constant: dates as days, timestamps and times as ticks."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -8,7 +9,10 @@ import pyarrow.compute as pc
 from ch_sink.errors import DecodeError
 from ch_sink.types.converter import Converted, OutOfRange, PerValue, Reaction, as_arrow, shown
 
-__all__ = ["Linear", "fit", "floored", "wide_integer"]
+__all__ = ["Linear", "fit", "floored", "infinite", "wide_integer"]
+
+
+_HINT = "widen the column, or set out_of_range to clamp or null"
 
 
 class Linear:
@@ -16,6 +20,7 @@ class Linear:
 
     ``low`` and ``high`` bound the target's value; ``step``: it is cut down to a multiple of it. ``unsigned``: a
     negative source integer is the two's complement of an unsigned one (MariaDB sends BIGINT UNSIGNED so).
+    ``infinite``: source integers, below ``low``, that mean ``infinity`` or ``-infinity``.
     """
 
     columnar = True
@@ -32,6 +37,7 @@ class Linear:
         divide: int = 1,
         step: int = 1,
         unsigned: bool = False,
+        infinite: Mapping[int, str] | None = None,
         wire: Any = int,
     ) -> None:
         self.wire = wire
@@ -39,6 +45,7 @@ class Linear:
         self._low, self._high = low, high
         self._multiply, self._divide, self._step = multiply, divide, step
         self._unsigned = unsigned
+        self._infinite = infinite or {}
         self._what = what
         self._raw = _storage(arrow)
         self._slow = PerValue(self.wire, arrow, self._one, reaction=reaction, build=self._build)
@@ -72,6 +79,8 @@ class Linear:
             raise DecodeError(f"expected an integer, found {shown(value)}")
         if self._unsigned and -(1 << 63) <= value < 0:
             return value + (1 << 64)
+        if value in self._infinite:
+            raise infinite(self._infinite[value], self._low, self._high, self._what)
         found = fit(self._at(value), self._low, self._high, self._what)
         return found - found % self._step
 
@@ -97,8 +106,13 @@ def fit(value: int, low: int, high: int, what: str) -> int:
     raise OutOfRange(
         f"{value} does not fit {what} ({low} to {high})",
         low if value < low else high,
-        hint="widen the column, or set out_of_range to clamp or null",
+        hint=_HINT,
     )
+
+
+def infinite(name: str, low: int, high: int, what: str) -> OutOfRange:
+    """The error for ``infinity`` or ``-infinity``, with the last or first value that the column holds."""
+    return OutOfRange(f"{name} does not fit {what}", low if name.startswith("-") else high, hint=_HINT)
 
 
 def wide_integer(value: int, size: int) -> bytes:

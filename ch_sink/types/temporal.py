@@ -10,7 +10,7 @@ from ch_sink.types import calendar as civil
 from ch_sink.types.arrow import arrow_of, arrow_unit
 from ch_sink.types.chtype import ChType
 from ch_sink.types.converter import Converted, PerValue, Reaction, as_arrow
-from ch_sink.types.integers import Linear, fit, floored
+from ch_sink.types.integers import Linear, fit, floored, infinite
 
 __all__ = ["IsoColumn", "bounds", "from_days", "from_ticks", "iso_date"]
 
@@ -64,16 +64,31 @@ def from_days(target: ChType, years: tuple[int, int], reaction: Reaction) -> Lin
     """Days since 1970 into Date, Date32, DateTime or DateTime64 (midnight UTC)."""
     digits, low, high = bounds(target, years)
     factor = 1 if target.name.startswith("Date") and "Time" not in target.name else 86_400 * 10**digits
-    return Linear(arrow_of(target), low, high, reaction=reaction, what=_named(target), multiply=factor)
+    return Linear(
+        arrow_of(target),
+        low,
+        high,
+        reaction=reaction,
+        what=_named(target),
+        multiply=factor,
+        infinite=civil.INFINITE_DAYS,
+    )
 
 
 def iso_date(target: ChType, years: tuple[int, int], reaction: Reaction) -> PerValue:
     """ISO dates into Date or Date32."""
     _, low, high = bounds(target, years)
+
+    def one(text: str) -> int:
+        days = civil.parse_date(text)
+        if days in civil.INFINITE_DAYS:
+            raise infinite(civil.INFINITE_DAYS[days], low, high, _named(target))
+        return fit(days, low, high, _named(target))
+
     return PerValue(
         str,
         arrow_of(target),
-        lambda text: fit(civil.parse_date(text), low, high, _named(target)),
+        one,
         reaction=reaction,
         build=lambda days: pa.array(days, pa.int32()).view(pa.date32()),
     )

@@ -38,6 +38,13 @@ def make(source: SourceType | None, column_type: str, out_of_range: Any = "fail"
         (INT, "Int128", 2**127, 2**127 - 1),
         (SourceType("int32", "io.debezium.time.Date"), "Date32", 2932897, 2932896),
         (SourceType("int32", "io.debezium.time.Date"), "Date", -1, 0),
+        # PostgreSQL's infinite dates, all of them negative numbers
+        (SourceType("int32", "io.debezium.time.Date"), "Date32", -2147472692, 2932896),
+        (SourceType("int32", "io.debezium.time.Date"), "Date32", -622191234, 2932896),
+        (SourceType("string", "io.debezium.time.IsoDate"), "Date32", "infinity", 2932896),
+        (SourceType("int32", "io.debezium.time.Date"), "Date32", -2147472691, -719528),
+        (SourceType("int32", "io.debezium.time.Date"), "Date32", -625821272, -719528),
+        (SourceType("int32", "io.debezium.time.Date"), "DateTime64(3, 'UTC')", -622191234, 253402300799999),
         (
             SourceType("int64", "io.debezium.time.MicroTimestamp"),
             "DateTime64(6, 'UTC')",
