@@ -11,7 +11,8 @@ from typing import Literal
 
 import msgspec
 
-from ch_sink.decode.avro.schema import Node, parse, source_type
+from ch_sink.decode.avro.schema import Node, parse
+from ch_sink.decode.avro.source_types import source_type
 from ch_sink.errors import DecodeError
 from ch_sink.ports import SchemaRegistry
 from ch_sink.types.connect import SourceType, parse_connect_schema
@@ -155,6 +156,8 @@ class Envelopes:
             raise DecodeError(f"schema id {schema_id} is of type {found.kind}; Avro and plain JSON are served")
         try:
             node = parse(found.text, found.references)
+            if len(node.alternatives) > 1:
+                raise DecodeError("the value itself is a union of several types; a row or key has a schema of its own")
             declared = source_type(node)
         except DecodeError as error:
             raise DecodeError(f"schema id {schema_id}: {error.message}") from error

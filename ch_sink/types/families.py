@@ -17,6 +17,7 @@ from ch_sink.types.numbers import bool_column, decimal_column, float_column, int
 from ch_sink.types.placeholder import Placeholder
 from ch_sink.types.schemaless import Either
 from ch_sink.types.text_forms import into_json, into_string
+from ch_sink.types.unions import AnyBranch, takes_branches
 
 __all__ = ["Context", "convert", "reading_of"]
 
@@ -66,6 +67,10 @@ def _hint(read: Reading, target: ChType) -> str:
 
 def _families(read: Reading, target: ChType, context: Context) -> Converter | None:
     name = target.name
+    if read.source is not None and takes_branches(read.source, name):
+        return AnyBranch(
+            read.source, name, lambda branch: convert(reading_of(branch, target, context), target, context)
+        )
     if name == "SimpleAggregateFunction":
         return convert(read, target.items[0].bare, context)
     if name == "String":

@@ -1,5 +1,6 @@
 """Targets String and JSON: which text each form of literal becomes."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from ch_sink.types.literals import Form, Reading
 from ch_sink.types.placeholder import Placeholder
 from ch_sink.types.strings import AnyText, Plain, binary_text
 
-__all__ = ["into_json", "into_string"]
+__all__ = ["into_json", "into_string", "spelled"]
 
 _OBJECTS = (Form.MAP, Form.STRUCT, Form.POINT)
 _NESTED = (Form.ARRAY, *_OBJECTS)
@@ -76,7 +77,19 @@ def json_text(value: Any) -> bytes | None:
         return value.encode()
     if isinstance(value, dict) and value.keys() == {"scale", "value"}:
         return _loose_variable(value)
-    return _encode(value)
+    text = _encode(value)
+    return _encode(spelled(value)) if b"null" in text else text
+
+
+def spelled(value: Any) -> Any:
+    """A literal with NaN and the infinities, for which JSON has no number, as texts."""
+    if isinstance(value, dict):
+        return {name: spelled(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [spelled(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+    return value
 
 
 def _decoded_text(value: Any) -> str | None:

@@ -1,5 +1,6 @@
 """Avro: schemas, datums read all at once as columns, keys."""
 
-from ch_sink.decode.avro.schema import Node, parse, source_type
+from ch_sink.decode.avro.schema import Node, parse
+from ch_sink.decode.avro.source_types import source_type
 
 __all__ = ["Node", "parse", "source_type"]

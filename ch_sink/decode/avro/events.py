@@ -1,6 +1,5 @@
 """Avro datums of one schema to columns."""
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -13,8 +12,8 @@ from ch_sink.decode.assemble import Part
 from ch_sink.decode.avro.convert import convert, culprits, listed
 from ch_sink.decode.avro.datums import Datums
 from ch_sink.decode.avro.layout import AvroLayout, build_layout, is_envelope
-from ch_sink.decode.avro.scalar import reader_of
-from ch_sink.decode.avro.schema import Node
+from ch_sink.decode.avro.schema import Node, within
+from ch_sink.decode.avro.values import UNREADABLE, value_reader
 from ch_sink.decode.avro.vectors import Mask, Struct, read
 from ch_sink.decode.framing import AVRO_HEAD, Framed
 from ch_sink.decode.json.columns import EXPECT_AFTER, SNAPSHOT, Fault, Read
@@ -24,6 +23,7 @@ from ch_sink.model.change import BadRecord, Skipped, UnknownColumn
 from ch_sink.sources import Positions
 from ch_sink.sources.base import stream_names
 from ch_sink.table.model import TargetTable
+from ch_sink.types.text_forms import spelled
 from ch_sink.types.value_policy import ValuePolicy
 
 __all__ = ["AvroReader", "as_json", "document", "no_events"]
@@ -33,10 +33,10 @@ def document(framed: Framed, value: bytes) -> Any:
     """One value as plain Python objects. Raises DecodeError where it does not follow its schema."""
     assert framed.avro is not None
     try:
-        found, end = reader_of(framed.avro)(value, AVRO_HEAD, len(value))
-    except (ValueError, RecursionError) as error:
-        raise DecodeError(f"{_odd(framed)}: {error}") from error
-    if end != len(value):
+        found, length = value_reader(framed.avro)(value[AVRO_HEAD:])
+    except UNREADABLE as error:
+        raise DecodeError(f"{_odd(framed)}: {error or 'it ends early'}") from error
+    if AVRO_HEAD + length != len(value):
         raise DecodeError(_odd(framed))
     return found
 
@@ -51,24 +51,12 @@ def as_json(framed: Framed, payload: bytes, names: Mapping[str, str] | None = No
     found = document(framed, payload)
     if names:
         found = {names.get(name, name): value for name, value in found.items()}
-    return msgspec.json.encode(_spelled(found) if _has_floats(framed.avro) else found)
+    return msgspec.json.encode(spelled(found) if _has_floats(framed.avro) else found)
 
 
 @lru_cache(maxsize=1024)
 def _has_floats(node: Node) -> bool:
-    parts = [member.type for member in node.members] + list(node.branches) + ([node.items] if node.items else [])
-    return node.kind in ("float", "double") or any(_has_floats(part) for part in parts)
-
-
-def _spelled(value: Any) -> Any:
-    """NaN and the infinities, for which JSON has no number, as texts."""
-    if isinstance(value, dict):
-        return {name: _spelled(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_spelled(part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
-    return value
+    return any(one.kind in ("float", "double") for one in within(node))
 
 
 class AvroReader:
@@ -86,7 +74,10 @@ class AvroReader:
             return self._documents(framed, values, places)
         layout = self._layout(framed, self._connector)
         datums = Datums(values, skip=AVRO_HEAD)
-        record = read(framed.avro, datums, want=layout.want)
+        try:
+            record = read(framed.avro, datums, want=layout.want)
+        except DecodeError as error:
+            raise Fault(error.message) from error
         datums.finish()
         if datums.bad.any():
             reason = _odd(framed)

@@ -1,16 +1,19 @@
-"""Avro schemas: parsed with their named types put in place, and what they declare as Connect types."""
+"""Avro schemas, parsed with their named types in place.
 
-import base64
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+fastavro's own parser keeps references as names and refuses schemas that a registry holds and other readers take (a
+default of another type than its field, a type defined twice). Reading columns needs every type in place.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from ch_sink.errors import DecodeError
-from ch_sink.types.connect import Field, SourceType, check_numbers
 
-__all__ = ["Member", "Node", "parse", "source_type"]
+__all__ = ["Member", "Node", "parse", "within"]
 
 _PRIMITIVES = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 _NAMED = frozenset(("record", "error", "enum", "fixed"))
@@ -18,12 +21,15 @@ _NAMED = frozenset(("record", "error", "enum", "fixed"))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """One type of an Avro schema. References to named types are replaced by the types themselves."""
+    """One type of an Avro schema. References to named types are replaced by the types themselves.
+
+    Only a record within itself stays a reference.
+    """
 
     kind: str
-    """null boolean int long float double bytes string fixed enum record array map union"""
+    """null boolean int long float double bytes string fixed enum record array map union reference"""
     name: str = ""
-    """Full name of a record, enum or fixed."""
+    """Full name of a record, enum, fixed or reference."""
     members: tuple["Member", ...] = ()
     """Fields of a record."""
     items: "Node | None" = None
@@ -36,6 +42,8 @@ class Node:
     """Bytes of a fixed."""
     properties: Mapping[str, Any] = field(default_factory=dict)
     """The schema's other attributes: ``connect.name``, ``logicalType``, …"""
+    scope: Mapping[str, "Node | None"] = field(default_factory=dict)
+    """The named types among which a reference finds its own."""
 
     @property
     def null_branch(self) -> int:
@@ -59,6 +67,27 @@ class Node:
             and item.properties.get("connect.internal.type") == "MapEntry"
             and [m.name for m in item.members] == ["key", "value"]
         )
+
+    @property
+    def alternatives(self) -> "tuple[Node, ...]":
+        """The types of a union that are not null; empty for any other type."""
+        return tuple(branch for branch in self.branches if branch.kind != "null")
+
+    @property
+    def branch_names(self) -> tuple[str, ...]:
+        """A name for each alternative: its type, or its own name, in full where two have the same."""
+        found = self.alternatives
+        names = [branch.name.rpartition(".")[2] or branch.kind for branch in found]
+        return tuple(
+            name if names.count(name) == 1 else branch.name.replace(".", "_") or branch.kind
+            for name, branch in zip(names, found, strict=True)
+        )
+
+    @property
+    def target(self) -> "Node":
+        """The record that a reference stands for; else the type itself."""
+        found = self.scope.get(self.name) if self.kind == "reference" else None
+        return self if found is None else found
 
     def member(self, name: str) -> "Member | None":
         """The field of a record."""
@@ -101,7 +130,11 @@ def _node(schema: Any, namespace: str, names: dict[str, Node | None]) -> Node:
     if kind in _NAMED:
         return _define(kind, schema, properties, namespace, names)
     if kind == "array":
-        return Node("array", items=_node(schema["items"], namespace, names), properties=properties)
+        items = _node(schema["items"], namespace, names)
+        if _takes_no_bytes(items):
+            # A few bytes could ask for any number of them.
+            raise ValueError("an array of values that take no bytes")
+        return Node("array", items=items, properties=properties)
     if kind == "map":
         return Node("map", items=_node(schema["values"], namespace, names), properties=properties)
     return Node(kind, properties=properties) if kind in _PRIMITIVES else _known(kind, namespace, names)
@@ -127,6 +160,8 @@ def _define(
             Member(str(f["name"]), _node(f["type"], inside, names), f.get("default")) for f in schema["fields"]
         )
         made = Node("record", name, members, properties=properties)
+        if _has_no_end(made, name):
+            raise ValueError(f"{name} contains itself in every value")
     names[name] = made
     return made
 
@@ -138,98 +173,39 @@ def _known(name: str, namespace: str, names: dict[str, Node | None]) -> Node:
     if full not in names:
         raise ValueError(f"{full} is not defined")
     found = names[full]
-    if found is None:
-        raise ValueError(f"{full} contains itself")
-    return found
+    return Node("reference", full, scope=names) if found is None else found
 
 
-_C = "org.apache.kafka.connect.data."
-_KINDS = {
-    "int": "int32",
-    "long": "int64",
-    "float": "float32",
-    "double": "float64",
-    "fixed": "bytes",
-    "enum": "string",
-    "record": "struct",
-}
-_SMALL = frozenset(("int8", "int16"))
-_LOGICAL = {
-    ("int", "date"): _C + "Date",
-    ("int", "time-millis"): _C + "Time",
-    ("long", "time-micros"): "io.debezium.time.MicroTime",
-    ("long", "timestamp-millis"): _C + "Timestamp",
-    ("long", "timestamp-micros"): "io.debezium.time.MicroTimestamp",
-    ("long", "timestamp-nanos"): "io.debezium.time.NanoTimestamp",
-    ("long", "local-timestamp-millis"): _C + "Timestamp",
-    ("long", "local-timestamp-micros"): "io.debezium.time.MicroTimestamp",
-    ("long", "local-timestamp-nanos"): "io.debezium.time.NanoTimestamp",
-    ("string", "uuid"): "io.debezium.data.Uuid",
-    ("bytes", "decimal"): _C + "Decimal",
-    ("fixed", "decimal"): _C + "Decimal",
-}
+def _takes_no_bytes(node: Node) -> bool:
+    if node.kind == "record":
+        return all(_takes_no_bytes(member.type) for member in node.members)
+    return node.kind == "null" or (node.kind == "fixed" and not node.size)
 
 
-def source_type(node: Node, *, default: Any = None) -> SourceType:
-    """The Connect type that Connect's Avro converter wrote as this schema.
-
-    A logical type counts where there is no ``connect.name``. ``default`` is the field's own default in Avro.
-    Raises DecodeError for a union of several types, which no row image has.
-    """
-    optional = node.null_branch >= 0
-    node = node.present
-    if node.kind in ("union", "null"):
-        raise DecodeError("Avro schema: a union of several types, or of null alone, has no column type")
-    extra = node.properties
-    kind = _KINDS.get(node.kind, node.kind)
-    if extra.get("connect.type") in _SMALL:
-        kind = extra["connect.type"]
-    name, given = extra.get("connect.name"), extra.get("connect.parameters") or {}
-    if not isinstance(given, dict):
-        raise DecodeError("Avro schema: connect.parameters is no object")
-    parameters = {str(k): str(v) for k, v in given.items()}
-    if name is None:
-        name = _LOGICAL.get((node.kind, str(extra.get("logicalType"))))
-        if name == _C + "Decimal":
-            parameters = {"scale": str(extra.get("scale", 0))}
-            if "precision" in extra:
-                parameters["connect.decimal.precision"] = str(extra["precision"])
-    name = str(name) if name is not None else None
-    check_numbers(name, parameters.items())
-    found = extra.get("connect.default", default)
-    keys, items = None, node.items
-    if node.entries and items is not None:
-        kind, keys, items = "map", source_type(items.members[0].type), items.members[1].type
-    elif node.kind == "map":
-        keys = SourceType("string", optional=False)
-    made = SourceType(
-        kind=kind,
-        name=name,
-        parameters=tuple(parameters.items()),
-        optional=optional,
-        has_default=found is not None,
-        items=source_type(items) if items is not None else None,
-        keys=keys,
-        fields=tuple(Field(m.name, source_type(m.type, default=m.default)) for m in node.members),
-    )
-    return made if found is None else replace(made, default=_default(made, found))
+def _has_no_end(node: Node, name: str) -> bool:
+    """Whether a record has itself in a field that is always there: no datum can hold a value of it."""
+    if node.kind == "record":
+        return any(_has_no_end(member.type, name) for member in node.members)
+    return node.kind == "reference" and node.name == name
 
 
-def _default(source: SourceType, literal: Any) -> Any:
-    """A default as JSON would write it. None if it cannot be written."""
-    try:
-        return _as_json(source, literal)
-    except UnicodeEncodeError:
-        return None
+@lru_cache(maxsize=1024)
+def within(node: Node) -> tuple[Node, ...]:
+    """A type and all types in it, each once; those behind a reference too."""
+    found: dict[int, Node] = {}
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        if id(one) not in found:
+            found[id(one)] = one
+            waiting += _parts(one)
+    return tuple(found.values())
 
 
-def _as_json(source: SourceType, literal: Any) -> Any:
-    """Avro's schemas write bytes as text, one character for each byte; JSON has them in base64."""
-    if isinstance(literal, str):
-        return base64.b64encode(literal.encode("latin-1")).decode() if source.kind == "bytes" else literal
-    if isinstance(literal, list) and source.items is not None:
-        return [_as_json(source.items, item) for item in literal]
-    if isinstance(literal, dict):
-        types = {f.name: f.type for f in source.fields}
-        return {key: _as_json(types.get(key, source.items or source), item) for key, item in literal.items()}
-    return literal
+def _parts(node: Node) -> Iterator[Node]:
+    yield from (member.type for member in node.members)
+    yield from node.branches
+    if node.items is not None:
+        yield node.items
+    if node.kind == "reference":
+        yield node.target

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ch_sink.decode.avro.datums import Datums, Ints, Rows
-from ch_sink.decode.avro.scalar import reader_of
 from ch_sink.decode.avro.schema import Node
+from ch_sink.decode.avro.values import UNREADABLE, value_reader
 
 __all__ = ["NotText", "Struct", "Vector", "Want", "read", "skip"]
 
@@ -141,7 +141,7 @@ class Struct(Vector):
 
 
 class Objects(Vector):
-    """Values that have no vector of their own: arrays, maps, unions of several types."""
+    """Values that have no vector of their own: arrays, maps, unions of several types, records within themselves."""
 
     def __init__(self, count: int, rows: Rows, values: list[Any]) -> None:
         super().__init__(count, rows)
@@ -210,15 +210,18 @@ def _where(datums: Datums, rows: Rows, node: Node) -> Rows:
 
 def _objects(node: Node, datums: Datums, rows: Rows) -> list[Any]:
     out: list[Any] = [None] * len(datums)
-    one, raw = reader_of(node), datums.raw
+    one, raw = value_reader(node), datums.raw
     places = range(len(datums)) if isinstance(rows, slice) else rows.tolist()
     cursors, ends = datums.cursor.tolist(), datums.end.tolist()
     wrong: list[int] = []
     for place in places:
+        start = cursors[place]
         try:
-            out[place], cursors[place] = one(raw, cursors[place], ends[place])
-        except (ValueError, RecursionError):
+            out[place], length = one(raw[start : ends[place]])
+        except UNREADABLE:
             wrong.append(place)
+        else:
+            cursors[place] = start + length
     datums.cursor[:] = cursors
     if wrong:
         mask = np.zeros(len(datums), dtype=np.bool_)
