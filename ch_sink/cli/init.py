@@ -58,7 +58,7 @@ def _init(
     quiet: bool = False,
 ) -> None:
     from ch_sink.clickhouse import detect, execute, server_facts
-    from ch_sink.discovery.wiring import sample, table_spec, topic_offsets
+    from ch_sink.discovery.wiring import ledger_of, sample, table_spec, topic_offsets
     from ch_sink.table.ddl import init_statements, script
     from ch_sink.table.evolve import existing_statements
     from ch_sink.table.spec import EngineChoice
@@ -105,6 +105,8 @@ def _init(
             execute(client, [statement.sql])
             if not quiet:
                 out.say(f"done  {statement.title}")
+        if ledger_of(config, client).upgrade() and not quiet:
+            out.say("done  ledger of an earlier version upgraded")
         if spec.row_policy_roles:
             _warn_about_policies(out, client, config)
 
