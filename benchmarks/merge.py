@@ -19,10 +19,11 @@ from benchmarks.machine import describe
 from ch_sink.decode import Decoder
 from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.policy import policy_of
+from ch_sink.model.profile import TopicProfile
 from ch_sink.order import State
 from ch_sink.pipeline.plan import Ports, plan
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import StoredRows
+from ch_sink.ports import History, StoredRows
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.testing.memory import MemoryHandover
 from ch_sink.types.column import Column
@@ -75,13 +76,13 @@ class Given:
     def __init__(self, batch: ChangeBatch) -> None:
         self.batch = batch
 
-    undecided = False
+    def learn(
+        self, records: Records, profile: TopicProfile | None = None, history: History | None = None
+    ) -> TopicProfile:
+        return TopicProfile(key_columns=("id",))
 
-    def decode(self, records: Records, *, waited: bool = False) -> ChangeBatch:
+    def decode(self, records: Records, profile: TopicProfile | None = None, *, waited: bool = False) -> ChangeBatch:
         return self.batch
-
-    def key_columns(self) -> tuple[str, ...]:
-        return ("id",)
 
 
 class Stored:

@@ -41,8 +41,9 @@ class Part:
     absent_before: dict[str, Mask] = field(default_factory=dict)
     clamped: Counter[str] = field(default_factory=Counter)
     updates: dict[str, Updates] = field(default_factory=dict)
-    tombstones_delete: bool = False
-    """The events' form says that a null value is a delete: flattened rows, and none is marked as deleted."""
+    null_deletes: Mask | None = None
+    """Where the event's form says that a null value is a delete: it is flattened and not marked as deleted or not.
+    None: nowhere."""
 
     def __len__(self) -> int:
         return len(self.op)
@@ -104,7 +105,8 @@ def assemble(
         bad=sorted(bad, key=lambda b: b.index),
         unknown=unknown,
         clamped=clamped,
-        connector=max((p.connector for p in parts), key=len, default=""),
+        connector=_first_connector(parts),
+        null_deletes=_joined_mask([p.null_deletes for p in parts], parts, order),
     )
 
 
@@ -125,6 +127,19 @@ def _join(arrays: list[npt.NDArray[T]], order: npt.NDArray[np.intp] | None, empt
         return empty
     joined = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
     return joined if order is None else joined[order]
+
+
+def _first_connector(parts: list[Part]) -> str:
+    """The connector of the first event."""
+    first = min((part for part in parts if len(part)), key=lambda part: int(part.source_index[0]), default=None)
+    return first.connector if first is not None else ""
+
+
+def _joined_mask(found: list[Mask | None], parts: list[Part], order: npt.NDArray[np.intp] | None) -> Mask | None:
+    if all(mask is None for mask in found):
+        return None
+    pieces = [np.zeros(len(p), dtype=np.bool_) if mask is None else mask for mask, p in zip(found, parts, strict=True)]
+    return _join(pieces, order, np.zeros(0, dtype=np.bool_))
 
 
 def _columns(

@@ -1,24 +1,31 @@
-"""The decoder of one topic: records to a ChangeBatch."""
+"""The decoder of one topic: records and their profile to a ChangeBatch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ch_sink.decode.assemble import Part, Shape, assemble
-from ch_sink.decode.event_keys import EventKeys, pick
+from ch_sink.decode.event_keys import give_key, pick
 from ch_sink.decode.framing import SCHEMALESS, Envelopes, Format, FramingError
+from ch_sink.decode.isolate import Found, isolate
 from ch_sink.decode.json.columns import Fault
 from ch_sink.decode.kafka_keys import KeyReader
+from ch_sink.decode.key_layouts import KeyLayouts
+from ch_sink.decode.key_learning import KeyLearner
+from ch_sink.decode.mongodb import DocumentKeys
 from ch_sink.decode.readers import Readers, documents
 from ch_sink.decode.tombstones import Tombstones
 from ch_sink.decode.unknown_columns import joined
 from ch_sink.errors import ConfigError
-from ch_sink.model.change import Aside, BadRecord, ChangeBatch, Half, Records, Skipped, UnknownColumn
+from ch_sink.model.change import Aside, ChangeBatch, Half, Records
 from ch_sink.model.policy import Policy
-from ch_sink.ports import SchemaRegistry
+from ch_sink.model.profile import TopicProfile
+from ch_sink.ports import History, SchemaRegistry
 from ch_sink.table.model import TargetTable
 
 __all__ = ["Decoder"]
@@ -26,15 +33,16 @@ __all__ = ["Decoder"]
 _NEW_KEY, _OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 _TOGETHER = 4096
 """Records that are decoded at a time: as many as stay in the processor's cache while they are Python objects."""
-_MOST_PARTS = 8
-"""More pieces than this are decoded once more as a whole when the bad records are known."""
+_LOOK_BACK = 10_000
+"""Records before the first null values that are searched for a row, which says what they mean."""
 
 
 class Decoder:
-    """Turns chunks of one topic into change events. Remembers schemas and layouts between chunks.
+    """Turns chunks of one topic into change events.
 
-    Some thousand records are decoded together; when that fails they are halved down to the records at fault, so a
-    record means the same alone and among others.
+    Decoding is a function of the table, the policy, the registry's schemas, the records and their profile: what a
+    decoder keeps between chunks are layouts and schemas, which never change what a record means. Some thousand records
+    are decoded together; when that fails, the records at fault are found and judged alone.
     """
 
     def __init__(
@@ -52,156 +60,141 @@ class Decoder:
         """
         if format not in ("auto", "json", "avro"):
             raise ConfigError(f"format {format!r} cannot be decoded", hint="choose auto, json or avro")
+        self._table, self._policy = table, policy
         self._shape = Shape(table.source_columns, want_before)
         self._envelopes = Envelopes(registry, format)
-        self._keys = KeyReader(table, policy, registry)
+        self._key_envelopes = Envelopes(registry)
+        self._key_layouts = KeyLayouts(table, policy)
+        self._learner = KeyLearner(table, policy, self._key_layouts, self._key_envelopes, Envelopes(registry))
         # Without Kafka keys a delete's key is in its before image.
-        before = want_before or bool(policy.keys.columns)
-        self._readers = Readers(table, policy, before=before)
-        self._event_keys = EventKeys(self._keys)
+        self._readers = Readers(table, policy, before=want_before or bool(policy.keys.columns))
         self._tombstones = Tombstones(policy)
+        self._keys = lru_cache(16)(self._key_reader)
+        self._first = TopicProfile(key_columns=policy.keys.columns, choices=_digest(policy))
 
-    def key_columns(self) -> tuple[str, ...]:
-        """Names of the key's columns in the key's order; empty until the first record with a key was decoded."""
-        return self._keys.columns
+    def learn(
+        self, records: Records, profile: TopicProfile | None = None, history: History | None = None
+    ) -> TopicProfile:
+        """The profile by which these records are decoded: the one given, with what they are the first to show.
 
-    @property
-    def undecided(self) -> bool:
-        """Whether the last chunk had null values, and no row seen so far tells whether they are deletes."""
-        return self._tombstones.undecided
+        ``history``: earlier records, read once if these have null values and no row shows what they mean. Raises as
+        `decode` does.
+        """
+        learned = self._learner.learn(records, self._valid(profile))
+        if learned.connector:
+            return learned
+        part = self._first_row(records, learned)
+        if part is not None:
+            says = part.null_deletes is not None and bool(part.null_deletes[0])
+            return replace(learned, connector=part.connector, null_deletes=says)
+        undecided = self._policy.events.tombstones == "auto" and (None in records.values or b"null" in records.values)
+        if history is None or learned.looked_back or not undecided:
+            return learned
+        earlier = history.before(int(records.offsets[0]), _LOOK_BACK)
+        learned = replace(self.learn(earlier, learned), looked_back=True)
+        return learned.after(self.decode(earlier, learned))
 
-    def decode(self, records: Records, *, waited: bool = False) -> ChangeBatch:
-        """Change events of a chunk, in Kafka order, with what was set aside and what is bad.
+    def decode(self, records: Records, profile: TopicProfile | None = None, *, waited: bool = False) -> ChangeBatch:
+        """Change events of a chunk, in Kafka order, with the records that change no row and the bad ones.
 
-        ``waited``: the records come from the pending table; null values among them are deletes.
+        Args:
+            profile: what `learn` gave for these records; None: all that is known is what they show themselves.
+            waited: the records come from the pending table; null values among them are deletes.
 
         Raises TableError where a column of the table cannot take the source's type at all, RegistryError where
         the schema registry cannot be asked, StreamFailed where positions are to order the changes and flattened
-        events do not tell them.
+        events do not state them.
         """
-        skipped: Skipped = {}
+        profile = self.learn(records) if profile is None else profile
+        reader = self._keys(profile)
         values = records.values
         live: Sequence[int] = range(len(values))
         nulls: list[int] = []
         if None in values:
             live = [i for i, value in enumerate(values) if value is not None]
             nulls = [i for i, value in enumerate(values) if value is None]
-        self._keys.learn(records.keys, values)
-        bad: list[BadRecord] = []
-        unknown: list[UnknownColumn] = []
-        outcomes: list[_Outcome] = []
+        found = Found()
         # Avro is read column by column, with no object for each value between.
         first = (values[live[0]] if live else None) or b""
         together = len(live) if first.startswith(b"\0") else _TOGETHER
         for start in range(0, len(live), together):
-            outcomes += self._some(records, live[start : start + together], bad, unknown)
-        outcomes += self._null_values(records, nulls, outcomes, bad, waited=waited)
-        parts: list[Part] = []
-        for outcome in outcomes:
-            parts.extend(outcome.parts)
-            for kind, places in outcome.skipped.items():
-                skipped.setdefault(kind, []).extend(places)
-            unknown.extend(replace(column, first_offset=offset) for offset, column in outcome.unknown)
-        half = _halves(records)
-        key_types = dict(zip(self._keys.columns, self._keys.types, strict=True))
+            found.add(self._values(records, live[start : start + together], profile, reader))
+        found.add(self._null_values(records, nulls, found, profile, reader, waited=waited))
         return assemble(
-            parts,
+            found.parts,
             self._shape,
             records.offsets,
-            half,
-            key_types,
-            skipped,
-            bad,
-            joined(unknown),
+            _halves(records),
+            dict(zip(reader.columns, reader.types, strict=True)),
+            found.skipped,
+            found.bad,
+            joined(found.unknown),
         )
 
-    def _some(
-        self, records: Records, index: Sequence[int], bad: list[BadRecord], unknown: list[UnknownColumn]
-    ) -> "list[_Outcome]":
-        """Decode records together, as far as none of them is bad."""
-        outcomes = self._whole_or_halves(records, index, bad, unknown, self._attempt)
-        if len(outcomes) > _MOST_PARTS:
-            failed = {b.index for b in bad}
-            rest = [i for i in index if i not in failed]
-            outcomes = self._whole_or_halves(records, rest, bad, unknown, self._attempt)
-        return outcomes
+    def _valid(self, profile: TopicProfile | None) -> TopicProfile:
+        """The profile, unless another configuration or table makes it another one."""
+        if profile is None or profile.choices != self._first.choices:
+            return self._first
+        columns = (self._table.column(name) for name in profile.key_columns)
+        return profile if all(c is not None and c.insertable for c in columns) else self._first
+
+    def _key_reader(self, profile: TopicProfile) -> KeyReader:
+        keys = DocumentKeys(self._table, self._policy) if profile.documents else None
+        return KeyReader(self._key_layouts, self._key_envelopes, profile, keys)
+
+    def _first_row(self, records: Records, profile: TopicProfile) -> Part | None:
+        """The part that holds the first row that is no bad record."""
+        live = [i for i, value in enumerate(records.values) if value is not None]
+        reader = self._keys(profile)
+        start, together = 0, 1
+        while start < len(live):
+            found = self._values(records, live[start : start + together], profile, reader)
+            rows = [part for part in found.parts if len(part)]
+            if rows:
+                return min(rows, key=lambda part: int(part.source_index[0]))
+            start, together = start + together, min(together * 4, _TOGETHER)
+        return None
+
+    def _values(self, records: Records, index: Sequence[int], profile: TopicProfile, reader: KeyReader) -> Found:
+        return isolate(records, index, lambda records, some: self._attempt(records, some, profile, reader))
 
     def _null_values(
         self,
         records: Records,
         nulls: list[int],
-        outcomes: "list[_Outcome]",
-        bad: list[BadRecord],
+        found: Found,
+        profile: TopicProfile,
+        reader: KeyReader,
         *,
         waited: bool,
-    ) -> "list[_Outcome]":
-        """The null values of a chunk (``nulls``, and null payloads): deletes, and those that are set aside."""
-        places = nulls + [place for outcome in outcomes for place in outcome.nulls]
-        parts = [part for outcome in outcomes for part in outcome.parts]
+    ) -> Found:
+        """The null values of a chunk (``nulls``, and null payloads): deletes and tombstones."""
+        places = sorted(nulls + found.nulls)
         if not places:
-            self._tombstones.saw(parts)
-            return []
-        places.sort()
-        deletes = self._tombstones.deletes(places, records.keys, parts, known=waited)
-        rest = _Outcome()
+            return Found()
+        parts = found.parts
+        deletes = self._tombstones.deletes(places, records.keys, parts, known=waited, before=profile.null_deletes)
+        connector = max((part.connector for part in parts), key=len, default=profile.connector)
+
+        def attempt(records: Records, index: Sequence[int]) -> Found:
+            part = self._tombstones.part(records, index, connector)
+            part.connector = connector or part.connector
+            give_key(part, records, reader)
+            return Found(parts=[part])
+
+        out = isolate(records, deletes, attempt)
         if len(deletes) < len(places):
             gone = set(deletes)
-            rest.skipped[Aside.TOMBSTONE] = [place for place in places if place not in gone]
-        connector = max((part.connector for part in parts), key=len, default=self._readers.flat_connector)
+            out.skip({Aside.TOMBSTONE: [place for place in places if place not in gone]})
+        return out
 
-        def attempt(records: Records, index: Sequence[int]) -> _Outcome:
-            out = _Outcome()
-            part = self._tombstones.part(records, index, connector)
-            self._event_keys.give(part, records)
-            if parts:
-                part.connector = ""
-            out.parts.append(part)
-            return out
-
-        return [rest, *self._whole_or_halves(records, deletes, bad, [], attempt)]
-
-    def _whole_or_halves(
-        self,
-        records: Records,
-        index: Sequence[int],
-        bad: list[BadRecord],
-        unknown: list[UnknownColumn],
-        attempt: "Callable[[Records, Sequence[int]], _Outcome]",
-    ) -> "list[_Outcome]":
-        done: list[_Outcome] = []
-        waiting: list[Sequence[int]] = [index]
-        while waiting:
-            some = waiting.pop()
-            if not len(some):
-                continue
-            try:
-                done.append(attempt(records, some))
-            except Fault as fault:
-                if fault.certain:
-                    bad.extend(fault.certain)
-                    unknown.extend(_why(fault, records, min(record.index for record in fault.certain)))
-                    gone = {record.index for record in fault.certain}
-                    waiting.append([i for i in some if i not in gone])
-                elif len(some) == 1:
-                    bad.append(BadRecord(some[0], fault.reason, fault.kind, fault.column))
-                    unknown.extend(_why(fault, records, some[0]))
-                elif len(fault.suspects):
-                    suspects = set(fault.suspects)
-                    waiting.extend([i] for i in suspects)
-                    waiting.append([i for i in some if i not in suspects])
-                else:
-                    middle = len(some) // 2
-                    waiting.append(some[middle:])
-                    waiting.append(some[:middle])
-        return done
-
-    def _attempt(self, records: Records, index: Sequence[int]) -> "_Outcome":
+    def _attempt(self, records: Records, index: Sequence[int], profile: TopicProfile, reader: KeyReader) -> Found:
         values: list[Any] = pick(records.values, index)
         try:
             groups = self._envelopes.split(values)
         except FramingError as error:
             raise Fault(error.message, suspects=[index[p] for p in error.places]) from error
-        out = _Outcome()
+        out = Found()
         for framed, places, payloads in groups:
             own = index if places is None else [index[p] for p in places]
             null = framed.null
@@ -211,35 +204,22 @@ class Decoder:
                 payloads, own = [payloads[i] for i in alive], [own[i] for i in alive]
                 if not payloads:
                     continue
-            if framed.avro is not None and self._keys.of_documents:
+            if framed.avro is not None and profile.documents:
                 framed, payloads = SCHEMALESS, documents(framed, payloads, own)
-            for read in self._readers.read(framed, payloads, own, records):
-                self._event_keys.give(read.part, records)
+            for read in self._readers.read(framed, payloads, own, records, profile):
+                give_key(read.part, records, reader)
                 out.parts.append(read.part)
-                for kind, others in read.skipped.items():
-                    out.skipped.setdefault(kind, []).extend(others)
-                out.unknown.extend(
-                    (int(records.offsets[read.part.source_index[i]]), column) for i, column in read.unknown
-                )
+                out.skip(read.skipped)
+                at = records.offsets[read.part.source_index]
+                out.unknown.extend(replace(column, first_offset=int(at[i])) for i, column in read.unknown)
         return out
 
 
-class _Outcome:
-    """What a successful attempt gave."""
-
-    __slots__ = ("nulls", "parts", "skipped", "unknown")
-
-    def __init__(self) -> None:
-        self.parts: list[Part] = []
-        self.skipped: Skipped = {}
-        self.nulls: list[int] = []
-        """Records whose payload is null."""
-        self.unknown: list[tuple[int, UnknownColumn]] = []
-
-
-def _why(fault: Fault, records: Records, index: int) -> list[UnknownColumn]:
-    """A value may be too large for the column as it is, and not for what the column is to become."""
-    return [replace(column, first_offset=int(records.offsets[index])) for column in fault.unknown]
+def _digest(policy: Policy) -> str:
+    """The choices that decide what records show: under others all is learned again."""
+    events = policy.events
+    chosen = (policy.keys, events.form, events.tombstones, events.fields_prefix, events.headers_prefix)
+    return sha256(repr((chosen, policy.documents.columns)).encode()).hexdigest()[:12]
 
 
 def _halves(records: Records) -> npt.NDArray[np.uint8]:

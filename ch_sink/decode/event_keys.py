@@ -14,68 +14,65 @@ from ch_sink.decode.mongodb import take_key
 from ch_sink.errors import DecodeError
 from ch_sink.model.change import Op, Records
 
-__all__ = ["EventKeys", "pick"]
+__all__ = ["give_key", "pick"]
 
 
-class EventKeys:
-    """Gives the parts of a chunk their key columns."""
+def give_key(part: Part, records: Records, keys: KeyReader) -> None:
+    """Give a part its key columns, also in the images that lack them. Raises Fault."""
+    _fill(part, records, keys)
+    _refuse_nulls(part, keys)
+    if keys.of_documents:
+        take_key(part)
+    else:
+        _from_key(part)
 
-    def __init__(self, reader: KeyReader) -> None:
-        self._reader = reader
 
-    def give(self, part: Part, records: Records) -> None:
-        """Key columns, also in the images where those lack them. Raises Fault."""
-        self.fill(part, records)
-        if self._reader.of_documents:
-            take_key(part)
-        else:
-            _from_key(part)
+def _refuse_nulls(part: Part, reader: KeyReader) -> None:
+    for name in reader.never_null:
+        array = (part.key or {}).get(name)
+        if array is None or not array.null_count:
+            continue
+        # The server would store the column's default: the key of another row.
+        null = array.is_null().to_numpy(zero_copy_only=False) & (part.op != Op.TRUNCATE)
+        if null.any():
+            reason = f"key column {name!r}: the key is null there, and the table's column cannot hold null"
+            places = part.source_index[null].tolist()
+            raise Fault(reason, "key", name, places if len(part) > 1 else ())
 
-    def fill(self, part: Part, records: Records) -> None:
-        """Fill in the part's key columns: from the Kafka key, else from the row image. Raises Fault."""
-        self._fill(part, records)
-        for name in self._reader.never_null:
-            array = (part.key or {}).get(name)
-            if array is None or not array.null_count:
-                continue
-            # The server would store the column's default: the key of another row.
-            null = array.is_null().to_numpy(zero_copy_only=False) & (part.op != Op.TRUNCATE)
-            if null.any():
-                reason = f"key column {name!r}: the key is null there, and the table's column cannot hold null"
-                places = part.source_index[null].tolist()
-                raise Fault(reason, "key", name, places if len(part) > 1 else ())
 
-    def _fill(self, part: Part, records: Records) -> None:
-        keys = pick(records.keys, part.source_index.tolist())
-        if not self._reader.columns:
-            self._refuse(part, keys)
-        columns = self._reader.columns
-        if not columns:
+def _fill(part: Part, records: Records, reader: KeyReader) -> None:
+    """Fill in the part's key columns: from the Kafka key, else from the row image. Raises Fault."""
+    keys = pick(records.keys, part.source_index.tolist())
+    columns = reader.columns
+    if not columns:
+        _refuse(part, keys, reader)
+        return
+    given = [key for key in keys if key is not None and key != b"null"]
+    try:
+        arrays = reader.read(given)
+    except DecodeError as error:
+        places = part.source_index.tolist()
+        suspects = [p for p, key in zip(places, keys, strict=True) if key is not None and _is_bad(key, reader)]
+        raise Fault(error.message, "key", suspects=suspects if len(keys) > 1 else ()) from error
+    found = dict(zip(columns, arrays, strict=True))
+    part.key = found if len(given) == len(keys) else _merge_keys(part, keys, found, reader.types)
+
+
+def _refuse(part: Part, keys: Sequence[bytes | None], reader: KeyReader) -> None:
+    """No key has shown the columns so far: the records whose keys cannot be read are bad. Raises Fault."""
+    given = [(place, key) for place, key in zip(part.source_index.tolist(), keys, strict=True) if key is not None]
+    for _, key in given:
+        if key != b"null":
+            try:
+                reader.read([key])
+            except DecodeError as error:
+                suspects = [place for place, key in given if _is_bad(key, reader)]
+                raise Fault(error.message, "key", suspects=suspects if len(keys) > 1 else ()) from error
             return
-        given = [key for key in keys if key is not None and key != b"null"]
-        try:
-            arrays = self._reader.read(given)
-        except DecodeError as error:
-            places = part.source_index.tolist()
-            suspects = [p for p, key in zip(places, keys, strict=True) if key is not None and self._bad(key)]
-            raise Fault(error.message, "key", suspects=suspects if len(keys) > 1 else ()) from error
-        found = dict(zip(columns, arrays, strict=True))
-        part.key = found if len(given) == len(keys) else _merge_keys(part, keys, found, self._reader.types)
 
-    def _refuse(self, part: Part, keys: Sequence[bytes | None]) -> None:
-        """No key told the columns so far: the records that have one are bad. Raises Fault."""
-        given = [(place, key) for place, key in zip(part.source_index.tolist(), keys, strict=True) if key is not None]
-        for _, key in given:
-            if key != b"null":
-                try:
-                    self._reader.read([key])
-                except DecodeError as error:
-                    suspects = [place for place, key in given if self._bad(key)]
-                    raise Fault(error.message, "key", suspects=suspects if len(keys) > 1 else ()) from error
-                return
 
-    def _bad(self, key: bytes) -> bool:
-        return key != b"null" and fails(self._reader.read, [key])
+def _is_bad(key: bytes, reader: KeyReader) -> bool:
+    return key != b"null" and fails(reader.read, [key])
 
 
 def pick(values: Sequence[Any], index: Sequence[int]) -> list[Any]:

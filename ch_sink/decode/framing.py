@@ -5,7 +5,7 @@ before and only the payload behind it is decoded. Avro values are grouped by the
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,6 +50,8 @@ class Framed:
 
 
 SCHEMALESS = Framed(b"", None)
+Group = tuple[Framed, list[int] | None, list[bytes]]
+"""Values of one framing: their framing, their places (None: all), their payloads."""
 
 
 class FramingError(DecodeError):
@@ -75,11 +77,16 @@ class Envelopes:
         self._known: dict[bytes, Framed] = {}
         self._decoder = msgspec.json.Decoder(_Envelope)
 
-    def split(self, values: Sequence[bytes]) -> list[tuple[Framed, list[int] | None, list[bytes]]]:
-        """Values grouped by framing: framing, places in ``values`` (None: all of them), payloads.
+    def split(self, values: Sequence[bytes]) -> "list[Group]":
+        """Values grouped by framing.
 
         Raises FramingError where an envelope or its schema cannot be read.
         """
+        groups = self._all_alike(values) if len(values) != 1 else None
+        return groups or self._each(values, self.exact if len(values) == 1 else self.one)
+
+    def _all_alike(self, values: Sequence[bytes]) -> "list[Group] | None":
+        """The one group of values that are all framed like the last one; None if they are not."""
         last = self._last
         if values and values[0][:1] == b"\0":
             last = self._known.get(values[0][:AVRO_HEAD], last)
@@ -94,11 +101,14 @@ class Envelopes:
             head[:2] == b'{"' and not head.startswith(_DOUBTFUL) for head in {v[:_HEAD] for v in values}
         ):
             return [(last, None, list(values))]
+        return None
+
+    def _each(self, values: Sequence[bytes], frame: "Callable[[bytes], tuple[Framed, bytes]]") -> "list[Group]":
         groups: dict[Framed, tuple[list[int], list[bytes]]] = {}
         faults: dict[int, str] = {}
         for place, value in enumerate(values):
             try:
-                framed, payload = self.one(value)
+                framed, payload = frame(value)
             except DecodeError as error:
                 faults[place] = error.message
                 continue
@@ -124,7 +134,13 @@ class Envelopes:
             if framed.avro is None and value.startswith(prefix) and value[-1] == 125:
                 self._last = framed
                 return framed, value[len(prefix) : -1]
-        return self._learn(value)
+        return self._parse(value)
+
+    def exact(self, value: bytes) -> tuple[Framed, bytes]:
+        """Framing and payload of one value, read as a whole: a known schema text at its beginning proves nothing."""
+        if value[:1] == b"\0" or self._format == "avro" or _is_plain(value):
+            return self.one(value)
+        return self._parse(value)
 
     def _avro(self, value: bytes) -> Framed:
         """The framing of an Avro value. Raises DecodeError where its schema is not to be had, RegistryError."""
@@ -174,7 +190,7 @@ class Envelopes:
         self._last = SCHEMALESS
         return SCHEMALESS, value
 
-    def _learn(self, value: bytes) -> tuple[Framed, bytes]:
+    def _parse(self, value: bytes) -> tuple[Framed, bytes]:
         try:
             envelope = self._decoder.decode(value)
         except msgspec.ValidationError:

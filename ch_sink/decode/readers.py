@@ -1,7 +1,8 @@
 """The readers of a topic's values, and which of them reads a group: envelopes or rows, JSON or Avro."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -15,15 +16,35 @@ from ch_sink.decode.json.columns import Fault, Read
 from ch_sink.decode.json.reader import JsonReader
 from ch_sink.decode.signal_table import FIELDS, WINDOW, is_signal
 from ch_sink.errors import DecodeError, TableError
-from ch_sink.model.change import Aside, BadRecord, Op, Records
+from ch_sink.model.change import Aside, BadRecord, Headers, Op, Records
 from ch_sink.model.policy import Policy
+from ch_sink.model.profile import TopicProfile
 from ch_sink.table.model import TargetTable
-from ch_sink.types.connect import SourceType
 
 __all__ = ["Readers", "documents"]
 
 _KEPT = 256
-"""Schemas whose form is remembered."""
+"""Schemas that are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Payloads of one framing."""
+
+    framed: Framed
+    payloads: list[bytes]
+    places: Sequence[int]
+    """The payloads' places in the chunk."""
+    headers: Sequence[Headers | None]
+
+    def take(self, index: Sequence[int]) -> "Group":
+        """The payloads with these numbers."""
+        return Group(
+            self.framed,
+            [self.payloads[i] for i in index],
+            [self.places[i] for i in index],
+            [self.headers[i] for i in index],
+        )
 
 
 class Readers:
@@ -34,33 +55,32 @@ class Readers:
         self._columns = frozenset(c.name for c in table.source_columns)
         self._signals = not self._columns >= FIELDS
         self._prefix = policy.events.fields_prefix
+        self._pinned = policy.events.form == "flattened"
         self._forms = Forms(self._columns, policy.events)
         self._json = JsonReader(table, policy, self._forms, before=before)
         self._avro = AvroReader(table, policy.values, before=before)
-        self._form = Form.FLATTENED if policy.events.form == "flattened" else Form.ENVELOPE
         self._flat = FlatReader(table, policy, self._forms, before=before)
-        self._schema_forms: dict[int, tuple[SourceType, Form]] = {}
-        self._row_framings: dict[Framed, tuple[Framed, dict[str, str]]] = {}
+        self._of_schema = lru_cache(_KEPT)(self._form_of)
+        self._rows_of = lru_cache(_KEPT)(self._as_rows)
 
-    @property
-    def flat_connector(self) -> str:
-        """Connector name of the last flattened rows."""
-        return self._flat.connector
-
-    def read(self, framed: Framed, payloads: list[bytes], own: Sequence[int], records: Records) -> list[Read]:
+    def read(
+        self, framed: Framed, payloads: list[bytes], own: Sequence[int], records: Records, profile: TopicProfile
+    ) -> list[Read]:
         """Read a group. Rows of the signal table are skipped, if the table is another. Raises Fault."""
+        headers = [None] * len(own) if records.headers is None else pick(records.headers, own)
+        group = Group(framed, payloads, own, headers)
         try:
-            reads = self._plain(framed, payloads, own, records)
+            reads = self._read(group, profile)
         except (Fault, TableError):
             if self._signals and any(self._is_signal(framed, payload) for payload in payloads):
-                return self._without_signals(framed, payloads, own, records)
+                return self._without_signals(group, profile)
             raise
         if not self._signals:
             return reads
         unknown = {column.name for read in reads for _, column in read.unknown}
         likely = unknown >= FIELDS - self._columns or any(WINDOW in payloads[i] for i in _deletes(reads, own))
         if likely and any(self._is_signal(framed, payload) for payload in payloads):
-            return self._without_signals(framed, payloads, own, records)
+            return self._without_signals(group, profile)
         return reads
 
     def _is_signal(self, framed: Framed, payload: bytes) -> bool:
@@ -69,67 +89,56 @@ class Readers:
         except DecodeError:
             return False
 
-    def _without_signals(
-        self, framed: Framed, payloads: list[bytes], own: Sequence[int], records: Records
-    ) -> list[Read]:
-        signals = [i for i, payload in enumerate(payloads) if self._is_signal(framed, payload)]
-        keep = sorted(set(range(len(payloads))).difference(signals))
-        reads = self._plain(framed, [payloads[i] for i in keep], [own[i] for i in keep], records) if keep else []
-        return [*reads, Read(no_events(), {Aside.WATERMARK: [own[i] for i in signals]}, [])]
+    def _without_signals(self, group: Group, profile: TopicProfile) -> list[Read]:
+        signals = [i for i, payload in enumerate(group.payloads) if self._is_signal(group.framed, payload)]
+        keep = sorted(set(range(len(group.payloads))).difference(signals))
+        reads = self._read(group.take(keep), profile) if keep else []
+        return [*reads, Read(no_events(), {Aside.WATERMARK: [group.places[i] for i in signals]}, [])]
 
-    def _plain(self, framed: Framed, payloads: list[bytes], own: Sequence[int], records: Records) -> list[Read]:
-        """Read a group, in the form that its schema tells or, schemaless, in that of the last one. Raises Fault."""
-        if framed.schema is not None:
-            rows = framed if framed.avro is None else self._as_rows(framed)[0]
-            assert rows.schema is not None
-            return [self._read_as(self._form_of(rows.schema), framed, payloads, own, records)]
+    def _read(self, group: Group, profile: TopicProfile) -> list[Read]:
+        """Read a group, in the form that its schema declares or, schemaless, in that of earlier rows. Raises Fault."""
+        if group.framed.schema is not None:
+            return [self._read_as(self._of_schema(group.framed), group, profile)]
+        usual = Form.FLATTENED if self._pinned or profile.flattened else Form.ENVELOPE
         try:
-            return [self._read_as(self._form, framed, payloads, own, records)]
+            return [self._read_as(usual, group, profile)]
         except (Fault, OtherForm) as error:
-            forms = [self._forms.of_payload(payload) for payload in payloads]
-            if isinstance(error, Fault) and forms.count(self._form) == len(forms):
+            forms = [self._forms.of_payload(payload) for payload in group.payloads]
+            if isinstance(error, Fault) and forms.count(usual) == len(forms):
                 raise
-        self._form = forms[-1]
-        reads = []
-        for form in dict.fromkeys(forms):
-            some = [i for i, found in enumerate(forms) if found is form]
-            reads.append(self._read_as(form, framed, [payloads[i] for i in some], [own[i] for i in some], records))
-        return reads
+        return [
+            self._read_as(form, group.take([i for i, found in enumerate(forms) if found is form]), profile)
+            for form in dict.fromkeys(forms)
+        ]
 
-    def _form_of(self, schema: SourceType) -> Form:
-        form = self._schema_forms.get(id(schema))
-        if form is None:
-            if len(self._schema_forms) > _KEPT:
-                self._schema_forms.clear()
-            # The schema is kept with its form, so that its id stays its own.
-            form = self._schema_forms[id(schema)] = (schema, self._forms.of_schema(schema))
-        return form[1]
-
-    def _read_as(self, form: Form, framed: Framed, payloads: list[bytes], own: Sequence[int], records: Records) -> Read:
+    def _read_as(self, form: Form, group: Group, profile: TopicProfile) -> Read:
+        framed, payloads, places = group.framed, group.payloads, group.places
         if form is Form.ENVELOPE:
-            return (self._json if framed.avro is None else self._avro).read(framed, payloads, own)
+            if framed.avro is not None:
+                return self._avro.read(framed, payloads, places)
+            return self._json.read(framed, payloads, places, "" if profile.flattened else profile.connector)
         if framed.avro is not None:
-            rows, names = self._as_rows(framed)
-            framed, payloads = rows, documents(framed, payloads, own, names)
-        headers = [None] * len(own) if records.headers is None else pick(records.headers, own)
-        return self._flat.read_rows(framed, payloads, own, headers)
+            rows, names = self._rows_of(framed)
+            framed, payloads = rows, documents(framed, payloads, places, names)
+        connector = profile.connector if profile.flattened else ""
+        return self._flat.read(framed, payloads, places, group.headers, connector)
+
+    def _form_of(self, framed: Framed) -> Form:
+        rows = framed if framed.avro is None else self._rows_of(framed)[0]
+        assert rows.schema is not None
+        return self._forms.of_schema(rows.schema)
 
     def _as_rows(self, framed: Framed) -> tuple[Framed, dict[str, str]]:
         """The framing of Avro rows once they are JSON, and the columns of the fields whose names were adjusted."""
-        if framed not in self._row_framings:
-            if len(self._row_framings) > _KEPT:
-                self._row_framings.clear()
-            assert framed.schema is not None
-            named = columns_of([f.name for f in framed.schema.fields], self._columns)
-            fields = tuple(replace(f, name=named[f.name]) for f in framed.schema.fields)
-            adjusted = {field: column for field, column in named.items() if field != column}
-            rows = Framed(framed.prefix, replace(framed.schema, fields=fields) if adjusted else framed.schema)
-            self._row_framings[framed] = rows, adjusted
-        return self._row_framings[framed]
+        assert framed.schema is not None
+        named = columns_of([f.name for f in framed.schema.fields], self._columns)
+        fields = tuple(replace(f, name=named[f.name]) for f in framed.schema.fields)
+        adjusted = {field: column for field, column in named.items() if field != column}
+        return Framed(framed.prefix, replace(framed.schema, fields=fields) if adjusted else framed.schema), adjusted
 
 
 def _deletes(reads: Sequence[Read], own: Sequence[int]) -> list[int]:
-    """Which payloads of a group are deletes: they tell no unknown column."""
+    """Which payloads of a group are deletes: they show no unknown column."""
     found = [read.part.source_index[read.part.op == Op.DELETE] for read in reads]
     return [] if not any(map(len, found)) else list(np.searchsorted(own, np.concatenate(found)).tolist())
 

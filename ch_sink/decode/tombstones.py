@@ -23,59 +23,33 @@ __all__ = ["Tombstones"]
 class Tombstones:
     """Decides what the null values of a topic mean, and makes deletes of those that are.
 
-    With ``tombstones: auto`` the last row before a null value decides. That form is remembered between chunks.
+    With ``tombstones: auto`` the last row before a null value decides.
     """
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._headers = HeaderFields(policy.events.headers_prefix)
-        self._delete: bool | None = None
-        self.undecided = False
-        """The last chunk had null values, and no row that was seen tells what they mean."""
 
     def deletes(
-        self, places: Sequence[int], keys: Sequence[bytes | None], parts: Sequence[Part], *, known: bool
+        self,
+        places: Sequence[int],
+        keys: Sequence[bytes | None],
+        parts: Sequence[Part],
+        *,
+        known: bool,
+        before: bool | None,
     ) -> list[int]:
         """Those of the null values (by place in the chunk) that delete a row. Null keys delete none.
 
-        ``known``: they are records that waited, which only deletes do.
+        ``known``: they are records that waited, which only deletes do. ``before``: what the last row before the chunk
+        said of null values behind it; None if there was none, so that the first row of the chunk decides.
         """
-        means: npt.NDArray[np.bool_] | None = None
-        self.undecided = False
-        if known or self._policy.events.tombstones != "auto":
-            every = known or self._policy.events.tombstones == "delete"
-            means = np.full(len(places), every, dtype=np.bool_)
-        elif (told := [p for p in parts if len(p)]) or self._delete is not None:
-            means = self._by_form(np.asarray(places, dtype=np.int64), told)
-        if means is None:
-            self.undecided = bool(places)
-            return []
+        chosen = self._policy.events.tombstones
+        if known or chosen != "auto":
+            means = np.full(len(places), known or chosen == "delete", dtype=np.bool_)
+        else:
+            means = _by_form(np.asarray(places, dtype=np.int64), [p for p in parts if len(p)], before)
         return [place for place, delete in zip(places, means.tolist(), strict=True) if delete and keys[place]]
-
-    def _by_form(self, places: npt.NDArray[np.int64], parts: Sequence[Part]) -> npt.NDArray[np.bool_]:
-        """What the last row before each place says; before the first row, what was remembered, else that row."""
-        if not parts:
-            return np.full(len(places), bool(self._delete), dtype=np.bool_)
-        first = self._delete
-        index, says = self._forms(parts)
-        before = np.concatenate([[bool(says[0]) if first is None else first], says])
-        means: npt.NDArray[np.bool_] = before[np.searchsorted(index, places)]
-        return means
-
-    def saw(self, parts: Sequence[Part]) -> None:
-        """Remember the form of a chunk without null values."""
-        self.undecided = False
-        if told := [p for p in parts if len(p)]:
-            self._forms(told)
-
-    def _forms(self, parts: Sequence[Part]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """Places of the rows in Kafka order, and what each says of null values behind it. The last is remembered."""
-        index = np.concatenate([p.source_index for p in parts])
-        says = np.concatenate([np.full(len(p), p.tombstones_delete, dtype=np.bool_) for p in parts])
-        order = np.argsort(index, kind="stable")
-        index, says = index[order], says[order]
-        self._delete = bool(says[-1])
-        return index, says
 
     def part(self, records: Records, places: Sequence[int], connector: str) -> Part:
         """Deletes, without keys; their positions and times come from headers, if anything tells them.
@@ -117,7 +91,7 @@ class Tombstones:
             has_before=np.zeros(n, dtype=np.bool_),
             key=None,
             connector=source.name,
-            tombstones_delete=True,
+            null_deletes=np.ones(n, dtype=np.bool_),
         )
 
     def _source(self, texts: Sequence[dict[str, bytes]], connector: str) -> Flattened:
@@ -130,6 +104,20 @@ class Tombstones:
             return flattened(flat_connector({role for found in texts for role in found}, told))
         except DecodeError as error:
             raise Fault(error.message) from error
+
+
+def _by_form(places: npt.NDArray[np.int64], parts: Sequence[Part], before: bool | None) -> npt.NDArray[np.bool_]:
+    """What the last row before each place says; before the first row, ``before``, else what that row says."""
+    if not parts:
+        return np.full(len(places), bool(before), dtype=np.bool_)
+    index = np.concatenate([p.source_index for p in parts])
+    none = (np.zeros(len(p), dtype=np.bool_) for p in parts)
+    says = np.concatenate([no if p.null_deletes is None else p.null_deletes for p, no in zip(parts, none, strict=True)])
+    order = np.argsort(index, kind="stable")
+    index, says = index[order], says[order]
+    said = np.concatenate([[bool(says[0]) if before is None else before], says])
+    means: npt.NDArray[np.bool_] = said[np.searchsorted(index, places)]
+    return means
 
 
 def _time(block: Any, timestamp: int) -> int:

@@ -206,7 +206,10 @@ class ChangeBatch:
     bad: list[BadRecord] = field(default_factory=list)
     unknown: list[UnknownColumn] = field(default_factory=list)
     connector: str = ""
-    """``source.connector`` of the batch's events (mysql, postgresql, …); empty when there are none."""
+    """``source.connector`` of the batch's events (mysql, postgresql, …), of the first if they differ; empty when
+    there are none."""
+    null_deletes: npt.NDArray[np.bool_] | None = None
+    """Whether a null value behind the event deletes its key's row, as the event's form says; None: nowhere."""
     clamped: Counter[str] = field(default_factory=Counter)
     """Column → values that ``out_of_range: clamp | null`` changed."""
 

@@ -49,6 +49,7 @@ def event_range(batch: ChangeBatch, start: int, end: int) -> ChangeBatch:
         unavailable=_masks(batch.unavailable, part),
         absent=_masks(batch.absent, part),
         absent_before=_masks(batch.absent_before, part),
+        null_deletes=None if batch.null_deletes is None else batch.null_deletes[part],
         updates={name: _updates(found, start, end) for name, found in batch.updates.items()},
     )
 

@@ -1,8 +1,10 @@
-"""The state that ordering needs between chunks: per source name, the epoch and the highest commit position."""
+"""The state of a partition between chunks: epoch and highest commit position of each source, and its profile."""
 
 from dataclasses import dataclass, field, replace
 
 import msgspec
+
+from ch_sink.model.profile import UNREAD, TopicProfile
 
 __all__ = ["SourceState", "State"]
 
@@ -41,6 +43,8 @@ class State:
     """The topic has this one partition, so that truncates cannot come by another."""
     strategy: str = ""
     """The strategy under which the last events got their versions; empty before the first."""
+    profile: TopicProfile = UNREAD
+    """How the partition's bytes are read; the default in states of versions that did not keep it: learned anew."""
 
     def of(self, name: str) -> SourceState:
         """The state of a source name; a new one starts at the highest epoch: it may take over another's rows."""
@@ -71,7 +75,7 @@ class State:
         return self if floor <= self.floor else replace(self, floor=floor)
 
     def to_json(self) -> str:
-        wire = _Wire(self.sources, self.base_epoch, self.floor, self.doubled, self.alone, self.strategy)
+        wire = _Wire(self.sources, self.base_epoch, self.floor, self.doubled, self.alone, self.strategy, self.profile)
         return msgspec.json.encode(wire).decode()
 
     @staticmethod
@@ -80,7 +84,7 @@ class State:
         if not text:
             return State()
         wire = msgspec.json.decode(text, type=_Wire)
-        return State(wire.sources, wire.base_epoch, wire.floor, wire.doubled, wire.alone, wire.strategy)
+        return State(wire.sources, wire.base_epoch, wire.floor, wire.doubled, wire.alone, wire.strategy, wire.profile)
 
 
 class _Wire(msgspec.Struct):
@@ -90,3 +94,4 @@ class _Wire(msgspec.Struct):
     doubled: dict[str, str] = {}
     alone: bool = False
     strategy: str = ""
+    profile: TopicProfile = UNREAD

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ch_sink.model.change import ChangeBatch, Records
+from ch_sink.model.profile import TopicProfile
 from ch_sink.ports import Handover, History, RowLookup
 
 __all__ = ["BatchDecoder", "Ports"]
@@ -12,17 +13,17 @@ __all__ = ["BatchDecoder", "Ports"]
 class BatchDecoder(Protocol):
     """Turns the records of a chunk into change events (`ch_sink.decode.Decoder`)."""
 
-    def decode(self, records: Records, *, waited: bool = False) -> ChangeBatch:
-        """``waited``: the records come from the pending table; null values among them are deletes."""
+    def learn(
+        self, records: Records, profile: TopicProfile | None = None, history: History | None = None
+    ) -> TopicProfile:
+        """The profile by which these records are decoded: the one given, with what they are the first to show."""
         ...
 
-    @property
-    def undecided(self) -> bool:
-        """Whether the last chunk had null values, and no row seen so far tells whether they are deletes."""
-        ...
+    def decode(self, records: Records, profile: TopicProfile | None = None, *, waited: bool = False) -> ChangeBatch:
+        """The change events of these records, a function of them and their profile.
 
-    def key_columns(self) -> tuple[str, ...]:
-        """Names of the key's columns, known after the first record with a key."""
+        ``waited``: the records come from the pending table; null values among them are deletes.
+        """
         ...
 
 

@@ -111,7 +111,7 @@ class PartitionSink:
         """
         self.name, self.target, self.ports = name, target, ports
         self._make_decoder = decoder
-        self._decoder: BatchDecoder | None = None
+        self._decoders: dict[bool, BatchDecoder] = {}
         self.stages = Stages()
         self.writer, self.dead_letters, self.pending = writer, dead_letters, pending
         self.deadline, self.clock = deadline, clock
@@ -163,11 +163,12 @@ class PartitionSink:
         if self.target.appends and self.name.attempt and self.pending is not None:
             # Other tables forgive a change that is stored twice.
             released = self.pending.released(self.name.topic_id, self.name.partition, chunk.first, chunk.end)
+        asked = self.stages.ports(ports)
+        # From the whole chunk, as the attempt did that first ended it early.
+        timed, state = self._prepared(chunk.records, state, asked)
         records, cut = chunk.records, next((c for c in self._cuts if chunk.first < c < chunk.end), None)
         if cut is not None:
             records = records.slice(0, int(np.searchsorted(records.offsets, cut)))
-        decoder = self._decoder_for(records)
-        timed, asked = self.stages.decoder(decoder), self.stages.ports(ports)
         with self.stages.stage("merge"):
             made = plan(records, self.target, timed, state, asked, waiting=waiting, released=released)
         if cut is not None and made.barrier is None:
@@ -213,7 +214,8 @@ class PartitionSink:
         """Apply what can be applied of these waiting records; None where that is none of them."""
         records = self._as_records(queue)
         assigned = {r.offset: (r.epoch, r.commit) for r in queue}
-        made = plan(records, self.target, self._decoder_for(records), state, ports, assigned=assigned)
+        decoder, known = self._prepared(records, state, ports)
+        made = plan(records, self.target, decoder, known, ports, assigned=assigned)
         still = {int(records.offsets[w.index]) for w in made.pending}
         barrier, made.barrier = made.barrier, None
         if barrier is not None:  # the table lost a column since, or is to follow the source only now
@@ -247,19 +249,16 @@ class PartitionSink:
             [list(r.headers) for r in queue],
         )
 
-    def _decoder_for(self, records: Records) -> BatchDecoder:
-        if self._decoder is None:
-            plain = self._make_decoder(False)
-            first = next((i for i, v in enumerate(records.values) if v is not None and records.keys[i]), None)
-            if first is not None or not self.target.appends:
-                sample = records.slice(first, first + 1) if first is not None else records.slice(0, 0)
-                plain.decode(sample)
-            wanted = self.target.wants_before(plain.key_columns())
-            chosen = self._make_decoder(True) if wanted else plain
-            if first is None and len(records) == 0:
-                return chosen
-            self._decoder = chosen
-        return self._decoder
+    def _prepared(self, records: Records, state: State, ports: Ports) -> tuple[BatchDecoder, State]:
+        """The decoder for these records, and the state with the profile by which they are decoded."""
+        profile = self._decoder(before=False).learn(records, state.profile, ports.history)
+        decoder = self._decoder(before=self.target.wants_before(profile.key_columns))
+        return decoder, replace(state, profile=profile)
+
+    def _decoder(self, *, before: bool) -> BatchDecoder:
+        if before not in self._decoders:
+            self._decoders[before] = self.stages.decoder(self._make_decoder(before))
+        return self._decoders[before]
 
     def _carry_out(self, made: Plan, records: Records, first: int, end: int, retried: Applied | None = None) -> Applied:
         name = self.name

@@ -1,6 +1,6 @@
-"""plan(): from records to inserts. It is pure but for what the ports answer.
+"""plan(): from records and a state to inserts and the next state, pure but for what the ports answer.
 
-    decode ─▶ cut at new columns ─▶ order, cut at a truncate ─▶ resolve, merge, group by table partition
+    learn ─▶ decode ─▶ cut at new columns ─▶ order, cut at a truncate ─▶ resolve ─▶ merge ─▶ group by partition
 
 The Spark task, ``replay``, the tests and the benchmarks all call it.
 """
@@ -13,6 +13,7 @@ import numpy as np
 
 from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.cut import head
+from ch_sink.model.profile import TopicProfile
 from ch_sink.order import Sequenced, State
 from ch_sink.order.sequence import drop_truncated
 from ch_sink.pipeline.barrier import Barrier, fill_absent, new_columns
@@ -25,9 +26,6 @@ from ch_sink.pipeline.truncate import refuse_or_ignore, truncate_barrier
 from ch_sink.sources import Source, source_for
 
 __all__ = ["Barrier", "BatchDecoder", "HandoverEntries", "Plan", "Ports", "Waiting", "plan"]
-
-_LOOK_BACK = 10_000
-"""Records before a chunk that are looked at where it has null values only."""
 
 
 def plan(
@@ -51,17 +49,15 @@ def plan(
     Raises:
         StreamFailed: what the policy or the table forbids (a delete that cannot be stored, a truncate, a new column).
     """
-    batch = decoder.decode(records, waited=assigned is not None)
-    if decoder.undecided and ports.history is not None:
-        decoder.decode(ports.history.before(int(records.offsets[0]), _LOOK_BACK))
-        batch = decoder.decode(records)
-    barrier = new_columns(batch, target, decoder.key_columns())
+    profile = decoder.learn(records, state.profile, ports.history)
+    batch = decoder.decode(records, profile, waited=assigned is not None)
+    barrier = new_columns(batch, target, profile.key_columns)
     if barrier is not None:
         place = int(np.searchsorted(records.offsets, barrier.next_offset))
         batch = head(batch, place, barrier.next_offset)
     fill_absent(batch, target.table)
     source = source_for(batch.connector) if batch.connector else None
-    order, truncate = _ordered(batch, records, target, decoder, state, ports, source, assigned)
+    order, truncate = _ordered(batch, records, target, decoder, profile, state, ports, source, assigned)
     if released:
         order.keep &= ~np.isin(batch.offset, list(released))
     if truncate is not None:
@@ -72,7 +68,7 @@ def plan(
         order = events_before(order, truncate)
         drop_truncated(batch, order, state.with_floor(barrier.floor))
     made = Plan(
-        order.state,
+        replace(order.state, profile=profile.after(batch)),
         bad=list(batch.bad),
         barrier=barrier,
         steps=order.steps,
@@ -95,6 +91,7 @@ def _ordered(
     records: Records,
     target: Target,
     decoder: BatchDecoder,
+    profile: TopicProfile,
     state: State,
     ports: Ports,
     source: Source | None,
@@ -103,7 +100,7 @@ def _ordered(
     """The order of the events, and the event that is a truncate to apply (the order ends there)."""
     if assigned is not None:
         return in_given_order(batch, target, state, assigned), None
-    orderer = Orderer(records, target, source, ports.history, decoder.decode)
+    orderer = Orderer(records, target, source, ports.history, lambda earlier: decoder.decode(earlier, profile))
     if target.policy.changes.truncate == "apply":
         return orderer.until_truncate(batch, state)
     order = orderer.whole(batch, state)

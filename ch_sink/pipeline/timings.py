@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from ch_sink.model.change import ChangeBatch, Records
+from ch_sink.model.profile import TopicProfile
 from ch_sink.pipeline.inputs import BatchDecoder, Ports
-from ch_sink.ports import RowLookup, StoredRows
+from ch_sink.ports import History, RowLookup, StoredRows
 
 __all__ = ["STAGES", "Stages"]
 
@@ -57,16 +58,15 @@ class _Decoder:
     inner: BatchDecoder
     stages: Stages
 
-    def decode(self, records: Records, *, waited: bool = False) -> ChangeBatch:
+    def learn(
+        self, records: Records, profile: TopicProfile | None = None, history: History | None = None
+    ) -> TopicProfile:
         with self.stages.stage("decode"):
-            return self.inner.decode(records, waited=waited)
+            return self.inner.learn(records, profile, history)
 
-    @property
-    def undecided(self) -> bool:
-        return self.inner.undecided
-
-    def key_columns(self) -> tuple[str, ...]:
-        return self.inner.key_columns()
+    def decode(self, records: Records, profile: TopicProfile | None = None, *, waited: bool = False) -> ChangeBatch:
+        with self.stages.stage("decode"):
+            return self.inner.decode(records, profile, waited=waited)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from ch_sink.model.change import Aside, ChangeBatch, Records
+from ch_sink.model.profile import TopicProfile
+from ch_sink.ports import History
 from tests.model import Layout
 
 PLACEHOLDER = "__debezium_unavailable_value"
@@ -20,12 +22,12 @@ class PlainDecoder:
         self.want_before = want_before
         self.schema = pa.schema([(c.name, pa.date32() if c.semantic else ARROW[c.connect]) for c in self.table.columns])
 
-    def key_columns(self) -> tuple[str, ...]:
-        return self.table.key
+    def learn(
+        self, records: Records, profile: TopicProfile | None = None, history: History | None = None
+    ) -> TopicProfile:
+        return TopicProfile(key_columns=self.table.key)
 
-    undecided = False
-
-    def decode(self, records: Records, *, waited: bool = False) -> ChangeBatch:
+    def decode(self, records: Records, profile: TopicProfile | None = None, *, waited: bool = False) -> ChangeBatch:
         skipped: dict[Aside, list[int]] = {}
         rows, index, keys = [], [], []
         for i, value in enumerate(records.values):

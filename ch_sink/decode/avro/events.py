@@ -65,14 +65,16 @@ class AvroReader:
     def __init__(self, table: TargetTable, policy: ValuePolicy, *, before: bool) -> None:
         self._table, self._policy, self._before = table, policy, before
         self._layouts: dict[tuple[Framed, str], AvroLayout] = {}
-        self._connector = ""
+        self._connectors: dict[Framed, str] = {}
+        """That of the last values of each schema: a layout for it is known to fit the schema."""
 
     def read(self, framed: Framed, values: list[bytes], places: Sequence[int]) -> Read:
         """Decode a group; ``places`` are the values' places in the chunk. Raises Fault, RegistryError."""
         assert framed.avro is not None
         if not is_envelope(framed.avro):
             return self._documents(framed, values, places)
-        layout = self._layout(framed, self._connector)
+        expected = self._connectors.get(framed, "")
+        layout = self._layout(framed, expected)
         datums = Datums(values, skip=AVRO_HEAD)
         try:
             record = read(framed.avro, datums, want=layout.want)
@@ -85,7 +87,7 @@ class AvroReader:
         assert isinstance(record, Struct)
         source = _source(record, places)
         connectors = listed(source.fields.get("connector"), len(values), None, places)
-        if connectors.count(self._connector) != len(connectors) or (connectors and not self._connector):
+        if connectors.count(expected) != len(connectors) or (connectors and not expected):
             return self._other_connector(framed, values, places, connectors)
         op, others = _operations(record, places)
         if others:
@@ -118,7 +120,7 @@ class AvroReader:
         if not first:
             raise Fault(f"source.connector {first!r} is not served", suspects=places if len(places) > 1 else ())
         self._layout(framed, first)  # raises Fault for one that is not served
-        self._connector = first
+        self._connectors[framed] = first
         return self.read(framed, values, places)
 
     def _without(self, others: dict[int, str], framed: Framed, values: list[bytes], places: Sequence[int]) -> Read:

@@ -2,26 +2,24 @@
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from ch_sink.decode.assemble import Part
 from ch_sink.decode.event_form import Form, Forms, OtherForm
-from ch_sink.decode.flattened.added_fields import Added, block_types, flat_connector, flattened
+from ch_sink.decode.flattened.added_fields import Added, flat_connector
 from ch_sink.decode.flattened.added_headers import HeaderFields
+from ch_sink.decode.flattened.layout import FlatLayout, FlatLayouts
 from ch_sink.decode.framing import Framed
-from ch_sink.decode.json.aliases import row_decoder
 from ch_sink.decode.json.columns import SNAPSHOT, UNREADABLE, Fault, Read, to_columns
-from ch_sink.decode.json.layout import Layout
-from ch_sink.decode.json.reader import JsonReader
-from ch_sink.decode.json.rows import read_row
+from ch_sink.decode.json.reader import declared_unknown
+from ch_sink.decode.json.row_decoder import RowDecoder
 from ch_sink.errors import DecodeError, StreamFailed
 from ch_sink.model.change import Headers
 from ch_sink.model.policy import Policy
-from ch_sink.sources import FLATTENED, Flattened
+from ch_sink.sources import FLATTENED
 from ch_sink.table.model import TargetTable
 
 __all__ = ["FlatReader", "missing_position"]
@@ -40,60 +38,61 @@ class _Event(msgspec.Struct, gc=False):
     source: Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlatLayout(Layout):
-    """A layout of rows, with what they tell beside their columns."""
-
-    roles: dict[str, str]
-    """Role → attribute of the row."""
-    aliased: bool
-    """Columns of the table hold some of it."""
-    types: dict[str, Any]
-    block: type[msgspec.Struct]
-    flattened: Flattened
-
-
-class FlatReader(JsonReader):
-    """Decodes groups of flattened rows, each put into an envelope of its own: their errors and layouts are the same."""
+class FlatReader:
+    """Decodes groups of flattened rows, each put into an envelope of its own."""
 
     def __init__(self, table: TargetTable, policy: Policy, forms: Forms, *, before: bool) -> None:
-        super().__init__(table, policy, forms, before=before)
-        self._columns = frozenset(c.name for c in table.source_columns)
-        self._added = Added(policy.events.fields_prefix, self._columns)
+        self._policy, self._forms = policy, forms
+        self._added = Added(policy.events.fields_prefix, frozenset(c.name for c in table.source_columns))
         self._headers = HeaderFields(policy.events.headers_prefix)
-        self.connector = ""
-        """That of the last group."""
-        self.layout: FlatLayout | None = None
-        """That of the last group, None where it could not be read."""
+        self._rows = RowDecoder(table, FlatLayouts(table, policy, self._added, before=before).build)
 
-    def read_rows(
-        self, framed: Framed, payloads: list[bytes], places: Sequence[int], headers: Sequence[Headers | None]
+    def read(
+        self,
+        framed: Framed,
+        payloads: list[bytes],
+        places: Sequence[int],
+        headers: Sequence[Headers | None],
+        connector: str,
     ) -> Read:
         """Decode a group. ``headers`` are the payloads'. Raises Fault, OtherForm, and StreamFailed (see below).
 
-        An event without added fields is an upsert. StreamFailed: ``version.strategy: source_position`` is set and
-        the events do not tell their positions.
+        ``connector``: that of earlier rows, if the first one does not show it. An event without added fields is an
+        upsert. StreamFailed: ``version.strategy: source_position`` is set and the events do not state their positions.
         """
-        self.layout = None
+        texts = [self._headers.texts(found) for found in headers]
+        names: dict[str, msgspec.Raw] = {}
+        with contextlib.suppress(*UNREADABLE):
+            names = _names.decode(payloads[0])
+            if framed.schema is None and self._forms.of_names(names) is not Form.FLATTENED:
+                raise OtherForm
+        connector = self._connector(framed, names, texts[0], connector)
         try:
-            return self._read_rows(framed, payloads, places, headers)
+            return self._read(framed, payloads, places, headers, texts, connector)
         except Fault as fault:
-            fault.unknown = self._unknown(framed, self.layout)
+            fault.unknown = declared_unknown(self._rows, framed, connector)
             raise
 
-    def _read_rows(
-        self, framed: Framed, payloads: list[bytes], places: Sequence[int], headers: Sequence[Headers | None]
+    def _read(
+        self,
+        framed: Framed,
+        payloads: list[bytes],
+        places: Sequence[int],
+        headers: Sequence[Headers | None],
+        texts: list[dict[str, bytes]],
+        connector: str,
     ) -> Read:
-        texts = [self._headers.texts(found) for found in headers]
-        self._find_source(framed, payloads[0], texts[0])
+        def only_rows() -> None:
+            if any(self._forms.of_payload(payload) is not Form.FLATTENED for payload in payloads):
+                raise OtherForm
+
         wrapped = [b'{"after":' + payload + b"}" for payload in payloads]
         try:
-            layout, rows = self._decode(framed, wrapped)
+            layout, rows = self._rows.decode(framed, wrapped, connector, before_lenient=only_rows)
         except Fault as fault:
             fault.suspects = [places[i] for i in fault.suspects]
             raise
         assert isinstance(layout, FlatLayout)
-        self.layout = layout
         images = [row.after for row in rows]
         blocks = self._blocks(layout, images, texts, places)
         self._demand_positions(layout, texts)
@@ -104,12 +103,7 @@ class FlatReader(JsonReader):
             except DecodeError as error:
                 raise Fault(error.message, suspects=[place] if len(images) > 1 else ()) from error
         read = to_columns(layout, events, payloads, places)
-        part = read.part
-        part.tombstones_delete = "deleted" not in layout.roles
-        if part.tombstones_delete and not all(set(layout.flattened.fields) <= found.keys() for found in texts):
-            # The null values that are deletes tell no position: it cannot join the two halves of a key change.
-            part.commit, part.inner = np.zeros_like(part.commit), np.zeros_like(part.inner)
-            part.has_commit = np.zeros_like(part.has_commit)
+        _mark_null_values(read.part, layout, images, texts, places)
         return read
 
     def _event(
@@ -134,10 +128,10 @@ class FlatReader(JsonReader):
             return images
         out = []
         for image, found, place in zip(images, texts, places, strict=True):
-            told = {role: getattr(image, at) for role, at in flat.roles.items() if role in flat.types}
+            fields = {role: getattr(image, at) for role, at in flat.roles.items() if role in flat.types}
+            fields = {role: value for role, value in fields.items() if value is not None and value is not msgspec.UNSET}
             try:
-                told = {**self._headers.values(found, flat.types), **{r: v for r, v in told.items() if v is not None}}
-                out.append(self.block(flat.block, told))
+                out.append(self.block(flat.block, {**self._headers.values(found, flat.types), **fields}))
             except (DecodeError, msgspec.ValidationError) as error:
                 raise Fault(str(error), "position", suspects=[place] if len(images) > 1 else ()) from error
         return out
@@ -157,86 +151,37 @@ class FlatReader(JsonReader):
             return
         raise missing_position(sorted(needed))
 
-    def _find_source(self, framed: Framed, payload: bytes, texts: dict[str, bytes]) -> None:
+    def _connector(self, framed: Framed, found: dict[str, msgspec.Raw], texts: dict[str, bytes], known: str) -> str:
         """Which source system the rows are of: by an added field, else by the position fields that were added."""
         names = [f.name for f in framed.schema.fields] if framed.schema is not None else ()
-        found: dict[str, msgspec.Raw] = {}
-        with contextlib.suppress(*UNREADABLE):
-            found = _names.decode(payload)
         roles = self._added.roles([*names, *found])
-        told = ""
+        stated = ""
         with contextlib.suppress(DecodeError):  # the record is refused when it is read as a whole
-            told = self._headers.values(texts, {"connector": str}).get("connector") or ""
+            stated = self._headers.values(texts, {"connector": str}).get("connector") or ""
         if "connector" in roles and roles["connector"] in found:
             raw: Any = msgspec.json.decode(found[roles["connector"]])
-            told = raw if isinstance(raw, str) else told
-        connector = flat_connector({*roles, *texts}, told)
-        if connector != FLATTENED or not self.connector:
-            self.connector = connector
-        self._connector = self.connector
+            stated = raw if isinstance(raw, str) else stated
+        connector = flat_connector({*roles, *texts}, stated)
+        return known if connector == FLATTENED and known else connector
 
-    def _connector_in(self, payload: bytes) -> str:
-        return ""
 
-    def _tolerant(self, framed: Framed, payloads: list[bytes], fault: Exception) -> tuple[Layout, list[Any]]:
-        if any(self._forms.of_payload(p[9:-1]) is not Form.FLATTENED for p in payloads):
-            raise OtherForm
-        return super()._tolerant(framed, payloads, fault)
-
-    def _extra(self, names: Sequence[str]) -> None:
-        super()._extra(names)
-        if any(self._added.is_added(name) for name in names):
-            self._drop_schemaless(tolerant=False)
-
-    def _build(self, framed: Framed, connector: str, expected: frozenset[str] | None) -> Layout:
-        source = flattened(connector)
-        declared = {f.name: f.type for f in framed.schema.fields} if framed.schema is not None else None
-        told = list(declared) if declared is not None else [*self._extras, *sorted(self._columns)]
-        roles = self._added.roles(told)
-        if declared is not None:
-            declared = {n: t for n, t in declared.items() if n in self._columns or not self._added.is_added(n)}
-            expected = None
-        unknown = [n for n in self._extras if not self._added.is_added(n)] if expected is None else []
-        extras = [] if declared is not None else unknown
-        row = read_row(self._table, self._policy.values, source, declared, expected, extras, numbers=self._numbers)
-        types = block_types(source)
-        attributes = {field: attribute for attribute, field in row.renamed.items()}
-        at: dict[str, str] = {}
-        more: list[tuple[str, Any, Any, str]] = []
-        for role, name in roles.items():
-            if name in attributes:
-                at[role] = attributes[name]
-            else:
-                at[role] = role
-                more.append((role, types.get(role, str | bool | None), None, name))
-        # A block has every field, also those that were not added: their names cannot occur.
-        more += [(role, wire, None, f"\x7f{role}") for role, wire in types.items() if at.get(role) != role]
-        plain = {name for _, _, _, name in more}
-        others = [n for n in told if self._added.is_added(n) and n not in attributes and n not in plain]
-        more += [(f"o{i}", msgspec.Raw, msgspec.UNSET, name) for i, name in enumerate(others)]
-        after = row.struct("FlatRow", row.present, required=not row.tolerant, forbid=True, more=more)
-        wrapped = msgspec.defstruct("Wrapped", [("after", after)], gc=False)
-        null = after(**dict.fromkeys(m[0] for m in row.present))
-        block = msgspec.defstruct("Block", [(role, wire, None) for role, wire in types.items()], gc=False)
-        return FlatLayout(
-            connector=connector,
-            source=source,
-            decode=row_decoder(msgspec.json.Decoder(wrapped, float_hook=Decimal).decode, (after,)),
-            columns=row.columns,
-            before_columns=row.columns,
-            null_row=null,
-            null_before=null,
-            before=self._before,
-            tolerant=row.tolerant,
-            missing=row.missing,
-            unknown=row.unknown,
-            extras=row.extras,
-            roles=at,
-            aliased=any(at[role] != role for role in at if role in types),
-            types=types,
-            block=block,
-            flattened=source,
-        )
+def _mark_null_values(
+    part: Part, layout: FlatLayout, images: list[Any], texts: list[dict[str, bytes]], places: Sequence[int]
+) -> None:
+    """Note which rows say that a null value behind them is a delete: those that are not marked as deleted or not."""
+    deleted = layout.roles.get("deleted")
+    unset = msgspec.UNSET
+    says = np.array([deleted is None or getattr(image, deleted) is unset for image in images], dtype=np.bool_)
+    needed = set(layout.flattened.fields)
+    incomplete = np.array([not needed <= found.keys() for found in texts], dtype=np.bool_)
+    own = np.searchsorted(places, part.source_index)
+    part.null_deletes = says[own]
+    # Null values that are deletes state no position: it cannot join the two halves of a key change.
+    without = says[own] & incomplete[own]
+    if without.any():
+        part.commit, part.inner = part.commit.copy(), part.inner.copy()
+        part.commit[without], part.inner[without] = 0, 0
+        part.has_commit = part.has_commit & ~without
 
 
 def missing_position(needed: Sequence[str]) -> StreamFailed:

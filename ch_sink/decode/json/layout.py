@@ -9,7 +9,7 @@ import msgspec
 
 from ch_sink.decode.assemble import Part
 from ch_sink.decode.json.aliases import row_decoder
-from ch_sink.decode.json.rows import NUMBER_FOR_BYTES, ColumnReader, read_row
+from ch_sink.decode.json.rows import ColumnReader, read_row
 from ch_sink.model.change import UnknownColumn
 from ch_sink.sources import Source, source_for
 from ch_sink.table.model import TargetTable
@@ -17,7 +17,6 @@ from ch_sink.types.connect import SourceType
 from ch_sink.types.value_policy import ValuePolicy
 
 __all__ = [
-    "NUMBER_FOR_BYTES",
     "ColumnReader",
     "Images",
     "Layout",

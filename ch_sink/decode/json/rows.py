@@ -1,6 +1,5 @@
 """How the fields of a row image are read: a typed member of a Struct for each, and the column's converter."""
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -18,10 +17,7 @@ from ch_sink.types.connect import SourceType
 from ch_sink.types.converter import nullable
 from ch_sink.types.value_policy import ValuePolicy
 
-__all__ = ["NUMBER_FOR_BYTES", "ColumnReader", "RowReading", "read_row"]
-
-NUMBER_FOR_BYTES = re.compile(r"Expected `bytes[^`]*`, got `(?:int|float)`")
-"""Msgspec's complaint about a decimal that JsonConverter wrote as a number (``decimal.format=NUMERIC``)."""
+__all__ = ["ColumnReader", "RowReading", "read_row"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,7 @@ INPUTS = [
     Input("a schema that is none", b'{"schema":7,"payload":{}}', reason="schema envelope"),
     Input("a schema without end", b'{"schema":{"type":"struct","fields":[', reason="schema envelope"),
     Input("an empty key", event("c", image()), reason="key", key=b""),
-    Input("a key of another table", event("c", image()), reason="`other`", key=b'{"other":1}'),
+    Input("a key of another table", event("c", image()), reason="'other'", key=b'{"other":1}'),
 ]
 
 

@@ -1,0 +1,235 @@
+"""How the keys of one form become columns: structs or primitives, in JSON with or without schema, or in Avro."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from ch_sink.decode.avro.keys import read_keys
+from ch_sink.decode.avro.layout import AvroColumn
+from ch_sink.decode.avro.names import columns_of
+from ch_sink.decode.framing import Framed
+from ch_sink.decode.json.aliases import alias, object_decoder, with_names
+from ch_sink.decode.json.rows import ColumnReader
+from ch_sink.decode.key_literals import as_written
+from ch_sink.errors import DecodeError
+from ch_sink.model.policy import Policy
+from ch_sink.table.model import TargetTable
+from ch_sink.types import Converter, Encoding, converter
+from ch_sink.types.column import Column
+from ch_sink.types.connect import SourceType
+from ch_sink.types.converter import nullable
+
+__all__ = ["KeyLayouts", "NamedColumns"]
+
+NamedColumns = tuple[tuple[str, ...], list[pa.Array]]
+"""Names of the key's columns, in the key's order, and their values."""
+_UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
+_Fields = tuple[tuple[str, SourceType | None], ...]
+"""Fields of a key, with their types if a schema declares them."""
+_KEPT = 256
+"""Layouts that are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """How JSON keys of one form are decoded."""
+
+    decode: Callable[[bytes], Any]
+    columns: tuple[ColumnReader, ...]
+    primitive: bool
+    raw_text: bool
+    """The key may be text without quotes (StringConverter)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _AvroLayout:
+    """How keys of one Avro schema are decoded."""
+
+    columns: tuple[AvroColumn, ...]
+    primitive: bool
+
+
+class KeyLayouts:
+    """Decodes keys into the key columns that they have. A key means the same whatever keys were read before it."""
+
+    def __init__(self, table: TargetTable, policy: Policy) -> None:
+        self._table, self._policy = table, policy
+        self._avro = lru_cache(_KEPT)(self._avro_layout)
+        self._struct = lru_cache(_KEPT)(self._struct_layout)
+        self._primitive = lru_cache(_KEPT)(self._primitive_layout)
+        self._differing = lru_cache(_KEPT)(self._numbers_differ)
+
+    def read(self, framed: Framed, payloads: list[bytes]) -> NamedColumns:
+        """The key columns of keys of one framing. Raises DecodeError where one cannot be read."""
+        if framed.avro is not None:
+            avro = self._avro(framed)
+            arrays = read_keys(framed, avro.columns, payloads, primitive=avro.primitive)
+            return tuple(column.name for column in avro.columns), arrays
+        return _read_json(self._json(framed, payloads[0]), payloads)
+
+    def column(self, name: str) -> Column:
+        """The table's column for a key column. Raises DecodeError where there is none."""
+        column = self._table.column(name)
+        if column is None or not column.insertable:
+            raise DecodeError(
+                f"the key has the column {name!r}, which {self._table.qualified} lacks",
+                hint="add the column to the table, leave it out of the key (message.key.columns), or list it in "
+                "ignored_key_fields where keys are unique without it",
+            )
+        return column
+
+    def _json(self, framed: Framed, payload: bytes) -> _Layout:
+        """The layout of keys that are written like this one: with these fields, and literals of these kinds."""
+        schema = framed.schema
+        found: Any = None
+        fields: _Fields | None = None
+        if schema is None:
+            found = _literals(payload)
+            fields = tuple((name, None) for name in found) if isinstance(found, dict) else None
+        elif schema.kind == "struct":
+            fields = tuple((f.name, f.type) for f in as_written(schema.fields, payload))
+        if fields is None:
+            numbers = self._number_for_bytes((("", schema),), payload, found)
+            return self._primitive(schema, numbers)
+        return self._struct(fields, self._number_for_bytes(fields, payload, found))
+
+    def _number_for_bytes(self, fields: _Fields, payload: bytes, found: Any) -> bool:
+        """Whether a decimal of the key is a JSON number (``decimal.format=NUMERIC``)."""
+        names = self._differing(fields)
+        if not names:
+            return False
+        literals = _literals(payload) if found is None else found
+        values = literals if isinstance(literals, dict) else {"": literals}
+        return any(_is_number(values.get(name)) for name in names)
+
+    def _numbers_differ(self, fields: _Fields) -> tuple[str, ...]:
+        """Names of the fields that are read in another way if decimals are JSON numbers."""
+        out = []
+        for name, declared in fields:
+            if name in self._policy.keys.ignored:
+                continue
+            column = self.column(name or self._primitive_name())
+            if self._converter(declared, column).wire != self._converter(declared, column, numbers=True).wire:
+                out.append(name)
+        return tuple(out)
+
+    def _struct_layout(self, fields: _Fields, numbers: bool) -> _Layout:
+        ignored = self._policy.keys.ignored
+        members: list[Any] = []
+        names: dict[str, str] = {}
+        columns: list[ColumnReader] = []
+        for i, (name, declared) in enumerate(fields):
+            attribute = f"k{i}"
+            names[attribute] = alias(name)
+            if name in ignored:
+                continue
+            made = self._converter(declared, self.column(name), numbers=numbers)
+            members.append((attribute, nullable(made.wire)))
+            columns.append(ColumnReader(name, attrgetter(attribute), made))
+        members += [(f"k{i}", msgspec.Raw, msgspec.UNSET) for i, (name, _) in enumerate(fields) if name in ignored]
+        key = msgspec.defstruct("Key", members, rename=names, forbid_unknown_fields=True, gc=False)
+        decode = object_decoder(msgspec.json.Decoder(key, float_hook=Decimal).decode, key)
+        return _Layout(decode, tuple(columns), primitive=False, raw_text=False)
+
+    def _primitive_layout(self, declared: SourceType | None, numbers: bool) -> _Layout:
+        name = self._primitive_name()
+        made = self._converter(declared, self.column(name), numbers=numbers)
+        decode = msgspec.json.Decoder(nullable(made.wire), float_hook=Decimal).decode
+        raw_text = made.arrow == pa.binary() and declared is None
+        return _Layout(decode, (ColumnReader(name, _itself, made),), primitive=True, raw_text=raw_text)
+
+    def _avro_layout(self, framed: Framed) -> _AvroLayout:
+        assert framed.schema is not None
+        primitive = framed.schema.kind != "struct"
+        found: Mapping[str, tuple[str, SourceType]]
+        if primitive:
+            found = {self._primitive_name(): ("", framed.schema)}
+        else:
+            fields = {f.name: f.type for f in framed.schema.fields if f.name not in self._policy.keys.ignored}
+            named = columns_of(fields, [c.name for c in self._table.columns])
+            found = {named[name]: (name, declared) for name, declared in fields.items()}
+        columns = [
+            AvroColumn(column, field, self._converter(declared, self.column(column), "avro"))
+            for column, (field, declared) in found.items()
+        ]
+        return _AvroLayout(tuple(columns), primitive)
+
+    def _converter(
+        self, declared: SourceType | None, column: Column, encoding: Encoding = "json", *, numbers: bool = False
+    ) -> Converter:
+        return converter(
+            declared,
+            column,
+            encoding=encoding,
+            # A clamped key would be another row's.
+            policy=replace(self._policy.values, out_of_range="fail"),
+            omits=False,
+            numbers=numbers,
+            years=self._table.years,
+        )
+
+    def _primitive_name(self) -> str:
+        if len(self._policy.keys.columns) == 1:
+            return self._policy.keys.columns[0]
+        names = [e for e in self._table.sorting_key if e not in self._table.system_columns]
+        if len(names) == 1 and self._table.column(names[0]) is not None:
+            return names[0]
+        raise DecodeError(
+            "the key is a single value and the table's sorting key does not tell which column it is",
+            hint="name the column in key_columns",
+        )
+
+
+def _read_json(layout: _Layout, payloads: list[bytes]) -> NamedColumns:
+    decode = layout.decode
+    try:
+        rows: list[Any] = list(map(decode, payloads))
+    except _UNREADABLE as error:
+        if not layout.raw_text:
+            raise DecodeError(f"key: {with_names(str(error))}") from error
+        rows = [_text(payload, decode) for payload in payloads]
+    arrays: list[pa.Array] = []
+    for column in layout.columns:
+        values: Sequence[Any] = rows if layout.primitive else list(map(column.get, rows))
+        try:
+            arrays.append(column.converter.convert(list(values)).array)
+        except DecodeError as error:
+            error.args = (f"key column {column.name!r}: {error.message}",)
+            error.message = error.args[0]
+            raise
+    return tuple(column.name for column in layout.columns), arrays
+
+
+def _literals(payload: bytes) -> Any:
+    """The key as plain Python has it; None for text without quotes. Raises DecodeError for a broken struct."""
+    try:
+        return msgspec.json.decode(payload)
+    except _UNREADABLE as error:
+        if payload[:1] in (b"{", b"["):
+            raise DecodeError(f"key: {error}") from error
+        return None
+
+
+def _is_number(literal: Any) -> bool:
+    return isinstance(literal, int | float) and not isinstance(literal, bool)
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _text(payload: bytes, decode: Callable[[bytes], Any]) -> Any:
+    """A key written without quotes (StringConverter)."""
+    try:
+        return decode(payload)
+    except _UNREADABLE:
+        try:
+            return payload.decode()
+        except UnicodeDecodeError as error:
+            raise DecodeError(f"key: {error}") from error

@@ -1,0 +1,121 @@
+"""Which columns the key of a topic has, learned from the first record that shows them."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from ch_sink.decode.avro.events import as_json
+from ch_sink.decode.avro.keys import holds_documents
+from ch_sink.decode.framing import Envelopes
+from ch_sink.decode.key_layouts import KeyLayouts
+from ch_sink.decode.mongodb import is_document_event, key_column_name
+from ch_sink.decode.record_kinds import changes_no_row
+from ch_sink.errors import DecodeError, TableError
+from ch_sink.model.change import Records
+from ch_sink.model.policy import Policy
+from ch_sink.model.profile import TopicProfile
+from ch_sink.table.model import TargetTable
+
+__all__ = ["KeyLearner"]
+
+_UNREADABLE = (DecodeError, msgspec.DecodeError, ValueError, RecursionError)
+
+
+class KeyLearner:
+    """Learns the key's columns. Records that change no row do not show them."""
+
+    def __init__(
+        self, table: TargetTable, policy: Policy, layouts: KeyLayouts, keys: Envelopes, values: Envelopes
+    ) -> None:
+        self._table, self._policy, self._layouts = table, policy, layouts
+        self._keys, self._values = keys, values
+        self._names = frozenset(c.name for c in table.source_columns)
+        self._sorted = frozenset(table.sorting_key)
+        self._document_column = key_column_name(policy)
+
+    def learn(self, records: Records, profile: TopicProfile) -> TopicProfile:
+        """The profile with the key's columns, if these records show them and none did before.
+
+        Null values count until a row shows the columns. Columns by which the table is not sorted are hardly those of
+        its key: they count only if all null values are deletes by configuration.
+        """
+        if profile.key_source in ("configuration", "row"):
+            return profile
+        places = [i for i, key in enumerate(records.keys) if key is not None and key != b"null"]
+        for i in places:
+            value, key = records.values[i], records.keys[i]
+            if value is None or key is None:
+                continue
+            offset = int(records.offsets[i])
+            if self._is_document(value):
+                return replace(
+                    profile,
+                    key_columns=(self._document_column,),
+                    key_source="row",
+                    key_offset=offset,
+                    documents=True,
+                )
+            if self._is_no_row(value):
+                continue
+            if self._policy.keys.columns:
+                return replace(profile, key_source="configuration", key_offset=offset)
+            columns = self._columns_of(key)
+            if columns:
+                return replace(profile, key_columns=columns, key_source="row", key_offset=offset)
+        if self._policy.keys.columns or profile.key_source:
+            return profile
+        return self._of_null_values(records, places, profile)
+
+    def _of_null_values(self, records: Records, places: list[int], profile: TopicProfile) -> TopicProfile:
+        deletes = self._policy.events.tombstones == "delete"
+        unsorted: TopicProfile | None = None
+        for i in places:
+            key = records.keys[i]
+            if records.values[i] is not None or key is None:
+                continue
+            columns = self._columns_of(key)
+            found = replace(profile, key_columns=columns, key_source="null value", key_offset=int(records.offsets[i]))
+            if not columns:
+                if deletes and self._is_document_key(key):
+                    return replace(found, key_columns=(self._document_column,), documents=True)
+            elif self._sorted.issuperset(columns):
+                return found
+            elif deletes and unsorted is None:
+                unsorted = found
+        return unsorted or profile
+
+    def _columns_of(self, key: bytes) -> tuple[str, ...]:
+        """The columns that a key has; empty if it is no key of this table."""
+        try:
+            framed, payload = self._keys.exact(key)
+            return self._layouts.read(framed, [payload])[0]
+        except (DecodeError, TableError):
+            return ()
+
+    def _is_document(self, value: bytes) -> bool:
+        if value[:1] != b"\0":
+            return is_document_event(value)
+        try:
+            framed, payload = self._values.exact(value)
+            return holds_documents(framed) and is_document_event(as_json(framed, payload))
+        except DecodeError:
+            return False
+
+    def _is_document_key(self, key: bytes) -> bool:
+        """Whether a key whose value does not show it is that of a document: `id`, and the table has `_id` instead."""
+        try:
+            found: Any = msgspec.json.decode(as_json(*self._keys.exact(key)))
+        except _UNREADABLE:
+            return False
+        column = self._table.column(self._document_column)
+        is_key = isinstance(found, dict) and found.keys() == {"id"} and isinstance(found["id"], str)
+        return is_key and column is not None and column.insertable and self._table.column("id") is None
+
+    def _is_no_row(self, value: bytes) -> bool:
+        """Whether a value is of a kind that changes no row: transaction metadata, a signal, a message, …"""
+        try:
+            found: Any = msgspec.json.decode(as_json(*self._values.exact(value)))
+        except _UNREADABLE:
+            return False
+        return changes_no_row(found, self._names, self._policy.events.fields_prefix)
