@@ -17,11 +17,14 @@
     │   ├── ClickHouseUnavailable   no answer, or an answer that a retry may change
     │   └── AccessDenied         wrong user, password or missing grant
     ├── LedgerConflict           another job runs the same stream
-    └── StreamFailed             the stream stops: what policy or the data demanded
+    ├── StreamFailed             the stream stops: what policy or the data demanded
+    └── StreamsFailed            several streams of a job stopped; ``failures`` has the error of each
 
 An error carries ``hint``, the next step for the reader, and the process's exit code. Texts name the
 file, key, record or column concerned and never a secret.
 """
+
+from collections.abc import Mapping
 
 __all__ = [
     "AccessDenied",
@@ -38,6 +41,7 @@ __all__ = [
     "RecordError",
     "RegistryError",
     "StreamFailed",
+    "StreamsFailed",
     "TableError",
     "TableNotFound",
     "TopicNotFound",
@@ -146,3 +150,17 @@ class LedgerConflict(ChSinkError):
 
 class StreamFailed(ChSinkError):
     """The stream stops because a policy or the data demand it."""
+
+
+class StreamsFailed(ChSinkError):
+    """Several streams of a job stopped. ``failures``: stream → its error."""
+
+    def __init__(self, failures: Mapping[str, ChSinkError]) -> None:
+        lines = [f"{len(failures)} streams failed:"]
+        for stream, error in failures.items():
+            lines.append(f"  {stream}: {error}")
+            if error.hint:
+                lines.append(f"    next: {error.hint}")
+        super().__init__("\n".join(lines))
+        self.failures = dict(failures)
+        self.exit_code = max(error.exit_code for error in failures.values())

@@ -5,21 +5,25 @@ from ch_sink.clickhouse.dead_letters import ClickHouseDeadLetters
 from ch_sink.clickhouse.evolution import Evolution
 from ch_sink.clickhouse.handover import ClickHouseHandover
 from ch_sink.clickhouse.ledger import ClickHouseLedger
-from ch_sink.clickhouse.lookup import ClickHouseLookup, max_version
+from ch_sink.clickhouse.lookup import AnyKeyLookup, ClickHouseLookup, max_version
 from ch_sink.clickhouse.pending import ClickHousePending
 from ch_sink.clickhouse.retry import Retry
+from ch_sink.clickhouse.running_inserts import wait_for_inserts
 from ch_sink.clickhouse.schema import detect, execute, server_facts
 from ch_sink.clickhouse.settings import ClickHouseSettings
 from ch_sink.clickhouse.state_table import create_statement
+from ch_sink.clickhouse.table_admin import ClickHouseTableAdmin
 from ch_sink.clickhouse.writer import ClickHouseWriter
 
 __all__ = [
+    "AnyKeyLookup",
     "ClickHouseDeadLetters",
     "ClickHouseHandover",
     "ClickHouseLedger",
     "ClickHouseLookup",
     "ClickHousePending",
     "ClickHouseSettings",
+    "ClickHouseTableAdmin",
     "ClickHouseWriter",
     "Client",
     "Evolution",
@@ -31,4 +35,5 @@ __all__ = [
     "execute",
     "max_version",
     "server_facts",
+    "wait_for_inserts",
 ]

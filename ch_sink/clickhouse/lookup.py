@@ -12,7 +12,7 @@ from ch_sink.types.arrow import arrow_type
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import quote
 
-__all__ = ["ClickHouseLookup", "max_version"]
+__all__ = ["AnyKeyLookup", "ClickHouseLookup", "max_version"]
 
 _COUNT = "__rows"
 _KEYS = "_keys"
@@ -65,6 +65,21 @@ class ClickHouseLookup:
             if len(times) and times.max() > 1:
                 found = found.take(pa.array(np.repeat(np.arange(len(times)), times)))
         return StoredRows(conform_table(found, self._arrow))
+
+
+class AnyKeyLookup:
+    """The RowLookup of one target table by whatever columns the topic's key has."""
+
+    def __init__(self, client: Client, table: TargetTable) -> None:
+        self._client, self._table = client, table
+        self._by: dict[tuple[str, ...], ClickHouseLookup] = {}
+
+    def fetch(self, keys: pa.Table) -> StoredRows:
+        """See RowLookup.fetch. Raises ClickHouseError, TableError."""
+        names = tuple(keys.column_names)
+        if names not in self._by:
+            self._by[names] = ClickHouseLookup(self._client, self._table, names)
+        return self._by[names].fetch(keys)
 
 
 def max_version(client: Client, table: TargetTable) -> int:

@@ -5,24 +5,24 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-
-from pyspark.errors import StreamingQueryException
-from pyspark.sql.streaming.query import StreamingQuery
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from ch_sink.config import Config, load
-from ch_sink.errors import ChSinkError, StreamFailed
+from ch_sink.errors import ChSinkError, StreamsFailed
 from ch_sink.observe import StreamSummary, progress_line
-from ch_sink.spark.driver import StreamDriver
+from ch_sink.spark.executor import SparkExecutor
+from ch_sink.spark.query import StreamQuery
 from ch_sink.spark.session import build_session
-from ch_sink.spark.source import source_error
+from ch_sink.spark.source import SourceFailure
+from ch_sink.spark.wiring import SharedTopics, stream_ports, stream_settings
+from ch_sink.stream.coordinator import Coordinator
 
 __all__ = ["main", "run_streams"]
 
-_NO_WORKER = "Python worker failed to connect back"
-_STARTS = 4
-_INITIALIZING = 30.0
-"""Longest wait for one query before the next is started, in seconds."""
+_FINISH = 60.0
+"""Longest wait for the running batches of the other streams after one has failed, in seconds."""
 
 
 def run_streams(
@@ -36,86 +36,68 @@ def run_streams(
 
     Args:
         once: end when everything that is there now has been read.
-        on_batch: told of each stream's figures after each of its micro-batches.
+        on_batch: receives each stream's figures after each of its micro-batches.
 
     Raises:
-        ChSinkError: the first stream that failed; the others are stopped.
+        ChSinkError: a stream failed. The others finish their running batch first, and if they fail as well, the error
+            names all of them.
     """
-    first = configs[0]
-    session = build_session("ch_sink", master or first.spark.master, _properties(configs))
-    drivers: list[StreamDriver] = []
-    queries: list[StreamingQuery] = []
-    try:
-        for config in configs:
-            driver = StreamDriver(config, session, on_batch)
-            drivers.append(driver)
-            driver.open()
-            driver.open_waiting()
-            driver.drain()
-        for driver in drivers:
-            queries.append(driver.start(once))
-            _initialized(queries[-1])
-        _await(drivers, queries, once)
-        return [driver.summary for driver in drivers]
-    finally:
-        for query in queries:
-            query.stop()
-        for driver in drivers:
-            driver.close()
+    session = build_session("ch_sink", master or configs[0].spark.master, _properties(configs))
+    executor = SparkExecutor(session, {config.stream_name: config.to_task_json() for config in configs})
+    streams: list[StreamQuery] = []
+    with ExitStack() as closing:
+        folder = Path(closing.enter_context(TemporaryDirectory(prefix="ch_sink-")))
+        topics = SharedTopics()
+        closing.callback(topics.close)
+        for number, config in enumerate(configs):
+            coordinator = Coordinator(stream_settings(config), stream_ports(config, topics), on_batch)
+            closing.callback(coordinator.close)
+            coordinator.open()
+            coordinator.run_release(executor)
+            streams.append(
+                StreamQuery(config, session, coordinator, executor, SourceFailure(folder / f"{number}.failure"))
+            )
+        topics.close()
+        closing.callback(_stop, streams)
+        for stream in streams:
+            stream.start(once)
+            stream.wait_until_initialized()
+        _await(streams)
+    return [stream.coordinator.summary for stream in streams]
 
 
 def _properties(configs: Sequence[Config]) -> dict[str, str]:
     return {name: setting for config in configs for name, setting in config.spark.conf.items()}
 
 
-def _initialized(query: StreamingQuery) -> None:
-    """Wait until the query's source has its Python worker: all starting at once would run into Spark's ten seconds."""
-    deadline = time.monotonic() + _INITIALIZING
-    while query.isActive and time.monotonic() < deadline:
-        if not str(query.status["message"]).startswith("Initializing"):
-            return
+def _stop(streams: Sequence[StreamQuery]) -> None:
+    for stream in streams:
+        stream.stop()
+
+
+def _await(streams: Sequence[StreamQuery]) -> None:
+    """Wait until every query has ended. Raises the errors of those that failed."""
+    while active := [stream for stream in streams if stream.is_active()]:
+        if any(stream.failure is not None for stream in streams):
+            break
+        active[0].wait(1)
+    _finish(streams)
+    failed = {s.config.stream_name: s.failure for s in streams if s.failure is not None}
+    if len(failed) == 1:
+        raise next(iter(failed.values()))
+    if failed:
+        raise StreamsFailed(failed)
+
+
+def _finish(streams: Sequence[StreamQuery]) -> None:
+    """Let running batches come to their end; no further one begins."""
+    for stream in streams:
+        stream.stopping = True
+    deadline = time.monotonic() + _FINISH
+    while any(stream.busy for stream in streams) and time.monotonic() < deadline:
         time.sleep(0.05)
-
-
-def _await(drivers: list[StreamDriver], queries: list[StreamingQuery], once: bool) -> None:
-    """Wait until every query has ended; raise the error of the first that failed."""
-    starts = [1] * len(queries)
-    while True:
-        for i, driver in enumerate(drivers):
-            if queries[i].isActive:
-                continue
-            failure = queries[i].exception()
-            if failure is None:
-                continue
-            if driver.error is None and _NO_WORKER in str(failure) and starts[i] < _STARTS:
-                # A busy machine did not start a Python worker within Spark's ten seconds: the same batch again.
-                starts[i] += 1
-                queries[i] = driver.start(once)
-                continue
-            raise _error(driver, failure)
-        active = [query for query in queries if query.isActive]
-        if not active:
-            if all(query.exception() is None for query in queries):
-                return
-            continue
-        with suppress(StreamingQueryException):  # looked at above
-            active[0].awaitTermination(1)
-
-
-def _error(driver: StreamDriver, failure: StreamingQueryException) -> ChSinkError:
-    return (
-        driver.error
-        or source_error(failure)
-        or StreamFailed(
-            f"stream {driver.config.stream_name} stopped: {_short(failure)}",
-            hint="run again with --debug for the whole trace",
-        )
-    )
-
-
-def _short(failure: StreamingQueryException) -> str:
-    lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
-    return lines[0][:400] if lines else repr(failure)
+    for stream in streams:
+        stream.is_active()  # notes what ended it
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -126,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--master", metavar="URL", help="Spark master, where spark-submit does not say it")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides")
     given = parser.parse_args(arguments)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # tells again, with a traceback, what is told below
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # logs again, with a traceback, what is reported below
     try:
         configs = [load(path, given.overrides) for path in given.config]
         run_streams(configs, once=given.once, master=given.master, on_batch=_print)

@@ -2,35 +2,62 @@
 
 Spark plans, limits and checkpoints; each row is one topic-partition's range of the micro-batch. Options (names without
 regard to case): ``topic``, ``kafka.properties.secret`` (librdkafka properties as JSON; Spark hides options by that
-word), ``startingOffsets``, ``maxOffsetsPerTrigger``, ``chunkOffsets``, ``onDataLoss``, ``topicRecreated``.
+word), ``startingOffsets``, ``maxOffsetsPerTrigger``, ``chunkOffsets``, ``onDataLoss``, ``topicRecreated``,
+``failureFile``.
 """
 
 import json
-import re
+import os
+import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import astuple
-from typing import Any, Literal, NoReturn, cast
+from contextlib import contextmanager, suppress
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from ch_sink import errors
 from ch_sink.errors import ChSinkError, ConfigError
 from ch_sink.kafka.offsets import TopicOffsets
 from ch_sink.kafka.settings import KafkaSettings
 from ch_sink.model.topic import TopicState
 from ch_sink.stream.offset_ranges import Choices, OffsetRange, StreamOffset, initial_offset, next_offset
 
-__all__ = ["FORMAT", "SCHEMA", "KafkaRanges", "read_ranges", "source_error"]
+__all__ = ["FORMAT", "SCHEMA", "KafkaRanges", "SourceFailure", "read_ranges"]
 
 FORMAT = "ch_sink_ranges"
 SCHEMA = "topic string, topic_id string, partition int, start long, end long, lost long, high long"
 """One row per range, as ``spark.ranges.OffsetRange`` describes the columns."""
 
-_NEXT = "\nnext: "
+
+@dataclass(frozen=True, slots=True)
+class SourceFailure:
+    """What ended the planning of a stream's ranges: a file from the source's process to the driver's, on one host.
+
+    Spark carries an error's text only.
+    """
+
+    path: Path
+
+    def write(self, error: ChSinkError) -> None:
+        """Called in the source's process, before the error is raised there."""
+        fresh = self.path.with_suffix(".new")
+        with suppress(OSError):  # then the driver has what Spark says of it
+            fresh.write_bytes(pickle.dumps(error))
+            os.replace(fresh, self.path)
+
+    def read(self) -> ChSinkError | None:
+        """The error, once; None if planning has not failed."""
+        try:
+            found = self.path.read_bytes()
+        except OSError:
+            return None
+        self.path.unlink(missing_ok=True)
+        error = pickle.loads(found)
+        return error if isinstance(error, ChSinkError) else None
 
 
 def read_ranges(
@@ -43,12 +70,13 @@ def read_ranges(
     chunk_offsets: int = 50_000,
     on_data_loss: Literal["fail", "continue"] = "fail",
     topic_recreated: Literal["fail", "restart"] = "fail",
+    failure: SourceFailure | None = None,
 ) -> DataFrame:
     """A streaming DataFrame of the topic's offset ranges (``SCHEMA``), for ``foreachBatch``.
 
     ``starting_offsets`` holds only where there is no checkpoint yet: see ``spark.ranges.initial_offset``.
-    ``max_offsets`` limits the offsets of one micro-batch. What fails while planning reaches the driver as a
-    StreamingQueryException: ``source_error`` gives the original error back.
+    ``max_offsets`` limits the offsets of one micro-batch. What fails while planning ends the query with a
+    StreamingQueryException; ``failure.read()`` then returns the error itself.
     """
     spark.dataSource.register(KafkaRanges)
     given = starting_offsets if isinstance(starting_offsets, str) else json.dumps(dict(starting_offsets))
@@ -58,17 +86,9 @@ def read_ranges(
     reader = reader.option("onDataLoss", on_data_loss).option("topicRecreated", topic_recreated)
     if max_offsets is not None:
         reader = reader.option("maxOffsetsPerTrigger", max_offsets)
+    if failure is not None:
+        reader = reader.option("failureFile", str(failure.path))
     return reader.load()
-
-
-def source_error(error: BaseException) -> ChSinkError | None:
-    """The error of this product inside an exception that came through Spark's JVM as text, None when there is none."""
-    found = re.search(r"ch_sink\.errors\.(\w+): (.*?)(?:\n\n|\nSQLSTATE|\n\tat |\n\s*File |\Z)", str(error), re.DOTALL)
-    kind = getattr(errors, found[1], None) if found else None
-    if found is None or not (isinstance(kind, type) and issubclass(kind, ChSinkError)):
-        return None
-    text, _, rest = found[2].partition(_NEXT)
-    return kind(text.strip(), hint=rest.split("\n")[0].strip() or None)
 
 
 class KafkaRanges(DataSource):
@@ -99,6 +119,12 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Mapping[str, str]) -> None:
         # Spark hands the names over in small letters.
         given = {name.lower(): setting for name, setting in options.items()}
+        at = given.get("failurefile")
+        self._failure = SourceFailure(Path(at)) if at else None
+        with self._kept():
+            self._configure(given)
+
+    def _configure(self, given: Mapping[str, str]) -> None:
         self._topic = given["topic"]
         self._settings = KafkaSettings.from_json(given["kafka.properties.secret"])
         self._starting: str | dict[str, Any] = given.get("startingoffsets", "earliest")
@@ -117,18 +143,18 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned: dict[str, Any] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        with _told():
+        with self._kept():
             return initial_offset(self._state(), self._starting).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadAllAvailable() if self._limit is None else ReadMaxRows(self._limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        with _told():
+        with self._kept():
             self._ceiling = self._state()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        with _told():
+        with self._kept():
             last = StreamOffset.from_json(start)
             most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
             ceiling = None if self._ceiling is None else self._ceiling.high
@@ -145,10 +171,10 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         if start == end:
             return []
-        with _told():
+        with self._kept():
             batch = StreamOffset.from_json(end)
             # A batch planned by an earlier run of this job is run again: is it still the same topic?
-            if end != self._planned and self._made_anew(batch):
+            if end != self._planned and self._recreated(batch):
                 return []
             return [_Batch(batch.ranges())]
 
@@ -160,13 +186,23 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._offsets.close()
             self._offsets = None
 
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        """Keep an error for the driver."""
+        try:
+            yield
+        except ChSinkError as error:
+            if self._failure is not None:
+                self._failure.write(error)
+            raise
+
     def _state(self) -> TopicState:
         if self._offsets is None:
             self._offsets = TopicOffsets(self._settings)
         self._latest = self._offsets.state(self._topic)
         return self._latest
 
-    def _made_anew(self, batch: StreamOffset) -> bool:
+    def _recreated(self, batch: StreamOffset) -> bool:
         state = self._state()
         if state.topic_id == batch.topic_id:
             return False
@@ -180,18 +216,3 @@ def _one_of(given: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> st
     if chosen not in allowed:
         raise ConfigError(f"option {name} is {chosen!r}", hint=f"Use one of: {', '.join(allowed)}.")
     return chosen
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """Put an error's hint into its text: Spark carries the text only."""
-    try:
-        yield
-    except ChSinkError as error:
-        _raise_with_hint(error)
-
-
-def _raise_with_hint(error: ChSinkError) -> NoReturn:
-    if error.hint and _NEXT not in error.message:
-        error.message += f"{_NEXT}{error.hint}"
-    raise error

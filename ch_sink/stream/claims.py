@@ -13,7 +13,7 @@ from pathlib import Path
 from ch_sink.errors import LedgerConflict
 from ch_sink.ports import Claim
 
-__all__ = ["born", "displaced", "live", "mine", "new_claim", "retired"]
+__all__ = ["born", "displaced", "forget", "live", "mine", "new_claim", "retired"]
 
 # Claims held by this very process: several streams may run in one.
 _held: set[tuple[str, str]] = set()
@@ -40,6 +40,12 @@ def retired(stream: str, claim: Claim) -> Claim:
     with _lock:
         _held.discard((stream, claim.run_id))
     return replace(claim, released=True)
+
+
+def forget(stream: str, run_id: str) -> None:
+    """Hold the stream no longer and leave its claim as it is, as if this process had died."""
+    with _lock:
+        _held.discard((stream, run_id))
 
 
 def mine(claim: Claim | None, newest: Claim | None) -> bool:

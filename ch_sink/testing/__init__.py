@@ -1,1 +1,35 @@
-"""In-memory implementations of the ports, for tests of pipelines without Kafka, Spark or ClickHouse."""
+"""Run streams without Spark, Kafka and ClickHouse: the ports in memory, the coordinator in this process, kills as data.
+
+For tests of this product and of whoever builds on it. See `LocalRunner`.
+"""
+
+from ch_sink.testing.kills import POINTS, Kill, Killed, KillSwitch
+from ch_sink.testing.local_runner import LocalBatch, LocalPorts, LocalRunner
+from ch_sink.testing.memory import (
+    MemoryDeadLetters,
+    MemoryHandover,
+    MemoryPending,
+    MemoryRegistry,
+)
+from ch_sink.testing.memory_ledger import MemoryLedger
+from ch_sink.testing.stream import MemoryGroup, MemoryStream, MemoryTopic
+from ch_sink.testing.table import MemoryTable
+
+__all__ = [
+    "POINTS",
+    "Kill",
+    "KillSwitch",
+    "Killed",
+    "LocalBatch",
+    "LocalPorts",
+    "LocalRunner",
+    "MemoryDeadLetters",
+    "MemoryGroup",
+    "MemoryHandover",
+    "MemoryLedger",
+    "MemoryPending",
+    "MemoryRegistry",
+    "MemoryStream",
+    "MemoryTable",
+    "MemoryTopic",
+]

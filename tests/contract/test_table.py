@@ -9,7 +9,7 @@ from ch_sink.clickhouse import ClickHouseLookup, ClickHouseWriter, Client, detec
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import Insert
 from ch_sink.table.model import Engine, Family, TargetTable
-from ch_sink.testing.memory import MemoryTable
+from ch_sink.testing import MemoryTable
 from ch_sink.types.column import Column
 
 SOURCE = {"region": "LowCardinality(String)", "id": "Nullable(Int64)", "text": "Nullable(String)", "n": "Float64"}

@@ -7,6 +7,7 @@ import pytest
 
 from ch_sink.errors import StreamFailed
 from ch_sink.order import State
+from ch_sink.testing import Killed
 from tests.support.hand import PLACEHOLDER, Event, key_change, mysql, postgres
 from tests.support.hand_tables import (
     COLLAPSING,
@@ -20,7 +21,6 @@ from tests.support.hand_tables import (
     signs,
     update,
 )
-from tests.support.memory_table import Killed
 
 pytestmark = pytest.mark.integration
 

@@ -10,11 +10,12 @@ import pytest
 from ch_sink.clickhouse import Client, detect
 from ch_sink.config import load
 from ch_sink.discovery.wiring import topic_offsets
+from ch_sink.errors import RegistryError
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.order import State
-from ch_sink.spark.task import StreamSettings, run_range
-from ch_sink.stream.messages import RangeResult, RangeTask
+from ch_sink.spark.wiring import run_configured
+from ch_sink.stream.tasks import RangeDone, RangeTask
 from tests.support.fixtures import registry_schemas, topic_of, topics
 from tests.support.kafka import produce
 from tests.support.recorded import equal
@@ -26,15 +27,17 @@ STREAM, TABLE = "postgres-avro", "kc"
 USER = "sink:hunter2"
 
 
-def run_all(config: Path, client: Client, choices: Sequence[str]) -> list[RangeResult]:
+def run_all(config: Path, client: Client, choices: Sequence[str]) -> list[RangeDone]:
     """Every partition from its start to its end."""
     settings = load(config, choices)
     table = detect(client, settings.clickhouse.database, TABLE, settings.policy())
     with topic_offsets(settings) as offsets:
         topic = offsets.state(settings.kafka.topic)
-    stream = StreamSettings(settings.to_task_json(), table)
-    start = State().to_json()
-    return [run_range(stream, RangeTask(topic.topic, "id", p, 0, topic.high[p], start)) for p in topic.low]
+    config_json, stream = settings.to_task_json(), settings.stream_name
+    tasks = [RangeTask(stream, topic.topic, "id", p, table, 0, topic.high[p], State()) for p in topic.low]
+    done = [run_configured(config_json, task) for task in tasks]
+    assert all(isinstance(one, RangeDone) for one in done)
+    return done  # type: ignore[return-value]
 
 
 def test_init_check_and_the_tasks(
@@ -58,7 +61,7 @@ def test_init_check_and_the_tasks(
         levels = {f["title"]: f["level"] for f in json.loads(checked.stdout)["findings"]}
         assert levels["change events"] == levels["types"] == levels["columns"] == "ok"
         refused = run_all(config, client, [address])
-        assert {r.failure.kind for r in refused if r.failure} == {"RegistryError"}
+        assert {type(r.failure) for r in refused if r.failure} == {RegistryError}
         assert sum(r.rows + r.dead_letters for r in refused) == 0
         done = run_all(config, client, [address, f"kafka.schema.registry.basic.auth.user.info={USER}"])
     assert [r.failure for r in done] == [None] * 3
@@ -66,6 +69,6 @@ def test_init_check_and_the_tasks(
     assert equal(client, database, "postgres", STREAM, TABLE) == []
     [letter] = client.rows(f"SELECT reason FROM {database}.ch_sink_dead_letters FINAL")
     assert "no schema of id 999" in letter["reason"]
-    told = [r.failure.text + r.failure.trace for r in refused if r.failure]
+    told = [f"{r.failure!r} {vars(r.failure)}" for r in refused if r.failure]
     for text in (*told, made.stdout, made.stderr, checked.stdout, checked.stderr, without.stderr):
         assert "hunter2" not in text

@@ -24,8 +24,7 @@ from ch_sink.table.columns import plan_columns
 from ch_sink.table.ddl import source_types
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.table.spec import TableSpec
-from ch_sink.testing.memory import MemoryDeadLetters, MemoryHandover, MemoryPending, MemoryTable
-from ch_sink.testing.memory_ledger import MemoryLedger
+from ch_sink.testing import MemoryDeadLetters, MemoryHandover, MemoryLedger, MemoryPending, MemoryTable
 from ch_sink.types.arrow import arrow_type
 from ch_sink.types.column import Column
 from tests.support.evolving import EvolvingSource
@@ -106,13 +105,12 @@ class Stream:
     def rows(self) -> list[tuple[Any, ...]]:
         """What a reader sees of the source's present columns: the newest version of each key."""
         newest: dict[int, dict[str, Any]] = {}
-        for block in self.stored._blocks:
-            for row in block.to_pylist():
-                row = {n: row[n] if n in row else self.defaults.get(n) for n in {*row, *self.source.columns}}
-                version = int.from_bytes(row["_version"], "little")
-                known = newest.get(row["id"])
-                if known is None or version > int.from_bytes(known["_version"], "little"):
-                    newest[row["id"]] = row
+        for row in self.stored.rows:
+            row = {n: row[n] if n in row else self.defaults.get(n) for n in {*row, *self.source.columns}}
+            version = int.from_bytes(row["_version"], "little")
+            known = newest.get(row["id"])
+            if known is None or version > int.from_bytes(known["_version"], "little"):
+                newest[row["id"]] = row
         alive = [r for _, r in sorted(newest.items()) if not r.get("_is_deleted") and r.get("_sign", 1) > 0]
         return [tuple(_plain(row[n]) for n in self.source.columns) for row in alive]
 
@@ -147,6 +145,5 @@ def test_any_history_cut_and_second_attempt(seed: int, schemas: bool, engine: st
         at[partition] = end
     assert stream.rows() == source.truth()
     if engine == "append":
-        stored = sum(block.num_rows for block in stream.stored._blocks)
-        assert stored == sum(len(r) for r in stream.records.values())
+        assert len(stream.stored.rows) == sum(len(r) for r in stream.records.values())
     assert not stream.letters.stored

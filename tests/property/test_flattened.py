@@ -101,7 +101,7 @@ def faults(seed: int, mode: str, engine: str, **choices: Any) -> list[str]:
     if engine in ("collapsing", "versioned"):
         rows = [texts(row) for row in run.table.rows]
         found += sign_faults(history.table, rows, "_sign", history.truth)
-    if run.letters.letters:
+    if run.letters.stored:
         found.append("dead letters")
     return found
 

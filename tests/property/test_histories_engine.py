@@ -4,15 +4,13 @@ Compared are the engine's own answers: ``FINAL``, sums of signs, the ``_current`
 ``OPTIMIZE … FINAL``, and under a row policy.
 """
 
-from typing import Any
-
 import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
 from tests.model.reference import difference, sign_faults
 from tests.support.cases import Case, drawn
-from tests.support.engine_table import DDL, EngineTable, engine_run
+from tests.support.engine_table import DDL, EngineRun, EngineTable
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -41,9 +39,9 @@ def answers(table: EngineTable, case: Case) -> list[str]:
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.engine}-{c.knobs}-{c.seed}".replace(" ", "_"))
 def test_the_engine_answers_with_the_sources_rows(client: Client, database: str, own_tables: str, case: Case) -> None:
     history, plan = drawn(case)
-    run = engine_run(client, database, own_tables, history, case.engine, POLICY)
+    run = EngineRun(client, database, own_tables, history, case.engine, POLICY)
     run.run(plan)
-    table: Any = run.table
+    table = run.table
     assert answers(table, case) == []
     table.merge()
     assert answers(table, case) == []
@@ -53,9 +51,9 @@ def test_the_engine_answers_with_the_sources_rows(client: Client, database: str,
 def test_the_view_is_right_under_a_row_policy(client: Client, database: str, own_tables: str, engine: str) -> None:
     case = Case(540, engine)
     history, plan = drawn(case)
-    run = engine_run(client, database, own_tables, history, engine, POLICY)
+    run = EngineRun(client, database, own_tables, history, engine, POLICY)
     run.run(plan)
-    table: Any = run.table
+    table = run.table
     mark = "_is_deleted = 0" if engine == "replacing" else "_sign != -1"
     client.command(f"CREATE ROW POLICY p ON {table.name} USING {mark} TO ALL")
     try:

@@ -102,9 +102,9 @@ def faults_of(case: Case) -> list[str]:
     rows = [_plain(row) for row in run.table.rows]
     if wrong := difference(history, [_plain(row) for row in run.table.current()]):
         faults.append(wrong)
-    if run.letters.letters:
-        faults.append(f"{len(run.letters.letters)} dead letters")
-    if waiting := sum(run.sink(p).waiting for p in run.states):
+    if run.letters.stored:
+        faults.append(f"{len(run.letters.stored)} dead letters")
+    if waiting := run.waiting:
         faults.append(f"{waiting} changes wait for ever")
     if case.engine in ("collapsing", "versioned"):
         faults += sign_faults(history.table, rows, "_sign", history.truth)

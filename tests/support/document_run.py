@@ -1,28 +1,20 @@
 """Feeds document events through the pipeline into a table in memory, with cuts, kills and second attempts."""
 
-import contextlib
 import json
 import random
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from ch_sink.decode import Decoder
 from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy
-from ch_sink.order import State
-from ch_sink.pipeline.chunks import Chunk
-from ch_sink.pipeline.partition_sink import Applied, PartitionSink, StreamName
-from ch_sink.pipeline.plan import Ports
-from ch_sink.pipeline.target import Target
+from ch_sink.ports import DeadLetter
 from ch_sink.table.model import Family, TargetTable
-from ch_sink.types import arrow_type
+from ch_sink.testing import Kill, LocalBatch, LocalRunner, MemoryStream, MemoryTopic
 from ch_sink.types.column import Column
 from tests.support.hand import Event
 from tests.support.harness import ENGINES
-from tests.support.memory_table import Killed, MemoryHandover, MemoryLetters, MemoryPending, MemoryTable
 
 __all__ = ["DocumentRun", "document_table"]
 
@@ -45,76 +37,47 @@ class DocumentRun:
     """One partition of a topic into one table in memory."""
 
     def __init__(self, table: TargetTable, policy: Policy, events: Sequence[Event], key: str = "_id") -> None:
-        self.policy, self.detected = policy, table
-        self.target = Target.of(table, policy)
-        self.table = MemoryTable(table, (key,), pa.schema([(c.name, arrow_type(c.type)) for c in table.source_columns]))
-        self.keys = [None if e.key is None else json.dumps(e.key).encode() for e in events]
-        self.values = [None if e.value is None else json.dumps(e.value, ensure_ascii=False).encode() for e in events]
-        self.letters = MemoryLetters()
-        self.handover, self.pending = MemoryHandover(), MemoryPending()
-        self.attempt = 0
-        self.state = State(alone=True)
-        self.counts: dict[str, int] = {}
-        self._sink: PartitionSink | None = None
+        self.end = len(events)
+        self.stream = MemoryStream(table, (key,), MemoryTopic("t", {0: _records(events)}), policy)
+        self.table = self.stream.table
+        self.runner = LocalRunner(self.stream.settings, self.stream.ports())
 
-    def records(self, start: int, end: int) -> Records:
-        n = end - start
-        return Records(
-            "t", 0, np.arange(start, end), np.zeros(n, dtype=np.int64), self.keys[start:end], self.values[start:end]
-        )
-
-    def sink(self) -> PartitionSink:
-        if self._sink is None:
-            self._sink = PartitionSink(
-                StreamName("s", "t", "id", 0, self.attempt),
-                self.target,
-                lambda want: Decoder(self.detected, self.policy, want_before=want),
-                Ports(self.table, self.handover, None),
-                self.table,
-                self.letters,
-                self.pending,
-                deadline=1e9,
-            )
-        return self._sink
-
-    def apply(self, start: int, end: int) -> Applied:
-        done = self.sink().apply(Chunk(start, end, self.records(start, end)), self.state)
-        self.state = done.state
-        for name, n in done.counts.items():
-            self.counts[name] = self.counts.get(name, 0) + n
-        return done
+    def apply(self, start: int, end: int) -> None:
+        """These events, as one batch of one chunk."""
+        self.runner.run([LocalBatch({0: (start, end)})])
 
     def run(self, rng: random.Random | None = None, longest: int = 10**9, kills: float = 0.0) -> "DocumentRun":
-        """Everything, in chunks of up to ``longest`` events; some chunks die and are begun again.
-
-        A second attempt of a collapsing table begins at the chunk that died (what came before is in its ledger), of
-        any other one up to three chunks before.
-        """
-        rng = rng or random.Random(0)
-        cuts = [0]
-        while cuts[-1] < len(self.values):
-            cuts.append(min(len(self.values), cuts[-1] + rng.randint(1, longest)))
-        chunk = 0
-        while chunk < len(cuts) - 1:
-            if rng.random() < kills:
-                self._die(cuts[chunk], cuts[chunk + 1], rng.randint(0, 2))
-                chunk = chunk if self.target.collapsing else max(0, chunk - rng.randint(0, 3))
-                continue
-            self.apply(cuts[chunk], cuts[chunk + 1])
-            chunk += 1
+        """Everything, in batches of some chunks of up to ``longest`` events; some attempts at a batch die."""
+        rng, start = rng or random.Random(0), 0
+        while start < self.end:
+            cuts = [start]
+            while cuts[-1] < self.end and len(cuts) <= rng.randint(1, 4):
+                cuts.append(min(self.end, cuts[-1] + rng.randint(1, longest)))
+            struck = [_kill(rng, len(cuts) - 1) for _ in range(3) if rng.random() < kills]
+            self.runner.run([LocalBatch({0: (start, cuts[-1])}, {0: cuts[1:]}, [0] * (len(cuts) - 1), struck)])
+            start = cuts[-1]
         return self
 
-    def _die(self, start: int, end: int, inserts: int) -> None:
-        self.table.fail_after = inserts
-        with contextlib.suppress(Killed):
-            self.sink().apply(Chunk(start, end, self.records(start, end)), self.state)
-        self.table.fail_after = None
-        self._sink = None
-        self.attempt += 1
+    @property
+    def letters(self) -> list[DeadLetter]:
+        """By offset."""
+        return [stored.letter for stored in self.stream.dead_letters.list()]
 
     def rows(self) -> list[dict[str, Any]]:
         """Current rows, texts as texts."""
         return [{name: _shown(value) for name, value in row.items()} for row in self.table.current()]
+
+
+def _records(events: Sequence[Event]) -> Records:
+    n = len(events)
+    keys = [None if e.key is None else json.dumps(e.key).encode() for e in events]
+    values = [None if e.value is None else json.dumps(e.value, ensure_ascii=False).encode() for e in events]
+    return Records("t", 0, np.arange(n), np.zeros(n, dtype=np.int64), keys, values)
+
+
+def _kill(rng: random.Random, steps: int) -> Kill:
+    point = rng.choice(("before insert", "after insert", "before progress", "after step"))
+    return Kill(point, rng.randint(1, 2), rng.randrange(steps))
 
 
 def _shown(value: Any) -> Any:

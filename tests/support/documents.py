@@ -112,9 +112,8 @@ def run_of(
         schema=schema,
     )
     system = {"_version": bytes(16), "_is_deleted": 0, "_sign": 1, "_op": "r"}
-    there = {name: value for name, value in system.items() if name in run.table.schema.names}
-    for row in stored:
-        run.table.rows.append({n: v.encode() if isinstance(v, str) else v for n, v in row.items()} | there)
+    there = {name: value for name, value in system.items() if table.column(name) is not None}
+    run.table.put({n: v.encode() if isinstance(v, str) else v for n, v in row.items()} | there for row in stored)
     run.run(draw_plan(seed, history))
     return run
 
@@ -125,8 +124,8 @@ def faults_of(history: History, engine: str, seed: int, stored: Sequence[dict[st
     faults = list(run.between)
     if wrong := difference(history, rows_of(run)):
         faults.append(wrong)
-    if run.letters.letters:
-        faults.append(f"dead letters: {run.letters.letters}")
+    if run.letters.stored:
+        faults.append(f"dead letters: {run.letters.stored}")
     if engine in ("collapsing", "versioned"):
         faults += sign_faults(history.table, [_plain(row) for row in run.table.rows], "_sign", history.truth)
     return faults

@@ -4,20 +4,26 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
 
-import pyarrow as pa
-
-from ch_sink.clickhouse import ClickHouseHandover, ClickHousePending, ClickHouseWriter, Client, detect
+from ch_sink.clickhouse import (
+    AnyKeyLookup,
+    ClickHouseDeadLetters,
+    ClickHouseHandover,
+    ClickHouseLedger,
+    ClickHousePending,
+    ClickHouseTableAdmin,
+    ClickHouseWriter,
+    Client,
+    detect,
+)
 from ch_sink.decode import Decoder
 from ch_sink.model.policy import Policy
-from ch_sink.ports import Insert, StoredRows
-from ch_sink.spark.task import _Lookup
-from ch_sink.table.truncate import truncate_statement
+from ch_sink.stream.coordinator import StreamSettings
 from ch_sink.table.view import view_of
-from tests.model import History, Layout
-from tests.support.harness import Run
-from tests.support.memory_table import Killed
+from ch_sink.testing import LocalPorts, LocalRunner, MemoryGroup
+from tests.model import Batch, History, Layout
+from tests.support.harness import batches_of, topic_of
 
-__all__ = ["DDL", "EngineTable", "engine_run"]
+__all__ = ["DDL", "EngineRun", "EngineTable"]
 
 DDL: Mapping[str, tuple[str, str]] = {
     "replacing": ("ReplacingMergeTree(_version, _is_deleted)", "_version UInt128, _is_deleted UInt8"),
@@ -32,7 +38,7 @@ _numbers = count(1)
 
 
 class EngineTable:
-    """Writer and lookup of one new table, with a kill on demand; then its readers."""
+    """One new table and what its readers see."""
 
     def __init__(self, client: Client, database: str, layout: Layout, engine: str, policy: Policy) -> None:
         self.client, self.engine, self.layout = client, engine, layout
@@ -46,21 +52,6 @@ class EngineTable:
         )
         self.target = detect(client, database, self.name.partition(".")[2], policy)
         client.command(view_of(self.target, layout.table.key))
-        self._writer, self._lookup = ClickHouseWriter(client, self.target), _Lookup(client, self.target)
-        self.fail_after: int | None = None
-
-    def write(self, insert: Insert, token: str) -> int:
-        if self.fail_after is not None:
-            if self.fail_after == 0:
-                raise Killed
-            self.fail_after -= 1
-        return self._writer.write(insert, token)
-
-    def fetch(self, keys: pa.Table) -> StoredRows:
-        return self._lookup.fetch(keys)
-
-    def truncate(self, version: int) -> None:
-        self.client.command(truncate_statement(self.target, version, "_version"))
 
     def view(self, **settings: Any) -> list[dict[str, Any]]:
         return self.client.rows(f"SELECT * FROM {self.name}_current", settings=settings)
@@ -80,21 +71,35 @@ class EngineTable:
         self.client.command(f"OPTIMIZE TABLE {self.name} FINAL")
 
 
-def engine_run(client: Client, database: str, own_tables: str, history: History, engine: str, policy: Policy) -> Run:
+class EngineRun:
     """A run of a history into a new table, with every port the real one."""
-    table = EngineTable(client, database, history.layout, engine, policy)
-    stream = f"model/{table.name}"
-    return Run(
-        history,
-        table.target.engine,
-        policy=policy,
-        detected=table.target,
-        table=table,
-        handover=ClickHouseHandover(client, own_tables, "handover", stream, table.target),
-        pending=ClickHousePending(client, own_tables, "pending", stream),
-        decoder=lambda want: Decoder(table.target, policy, want_before=want),
-        truncate=table.truncate,
-    )
+
+    def __init__(
+        self, client: Client, database: str, own_tables: str, history: History, engine: str, policy: Policy
+    ) -> None:
+        self.table = EngineTable(client, database, history.layout, engine, policy)
+        self.collapsing = engine in ("collapsing", "versioned")
+        topic = topic_of(history)
+        stream = f"model/{self.table.name}"
+        ports = LocalPorts(
+            open_ledger=lambda: ClickHouseLedger(client, own_tables, "ledger", stream),
+            admin=ClickHouseTableAdmin(client, database, self.table.name.partition(".")[2], policy),
+            topics=topic,
+            group=MemoryGroup(),
+            pending=ClickHousePending(client, own_tables, "pending", stream),
+            dead_letters=ClickHouseDeadLetters(client, own_tables, "dead_letters", stream, topic.topic_id),
+            writer=lambda table: ClickHouseWriter(client, table),
+            lookup=lambda table: AnyKeyLookup(client, table),
+            handover=lambda table: ClickHouseHandover(client, own_tables, "handover", stream, table),
+            decoder=lambda table, want: Decoder(table, policy, want_before=want),
+            records=topic.read,
+            history=topic.history,
+        )
+        self.runner = LocalRunner(StreamSettings(stream, topic.name, policy), ports)
+
+    def run(self, plan: list[Batch]) -> None:
+        self.runner.run(batches_of(plan, collapsing=self.collapsing))
+        self.runner.stop()
 
 
 def without_own(rows: Sequence[Mapping[str, Any]], layout: Layout) -> list[dict[str, Any]]:

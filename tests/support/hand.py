@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ch_sink.clickhouse import (
+    AnyKeyLookup,
     ClickHouseDeadLetters,
     ClickHouseHandover,
     ClickHousePending,
@@ -24,10 +25,9 @@ from ch_sink.pipeline.partition_sink import Applied, PartitionSink, StreamName
 from ch_sink.pipeline.plan import Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import Insert
-from ch_sink.spark.task import _Lookup
 from ch_sink.table.truncate import truncate_statement
 from ch_sink.table.view import view_of
-from tests.support.memory_table import Killed
+from ch_sink.testing import Killed
 
 __all__ = ["Event", "HandFed", "key_change", "mysql", "postgres"]
 
@@ -164,7 +164,7 @@ class HandFed:
 
     def fetch(self, keys: Any) -> Any:
         self.lookups += 1
-        return _Lookup(self.client, self.table).fetch(keys)
+        return AnyKeyLookup(self.client, self.table).fetch(keys)
 
     def write(self, insert: Insert, token: str) -> int:
         if self.kill_after is not None:

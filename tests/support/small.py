@@ -16,7 +16,7 @@ from ch_sink.pipeline.plan import Ports, plan
 from ch_sink.pipeline.target import Target
 from ch_sink.sources import source_for
 from ch_sink.table.model import TargetTable
-from ch_sink.testing.memory import MemoryHandover, MemoryTable
+from ch_sink.testing import MemoryHandover, MemoryTable
 from ch_sink.types.arrow import arrow_type
 from ch_sink.types.column import Column
 from tests.support.hand import Event
@@ -117,8 +117,7 @@ class Small:
 
     def current(self) -> dict[int, Any]:
         """``v`` of the live rows of a replacing table, by id."""
-        assert self.table.rows is not None
-        newest = {r["id"]: r for r in sorted(self.table.rows.to_pylist(), key=lambda r: r["_version"][::-1])}
+        newest = {r["id"]: r for r in sorted(self.table.rows, key=lambda r: r["_version"][::-1])}
         return {id_: _text(r["v"]) for id_, r in newest.items() if not r["_is_deleted"]}
 
     def resolve(

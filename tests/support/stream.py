@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ch_sink.clickhouse import (
+    AnyKeyLookup,
     ClickHouseDeadLetters,
     ClickHouseHandover,
     ClickHousePending,
@@ -25,12 +26,11 @@ from ch_sink.pipeline.partition_sink import Applied, PartitionSink, StreamName
 from ch_sink.pipeline.plan import Barrier, Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import ChunkCut
-from ch_sink.spark.task import _Lookup
 from ch_sink.table.ddl import init_statements
 from ch_sink.table.model import TargetTable
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.table.truncate import truncate_statement
-from ch_sink.testing.memory_ledger import MemoryLedger
+from ch_sink.testing import MemoryLedger
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from tests.support.fixtures import as_records, partitions, registry, topic_of, topics
 
@@ -137,7 +137,7 @@ class Feed:
                 self.target,
                 lambda want: Decoder(table, self.policy, want_before=want, registry=self.registry),
                 Ports(
-                    _Lookup(client, table),
+                    AnyKeyLookup(client, table),
                     ClickHouseHandover(client, self.database, "ch_sink_handover", self.name, table),
                     self.before(partition),
                 ),

@@ -13,7 +13,7 @@ from ch_sink.pipeline.plan import Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import StoredRows
 from ch_sink.table.model import TargetTable
-from ch_sink.testing.memory import MemoryDeadLetters, MemoryHandover, MemoryPending, MemoryTable
+from ch_sink.testing import MemoryDeadLetters, MemoryHandover, MemoryPending, MemoryTable
 from ch_sink.types import arrow_type
 from ch_sink.types.column import Column
 from tests.support.hand import PLACEHOLDER, Event, key_change, postgres
@@ -99,9 +99,7 @@ class Stream:
         return self.sinks[0]
 
     def current(self) -> list[dict[str, Any]]:
-        found = self.rows.rows
-        assert found is not None
-        newest = {r["id"]: r for r in sorted(found.to_pylist(), key=lambda r: r["_version"][::-1])}
+        newest = {r["id"]: r for r in sorted(self.rows.rows, key=lambda r: r["_version"][::-1])}
         live = [{n: r.get(n) for n in BOTH} for r in newest.values() if not r["_is_deleted"]]
         return [{**r, "big": r["big"].decode()} for r in live]
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from ch_sink.clickhouse import ClickHouseSettings, Client
-from ch_sink.spark.task import settle
+from ch_sink.clickhouse import ClickHouseSettings, Client, wait_for_inserts
 from ch_sink.table.model import Engine, Family, TargetTable
 
 pytestmark = pytest.mark.integration
@@ -16,5 +15,5 @@ def test_settling_asks_a_question_the_server_can_answer(client: Client, database
         {"table": table.qualified},
     )
     assert rows[0]["n"] == 0
-    settle(client, table, patience=5)
+    wait_for_inserts(client, table, patience=5)
     assert isinstance(client.settings, ClickHouseSettings)

@@ -15,10 +15,10 @@ from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.partition_sink import PartitionSink, StreamName
 from ch_sink.pipeline.plan import Ports
 from ch_sink.pipeline.target import Target
+from ch_sink.testing import MemoryDeadLetters, MemoryHandover, MemoryPending, MemoryTable
 from ch_sink.types.column import Column
 from tests.support.decoding import replacing
 from tests.support.event import event, row
-from tests.support.memory_table import MemoryHandover, MemoryLetters, MemoryPending, MemoryTable
 
 COLUMNS = (Column("id", "Int64"), Column("v", "Nullable(String)"), Column("n", "Nullable(Decimal(38, 0))"))
 TABLE = replacing(COLUMNS, ("id",))
@@ -139,7 +139,7 @@ def test_all_of_it_at_once_in_the_pipeline_leaves_dead_letters_and_the_good_rows
     target = Target.of(TABLE, policy_of())
     decoder = Decoder(TABLE, target.policy)
     schema = decoder.decode(records.slice(0, 1)).after.schema
-    table, letters = MemoryTable(TABLE, ("id",), schema), MemoryLetters()
+    table, letters = MemoryTable(TABLE, ("id",), schema), MemoryDeadLetters()
     sink = PartitionSink(
         StreamName("s", "t", "id", 0, 0),
         target,
@@ -153,8 +153,8 @@ def test_all_of_it_at_once_in_the_pipeline_leaves_dead_letters_and_the_good_rows
     done = sink.apply(Chunk(0, n, records), State())
     assert done.end == n
     refused = [given for given in INPUTS if given.becomes is None and given.aside is None]
-    assert done.dead_letters == len(letters.letters) == len(refused)
-    assert all(letter.reason for letter in letters.letters)
+    assert done.dead_letters == len(letters.stored) == len(refused)
+    assert all(stored.letter.reason for stored in letters.stored.values())
     kept = {current["id"] for current in table.current()}
     assert kept == {2, *(1000 + number for number in range(len(INPUTS)))}
 

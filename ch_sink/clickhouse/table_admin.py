@@ -1,0 +1,40 @@
+"""The target table as the coordinator sees it: look at it, alter it, truncate it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ch_sink.clickhouse.client import Client
+from ch_sink.clickhouse.evolution import Evolution
+from ch_sink.clickhouse.lookup import max_version
+from ch_sink.clickhouse.schema import detect, execute
+from ch_sink.model.change import UnknownColumn
+from ch_sink.model.policy import Policy
+from ch_sink.table.model import TargetTable
+from ch_sink.table.truncate import truncate_statement
+
+__all__ = ["ClickHouseTableAdmin"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClickHouseTableAdmin:
+    """One table. ``cluster``: where ``init`` made it, if on a cluster."""
+
+    client: Client
+    database: str
+    table: str
+    policy: Policy
+    cluster: str | None = None
+    low_cardinality: bool = True
+
+    def detect(self) -> TargetTable:
+        return detect(self.client, self.database, self.table, self.policy)
+
+    def carry_out(self, table: TargetTable, columns: Sequence[UnknownColumn], key: Sequence[str]) -> TargetTable:
+        evolution = Evolution(self.client, self.database, self.table, self.policy, self.cluster, self.low_cardinality)
+        return evolution.carry_out(table, columns, key)
+
+    def truncate(self, table: TargetTable, version: int, version_column: str | None) -> None:
+        execute(self.client, [truncate_statement(table, version, version_column)])
+
+    def highest_version(self, table: TargetTable) -> int:
+        return max_version(self.client, table)

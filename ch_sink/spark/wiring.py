@@ -1,0 +1,174 @@
+"""Real Kafka and real ClickHouse behind the ports, for the coordinator and for the tasks. No Spark."""
+
+import math
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+
+from ch_sink.clickhouse import (
+    AnyKeyLookup,
+    ClickHouseDeadLetters,
+    ClickHouseHandover,
+    ClickHouseLedger,
+    ClickHousePending,
+    ClickHouseSettings,
+    ClickHouseTableAdmin,
+    ClickHouseWriter,
+    Client,
+    connect,
+    wait_for_inserts,
+)
+from ch_sink.config import Config
+from ch_sink.decode import Decoder
+from ch_sink.kafka import (
+    GroupOffsets,
+    KafkaHistory,
+    KafkaSettings,
+    RangeConsumer,
+    TopicOffsets,
+    range_consumer,
+    schema_registry,
+)
+from ch_sink.model.change import Records
+from ch_sink.model.topic import TopicState
+from ch_sink.pipeline.chunks import Chunk, cut
+from ch_sink.pipeline.partition_sink import PartitionSink, StreamName
+from ch_sink.pipeline.plan import Ports
+from ch_sink.pipeline.target import Target
+from ch_sink.ports import ChunkCut, RangeProgress
+from ch_sink.stream.coordinator import StreamSettings
+from ch_sink.stream.ports import StreamPorts
+from ch_sink.stream.run_task import TaskPorts, run_task
+from ch_sink.stream.tasks import RangeTask, ReleaseTask, Task, TaskResult
+
+__all__ = ["SharedTopics", "run_configured", "stream_ports", "stream_settings", "task_ports"]
+
+
+def stream_settings(config: Config) -> StreamSettings:
+    """What the coordinator needs to know of the configuration."""
+    return StreamSettings(
+        config.stream_name, config.kafka.topic, config.policy(), config.chunk_offsets, config.chunk_bytes
+    )
+
+
+def stream_ports(config: Config, topics: "SharedTopics") -> StreamPorts:
+    """The coordinator's ports; connects to ClickHouse. Raises ClickHouseError."""
+    client, place = _client(config), config.clickhouse
+    kafka = KafkaSettings(config.kafka.client())
+    return StreamPorts(
+        ClickHouseLedger(
+            client, config.state_database, config.tables.ledger, config.stream_name, config.clickhouse.cluster
+        ),
+        ClickHouseTableAdmin(
+            client, place.database, place.table, config.policy(), place.cluster, config.init.low_cardinality
+        ),
+        _Topics(topics, kafka),
+        ClickHousePending(client, config.state_database, config.tables.pending, config.stream_name),
+        GroupOffsets(kafka, config.consumer_group),
+    )
+
+
+@dataclass(slots=True)
+class SharedTopics:
+    """One client for each broker and its settings, however many streams ask. May be used by several threads."""
+
+    _clients: dict[KafkaSettings, TopicOffsets] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def state(self, kafka: KafkaSettings, topic: str) -> TopicState:
+        """Id, partitions and watermarks of a topic. Raises KafkaError."""
+        with self._lock:
+            if kafka not in self._clients:
+                self._clients[kafka] = TopicOffsets(kafka)
+            return self._clients[kafka].state(topic)
+
+    def close(self) -> None:
+        """Leave the brokers; the next question opens a client again."""
+        with self._lock:
+            for client in self._clients.values():
+                client.close()
+            self._clients.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class _Topics:
+    shared: SharedTopics
+    kafka: KafkaSettings
+
+    def state(self, topic: str) -> TopicState:
+        return self.shared.state(self.kafka, topic)
+
+
+@cache
+def _config(text: str) -> Config:
+    return Config.from_task_json(text)
+
+
+def run_configured(config: str, task: Task) -> TaskResult:
+    """Carry a task out over real ports. ``config``: JSON of the stream's Config, secrets included."""
+    return run_task(task, lambda wanted: task_ports(_config(config), wanted))
+
+
+def task_ports(config: Config, task: Task) -> TaskPorts:
+    """What a task works with. Raises ClickHouseError."""
+    client, policy, table = _client(config), config.policy(), task.table
+    own, tables, stream = config.state_database, config.tables, task.stream
+    kafka = KafkaSettings(config.kafka.client())
+    start = task.start if isinstance(task, RangeTask) else 0
+    ledger = ClickHouseLedger(client, own, tables.ledger, stream)
+    gives_up = isinstance(task, ReleaseTask) and task.caught_up
+    sink = PartitionSink(
+        StreamName(stream, task.topic, task.topic_id, task.partition, task.attempt),
+        Target.of(table, policy),
+        lambda before: Decoder(
+            table,
+            policy,
+            want_before=before,
+            format=config.format,
+            registry=schema_registry(config.kafka.registry()),
+        ),
+        Ports(
+            lookup=AnyKeyLookup(client, table),
+            handover=ClickHouseHandover(client, own, tables.handover, stream, table),
+            history=_History(kafka, task),
+        ),
+        ClickHouseWriter(client, table),
+        ClickHouseDeadLetters(client, own, tables.dead_letters, stream, task.topic_id),
+        ClickHousePending(client, own, tables.pending, stream),
+        deadline=config.handover_deadline if gives_up else math.inf,
+        progress=lambda done: ledger.put_progress(
+            RangeProgress(task.topic_id, task.partition, start, done.end, done.state.to_json())
+        ),
+        cuts=task.cuts if isinstance(task, RangeTask) else (),
+        note_cut=lambda offset: ledger.put_cut(ChunkCut(task.topic_id, task.partition, offset)),
+    )
+
+    def chunks(first: int) -> Iterator[Chunk]:
+        assert isinstance(task, RangeTask)
+        size, most = task.chunk_offsets, task.chunk_bytes
+        slices = range_consumer(kafka).read(
+            task.topic, task.partition, first, task.end, max(size // 4, 1), max(most // 4, 1)
+        )
+        return cut(slices, first, task.end, chunk_offsets=size, chunk_bytes=most)
+
+    return TaskPorts(sink, chunks, ledger, lambda: wait_for_inserts(client, table))
+
+
+def _client(config: Config) -> Client:
+    return connect(ClickHouseSettings(**config.clickhouse.connection()))
+
+
+@dataclass(frozen=True, slots=True)
+class _History:
+    """Earlier records of a partition, by a consumer that is opened when a position first steps back."""
+
+    kafka: KafkaSettings
+    task: Task
+
+    def before(self, offset: int, limit: int) -> Records:
+        consumer = RangeConsumer(self.kafka)
+        try:
+            return KafkaHistory(consumer, self.task.topic, self.task.partition).before(offset, limit)
+        finally:
+            consumer.close()

@@ -1,0 +1,296 @@
+"""One stream across batches: what is claimed, intended, carried out, recorded and committed, and in which order.
+
+A batch runs in rounds. Each round records its intents, gives a task for every range to the executor, and records the
+results. Where a range ended early because the table must change first (a truncate, new columns), the coordinator
+changes the table, and the next round goes on from there. The order of these writes is what makes a kill harmless:
+
+    intents ─▶ tasks ─▶ truncate, its floor ─▶ results ─▶ new columns ─▶ … ─▶ release waiting changes ─▶ group offsets
+
+Spark, HTTP and Kafka's client stay outside: the coordinator is given ports and an executor.
+"""
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import Any, cast
+
+from ch_sink.errors import ChSinkError
+from ch_sink.model.policy import Policy
+from ch_sink.model.topic import TopicState
+from ch_sink.observe import StreamSummary
+from ch_sink.pipeline.barrier import Barrier
+from ch_sink.pipeline.target import Target
+from ch_sink.ports import BackwardStepSeen, FinishedRange, RangeIntent
+from ch_sink.stream.offset_ranges import OffsetRange
+from ch_sink.stream.partition_states import States
+from ch_sink.stream.ports import StreamPorts
+from ch_sink.stream.rounds import Rounds, run_one
+from ch_sink.stream.schema_changes import Evolving
+from ch_sink.stream.tasks import Execute, RangeDone, RangeTask, ReleaseDone, ReleaseTask, Task, TaskResult
+from ch_sink.table.letter_case import clashes
+from ch_sink.table.model import TargetTable
+
+__all__ = ["Coordinator", "StreamSettings"]
+
+log = logging.getLogger("ch_sink")
+
+_EPOCH_SHIFT = 112
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """What the coordinator needs to know of a stream's configuration."""
+
+    name: str
+    topic: str
+    policy: Policy
+    chunk_offsets: int = 50_000
+    chunk_bytes: int = 64 << 20
+
+
+class Coordinator:
+    """One topic into one table. `open` it before anything else, and `close` it at the end."""
+
+    def __init__(
+        self,
+        settings: StreamSettings,
+        ports: StreamPorts,
+        on_batch: Callable[[StreamSummary], None] | None = None,
+    ) -> None:
+        """``on_batch`` receives the stream's figures after each batch."""
+        self.settings, self.ports, self.on_batch = settings, ports, on_batch
+        self.waiting: dict[int, int] = {}
+        """Partition → changes that wait for values of rows that changed their key."""
+        self.summary = StreamSummary(settings.name, settings.topic, "")
+        self.run_id = uuid.uuid4().hex[:12]
+        self._closing = ExitStack()
+
+    def open(self) -> None:
+        """Look at the topic and the table, claim the stream, and find out where it left off.
+
+        Raises:
+            ChSinkError: what is missing or wrong, with the next step.
+        """
+        self._began = time.monotonic()
+        ledger = self.ports.ledger
+        self._closing.callback(self.ports.group.close)
+        self.topic: TopicState = self.ports.topics.state(self.settings.topic)
+        table = self.ports.table.detect()
+        ledger.claim(self.run_id)
+        self._closing.callback(ledger.release)
+        self._evolving = Evolving(self.ports.table, ledger)
+        self._use(self._evolving.finish(table))
+        self.states = States(ledger, self.topic.topic_id, len(self.topic.low), self._stored_epoch())
+        self._cuts = ledger.cuts(self.topic.topic_id)
+        self.summary.table = self.table.qualified.replace("`", "")
+        for first, second in clashes(c.name for c in self.table.columns):
+            log.warning("%s: columns %r and %r differ by letter case only", self.table.qualified, first, second)
+        open_changes = {p: len(self.ports.pending.open(self.topic.topic_id, p)) for p in self.topic.low}
+        self.waiting = {p: n for p, n in open_changes.items() if n}
+
+    def close(self) -> None:
+        """Give the stream back, as far as `open` came."""
+        with suppress(ChSinkError):  # what ended the stream is the error to show
+            self._closing.close()
+
+    def progress(self) -> dict[str, Any] | None:
+        """Where the stream goes on by its ledger, in the form of starting offsets; None if it has read nothing."""
+        for topic_id in self.ports.ledger.topic_ids()[:1]:
+            reached = self.ports.ledger.progress(topic_id)
+            if reached:
+                return {"topic_id": topic_id, "offsets": {str(p): offset for p, offset in reached.items()}}
+        return None
+
+    def run_batch(self, ranges: Sequence[OffsetRange], execute: Execute) -> None:
+        """Run one batch of this stream alone. Raises its ChSinkError, or what the executor raises."""
+        run_one(self.batch(ranges), execute)
+
+    def run_release(self, execute: Execute) -> None:
+        """Apply changes that wait since an earlier life. Raises as `run_batch` does."""
+        run_one(self.release(), execute)
+
+    def batch(self, ranges: Sequence[OffsetRange]) -> Rounds:
+        """The rounds of one batch. A batch that ended early is run again with the same ranges."""
+        if not ranges:
+            return
+        self._expect_topic(ranges[0].topic_id, max(r.partition for r in ranges) + 1)
+        figures = self.summary.figures
+        figures.batches += 1
+        figures.counts["lost"] += sum(r.lost for r in ranges)
+        work = {r.partition: (r.start, r.end) for r in ranges}
+        reached: dict[int, int] = {}
+        while work:
+            reached |= yield from self._round(work)
+            work = {p: (reached[p], end) for p, (_, end) in work.items() if reached[p] < end}
+        self.summary.lag = sum(max(0, r.high - reached[r.partition]) for r in ranges)
+        yield from self.release(caught_up=self.summary.lag == 0)
+        self.ports.group.commit(self.settings.topic, reached)
+        figures.seconds = time.monotonic() - self._began
+        if self.on_batch is not None:
+            self.on_batch(self.summary)
+
+    def release(self, *, caught_up: bool = False) -> Rounds:
+        """Apply waiting changes whose values have arrived.
+
+        The table may have lost columns since they began to wait, or may have ignored them until now. Only a stream
+        that has caught up gives changes up: after an outage, or far behind on another partition, what they wait for
+        is still to be read.
+        """
+        left, before = dict(self.waiting), -1
+        lacking: list[Barrier] = []
+        while left and (lacking or sum(left.values()) != before):
+            before = sum(left.values())
+            tasks = [self._release_task(p, caught_up) for p in sorted(left)]
+            results = cast(Sequence[ReleaseDone], (yield tasks))
+            self._raise_failure(results)
+            for done in results:
+                if done.state is not None:
+                    self.states.released(done.partition, done.state)
+                    self.summary.figures.add(rows=done.rows, dead_letters=done.dead_letters, counts=done.counts)
+            lacking = [done.lacking for done in results if done.lacking is not None]
+            self._add_columns(lacking)
+            left = {done.partition: done.waiting for done in results if done.waiting}
+        self.waiting = left
+        self.summary.figures.waiting = sum(left.values())
+
+    def _round(
+        self, work: dict[int, tuple[int, int]]
+    ) -> Generator[Sequence[Task], Sequence[TaskResult], dict[int, int]]:
+        """Run ranges once; returns how far each partition has come. Barriers end ranges early."""
+        intents = self.ports.ledger.intents([self._intent(p, *span) for p, span in sorted(work.items())])
+        began = time.time()
+        results = cast(Sequence[RangeDone], (yield [self._range_task(intent) for intent in intents]))
+        barriers = [done.barrier for done in results if done.barrier is not None]
+        for barrier in sorted((b for b in barriers if b.kind == "truncate"), key=lambda b: b.floor):
+            self._truncate(barrier)
+        self._record(results, began)
+        self._raise_failure(results)
+        self._add_columns([b for b in barriers if b.kind == "new_columns" and b.columns])
+        return {done.partition: done.end for done in results}
+
+    def _intent(self, partition: int, start: int, end: int) -> RangeIntent:
+        chosen = self.settings
+        return RangeIntent(
+            chosen.topic, self.topic.topic_id, partition, start, end, chosen.chunk_offsets, chosen.chunk_bytes
+        )
+
+    def _range_task(self, intent: RangeIntent) -> RangeTask:
+        return RangeTask(
+            self.settings.name,
+            intent.topic,
+            intent.topic_id,
+            intent.partition,
+            self.table,
+            intent.start,
+            intent.end,
+            self.states.at(intent.partition, intent.start),
+            intent.attempt,
+            intent.chunk_offsets,
+            intent.chunk_bytes,
+            cuts=tuple(c for c in self._cuts.get(intent.partition, ()) if intent.start < c < intent.end),
+        )
+
+    def _release_task(self, partition: int, caught_up: bool) -> ReleaseTask:
+        return ReleaseTask(
+            self.settings.name,
+            self.settings.topic,
+            self.topic.topic_id,
+            partition,
+            self.table,
+            self.states.waiting(partition),
+            caught_up=caught_up,
+        )
+
+    def _record(self, results: Sequence[RangeDone], began: float) -> None:
+        """Record what is applied. A failed range of a collapsing table goes on from its own progress, which a result
+        would end.
+        """
+        finished = [r for r in results if r.end > r.start and not (r.failure and self.target.collapsing)]
+        self.ports.ledger.results([self._result(r, began) for r in finished])
+        for r in finished:
+            self.states.put(r.partition, r.end, r.state.to_json())
+            for step in r.steps:
+                log.warning("partition %d: %s", r.partition, step)
+                self.ports.ledger.record(
+                    BackwardStepSeen(
+                        self.topic.topic_id,
+                        r.partition,
+                        step.offset,
+                        step=step.kind,
+                        source=step.source,
+                        commit=step.commit,
+                        highest=step.highest,
+                    )
+                )
+            self.summary.figures.add(
+                records=r.records,
+                rows=r.rows,
+                dead_letters=r.dead_letters,
+                counts=r.counts,
+                source_time=r.source_time,
+            )
+        # A partition that had nothing to read keeps what waits there.
+        self.waiting |= {r.partition: r.waiting for r in results if r.failure is None}
+        self.waiting = {p: n for p, n in self.waiting.items() if n}
+
+    def _result(self, done: RangeDone, began: float) -> FinishedRange:
+        return FinishedRange(
+            self.settings.topic,
+            self.topic.topic_id,
+            done.partition,
+            done.start,
+            done.end,
+            rows=done.rows,
+            deletes=done.counts.get("deletes", 0),
+            dead_letters=done.dead_letters,
+            counts={k: n for k, n in done.counts.items() if n > 0},
+            cuts=done.cuts,
+            state=done.state.to_json(),
+            started=began,
+            finished=time.time(),
+            source_time=done.source_time,
+        )
+
+    @staticmethod
+    def _raise_failure(results: Sequence[RangeDone] | Sequence[ReleaseDone]) -> None:
+        failed = [r for r in results if r.failure is not None]
+        for other in failed[1:]:
+            log.error("partition %d: %s", other.partition, other.failure)
+        for first in failed[:1]:
+            assert first.failure is not None
+            raise first.failure
+
+    def _truncate(self, barrier: Barrier) -> None:
+        """Delete what the source's truncate deleted, before the rest of the ranges is run."""
+        self.ports.table.truncate(self.table, barrier.version, self.target.system.version)
+        self.states.truncated(barrier.floor)
+
+    def _add_columns(self, barriers: Sequence[Barrier]) -> None:
+        """Give the table the columns at which ranges ended. What was applied before them is in the ledger by now.
+
+        So are the offsets at which they ended, written by the tasks: a second attempt ends its chunks alike.
+        """
+        if barriers:
+            self._use(self._evolving.carry_out(self.table, barriers))
+            self._cuts = self.ports.ledger.cuts(self.topic.topic_id)
+
+    def _use(self, table: TargetTable) -> None:
+        """Work on the table as it is now, here and in the tasks to come."""
+        self.table, self.target = table, Target.of(table, self.settings.policy)
+
+    def _expect_topic(self, topic_id: str, partitions: int) -> None:
+        if topic_id != self.topic.topic_id:
+            self.topic = self.ports.topics.state(self.settings.topic)
+            self.states = States(self.ports.ledger, topic_id, len(self.topic.low), None)
+            self._cuts = self.ports.ledger.cuts(topic_id)
+        self.states.add_partitions(max(partitions, len(self.topic.low)))
+
+    def _stored_epoch(self) -> int | None:
+        """The highest epoch in the table, None if it is empty or its versions hold none."""
+        if self.target.layout.kind != "wide" or self.target.system.version is None:
+            return None
+        top = self.ports.table.highest_version(self.table)
+        return top >> _EPOCH_SHIFT if top else None

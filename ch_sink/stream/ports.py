@@ -1,0 +1,63 @@
+"""What the coordinator needs from external systems, besides the ports that the tasks use as well."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ch_sink.model.change import UnknownColumn
+from ch_sink.model.topic import TopicState
+from ch_sink.ports import Ledger, Pending
+from ch_sink.table.model import TargetTable
+
+__all__ = ["GroupOffsets", "StreamPorts", "TableAdmin", "Topics"]
+
+
+class TableAdmin(Protocol):
+    """Looks at one target table and alters it. Every method raises ClickHouseError."""
+
+    def detect(self) -> TargetTable:
+        """The table as it is now. Raises TableError."""
+        ...
+
+    def carry_out(self, table: TargetTable, columns: Sequence[UnknownColumn], key: Sequence[str]) -> TargetTable:
+        """Add or widen the columns and recreate the current-state view; returns the table after that."""
+        ...
+
+    def truncate(self, table: TargetTable, version: int, version_column: str | None) -> None:
+        """Delete the rows whose version is below this one."""
+        ...
+
+    def highest_version(self, table: TargetTable) -> int:
+        """The highest version in the table, 0 if it is empty or stores none."""
+        ...
+
+
+class Topics(Protocol):
+    """What topics hold."""
+
+    def state(self, topic: str) -> TopicState:
+        """Id, partitions and watermarks. Raises KafkaError."""
+        ...
+
+
+class GroupOffsets(Protocol):
+    """The consumer group of a stream; lag tools read it, the product does not."""
+
+    def commit(self, topic: str, ends: Mapping[int, int]) -> bool:
+        """Commit the next offset of each partition; returns whether the broker took all of them. Never raises."""
+        ...
+
+    def close(self) -> None:
+        """Leave the broker."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPorts:
+    """The external systems of one stream, as its coordinator uses them."""
+
+    ledger: Ledger
+    table: TableAdmin
+    topics: Topics
+    pending: Pending
+    group: GroupOffsets

@@ -1,0 +1,203 @@
+"""Carry out one task with given ports: consume, plan and insert a range, or release what waits.
+
+Nothing here knows where records come from or where rows go. Errors come back in the result.
+"""
+
+import gc
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+
+from ch_sink.errors import ChSinkError, StreamFailed
+from ch_sink.order import BackwardStep, State
+from ch_sink.pipeline.barrier import Barrier
+from ch_sink.pipeline.chunks import Chunk
+from ch_sink.pipeline.partition_sink import Applied, PartitionSink
+from ch_sink.pipeline.read_ahead import read_ahead
+from ch_sink.pipeline.timings import STAGES, Stages
+from ch_sink.ports import TaskLedger
+from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, ReleaseTask, Task, TaskResult
+
+__all__ = ["OpenPorts", "TaskPorts", "range_steps", "release", "run_task"]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPorts:
+    """What one task works with."""
+
+    sink: PartitionSink
+    chunks: Callable[[int], Iterator[Chunk]]
+    """The chunks of the task's range from an offset on; a ReleaseTask asks for none."""
+    ledger: TaskLedger
+    settle: Callable[[], None]
+    """Returns once no insert of an earlier attempt is running: what this attempt looks up is then whole."""
+
+
+OpenPorts = Callable[[Task], TaskPorts]
+"""Opens what a task works with. Raises ChSinkError."""
+
+
+def run_task(task: Task, open_ports: OpenPorts) -> TaskResult:
+    """Carry a task out; reading, planning and inserting overlap."""
+    with _without_collector():
+        return release(task, open_ports) if isinstance(task, ReleaseTask) else _run_range(task, open_ports)
+
+
+def release(task: ReleaseTask, open_ports: OpenPorts) -> ReleaseDone:
+    """Apply the changes of a partition that need not wait any longer."""
+    try:
+        sink = open_ports(task).sink
+        done = sink.retry_pending(task.state)
+    except Exception as error:  # noqa: BLE001 (the coordinator raises it)
+        return ReleaseDone(task.stream, task.partition, failure=_failure(task, error, "waiting changes"))
+    found = ReleaseDone(task.stream, task.partition, waiting=sink.waiting, lacking=sink.lacking)
+    if done is None:
+        return found
+    return ReleaseDone(
+        task.stream,
+        task.partition,
+        done.state,
+        done.rows,
+        done.dead_letters,
+        sink.waiting,
+        dict(done.counts),
+        sink.lacking,
+    )
+
+
+def range_steps(task: RangeTask, open_ports: OpenPorts) -> Generator[None, None, RangeDone]:
+    """Carry a range out in this thread, one chunk from each step to the next: for runners that interleave tasks."""
+    tally = _Tally(task)
+    try:
+        ports = open_ports(task)
+        state = tally.begin(ports)
+        for chunk in ports.chunks(tally.end):
+            done = ports.sink.apply(chunk, state)
+            tally.add(done)
+            state = done.state
+            if done.barrier is not None:
+                break
+            yield
+        tally.waiting = ports.sink.waiting
+    except Exception as error:  # noqa: BLE001 (the coordinator raises it)
+        return tally.result(_failure(task, error, f"from offset {tally.end}"))
+    return tally.result()
+
+
+def _run_range(task: RangeTask, open_ports: OpenPorts) -> RangeDone:
+    tally = _Tally(task)
+    began = time.monotonic()
+    try:
+        ports = open_ports(task)
+        state = tally.begin(ports)
+        stages = ports.sink.stages
+        try:
+            with read_ahead(ports.chunks(tally.end)) as ready, closing(_timed(ready, stages)) as chunks:
+                for done in ports.sink.run(chunks, state):
+                    tally.add(done)
+        finally:
+            tally.seconds.update(stages.seconds)
+        tally.waiting = ports.sink.waiting
+    except Exception as error:  # noqa: BLE001 (the coordinator raises it)
+        return tally.result(_failure(task, error, f"from offset {tally.end}"))
+    finally:
+        tally.seconds["range"] = time.monotonic() - began
+    return tally.result()
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What a range has come to so far."""
+
+    task: RangeTask
+    end: int = 0
+    state: State = field(default_factory=State)
+    rows: int = 0
+    records: int = 0
+    dead_letters: int = 0
+    waiting: int = 0
+    source_time: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    steps: list[BackwardStep] = field(default_factory=list)
+    cuts: list[int] = field(default_factory=list)
+    barrier: Barrier | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.end, self.state = self.task.start, self.task.state
+
+    def begin(self, ports: TaskPorts) -> State:
+        """The state with which the range begins, or goes on where an earlier attempt at a collapsing table ended."""
+        task = self.task
+        if task.attempt and ports.sink.target.collapsing:
+            ports.settle()
+            reached = ports.ledger.progress_of(task.topic_id, task.partition, task.start)
+            if reached is not None and reached.end <= task.end:
+                self.end = reached.end
+                self.state = State.from_json(reached.state).with_floor(task.state.floor)
+        return self.state
+
+    def add(self, done: Applied) -> None:
+        self.end, self.state = done.end, done.state
+        self.records += done.records
+        self.rows += done.rows
+        self.dead_letters += done.dead_letters
+        self.source_time = max(self.source_time, done.last_source_ts)
+        self.counts.update(done.counts)
+        self.steps += done.steps
+        self.cuts.append(done.end)
+        self.barrier = done.barrier or self.barrier
+
+    def result(self, failure: ChSinkError | None = None) -> RangeDone:
+        times = {f"{name}_ms": round(s * 1000) for name, s in self.seconds.items() if name in STAGES}
+        return RangeDone(
+            self.task.stream,
+            self.task.partition,
+            self.task.start,
+            self.end,
+            self.state,
+            rows=self.rows,
+            records=self.records,
+            dead_letters=self.dead_letters,
+            waiting=self.waiting,
+            source_time=self.source_time,
+            counts={**self.counts, **times},
+            steps=tuple(self.steps),
+            cuts=tuple(self.cuts),
+            barrier=self.barrier,
+            failure=failure,
+        )
+
+
+def _failure(task: Task, error: Exception, where: str) -> ChSinkError:
+    """The error as the coordinator raises it; the trace travels along."""
+    trace = traceback.format_exc()
+    if not isinstance(error, ChSinkError):
+        text = f"partition {task.partition}, {where}: {type(error).__name__}: {error}"
+        error = StreamFailed(text, hint="run again with --debug for the trace")
+    error.trace = trace  # type: ignore[attr-defined]
+    return error
+
+
+def _timed(chunks: Iterator[Chunk], stages: Stages) -> Generator[Chunk, None, None]:
+    while True:
+        with stages.stage("consume"):
+            chunk = next(chunks, None)
+        if chunk is None:
+            return
+        yield chunk
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Rows come by the hundred thousand, none of them in a cycle: looking for cycles among them is wasted time."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()

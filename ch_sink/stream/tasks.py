@@ -1,0 +1,104 @@
+"""What the coordinator gives out and gets back. Executors carry it by pickle, errors included."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ch_sink.errors import ChSinkError
+from ch_sink.order import BackwardStep, State
+from ch_sink.pipeline.barrier import Barrier
+from ch_sink.table.model import TargetTable
+
+__all__ = ["Execute", "RangeDone", "RangeTask", "ReleaseDone", "ReleaseTask", "Task", "TaskResult"]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeTask:
+    """Apply the offsets [start, end) of a topic-partition to the table."""
+
+    stream: str
+    topic: str
+    topic_id: str
+    partition: int
+    table: TargetTable
+    """The table as the coordinator knows it now."""
+    start: int
+    end: int
+    state: State
+    """The ordering state at ``start``."""
+    attempt: int = 0
+    chunk_offsets: int = 50_000
+    chunk_bytes: int = 64 << 20
+    cuts: tuple[int, ...] = ()
+    """Offsets inside the range at which an earlier attempt ended a chunk because the table lacked columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseTask:
+    """Apply the waiting changes of a topic-partition whose values have arrived."""
+
+    stream: str
+    topic: str
+    topic_id: str
+    partition: int
+    table: TargetTable
+    state: State
+    attempt: int = 0
+    caught_up: bool = False
+    """Everything in the topic has been read: a change that still waits after its deadline is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeDone:
+    """The outcome of a RangeTask: all offsets below ``end`` are applied, also if it failed after that."""
+
+    stream: str
+    partition: int
+    start: int
+    end: int
+    state: State
+    """The ordering state at ``end``."""
+    rows: int = 0
+    records: int = 0
+    dead_letters: int = 0
+    waiting: int = 0
+    """Changes of the partition that wait for values; unknown, and 0, if the task failed."""
+    source_time: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    steps: tuple[BackwardStep, ...] = ()
+    cuts: tuple[int, ...] = ()
+    barrier: Barrier | None = None
+    failure: ChSinkError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseDone:
+    """The outcome of a ReleaseTask."""
+
+    stream: str
+    partition: int
+    state: State | None = None
+    """The ordering state after the release, None if nothing could be applied."""
+    rows: int = 0
+    dead_letters: int = 0
+    waiting: int = 0
+    """Changes that still wait."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    lacking: Barrier | None = None
+    """Columns that the table needs before the other changes can be applied."""
+    failure: ChSinkError | None = None
+
+
+Task = RangeTask | ReleaseTask
+TaskResult = RangeDone | ReleaseDone
+
+
+class Execute(Protocol):
+    """Runs tasks of one or more streams, in any order or at once."""
+
+    def __call__(self, tasks: Sequence[Task], /) -> Sequence[TaskResult]:
+        """One result for each task, in the same order. A task that fails has a result, too.
+
+        An exception means that the executor itself failed: nothing is known of any of the tasks.
+        """
+        ...

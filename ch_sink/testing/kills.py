@@ -1,0 +1,114 @@
+"""Kills as data: where a life of the job ends."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["POINTS", "Kill", "KillSwitch", "Killed"]
+
+POINTS = (
+    "before intents",
+    "after intents",
+    "before handover",
+    "after handover",
+    "before pending",
+    "after pending",
+    "before cut",
+    "after cut",
+    "before insert",
+    "after insert",
+    "before dead letters",
+    "after dead letters",
+    "before progress",
+    "after progress",
+    "before release",
+    "after release",
+    "after step",
+    "before truncate",
+    "after truncate",
+    "before results",
+    "after results",
+    "before alter",
+    "after alter",
+    "before record",
+    "after record",
+    "before commit",
+)
+"""Where a life can end. ``release``: waiting changes are marked as applied. ``record``: a fact goes into the ledger.
+``step``: a chunk of one partition, see LocalBatch. ``commit``: the batch is done and recorded, and the checkpoint does
+not say so yet."""
+
+
+class Killed(BaseException):
+    """The process died here. No handler of the product's may catch it: it is no Exception."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """The life ends when the point is reached for the ``nth`` time in one attempt at a batch.
+
+    With ``step`` only what happens in that step of the batch counts, and the life ends with the step at the latest.
+    """
+
+    point: str
+    nth: int = 1
+    step: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.point not in POINTS:
+            raise ValueError(f"no such point: {self.point!r}. Use one of: {', '.join(POINTS)}.")
+
+
+@dataclass(slots=True)
+class KillSwitch:
+    """Counts the points of one attempt, and ends the life at the first kill that is due."""
+
+    kills: Sequence[Kill] = ()
+    step: int | None = None
+    """The step that is being carried out, None outside of steps."""
+    _met: Counter[Kill] = field(default_factory=Counter)
+
+    def arm(self, *kills: Kill) -> None:
+        """Another attempt begins."""
+        self.kills, self.step = kills, None
+        self._met.clear()
+
+    def reach(self, point: str) -> None:
+        """Raises Killed where a kill is due."""
+        for kill in self.kills:
+            if kill.point == point and kill.step in (None, self.step):
+                self._met[kill] += 1
+                if self._met[kill] == kill.nth:
+                    raise Killed(f"{kill}")
+
+    def end_step(self) -> None:
+        """The step is over. Raises Killed where a kill was to strike in it."""
+        self.reach("after step")
+        if any(kill.step is not None and kill.step == self.step for kill in self.kills):
+            raise Killed("at the end of its step")
+        self.step = None
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """A port some of whose methods are points; everything else passes through."""
+
+    inner: Any
+    switch: KillSwitch
+    points: dict[str, str]
+    """Method → the point's name, without ``before`` and ``after``."""
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.inner, name)
+        point = self.points.get(name)
+        if point is None:
+            return method
+
+        def guarded(*given: Any, **named: Any) -> Any:
+            self.switch.reach(f"before {point}")
+            done = method(*given, **named)
+            self.switch.reach(f"after {point}")
+            return done
+
+        return guarded

@@ -1,0 +1,234 @@
+"""The whole coordinator in this process: deterministic, over ports in memory or real ones, with kills as data.
+
+    memory = MemoryStream(table, ("id",), records, policy, decoder)
+    runner = LocalRunner(memory.settings, memory.ports())
+    runner.run([LocalBatch({0: (0, 50), 1: (0, 40)}, kills=(Kill("after insert", nth=2), Kill("before results")))])
+    assert memory.table.current() == …
+
+A batch's ranges are fixed, as Spark's checkpoint fixes them. Each of its kills ends one life of the job: coordinator,
+decoders and everything else that a process holds is gone, and the next life begins with what the ports hold, runs the
+same batch again, and dies at the next kill, until the batch ends well.
+
+Tasks run in one thread. A step is one chunk of one partition; ``order`` interleaves the partitions' chunks.
+"""
+
+import math
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ch_sink.model.change import Records
+from ch_sink.pipeline.chunks import Chunk, cut
+from ch_sink.pipeline.partition_sink import PartitionSink, StreamName
+from ch_sink.pipeline.plan import BatchDecoder, Ports
+from ch_sink.pipeline.target import Target
+from ch_sink.ports import (
+    ChunkCut,
+    DeadLetters,
+    Handover,
+    History,
+    Ledger,
+    Pending,
+    RangeProgress,
+    RowLookup,
+    TableWriter,
+)
+from ch_sink.stream.claims import forget
+from ch_sink.stream.coordinator import Coordinator, StreamSettings
+from ch_sink.stream.offset_ranges import OffsetRange
+from ch_sink.stream.ports import GroupOffsets, StreamPorts, TableAdmin, Topics
+from ch_sink.stream.run_task import TaskPorts, range_steps, release
+from ch_sink.stream.tasks import RangeDone, RangeTask, Task, TaskResult
+from ch_sink.table.model import TargetTable
+from ch_sink.testing.kills import Guarded, Kill, Killed, KillSwitch
+
+__all__ = ["LocalBatch", "LocalPorts", "LocalRunner"]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPorts:
+    """The external systems of one stream: what a kill leaves as it is."""
+
+    open_ledger: Callable[[], Ledger]
+    """A ledger over the same entries: for the coordinator of the next life, and for tasks."""
+    admin: TableAdmin
+    topics: Topics
+    group: GroupOffsets
+    pending: Pending
+    dead_letters: DeadLetters
+    writer: Callable[[TargetTable], TableWriter]
+    """The ports that depend on the table's columns are given the table as it is."""
+    lookup: Callable[[TargetTable], RowLookup]
+    handover: Callable[[TargetTable], Handover]
+    decoder: Callable[[TargetTable, bool], BatchDecoder]
+    """The flag says whether before images are wanted."""
+    records: Callable[[int, int, int], Records]
+    """Partition, first offset, end → its records."""
+    history: Callable[[int], History | None] = lambda _: None
+    """Partition → earlier records, for the look back."""
+    settle: Callable[[], None] = lambda: None
+    deadline: float = math.inf
+    """Seconds after which a waiting change is given up once the stream has caught up."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalBatch:
+    """One micro-batch."""
+
+    ranges: Mapping[int, tuple[int, int]]
+    """Partition → [start, end)."""
+    cuts: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """Partition → offsets at which chunks end; by default the product's cuts."""
+    order: Sequence[int] = ()
+    """Which partition takes the next step. Partitions that are left after that are carried out one after the other."""
+    kills: Sequence[Kill] = ()
+    """Each ends one attempt at the batch."""
+    high: Mapping[int, int] = field(default_factory=dict)
+    """High watermarks, where they are above the end of the ranges."""
+
+
+class LocalRunner:
+    """Runs batches of one stream; lives follow each other as its kills demand."""
+
+    def __init__(
+        self, settings: StreamSettings, ports: LocalPorts, *, after_batch: Callable[[], None] | None = None
+    ) -> None:
+        self.settings, self.ports, self.after_batch = settings, ports, after_batch
+        self.lives = 0
+        self.results: list[RangeDone] = []
+        """Of the attempts that came to their end."""
+        self._switch = KillSwitch()
+        self._coordinator: Coordinator | None = None
+        self._batch = LocalBatch({})
+        self._order: list[tuple[int, int]] = []
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """Of the present life; a new life begins where there is none."""
+        if self._coordinator is None:
+            self._coordinator = self._open()
+        return self._coordinator
+
+    def run(self, batches: Iterable[LocalBatch]) -> None:
+        """Run the batches one after the other. Raises ChSinkError where the stream stops."""
+        for batch in batches:
+            for kill in batch.kills:
+                self._attempt(batch, kill)
+            self._attempt(batch)
+            if self.after_batch is not None:
+                self.after_batch()
+
+    def stop(self) -> None:
+        """End the present life in good order."""
+        if self._coordinator is not None:
+            self._coordinator.close()
+            self._coordinator = None
+
+    def kill(self) -> None:
+        """End the present life: nothing of it is left but what the ports hold."""
+        if self._coordinator is not None:
+            forget(self.settings.name, self._coordinator.run_id)
+            self._coordinator = None
+
+    def _attempt(self, batch: LocalBatch, *kills: Kill) -> None:
+        self._switch.arm(*kills)
+        self._batch, self._order = batch, list(enumerate(batch.order))
+        try:
+            coordinator = self.coordinator
+            topic_id = coordinator.topic.topic_id
+            ranges = [
+                OffsetRange(self.settings.topic, topic_id, p, start, end, 0, batch.high.get(p, end))
+                for p, (start, end) in sorted(batch.ranges.items())
+            ]
+            coordinator.run_batch(ranges, self._execute)
+            self._switch.reach("before commit")
+        except Killed:
+            self.kill()
+        if kills:  # a point that was not reached: the life ends with the attempt
+            self.kill()
+
+    def _open(self) -> Coordinator:
+        self.lives += 1
+        switch, ports = self._switch, self.ports
+        made = Coordinator(
+            self.settings,
+            StreamPorts(
+                Guarded(ports.open_ledger(), switch, {"intents": "intents", "results": "results", "record": "record"}),
+                Guarded(ports.admin, switch, {"carry_out": "alter", "truncate": "truncate"}),
+                ports.topics,
+                ports.pending,
+                ports.group,
+            ),
+        )
+        self._coordinator = made  # it may die while it opens
+        made.open()
+        made.run_release(self._execute)
+        return made
+
+    def _execute(self, tasks: Sequence[Task]) -> list[TaskResult]:
+        ranges = {task.partition: range_steps(task, self._open_task) for task in tasks if isinstance(task, RangeTask)}
+        done = self._interleaved(ranges)
+        self.results += done.values()
+        return [
+            done[task.partition] if isinstance(task, RangeTask) else release(task, self._open_task) for task in tasks
+        ]
+
+    def _interleaved(self, ranges: Mapping[int, Generator[None, None, RangeDone]]) -> dict[int, RangeDone]:
+        """Advance the ranges in the batch's order; steps of a range that ended early are left for the next round."""
+        done: dict[int, RangeDone] = {}
+        left: list[tuple[int, int]] = []
+        for number, partition in self._order:
+            if partition not in ranges or partition in done:
+                left.append((number, partition))
+                continue
+            self._switch.step = number
+            self._advance(partition, ranges[partition], done)
+            self._switch.end_step()
+        self._order = left
+        for partition, steps in ranges.items():
+            while partition not in done:
+                self._advance(partition, steps, done)
+        return done
+
+    @staticmethod
+    def _advance(partition: int, steps: Generator[None, None, RangeDone], done: dict[int, RangeDone]) -> None:
+        try:
+            next(steps)
+        except StopIteration as end:
+            done[partition] = end.value
+
+    def _open_task(self, task: Task) -> TaskPorts:
+        ports, switch, table = self.ports, self._switch, task.table
+        ledger = Guarded(ports.open_ledger(), switch, {"put_progress": "progress", "put_cut": "cut"})
+        start = task.start if isinstance(task, RangeTask) else 0
+        gives_up = not isinstance(task, RangeTask) and task.caught_up
+        sink = PartitionSink(
+            StreamName(task.stream, task.topic, task.topic_id, task.partition, task.attempt),
+            Target.of(table, self.settings.policy),
+            lambda before: ports.decoder(table, before),
+            Ports(
+                ports.lookup(table),
+                Guarded(ports.handover(table), switch, {"put": "handover"}),
+                ports.history(task.partition),
+            ),
+            Guarded(ports.writer(table), switch, {"write": "insert"}),
+            Guarded(ports.dead_letters, switch, {"put": "dead letters"}),
+            Guarded(ports.pending, switch, {"put": "pending", "resolve": "release"}),
+            deadline=ports.deadline if gives_up else math.inf,
+            progress=lambda done: ledger.put_progress(
+                RangeProgress(task.topic_id, task.partition, start, done.end, done.state.to_json())
+            ),
+            cuts=task.cuts if isinstance(task, RangeTask) else (),
+            note_cut=lambda offset: ledger.put_cut(ChunkCut(task.topic_id, task.partition, offset)),
+        )
+        return TaskPorts(sink, lambda first: self._chunks(task, first), ledger, ports.settle)
+
+    def _chunks(self, task: Task, first: int) -> Iterator[Chunk]:
+        assert isinstance(task, RangeTask)
+        p, end = task.partition, task.end
+        if p not in self._batch.cuts:
+            whole = self.ports.records(p, first, end)
+            yield from cut(iter([whole]), first, end, chunk_offsets=task.chunk_offsets, chunk_bytes=task.chunk_bytes)
+            return
+        for at in [*(c for c in self._batch.cuts[p] if first < c < end), end]:
+            yield Chunk(first, at, self.ports.records(p, first, at))
+            first = at

@@ -1,0 +1,169 @@
+"""One stream's external systems in memory: topic, table, ledger, hand-over, waiting changes and dead letters."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ch_sink.decode import Decoder
+from ch_sink.model.change import Records, UnknownColumn
+from ch_sink.model.policy import Policy
+from ch_sink.model.topic import TopicState
+from ch_sink.pipeline.plan import BatchDecoder
+from ch_sink.stream.coordinator import StreamSettings
+from ch_sink.table.model import TargetTable
+from ch_sink.testing.local_runner import LocalPorts
+from ch_sink.testing.memory import (
+    MemoryDeadLetters,
+    MemoryHandover,
+    MemoryPending,
+)
+from ch_sink.testing.memory_ledger import MemoryLedger
+from ch_sink.testing.table import MemoryTable
+from ch_sink.types.arrow import arrow_type
+from ch_sink.types.column import Column
+
+__all__ = ["MemoryGroup", "MemoryStream", "MemoryTopic"]
+
+
+class MemoryTopic:
+    """A topic that holds these records. ``ends``: high watermarks, by default after the last records."""
+
+    topic_id = "id"
+
+    def __init__(self, name: str, records: Mapping[int, Records], ends: Mapping[int, int] | None = None) -> None:
+        self.name, self.partitions = name, dict(records)
+        self.ends = dict(ends) if ends is not None else {p: _end(r) for p, r in records.items()}
+
+    def state(self, topic: str) -> TopicState:
+        """See Topics.state."""
+        low = {p: int(r.offsets[0]) if len(r) else self.ends[p] for p, r in self.partitions.items()}
+        return TopicState(topic, self.topic_id, low, dict(self.ends))
+
+    def read(self, partition: int, start: int, end: int) -> Records:
+        """The records of [start, end)."""
+        whole = self.partitions[partition]
+        first, last = np.searchsorted(whole.offsets, (start, end)).tolist()
+        return whole.slice(first, last)
+
+    def history(self, partition: int) -> "MemoryHistory":
+        """Earlier records of a partition."""
+        return MemoryHistory(self.partitions[partition])
+
+
+class MemoryHistory:
+    """Earlier records of a partition."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    def before(self, offset: int, limit: int) -> Records:
+        """See History.before."""
+        end = int(np.searchsorted(self._records.offsets, offset))
+        return self._records.slice(max(0, end - limit), end)
+
+
+class MemoryGroup:
+    """A consumer group that takes every commit."""
+
+    def __init__(self) -> None:
+        self.committed: dict[int, int] = {}
+
+    def commit(self, topic: str, ends: Mapping[int, int]) -> bool:
+        """See GroupOffsets.commit."""
+        self.committed.update(ends)
+        return True
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class MemoryStream:
+    """One topic into one table, with everything that outlives a job; also its own TableAdmin."""
+
+    def __init__(
+        self,
+        table: TargetTable,
+        key_columns: tuple[str, ...],
+        topic: MemoryTopic,
+        policy: Policy,
+        decoder: Callable[[TargetTable, bool], BatchDecoder] | None = None,
+        *,
+        name: str = "s",
+        schema: pa.Schema | None = None,
+        chunk_offsets: int = 50_000,
+        default_of: Callable[[UnknownColumn], Any] | None = None,
+    ) -> None:
+        """
+        Args:
+            decoder: of the table as it is, and whether before images are wanted; by default the product's.
+            schema: of the source columns as they are inserted; by default by the table's types.
+            default_of: the default value of a column that is added, as Python gives it.
+        """
+        self.settings = StreamSettings(name, topic.name, policy, chunk_offsets)
+        self.topic, self.detected = topic, table
+        self._decoder = decoder or (lambda now, want: Decoder(now, policy, want_before=want))
+        kinds = schema if schema is not None else _schema(table)
+        self.table = MemoryTable(table, key_columns, kinds)
+        self.ledger = MemoryLedger(name)
+        self.handover, self.pending = MemoryHandover(), MemoryPending()
+        self.dead_letters, self.group = MemoryDeadLetters(), MemoryGroup()
+        self._default_of = default_of
+
+    def ports(self) -> LocalPorts:
+        """As LocalRunner uses them."""
+        return LocalPorts(
+            open_ledger=lambda: MemoryLedger(self.ledger.stream, beside=self.ledger),
+            admin=self,
+            topics=self.topic,
+            group=self.group,
+            pending=self.pending,
+            dead_letters=self.dead_letters,
+            writer=lambda _: self.table,
+            lookup=lambda _: self.table,
+            handover=lambda _: self.handover,
+            decoder=self._decoder,
+            records=self.topic.read,
+            history=self.topic.history,
+        )
+
+    def detect(self) -> TargetTable:
+        """See TableAdmin."""
+        return self.detected
+
+    def carry_out(self, table: TargetTable, columns: Sequence[UnknownColumn], key: Sequence[str]) -> TargetTable:
+        """See TableAdmin; columns that exist stay as they are."""
+        for column in columns:
+            if self.detected.column(column.name) is None and column.clickhouse_type is not None:
+                self._add(column, column.clickhouse_type)
+        self.table.alter(self.detected, _schema(self.detected))
+        if self.handover.types:
+            self.handover.types = {c.name: arrow_type(c.type) for c in self.detected.source_columns}
+        return self.detected
+
+    def _add(self, column: UnknownColumn, kind: str) -> None:
+        made = Column(column.name, kind, comment=column.comment)
+        default = self._default_of(column) if self._default_of is not None else None
+        defaults = self.detected.defaults
+        if default is not None:
+            value = default.encode() if isinstance(default, str) else default
+            defaults = (*defaults, (column.name, pa.scalar(value, arrow_type(kind))))
+        self.detected = replace(self.detected, columns=(made, *self.detected.columns), defaults=defaults)
+
+    def truncate(self, table: TargetTable, version: int, version_column: str | None) -> None:
+        """See TableAdmin."""
+        self.table.truncate(version)
+
+    def highest_version(self, table: TargetTable) -> int:
+        """See TableAdmin."""
+        return self.table.highest_version()
+
+
+def _schema(table: TargetTable) -> pa.Schema:
+    return pa.schema([(c.name, arrow_type(c.type)) for c in table.source_columns])
+
+
+def _end(records: Records) -> int:
+    return int(records.offsets[-1]) + 1 if len(records) else 0
