@@ -1,10 +1,15 @@
-"""What all tests share: fixtures, how tests are spread over workers, and how Hypothesis draws.
+"""What all tests share: fixtures, where files go, how tests are spread over workers, and how Hypothesis draws.
+
+Temporary files live in memory where there is room: a table, a topic or a checkpoint is many small files.
 
 Hypothesis' profile ``steady`` (the default) draws the same examples in every run, so that a green run says something
 about the next one; ``HYPOTHESIS_PROFILE=search`` draws new ones.
 """
 
 import os
+import shutil
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +24,11 @@ pytest_plugins = (
 
 ORDER = ("tests/job/", "tests/kafka/", "tests/real/", "tests/integration/", "tests/property/", "")
 """Long units first, so that none is left for the end of a run with several workers."""
+
+MEMORY = Path("/dev/shm")
+
+if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 2 << 30:
+    os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
 settings.register_profile("steady", derandomize=True, database=None, deadline=None)
 settings.register_profile("search", deadline=None)

@@ -6,22 +6,23 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from tests.support.busy import ENGINES, feed_of
+from tests.support.choose import each_value, every_pair
 from tests.support.recorded import equal
 from tests.support.stream import Killed
 
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+AXES = ("postgres", "mariadb"), ("acct", "hot"), ENGINES
 
-@pytest.mark.integration
-@pytest.mark.slow
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("table", ["acct", "hot"])
-@pytest.mark.parametrize("source", ["mariadb", "postgres"])
+
 class TestBusy:
+    @pytest.mark.parametrize(("source", "table", "engine"), every_pair(*AXES))
     def test_in_one_run(self, client: Client, database: str, source: str, table: str, engine: str) -> None:
         feed = feed_of(client, database, source, table, engine)
         feed.run()
         assert equal(client, database, f"{source}-busy", source, table) == []
         assert feed.letters == 0
 
+    @pytest.mark.parametrize(("source", "table", "engine"), each_value(AXES[0][::-1], *AXES[1:]))
     def test_in_fifty_slices(self, client: Client, database: str, source: str, table: str, engine: str) -> None:
         feed = feed_of(client, database, source, table, engine)
         rng = random.Random(f"{source}{table}{engine}")
@@ -29,6 +30,7 @@ class TestBusy:
         assert equal(client, database, f"{source}-busy", source, table) == []
         assert feed.letters == 0
 
+    @pytest.mark.parametrize(("source", "table", "engine"), each_value(*AXES[:2], ENGINES[::-1]))
     def test_killed_at_ten_moments(self, client: Client, database: str, source: str, table: str, engine: str) -> None:
         feed = feed_of(client, database, source, table, engine, partition_by="k % 3" if table == "acct" else "")
         rng = random.Random(f"kill {source}{table}{engine}")

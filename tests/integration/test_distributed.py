@@ -13,9 +13,10 @@ from ch_sink.clickhouse import Client, detect
 from ch_sink.model.policy import policy_of
 from ch_sink.table.model import Family
 from tests.support.busy import decimal_and_time
+from tests.support.choose import some
 from tests.support.fixtures import topic_of
 from tests.support.hand import PLACEHOLDER, HandFed, postgres
-from tests.support.hand_tables import COLLAPSING, OWN, delete, each_engine, insert, key, row, signs, update
+from tests.support.hand_tables import COLLAPSING, ENGINES, OWN, delete, each_engine, insert, key, row, signs, update
 from tests.support.recorded import equal
 from tests.support.stream import Feed, Killed, make_table, schema_of
 
@@ -72,7 +73,7 @@ def test_tokens_hold_through_the_distributed_table(node: Client, over: str, engi
 
 
 @pytest.mark.slow
-@each_engine
+@pytest.mark.parametrize("engine", some(((engine,) for engine in ENGINES), [("collapsing",)]))
 def test_a_busy_stream_with_kills_through_a_distributed_table(node: Client, over: str, engine: str) -> None:
     stream, table, policy = "postgres-busy-json_plain", "acct", policy_of(on_bad_record="fail")
     choice = {"sign": "sign-replacing", "versioned": "versioned-collapsing"}.get(engine, engine)

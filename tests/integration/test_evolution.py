@@ -13,6 +13,7 @@ from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.pipeline.plan import Barrier
 from ch_sink.table.model import TargetTable
+from tests.support.choose import each_value
 from tests.support.endpoint import settings_for
 from tests.support.evolving import Added, EvolvingSource
 from tests.support.fixtures import topic_of
@@ -22,6 +23,7 @@ from tests.support.stream import Feed, Killed, make_table
 pytestmark = pytest.mark.integration
 POLICY = policy_of(evolve="add_columns", on_bad_record="fail")
 SOURCES = ("mariadb", "postgres")
+ENGINES = ("replacing", "sign-replacing", "collapsing", "versioned-collapsing", "append")
 
 
 def feed_of(client: Client, database: str, stream: str, table: str, engine: str = "replacing") -> Feed:
@@ -31,9 +33,7 @@ def feed_of(client: Client, database: str, stream: str, table: str, engine: str 
     return Feed(client, database, target, stream, topic_of(stream, table), POLICY)
 
 
-@pytest.mark.parametrize("engine", ["replacing", "sign-replacing", "collapsing", "versioned-collapsing", "append"])
-@pytest.mark.parametrize("form", ["json_schema", "avro"])
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(("source", "form", "engine"), each_value(SOURCES, ("json_schema", "avro"), ENGINES))
 def test_columns_added_and_dropped_in_mid_stream(
     client: Client, database: str, source: str, form: str, engine: str
 ) -> None:
@@ -47,8 +47,7 @@ def test_columns_added_and_dropped_in_mid_stream(
     assert equal(client, database, source, stream, "ac") == []
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(("source", "seed"), each_value(SOURCES, range(6)))
 def test_any_cut_order_of_partitions_and_second_attempt(client: Client, database: str, source: str, seed: int) -> None:
     stream, rng = f"{source}-json_schema", random.Random(seed)
     feed = feed_of(client, database, stream, "ac")

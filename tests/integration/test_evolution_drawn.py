@@ -8,6 +8,7 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
 from ch_sink.types.sql import quote
+from tests.support.choose import each_value
 from tests.support.evolving import EvolvingSource
 from tests.support.stream import Feed, Killed, make_table
 
@@ -39,9 +40,7 @@ def found(client: Client, database: str, source: EvolvingSource) -> list[tuple[o
     return [tuple(row.values()) for row in rows]
 
 
-@pytest.mark.parametrize("schemas", [True, False], ids=["schema", "plain"])
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("engine", "seed", "schemas"), each_value(ENGINES, range(2), (True, False)))
 def test_the_table_equals_its_source(client: Client, database: str, engine: str, seed: int, schemas: bool) -> None:
     source = source_of(seed, schemas)
     feed = feed_of(client, database, source, engine)
@@ -50,8 +49,7 @@ def test_the_table_equals_its_source(client: Client, database: str, engine: str,
     assert found(client, database, source) == source.truth()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("seed", range(10, 12))
+@pytest.mark.parametrize(("engine", "seed"), each_value(ENGINES, range(10, 12)))
 def test_kills_between_the_inserts_change_nothing(client: Client, database: str, engine: str, seed: int) -> None:
     rng = random.Random(seed)
     source = source_of(seed, True)

@@ -6,9 +6,14 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.table.model import TargetTable
+from tests.support.choose import some
 from tests.support.fixtures import read_truth, topic_of
 from tests.support.recorded import CASES, KEYLESS, POLICY, equal, tables
 from tests.support.stream import Feed, make_table, schema_of, typed_stream
+
+SHUFFLED = random.Random(0).sample(CASES, len(CASES))
+CUT = list({(stream.split("-")[0], table): (stream, table) for stream, table in SHUFFLED}.values())
+"""Each table of either database, in one of its encodings."""
 
 
 def made(client: Client, database: str, stream: str, table: str) -> TargetTable:
@@ -28,7 +33,7 @@ def test_the_table_equals_the_source(client: Client, database: str, stream: str,
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(("stream", "table"), CASES)
+@pytest.mark.parametrize(("stream", "table"), some(CASES, CUT))
 def test_any_cut_and_any_second_attempt_gives_the_same(client: Client, database: str, stream: str, table: str) -> None:
     target = made(client, database, stream, table)
     feed = Feed(client, database, target, stream, topic_of(stream, table), POLICY)
@@ -53,7 +58,7 @@ IN_ALL = sorted(
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(("source", "table"), IN_ALL)
+@pytest.mark.parametrize(("source", "table"), some(IN_ALL, IN_ALL[::3]))
 def test_every_encoding_gives_the_same_table(client: Client, database: str, source: str, table: str) -> None:
     found: dict[str, list[str]] = {}
     schema = schema_of(typed_stream(f"{source}-json_plain", table), table)

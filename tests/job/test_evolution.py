@@ -41,7 +41,7 @@ def prepared(
     return config_file(folder, kafka, clickhouse, topic, "ac", database, evolve="add_columns", **more)
 
 
-@pytest.mark.parametrize("source", ["mariadb", "postgres"])
+@pytest.mark.parametrize("source", ["postgres", pytest.param("mariadb", marks=pytest.mark.long)])
 def test_the_job_adds_the_columns_of_the_source(
     source: str,
     tmp_path: Path,

@@ -68,7 +68,7 @@ def test_no_secret_in_the_plan_or_the_checkpoint(spark: SparkSession, kafka: Loc
     assert "hunter2" not in plan
 
 
-@pytest.mark.parametrize("start", ["earliest", '{"0": 17}'])
+@pytest.mark.parametrize("start", [pytest.param("earliest", marks=pytest.mark.long), '{"0": 17}'])
 def test_a_killed_batch_runs_the_same_ranges_again(kafka: LocalKafka, tmp_path: Path, start: str) -> None:
     topic = _filled(kafka, 90, 60)
     killed = _program(kafka, topic, tmp_path, start, "50", "1")

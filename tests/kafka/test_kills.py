@@ -1,4 +1,4 @@
-"""Busy streams under SIGKILL: a real process over real Kafka and real HTTP, killed at ten drawn moments.
+"""Busy streams under SIGKILL: a real process over real Kafka and real HTTP, killed at drawn moments.
 
 The process is the job without Spark (`tests.support.plain_job`); `tests.job` kills the whole Spark job.
 """
@@ -10,7 +10,9 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,20 +30,16 @@ from tests.support.stream import make_table, schema_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1500)]
 
-KILLS = 10
-BATCH = 230
-"""Offsets of a partition per batch: the recordings make ``BATCHES`` of them."""
-BATCHES = 16
 POLICY = policy_of(truncate="apply")
 
 
 class Job:
     """One process of the job; what it says is read as it comes."""
 
-    def __init__(self, config: Path, seed: str) -> None:
+    def __init__(self, config: Path, batch: int, seed: str) -> None:
         self.begun = threading.Semaphore(0)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.plain_job", str(config), str(BATCH), seed],
+            [sys.executable, "-m", "tests.support.plain_job", str(config), str(batch), seed],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -54,7 +52,7 @@ class Job:
         for line in self.process.stdout:
             if line.startswith("begin"):
                 self.begun.release()
-        self.begun.release(BATCHES)  # it has ended: nobody need wait for a batch that does not come
+        self.begun.release(100)  # it has ended: nobody need wait for a batch that does not come
 
     def kill_in_batch(self, number: int, seconds: float) -> None:
         """SIGKILL so long after that batch of this process (1: its first) began, if there are so many left."""
@@ -76,29 +74,59 @@ def unfinished(ledger: ClickHouseLedger, topic_id: str) -> bool:
     return any(reached.get(i.partition, 0) < i.end for i in ledger.last_intents() if i.end > i.start)
 
 
-@pytest.mark.parametrize("source", ["mariadb", "postgres"])
-def test_ten_kills_leave_no_wrong_row(
-    source: str, tmp_path: Path, kafka: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, database: str
+@dataclass(frozen=True)
+class Plan:
+    """How often to kill, and how much a job does: offsets of a partition per batch, and per chunk of it."""
+
+    kills: int
+    batch: int
+    chunk: int
+
+
+FEW, MANY = Plan(3, 700, 350), Plan(10, 230, 60)
+
+
+def every_engine(source: str) -> Any:
+    return pytest.param([(source, engine) for engine in ENGINES], MANY, marks=pytest.mark.long, id=source)
+
+
+@pytest.mark.parametrize(
+    ("streams", "plan"),
+    [
+        pytest.param([("postgres", "collapsing")], FEW, id="a few"),
+        every_engine("mariadb"),
+        every_engine("postgres"),
+    ],
+)
+def test_kills_leave_no_wrong_row(
+    streams: list[tuple[str, str]],
+    plan: Plan,
+    tmp_path: Path,
+    kafka: LocalKafka,
+    clickhouse: EmbeddedClickHouse,
+    client: Client,
+    database: str,
 ) -> None:
-    """The engines at the same time, each with a job, a topic and a database of its own."""
-    places = {engine: f"{database}_{engine.replace('-', '_')}" for engine in ENGINES}
-    for place in places.values():
-        client.command(f"CREATE DATABASE {place}")
-    with ThreadPoolExecutor(len(places)) as pool:
+    """The streams at the same time, each with a job, a topic and a database of its own."""
+    names = {stream: f"{database}_{'_'.join(stream).replace('-', '_')}" for stream in streams}
+    for name in names.values():
+        client.command(f"CREATE DATABASE {name}")
+    with ThreadPoolExecutor(len(names)) as pool:
         killed = {
-            engine: pool.submit(ten_kills, source, engine, tmp_path / engine, kafka, clickhouse, client, place)
-            for engine, place in places.items()
+            stream: pool.submit(killed_stream, *stream, plan, tmp_path / name, kafka, clickhouse, client, name)
+            for stream, name in names.items()
         }
-    for engine, done in killed.items():
+    for stream, done in killed.items():
         count = done.result()
-        assert count >= 5, f"{engine}: only {count} of {KILLS} kills hit a range that was begun"
-    for place in places.values():
-        client.command(f"DROP DATABASE {place}")
+        assert count >= plan.kills / 2, f"{stream}: only {count} of {plan.kills} kills hit a range that was begun"
+    for name in names.values():
+        client.command(f"DROP DATABASE {name}")
 
 
-def ten_kills(
+def killed_stream(
     source: str,
     engine: str,
+    plan: Plan,
     folder: Path,
     kafka: LocalKafka,
     clickhouse: EmbeddedClickHouse,
@@ -113,17 +141,17 @@ def ten_kills(
     schema = schema_of(stream, table, decimal_and_time(table))
     make_table(client, database, table, schema, engine=engine, policy=POLICY, partition_by="k % 3")
     produce(kafka, topics(stream)[topic_of(stream, table)], topic)
-    config = config_file(folder, kafka, clickhouse, topic, table, database, truncate="apply", chunk_offsets=60)
+    config = config_file(folder, kafka, clickhouse, topic, table, database, truncate="apply", chunk_offsets=plan.chunk)
     settings = load(config)
     ledger = ClickHouseLedger(client, settings.state_database, settings.tables.ledger, settings.stream_name)
     rng = random.Random(f"{source} {engine}")
     in_mid_work = 0
-    for _ in range(KILLS):
+    for _ in range(plan.kills):
         # Some kills hit the batch that the kill before hit, others a later one. A batch takes about so long.
-        Job(config, f"{rng.random()}").kill_in_batch(rng.choice([1, 1, 2, 3]), rng.random() * 0.8)
+        Job(config, plan.batch, f"{rng.random()}").kill_in_batch(rng.choice([1, 1, 2, 3]), rng.random() * 0.8)
         known = ledger.topic_ids()  # none yet where the very first intents were not written
         in_mid_work += bool(known) and unfinished(ledger, known[0])
-    Job(config, "last").finish()
+    Job(config, plan.batch, "last").finish()
     assert equal(client, database, f"{source}-busy", source, table) == []
     if engine in ("collapsing", "versioned-collapsing"):
         key = ", ".join(read_truth(f"{source}-busy")[table].key)

@@ -4,9 +4,7 @@ One engine lives in a process at a time, so it is opened per module and closed a
 """
 
 import json
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -20,9 +18,7 @@ class Engine:
     """Runs SQL; errors of the engine are raised as they come."""
 
     def __init__(self) -> None:
-        # In shared memory where there is some: parts are many small files.
-        shared = Path("/dev/shm")
-        self._folder = TemporaryDirectory(prefix="ch_sink_", dir=shared if os.access(shared, os.W_OK) else None)
+        self._folder = TemporaryDirectory(prefix="ch_sink_")
         self._session: Any = Session(self._folder.name)  # type: ignore[no-untyped-call]
 
     def run(self, sql: str, parameters: Mapping[str, str] | None = None) -> None:

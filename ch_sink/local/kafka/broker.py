@@ -34,6 +34,8 @@ __all__ = ["LocalKafka"]
 _START_SECONDS = 120.0
 _STOP_SECONDS = 15.0
 _FOREVER_MS = str(2**63 - 1)
+_QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""A broker that lives for minutes and moves little: optimised code would not pay for its compilation."""
 
 
 class LocalKafka:
@@ -146,7 +148,7 @@ class LocalKafka:
             broker_port, controller_port = self._ports or (_free_port(), _free_port())
             properties = self._write_properties(broker_port, controller_port)
             self._format(java, classpath, properties)
-            options = [f"-Xmx{self._heap_mb}m", "-XX:+UseSerialGC"]
+            options = [f"-Xmx{self._heap_mb}m", *_QUICK]
             self._spawn([str(java), *options, "-cp", classpath, "kafka.Kafka", str(properties)])
             self.bootstrap = f"127.0.0.1:{broker_port}"
             if self._answers():
@@ -195,7 +197,7 @@ class LocalKafka:
         cluster_id = "C" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)]
         ran = subprocess.run(
-            [str(java), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", classpath, *tool],
+            [str(java), *_QUICK, "-cp", classpath, *tool],
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,

@@ -130,7 +130,7 @@ def prepare(engine: ClickHouse, expression: str) -> None:
     engine.run("SET max_partitions_per_insert_block = 0")
 
 
-def compare(engine: ClickHouse, expression: str, maybe: bool, examples: int = 3) -> None:
+def compare(engine: ClickHouse, expression: str, maybe: bool, examples: int = 4) -> None:
     prepare(engine, expression)
     row = st.fixed_dictionaries({name: KINDS[name].values for name in used(expression)})
 
@@ -159,10 +159,10 @@ def test_values_outside_a_types_range_are_left_to_the_server_or_right(engine: Cl
     compare(engine, expression, maybe=True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("expression", ALWAYS + PARTLY)
 def test_many_draws_group_as_the_engine_does(engine: ClickHouse, expression: str) -> None:
-    compare(engine, expression, maybe=expression in PARTLY, examples=12)
+    compare(engine, expression, maybe=expression in PARTLY, examples=100)
 
 
 @pytest.mark.parametrize("divisor", [8, 127, 128, 200, 255, 256, 300, 40_000, 65_536, 3_000_000_000])
