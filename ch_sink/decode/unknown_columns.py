@@ -19,7 +19,16 @@ from ch_sink.types.connect import SourceType
 from ch_sink.types.defaults import default_sql
 from ch_sink.types.widen import widened
 
-__all__ = ["declared_unknown", "field_before", "join_types", "joined", "literal_type", "never_null", "observed"]
+__all__ = [
+    "declared_unknown",
+    "field_before",
+    "join_types",
+    "joined",
+    "literal_type",
+    "never_null",
+    "observed",
+    "reserved",
+]
 
 _MOST_VALUES = 1000
 """Values that are looked at to tell the type of a schemaless field."""
@@ -31,15 +40,22 @@ def declared_unknown(table: TargetTable, declared: Mapping[str, SourceType]) -> 
     previous = ""
     for name, source in declared.items():
         column = table.column(name)
-        if column is None:
+        if name in table.system_columns:
+            out.append(reserved(name))
+        elif column is None:
             chosen = clickhouse_type(source)
             default = default_sql(source, chosen, declared.keys())
             out.append(UnknownColumn(name, -1, chosen, default, source.to_comment(), previous))
-        elif column.insertable and name not in table.system_columns:
+        elif column.insertable:
             changed = _outgrown(table, column, source)
             out.extend([changed] if changed is not None else [])
         previous = name
     return tuple(out)
+
+
+def reserved(name: str) -> UnknownColumn:
+    """What to report of a field that has the name of a column which the sink fills itself."""
+    return UnknownColumn(name, -1, None, change="reserved")
 
 
 def _outgrown(table: TargetTable, column: Column, source: SourceType) -> UnknownColumn | None:

@@ -139,8 +139,10 @@ class UnknownColumn:
     """The source's type as the column's comment states it, as far as it is known."""
     after: str | None = None
     """The field before it in the row image; empty where it is the first, None where that is not known."""
-    change: Literal["add", "widen", "null"] = "add"
-    """``widen``, ``null``: the table has the column, noted for an older type of the source's; by now that one is
+    change: Literal["add", "widen", "null", "reserved"] = "add"
+    """``reserved``: the sink fills the table's column of this name itself.
+
+    ``widen``, ``null``: the table has the column, noted for an older type of the source's; by now that one is
     wider, or can be null."""
 
 

@@ -1,7 +1,9 @@
 """Where a range has to end because the driver must act first, and what becomes of columns that a change leaves out."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -15,6 +17,7 @@ from ch_sink.pipeline.target import Target
 from ch_sink.table.evolve import offered
 from ch_sink.table.model import TargetTable
 
+log = logging.getLogger("ch_sink")
 Mask = npt.NDArray[np.bool_]
 
 __all__ = ["Barrier", "fill_absent", "new_columns"]
@@ -44,8 +47,10 @@ def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str]) -> Barri
         StreamFailed: the policy is to fail, or the table cannot be altered so that they fit.
     """
     evolve, table = target.policy.changes.evolve, target.table
+    _refuse_reserved([c for c in batch.unknown if c.change == "reserved"], table, evolve)
     # A column that only grew wider needs nothing as long as its values fit; those that do not are bad records.
-    concerned = [c for c in batch.unknown if c.change != "widen" or evolve == "add_columns"]
+    acted_on = ("add", "null", "widen") if evolve == "add_columns" else ("add", "null")
+    concerned = [c for c in batch.unknown if c.change in acted_on]
     if evolve == "ignore" or not concerned:
         return None
     stuck = [c for c in concerned if c.change == "null" and (c.clickhouse_type is None or evolve == "fail")]
@@ -70,6 +75,26 @@ def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str]) -> Barri
         )
     told = tuple(c for c in concerned if c.clickhouse_type is not None)
     return Barrier("new_columns", min(c.first_offset for c in told), told, tuple(key)) if told else None
+
+
+def _refuse_reserved(columns: Sequence[UnknownColumn], table: TargetTable, evolve: str) -> None:
+    """Raises StreamFailed for source columns that have the name of one of the sink's own, unless they are ignored."""
+    if columns and evolve != "ignore":
+        column = columns[0]
+        raise StreamFailed(
+            f"the change event at offset {column.first_offset} has a column {column.name!r}, and the sink writes the "
+            f"column {column.name!r} of {table.qualified} itself",
+            hint="rename the column at the source or on its way (Kafka Connect's ReplaceField), create the table with "
+            f"another name than {column.name!r} for the sink's own column, or set evolve: ignore to leave the "
+            "source's values out",
+        )
+    for column in columns:
+        _warn_once(table.qualified, column.name)
+
+
+@lru_cache(maxsize=1024)
+def _warn_once(table: str, column: str) -> None:
+    log.warning("%s: the source's column %r is left out; the sink writes that column itself", table, column)
 
 
 def fill_absent(batch: ChangeBatch, table: TargetTable) -> None:

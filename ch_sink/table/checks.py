@@ -141,12 +141,16 @@ def _version(here: Situation) -> Iterable[Finding]:
 def _taken(here: Situation) -> Iterable[Finding]:
     """Columns that the sink fills itself and the source has, too."""
     version = here.table.engine.version_column
+    ignored = here.policy.evolve == "ignore"
     for name in sorted(here.table.system_columns & set(here.source_columns)):
         what = "its versions" if name == version else "signs, deletes, versions or operations"
         yield Finding(
-            "warn",
+            "warn" if ignored else "fail",
             "version column" if name == version else "columns",
-            f"{name} is also a column of the source: the sink writes {what} there, the source's values are lost",
+            f"{name} is also a column of the source: the sink writes {what} there, "
+            + ("the source's values are left out" if ignored else "and stops at the first event"),
+            "Rename the column at the source or on its way (Kafka Connect's ReplaceField), create the table with "
+            "another name for the sink's own column, or set evolve: ignore to leave the source's values out.",
         )
 
 

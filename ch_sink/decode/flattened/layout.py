@@ -87,6 +87,7 @@ class FlatLayouts:
             missing=row.missing,
             unknown=row.unknown,
             extras=row.extras,
+            reserved=row.reserved,
             roles=at,
             aliased=any(at[role] != role for role in at if role in types),
             types=types,

@@ -10,7 +10,7 @@ import pyarrow as pa
 from ch_sink.decode.assemble import Mask, Part
 from ch_sink.decode.json.layout import Layout
 from ch_sink.decode.record_kinds import classify, row_operations
-from ch_sink.decode.unknown_columns import field_before, observed
+from ch_sink.decode.unknown_columns import field_before, observed, reserved
 from ch_sink.errors import DecodeError, PositionError
 from ch_sink.model.change import BadRecord, Op, Skipped, UnknownColumn
 from ch_sink.sources import Positions
@@ -278,6 +278,12 @@ def _unknown(
         if first is not None:
             rest = (value for value in values[first:] if value is not msgspec.UNSET and value is not None)
             out.append((first, observed(name, rest, field_before(name, payloads[first]))))
+    # A column of the source is in all rows from its start on: only one of them is asked.
+    last = next((image for image in reversed(images) if image is not None), None)
+    for name, get in layout.reserved if last is not None else ():
+        if get(last) is not msgspec.UNSET:
+            first = next(i for i, image in enumerate(images) if get(image) is not msgspec.UNSET)
+            out.append((first, reserved(name)))
     for column in layout.columns:
         if column.never_null is not None:
             null = _nulls(column.name, part, is_row)

@@ -64,6 +64,8 @@ class Layout:
     """Fields that the target lacks or has in an older form, as the schema declares them; without offset."""
     extras: tuple[tuple[str, Callable[[Any], Any]], ...] = field(default=())
     """The same for schemaless rows, with their attributes (UNSET where the row has no such field)."""
+    reserved: tuple[tuple[str, Callable[[Any], Any]], ...] = field(default=())
+    """Columns that the sink fills itself, with the attributes of schemaless rows."""
     images: Images | None = None
     """Fills the columns where the row images are documents; the fields about columns are empty then."""
 
@@ -118,6 +120,7 @@ def build_layout(
         missing=row.missing,
         unknown=row.unknown,
         extras=row.extras,
+        reserved=row.reserved,
     )
 
 

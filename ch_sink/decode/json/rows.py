@@ -52,6 +52,8 @@ class RowReading:
     tolerant: bool
     unknown: tuple[UnknownColumn, ...]
     extras: tuple[tuple[str, Callable[[Any], Any]], ...]
+    reserved: tuple[tuple[str, Callable[[Any], Any]], ...]
+    """Columns that the sink fills itself, which a schemaless row may have too, with their attributes."""
 
     def struct(
         self, name: str, members: Sequence[Member], *, required: bool, forbid: bool, more: Sequence[Any] = ()
@@ -127,6 +129,7 @@ def read_row(
     for i, name in enumerate([*unknown_names, *ignored]):
         renamed[f"x{i}"] = name
         skipped.append((f"x{i}", msgspec.Raw))
+    attributes = {} if declared is not None else {field: attribute for attribute, field in renamed.items()}
     return RowReading(
         readers=tuple(readers),
         columns=tuple(r for r in readers if r.name not in missing),
@@ -137,7 +140,8 @@ def read_row(
         missing=tuple(missing),
         tolerant=declared is None and expected is None,
         unknown=() if declared is None else declared_unknown(table, declared),
-        extras=() if declared is not None else tuple((n, attrgetter(f"x{i}")) for i, n in enumerate(extras)),
+        extras=tuple((n, attrgetter(attributes[n])) for n in extras if n not in table.system_columns and attributes),
+        reserved=tuple((n, attrgetter(attributes[n])) for n in table.system_columns if n in attributes),
     )
 
 

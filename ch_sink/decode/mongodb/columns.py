@@ -65,7 +65,8 @@ class DocumentTable:
             columns.append(self._column(column, () if whole else path, policy, table.years))
         self.columns = tuple(columns)
         self.document = next((c for c in columns if c.path == ()), None)
-        named = {c.name for c in table.columns}
+        self.reserved = table.system_columns
+        named = {c.name for c in table.columns} - self.reserved
         self._known = named | {c.path[0] for c in columns if c.path}
 
     def _column(self, column: Column, path: Path, policy: Policy, years: Years) -> DocumentColumn:

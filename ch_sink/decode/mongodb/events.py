@@ -15,6 +15,7 @@ from ch_sink.decode.mongodb.columns import DocumentColumn, DocumentTable
 from ch_sink.decode.mongodb.field_types import field_type
 from ch_sink.decode.mongodb.updates import MISSING, Update, from_description, from_patch
 from ch_sink.decode.mongodb.values import parse
+from ch_sink.decode.unknown_columns import reserved
 from ch_sink.errors import DecodeError
 from ch_sink.model.change import Op, UnknownColumn, Updates
 from ch_sink.model.policy import Policy
@@ -209,7 +210,10 @@ class DocumentEvents:
                 first, values = found.get(name, (i, []))
                 values.append(fields[name])
                 found[name] = (min(first, i), values)
-        return [(i, _unknown_column(name, values)) for name, (i, values) in found.items()]
+        own = self._table.reserved
+        return [
+            (i, reserved(name) if name in own else _unknown_column(name, values)) for name, (i, values) in found.items()
+        ]
 
 
 def _pick(column: DocumentColumn, document: Any) -> Any:

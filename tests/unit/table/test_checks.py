@@ -100,8 +100,11 @@ def test_a_nullable_key_and_names_that_differ_by_case(engine: ClickHouse) -> Non
 
 def test_a_version_column_that_the_source_has_too(engine: ClickHouse) -> None:
     table = make(engine, "ReplacingMergeTree(ver, d) ORDER BY id" + WINDOW)
-    found = of(check_table(table, ["id"], ChangePolicy(), source_columns=["id", "ver"]), "warn")
-    assert "values are lost" in found["version column"].detail
+    found = of(check_table(table, ["id"], ChangePolicy(), source_columns=["id", "ver"]), "fail")
+    assert "stops at the first event" in found["version column"].detail
+    ignored = ChangePolicy(evolve="ignore")
+    found = of(check_table(table, ["id"], ignored, source_columns=["id", "ver"]), "warn")
+    assert "values are left out" in found["version column"].detail
 
 
 @pytest.mark.parametrize(
@@ -111,7 +114,7 @@ def test_a_version_column_that_the_source_has_too(engine: ClickHouse) -> None:
 def test_a_mark_of_deletes_that_the_source_has_too(engine: ClickHouse, clause: str, taken: str) -> None:
     table = make(engine, clause + WINDOW)
     found = check_table(table, ["id"], ChangePolicy(), source_columns=["id", "k", taken])
-    assert [f.level for f in found if f.detail.startswith(f"{taken} is also a column of the source")] == ["warn"]
+    assert [f.level for f in found if f.detail.startswith(f"{taken} is also a column of the source")] == ["fail"]
     assert not [
         f for f in check_table(table, ["id"], ChangePolicy(), source_columns=["id", "k"]) if "is also" in f.detail
     ]
