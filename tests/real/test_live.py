@@ -9,7 +9,7 @@ from tests.real.scenario import Scenario
 from tests.real.shapes import shapes
 
 # The first test waits for the whole run: four minutes on two cores that have nothing else to do.
-pytestmark = pytest.mark.timeout(1500)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
 CASES = [
     (source, form, shape.name)
     for source in ("mariadb", "postgres")
