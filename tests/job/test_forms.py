@@ -15,7 +15,7 @@ from tests.support.collection import draw_collection, truth
 from tests.support.fixtures import topic_of, topics
 from tests.support.kafka import fresh_topic, produce, recorded
 from tests.support.recorded import equal
-from tests.support.sink import command, config_file
+from tests.support.sink import config_file, inside
 from tests.support.smt import transformation
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
@@ -46,7 +46,7 @@ def test_documents_and_flattened_rows(
         # What ``init`` samples has all kinds of event.
         produce(kafka, records[: len(records) * 2 // 3], topic)
     for config in configs:
-        made = command("init", config, "--apply")
+        made = inside("init", config, "--apply")
         assert made.returncode == 0, made.stderr
     loaded = [load(config) for config in configs]
     run_streams(loaded, once=True)

@@ -24,7 +24,7 @@ from tests.support.fixtures import Recorded, registry_schemas, topic_of, topics
 from tests.support.kafka import produce
 from tests.support.recorded import KEYLESS, STREAMS, equal, tables
 from tests.support.registry_server import registry_server
-from tests.support.sink import ROOT, command, config_file
+from tests.support.sink import ROOT, config_file, inside
 from tests.support.stream import make_table, schema_of, typed_stream
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
@@ -153,10 +153,9 @@ def test_a_job_killed_in_mid_batch_goes_on_where_it_was(
         os.killpg(job.pid, signal.SIGKILL)
         job.communicate()
     assert killed == len(goals)
-    done = command("run", config, "--once")
-    assert done.returncode == 0, done.stderr
+    run_streams([load(config)], once=True)
     assert equal(client, database, f"{source}-busy", source, table) == []
-    shown = command("status", config, "--json")
+    shown = inside("status", config, "--json")
     assert shown.returncode == 0, shown.stderr
     assert json.loads(shown.stdout)
 

@@ -14,7 +14,7 @@ from tests.support.fixtures import registry_schemas, topic_of, topics
 from tests.support.kafka import produce
 from tests.support.recorded import equal
 from tests.support.registry_server import RegistryServer, registry_server
-from tests.support.sink import command, config_file
+from tests.support.sink import command, config_file, inside
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 STREAM, TABLE = "postgres-avro", "kc"
@@ -41,20 +41,20 @@ def test_init_check_run_and_what_stops_it(
     produce(kafka, [*records[:9], bad, *records[9:]], topic)
     config = config_file(tmp_path, kafka, clickhouse, topic, TABLE, database)
 
-    made = command("init", config, "--apply")
+    made = inside("init", config, "--apply")
     assert made.returncode == 1
     assert "schema.registry.url" in made.stderr
 
     secret = {"CH_SINK__KAFKA__SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO": "sink:hunter2"}
     known = ("--set", f"kafka.schema.registry.url={server.url}", "--set", "kafka.schema.registry.max.retries=1")
-    made = command("init", config, "--apply", *known, **secret)
+    made = inside("init", config, "--apply", *known, **secret)
     assert made.returncode == 0, made.stderr
-    checked = command("check", config, "--json", *known, **secret)
+    checked = inside("check", config, "--json", *known, **secret)
     assert checked.returncode == 0, checked.stdout
     levels = {f["title"]: f["level"] for f in json.loads(checked.stdout)["findings"]}
     assert levels["change events"] == levels["columns"] == "ok"
 
-    refused = command("run", config, "--once", *known)
+    refused = inside("run", config, "--once", *known)
     assert refused.returncode == 1
     assert "refuses schema id" in refused.stderr
     assert "Traceback" not in refused.stderr

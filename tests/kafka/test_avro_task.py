@@ -20,7 +20,7 @@ from tests.support.fixtures import registry_schemas, topic_of, topics
 from tests.support.kafka import produce
 from tests.support.recorded import equal
 from tests.support.registry_server import registry_server
-from tests.support.sink import command, config_file
+from tests.support.sink import config_file, inside
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 STREAM, TABLE = "postgres-avro", "kc"
@@ -49,15 +49,15 @@ def test_init_check_and_the_tasks(
     unknown = replace(records[0], value=b"\0\0\0\x03\xe7\1\2\3", headers=())
     produce(mock_kafka, [*records[:9], unknown, *records[9:]], topic)
     config = config_file(tmp_path, mock_kafka, clickhouse, topic, TABLE, database)
-    without = command("init", config, "--apply")
+    without = inside("init", config, "--apply")
     assert without.returncode == 1
     assert "schema.registry.url" in without.stderr
     with registry_server(registry_schemas("postgres"), user=USER) as server:
         address = f"kafka.schema.registry.url={server.url}"
         secret = {"CH_SINK__KAFKA__SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO": USER}
-        made = command("init", config, "--apply", "--set", address, **secret)
+        made = inside("init", config, "--apply", "--set", address, **secret)
         assert made.returncode == 0, made.stderr
-        checked = command("check", config, "--json", "--set", address, **secret)
+        checked = inside("check", config, "--json", "--set", address, **secret)
         levels = {f["title"]: f["level"] for f in json.loads(checked.stdout)["findings"]}
         assert levels["change events"] == levels["types"] == levels["columns"] == "ok"
         refused = run_all(config, client, [address])

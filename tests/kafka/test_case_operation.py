@@ -1,8 +1,6 @@
 """The numbered case of operation: what lag tools and ``status`` see of a stream, without Spark."""
 
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,9 +13,10 @@ from ch_sink.config import load
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.model.policy import policy_of
+from tests.support import plain_job
 from tests.support.fixtures import topic_of, topics
 from tests.support.kafka import fresh_topic, produce
-from tests.support.sink import ROOT, command, config_file
+from tests.support.sink import config_file, inside
 from tests.support.stream import make_table, schema_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
@@ -36,8 +35,7 @@ def test_case_17_group_offsets_lag_and_times_are_there_to_be_seen(
     config = config_file(tmp_path, kafka, clickhouse, topic, TABLE, database)
     settings = load(config)
     assert status(config)["lag"] == len(records)
-    job = [sys.executable, "-m", "tests.support.plain_job", str(config), "1000", "1"]
-    subprocess.run(job, cwd=ROOT, check=True, timeout=120, capture_output=True)
+    plain_job.main(str(config), "1000", "1")
 
     ends = {p: 1 + max(r.offset for r in records if r.partition == p) for p in {r.partition for r in records}}
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": settings.consumer_group})
@@ -64,8 +62,7 @@ def test_case_17_lag_in_seconds_counts_from_the_newest_event_applied(
     records = [r for r in topics(STREAM)[topic_of(STREAM, TABLE)] if r.partition == 0]
     produce(kafka, records[:10], topic)
     config = config_file(tmp_path, kafka, clickhouse, topic, TABLE, database)
-    job = [sys.executable, "-m", "tests.support.plain_job", str(config), "1000", "1"]
-    subprocess.run(job, cwd=ROOT, check=True, timeout=120, capture_output=True)
+    plain_job.main(str(config), "1000", "1")
     assert status(config)["behind_seconds"] == 0
     produce(kafka, records[10:], topic)
     newest = max(json.loads(r.value)["payload"]["source"]["ts_ms"] for r in records[:10] if r.value)
@@ -75,6 +72,6 @@ def test_case_17_lag_in_seconds_counts_from_the_newest_event_applied(
 
 
 def status(config: Path) -> dict[str, Any]:
-    done = command("status", config, "--json")
+    done = inside("status", config, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

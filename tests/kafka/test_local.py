@@ -14,6 +14,7 @@ from ch_sink.errors import BrokerUnavailable, KafkaError
 from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.local.kafka.jars import KAFKA_VERSION
 from ch_sink.spark.java import find_java, java_version
+from tests.support.choose import each_value
 from tests.support.kafka import fresh_topic
 from tests.support.sink import ROOT
 
@@ -38,8 +39,7 @@ def _goes_down(address: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("kind", ["auto", "mock"])
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(("kind", "end"), each_value(("auto", "mock"), (signal.SIGKILL, signal.SIGTERM)))
 def test_it_ends_with_the_process_that_started_it(kind: str, end: signal.Signals) -> None:
     program = (
         "import time; from ch_sink.local.kafka.broker import LocalKafka\n"

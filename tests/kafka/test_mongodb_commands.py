@@ -11,7 +11,7 @@ from ch_sink.local.kafka.broker import LocalKafka
 from tests.support.collection import draw_collection
 from tests.support.hand import Event
 from tests.support.kafka import fresh_topic, produce, recorded
-from tests.support.sink import command, config_file
+from tests.support.sink import config_file, inside
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
 
@@ -32,17 +32,17 @@ def test_init_and_check(
         tmp_path, mock_kafka, clickhouse, topic, "customers", database,
         document={"columns": {"first_tag": "tags.0"}}, init={"engine": "collapsing", "document_type": "JSON"},
     )  # fmt: skip
-    made = command("init", config, "--apply")
+    made = inside("init", config, "--apply")
     assert made.returncode == 0, made.stderr
     columns = {str(row["name"]): str(row["type"]) for row in client.rows(f"DESCRIBE TABLE {database}.customers")}
     assert list(columns) == ["_id", "first_tag", "document", "_sign", "_version"]
     assert columns["document"] == "JSON"
-    found = json.loads(command("check", config, "--json").stdout)["findings"]
+    found = json.loads(inside("check", config, "--json").stdout)["findings"]
     assert [f["level"] for f in found if f["title"] == "documents"] == ["ok", "warn"]
     assert [f["detail"] for f in found if f["title"] == "source"] == ["mongodb, ordered by kafka_offset"]
     assert {f["title"] for f in found if f["level"] == "fail"} <= {"java"}
     client.command(f"ALTER TABLE {database}.customers DROP COLUMN first_tag")
-    found = json.loads(command("check", config, "--json").stdout)["findings"]
+    found = json.loads(inside("check", config, "--json").stdout)["findings"]
     failed = [f["detail"] for f in found if f["title"] == "documents" and f["level"] == "fail"]
     assert len(failed) == 1
     assert "first_tag" in failed[0]

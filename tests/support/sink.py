@@ -1,19 +1,23 @@
 """The product as a user runs it: configuration files, ``ch_sink`` commands in processes of their own."""
 
+import io
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import yaml
 
+from ch_sink.cli import main
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
 
-__all__ = ["ROOT", "command", "config_file"]
+__all__ = ["ROOT", "command", "config_file", "inside", "statuses"]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -53,8 +57,21 @@ def command(*words: str | Path, timeout: float = 300, **environment: str) -> sub
     )
 
 
+def inside(*words: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run ``ch_sink …`` in this process: the same words, streams and exit code in a fraction of the time."""
+    out, errors = io.StringIO(), io.StringIO()
+    with mock.patch.dict(os.environ, environment), redirect_stdout(out), redirect_stderr(errors):
+        try:
+            main([str(word) for word in words])
+            code: Any = 0
+        except SystemExit as ended:
+            code = ended.code
+    return subprocess.CompletedProcess([*words], code or 0, out.getvalue(), errors.getvalue())
+
+
 def statuses(configs: Sequence[Path]) -> list[Any]:
     """What ``status --json`` says of the streams."""
-    done = command("status", *configs, "--json")
+    done = inside("status", *configs, "--json")
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)["streams"] if isinstance(json.loads(done.stdout), dict) else json.loads(done.stdout)
+    shown = json.loads(done.stdout)
+    return shown if isinstance(shown, list) else [shown]
