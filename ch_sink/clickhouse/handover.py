@@ -13,7 +13,8 @@ import pyarrow as pa
 from ch_sink.clickhouse.arrow_io import conform_table, from_stream, one_batch, to_stream
 from ch_sink.clickhouse.client import Client, Keys
 from ch_sink.clickhouse.state_table import StateTable
-from ch_sink.ports import HandedOver, HandoverId
+from ch_sink.model.handover import HandoverId
+from ch_sink.ports import HandedOver
 from ch_sink.table.model import TargetTable
 from ch_sink.types.arrow import arrow_type
 
@@ -50,7 +51,7 @@ class ClickHouseHandover:
         for entry in found.to_pylist():
             source, *numbers = (entry[name] for name, _, _ in _ID)
             high, low, inner_high, inner_low = numbers
-            identity = (source.decode(), high, low, inner_high, inner_low)
+            identity = HandoverId(source.decode(), high, low, inner_high, inner_low)
             if entry["known"]:
                 places[identity] = len(rows)
                 rows.append(conform_rows(from_stream(entry["row"]), self._types))
@@ -79,7 +80,7 @@ def conform_rows(rows: pa.Table, types: dict[str, pa.DataType]) -> pa.Table:
 
 
 def _columns(ids: Sequence[HandoverId]) -> pa.Table:
-    return pa.table({name: pa.array([i[k] for i in ids], kind) for k, (name, _, kind) in enumerate(_ID)})
+    return pa.table({name: pa.array([getattr(i, name) for i in ids], kind) for name, _, kind in _ID})
 
 
 def _empty(types: dict[str, pa.DataType]) -> pa.Table:

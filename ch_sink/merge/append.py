@@ -32,17 +32,17 @@ def merge_append(
     rows = _marked(rows, table, layout, batch.op[events], sign, order.version[events])
     gone = int((sign < 0).sum())
     merged = Merged([("rows", rows)], upserts=len(events) - gone, deletes=gone)
-    swapped = [entry for entry in out.swapped if entry[2]]
+    swapped = [entry for entry in out.swapped if entry.below]
     if swapped:
         assert batch.key is not None
-        index, refs, versions = (list(part) for part in zip(*swapped, strict=True))
-        left = rows_at(out, batch, np.array(refs, dtype=np.int64))
+        index = [entry.event for entry in swapped]
+        left = rows_at(out, batch, np.array([entry.row for entry in swapped], dtype=np.int64))
         for name in batch.key.column_names:
             at = left.schema.get_field_index(name)
             key = batch.key.column(name).take(pa.array(index)).cast(left.schema.field(at).type)
             left = left.set_column(at, left.schema.field(at), key)
         minus = np.full(len(index), -1, dtype=np.int64)
-        left = _marked(left, table, layout, batch.op[index], minus, to_words(versions))
+        left = _marked(left, table, layout, batch.op[index], minus, to_words([entry.below for entry in swapped]))
         merged.steps = [("rows", pa.concat_tables([rows, left]))]
         merged.deletes += len(index)
     return merged

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.merge.keys import factorize
+from ch_sink.merge.key_codes import factorize
 from ch_sink.merge.resolved import Resolved, Scope
 from ch_sink.merge.rows import Merged, System, rows_of, with_system
 from ch_sink.model.change import ChangeBatch, Op

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.merge.keys import flat
+from ch_sink.merge.key_codes import flat
 
 __all__ = ["Pool", "Refs"]
 

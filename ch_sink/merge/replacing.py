@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ch_sink.errors import StreamFailed
-from ch_sink.merge.keys import factorize
+from ch_sink.merge.key_codes import factorize
 from ch_sink.merge.resolved import Resolved, Scope
 from ch_sink.merge.rows import Merged, System, rows_at, rows_of, with_system
 from ch_sink.model.change import ChangeBatch, Op

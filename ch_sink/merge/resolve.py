@@ -1,8 +1,9 @@
 """What each event means once the rows it leaves out are known.
 
-Most events say everything themselves and pass through untouched. The others ("special": unavailable values, key
-changes whose values must be handed over, rows whose old place is not in the event, swapped keys) are walked one by
-one, in Kafka order, with the state of their keys: from the chunk, else from one lookup of the stored rows.
+Most events say everything themselves and pass through untouched. The others (unavailable values, key changes whose
+values must be handed over, rows whose old place is not in the event, swapped keys) depend on other rows of their keys.
+They are walked one by one, in Kafka order, with the state of their keys: from the chunk, else from one lookup of the
+stored rows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,16 +12,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.merge.keys import KeyCodes, factorize
+from ch_sink.merge.dependent import Chunk, dependent_events, keys_to_look_up
+from ch_sink.merge.key_codes import KeyCodes, factorize
 from ch_sink.merge.pool import Pool
 from ch_sink.merge.resolved import UNSET, Bools, Resolved, Scope
-from ch_sink.merge.updates import apply_updates
-from ch_sink.merge.walk import Walk
+from ch_sink.merge.walk import walk
 from ch_sink.model.change import ChangeBatch, Op, Records
+from ch_sink.model.handover import HandoverId
 from ch_sink.model.policy import ChangePolicy
 from ch_sink.order import Sequenced
 from ch_sink.order.version import to_ints
-from ch_sink.ports import Handover, HandoverId, RowLookup
+from ch_sink.ports import Handover, RowLookup
 
 __all__ = ["handed_rows", "resolve"]
 
@@ -67,27 +69,12 @@ def resolve(
         known = batch.has_before
         out.previous[known] = start + own[known]
         out.image[known & delete] = start + own[known & delete]
-    walk = Walk(batch, records, order, scope, policy, out, coded, waiting or {}, doubled or {})
-    special = walk.special_events()
-    wanted = _wanted_keys(walk, special, scope, coded, order)
+    dependent = dependent_events(Chunk(batch, records, order, coded, waiting or {}, doubled or {}), scope)
+    wanted = np.unique(coded.codes[order.keep]) if scope.lookup_all else keys_to_look_up(dependent, scope)
     if len(wanted) and lookup is not None:
         _fetch(batch, coded, wanted, lookup, scope, out)
-    if len(special):
-        walk.take_stored()
-        walk.fetch_handover(special, handover)
-        walk.run(special)
-        apply_updates(batch, out)
-        walk.forgive()
-        walk.keep_open_swaps()
+    walk(dependent, out, scope, policy, handover)
     return out
-
-
-def _wanted_keys(
-    walk: "Walk", special: npt.NDArray[np.int64], scope: Scope, coded: KeyCodes, order: Sequenced
-) -> npt.NDArray[np.int64]:
-    if scope.lookup_all:
-        return np.unique(coded.codes[order.keep])
-    return walk.keys_to_look_up(special)
 
 
 def _fetch(

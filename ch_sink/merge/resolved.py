@@ -8,10 +8,11 @@ import numpy.typing as npt
 
 from ch_sink.merge.pool import Pool, Refs
 from ch_sink.model.change import BadRecord
+from ch_sink.model.handover import HandoverId
 from ch_sink.order import Layout
-from ch_sink.ports import HandoverId, StoredRows
+from ch_sink.ports import StoredRows
 
-__all__ = ["UNSET", "Bools", "Resolved", "Scope"]
+__all__ = ["UNSET", "Bools", "Resolved", "Scope", "Swapped"]
 
 UNSET = -2
 """An origin that was not overridden: the value is the event's own."""
@@ -38,6 +39,17 @@ class Scope:
     """Column and value that mark a stored row as deleted."""
     unique_versions: bool = True
     """Equal versions mean the same event (not so for time versions)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swapped:
+    """The delete of a key's former owner, whose successor holds the key already."""
+
+    event: int
+    row: int
+    """The former owner's row, -1 if it is not known."""
+    below: int
+    """A version just below the successor's, 0 if that is not known."""
 
 
 @dataclass(slots=True)
@@ -72,9 +84,7 @@ class Resolved:
     counts: Counter[str] = field(default_factory=Counter)
     doubled: dict[bytes, int] = field(default_factory=dict)
     """Kafka keys of which two rows live while their transaction goes on, with the inner position that made them two."""
-    swapped: list[tuple[int, int, int]] = field(default_factory=list)
-    """Deletes of keys' former owners, whose successors are there already: event, row number (or -1), and a version
-    just below the successor's (0: not known)."""
+    swapped: list[Swapped] = field(default_factory=list)
     settled: set[bytes] = field(default_factory=set)
     """Kafka keys whose former owner left in this chunk."""
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from ch_sink.errors import DecodeError
-from ch_sink.merge.keys import flat
+from ch_sink.merge.key_codes import flat
 from ch_sink.merge.resolved import UNSET, Resolved
 from ch_sink.model.change import BadRecord, ChangeBatch
 

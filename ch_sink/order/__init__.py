@@ -1,6 +1,7 @@
 """Order of changes: versions, epochs, re-delivery."""
 
-from ch_sink.order.sequence import BackwardStep, Sequenced, sequence, strategy_for
+from ch_sink.order.backward import BackwardStep
+from ch_sink.order.sequence import Sequenced, sequence, strategy_for
 from ch_sink.order.state import SourceState, State
 from ch_sink.order.version import Layout, Words, layout_for
 

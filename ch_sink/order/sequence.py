@@ -19,13 +19,14 @@ import numpy.typing as npt
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import ChangeBatch, Op, Records
 from ch_sink.model.policy import VersionPolicy
+from ch_sink.order.backward import BackwardOrder, BackwardStep
 from ch_sink.order.forward import forward
+from ch_sink.order.seen import Seen
 from ch_sink.order.state import SourceState, State
 from ch_sink.order.version import Layout, Words, to_int
-from ch_sink.order.walk import BackwardStep, Seen, Walk, identities
 from ch_sink.ports import History
 
-__all__ = ["BackwardStep", "Sequenced", "identities", "sequence"]
+__all__ = ["Sequenced", "ordered", "sequence", "strategy_for"]
 
 
 @dataclass(slots=True)
@@ -94,8 +95,8 @@ def sequence(
             done = forward(batch, records, mine, start, unique_inner, epoch, commit, recheck)
             if done is None or drop_repeats:
                 seen = Seen(batch, records, history, decode, policy.redelivery_scan)
-                walk = Walk(batch, name, start, seen, unique_inner, drop_repeats, steps, skipped, state.alone)
-                done = walk.run(mine, keep, epoch, commit, recheck)
+                order = BackwardOrder(batch, name, start, seen, unique_inner, drop_repeats, steps, skipped, state.alone)
+                done = order.run(mine, keep, epoch, commit, recheck)
             layout.check_epoch(done.epoch)
             sources[name] = done
         new_state = state.with_sources(sources)

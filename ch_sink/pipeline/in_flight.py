@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ch_sink.model.handover import HandoverId
 from ch_sink.pipeline.plan import Ports
-from ch_sink.ports import HandedOver, Handover, HandoverId, RowLookup, StoredRows
+from ch_sink.ports import HandedOver, Handover, RowLookup, StoredRows
 
 __all__ = ["GivenUp", "Line", "settled"]
 

@@ -9,9 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ch_sink.model.change import BadRecord
+from ch_sink.model.handover import HandoverId
 from ch_sink.order import BackwardStep, State
 from ch_sink.pipeline.barrier import Barrier
-from ch_sink.ports import HandoverId, Insert
+from ch_sink.ports import Insert
 
 __all__ = ["HandoverEntries", "Plan", "Waiting"]
 

@@ -1,7 +1,7 @@
 """The protocols between the core and external systems; each has a real and an in-memory implementation."""
 
 from ch_sink.ports.dead_letters import DeadLetter, DeadLetters, StoredLetter
-from ch_sink.ports.handover import HandedOver, Handover, HandoverId, PositionId
+from ch_sink.ports.handover import HandedOver, Handover
 from ch_sink.ports.history import History
 from ch_sink.ports.ledger import Ledger, PartitionTotals, TaskLedger
 from ch_sink.ports.ledger_entries import (
@@ -34,14 +34,12 @@ __all__ = [
     "FinishedRange",
     "HandedOver",
     "Handover",
-    "HandoverId",
     "History",
     "Insert",
     "Ledger",
     "PartitionTotals",
     "Pending",
     "PendingRecord",
-    "PositionId",
     "RangeIntent",
     "RangeProgress",
     "RegisteredSchema",

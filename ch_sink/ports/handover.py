@@ -8,15 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["HandedOver", "Handover", "HandoverId", "PositionId"]
+from ch_sink.model.handover import HandoverId
 
-
-PositionId = tuple[int, int, int, int, bytes, int, int]
-"""Identity of a change: commit high, commit low, inner high, inner low, Kafka key bytes, op, source time (ms)."""
-
-
-HandoverId = tuple[str, int, int, int, int]
-"""Identity of a key change: source name, commit high and low, inner high and low (as the event states them)."""
+__all__ = ["HandedOver", "Handover"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ch_sink.model.handover import HandoverId
 from ch_sink.ports import (
     DeadLetter,
     HandedOver,
-    HandoverId,
     PendingRecord,
     RegisteredSchema,
     StoredLetter,

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ch_sink.clickhouse import ClickHouseHandover, Client
-from ch_sink.ports import HandoverId
+from ch_sink.model.handover import HandoverId
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.testing.memory import MemoryHandover
 from ch_sink.types.column import Column
@@ -53,7 +53,7 @@ def rows(*texts: bytes | None) -> pa.Table:
 
 
 def ident(n: int, source: str = "shop") -> HandoverId:
-    return (source, 65535, (1 << 64) - 1, n, (1 << 64) - 2)
+    return HandoverId(source, 65535, (1 << 64) - 1, n, (1 << 64) - 2)
 
 
 def all_known(n: int) -> Any:

@@ -81,7 +81,7 @@ def test_a_moved_row_takes_its_value_along() -> None:
     step = small.resolve(*change_key(PLACEHOLDER, 200))
     assert step.values("v") == ["big", "big"]
     [(identity, ref)] = step.out.handover
-    assert identity[0] == "pg"
+    assert identity.source == "pg"
     assert step.out.pool.take("v", step.out.image[:1] * 0 + ref).to_pylist() == [b"big"]
 
 

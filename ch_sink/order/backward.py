@@ -1,18 +1,17 @@
-"""Event by event: stretches in which positions step back, proved repeats, position regress."""
+"""Stretches in which positions step back, event by event: proved repeats, and positions that regress."""
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from ch_sink.model.change import ChangeBatch, Op, Records
+from ch_sink.model.change import ChangeBatch, Op
+from ch_sink.order.seen import Seen
 from ch_sink.order.state import SourceState
 from ch_sink.order.version import OFFSET_BITS, Words
-from ch_sink.ports import History, PositionId
 
-__all__ = ["BackwardStep", "Seen", "Walk", "identities"]
+__all__ = ["BackwardOrder", "BackwardStep"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,67 +26,8 @@ class BackwardStep:
     highest: int
 
 
-def identities(batch: ChangeBatch, records: Records) -> list[PositionId]:
-    """What makes each change recognisable when it is delivered again (shape: one tuple per event).
-
-    Without a key the row stands in for it: all rows of a snapshot have one position, and so have those that
-    PostgreSQL inserts together (``COPY``). A truncate has neither: nothing stands in for its key, since whether the
-    batch has keys depends on the records beside it.
-    """
-    given = records.keys
-    keys = [given[i] or b"" for i in batch.source_index.tolist()]
-    if batch.key is None:
-        rows = [batch.after.to_pylist()] + ([batch.before.to_pylist()] if batch.before is not None else [])
-        for i in np.flatnonzero(batch.op != Op.TRUNCATE).tolist():
-            keys[i] = keys[i] or repr(tuple(images[i] for images in rows)).encode()
-    return [
-        (ch, cl, ih, il, key, op, ts)
-        for (ch, cl), (ih, il), key, op, ts in zip(
-            batch.commit.tolist(),
-            batch.inner.tolist(),
-            keys,
-            batch.op.tolist(),
-            batch.source_ts.tolist(),
-            strict=True,
-        )
-    ]
-
-
-class Seen:
-    """Identities of the records at earlier offsets, read from the topic when first asked for."""
-
-    def __init__(
-        self,
-        batch: ChangeBatch,
-        records: Records,
-        history: History | None,
-        decode: Callable[[Records], ChangeBatch] | None,
-        limit: int,
-    ) -> None:
-        self._batch, self._records = batch, records
-        self._mine: list[PositionId] | None = None
-        self._offsets = batch.offset
-        self._history = history
-        self._decode = decode
-        self._limit = limit
-        self._known: set[PositionId] | None = None
-        self._upto = 0
-
-    def before(self, event: int) -> bool:
-        """Whether the very same record stands at an offset below this event's."""
-        if self._mine is None or self._known is None:
-            self._mine, self._known = identities(self._batch, self._records), set()
-            if self._history is not None and self._decode is not None and len(self._offsets):
-                earlier = self._history.before(int(self._offsets[0]), self._limit)
-                if len(earlier):
-                    self._known.update(identities(self._decode(earlier), earlier))
-        self._known.update(self._mine[self._upto : event])
-        self._upto = max(self._upto, event)
-        return self._mine[event] in self._known
-
-
-class Walk:
-    """Event by event, for stretches in which positions step back."""
+class BackwardOrder:
+    """Orders the events of one source one by one, where its positions step back."""
 
     def __init__(
         self,
@@ -115,6 +55,7 @@ class Walk:
         commit: Words,
         recheck: npt.NDArray[np.bool_],
     ) -> SourceState:
+        """Order the events ``mine`` into the arrays; returns the source's state behind them."""
         batch = self.batch
         for i in mine.tolist():
             position = (int(batch.commit[i, 0]) << 64) | int(batch.commit[i, 1])
@@ -139,8 +80,8 @@ class Walk:
                 self._skip(offset, position)
                 return False
             if self.batch.op[i] == Op.TRUNCATE and not self.alone:
-                # Its null key gives it any of the partitions, each time it is sent, so that the lack of an earlier
-                # record proves nothing. It is applied where it stands, to the rows below it.
+                # A truncate has no key, so the producer may pick a different partition on every delivery, and the lack
+                # of an earlier record proves nothing. It is applied at its offset, to the rows below it.
                 return True
             self.steps.append(BackwardStep("regress", self.name, offset, position, state.commit))
             ceiling = max(state.ceiling, state.commit)

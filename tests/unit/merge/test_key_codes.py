@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ch_sink.merge.keys import factorize
+from ch_sink.merge.key_codes import factorize
 from ch_sink.merge.pool import Pool
 
 

@@ -1,0 +1,206 @@
+"""The dependent events of a chunk: those that do not say everything themselves, and all others of their keys."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+
+import numpy as np
+import numpy.typing as npt
+
+from ch_sink.merge.key_codes import KeyCodes
+from ch_sink.merge.resolved import Bools, Scope
+from ch_sink.model.change import ChangeBatch, Half, Op, Records
+from ch_sink.model.handover import HandoverId
+from ch_sink.order import Sequenced
+from ch_sink.order.version import to_int, to_ints
+
+__all__ = ["Chunk", "Dependent", "EventLists", "dependent_events", "keys_to_look_up"]
+
+Index = npt.NDArray[np.int64]
+
+_FORMER = (1 << 64) - 1  # inner position that no change has: marks the former row of a swapped key
+
+
+@dataclass(frozen=True, slots=True)
+class EventLists:
+    """What the walk reads of each event, as lists: reading one value of an array costs ten times as much."""
+
+    key: list[int]
+    offset: list[int]
+    version: list[int]
+    delete: list[bool]
+    create: list[bool]
+    delete_half: list[bool]
+    create_half: list[bool]
+    partial: list[bool]
+    needs: list[bool]
+    swaps: list[bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A chunk's events and what earlier chunks left open."""
+
+    batch: ChangeBatch
+    records: Records
+    order: Sequenced
+    coded: KeyCodes
+    waiting: Mapping[bytes, int]
+    """Kafka keys whose earlier changes wait for a hand-over, with the offset of the first one."""
+    doubled: Mapping[bytes, int]
+    """Kafka keys that have two live rows, with the inner position of the create half that opened the swap."""
+
+    def key_bytes(self, i: int) -> bytes:
+        return self.records.keys[int(self.batch.source_index[i])] or b""
+
+    def inner(self, i: int) -> int:
+        """Position of the event inside its transaction, 128 bits."""
+        return to_int(self.batch.inner, i)
+
+    def transaction(self, i: int) -> int:
+        """What events of one transaction share: the commit position. -1 if they state none, as a stream's first do."""
+        return to_int(self.order.commit, i) if self.batch.has_commit[i] else -1
+
+
+@dataclass(frozen=True, slots=True)
+class Dependent:
+    """The dependent events, and what is known of them before they are walked."""
+
+    chunk: Chunk
+    events: Index
+    """In Kafka order."""
+    partial: Bools
+    """Events, of the whole chunk, that leave out a value."""
+    ids: Mapping[int, HandoverId]
+    """Identity of each half of a key change, by event."""
+    blocked: Mapping[int, int]
+    """Key number → offset from which on its changes wait."""
+    lists: EventLists | None
+    """None if there is no dependent event."""
+
+    def former_id(self, i: int) -> HandoverId:
+        """Where the row of a key's former owner is kept while a swap goes on over a chunk's end.
+
+        Named by the key and by the create half that opened the swap: a transaction may swap a key twice. A delete
+        half asks only if the last chunk left its key doubled.
+        """
+        chunk, of = self.chunk, self.ids[i]
+        high, low = of.commit_high, of.commit_low
+        if not chunk.batch.has_commit[i]:
+            high, low = high >> 16 << 16, 0  # a bound of its own, which the transaction does not share
+        key = chunk.key_bytes(i)
+        opener = chunk.inner(i) if chunk.batch.half[i] == Half.CREATE else chunk.doubled[key]
+        digest = sha256(opener.to_bytes(16, "big") + key).digest()
+        return HandoverId(of.source, high, low, _FORMER, int.from_bytes(digest[:8], "big"))
+
+
+def dependent_events(chunk: Chunk, scope: Scope) -> Dependent:
+    """All events of the keys that have an event which does not say everything itself."""
+    batch, coded, keep = chunk.batch, chunk.coded, chunk.order.keep
+    partial = np.zeros(len(batch), dtype=np.bool_)
+    for mask in batch.unavailable.values():
+        partial |= mask
+    ids = _ids(batch) if scope.omits_values or scope.deferrable else {}
+    swaps = _swaps(chunk) if scope.deferrable else np.zeros(len(batch), dtype=np.bool_)
+    needs = (_needs(chunk, scope, partial, ids) | swaps) & keep
+    chosen = np.zeros(coded.count, dtype=np.bool_)
+    chosen[coded.codes[needs]] = True
+    if chunk.doubled:
+        for i in np.flatnonzero(batch.half == Half.DELETE).tolist():
+            if chunk.key_bytes(i) in chunk.doubled:
+                needs[i] = True  # with the version of the row that stays
+                chosen[coded.codes[i]] = True
+    blocked: dict[int, int] = {}
+    if chunk.waiting:
+        for i in range(len(batch)):
+            since = chunk.waiting.get(chunk.key_bytes(i))
+            if since is not None:
+                chosen[coded.codes[i]] = True
+                blocked[int(coded.codes[i])] = since
+    if not chosen.any():
+        return Dependent(chunk, np.zeros(0, dtype=np.int64), partial, ids, blocked, None)
+    lists = EventLists(
+        coded.codes.tolist(),
+        batch.offset.tolist(),
+        to_ints(chunk.order.version),
+        (batch.op == Op.DELETE).tolist(),
+        (batch.op == Op.CREATE).tolist(),
+        (batch.half == Half.DELETE).tolist(),
+        (batch.half == Half.CREATE).tolist(),
+        partial.tolist(),
+        needs.tolist(),
+        swaps.tolist(),
+    )
+    return Dependent(chunk, np.flatnonzero(chosen[coded.codes] & keep), partial, ids, blocked, lists)
+
+
+def _ids(batch: ChangeBatch) -> dict[int, HandoverId]:
+    """Identity of every half of a key change, by event.
+
+    The source time is part of it: a restored database may use a position a second time.
+    """
+    # Flattened events may state no position at all: nothing joins the halves of their key changes.
+    placed = batch.commit.any(axis=1) | batch.inner.any(axis=1)
+    return {
+        i: HandoverId(
+            batch.source_name[int(batch.source_code[i])],
+            (max(int(batch.source_ts[i]), 0) << 16) | int(batch.commit[i, 0]),
+            int(batch.commit[i, 1]),
+            int(batch.inner[i, 0]),
+            int(batch.inner[i, 1]),
+        )
+        for i in np.flatnonzero((batch.half != Half.NONE) & placed).tolist()
+    }
+
+
+def _needs(chunk: Chunk, scope: Scope, partial: Bools, ids: Mapping[int, HandoverId]) -> Bools:
+    """Events that need another row: for values that they leave out, to hand values over, for the place they leave."""
+    batch = chunk.batch
+    needs = partial.copy()
+    if scope.omits_values:
+        whole_creates = {ids.get(i) for i in np.flatnonzero((batch.half == Half.CREATE) & ~partial).tolist()}
+        for i in np.flatnonzero(batch.half == Half.DELETE).tolist():
+            needs[i] |= i in ids and ids[i] not in whole_creates
+    if scope.places:
+        unsure = (batch.op != Op.CREATE) | (not scope.creates_anew)
+        if scope.whole_before:
+            unsure &= ~batch.has_before
+        needs |= unsure | chunk.order.recheck
+    return needs
+
+
+def _swaps(chunk: Chunk) -> Bools:
+    """Create halves behind which the delete of a former owner of the same key may come."""
+    batch, keep, codes = chunk.batch, chunk.order.keep, chunk.coded.codes
+    out = np.zeros(len(batch), dtype=np.bool_)
+    creates = np.flatnonzero((batch.half == Half.CREATE) & keep)
+    if not len(creates):
+        return out
+    deletes = {
+        (int(codes[i]), chunk.transaction(i)) for i in np.flatnonzero((batch.half == Half.DELETE) & keep).tolist()
+    }
+    last = chunk.transaction(len(batch) - 1)
+    for i in creates.tolist():
+        at = chunk.transaction(i)
+        if at == last or (int(codes[i]), at) in deletes:
+            out[i] = True
+    return out
+
+
+def keys_to_look_up(dependent: Dependent, scope: Scope) -> Index:
+    """Keys whose stored row matters: no whole image of them comes first in the chunk."""
+    events, blocked = dependent.lists, dependent.blocked
+    if events is None:
+        return dependent.events
+    known: set[int] = set()
+    wanted: set[int] = set()
+    for i in dependent.events.tolist():
+        key = events.key[i]
+        if key in known or key in wanted or (key in blocked and events.offset[i] >= blocked[key]):
+            continue
+        handed = scope.omits_values and events.create_half[i]
+        if events.needs[i] and not (handed and not scope.places and not events.swaps[i]):
+            wanted.add(key)
+        elif not events.delete[i] and (handed or not events.partial[i]):
+            known.add(key)
+    return np.array(sorted(wanted), dtype=np.int64)

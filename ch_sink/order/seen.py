@@ -1,0 +1,84 @@
+"""Recognise a change that is delivered again: the very same record at an earlier offset."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ch_sink.model.change import ChangeBatch, Op, Records
+from ch_sink.ports import History
+
+__all__ = ["ChangeIdentity", "Seen", "identities"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeIdentity:
+    """What makes a change recognisable when it is delivered again."""
+
+    commit_high: int
+    commit_low: int
+    inner_high: int
+    inner_low: int
+    key: bytes
+    """The Kafka key's bytes, or the row if there is none."""
+    op: int
+    source_ts: int
+
+
+def identities(batch: ChangeBatch, records: Records) -> list[ChangeIdentity]:
+    """The identity of each change of a batch.
+
+    Without a key the row stands in for it: all rows of a snapshot have one position, and so have those that
+    PostgreSQL inserts together (``COPY``). A truncate has neither: nothing stands in for its key, since whether the
+    batch has keys depends on the records beside it.
+    """
+    given = records.keys
+    keys = [given[i] or b"" for i in batch.source_index.tolist()]
+    if batch.key is None:
+        rows = [batch.after.to_pylist()] + ([batch.before.to_pylist()] if batch.before is not None else [])
+        for i in np.flatnonzero(batch.op != Op.TRUNCATE).tolist():
+            keys[i] = keys[i] or repr(tuple(images[i] for images in rows)).encode()
+    return [
+        ChangeIdentity(ch, cl, ih, il, key, op, ts)
+        for (ch, cl), (ih, il), key, op, ts in zip(
+            batch.commit.tolist(),
+            batch.inner.tolist(),
+            keys,
+            batch.op.tolist(),
+            batch.source_ts.tolist(),
+            strict=True,
+        )
+    ]
+
+
+class Seen:
+    """Identities of the records at earlier offsets, read from the topic when first asked for."""
+
+    def __init__(
+        self,
+        batch: ChangeBatch,
+        records: Records,
+        history: History | None,
+        decode: Callable[[Records], ChangeBatch] | None,
+        limit: int,
+    ) -> None:
+        self._batch, self._records = batch, records
+        self._mine: list[ChangeIdentity] | None = None
+        self._offsets = batch.offset
+        self._history = history
+        self._decode = decode
+        self._limit = limit
+        self._known: set[ChangeIdentity] | None = None
+        self._upto = 0
+
+    def before(self, event: int) -> bool:
+        """Whether the very same record stands at an offset below this event's."""
+        if self._mine is None or self._known is None:
+            self._mine, self._known = identities(self._batch, self._records), set()
+            if self._history is not None and self._decode is not None and len(self._offsets):
+                earlier = self._history.before(int(self._offsets[0]), self._limit)
+                if len(earlier):
+                    self._known.update(identities(self._decode(earlier), earlier))
+        self._known.update(self._mine[self._upto : event])
+        self._upto = max(self._upto, event)
+        return self._mine[event] in self._known
