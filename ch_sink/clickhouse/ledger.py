@@ -111,8 +111,10 @@ class ClickHouseLedger:
         return [result_of(r) for r in self._rows(ask.HISTORY, limit=limit)]
 
     def totals(self) -> list[PartitionTotals]:
-        states = {(r["topic_id"], r["partition"]): str(r["state"]) for r in self._rows(ask.LAST_STATES)}
-        return [totals_of(r, states.get((r["topic_id"], r["partition"]), "")) for r in self._rows(ask.TOTALS)]
+        found = self._rows(ask.TOTALS)
+        last = [(r["topic_id"], r["partition"], *r["last_range"]) for r in found]
+        states = {(r["topic_id"], r["partition"]): str(r["state"]) for r in self._rows(ask.LAST_STATES, ranges=last)}
+        return [totals_of(r, states[r["topic_id"], r["partition"]]) for r in found]
 
     def put_progress(self, progress: RangeProgress) -> None:
         self._insert([progress], progress.start)

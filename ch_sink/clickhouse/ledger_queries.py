@@ -94,6 +94,7 @@ TOTALS = f"""\
 SELECT
     topic_id, partition,
     argMax(topic, $order) AS topic,
+    argMax((start_offset, end_offset), $order) AS last_range,
     max(end_offset) AS next_offset,
     sum(rows) AS rows,
     sum(deletes) AS deletes,
@@ -110,15 +111,11 @@ FROM
 GROUP BY topic_id, partition
 ORDER BY topic_id, partition"""
 
-# The states of the last results, looked up by their ends: a state may be long, and only these are read.
+# The states of the ranges that TOTALS names: by the primary key, since states are long and results many.
 LAST_STATES = f"""\
 SELECT topic_id, partition, argMax(state, $order) AS state FROM $table
-WHERE {_MINE} AND entry = 'result' AND (topic_id, partition, end_offset) IN
-(
-    SELECT topic_id, partition, argMax(end_offset, $order) FROM $table
-    WHERE {_MINE} AND entry = 'result'
-    GROUP BY topic_id, partition
-)
+WHERE {_MINE} AND entry = 'result'
+    AND (topic_id, partition, start_offset, end_offset) IN {{ranges:Array(Tuple(String, Int32, Int64, Int64))}}
 GROUP BY topic_id, partition"""
 
 # The subquery speaks of the range that begins there; progress from before its last result is void.
