@@ -1,32 +1,51 @@
 """``ch_sink init``: the table, its current-state view and the sink's own tables, from what the topic holds."""
 
-from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ch_sink.cli.options import ConfigFile, Overrides
+from ch_sink.cli.options import ConfigFiles, Overrides, load_all
 from ch_sink.cli.output import Output
-from ch_sink.config import Config, load
-from ch_sink.errors import ChSinkError, ClickHouseError, ConfigError, TableNotFound
+from ch_sink.config import Config
+from ch_sink.errors import ClickHouseError, ConfigError
 
 if TYPE_CHECKING:
     from ch_sink.clickhouse import Client
-    from ch_sink.table.ddl import Statement
+    from ch_sink.discovery.init_plan import InitPlan
+    from ch_sink.discovery.look import Sampled
 
-__all__ = ["init", "make_tables"]
+__all__ = ["Choices", "init", "make_tables", "plan_one"]
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the command line adds to the configuration."""
+
+    engine: str | None = None
+    apply: bool = False
+    row_policy: tuple[str, ...] = ()
+    output: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A stream's plan, and the server that it is carried out on."""
+
+    config: Config
+    plan: "InitPlan"
+    client: "Client | None"
 
 
 def init(
-    config: ConfigFile,
+    configs: ConfigFiles,
     engine: Annotated[
         str | None,
         typer.Option(help="replacing, sign-replacing, collapsing, versioned-collapsing or append.", show_default=False),
     ] = None,
-    apply: Annotated[bool, typer.Option("--apply", help="Carry the statements out.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print them only; the default.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Run the statements.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print them; the default.")] = False,
     row_policy: Annotated[
         list[str] | None,
         typer.Option(metavar="ROLE", help="Hide deleted rows of the table itself from this role. May be repeated."),
@@ -34,81 +53,83 @@ def init(
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the statements to a file.")] = None,
     overrides: Overrides = None,
 ) -> None:
-    """Make the table for a topic, or bring an existing one up to it. May be repeated."""
+    """Create the table for a topic, or bring an existing one up to it. Safe to repeat."""
     if apply and dry_run:
         raise ConfigError("--apply and --dry-run exclude each other", hint="Leave one of them out.")
-    out = Output()
-    settings = load(config, overrides or ())
-    _init(out, settings, engine, apply, tuple(row_policy or ()), output)
+    choices = Choices(engine, apply, tuple(row_policy or ()), output)
+    _run(Output(), load_all(configs, overrides), choices)
 
 
 def make_tables(out: Output, config: Config, *, quiet: bool = False) -> None:
-    """What ``init --apply`` does; ``quiet`` leaves out the list of what was made."""
-    _init(out, config, None, True, (), None, quiet=quiet)
+    """What ``init --apply`` does; ``quiet`` leaves out the list of what was created."""
+    _run(out, [config], Choices(apply=True), quiet=quiet)
 
 
-def _init(
-    out: Output,
-    config: Config,
-    engine: str | None,
-    apply: bool,
-    roles: tuple[str, ...],
-    output: Path | None,
-    *,
-    quiet: bool = False,
-) -> None:
-    from ch_sink.clickhouse import detect, execute, server_facts
-    from ch_sink.discovery.wiring import ledger_of, sample, table_spec, topic_offsets
-    from ch_sink.table.ddl import init_statements, script
-    from ch_sink.table.evolve import existing_statements
-    from ch_sink.table.spec import EngineChoice
+def _run(out: Output, configs: list[Config], choices: Choices, *, quiet: bool = False) -> None:
+    """Plan every stream before the first statement runs."""
+    planned = [_look_and_plan(out, config, choices) for config in configs]
+    from ch_sink.discovery.wiring import ledger_of
+    from ch_sink.table.ddl import once, script
+
+    statements = once([statement for one in planned for statement in one.plan.statements])
+    if choices.output is not None:
+        _write(choices.output, script(statements))
+        out.note(f"wrote {len(statements)} statements to {choices.output}")
+    elif not choices.apply:
+        out.sql(script(statements))
+    if choices.apply:
+        for one in planned:
+            if one.client is not None:
+                apply_plan(out, one.client, one.plan, quiet=quiet)
+                if ledger_of(one.config, one.client).upgrade() and not quiet:
+                    out.say(f"{'changed':<10} ledger of an earlier version, upgraded")
+
+
+def _look_and_plan(out: Output, config: Config, choices: Choices) -> _Planned:
+    from ch_sink.clickhouse import server_facts
+    from ch_sink.discovery.look import look_into
+    from ch_sink.discovery.wiring import topic_offsets
     from ch_sink.types.column import WIDE_YEARS
 
-    spec = table_spec(config, engine=engine, roles=roles)
     client, trouble = _connect(config)
-    # What the server's dates hold decides over column types.
+    # The range of years that the server's dates hold decides column types.
     years = server_facts(client).years if client is not None else WIDE_YEARS
     with topic_offsets(config) as offsets:
-        seen = sample(config, offsets.state(config.kafka.topic), years)
-    if seen.schema is None:
-        raise ChSinkError(
-            f"the table's columns cannot be told: {seen.why}",
-            hint="Run init again once the topic holds change events, or make the table by hand.",
-        )
-    unkeyed = not seen.schema.key and not config.key_columns
-    if unkeyed and engine is None and "engine" not in config.init.model_fields_set:
-        out.note("the topic has no keys: the table keeps every change, and the view repeats each row as often as it is")
-        spec = replace(spec, engine=EngineChoice.APPEND)
-    existing = None
-    if trouble is not None:
-        if apply:
-            raise trouble
+        seen = look_into(config, offsets.state(config.kafka.topic), years)
+    if trouble is not None and not choices.apply:
         out.warn(f"{trouble}; the statements are those for a table that does not exist yet")
-    if client is not None:
-        spec = replace(spec, nullable_tuple=_has_nullable_tuple(client))
-        with suppress(TableNotFound):
-            existing = detect(client, config.clickhouse.database, config.clickhouse.table, config.policy())
-    statements: list[Statement]
-    if existing is not None:
-        if engine is not None and existing.engine.family is not spec.engine.family:
-            out.warn(f"{existing.qualified} is a {existing.engine.name}; --engine does not change an existing table")
-        statements = existing_statements(existing, seen.schema, spec)
-    else:
-        statements = init_statements(seen.schema, spec)
-    if output is not None:
-        _write(output, script(statements))
-        out.note(f"wrote {len(statements)} statements to {output}")
-    elif not apply:
-        out.sql(script(statements))
-    if apply and client is not None:
-        for statement in statements:
-            execute(client, [statement.sql])
-            if not quiet:
-                out.say(f"done  {statement.title}")
-        if ledger_of(config, client).upgrade() and not quiet:
-            out.say("done  ledger of an earlier version upgraded")
-        if spec.row_policy_roles:
-            _warn_about_policies(out, client, config)
+    plan = plan_one(out, config, seen, client, choices)
+    if trouble is not None and choices.apply:
+        raise trouble
+    return _Planned(config, plan, client)
+
+
+def plan_one(out: Output, config: Config, seen: "Sampled", client: "Client | None", choices: Choices) -> "InitPlan":
+    """The plan of one stream, and what the reader should know about it. Raises ChSinkError."""
+    from ch_sink.discovery.init_plan import plan_init
+
+    plan = plan_init(config, seen, client, engine=choices.engine, roles=choices.row_policy)
+    for note in plan.notes:
+        out.note(note)
+    for finding in plan.findings:
+        out.warn(finding.detail)
+        for line in (finding.remedy or "").splitlines():
+            out.warn(f"  {line}")
+    if plan.spec.row_policy_roles and client is not None:
+        _warn_about_policies(out, client, config)
+    return plan
+
+
+def apply_plan(out: Output, client: "Client", plan: "InitPlan", *, quiet: bool = False) -> None:
+    """Run the statements. Objects that exist and are what they should be are reported as unchanged."""
+    from ch_sink.clickhouse import run_statement
+
+    if not quiet and not any(statement.kind == "alter" or statement.makes(plan.table) for statement in plan.statements):
+        out.say(f"{'unchanged':<10} table {plan.table}")
+    for statement in plan.statements:
+        outcome = run_statement(client, statement)
+        if not quiet:
+            out.say(f"{outcome:<10} {statement.title}")
 
 
 def _connect(config: Config) -> "tuple[Client | None, ClickHouseError | None]":
@@ -119,14 +140,6 @@ def _connect(config: Config) -> "tuple[Client | None, ClickHouseError | None]":
         return client_of(config), None
     except ClickHouseError as error:
         return None, error
-
-
-def _has_nullable_tuple(client: "Client") -> bool:
-    try:
-        client.rows("SELECT CAST(NULL AS Nullable(Tuple(a UInt8))) AS probe", doing="ask for Nullable(Tuple)")
-    except ClickHouseError:
-        return False
-    return True
 
 
 def _warn_about_policies(out: Output, client: "Client", config: Config) -> None:

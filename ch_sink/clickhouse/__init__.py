@@ -8,6 +8,7 @@ from ch_sink.clickhouse.ledger import ClickHouseLedger
 from ch_sink.clickhouse.lookup import AnyKeyLookup, ClickHouseLookup, max_version
 from ch_sink.clickhouse.pending import ClickHousePending
 from ch_sink.clickhouse.retry import Retry
+from ch_sink.clickhouse.run_statement import run_statement
 from ch_sink.clickhouse.running_inserts import wait_for_inserts
 from ch_sink.clickhouse.schema import detect, execute, server_facts
 from ch_sink.clickhouse.settings import ClickHouseSettings
@@ -34,6 +35,7 @@ __all__ = [
     "disconnect",
     "execute",
     "max_version",
+    "run_statement",
     "server_facts",
     "wait_for_inserts",
 ]

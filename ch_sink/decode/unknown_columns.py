@@ -105,7 +105,7 @@ def observed(name: str, literals: Iterable[Any], after: str | None) -> UnknownCo
             break
     if found is None:
         return UnknownColumn(name, -1, None, after=after)
-    return UnknownColumn(name, -1, clickhouse_type(found), None, found.to_comment(), after)
+    return UnknownColumn(name, -1, clickhouse_type(found), None, found.to_comment(), after, inferred=True)
 
 
 def literal_type(value: Any) -> SourceType | None:

@@ -8,12 +8,15 @@ from ch_sink.clickhouse import Client, detect, max_version, server_facts
 from ch_sink.config import Config
 from ch_sink.decode.mongodb import is_document_source
 from ch_sink.discovery.connector_findings import source_finding
+from ch_sink.discovery.counted import counted
 from ch_sink.discovery.flattened_findings import flattened_finding
+from ch_sink.discovery.look import Sampled, look_into, schema_for
 from ch_sink.discovery.mongodb_findings import document_findings
-from ch_sink.discovery.wiring import client_of, key_columns, ledger_of, sample, table_spec, topic_offsets
+from ch_sink.discovery.value_findings import value_findings
+from ch_sink.discovery.wiring import client_of, key_columns, ledger_of, table_spec, topic_offsets
 from ch_sink.errors import ChSinkError, ClickHouseError
 from ch_sink.model.topic import TopicState
-from ch_sink.sources import source_for
+from ch_sink.sources import refusal, source_for
 from ch_sink.spark.java import MINIMUM, find_java
 from ch_sink.table.checks import Finding, check_table
 from ch_sink.table.evolve import diff
@@ -24,7 +27,7 @@ from ch_sink.table.view import view_of
 from ch_sink.types.connect import RowSchema
 from ch_sink.types.sql import quote
 
-__all__ = ["findings"]
+__all__ = ["findings", "topic_findings"]
 
 
 def findings(config: Config) -> Iterator[Finding]:
@@ -32,25 +35,15 @@ def findings(config: Config) -> Iterator[Finding]:
     yield Finding("ok", "configuration", f"stream {config.stream_name}")
     yield from _machine(config)
     topic: TopicState | None = None
-    schema: RowSchema | None = None
-    connector = ""
+    seen = Sampled(None, 0)
     try:
         with topic_offsets(config) as offsets:
             topic = offsets.state(config.kafka.topic)
         records = sum(topic.high[p] - low for p, low in topic.low.items())
-        yield Finding("ok", "topic", f"{topic.topic}: {len(topic.low)} partitions, {records} offsets")
-        seen = sample(config, topic)
-        schema = seen.schema
-        if schema is None:
-            yield Finding("warn", "change events", seen.why, "Checks of the source's columns were left out.")
-        else:
-            key = ", ".join(f.name or "(primitive)" for f in schema.key) or "none"
-            yield Finding("ok", "change events", f"{len(schema.fields)} columns, key: {key}")
-        if seen.flattened:
-            yield flattened_finding(seen.flattened, config)
-        connector = seen.connector
-        if seen.connector:
-            yield source_finding(seen.connector)
+        held = f"{counted(len(topic.low), 'partition')}, {counted(records, 'offset')}"
+        yield Finding("ok", "topic", f"{topic.topic}: {held}")
+        seen = look_into(config, topic)
+        yield from topic_findings(seen, config)
     except ChSinkError as error:
         yield Finding("fail", "kafka", str(error), error.hint)
     try:
@@ -59,7 +52,24 @@ def findings(config: Config) -> Iterator[Finding]:
     except ChSinkError as error:
         yield Finding("fail", "clickhouse", str(error), error.hint)
         return
-    yield from _target(config, client, schema, topic, connector)
+    yield from _target(config, client, seen, topic)
+
+
+def topic_findings(seen: Sampled, config: Config) -> Iterator[Finding]:
+    """Findings about the records of the topic, whatever the table is."""
+    schema = seen.schema
+    if schema is None:
+        yield Finding("warn", "change events", seen.why, "The source's columns were not checked.")
+    else:
+        key = ", ".join(f.name or "(single value)" for f in schema.key) or "none"
+        types = ", which declare no types" if schema.inferred else ""
+        yield Finding("ok", "change events", f"{counted(len(schema.fields), 'column')}{types}; key: {key}")
+    if seen.obstacle is not None:
+        yield Finding("fail", seen.obstacle.title, seen.obstacle.reason, seen.obstacle.remedy)
+    if seen.flattened:
+        yield flattened_finding(seen.flattened, config)
+    if seen.connector and refusal(seen.connector) is None:
+        yield source_finding(seen.connector)
 
 
 def _machine(config: Config) -> Iterator[Finding]:
@@ -83,15 +93,14 @@ def _machine(config: Config) -> Iterator[Finding]:
         yield Finding("fail", "checkpoint", f"{folder} cannot be written", f"Make {there} writable, or set checkpoint.")
 
 
-def _target(
-    config: Config, client: Client, schema: RowSchema | None, topic: TopicState | None, connector: str
-) -> Iterator[Finding]:
+def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | None) -> Iterator[Finding]:
     try:
         table = detect(client, config.clickhouse.database, config.clickhouse.table, config.policy())
     except ChSinkError as error:
         yield Finding("fail", "table", str(error), error.hint)
         return
-    yield Finding("ok", "table", f"{table.qualified}, {len(table.columns)} columns")
+    yield Finding("ok", "table", f"{table.qualified}, {counted(len(table.columns), 'column')}")
+    schema = schema_for(seen, table)
     key = key_columns(config, schema, table)
     partitions = len(topic.low) if topic else 1
     limit = config.max_offsets_per_trigger
@@ -104,11 +113,14 @@ def _target(
         inserts_per_batch=partitions + (limit or 0) // config.chunk_offsets,
         partitions=partitions,
     )
-    if connector and is_document_source(source_for(connector)):
+    if seen.obstacle is not None:
+        yield Finding("warn", "types", "not checked: no table can follow this topic as it is")
+    elif seen.connector and is_document_source(source_for(seen.connector)):
         yield from document_findings(table, config.policy())
     else:
-        types = {f.name: f.type for f in schema.fields} if schema is not None else None
+        types = {f.name: None if schema.inferred else f.type for f in schema.fields} if schema is not None else None
         yield from type_findings(table, types, key, config.policy().values)
+        yield from value_findings(table, seen.literals, config.policy().values)
         if schema is not None:
             yield from _columns(config, table, schema)
     yield from _other_tables(config, client, key, table)

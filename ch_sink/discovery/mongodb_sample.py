@@ -63,7 +63,7 @@ def document_schema(values: Iterable[bytes], keys: Iterable[bytes], policy: Poli
             fields.append(Field(column, seen or SourceType("string")))
     if policy.documents.column:
         fields.append(Field(policy.documents.column, _WHOLE))
-    return RowSchema(tuple(fields), (key,))
+    return RowSchema(tuple(fields), (key,), inferred=True)
 
 
 def _document(text: Any) -> Any:

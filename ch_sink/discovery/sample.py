@@ -10,11 +10,10 @@ import msgspec
 from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.framing import Envelopes, Framed
 from ch_sink.decode.json.layout import row_fields
-from ch_sink.decode.key_literals import as_written
-from ch_sink.decode.record_kinds import changes_no_row
 from ch_sink.decode.unknown_columns import join_types, literal_type
-from ch_sink.discovery.flattened_sample import enveloped, tells_deletes
+from ch_sink.discovery.flattened_sample import tells_deletes
 from ch_sink.discovery.mongodb_sample import document_schema
+from ch_sink.discovery.sample_rows import framed_payloads, key_fields, keys_in_order, row_events, row_pairs
 from ch_sink.errors import ChSinkError, DecodeError
 from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy
@@ -60,15 +59,15 @@ def sample_schema(
     """
     chunks = [records] if isinstance(records, Records) else list(records)
     policy = policy or Policy()
-    pairs = _rows(chunks, policy, registry)
-    values = list(_framed([v for _, v in pairs], registry))
-    keys = list(_framed(_keys_in_order(pairs), registry))
-    documents = document_schema([payload for _, payload in values], [payload for _, payload in keys], policy)
+    pairs = row_pairs(chunks, policy, registry)
+    payloads = [payload for _, payload in framed_payloads([v for _, v in pairs], registry)]
+    keys = [payload for _, payload in framed_payloads(keys_in_order(pairs), registry)]
+    documents = document_schema(payloads, keys, policy)
     if documents is not None:
         return documents
-    key = tuple(f for f in _key(keys) if f.name not in policy.keys.ignored)
-    values = enveloped(values, {f.name for f in key} | set(policy.keys.columns), policy.events)
+    values, key = row_events(chunks, policy, registry)
     fields = _declared(values, policy, years)
+    inferred = fields is None
     if fields is None:
         fields = _inferred(values, {f.name for f in key} | set(policy.keys.columns))
     if fields is None:
@@ -78,7 +77,7 @@ def sample_schema(
         key = tuple(by_name[name] for name in policy.keys.columns if name in by_name)
     # The key's own schema may lack what the row's has (and is not wide by itself).
     key = tuple(by_name.get(f.name, f) if f.name else f for f in key)
-    return RowSchema(fields, tuple(Field(f.name, replace(f.type, optional=False)) for f in key))
+    return RowSchema(fields, tuple(Field(f.name, replace(f.type, optional=False)) for f in key), inferred)
 
 
 def flattened_deletes(
@@ -88,52 +87,12 @@ def flattened_deletes(
 
     Raises RegistryError where the schema registry cannot be asked.
     """
-    pairs = _rows(records, policy, registry)
-    values = list(_framed([v for _, v in pairs], registry))
-    key = {f.name for f in _key(list(_framed(_keys_in_order(pairs), registry)))}
+    pairs = row_pairs(records, policy, registry)
+    values = list(framed_payloads([v for _, v in pairs], registry))
+    key = {f.name for f in key_fields(keys_in_order(pairs), registry)}
     keyed = [v for k, v in pairs if k]
-    nulls = len(keyed) - sum(1 for _ in _framed(keyed, registry))
+    nulls = len(keyed) - sum(1 for _ in framed_payloads(keyed, registry))
     return tells_deletes(values, nulls, key | set(policy.keys.columns), policy.events)
-
-
-_Pair = tuple[bytes | None, bytes | None]
-
-
-def _rows(chunks: Sequence[Records], policy: Policy, registry: SchemaRegistry | None) -> list[_Pair]:
-    """Keys and values of the records, without those that change no row; all where nothing else is there."""
-    pairs = [pair for chunk in chunks for pair in zip(chunk.keys, chunk.values, strict=True)]
-    envelopes = Envelopes(registry)
-    kept: list[_Pair] = []
-    rows = 0
-    for key, value in pairs:
-        try:
-            found = msgspec.json.decode(as_json(*envelopes.one(value))) if value is not None else None
-        except (DecodeError, msgspec.DecodeError, ValueError, RecursionError):
-            continue
-        row = isinstance(found, dict) and not changes_no_row(found, (), policy.events.fields_prefix)
-        rows += row
-        if row or found is None:
-            kept.append((key, value))
-    return kept if rows else pairs
-
-
-def _keys_in_order(pairs: Sequence[_Pair]) -> list[bytes | None]:
-    """Keys of rows first: those of null values may belong to something else."""
-    return [k for k, v in pairs if v is not None] + [k for k, v in pairs if v is None]
-
-
-def _framed(values: list[bytes | None], registry: SchemaRegistry | None) -> Iterator[tuple[Framed, bytes]]:
-    """Framings and payloads, those of Avro as JSON, of the values that can be read."""
-    envelopes = Envelopes(registry)
-    for value in values:
-        if value is not None:
-            try:
-                framed, payload = envelopes.one(value)
-                payload = as_json(framed, payload)
-            except DecodeError:
-                continue
-            if payload != b"null":
-                yield framed, payload
 
 
 def unreadable(chunks: Sequence[Records], registry: SchemaRegistry | None = None) -> str | None:
@@ -207,21 +166,6 @@ def _wide_columns(types: dict[str, SourceType], payloads: list[bytes], policy: P
                 except (ChSinkError, msgspec.DecodeError, ValueError):
                     continue
     return found
-
-
-def _key(keys: list[tuple[Framed, bytes]]) -> tuple[Field, ...]:
-    for framed, payload in keys:
-        if framed.schema is not None:
-            schema = framed.schema
-            return as_written(schema.fields, payload) if schema.kind == "struct" else (Field("", schema),)
-        try:
-            found = msgspec.json.decode(payload)
-        except (msgspec.DecodeError, ValueError, RecursionError):
-            continue
-        if isinstance(found, dict):
-            return tuple(Field(name, literal_type(value) or SourceType("string")) for name, value in found.items())
-        return (Field("", literal_type(found) or SourceType("string")),)
-    return ()
 
 
 def _inferred(values: list[tuple[Framed, bytes]], key: set[str]) -> tuple[Field, ...] | None:

@@ -2,34 +2,22 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from ch_sink.clickhouse import ClickHouseLedger, ClickHouseSettings, Client, connect
 from ch_sink.config import Config
-from ch_sink.discovery.connector import connector_of
-from ch_sink.discovery.sample import flattened_deletes, sample_schema, unreadable
-from ch_sink.errors import DecodeError
-from ch_sink.kafka import KafkaSettings, RangeConsumer, TopicOffsets, schema_registry
-from ch_sink.model.change import Records
-from ch_sink.model.topic import TopicState
+from ch_sink.kafka import KafkaSettings, TopicOffsets
 from ch_sink.table.model import TargetTable
 from ch_sink.table.spec import EngineChoice, TableSpec
-from ch_sink.types.column import WIDE_YEARS, Years
 from ch_sink.types.connect import RowSchema
 
 __all__ = [
-    "Sampled",
     "client_of",
     "kafka_settings",
     "key_columns",
     "ledger_of",
-    "sample",
     "table_spec",
     "topic_offsets",
 ]
-
-_HEAD, _TAIL = 500, 1_500
-"""Offsets looked at per partition for a sample: from its start, and before its end."""
 
 
 def client_of(config: Config) -> Client:
@@ -57,57 +45,6 @@ def topic_offsets(config: Config) -> Iterator[TopicOffsets]:
         yield offsets
     finally:
         offsets.close()
-
-
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """What a look into the topic told."""
-
-    schema: RowSchema | None
-    """Row type and key; None where no change event was found."""
-    records: int
-    why: str = ""
-    """Why there is no schema."""
-    connector: str = ""
-    """``source.connector`` of the newest change event; empty where it is not told."""
-    flattened: str = ""
-    """How flattened events tell of deletes: marked, nulls, untold; empty where events are envelopes."""
-
-
-def sample(config: Config, topic: TopicState, years: Years = WIDE_YEARS) -> Sampled:
-    """Read the starts and ends of all partitions and find the row type that the newest events declare.
-
-    ``years``: what the server's types hold; columns with sampled values beyond are marked.
-
-    Raises BrokerUnavailable, KafkaError where the topic cannot be read, RegistryError.
-    """
-    consumer = RangeConsumer(kafka_settings(config), patience=20.0)
-    heads: list[Records] = []
-    tails: list[Records] = []
-    try:
-        for partition, low in topic.low.items():
-            high = topic.high[partition]
-            cut = max(low, high - _TAIL)
-            tails.extend(consumer.read(topic.topic, partition, cut, high))
-            heads.extend(consumer.read(topic.topic, partition, low, min(cut, low + _HEAD)))
-    finally:
-        consumer.close()
-    parts = heads + sorted(tails, key=lambda part: int(part.timestamps[-1]))
-    count = sum(len(part) for part in parts)
-    if not count:
-        return Sampled(None, 0, f"topic {topic.topic} holds no record")
-    try:
-        registry = schema_registry(config.kafka.registry())
-        schema = sample_schema(parts, config.policy(), years, registry)
-    except DecodeError as error:
-        return Sampled(None, count, str(error))
-    why = ""
-    if schema is None:
-        why = f"none of the {count} records looked at in topic {topic.topic} is a change event"
-        reason = unreadable(parts, registry)
-        why += f": {reason}" if reason else ""
-    deletes = flattened_deletes(parts, config.policy(), registry)
-    return Sampled(schema, count, why, connector_of(parts, registry), deletes)
 
 
 def key_columns(config: Config, schema: RowSchema | None, table: TargetTable | None = None) -> tuple[str, ...]:

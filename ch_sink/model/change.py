@@ -144,6 +144,8 @@ class UnknownColumn:
 
     ``widen``, ``null``: the table has the column, noted for an older type of the source's; by now that one is
     wider, or can be null."""
+    inferred: bool = False
+    """``comment`` is a guess from values, and is never written to the table."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,8 @@ def plan_columns(schema: RowSchema, spec: TableSpec, type_of: TypeOf) -> tuple[C
             )
     first = key_expressions(order[0])[0] if order else ""
     columns = [_column(field, spec, type_of, field.name in key, field.name in place, first, names) for field in fields]
+    if schema.inferred:
+        columns = [replace(column, comment="") for column in columns]
     system = [
         ColumnPlan(name, kind, codec="ZSTD(1)" if kind == "UInt128" and spec.codecs else "", system=True)
         for name, kind in spec.engine.system_columns

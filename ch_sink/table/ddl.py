@@ -1,10 +1,12 @@
 """The statements of ``ch_sink init``: table, view, row policies and the sink's own tables, filled into ``sql/``."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from ch_sink.table.columns import TypeOf, key_names, plan_columns, sorting_key
 from ch_sink.table.model import Engine
-from ch_sink.table.row_policy import create_row_policy
+from ch_sink.table.row_policy import create_row_policy, policy_name
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.table.templates import render
 from ch_sink.table.view import ViewShape, create_view, partition_in_sorting_key
@@ -13,18 +15,50 @@ from ch_sink.types.connect import RowSchema, SourceType
 from ch_sink.types.lexer import key_expressions, split_commas
 from ch_sink.types.sql import literal, quote
 
-__all__ = ["STATE_TABLES", "Statement", "create_table", "current_view", "init_statements", "script", "source_types"]
+__all__ = [
+    "STATE_TABLES",
+    "TABLE_COMMENT",
+    "Statement",
+    "create_table",
+    "current_view",
+    "init_statements",
+    "once",
+    "row_policies",
+    "script",
+    "source_types",
+    "state_tables",
+]
 
 STATE_TABLES = ("ledger", "dead_letters", "handover", "pending")
 """The sink's own tables, by template."""
+TABLE_COMMENT = "Kept equal to its source by ch_sink"
+"""Comment of the tables that ``init`` creates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement of ``init``, with what it makes, in a few words."""
+    """One statement of ``init``, and the object that it creates or changes."""
 
-    title: str
+    kind: Literal["database", "table", "view", "row policy", "alter"]
+    database: str
+    name: str
+    """Of the object; of the table for ``alter``."""
     sql: str
+    on_cluster: bool = False
+
+    @property
+    def title(self) -> str:
+        """The statement in a few words, on one line."""
+        return " ".join(f"{self.kind} {self.name}".split())
+
+    def makes(self, table: str) -> bool:
+        """Whether the statement creates the table of this name."""
+        return self.kind == "table" and self.name == table
+
+    @property
+    def if_not_exists(self) -> bool:
+        """Whether the statement does nothing if its object exists."""
+        return self.kind in ("database", "table", "row policy")
 
 
 def source_types(spec: TableSpec) -> TypeOf:
@@ -60,7 +94,7 @@ def create_table(schema: RowSchema, spec: TableSpec, type_of: TypeOf | None = No
         columns=",\n".join(f"    {column.sql}" for column in columns),
         engine=_engine(spec),
         clauses="\n".join(clause for clause in clauses if clause),
-        comment=literal("Kept equal to its source by ch_sink"),
+        comment=literal(TABLE_COMMENT),
     )
 
 
@@ -118,13 +152,16 @@ def made_engine(spec: TableSpec) -> Engine:
     )
 
 
+def _state_name(template: str, spec: TableSpec) -> str:
+    return spec.state_tables.get(template, f"ch_sink_{template}")
+
+
 def state_table(template: str, spec: TableSpec) -> str:
     """The CREATE TABLE statement of one of the sink's own tables."""
     replicated, path = _replication(spec)
-    name = spec.state_tables.get(template, f"ch_sink_{template}")
     return render(
         template,
-        table=f"{quote(spec.database)}.{quote(name)}",
+        table=f"{quote(spec.database)}.{quote(_state_name(template, spec))}",
         on_cluster=spec.on_cluster,
         replicated=replicated,
         path=path,
@@ -138,26 +175,39 @@ def init_statements(
 
     ``create_database=False`` leaves that statement out, which needs a grant even where the database exists.
     """
+    everywhere = spec.cluster is not None
+    create = render("database", database=quote(spec.database), on_cluster=spec.on_cluster)
     statements = [
-        Statement(
-            f"database {spec.database}", render("database", database=quote(spec.database), on_cluster=spec.on_cluster)
-        ),
-        Statement(f"table {spec.table}", create_table(schema, spec, type_of)),
-        Statement(f"view {spec.table}{spec.view_suffix}", current_view(schema, spec)),
+        Statement("database", spec.database, spec.database, create, everywhere),
+        Statement("table", spec.database, spec.table, create_table(schema, spec, type_of), everywhere),
+        Statement("view", spec.database, spec.table + spec.view_suffix, current_view(schema, spec), everywhere),
     ]
     statements = statements if create_database else statements[1:]
-    statements += [Statement(name.replace("_", " "), state_table(name, spec)) for name in STATE_TABLES]
-    if spec.row_policy_roles:
-        policy = create_row_policy(
-            spec.database,
-            spec.table,
-            made_engine(spec),
-            spec.row_policy_roles,
-            spare=spec.row_policy_except,
-            cluster=spec.cluster,
-        )
-        statements.append(Statement(f"row policy of {spec.table}", policy))
-    return statements
+    return [*statements, *state_tables(spec), *row_policies(spec.table, made_engine(spec), spec)]
+
+
+def state_tables(spec: TableSpec) -> list[Statement]:
+    """The statements for the sink's own tables."""
+    everywhere = spec.cluster is not None
+    return [
+        Statement("table", spec.database, _state_name(name, spec), state_table(name, spec), everywhere)
+        for name in STATE_TABLES
+    ]
+
+
+def row_policies(table: str, engine: Engine, spec: TableSpec) -> list[Statement]:
+    """The statement for the row policy of a table, if one is asked for. Raises TableError where none can help."""
+    if not spec.row_policy_roles:
+        return []
+    sql = create_row_policy(
+        spec.database, table, engine, spec.row_policy_roles, spare=spec.row_policy_except, cluster=spec.cluster
+    )
+    return [Statement("row policy", spec.database, policy_name(table), sql, spec.cluster is not None)]
+
+
+def once(statements: Iterable[Statement]) -> list[Statement]:
+    """Each statement once, at its first place: streams of one database share the sink's own tables."""
+    return list(dict.fromkeys(statements))
 
 
 def script(statements: list[Statement]) -> str:

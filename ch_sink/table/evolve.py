@@ -5,9 +5,8 @@ from dataclasses import replace
 
 from ch_sink.model.change import UnknownColumn
 from ch_sink.table.columns import ColumnPlan, TypeOf, key_names, plan_columns
-from ch_sink.table.ddl import STATE_TABLES, Statement, source_types, state_table
+from ch_sink.table.ddl import TABLE_COMMENT, Statement, row_policies, source_types, state_tables
 from ch_sink.table.model import Family, TargetTable
-from ch_sink.table.row_policy import create_row_policy
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.table.view import view_of
 from ch_sink.types.column import Column
@@ -15,15 +14,16 @@ from ch_sink.types.connect import RowSchema, SourceType
 from ch_sink.types.sql import literal, quote
 from ch_sink.types.widen import widened
 
-__all__ = ["alter", "diff", "existing_statements", "offered", "window_setting"]
+__all__ = ["alter", "altering", "diff", "existing_statements", "offered", "window_setting"]
 
 
 def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec, type_of: TypeOf | None = None) -> list[str]:
     """ALTER statements that bring the table up to the source; empty where nothing is missing.
 
-    Adds columns, widens types within a family, lets columns of the source be null that were not, notes source
-    types in comments (behind the user's own text), completes an append table's system columns, and widens the
-    deduplication window. Never drops, narrows or touches the sorting key. Carried out once, it finds nothing more.
+    Adds columns, widens types within a family, makes columns Nullable that the source declares so, updates the
+    source types that the sink noted itself, completes an append table's system columns, and widens the
+    deduplication window. Never drops, narrows or touches the sorting key or a comment of the user's. Where the
+    events declare no types, columns that exist stay as they are. Carried out once, it finds nothing more.
     """
     fixed = replace(spec, engine=_choice(existing, spec), order_by=(), partition_by="", allow_nullable_key=True)
     plans = plan_columns(wanted, fixed, type_of or source_types(spec))
@@ -35,7 +35,10 @@ def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec, type_of: Typ
             if existing.engine.family is Family.MERGE_TREE and existing.column(plan.name) is None:
                 actions.append(f"ADD COLUMN IF NOT EXISTS {plan.sql}")
             continue
-        actions += _column_actions(existing, plan, previous, there)
+        if existing.column(plan.name) is None:
+            actions.append(_addition(plan, previous, there))
+        elif not wanted.inferred:
+            actions += _changes(existing, plan)
         previous = plan.name
         there.add(previous)
     actions += _window_actions(existing, spec)
@@ -52,32 +55,29 @@ def _choice(existing: TargetTable, spec: TableSpec) -> EngineChoice:
     return next((choice for choice in EngineChoice if choice.family is family), spec.engine)
 
 
-def _column_actions(
-    existing: TargetTable, plan: ColumnPlan, previous: str | None, there: Collection[str]
-) -> Iterable[str]:
-    """``previous``: the source's column before it, empty for the first; ``there``: columns that it can stand behind."""
+def _addition(plan: ColumnPlan, previous: str | None, there: Collection[str]) -> str:
+    """``previous``: the source's column before it, empty for the first, None if unknown; ``there``: the table's."""
+    place = ""
+    if previous == "":
+        place = " FIRST"
+    elif previous is not None and previous in there:
+        place = f" AFTER {quote(previous)}"
+    return f"ADD COLUMN IF NOT EXISTS {plan.sql}{place}"
+
+
+def _changes(existing: TargetTable, plan: ColumnPlan) -> Iterable[str]:
+    """What a column that exists needs to take every value of the source's type."""
     column = existing.column(plan.name)
-    if column is None:
-        place = (
-            " FIRST"
-            if previous == ""
-            else f" AFTER {quote(previous)}"
-            if previous is not None and previous in there
-            else ""
-        )
-        yield f"ADD COLUMN IF NOT EXISTS {plan.sql}{place}"
-        return
-    if not column.insertable:
+    if column is None or not column.insertable:
         return
     placed = plan.name in existing.place_columns
     wider = widened(column.type, plan.type, may_be_nullable=not placed)
     if wider is not None and not placed:
         yield f"MODIFY COLUMN {quote(plan.name)} {wider}"
     known, stated = SourceType.from_comment(column.comment), SourceType.from_comment(plan.comment)
-    if known != stated:
-        text = column.comment if known is None else column.comment[: column.comment.rfind("debezium: ")]
-        joined = f"{text.rstrip()} {plan.comment}" if text.strip() else plan.comment
-        yield f"COMMENT COLUMN {quote(plan.name)} {literal(joined)}"
+    if known is not None and known != stated and existing.comment == TABLE_COMMENT:
+        own_text = column.comment[: column.comment.rfind("debezium: ")]
+        yield f"COMMENT COLUMN {quote(plan.name)} {literal(own_text + plan.comment)}"
 
 
 def window_setting(table: TargetTable) -> str:
@@ -120,8 +120,12 @@ def offered(table: TargetTable, columns: Sequence[UnknownColumn], cluster: str |
     there = {c.name for c in table.columns}
     for column in columns:
         if column.clickhouse_type is not None:
-            plan = ColumnPlan(column.name, column.clickhouse_type, column.default or "", comment=column.comment)
-            actions += _column_actions(table, plan, column.after, there)
+            comment = "" if column.inferred else column.comment
+            plan = ColumnPlan(column.name, column.clickhouse_type, column.default or "", comment=comment)
+            if table.column(column.name) is None:
+                actions.append(_addition(plan, column.after, there))
+            else:
+                actions += _changes(table, plan)
             there.add(column.name)
     return alter(table, actions, cluster)
 
@@ -130,7 +134,7 @@ def existing_statements(
     existing: TargetTable, schema: RowSchema, spec: TableSpec, type_of: TypeOf | None = None
 ) -> list[Statement]:
     """What ``init`` carries out where the table exists already: the diff, the view, and the sink's own tables."""
-    statements = [Statement(f"alter {existing.name}", text) for text in diff(existing, schema, spec, type_of=type_of)]
+    statements = altering(existing, diff(existing, schema, spec, type_of=type_of))
     known = {c.name for c in existing.columns} | existing.system_columns
     added = tuple(
         _as_column(plan)
@@ -143,19 +147,14 @@ def existing_statements(
     )
     shown = replace(existing, columns=(*existing.columns, *added))
     view = view_of(shown, key_names(schema, spec), suffix=spec.view_suffix, cluster=spec.cluster)
-    statements.append(Statement(f"view {existing.name}{spec.view_suffix}", view))
-    statements += [Statement(name.replace("_", " "), state_table(name, spec)) for name in STATE_TABLES]
-    if spec.row_policy_roles:
-        policy = create_row_policy(
-            existing.database,
-            existing.name,
-            existing.engine,
-            spec.row_policy_roles,
-            spare=spec.row_policy_except,
-            cluster=spec.cluster,
-        )
-        statements.append(Statement(f"row policy of {existing.name}", policy))
-    return statements
+    everywhere = spec.cluster is not None
+    statements.append(Statement("view", existing.database, existing.name + spec.view_suffix, view, everywhere))
+    return [*statements, *state_tables(spec), *row_policies(existing.name, existing.engine, spec)]
+
+
+def altering(table: TargetTable, statements: Iterable[str]) -> list[Statement]:
+    """ALTER statements of a table, as ``init`` carries them out."""
+    return [Statement("alter", table.database, table.name, text) for text in statements]
 
 
 def _as_column(plan: ColumnPlan) -> Column:

@@ -6,12 +6,12 @@ from ch_sink.errors import TableError
 from ch_sink.table.checks import Finding
 from ch_sink.table.evolve import alter
 from ch_sink.table.model import TargetTable
-from ch_sink.types import clickhouse_type, converter
+from ch_sink.types import clickhouse_type, converter, ignores_comment
 from ch_sink.types.arrow import INTEGERS, WIDE_INTEGERS
 from ch_sink.types.chtype import ChType, parse_type
 from ch_sink.types.column import Column
 from ch_sink.types.connect import SourceType
-from ch_sink.types.sql import quote
+from ch_sink.types.sql import literal, quote
 from ch_sink.types.value_policy import ValuePolicy
 
 __all__ = ["type_findings"]
@@ -24,17 +24,22 @@ _RANGES = {
 
 
 def type_findings(
-    table: TargetTable, source: Mapping[str, SourceType] | None, key: Collection[str], policy: ValuePolicy
+    table: TargetTable, source: Mapping[str, SourceType | None] | None, key: Collection[str], policy: ValuePolicy
 ) -> Iterator[Finding]:
     """One finding for each column that does not take its source type, or not every value of it.
 
-    ``source``: types by column, None where no schema tells them (then comments and column types do). Never raises.
+    ``source``: the source's columns, each with its type or, where the events declare none, with None (then the
+    comment and the column's type decide); None if the columns are not known. Never raises.
     """
     faults = 0
     for column in table.source_columns:
-        declared = source.get(column.name) if source is not None else SourceType.from_comment(column.comment)
-        if source is not None and declared is None:
+        if source is not None and column.name not in source:
             continue  # a column of the table's own
+        declared = source[column.name] if source is not None else None
+        if declared is None and ignores_comment(column, policy):
+            yield _wrong_comment(table, column)
+        elif declared is None:
+            declared = SourceType.from_comment(column.comment)
         for finding in _column(table, column, declared, column.name in key, policy):
             faults += finding.level == "fail"
             yield finding
@@ -64,6 +69,18 @@ def _column(
         value = "an empty one" if parse_type(column.type).bare.name in _NEVER_NULL else "the column's default"
         detail = f"{column.name} {column.type} cannot be null, and the source's can: a null is stored as {value}"
         yield Finding("warn", "types", detail, remedy)
+
+
+def _wrong_comment(table: TargetTable, column: Column) -> Finding:
+    own_text = column.comment[: column.comment.rfind("debezium: ")].rstrip()
+    action = f"COMMENT COLUMN {quote(column.name)} {literal(own_text)}"
+    return Finding(
+        "warn",
+        "types",
+        f"{column.name} {column.type}: the comment {column.comment!r} names a type that does not go into this column, "
+        "and is ignored; the column's own type decides",
+        "\n".join(f"{text};" for text in alter(table, [action])),
+    )
 
 
 def _holds_null(column: Column) -> bool:

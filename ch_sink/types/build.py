@@ -16,12 +16,15 @@ from ch_sink.types.placeholder_columns import Marked
 from ch_sink.types.propagated import told
 from ch_sink.types.value_policy import ValuePolicy
 
-__all__ = ["converter"]
+__all__ = ["converter", "ignores_comment", "may_be_guess"]
 
 _KNOW_IT = ("String", "JSON", "Array", "Map", "Tuple", "Nested", "SimpleAggregateFunction")
 """Targets whose converters know the placeholder themselves."""
 _NEVER_OMITTED = ("io.debezium.data.Uuid", "io.debezium.time.ZonedTime")
 """Types whose values are never long enough to be left out."""
+
+
+_GUESSES = frozenset(("boolean", "int64", "float64", "string", "struct"))
 
 
 def converter(
@@ -37,9 +40,9 @@ def converter(
     """The converter of a column's values.
 
     The source's type comes from ``source`` (schema envelope, registry), else the column's comment, else it is
-    inferred from the column type. ``omits``: whether the source sends the unavailable-value placeholder.
-    ``numbers``: whether JSON has decimals as numbers (JsonConverter's ``decimal.format=NUMERIC``). ``years``: what
-    the server's Date32 and DateTime64 hold.
+    inferred from the column type. A comment that the column's type contradicts (`ignores_comment`) does not count.
+    ``omits``: whether the source sends the unavailable-value placeholder. ``numbers``: whether JSON has decimals as
+    numbers (JsonConverter's ``decimal.format=NUMERIC``). ``years``: what the server's Date32 and DateTime64 hold.
     Raises TableError, naming the column, where the two types do not go together.
     """
     try:
@@ -59,12 +62,45 @@ def converter(
             numbers,
             Modes.of(policy),
         )
+        if source is None and found is not None and _contradicts(found, target, context):
+            found = None
         if found is not None and _is_encoded(found, context.modes, declared=source is not None):
             binary = SourceType("bytes", parameters=found.parameters)
             return Encoded(_marked(reading(binary), target, context), context.modes.binary)
         return _marked(reading_of(found, target, context), target, context)
     except TableError as error:
         raise TableError(f"column {column.name!r}: {error.message}", hint=error.hint) from error
+
+
+def ignores_comment(column: Column, policy: ValuePolicy) -> bool:
+    """Whether the column's comment names a bare type that does not go into the column, so that the column decides.
+
+    Early versions of ``init`` wrote such comments from the values of plain JSON: int64 on a DateTime64 column.
+    """
+    noted = SourceType.from_comment(column.comment)
+    if noted is None:
+        return False
+    try:
+        target = parse_type(column.type).bare
+    except TableError:
+        return False
+    context = Context("json", policy.out_of_range, WIDE_YEARS, None, False, Modes.of(policy))
+    return _contradicts(noted, target, context)
+
+
+def may_be_guess(noted: SourceType) -> bool:
+    """Whether a type says no more than values of plain JSON show."""
+    return noted.kind in _GUESSES and noted == SourceType(noted.kind)
+
+
+def _contradicts(noted: SourceType, target: ChType, context: Context) -> bool:
+    if not may_be_guess(noted):
+        return False
+    try:
+        convert(reading_of(noted, target, context), target, context)
+    except TableError:
+        return True
+    return False
 
 
 def _marked(read: Reading, target: ChType, context: Context) -> Converter:

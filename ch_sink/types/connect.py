@@ -99,6 +99,8 @@ class RowSchema:
     fields: tuple[Field, ...]
     key: tuple[Field, ...]
     """Key fields in the key's order; empty for a topic without keys. A primitive key has the name ``""``."""
+    inferred: bool = False
+    """The types are guesses from sampled values: good for new columns, never stated as the source's types."""
 
     def field(self, name: str) -> Field | None:
         return next((f for f in self.fields if f.name == name), None)

@@ -36,7 +36,7 @@ FROM `shop`.`orders` FINAL
 WHERE `_sign` > 0
 SETTINGS do_not_merge_across_partitions_select_final = 1;
 
--- ledger
+-- table ch_sink_ledger
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_ledger`
 (
     `stream` String COMMENT 'name of the stream',
@@ -71,7 +71,7 @@ ORDER BY (stream, entry, topic_id, partition, start_offset, end_offset, batch, o
 SETTINGS non_replicated_deduplication_window = 1000, replicated_deduplication_window = 1000
 COMMENT 'ch_sink: offset ranges that streams intended and finished, and what is known about them';
 
--- dead letters
+-- table ch_sink_dead_letters
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_dead_letters`
 (
     `stream` String COMMENT 'name of the stream',
@@ -94,7 +94,7 @@ ENGINE = ReplacingMergeTree(written)
 ORDER BY (stream, topic_id, partition, offset)
 COMMENT 'ch_sink: records that could not be applied';
 
--- handover
+-- table ch_sink_handover
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_handover`
 (
     `stream` String COMMENT 'name of the stream',
@@ -113,7 +113,7 @@ ORDER BY (stream, source, commit_high, commit_low, inner_high, inner_low)
 TTL time + INTERVAL 90 DAY
 COMMENT 'ch_sink: values of rows that change their key';
 
--- pending
+-- table ch_sink_pending
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_pending`
 (
     `stream` String COMMENT 'name of the stream',

@@ -4,12 +4,12 @@ CREATE DATABASE IF NOT EXISTS `shop`;
 -- table customers
 CREATE TABLE IF NOT EXISTS `shop`.`customers`
 (
-    `_id` String COMMENT 'debezium: string {"optional":false}',
-    `name` Nullable(String) COMMENT 'debezium: string',
-    `city` Nullable(String) COMMENT 'debezium: string',
-    `since` Nullable(DateTime64(3, 'UTC')) COMMENT 'debezium: int64 io.debezium.time.Timestamp' CODEC(Delta, ZSTD(1)),
-    `n` Nullable(Int64) COMMENT 'debezium: int64',
-    `document` String COMMENT 'debezium: string io.debezium.data.Json {"parameters":{"ch_sink.document":"true"},"optional":false}',
+    `_id` String,
+    `name` Nullable(String),
+    `city` Nullable(String),
+    `since` Nullable(DateTime64(3, 'UTC')) CODEC(Delta, ZSTD(1)),
+    `n` Nullable(Int64),
+    `document` String,
     `_sign` Int8,
     `_version` UInt128 CODEC(ZSTD(1))
 )
@@ -30,7 +30,7 @@ SELECT
 FROM `shop`.`customers` FINAL
 WHERE `_sign` > 0;
 
--- ledger
+-- table ch_sink_ledger
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_ledger`
 (
     `stream` String COMMENT 'name of the stream',
@@ -65,7 +65,7 @@ ORDER BY (stream, entry, topic_id, partition, start_offset, end_offset, batch, o
 SETTINGS non_replicated_deduplication_window = 1000, replicated_deduplication_window = 1000
 COMMENT 'ch_sink: offset ranges that streams intended and finished, and what is known about them';
 
--- dead letters
+-- table ch_sink_dead_letters
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_dead_letters`
 (
     `stream` String COMMENT 'name of the stream',
@@ -88,7 +88,7 @@ ENGINE = ReplacingMergeTree(written)
 ORDER BY (stream, topic_id, partition, offset)
 COMMENT 'ch_sink: records that could not be applied';
 
--- handover
+-- table ch_sink_handover
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_handover`
 (
     `stream` String COMMENT 'name of the stream',
@@ -107,7 +107,7 @@ ORDER BY (stream, source, commit_high, commit_low, inner_high, inner_low)
 TTL time + INTERVAL 90 DAY
 COMMENT 'ch_sink: values of rows that change their key';
 
--- pending
+-- table ch_sink_pending
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_pending`
 (
     `stream` String COMMENT 'name of the stream',

@@ -4,8 +4,8 @@ CREATE DATABASE IF NOT EXISTS `shop`;
 -- table customers
 CREATE TABLE IF NOT EXISTS `shop`.`customers`
 (
-    `_id` Int64 COMMENT 'debezium: int64 {"optional":false}' CODEC(Delta, LZ4),
-    `document` JSON COMMENT 'debezium: string io.debezium.data.Json {"parameters":{"ch_sink.document":"true"},"optional":false}',
+    `_id` Int64 CODEC(Delta, LZ4),
+    `document` JSON,
     `_version` UInt128 CODEC(ZSTD(1)),
     `_is_deleted` UInt8
 )
@@ -22,7 +22,7 @@ SELECT
 FROM `shop`.`customers` FINAL
 WHERE `_is_deleted` = 0;
 
--- ledger
+-- table ch_sink_ledger
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_ledger`
 (
     `stream` String COMMENT 'name of the stream',
@@ -57,7 +57,7 @@ ORDER BY (stream, entry, topic_id, partition, start_offset, end_offset, batch, o
 SETTINGS non_replicated_deduplication_window = 1000, replicated_deduplication_window = 1000
 COMMENT 'ch_sink: offset ranges that streams intended and finished, and what is known about them';
 
--- dead letters
+-- table ch_sink_dead_letters
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_dead_letters`
 (
     `stream` String COMMENT 'name of the stream',
@@ -80,7 +80,7 @@ ENGINE = ReplacingMergeTree(written)
 ORDER BY (stream, topic_id, partition, offset)
 COMMENT 'ch_sink: records that could not be applied';
 
--- handover
+-- table ch_sink_handover
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_handover`
 (
     `stream` String COMMENT 'name of the stream',
@@ -99,7 +99,7 @@ ORDER BY (stream, source, commit_high, commit_low, inner_high, inner_low)
 TTL time + INTERVAL 90 DAY
 COMMENT 'ch_sink: values of rows that change their key';
 
--- pending
+-- table ch_sink_pending
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_pending`
 (
     `stream` String COMMENT 'name of the stream',

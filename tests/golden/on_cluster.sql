@@ -26,7 +26,7 @@ SELECT
 FROM `shop`.`orders` FINAL
 WHERE `_is_deleted` = 0;
 
--- ledger
+-- table ch_sink_ledger
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_ledger` ON CLUSTER `main`
 (
     `stream` String COMMENT 'name of the stream',
@@ -61,7 +61,7 @@ ORDER BY (stream, entry, topic_id, partition, start_offset, end_offset, batch, o
 SETTINGS non_replicated_deduplication_window = 1000, replicated_deduplication_window = 1000
 COMMENT 'ch_sink: offset ranges that streams intended and finished, and what is known about them';
 
--- dead letters
+-- table ch_sink_dead_letters
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_dead_letters` ON CLUSTER `main`
 (
     `stream` String COMMENT 'name of the stream',
@@ -84,7 +84,7 @@ ENGINE = ReplacingMergeTree(written)
 ORDER BY (stream, topic_id, partition, offset)
 COMMENT 'ch_sink: records that could not be applied';
 
--- handover
+-- table ch_sink_handover
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_handover` ON CLUSTER `main`
 (
     `stream` String COMMENT 'name of the stream',
@@ -103,7 +103,7 @@ ORDER BY (stream, source, commit_high, commit_low, inner_high, inner_low)
 TTL time + INTERVAL 90 DAY
 COMMENT 'ch_sink: values of rows that change their key';
 
--- pending
+-- table ch_sink_pending
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_pending` ON CLUSTER `main`
 (
     `stream` String COMMENT 'name of the stream',
@@ -125,5 +125,5 @@ ENGINE = ReplacingMergeTree(written)
 ORDER BY (stream, topic_id, partition, offset)
 COMMENT 'ch_sink: records that wait for the values of another key';
 
--- row policy of orders
+-- row policy ch_sink_orders
 CREATE ROW POLICY IF NOT EXISTS `ch_sink_orders` ON CLUSTER `main` ON `shop`.`orders` USING `_is_deleted` = 0 TO `readers`;

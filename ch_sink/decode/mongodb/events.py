@@ -224,7 +224,7 @@ def _unknown_column(name: str, values: list[Any]) -> UnknownColumn:
     declared = field_type(values)
     if declared is None:
         return UnknownColumn(name, -1, None)
-    return UnknownColumn(name, -1, clickhouse_type(declared), comment=declared.to_comment())
+    return UnknownColumn(name, -1, clickhouse_type(declared), comment=declared.to_comment(), inferred=True)
 
 
 def take_key(part: Part) -> None:

@@ -1,0 +1,50 @@
+"""One statement of ``init`` carried out, and whether it changed anything."""
+
+from typing import Literal
+
+from ch_sink.clickhouse.client import Client
+from ch_sink.clickhouse.schema import execute
+from ch_sink.errors import ClickHouseError
+from ch_sink.table.ddl import Statement
+
+__all__ = ["Outcome", "run_statement"]
+
+Outcome = Literal["created", "changed", "unchanged"]
+
+_DEFINITIONS = {
+    "database": "SELECT name AS definition FROM system.databases WHERE name = {name:String}",
+    "table": "SELECT name AS definition FROM system.tables WHERE database = {database:String} AND name = {name:String}",
+    "view": "SELECT create_table_query AS definition FROM system.tables "
+    "WHERE database = {database:String} AND name = {name:String}",
+    "row policy": "SELECT select_filter AS definition FROM system.row_policies "
+    "WHERE database = {database:String} AND short_name = {name:String}",
+}
+"""What an object is made of, as far as a statement of ``init`` can change it; no row while it does not exist."""
+
+
+def run_statement(client: Client, statement: Statement) -> Outcome:
+    """Run the statement, unless what it creates exists. Raises ClickHouseError."""
+    before = _definition(client, statement)
+    if before and statement.if_not_exists and not statement.on_cluster:
+        return "unchanged"
+    execute(client, [statement.sql])
+    if statement.kind == "alter":
+        return "changed"
+    if not before:
+        return "created"
+    return "unchanged" if before == _definition(client, statement) else "changed"
+
+
+def _definition(client: Client, statement: Statement) -> str:
+    """The object's definition, empty while it does not exist or may not be seen."""
+    sql = _DEFINITIONS.get(statement.kind)
+    if sql is None:
+        return ""
+    where = {"name": statement.name}
+    if "{database:" in sql:
+        where["database"] = statement.database
+    try:
+        found = client.rows(sql, where, doing="look for what exists")
+    except ClickHouseError:
+        return ""
+    return str(found[0]["definition"]) if found else ""

@@ -1,0 +1,87 @@
+"""What ``init`` carries out for a topic: the statements, and what the reader should know before they run."""
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from ch_sink.clickhouse import Client, detect
+from ch_sink.config import Config
+from ch_sink.discovery.look import Sampled, schema_for
+from ch_sink.discovery.value_findings import refuted_comments, value_findings, without_note
+from ch_sink.discovery.wiring import table_spec
+from ch_sink.errors import ChSinkError, ClickHouseError, TableNotFound
+from ch_sink.table.checks import Finding
+from ch_sink.table.ddl import Statement, init_statements
+from ch_sink.table.evolve import alter, altering, existing_statements
+from ch_sink.table.model import TargetTable
+from ch_sink.table.spec import EngineChoice, TableSpec
+
+__all__ = ["InitPlan", "plan_init"]
+
+
+@dataclass(frozen=True, slots=True)
+class InitPlan:
+    """One stream's statements, in the order in which they run."""
+
+    table: str
+    statements: tuple[Statement, ...]
+    spec: TableSpec
+    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    """What is wrong with the settings, as far as the sampled values show it."""
+
+
+def plan_init(
+    config: Config,
+    seen: Sampled,
+    client: Client | None,
+    *,
+    engine: str | None = None,
+    roles: tuple[str, ...] = (),
+) -> InitPlan:
+    """The statements for a topic of which ``seen`` is known; without a client those for a table that does not exist.
+
+    Raises ChSinkError for a topic that cannot be served or whose columns are not known, TableError, ClickHouseError.
+    """
+    if seen.obstacle is not None:
+        raise ChSinkError(seen.obstacle.reason, hint=seen.obstacle.remedy)
+    if seen.schema is None:
+        raise ChSinkError(
+            f"the columns of the table are not known: {seen.why}",
+            hint="Run init again once the topic holds change events, or create the table by hand.",
+        )
+    spec = table_spec(config, engine=engine, roles=roles)
+    notes: list[str] = []
+    existing: TargetTable | None = None
+    if client is not None:
+        spec = replace(spec, nullable_tuple=_has_nullable_tuple(client))
+        with suppress(TableNotFound):
+            existing = detect(client, config.clickhouse.database, config.clickhouse.table, config.policy())
+    if existing is not None:
+        if engine is not None and existing.engine.family is not spec.engine.family:
+            notes.append(f"--engine does not change {existing.qualified}, which exists as {existing.engine.name}")
+        repairs = [without_note(column) for column in refuted_comments(existing, seen.literals, config.policy().values)]
+        statements = [
+            *altering(existing, alter(existing, repairs, spec.cluster)),
+            *existing_statements(existing, schema_for(seen, existing) or seen.schema, spec),
+        ]
+        found = [f for f in value_findings(existing, seen.literals, config.policy().values) if f.level != "ok"]
+        return InitPlan(existing.name, tuple(statements), spec, tuple(notes), tuple(found))
+    keyless = not seen.schema.key and not config.key_columns
+    if keyless and engine is None and "engine" not in config.init.model_fields_set:
+        notes.append("the topic has no keys: the table keeps every change, and the view shows every copy of a row")
+        spec = replace(spec, engine=EngineChoice.APPEND)
+    if seen.schema.inferred and seen.connector != "mongodb":
+        notes.append(
+            f"the events declare no types: those of the new columns are guesses from the values of {seen.records} "
+            "records. Decimals, dates and binary values look like texts and integers there: correct their types before "
+            "you apply the statements, or create the table by hand and run init again (docs/types.md)"
+        )
+    return InitPlan(spec.table, tuple(init_statements(seen.schema, spec)), spec, tuple(notes))
+
+
+def _has_nullable_tuple(client: Client) -> bool:
+    try:
+        client.rows("SELECT CAST(NULL AS Nullable(Tuple(a UInt8))) AS probe", doing="ask for Nullable(Tuple)")
+    except ClickHouseError:
+        return False
+    return True

@@ -1,0 +1,108 @@
+"""A look into a topic: the row type, the key, the connector, and what stands in the way of serving it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from ch_sink.config import Config
+from ch_sink.decode.avro.names import columns_of
+from ch_sink.discovery.connector import connector_of
+from ch_sink.discovery.literals import Literals, sampled_literals
+from ch_sink.discovery.obstacles import Obstacle, obstacle
+from ch_sink.discovery.sample import flattened_deletes, sample_schema, unreadable
+from ch_sink.discovery.wiring import kafka_settings
+from ch_sink.errors import DecodeError
+from ch_sink.kafka import RangeConsumer, schema_registry
+from ch_sink.model.change import Records
+from ch_sink.model.policy import Policy
+from ch_sink.model.topic import TopicState
+from ch_sink.ports import SchemaRegistry
+from ch_sink.table.model import TargetTable
+from ch_sink.types.column import WIDE_YEARS, Years
+from ch_sink.types.connect import Field, RowSchema
+
+__all__ = ["Sampled", "examine", "look_into", "schema_for"]
+
+_HEAD, _TAIL = 500, 1_500
+"""Offsets read per partition: from its start, and before its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """What sampled records of a topic show."""
+
+    schema: RowSchema | None
+    """Row type and key; None if no change event was found."""
+    records: int
+    why: str = ""
+    """Why there is no schema."""
+    connector: str = ""
+    """``source.connector`` of the newest change event; empty if no event states it."""
+    flattened: str = ""
+    """How flattened events announce deletes: marked, nulls, untold; empty for envelopes."""
+    obstacle: Obstacle | None = None
+    """Why no table of this topic can equal its source."""
+    avro: bool = False
+    """Names in the schema are those that Avro allows, not always the source's."""
+    literals: Literals = field(default_factory=dict)
+    """Values by column, where the events do not declare their types."""
+
+
+def look_into(config: Config, topic: TopicState, years: Years = WIDE_YEARS) -> Sampled:
+    """Read the start and the end of every partition and examine them. ``years``: what the server's types hold.
+
+    Raises BrokerUnavailable, KafkaError if the topic cannot be read, RegistryError.
+    """
+    consumer = RangeConsumer(kafka_settings(config), patience=20.0)
+    heads: list[Records] = []
+    tails: list[Records] = []
+    try:
+        for partition, low in topic.low.items():
+            high = topic.high[partition]
+            cut = max(low, high - _TAIL)
+            tails.extend(consumer.read(topic.topic, partition, cut, high))
+            heads.extend(consumer.read(topic.topic, partition, low, min(cut, low + _HEAD)))
+    finally:
+        consumer.close()
+    parts = heads + sorted(tails, key=lambda part: int(part.timestamps[-1]))
+    return examine(parts, topic.topic, config.policy(), years, schema_registry(config.kafka.registry()))
+
+
+def examine(
+    parts: Sequence[Records],
+    topic: str,
+    policy: Policy,
+    years: Years = WIDE_YEARS,
+    registry: SchemaRegistry | None = None,
+) -> Sampled:
+    """What the records show. ``parts`` are ordered by time. Raises RegistryError."""
+    count = sum(len(part) for part in parts)
+    if not count:
+        return Sampled(None, 0, f"topic {topic} holds no record")
+    connector = connector_of(parts, registry)
+    found = obstacle(parts, topic, connector, policy, registry)
+    try:
+        schema = sample_schema(parts, policy, years, registry)
+    except DecodeError as error:
+        return Sampled(None, count, str(error), connector, obstacle=found)
+    why = ""
+    if schema is None:
+        why = f"none of the {count} records looked at in topic {topic} is a change event"
+        reason = unreadable(parts, registry)
+        why += f": {reason}" if reason else ""
+    deletes = flattened_deletes(parts, policy, registry)
+    literals = sampled_literals(parts, policy, registry) if schema is not None and schema.inferred else {}
+    avro = any(value[:1] == b"\0" for part in parts for value in part.values if value)
+    return Sampled(schema, count, why, connector, deletes, found, avro, literals)
+
+
+def schema_for(seen: Sampled, table: TargetTable) -> RowSchema | None:
+    """The row type with the names of the table's columns, which may hold characters that Avro does not allow."""
+    schema = seen.schema
+    if schema is None or not seen.avro:
+        return schema
+    names = columns_of([f.name for f in (*schema.fields, *schema.key)], [c.name for c in table.columns])
+    return replace(
+        schema,
+        fields=tuple(Field(names[f.name], f.type) for f in schema.fields),
+        key=tuple(Field(names[f.name] if f.name else "", f.type) for f in schema.key),
+    )

@@ -1,0 +1,210 @@
+"""What sampled values say about the settings of a stream whose events do not declare their types.
+
+Every sampled value is converted as ``run`` would. Where values do not go into their column, the setting (or the column
+comment) is named under which all of them do.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from ch_sink.discovery.literals import Literals
+from ch_sink.errors import ChSinkError
+from ch_sink.table.checks import Finding
+from ch_sink.table.evolve import alter
+from ch_sink.table.model import TargetTable
+from ch_sink.types import OutOfRange, converter, ignores_comment, may_be_guess
+from ch_sink.types.chtype import parse_type
+from ch_sink.types.column import Column, Years
+from ch_sink.types.connect import SourceType
+from ch_sink.types.connector_modes import Modes
+from ch_sink.types.converter import nullable
+from ch_sink.types.sql import literal, quote
+from ch_sink.types.value_policy import ValuePolicy
+
+__all__ = ["refuted_comments", "value_findings"]
+
+_CHOICES = (
+    ("decimal_handling", ("string", "precise", "double")),
+    ("binary_handling", ("base64", "hex", "base64-url-safe", "bytes")),
+    ("time_precision", ("connect", "microseconds", "nanoseconds", "isostring", "adaptive")),
+)
+"""Settings, each with its values in the order in which they are tried."""
+_TICKS = {
+    3: ("connect", "io.debezium.time.Timestamp"),
+    6: ("microseconds", "io.debezium.time.MicroTimestamp"),
+    9: ("nanoseconds", "io.debezium.time.NanoTimestamp"),
+}
+"""Sub-second digits of an integer time → the value of ``time_precision`` that states them, and the type's name."""
+_PLAUSIBLE = (631_152_000, 4_102_444_800)
+"""1990-01-01 to 2100-01-01, seconds since 1970: when business data is dated."""
+_HEX_DIGITS = frozenset(b"0123456789abcdef")
+_ENOUGH_HEX = 32
+"""Digits after which it is no accident that base64 text has no other characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Advice:
+    """A setting and the value to write."""
+
+    key: str
+    value: str
+
+
+def value_findings(table: TargetTable, literals: Literals, policy: ValuePolicy) -> Iterator[Finding]:
+    """One finding for each setting to change and for each column whose values do not go in. Never raises."""
+    advised: dict[_Advice, list[str]] = {}
+    refuted = {column.name for column in refuted_comments(table, literals, policy)}
+    ticks, other_ticks = _tick_advice(table, literals, policy)
+    settled = refuted | {column.name for column, _ in other_ticks}
+    for column in table.source_columns:
+        values = literals.get(column.name, ())
+        if not values or column.name in settled:
+            continue
+        reason = _reason(column, values, policy, table.years)
+        advice = ticks.get(column.name) or _hex_advice(column, values, policy)
+        if advice is None and reason:
+            advice = _advice(column, values, policy, table.years)
+        if advice is not None:
+            advised.setdefault(advice, []).append(f"{column.name} {column.type}, sampled value {_shown(values)}")
+        elif reason:
+            yield Finding(
+                "warn",
+                "values",
+                f"{column.name} {column.type}: the sampled value {_shown(values)} does not go in and becomes a dead "
+                f"letter: {reason}",
+                "Change the column's type, or state the source's type in its comment (docs/types.md).",
+            )
+    for column, named in other_ticks:
+        yield Finding(
+            "fail",
+            "values",
+            f"{column.name} {column.type}: the sampled value {_shown(literals[column.name])} is no date of our time in "
+            "the unit that this column's type stands for",
+            "\n".join(f"{text};" for text in alter(table, [_note(column, f"debezium: int64 {named}")])),
+        )
+    for advice, columns in advised.items():
+        have = getattr(policy, advice.key)
+        yield Finding(
+            "fail",
+            "values",
+            f"{'; '.join(columns)}: not what a connector sends with {advice.key}: {have}",
+            f"{advice.key}: {advice.value}",
+        )
+    for column in refuted_comments(table, literals, policy):
+        yield Finding(
+            "fail",
+            "values",
+            f"{column.name} {column.type}: its comment {column.comment!r} contradicts the sampled value "
+            f"{_shown(literals[column.name])}, so every row becomes a dead letter",
+            "\n".join(f"{text};" for text in alter(table, [without_note(column)])),
+        )
+
+
+def refuted_comments(table: TargetTable, literals: Literals, policy: ValuePolicy) -> list[Column]:
+    """Columns that take all sampled values without the type that their comment names, and not all of them with it.
+
+    Only comments that may be guesses count: a bare ``debezium: string``, as early versions of ``init`` wrote it.
+    """
+    return [
+        column
+        for column in table.source_columns
+        if (values := literals.get(column.name, ()))
+        and _is_bare(column)
+        and not ignores_comment(column, policy)
+        and _reason(column, values, policy, table.years)
+        and not _reason(replace(column, comment=""), values, policy, table.years)
+    ]
+
+
+def without_note(column: Column) -> str:
+    """The ALTER action that takes the source's type out of a column's comment, and leaves the user's own text."""
+    return _note(column, "")
+
+
+def _note(column: Column, note: str) -> str:
+    own_text = column.comment.rpartition("debezium: ")[0] if "debezium: " in column.comment else column.comment
+    return f"COMMENT COLUMN {quote(column.name)} {literal(f'{own_text.rstrip()} {note}'.strip())}"
+
+
+def _is_bare(column: Column) -> bool:
+    noted = SourceType.from_comment(column.comment)
+    return noted is not None and may_be_guess(noted)
+
+
+def _reason(column: Column, values: Sequence[bytes], policy: ValuePolicy, years: Years) -> str:
+    """Why some value does not go into the column; empty if all do, or if the column's type is the problem."""
+    try:
+        made = converter(None, column, encoding="json", policy=policy, years=years)
+        decoder = msgspec.json.Decoder(nullable(made.wire), float_hook=Decimal)
+    except ChSinkError:
+        return ""  # said by the checks of types
+    for text in values:
+        try:
+            made.convert([decoder.decode(text)])
+        except OutOfRange as error:
+            if policy.out_of_range == "fail":
+                return str(error)
+        except (ChSinkError, msgspec.DecodeError, ValueError, TypeError, ArithmeticError) as error:
+            return str(error)
+    return ""
+
+
+def _advice(column: Column, values: Sequence[bytes], policy: ValuePolicy, years: Years) -> _Advice | None:
+    """The setting under which all values go in."""
+    for key, choices in _CHOICES:
+        for choice in choices:
+            change: dict[str, Any] = {key: choice}
+            if choice != getattr(policy, key) and not _reason(column, values, replace(policy, **change), years):
+                return _Advice(key, choice)
+    return None
+
+
+def _hex_advice(column: Column, values: Sequence[bytes], policy: ValuePolicy) -> _Advice | None:
+    """Hexadecimal text in a binary column, which base64 can be read from, too."""
+    noted = SourceType.from_comment(column.comment)
+    if noted is None or noted.kind != "bytes" or noted.name or policy.binary_handling not in ("bytes", "base64"):
+        return None
+    texts = [text.strip(b'"') for text in values]
+    digits = sum(map(len, texts))
+    if digits >= _ENOUGH_HEX and all(len(text) % 2 == 0 and _HEX_DIGITS.issuperset(text) for text in texts):
+        return _Advice("binary_handling", "hex")
+    return None
+
+
+def _tick_advice(
+    table: TargetTable, literals: Literals, policy: ValuePolicy
+) -> tuple[dict[str, _Advice], list[tuple[Column, str]]]:
+    """Columns whose integers are dates of our time, but not in the unit that they are read in.
+
+    With one setting that makes all of them right, if there is one, else each with the name of its unit's type.
+    """
+    wrong: dict[Column, set[int]] = {}
+    right: list[set[int]] = []
+    for column in table.source_columns:
+        target = parse_type(column.type).bare
+        noted = SourceType.from_comment(column.comment)
+        if target.name not in ("DateTime", "DateTime64") or (noted is not None and not ignores_comment(column, policy)):
+            continue
+        ticks = [int(text) for text in literals.get(column.name, ()) if text.lstrip(b"-").isdigit() and int(text)]
+        units = {digits for digits in _TICKS if ticks and all(_is_plausible(tick, digits) for tick in ticks)}
+        if units and Modes.of(policy).tick_digits(target) not in units:
+            wrong[column] = units
+        elif units:
+            right.append(units)
+    common = set.intersection(*wrong.values(), *right) if wrong else set()
+    if common:
+        return {column.name: _Advice("time_precision", _TICKS[min(common)][0]) for column in wrong}, []
+    return {}, [(column, _TICKS[min(units)][1]) for column, units in wrong.items()]
+
+
+def _is_plausible(tick: int, digits: int) -> bool:
+    return _PLAUSIBLE[0] <= tick // int(10**digits) < _PLAUSIBLE[1]
+
+
+def _shown(values: Sequence[bytes]) -> str:
+    text = values[0].decode(errors="replace")
+    return text if len(text) <= 40 else f"{text[:40]}…"

@@ -1,0 +1,121 @@
+"""The way of a user with a table of their own: CREATE TABLE, ``init --apply``, then the stream; in every format."""
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from ch_sink.cli.init import Choices, apply_plan, plan_one
+from ch_sink.cli.output import Output
+from ch_sink.clickhouse import Client, detect
+from ch_sink.config import Config
+from ch_sink.discovery.look import examine
+from ch_sink.model.change import Records
+from ch_sink.types.connect import Field, RowSchema, SourceType
+from tests.integration.test_busy import decimal_and_time
+from tests.integration.test_flattened import by_partition, transformation
+from tests.integration.test_recorded import KEYLESS, POLICY, STREAMS, equal, tables
+from tests.support.by_hand import create_by_hand, described
+from tests.support.endpoint import clickhouse, client
+from tests.support.fixtures import partitions, registry, topic_of, topics
+from tests.support.stream import Feed, schema_of, typed_stream
+
+__all__ = ["clickhouse", "client"]
+
+pytestmark = pytest.mark.integration
+
+BUSY = ("mariadb-busy-json_plain", "postgres-busy-json_plain")
+FLATTENED = ("mariadb-json_plain", "postgres-json_plain", "mariadb-json_schema", "postgres-json_schema-kc")
+
+
+@pytest.fixture
+def database(client: Client, request: pytest.FixtureRequest) -> Iterator[str]:
+    name = "by_hand"
+    client.command(f"CREATE DATABASE {name}")
+    yield name
+    client.command(f"DROP DATABASE {name} SYNC")
+
+
+def init_apply(client: Client, database: str, table: str, stream: str, records: Mapping[int, Records]) -> None:
+    """``ch_sink init FILE --apply``, but for reading the sample from Kafka."""
+    config = Config.model_validate(
+        {
+            "kafka": {"topic": "t", "bootstrap.servers": "localhost:1"},
+            "clickhouse": {"url": "http://localhost:1", "database": database, "table": table},
+            "checkpoint": "/tmp/none",
+        }
+    )
+    seen = examine(list(records.values()), "t", config.policy(), registry=registry(stream))
+    plan = plan_one(Output(), config, seen, client, Choices(apply=True))
+    assert plan.findings == (), (stream, table)
+    apply_plan(Output(), client, plan, quiet=True)
+
+
+def difference(
+    client: Client, database: str, stream: str, table: str, schema: RowSchema, records: Mapping[int, Records]
+) -> list[str]:
+    """What differs from the source in the end, and what ``init`` did to the table that it should not have."""
+    create_by_hand(client, database, table, schema)
+    before = described(client, database, table)
+    init_apply(client, database, table, stream, records)
+    after = described(client, database, table)
+    found = [] if after == before else [f"init changed {set(before) - set(after)} to {set(after) - set(before)}"]
+    target = detect(client, database, table, POLICY)
+    feed = Feed(client, database, target, stream, f"t.{table}", POLICY, records)
+    feed.run()
+    source, _, kind = stream.partition("-")
+    return found + equal(client, database, f"{source}-busy" if kind.startswith("busy") else source, source, table)
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_recorded_tables_made_by_hand_equal_their_source(client: Client, database: str, stream: str) -> None:
+    wrong = {}
+    for table in tables(stream):
+        schema = schema_of(typed_stream(stream, table), table)
+        found = difference(client, database, stream, table, schema, partitions(stream, topic_of(stream, table)))
+        wrong |= {table: found} if found else {}
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("stream", BUSY)
+def test_busy_tables_made_by_hand_equal_their_source(client: Client, database: str, stream: str) -> None:
+    for table in ("acct", "hot"):
+        schema = schema_of(stream, table, keep=decimal_and_time(table))
+        records = partitions(stream, topic_of(stream, table))
+        assert difference(client, database, stream, table, schema, records) == []
+
+
+@pytest.mark.parametrize("stream", FLATTENED)
+def test_flattened_tables_made_by_hand_equal_their_source(client: Client, database: str, stream: str) -> None:
+    wrong = {}
+    flatten = transformation(stream.split("-")[0], "rewrite")
+    for table in sorted(set(tables(stream)) - {"tr", "ac", *KEYLESS}):
+        records = by_partition(flatten.apply(topics(stream)[topic_of(stream, table)]))
+        schema = schema_of(typed_stream(stream, table), table)
+        found = difference(client, database, stream, table, schema, records)
+        wrong |= {table: found} if found else {}
+    assert wrong == {}
+
+
+def test_nothing_is_guessed_about_columns_of_a_table_made_by_hand(client: Client, database: str) -> None:
+    """Types that the values of plain JSON suggest are narrower, wider or wrong: the columns keep theirs."""
+    stream, table = "mariadb-busy-json_plain", "acct"
+    fields = {"price": SourceType("float32"), "updated": SourceType("int64", "io.debezium.time.MicroTimestamp")}
+    found = schema_of(stream, table)
+    schema = RowSchema(tuple(Field(f.name, fields.get(f.name, f.type)) for f in found.fields), found.key)
+    create_by_hand(client, database, table, schema)
+    before = described(client, database, table)
+    init_apply_ignoring_values(client, database, table, stream)
+    assert described(client, database, table) == before
+
+
+def init_apply_ignoring_values(client: Client, database: str, table: str, stream: str) -> None:
+    config = Config.model_validate(
+        {
+            "kafka": {"topic": "t", "bootstrap.servers": "localhost:1"},
+            "clickhouse": {"url": "http://localhost:1", "database": database, "table": table},
+            "checkpoint": "/tmp/none",
+        }
+    )
+    records = partitions(stream, topic_of(stream, table))
+    seen = examine(list(records.values()), "t", config.policy())
+    apply_plan(Output(), client, plan_one(Output(), config, seen, client, Choices(apply=True)), quiet=True)
