@@ -1,6 +1,7 @@
 """The way of a user with a table of their own: CREATE TABLE, ``init --apply``, then the stream; in every format."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pytest
 
@@ -11,20 +12,24 @@ from ch_sink.config import Config
 from ch_sink.discovery.look import examine
 from ch_sink.model.change import Records
 from ch_sink.types.connect import Field, RowSchema, SourceType
-from tests.integration.test_busy import decimal_and_time
-from tests.integration.test_flattened import by_partition, transformation
-from tests.integration.test_recorded import KEYLESS, POLICY, STREAMS, equal, tables
+from tests.integration.test_flattened import by_partition
+from tests.support.busy import decimal_and_time
 from tests.support.by_hand import create_by_hand, described
-from tests.support.endpoint import clickhouse, client
+from tests.support.choose import some
 from tests.support.fixtures import partitions, registry, topic_of, topics
+from tests.support.recorded import KEYLESS, POLICY, STREAMS, equal, tables
+from tests.support.smt import transformation
 from tests.support.stream import Feed, schema_of, typed_stream
-
-__all__ = ["clickhouse", "client"]
 
 pytestmark = pytest.mark.integration
 
 BUSY = ("mariadb-busy-json_plain", "postgres-busy-json_plain")
+SHORT = ("mariadb-json_plain", "postgres-json_plain", "mariadb-avro", "postgres-json_schema-kc")
 FLATTENED = ("mariadb-json_plain", "postgres-json_plain", "mariadb-json_schema", "postgres-json_schema-kc")
+
+
+def of_which_short(every: Sequence[str], short: Sequence[str]) -> list[Any]:
+    return some([(stream,) for stream in every], [(stream,) for stream in short])
 
 
 @pytest.fixture
@@ -66,9 +71,9 @@ def difference(
     return found + equal(client, database, f"{source}-busy" if kind.startswith("busy") else source, source, table)
 
 
-@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize("stream", of_which_short(STREAMS, SHORT))
 def test_recorded_tables_made_by_hand_equal_their_source(client: Client, database: str, stream: str) -> None:
-    wrong = {}
+    wrong: dict[str, list[str]] = {}
     for table in tables(stream):
         schema = schema_of(typed_stream(stream, table), table)
         found = difference(client, database, stream, table, schema, partitions(stream, topic_of(stream, table)))
@@ -76,7 +81,7 @@ def test_recorded_tables_made_by_hand_equal_their_source(client: Client, databas
     assert wrong == {}
 
 
-@pytest.mark.parametrize("stream", BUSY)
+@pytest.mark.parametrize("stream", of_which_short(BUSY, BUSY[:1]))
 def test_busy_tables_made_by_hand_equal_their_source(client: Client, database: str, stream: str) -> None:
     for table in ("acct", "hot"):
         schema = schema_of(stream, table, keep=decimal_and_time(table))
@@ -84,9 +89,9 @@ def test_busy_tables_made_by_hand_equal_their_source(client: Client, database: s
         assert difference(client, database, stream, table, schema, records) == []
 
 
-@pytest.mark.parametrize("stream", FLATTENED)
+@pytest.mark.parametrize("stream", of_which_short(FLATTENED, FLATTENED[:1]))
 def test_flattened_tables_made_by_hand_equal_their_source(client: Client, database: str, stream: str) -> None:
-    wrong = {}
+    wrong: dict[str, list[str]] = {}
     flatten = transformation(stream.split("-")[0], "rewrite")
     for table in sorted(set(tables(stream)) - {"tr", "ac", *KEYLESS}):
         records = by_partition(flatten.apply(topics(stream)[topic_of(stream, table)]))
