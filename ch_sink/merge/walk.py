@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ch_sink.decode.mongodb import is_document_source
 from ch_sink.merge.dependent import Dependent, EventLists
 from ch_sink.merge.known_rows import KeyRow, handed_over, stored_rows
 from ch_sink.merge.resolved import UNSET, Resolved, Scope, Swapped
@@ -13,6 +14,7 @@ from ch_sink.model.handover import HandoverId
 from ch_sink.model.policy import ChangePolicy
 from ch_sink.order.version import to_int
 from ch_sink.ports import Handover
+from ch_sink.sources import source_for
 
 __all__ = ["walk"]
 
@@ -235,10 +237,11 @@ class Walk:
                 self.out.bad.append(self._unresolved(i, column))
 
     def _unresolved(self, i: int, column: str) -> BadRecord:
+        documents = bool(self.batch.connector) and is_document_source(source_for(self.batch.connector))
         why = (
-            "holds the unavailable-value placeholder"
-            if self.scope.omits_values
-            else "is not stated by the update, which says only what it changed"
+            "is not stated by the update, which says only what it changed"
+            if documents
+            else "holds the unavailable-value placeholder"
         )
         reason = f"column {column!r} {why}, and no earlier value of this row is known"
         return BadRecord(int(self.batch.source_index[i]), reason, "unresolved", column)

@@ -6,8 +6,13 @@ from typing import Any
 import msgspec
 
 from ch_sink.sources import FLATTENED, SOURCES, Flattened, source_for
+from ch_sink.types import Converter
+from ch_sink.types.arrow import INTEGERS, arrow_of
+from ch_sink.types.chtype import parse_type
+from ch_sink.types.converter import PerValue
+from ch_sink.types.scalars import flag, flag_text
 
-__all__ = ["DELETED", "Added", "block_types", "flat_connector", "flattened"]
+__all__ = ["DELETED", "Added", "block_types", "deleted_flag", "flat_connector", "flattened"]
 
 DELETED = "__deleted"
 """Always of this name: ``"true"`` for a deleted row."""
@@ -83,6 +88,19 @@ def flattened(connector: str) -> Flattened:
     source = source_for(connector)
     assert isinstance(source, Flattened)
     return source
+
+
+def deleted_flag(column_type: str) -> Converter | None:
+    """The converter of ``__deleted`` into an integer or Bool column; None for a column of any other type."""
+    target = parse_type(column_type).bare
+    if target.name not in INTEGERS and target.name != "Bool":
+        return None
+    as_flag = bool if target.name == "Bool" else int
+
+    def one(value: Any) -> Any:
+        return as_flag(flag_text(value) if isinstance(value, str) else flag(value))
+
+    return PerValue(bool | int | str, arrow_of(target), one, reaction="fail")
 
 
 def block_types(source: Flattened) -> dict[str, Any]:

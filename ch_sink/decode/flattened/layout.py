@@ -1,20 +1,22 @@
 """How flattened rows of one shape are decoded: their columns, and what the added fields say."""
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
 import msgspec
 
-from ch_sink.decode.flattened.added_fields import Added, block_types, flattened
+from ch_sink.decode.flattened.added_fields import DELETED, Added, block_types, deleted_flag, flattened
 from ch_sink.decode.framing import Framed
 from ch_sink.decode.json.aliases import row_decoder
 from ch_sink.decode.json.layout import Layout
 from ch_sink.decode.json.row_decoder import RowFields
-from ch_sink.decode.json.rows import read_row
+from ch_sink.decode.json.rows import RowReading, read_row
 from ch_sink.model.policy import Policy
 from ch_sink.sources import Flattened
 from ch_sink.table.model import TargetTable
+from ch_sink.types.converter import nullable
 
 __all__ = ["FlatLayout", "FlatLayouts"]
 
@@ -38,6 +40,9 @@ class FlatLayouts:
     def __init__(self, table: TargetTable, policy: Policy, added: Added, *, before: bool) -> None:
         self._table, self._policy, self._added, self._before = table, policy, added, before
         self._columns = frozenset(c.name for c in table.source_columns)
+        others = [c.name for c in table.columns if c.name not in self._columns]
+        self._marks = [name for name in others if added.role(name) in ("op", "deleted")]
+        """Fields that say what a row is and have the name of a column that is not filled from the row."""
 
     def build(self, framed: Framed, connector: str, fields: RowFields | None, numbers: bool) -> FlatLayout:
         """The layout of rows of this connector (see `RowDecoder`). The payload is ``{"after": row}``."""
@@ -50,13 +55,14 @@ class FlatLayouts:
             declared = {n: t for n, t in declared.items() if n in self._columns or not self._added.is_added(n)}
         else:
             assert fields is not None
-            names = [*fields.extras, *sorted(fields.expected)]
+            names = [*fields.extras, *sorted(fields.expected), *self._marks]
             expected = fields.expected if fields.strict else None
             extras = [n for n in fields.extras if not self._added.is_added(n)]
         roles = self._added.roles(names)
         row = read_row(self._table, self._policy.values, source, declared, expected, extras, numbers=numbers)
+        row = self._with_deleted_flag(_reading(row, roles.values()))
         types = block_types(source)
-        attributes = {field: attribute for attribute, field in row.renamed.items()}
+        attributes = {row.renamed[attribute]: attribute for attribute, _ in (*row.members, *row.skipped)}
         at: dict[str, str] = {}
         more: list[tuple[str, Any, Any, str]] = []
         for role, name in roles.items():
@@ -87,10 +93,33 @@ class FlatLayouts:
             missing=row.missing,
             unknown=row.unknown,
             extras=row.extras,
-            reserved=row.reserved,
+            reserved=tuple(found for found in row.reserved if not self._added.is_added(found[0])),
             roles=at,
             aliased=any(at[role] != role for role in at if role in types),
             types=types,
             block=block,
             flattened=source,
         )
+
+    def _with_deleted_flag(self, row: RowReading) -> RowReading:
+        """The reading with ``__deleted``, which is a text or a boolean, as 1 or 0 if its column is no text."""
+        column = self._table.column(DELETED)
+        made = deleted_flag(column.type) if column is not None else None
+        if made is None:
+            return row
+        attribute = next((attribute for attribute, field in row.renamed.items() if field == DELETED), None)
+        return replace(
+            row,
+            readers=tuple(replace(r, converter=made) if r.name == DELETED else r for r in row.readers),
+            columns=tuple(replace(r, converter=made) if r.name == DELETED else r for r in row.columns),
+            members=tuple((a, nullable(made.wire)) if a == attribute else (a, wire) for a, wire in row.members),
+            present=tuple((a, nullable(made.wire)) if a == attribute else (a, wire) for a, wire in row.present),
+        )
+
+
+def _reading(row: RowReading, names: Collection[str]) -> RowReading:
+    """The reading without the fields of these names among those that are skipped.
+
+    A table may have ``__deleted`` as a column of its own: one that the engine takes for deletes, or an ALIAS.
+    """
+    return replace(row, skipped=tuple(member for member in row.skipped if row.renamed[member[0]] not in names))
