@@ -1,137 +1,217 @@
-"""``ch_sink demo``: recorded MariaDB and PostgreSQL streams into ClickHouse tables, beside their source's rows."""
+"""``ch_sink demo``: recorded MariaDB and PostgreSQL streams into ClickHouse tables, compared with their source."""
 
+import shutil
 import tempfile
 import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from ch_sink.cli.output import Output
-from ch_sink.config import Config, load
-from ch_sink.local.demo.streams import STREAMS, DemoStream, Truth, config_text, fill_topic, fixtures_folder, truth_of
+from ch_sink.model.counted import counted
 
 if TYPE_CHECKING:
-    from ch_sink.observe import StreamSummary
+    from ch_sink.config import Config
+    from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+    from ch_sink.local.demo.streams import DemoStream
+    from ch_sink.local.kafka.broker import LocalKafka
+    from ch_sink.spark.session import JvmStart
+    from ch_sink.spark.stop import Stop
 
 __all__ = ["demo"]
 
 _SHOWN = 4
 """Rows of each table that are printed."""
+_WIDTH = 32
+"""Characters of a value that are printed."""
+_KINDS = {"kafka": "a broker", "mock": "librdkafka's mock cluster"}
 
 
 def demo(
+    context: typer.Context,
     keep: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Keep tables, checkpoints and configurations here.")
     ] = None,
 ) -> None:
-    """See it run: recorded change events, a local Kafka, an embedded ClickHouse, and tables that equal their source."""
-    out = Output()
+    """Recorded change events into a local ClickHouse, compared with their source.
+
+    Starts a Kafka, an embedded ClickHouse and Spark on this machine, and needs nothing else.
+    """
+    from ch_sink.local.demo.streams import fixtures_folder
+
+    out, stop = Output(), context.obj
     fixtures = fixtures_folder()
     with ExitStack() as stack:
-        folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ch_sink-demo-")))
+        folder = (keep or Path(tempfile.mkdtemp(prefix="ch_sink-demo-"))).resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        different = _demo(out, stack, folder.resolve(), fixtures)
+        if keep is None:
+            remove = stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            stop.at_forced_end(lambda: remove(folder, ignore_errors=True))
+        different = _Demo(out, stop, folder, fixtures).run(stack)
     if different:
         raise typer.Exit(1)
 
 
-def _demo(out: Output, stack: ExitStack, folder: Path, fixtures: Path) -> int:
-    from ch_sink.cli.init import make_tables
-    from ch_sink.cli.run import show_summaries
-    from ch_sink.discovery.wiring import client_of
-    from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-    from ch_sink.local.demo.compare import stored_count
-    from ch_sink.local.kafka.broker import LocalKafka
+@dataclass(frozen=True, slots=True)
+class _Started:
+    """The systems that the demo works with."""
 
-    started = time.monotonic()
-    out.say("1. Starting Kafka and ClickHouse", style="bold")
-    kafka = stack.enter_context(LocalKafka())
-    if kafka.why:
-        out.say(f"   Kafka is {_KINDS[kafka.kind]} ({kafka.why})")
-    else:
-        out.say(f"   Kafka is {_KINDS[kafka.kind]} at {kafka.bootstrap}")
-    clickhouse = stack.enter_context(EmbeddedClickHouse(folder / "clickhouse"))
-    out.say(f"   ClickHouse is the embedded engine at {clickhouse.url}")
+    kafka: "LocalKafka"
+    clickhouse: "EmbeddedClickHouse"
+    jvm: "JvmStart | None"
 
-    out.say("2. Recorded change events of real connectors go into topics", style="bold")
-    configs: list[Config] = []
-    for stream in STREAMS:
-        count = fill_topic(kafka, fixtures, stream)
-        path = folder / f"{stream.name}.yaml"
-        path.write_text(config_text(stream, kafka.bootstrap, clickhouse.url, folder), encoding="utf-8")
-        configs.append(load(path))
-        out.say(f"   {stream.topic}: {count} records ({stream.what})")
 
-    out.say("3. ch_sink init makes the tables from the schemas in the events", style="bold")
-    for config in configs:
-        make_tables(out, config, quiet=True)
-        out.say(f"   {config.clickhouse.database}.{config.clickhouse.table}")
+@dataclass(frozen=True, slots=True)
+class _Demo:
+    out: Output
+    stop: "Stop"
+    folder: Path
+    fixtures: Path
 
-    out.say("4. ch_sink run carries the changes over", style="bold")
-    show_summaries(out, _run(out, configs))
+    def run(self, stack: ExitStack) -> int:
+        """All steps; returns how many rows differ from their source."""
+        from ch_sink.local.demo.streams import STREAMS
 
-    out.say("5. The checkpoints are thrown away, and two topics read again from their start", style="bold")
-    again = [config for config, stream in zip(configs, STREAMS, strict=True) if stream.table == "kc"]
-    again = [c.model_copy(update={"start": "earliest", "checkpoint": c.checkpoint + "-again"}) for c in again]
-    before = [stored_count(client_of(c), c.clickhouse.database, c.clickhouse.table) for c in again]
-    show_summaries(out, _run(out, again))
-    for config, count in zip(again, before, strict=True):
-        after = stored_count(client_of(config), config.clickhouse.database, config.clickhouse.table)
+        out, began = self.out, time.monotonic()
+        self._step("1. Start Kafka and ClickHouse")
+        started = self._start(stack)
+
+        self._step("2. Produce recorded change events of MariaDB and PostgreSQL")
+        configs = self._fill(started, STREAMS)
+
+        self._step("3. Create the tables from the schemas in the events: ch_sink init")
+        self._make_tables(configs)
+
+        self._step("4. Carry the changes into ClickHouse: ch_sink run")
+        self._carry(configs, started.jvm)
+
+        self._step("5. Delete the checkpoints of two streams, and read their topics again from the start")
+        self._carry_again([c for c, stream in zip(configs, STREAMS, strict=True) if stream.table == "kc"])
+
+        self._step("6. Compare the tables with their source")
+        different = sum(self._compare(*pair) for pair in zip(STREAMS, configs, strict=True))
+        out.say()
+        seconds = time.monotonic() - began
+        if different:
+            out.say(f"{counted(different, 'row')} not equal to the source ({seconds:.0f} s)", style="bold red")
+        else:
+            out.say(f"All {len(STREAMS)} tables equal their source ({seconds:.0f} s)", style="bold green")
+        return different
+
+    def _step(self, title: str) -> None:
+        self.stop.check()
+        self.out.say(title, style="bold")
+
+    def _start(self, stack: ExitStack) -> _Started:
+        """Start everything side by side; Spark's JVM is only waited for when it is needed."""
+        from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+        from ch_sink.local.kafka.broker import LocalKafka
+        from ch_sink.spark.session import start_jvm
+
+        kafka, clickhouse = LocalKafka(), EmbeddedClickHouse(self.folder / "clickhouse")
+        stack.callback(kafka.stop)
+        stack.callback(clickhouse.close)
+        self.stop.at_forced_end(kafka.stop)
+        self.stop.at_forced_end(clickhouse.kill)
+        with ThreadPoolExecutor(2) as pool:
+            kafka_ready, clickhouse_ready = pool.submit(kafka.start), pool.submit(clickhouse.start)
+            jvm = start_jvm(stop=self.stop)
+            if jvm is not None:
+                stack.callback(jvm.jvm.abandon)
+            kafka_ready.result()
+            clickhouse_ready.result()
+        why = f" ({kafka.why})" if kafka.why else ""
+        self.out.say(f"   Kafka: {_KINDS[kafka.kind]} at {kafka.bootstrap}{why}")
+        self.out.say(f"   ClickHouse: the embedded engine at {clickhouse.url}")
+        return _Started(kafka, clickhouse, jvm)
+
+    def _fill(self, started: _Started, streams: "Sequence[DemoStream]") -> "list[Config]":
+        from ch_sink.config import load
+        from ch_sink.local.demo.streams import config_text, fill_topic
+
+        configs = []
+        for stream, count in zip(
+            streams, _side_by_side(lambda s: fill_topic(started.kafka, self.fixtures, s), streams), strict=True
+        ):
+            path = self.folder / f"{stream.name}.yaml"
+            path.write_text(
+                config_text(stream, started.kafka.bootstrap, started.clickhouse.url, self.folder), encoding="utf-8"
+            )
+            configs.append(load(path))
+            self.out.say(f"   {stream.topic}: {counted(count, 'record')} ({stream.what})")
+        return configs
+
+    def _make_tables(self, configs: "Sequence[Config]") -> None:
+        from ch_sink.cli.init import make_tables
+
+        _side_by_side(lambda config: make_tables(self.out, config, quiet=True), configs)
+        for config in configs:
+            self.out.say(f"   {config.clickhouse.database}.{config.clickhouse.table}")
+
+    def _carry(self, configs: "Sequence[Config]", jvm: "JvmStart | None" = None) -> None:
+        from ch_sink.cli.run import progress, show_summaries
+        from ch_sink.spark.job import run_streams
+
+        summaries = run_streams(configs, once=True, on_batch=progress(self.out), started=jvm, stop=self.stop)
+        self.out.progress_done()
+        self.stop.check()
+        show_summaries(self.out, summaries)
+
+    def _carry_again(self, configs: "Sequence[Config]") -> None:
+        from ch_sink.discovery.wiring import client_of
+        from ch_sink.local.demo.compare import stored_count
+
+        again = [c.model_copy(update={"start": "earliest", "checkpoint": c.checkpoint + "-again"}) for c in configs]
+        before = [stored_count(client_of(c), c.clickhouse.database, c.clickhouse.table) for c in again]
+        self._carry(again)
+        for config, count in zip(again, before, strict=True):
+            after = stored_count(client_of(config), config.clickhouse.database, config.clickhouse.table)
+            name = f"{config.clickhouse.database}.{config.clickhouse.table}"
+            self.out.say(f"   {name}: {counted(count, 'stored row')} before, {after} after")
+
+    def _compare(self, stream: "DemoStream", config: "Config") -> int:
+        """Print a table beside its source; returns how many rows differ."""
+        from ch_sink.discovery.wiring import client_of
+        from ch_sink.local.demo.compare import as_source, stored_rows, unequal
+        from ch_sink.local.demo.streams import truth_of
+
+        out = self.out
+        truth = truth_of(self.fixtures, stream)
+        source = truth.by_key()
+        stored = stored_rows(client_of(config), config.clickhouse.database, config.clickhouse.table, truth)
+        wrong = unequal(truth, stored)
+        verdict = f"{counted(len(wrong), 'row')} not equal" if wrong else f"{counted(len(source), 'row')}, all equal"
+        out.say()
         name = f"{config.clickhouse.database}.{config.clickhouse.table}"
-        out.say(f"   {name}: {count} stored rows before, {after} after; what came again was recognised")
-
-    out.say("6. The tables beside their source", style="bold")
-    different = sum(_compare(out, fixtures, stream, config) for stream, config in zip(STREAMS, configs, strict=True))
-    out.say()
-    seconds = time.monotonic() - started
-    if different:
-        out.say(f"{different} rows differ from the source ({seconds:.0f} s)", style="bold red")
-    else:
-        out.say(f"All {len(STREAMS)} tables equal their source ({seconds:.0f} s)", style="bold green")
-    return different
-
-
-def _run(out: Output, configs: list[Config]) -> "list[StreamSummary]":
-    from ch_sink.cli.run import progress
-    from ch_sink.spark.job import run_streams
-
-    summaries = run_streams(configs, once=True, on_batch=progress(out))
-    out.progress_done()
-    return summaries
+        out.say(f"{name}: {verdict}", style="red" if wrong else "green")
+        shown = list(dict.fromkeys((*wrong, *list(source)[:_SHOWN])))[: _SHOWN + len(wrong)]
+        names = [c.name for c in truth.columns]
+        rows: list[list[object]] = []
+        for key in shown:
+            here, there = source.get(key), stored.get(key)
+            if here is not None and there is not None:
+                there = as_source(truth, here, there)
+            for side, found in (("source", here), ("table", there)):
+                cells = [_short(c) for c in found] if found is not None else ["(no row)"] + [""] * (len(names) - 1)
+                rows.append([side, *cells])
+        out.table(["", *names], rows)
+        if len(source) > len(shown):
+            out.say(f"… and {counted(len(source) - len(shown), 'more row')}")
+        return len(wrong)
 
 
-_KINDS = {"kafka": "a real broker", "mock": "librdkafka's mock cluster"}
+_Thing = TypeVar("_Thing")
+_Made = TypeVar("_Made")
 
 
-def _compare(out: Output, fixtures: Path, stream: DemoStream, config: Config) -> int:
-    """Prints a table beside its source; returns how many rows differ."""
-    from ch_sink.discovery.wiring import client_of
-    from ch_sink.local.demo.compare import as_source, stored_rows, unequal
-
-    truth: Truth = truth_of(fixtures, stream)
-    stored = stored_rows(client_of(config), config.clickhouse.database, config.clickhouse.table, truth)
-    wrong = unequal(truth, stored)
-    total = len(truth.rows)
-    verdict = f"{total} rows, all equal" if not wrong else f"{len(wrong)} rows differ"
-    out.say()
-    out.say(f"{config.clickhouse.database}.{config.clickhouse.table}: {verdict}", style="red" if wrong else "green")
-    shown = list(dict.fromkeys((*wrong, *list(truth.by_key())[:_SHOWN])))[: _SHOWN + len(wrong)]
-    names = [c.name for c in truth.columns]
-    source, table = truth.by_key(), stored
-    rows: list[list[object]] = []
-    for key in shown:
-        here, there = source.get(key), table.get(key)
-        if here is not None and there is not None:
-            there = as_source(truth, here, there)
-        for side, found in (("source", here), ("table", there)):
-            cells = [_short(cell) for cell in found] if found is not None else ["(no row)"] + [""] * (len(names) - 1)
-            rows.append([side, *cells])
-    out.table(["", *names], rows)
-    if total > len(shown):
-        out.say(f"… and {total - len(shown)} more")
-    return len(wrong)
+def _side_by_side(work: Callable[[_Thing], _Made], things: Sequence[_Thing]) -> list[_Made]:
+    with ThreadPoolExecutor(3) as pool:
+        return list(pool.map(work, things))
 
 
 def _short(cell: str | None) -> str:
@@ -139,6 +219,3 @@ def _short(cell: str | None) -> str:
         return "NULL"
     text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in cell[:_WIDTH])
     return text if len(cell) <= _WIDTH else f"{text[: _WIDTH - 12]}… ({len(cell)} characters)"
-
-
-_WIDTH = 32

@@ -12,7 +12,7 @@ __all__ = ["AsJson", "ConfigFile", "ConfigFiles", "Overrides", "load_all"]
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="The stream's YAML file.", show_default=False)]
 ConfigFiles = Annotated[
-    list[Path], typer.Argument(metavar="CONFIG...", help="The streams' YAML files, one per topic.", show_default=False)
+    list[Path], typer.Argument(metavar="CONFIG", help="The streams' YAML files, one per topic.", show_default=False)
 ]
 Overrides = Annotated[
     list[str] | None,

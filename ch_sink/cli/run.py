@@ -16,29 +16,51 @@ __all__ = ["progress", "run", "show_summaries"]
 
 
 def run(
+    context: typer.Context,
     configs: ConfigFiles,
     once: Annotated[bool, typer.Option("--once", help="Stop when everything that is there now has been read.")] = False,
     master: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Spark master; local[*] where none is configured.", show_default=False),
+        typer.Option(metavar="URL", help="Spark master; local[*] if none is configured.", show_default=False),
     ] = None,
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Carry changes from Kafka into ClickHouse, until stopped or, with --once, until caught up."""
-    out = Output(as_json=as_json)
-    settings = load_all(list(dict.fromkeys(configs)), overrides)
-    # Spark is imported only now: a wrong configuration is told at once.
-    from ch_sink.spark.job import run_streams
+    """Carry changes from Kafka into ClickHouse until stopped.
 
-    summaries = run_streams(settings, once=once, master=master, on_batch=None if as_json else progress(out))
+    Ctrl-C or SIGTERM stops it after the running batch; started again, it goes on where it stopped.
+    """
+    out, stop = Output(as_json=as_json), context.obj
+    settings = load_all(list(dict.fromkeys(configs)), overrides)
+    # Neither module imports PySpark: what is missing is reported while Spark's JVM has just begun to start.
+    from ch_sink.cli.preconditions import expect_ready
+    from ch_sink.spark.session import start_application
+
+    jvm = start_application(settings, master, stop)
+    try:
+        expect_ready(settings)
+        stop.check()
+        from ch_sink.spark.job import run_streams
+
+        summaries = run_streams(
+            settings,
+            once=once,
+            master=master,
+            on_batch=None if as_json else progress(out),
+            started=jvm,
+            stop=stop,
+        )
+    except BaseException:
+        if jvm is not None:
+            jvm.jvm.abandon()
+        raise
     out.progress_done()
     show_summaries(out, summaries)
     out.document([s.as_json() for s in summaries])
 
 
 def progress(out: Output) -> "Callable[[StreamSummary], None]":
-    """Shows each stream's line after its batches, on a terminal at most one line for all."""
+    """Show each stream's line after its batches; on a terminal, one line that is rewritten."""
     from ch_sink.observe import progress_line
 
     def show(summary: "StreamSummary") -> None:
@@ -49,32 +71,31 @@ def progress(out: Output) -> "Callable[[StreamSummary], None]":
 
 def show_summaries(out: Output, summaries: "list[StreamSummary]") -> None:
     """A table with one line per stream."""
-    out.table(
-        (
-            "table",
-            "batches",
-            "records",
-            "rows",
-            "deletes",
-            "deduplicated",
-            "set aside",
-            "waiting",
-            "dead letters",
-            "lag",
-        ),
-        [
-            (
-                s.table,
-                s.figures.batches,
-                s.figures.records,
-                s.figures.rows,
-                s.figures.deletes,
-                s.figures.deduplicated,
-                s.figures.aside,
-                s.figures.waiting,
-                s.figures.dead_letters,
-                s.lag,
-            )
-            for s in summaries
-        ],
+    columns = (
+        "table",
+        "batches",
+        "records",
+        "rows",
+        "deletes",
+        "deduplicated",
+        "skipped",
+        "waiting",
+        "dead letters",
+        "lag",
     )
+    rows = [
+        (
+            s.table,
+            s.figures.batches,
+            s.figures.records,
+            s.figures.rows,
+            s.figures.deletes,
+            s.figures.deduplicated,
+            s.figures.aside,
+            s.figures.waiting,
+            s.figures.dead_letters,
+            s.lag,
+        )
+        for s in summaries
+    ]
+    out.table(columns, rows)

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ch_sink.model.counted import counted, grouped
+
 __all__ = ["ASIDE", "DEDUPLICATED", "Figures", "StreamSummary", "progress_line"]
 
 ASIDE = ("tombstone", "heartbeat", "transaction", "message", "schema_change", "watermark", "notification")
@@ -107,23 +109,19 @@ def progress_line(summary: StreamSummary) -> str:
     seen = summary.figures
     words = [
         f"batch {seen.batches}",
-        f"{_n(seen.records)} records",
-        f"{_n(round(seen.rate))}/s",
-        f"{_n(seen.rows)} rows",
+        counted(seen.records, "record"),
+        f"{grouped(round(seen.rate))}/s",
+        counted(seen.rows, "row"),
     ]
-    for number, name in (
-        (seen.deletes, "deletes"),
-        (seen.deduplicated, "deduplicated"),
-        (seen.aside, "set aside"),
-        (seen.waiting, "waiting"),
-        (seen.dead_letters, "dead letters"),
+    for number, one, many in (
+        (seen.deletes, "delete", "deletes"),
+        (seen.deduplicated, "deduplicated", "deduplicated"),
+        (seen.aside, "skipped", "skipped"),
+        (seen.waiting, "waiting", "waiting"),
+        (seen.dead_letters, "dead letter", "dead letters"),
     ):
         if number:
-            words.append(f"{_n(number)} {name}")
+            words.append(counted(number, one, many))
     if summary.lag is not None:
-        words.append(f"lag {_n(summary.lag)}")
+        words.append(f"lag {grouped(summary.lag)}")
     return "  ".join([summary.table, *words])
-
-
-def _n(number: int) -> str:
-    return f"{number:,}".replace(",", " ")

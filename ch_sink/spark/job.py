@@ -14,8 +14,9 @@ from ch_sink.errors import ChSinkError, StreamsFailed
 from ch_sink.observe import StreamSummary, progress_line
 from ch_sink.spark.executor import SparkExecutor
 from ch_sink.spark.query import StreamQuery
-from ch_sink.spark.session import build_session
+from ch_sink.spark.session import JvmStart, build_application
 from ch_sink.spark.source import SourceFailure
+from ch_sink.spark.stop import Stop, run_stoppable
 from ch_sink.spark.wiring import SharedTopics, stream_ports, stream_settings
 from ch_sink.stream.coordinator import Coordinator
 
@@ -23,6 +24,10 @@ __all__ = ["main", "run_streams"]
 
 _FINISH = 60.0
 """Longest wait for the running batches of the other streams after one has failed, in seconds."""
+_LAST_BATCH = 10.0
+"""Longest wait for running batches after a signal; then they are abandoned, and the next run repeats them."""
+_LOOK = 0.3
+"""Seconds between two looks at whether a stop is requested."""
 
 
 def run_streams(
@@ -31,18 +36,23 @@ def run_streams(
     once: bool = False,
     master: str | None = None,
     on_batch: Callable[[StreamSummary], None] | None = None,
+    started: JvmStart | None = None,
+    stop: Stop | None = None,
 ) -> list[StreamSummary]:
     """Run the streams of these configurations in one Spark application; returns when all have ended.
 
     Args:
         once: end when everything that is there now has been read.
         on_batch: receives each stream's figures after each of its micro-batches.
+        started: the JVM, if it has been started for these configurations.
+        stop: once requested, running batches come to their end and no further one begins.
 
     Raises:
         ChSinkError: a stream failed. The others finish their running batch first, and if they fail as well, the error
             names all of them.
     """
-    session = build_session("ch_sink", master or configs[0].spark.master, _properties(configs))
+    stop = stop or Stop()
+    session = build_application(configs, master, started=started, stop=stop)
     executor = SparkExecutor(session, {config.stream_name: config.to_task_json() for config in configs})
     streams: list[StreamQuery] = []
     with ExitStack() as closing:
@@ -50,6 +60,7 @@ def run_streams(
         topics = SharedTopics()
         closing.callback(topics.close)
         for number, config in enumerate(configs):
+            stop.check()
             coordinator = Coordinator(stream_settings(config), stream_ports(config, topics), on_batch)
             closing.callback(coordinator.close)
             coordinator.open()
@@ -59,15 +70,15 @@ def run_streams(
             )
         topics.close()
         closing.callback(_stop, streams)
+        begun: list[StreamQuery] = []
         for stream in streams:
+            if stop.requested:
+                break
             stream.start(once)
+            begun.append(stream)
             stream.wait_until_initialized()
-        _await(streams)
+        _await(begun, stop)
     return [stream.coordinator.summary for stream in streams]
-
-
-def _properties(configs: Sequence[Config]) -> dict[str, str]:
-    return {name: setting for config in configs for name, setting in config.spark.conf.items()}
 
 
 def _stop(streams: Sequence[StreamQuery]) -> None:
@@ -75,13 +86,13 @@ def _stop(streams: Sequence[StreamQuery]) -> None:
         stream.stop()
 
 
-def _await(streams: Sequence[StreamQuery]) -> None:
-    """Wait until every query has ended. Raises the errors of those that failed."""
+def _await(streams: Sequence[StreamQuery], stop: Stop) -> None:
+    """Wait until every query has ended or a stop is requested. Raises the errors of those that failed."""
     while active := [stream for stream in streams if stream.is_active()]:
-        if any(stream.failure is not None for stream in streams):
+        if stop.requested or any(stream.failure is not None for stream in streams):
             break
-        active[0].wait(1)
-    _finish(streams)
+        active[0].wait(_LOOK)
+    _finish(streams, _LAST_BATCH if stop.requested else _FINISH)
     failed = {s.config.stream_name: s.failure for s in streams if s.failure is not None}
     if len(failed) == 1:
         raise next(iter(failed.values()))
@@ -89,11 +100,11 @@ def _await(streams: Sequence[StreamQuery]) -> None:
         raise StreamsFailed(failed)
 
 
-def _finish(streams: Sequence[StreamQuery]) -> None:
-    """Let running batches come to their end; no further one begins."""
+def _finish(streams: Sequence[StreamQuery], seconds: float) -> None:
+    """Let running batches come to their end, for so long; no further one begins."""
     for stream in streams:
         stream.stopping = True
-    deadline = time.monotonic() + _FINISH
+    deadline = time.monotonic() + seconds
     while any(stream.busy for stream in streams) and time.monotonic() < deadline:
         time.sleep(0.05)
     for stream in streams:
@@ -101,7 +112,14 @@ def _finish(streams: Sequence[StreamQuery]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The entry of ``spark-submit``. Exit codes: 0 done, 1 a stream failed, 2 wrong usage or configuration."""
+    """The entry of ``spark-submit``; returns the exit code.
+
+    0 done, 1 a stream failed, 2 wrong usage or configuration, 130 and 143 stopped by Ctrl-C or SIGTERM.
+    """
+    return run_stoppable(lambda stop: _main(arguments, stop), exiting=arguments is None)
+
+
+def _main(arguments: Sequence[str] | None, stop: Stop) -> int:
     parser = argparse.ArgumentParser(prog="job.py", description="Debezium change events from Kafka into ClickHouse")
     parser.add_argument("--config", action="append", required=True, metavar="FILE", help="one YAML file per topic")
     parser.add_argument("--once", action="store_true", help="stop when everything that is there now has been read")
@@ -111,7 +129,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # logs again, with a traceback, what is reported below
     try:
         configs = [load(path, given.overrides) for path in given.config]
-        run_streams(configs, once=given.once, master=given.master, on_batch=_print)
+        for summary in run_streams(configs, once=given.once, master=given.master, on_batch=_print, stop=stop):
+            if stop.requested:
+                _print(summary)
     except ChSinkError as error:
         sys.stderr.write(f"error: {error}\n" + (f"next: {error.hint}\n" if error.hint else ""))
         return error.exit_code

@@ -111,6 +111,7 @@ class Jvm:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, env=environment, start_new_session=True, cwd=os.getcwd()
         )
+        self._connected = False
         atexit.register(self.end)
 
     def gateway(self, stop: Stop | None = None) -> Gateway:
@@ -131,6 +132,7 @@ class Jvm:
                         hint="See its own message above; `java -version` must show 17 or newer.",
                     )
                 time.sleep(0.02)
+            self._connected = True
             port, size = struct.unpack(">ii", (content := self._address.read_bytes())[:8])
             return Gateway(port, content[8 : 8 + size].decode())
         except BaseException:
@@ -147,17 +149,27 @@ class Jvm:
     def end(self, patience: float = _END_SECONDS) -> None:
         """Close the JVM's input, on which it ends and removes its temporary folders; kill it if it does not."""
         atexit.unregister(self.end)
-        if self._process.stdin is not None:
-            with suppress(OSError):
-                self._process.stdin.close()
+        self._close_input()
         try:
             self._process.wait(patience)
         except subprocess.TimeoutExpired:
             self.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def abandon(self) -> None:
+        """End the JVM if nothing has connected to it yet."""
+        if not self._connected:
+            self.kill()
+
     def kill(self) -> None:
         """End the JVM at once."""
+        atexit.unregister(self.end)
         self._process.kill()
+        self._close_input()
         self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _close_input(self) -> None:
+        if self._process.stdin is not None:
+            with suppress(OSError):
+                self._process.stdin.close()

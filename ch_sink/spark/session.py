@@ -3,12 +3,13 @@
 import os
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import ch_sink
+from ch_sink.config import Config
 from ch_sink.spark.home import prepared_home
 from ch_sink.spark.java import require_java
 from ch_sink.spark.jvm import Gateway, Jvm, java_command
@@ -17,7 +18,14 @@ from ch_sink.spark.stop import Stop
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["JvmStart", "build_session", "default_java_options", "start_jvm"]
+__all__ = [
+    "JvmStart",
+    "build_application",
+    "build_session",
+    "default_java_options",
+    "start_application",
+    "start_jvm",
+]
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _PANDAS = "PySpark does not yet fully support pandas"
@@ -52,6 +60,29 @@ def start_jvm(
     return started
 
 
+def start_application(
+    configs: Sequence[Config], master: str | None = None, stop: Stop | None = None
+) -> JvmStart | None:
+    """Start the JVM for an application of these streams, as ``build_application`` connects to it."""
+    return start_jvm("ch_sink", master or configs[0].spark.master, _all_properties(configs), stop)
+
+
+def build_application(
+    configs: Sequence[Config],
+    master: str | None = None,
+    *,
+    started: JvmStart | None = None,
+    stop: Stop | None = None,
+) -> "SparkSession":
+    """The session of an application of these streams. Where properties differ, the last configuration's hold."""
+    first = configs[0]
+    return build_session("ch_sink", master or first.spark.master, _all_properties(configs), started=started, stop=stop)
+
+
+def _all_properties(configs: Sequence[Config]) -> dict[str, str]:
+    return {name: setting for config in configs for name, setting in config.spark.conf.items()}
+
+
 def build_session(
     app_name: str = "ch_sink",
     master: str | None = None,
@@ -77,6 +108,7 @@ def build_session(
     for name, setting in _properties(app_name, None if submitted and not master else _master(master), conf).items():
         builder = builder.config(name, setting)
     session = builder.getOrCreate()
+    _end_quietly(session)
     if not submitted:
         session.sparkContext.setLogLevel((conf or {}).get("spark.log.level", "ERROR"))
     return session
@@ -108,6 +140,13 @@ def _connect(gateway: Gateway) -> None:
         SparkContext._ensure_initialized()
     finally:
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+
+
+def _end_quietly(session: "SparkSession") -> None:
+    """Keep PySpark from printing a traceback when the JVM ends first."""
+    server = getattr(session.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None
 
 
 def _import_pyspark() -> None:

@@ -22,7 +22,7 @@ def test_the_progress_line_leaves_out_what_did_not_happen():
     line = progress_line(summary)
     assert line == "shop.orders  batch 3  1 200 000 records  300 000/s  9 rows  lag 70"
     summary.figures.add(counts={"deletes": 2}, dead_letters=1)
-    assert "2 deletes  1 dead letters" in progress_line(summary)
+    assert "2 deletes  1 dead letter  " in progress_line(summary)
 
 
 def test_lag_counts_from_the_ledger_or_the_first_offset_there():

@@ -1,0 +1,13 @@
+"""A number with its noun."""
+
+__all__ = ["counted", "grouped"]
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """``1 row``, ``12 000 rows``; ``plural`` where an s is not enough."""
+    return f"{grouped(number)} {noun if number == 1 else plural or noun + 's'}"
+
+
+def grouped(number: int) -> str:
+    """Thousands set apart."""
+    return f"{number:,}".replace(",", " ")
