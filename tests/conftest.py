@@ -19,6 +19,7 @@ pytest_plugins = (
     "tests.support.endpoint",
     "tests.support.hand_tables",
     "tests.support.kafka",
+    "tests.support.sink",
     "tests.support.spark",
 )
 

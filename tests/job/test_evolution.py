@@ -6,75 +6,50 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from ch_sink.clickhouse import Client, Evolution, detect
+from ch_sink.clickhouse import Evolution, detect
 from ch_sink.config import load
 from ch_sink.errors import StreamFailed
-from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.model.policy import policy_of
 from ch_sink.spark.job import run_streams
 from tests.support.fixtures import topic_of, topics
 from tests.support.kafka import produce
-from tests.support.recorded import at_the_snapshot, equal
-from tests.support.sink import config_file
+from tests.support.recorded import at_the_snapshot
+from tests.support.sink import Place
 from tests.support.stream import make_table
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
 
-def prepared(
-    folder: Path,
-    kafka: LocalKafka,
-    clickhouse: EmbeddedClickHouse,
-    client: Client,
-    database: str,
-    source: str,
-    **more: Any,
-) -> Path:
+def prepared(place: Place, source: str, **more: Any) -> Path:
     """The recorded topic, and the table that ``init`` made when there was nothing but the snapshot."""
     stream = f"{source}-json_schema"
-    topic = f"{database}.{source}.ac"
-    kafka.create_topic(topic, 3)
+    topic = f"{place.database}.{source}.ac"
+    place.kafka.create_topic(topic, 3)
     engine = more.pop("engine", "replacing")
-    make_table(client, database, "ac", at_the_snapshot(stream, "ac"), engine=engine, policy=policy_of())
-    produce(kafka, topics(stream)[topic_of(stream, "ac")], topic)
-    return config_file(folder, kafka, clickhouse, topic, "ac", database, evolve="add_columns", **more)
+    make_table(place.client, place.database, "ac", at_the_snapshot(stream, "ac"), engine=engine, policy=policy_of())
+    produce(place.kafka, topics(stream)[topic_of(stream, "ac")], topic)
+    return place.config(topic, "ac", evolve="add_columns", **more)
 
 
 @pytest.mark.parametrize("source", ["postgres", pytest.param("mariadb", marks=pytest.mark.long)])
-def test_the_job_adds_the_columns_of_the_source(
-    source: str,
-    tmp_path: Path,
-    kafka: LocalKafka,
-    clickhouse: EmbeddedClickHouse,
-    client: Client,
-    database: str,
-    spark: SparkSession,
-) -> None:
-    config = prepared(tmp_path, kafka, clickhouse, client, database, source)
+def test_the_job_adds_the_columns_of_the_source(source: str, place: Place, spark: SparkSession) -> None:
+    config = prepared(place, source)
     [summary] = run_streams([load(config)], once=True)
     assert summary.figures.records == 7
-    assert equal(client, database, source, f"{source}-json_schema", "ac") == []
-    table = detect(client, database, "ac", policy_of())
+    assert place.differences(source, f"{source}-json_schema", "ac") == []
+    table = detect(place.client, place.database, "ac", policy_of())
     assert {"extra", "d2"} <= {c.name for c in table.source_columns}
-    again = load(config, [f"checkpoint={tmp_path}/checkpoints/again", "start=earliest"])
+    again = load(config, [f"checkpoint={place.folder}/checkpoints/again", "start=earliest"])
     [summary] = run_streams([again], once=True)
     assert summary.figures.records == 7
-    assert equal(client, database, source, f"{source}-json_schema", "ac") == []
+    assert place.differences(source, f"{source}-json_schema", "ac") == []
 
 
 @pytest.mark.parametrize("altered", [False, True], ids=["before the alter", "after the alter"])
 def test_a_job_that_dies_around_the_alter_stores_each_change_once(
-    altered: bool,
-    tmp_path: Path,
-    kafka: LocalKafka,
-    clickhouse: EmbeddedClickHouse,
-    client: Client,
-    database: str,
-    spark: SparkSession,
-    monkeypatch: pytest.MonkeyPatch,
+    altered: bool, place: Place, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = prepared(tmp_path, kafka, clickhouse, client, database, "mariadb", engine="append")
+    config = prepared(place, "mariadb", engine="append")
     carry_out = Evolution.carry_out
 
     def dies(self: Evolution, *arguments: Any) -> None:
@@ -86,7 +61,7 @@ def test_a_job_that_dies_around_the_alter_stores_each_change_once(
         patch.setattr(Evolution, "carry_out", dies)
         with pytest.raises(StreamFailed, match="died here"):
             run_streams([load(config)], once=True)
-    assert client.rows(f"SELECT count() AS n FROM {database}.ac") == [{"n": 2}]
+    assert place.rows("SELECT count() AS n FROM {db}.ac") == [{"n": 2}]
     run_streams([load(config)], once=True)
-    assert equal(client, database, "mariadb", "mariadb-json_schema", "ac") == []
-    assert client.rows(f"SELECT count() AS n FROM {database}.ac") == [{"n": 6}]
+    assert place.differences("mariadb", "mariadb-json_schema", "ac") == []
+    assert place.rows("SELECT count() AS n FROM {db}.ac") == [{"n": 6}]

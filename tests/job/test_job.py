@@ -12,19 +12,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ch_sink.clickhouse import Client
 from ch_sink.config import load
-from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.model.policy import policy_of
 from ch_sink.spark.job import run_streams
 from tests.support.busy import decimal_and_time
 from tests.support.choose import some
 from tests.support.fixtures import Recorded, registry_schemas, topic_of, topics
 from tests.support.kafka import produce
-from tests.support.recorded import KEYLESS, STREAMS, equal, tables
+from tests.support.recorded import KEYLESS, STREAMS, tables
 from tests.support.registry_server import registry_server
-from tests.support.sink import ROOT, config_file, inside
+from tests.support.sink import ROOT, Place, inside
 from tests.support.stream import make_table, schema_of, typed_stream
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
@@ -32,75 +29,46 @@ POLICY = policy_of(truncate="apply")
 
 
 def prepared(
-    folder: Path,
-    kafka: LocalKafka,
-    clickhouse: EmbeddedClickHouse,
-    client: Client,
-    database: str,
-    stream: str,
-    table: str,
-    engine: str = "replacing",
-    **more: object,
+    place: Place, stream: str, table: str, engine: str = "replacing", **more: object
 ) -> tuple[Path, str, list[Recorded]]:
     """A fresh topic, the table that ``init`` makes of the stream with schemas, and the configuration."""
-    topic = f"{database}.{stream}.{table}"
-    kafka.create_topic(topic, 3)
+    topic = f"{place.database}.{stream}.{table}"
+    place.kafka.create_topic(topic, 3)
     keep = decimal_and_time(table) if "busy" in stream else None
     source = stream if "busy" in stream else typed_stream(stream, table)
     engine = "append" if table in KEYLESS else engine
-    make_table(client, database, table, schema_of(source, table, keep), engine=engine, policy=POLICY)
-    config = config_file(folder, kafka, clickhouse, topic, table, database, truncate="apply", **more)
+    make_table(place.client, place.database, table, schema_of(source, table, keep), engine=engine, policy=POLICY)
+    config = place.config(topic, table, truncate="apply", **more)
     return config, topic, topics(stream)[topic_of(stream, table)]
 
 
 @pytest.mark.parametrize("stream", some(((s,) for s in STREAMS), [("postgres-avro",), ("mariadb-json_plain",)]))
-def test_every_topic_of_a_stream_equals_its_source(
-    stream: str,
-    tmp_path: Path,
-    kafka: LocalKafka,
-    clickhouse: EmbeddedClickHouse,
-    client: Client,
-    database: str,
-    spark: SparkSession,
-) -> None:
-    found = {t: prepared(tmp_path, kafka, clickhouse, client, database, stream, t) for t in tables(stream)}
+def test_every_topic_of_a_stream_equals_its_source(stream: str, place: Place, spark: SparkSession) -> None:
+    found = {t: prepared(place, stream, t) for t in tables(stream)}
     for _, topic, records in found.values():
-        produce(kafka, records, topic)
+        produce(place.kafka, records, topic)
     source = stream.split("-")[0]
     with registry_server(registry_schemas(source)) as server:
         address = [f"kafka.schema.registry.url={server.url}"] if stream.endswith("-avro") else []
         run_streams([load(config, address) for config, _, _ in found.values()], once=True)
-    assert [d for t in found for d in equal(client, database, source, stream, t)] == []
+    assert [d for t in found for d in place.differences(source, stream, t)] == []
 
 
-def test_many_runs_at_random_offsets_and_a_lost_checkpoint(
-    tmp_path: Path,
-    kafka: LocalKafka,
-    clickhouse: EmbeddedClickHouse,
-    client: Client,
-    database: str,
-    spark: SparkSession,
-) -> None:
+def test_many_runs_at_random_offsets_and_a_lost_checkpoint(place: Place, spark: SparkSession) -> None:
     stream, table = "postgres-json_plain", "kc"
-    config, topic, records = prepared(
-        tmp_path, kafka, clickhouse, client, database, stream, table, max_offsets_per_trigger=4
-    )
+    config, topic, records = prepared(place, stream, table, max_offsets_per_trigger=4)
     rng, at = random.Random(5), 0
     while at < len(records):
         step = rng.randint(3, 20)
-        produce(kafka, records[at : at + step], topic)
+        produce(place.kafka, records[at : at + step], topic)
         at += step
         run_streams([load(config)], once=True)
-    assert equal(client, database, "postgres", stream, table) == []
+    assert place.differences("postgres", stream, table) == []
     for start in ("ledger", "earliest"):
-        fresh = load(config, [f"checkpoint={tmp_path}/checkpoints/{start}", f"start={start}"])
+        fresh = load(config, [f"checkpoint={place.folder}/checkpoints/{start}", f"start={start}"])
         [summary] = run_streams([fresh], once=True)
         assert (summary.figures.records > 0) == (start == "earliest")
-        assert equal(client, database, "postgres", stream, table) == []
-
-
-def _rows(client: Client, database: str, table: str) -> int:
-    return int(client.rows(f"SELECT count() AS n FROM {database}.{table}")[0]["n"])
+        assert place.differences("postgres", stream, table) == []
 
 
 @pytest.mark.parametrize(
@@ -112,30 +80,19 @@ def _rows(client: Client, database: str, table: str) -> int:
     ],
 )
 def test_a_job_killed_in_mid_batch_goes_on_where_it_was(
-    source: str,
-    engine: str,
-    goals: list[int],
-    tmp_path: Path,
-    kafka: LocalKafka,
-    clickhouse: EmbeddedClickHouse,
-    client: Client,
-    database: str,
+    source: str, engine: str, goals: list[int], place: Place
 ) -> None:
     stream, table = f"{source}-busy-json_plain", "acct"
     config, topic, records = prepared(
-        tmp_path,
-        kafka,
-        clickhouse,
-        client,
-        database,
+        place,
         stream,
         table,
         engine,
         chunk_offsets=200,
         max_offsets_per_trigger=3000,
     )
-    client.command(f"SYSTEM STOP MERGES {database}.{table}")  # so that its rows tell how far the job has come
-    produce(kafka, records, topic)
+    place.client.command(f"SYSTEM STOP MERGES {place.database}.{table}")  # so that its rows say how far the job is
+    produce(place.kafka, records, topic)
     rng, killed = random.Random(source), 0
     for goal in goals:  # of some 3,500 rows, or twice as many with signs
         job = subprocess.Popen(
@@ -146,7 +103,7 @@ def test_a_job_killed_in_mid_batch_goes_on_where_it_was(
             start_new_session=True,
         )
         deadline = time.monotonic() + 180
-        while job.poll() is None and _rows(client, database, table) < goal and time.monotonic() < deadline:
+        while job.poll() is None and place.count(table) < goal and time.monotonic() < deadline:
             time.sleep(0.02)
         time.sleep(rng.random() * 0.3)
         killed += job.poll() is None
@@ -154,18 +111,16 @@ def test_a_job_killed_in_mid_batch_goes_on_where_it_was(
         job.communicate()
     assert killed == len(goals)
     run_streams([load(config)], once=True)
-    assert equal(client, database, f"{source}-busy", source, table) == []
+    assert place.differences(f"{source}-busy", source, table) == []
     shown = inside("status", config, "--json")
     assert shown.returncode == 0, shown.stderr
     assert json.loads(shown.stdout)
 
 
-def test_spark_submit_and_run_give_the_same(
-    tmp_path: Path, kafka: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, database: str
-) -> None:
+def test_spark_submit_and_run_give_the_same(place: Place) -> None:
     stream, table = "mariadb-json_schema-kc", "kc"
-    config, topic, records = prepared(tmp_path, kafka, clickhouse, client, database, stream, table)
-    produce(kafka, records, topic)
+    config, topic, records = prepared(place, stream, table)
+    produce(place.kafka, records, topic)
     submit = Path(sys.executable).parent / "spark-submit"
     done = subprocess.run(
         [str(submit), "--master", "local[2]", str(ROOT / "ch_sink/spark/job.py"), "--config", str(config), "--once"],
@@ -173,28 +128,21 @@ def test_spark_submit_and_run_give_the_same(
         text=True,
         timeout=300,
         check=False,
-        cwd=tmp_path,
+        cwd=place.folder,
         env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert equal(client, database, "mariadb", stream, table) == []
+    assert place.differences("mariadb", stream, table) == []
 
 
-def test_a_corrupt_record_among_good_ones_becomes_a_dead_letter(
-    tmp_path: Path,
-    kafka: LocalKafka,
-    clickhouse: EmbeddedClickHouse,
-    client: Client,
-    database: str,
-    spark: SparkSession,
-) -> None:
+def test_a_corrupt_record_among_good_ones_becomes_a_dead_letter(place: Place, spark: SparkSession) -> None:
     stream, table = "mariadb-json_plain", "kc"
-    config, topic, records = prepared(tmp_path, kafka, clickhouse, client, database, stream, table)
+    config, topic, records = prepared(place, stream, table)
     bad = Recorded(topic, 1, 0, 1, b'{"id":7,"k":7}', b'{"before":null,"after":{"id":7,"k"', ())
-    produce(kafka, [*records[:20], bad, *records[20:]], topic)
+    produce(place.kafka, [*records[:20], bad, *records[20:]], topic)
     [summary] = run_streams([load(config)], once=True)
     assert summary.figures.dead_letters == 1
-    assert equal(client, database, "mariadb", stream, table) == []
-    [letter] = client.rows(f"SELECT partition, key, value, reason FROM {database}.ch_sink_dead_letters FINAL")
+    assert place.differences("mariadb", stream, table) == []
+    [letter] = place.rows("SELECT partition, key, value, reason FROM {db}.ch_sink_dead_letters FINAL")
     assert (letter["partition"], letter["key"]) == (1, '{"id":7,"k":7}')
     assert letter["reason"]

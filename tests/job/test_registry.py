@@ -3,18 +3,13 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from ch_sink.clickhouse import Client
-from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
 from tests.support.fixtures import registry_schemas, topic_of, topics
 from tests.support.kafka import produce
-from tests.support.recorded import equal
 from tests.support.registry_server import RegistryServer, registry_server
-from tests.support.sink import command, config_file, inside
+from tests.support.sink import Place, command, inside
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 STREAM, TABLE = "postgres-avro", "kc"
@@ -26,20 +21,13 @@ def server() -> Iterator[RegistryServer]:
         yield found
 
 
-def test_init_check_run_and_what_stops_it(
-    tmp_path: Path,
-    kafka: LocalKafka,
-    clickhouse: EmbeddedClickHouse,
-    client: Client,
-    database: str,
-    server: RegistryServer,
-) -> None:
-    topic = f"{database}.{TABLE}"
-    kafka.create_topic(topic, 3)
+def test_init_check_run_and_what_stops_it(place: Place, server: RegistryServer) -> None:
+    topic = f"{place.database}.{TABLE}"
+    place.kafka.create_topic(topic, 3)
     records = topics(STREAM)[topic_of(STREAM, TABLE)]
     bad = replace(records[0], value=b"\0\0\0\x03\xe7\1\2\3", key=records[0].key, headers=())
-    produce(kafka, [*records[:9], bad, *records[9:]], topic)
-    config = config_file(tmp_path, kafka, clickhouse, topic, TABLE, database)
+    produce(place.kafka, [*records[:9], bad, *records[9:]], topic)
+    config = place.config(topic, TABLE)
 
     made = inside("init", config, "--apply")
     assert made.returncode == 1
@@ -58,12 +46,12 @@ def test_init_check_run_and_what_stops_it(
     assert refused.returncode == 1
     assert "refuses schema id" in refused.stderr
     assert "Traceback" not in refused.stderr
-    assert int(client.rows(f"SELECT count() AS n FROM {database}.ch_sink_dead_letters")[0]["n"]) == 0
+    assert int(place.rows("SELECT count() AS n FROM {db}.ch_sink_dead_letters")[0]["n"]) == 0
 
     done = command("run", config, "--once", *known, **secret)
     assert done.returncode == 0, done.stderr
-    assert equal(client, database, "postgres", STREAM, TABLE) == []
-    [letter] = client.rows(f"SELECT reason FROM {database}.ch_sink_dead_letters FINAL")
+    assert place.differences("postgres", STREAM, TABLE) == []
+    [letter] = place.rows("SELECT reason FROM {db}.ch_sink_dead_letters FINAL")
     assert "no schema of id 999" in letter["reason"]
     for run in (made, checked, refused, done):
         assert "hunter2" not in run.stdout + run.stderr

@@ -192,7 +192,7 @@ def test_status_before_init_and_before_the_first_batch(config, capsys):
     assert [p["next_offset"] for p in seen["partitions"]] == [None, None, None]
 
 
-def test_status_goes_on_without_the_broker(config, capsys):
+def test_status_goes_on_without_the_broker(config, impatient, capsys):
     assert leave("init", config(), "--apply") == 0
     capsys.readouterr()
     path = config()

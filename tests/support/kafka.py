@@ -9,6 +9,7 @@ from typing import Literal
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
+from ch_sink.kafka import TopicOffsets
 from ch_sink.local.kafka.broker import LocalKafka
 from tests.support.fixtures import Recorded, read_stream
 from tests.support.hand import Event
@@ -76,6 +77,12 @@ def values(topic: str, partition: int, texts: Iterable[str], *, first_offset: in
         Recorded(topic, partition, offset, 1_700_000_000_000 + offset * 1000, b"k", text.encode(), ())
         for offset, text in enumerate(texts, start=first_offset)
     ]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that does not answer is given up after two seconds."""
+    monkeypatch.setitem(TopicOffsets.__init__.__kwdefaults__, "timeout", 2.0)
 
 
 def _run(kind: Literal["auto", "kafka", "mock"]) -> Iterator[LocalKafka]:

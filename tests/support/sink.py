@@ -7,17 +7,21 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pytest
 import yaml
 
 from ch_sink.cli import main
+from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
+from tests.support.recorded import equal
 
-__all__ = ["ROOT", "command", "config_file", "inside", "statuses"]
+__all__ = ["ROOT", "Place", "command", "config_file", "inside", "place", "statuses"]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -42,6 +46,37 @@ def config_file(
     path = folder / f"{table}.yaml"
     path.write_text(yaml.safe_dump(settings), encoding="utf-8")
     return path
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a stream of a test runs: Kafka, ClickHouse with a database of its own, and a folder for files."""
+
+    folder: Path
+    kafka: LocalKafka
+    clickhouse: EmbeddedClickHouse
+    client: Client
+    database: str
+
+    def config(self, topic: str, table: str, **more: Any) -> Path:
+        """The YAML file of a stream from this Kafka into this database."""
+        return config_file(self.folder, self.kafka, self.clickhouse, topic, table, self.database, **more)
+
+    def differences(self, source: str, stream: str, table: str) -> list[str]:
+        """What of the table differs from the source's final rows."""
+        return equal(self.client, self.database, source, stream, table)
+
+    def count(self, table: str) -> int:
+        return int(self.rows(f"SELECT count() AS n FROM {{db}}.{table}")[0]["n"])
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        """Rows of a query; ``{db}`` is the test's database."""
+        return [dict(row) for row in self.client.rows(sql.replace("{db}", self.database))]
+
+
+@pytest.fixture
+def place(tmp_path: Path, kafka: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, database: str) -> Place:
+    return Place(tmp_path, kafka, clickhouse, client, database)
 
 
 def command(*words: str | Path, timeout: float = 300, **environment: str) -> subprocess.CompletedProcess[str]:

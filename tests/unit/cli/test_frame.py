@@ -114,7 +114,7 @@ def test_apply_and_dry_run_exclude_each_other(config, capsys):
 
 
 @pytest.mark.slow
-def test_check_without_anything_running_lists_all_that_fails(config, capsys):
+def test_check_without_anything_running_lists_all_that_fails(config, impatient, capsys):
     assert leave("check", str(config), "--json") == 1
     document = json.loads(capsys.readouterr().out)
     failed = {f["title"]: f for f in document["findings"] if f["level"] == "fail"}
