@@ -110,7 +110,13 @@ def plan_columns(schema: RowSchema, spec: TableSpec, type_of: TypeOf) -> tuple[C
     if schema.inferred:
         columns = [replace(column, comment="") for column in columns]
     system = [
-        ColumnPlan(name, kind, codec="ZSTD(1)" if kind == "UInt128" and spec.codecs else "", system=True)
+        ColumnPlan(
+            name,
+            kind,
+            codec="ZSTD(1)" if kind == "UInt128" and spec.codecs else "",
+            comment=spec.engine.describe(name),
+            system=True,
+        )
         for name, kind in spec.engine.system_columns
     ]
     return (*columns, *system)

@@ -72,6 +72,22 @@ class EngineChoice(StrEnum):
             EngineChoice.APPEND: (("_op", "LowCardinality(String)"), sign, version),
         }[self]
 
+    def describe(self, column: str) -> str:
+        """What a system column holds, as its comment says it."""
+        if column == "_sign":
+            return {
+                EngineChoice.SIGN_REPLACING: "1 for a row, -1 for a deleted one",
+                EngineChoice.APPEND: "1 for a row that a change adds, -1 for one that it removes",
+            }.get(self, "1 for a row, -1 to cancel it")
+        return _SYSTEM_COLUMNS[column]
+
+
+_SYSTEM_COLUMNS = {
+    "_version": "order of changes: the highest version of a key is its current row",
+    "_is_deleted": "1 for a deleted row",
+    "_op": "operation of the change: c insert, u update, d delete, r snapshot",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:

@@ -28,12 +28,13 @@ def template(name: str) -> str:
 
 
 def render(name: str, **values: str) -> str:
-    """The template with its places filled: one statement, without a semicolon, blank ends of lines removed.
+    """The template with its places filled: one statement, without a semicolon.
 
-    Lines that a place left empty disappear. Raises ChSinkError, naming it, where a place has no value.
+    Lines of the template that a place leaves empty disappear; values stay as they are, names with blank lines included.
+    Raises ChSinkError, naming it, for a place without a value.
     """
     try:
-        text = Template(template(name)).substitute(values)
+        lines = [Template(line).substitute(values).rstrip() for line in template(name).splitlines()]
     except KeyError as missing:
         raise ChSinkError(f"sql/{name}.sql has the place ${missing.args[0]}, which has no value here") from None
-    return "\n".join(line.rstrip() for line in text.splitlines() if line.strip()).rstrip(";")
+    return "\n".join(line for line in lines if line).rstrip(";")

@@ -8,9 +8,9 @@ CREATE TABLE IF NOT EXISTS `shop`.`orders`
     `k` Int32 COMMENT 'debezium: int32 {"optional":false}',
     `v` Nullable(String) COMMENT 'debezium: string',
     `amt` Nullable(Decimal(20, 4)) COMMENT 'debezium: bytes org.apache.kafka.connect.data.Decimal {"parameters":{"scale":"4","connect.decimal.precision":"20"}}',
-    `_op` LowCardinality(String),
-    `_sign` Int8,
-    `_version` UInt128 CODEC(ZSTD(1))
+    `_op` LowCardinality(String) COMMENT 'operation of the change: c insert, u update, d delete, r snapshot',
+    `_sign` Int8 COMMENT '1 for a row that a change adds, -1 for one that it removes',
+    `_version` UInt128 COMMENT 'order of changes: the highest version of a key is its current row' CODEC(ZSTD(1))
 )
 ENGINE = MergeTree
 ORDER BY (`id`, `k`, `_version`)

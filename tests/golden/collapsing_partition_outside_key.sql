@@ -12,8 +12,8 @@ CREATE TABLE IF NOT EXISTS `shop`.`orders`
     `d` Decimal(10, 2) DEFAULT '1.50' COMMENT 'debezium: bytes org.apache.kafka.connect.data.Decimal {"parameters":{"scale":"2","connect.decimal.precision":"10"},"optional":false}',
     `o` Nullable(Int32) DEFAULT 5 COMMENT 'debezium: int32',
     `ts` DateTime64(6, 'UTC') COMMENT 'debezium: string io.debezium.time.ZonedTimestamp {"optional":false}' CODEC(Delta, ZSTD(1)),
-    `_sign` Int8,
-    `_version` UInt128 CODEC(ZSTD(1))
+    `_sign` Int8 COMMENT '1 for a row, -1 to cancel it',
+    `_version` UInt128 COMMENT 'order of changes: the highest version of a key is its current row' CODEC(ZSTD(1))
 )
 ENGINE = CollapsingMergeTree(_sign)
 PARTITION BY toYYYYMM(ts)

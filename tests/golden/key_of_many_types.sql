@@ -9,8 +9,8 @@ CREATE TABLE IF NOT EXISTS `shop`.`orders`
     `u` Int64 COMMENT 'debezium: int64 {"optional":false}',
     `b` String COMMENT 'debezium: bytes {"optional":false}',
     `v` Nullable(String) COMMENT 'debezium: string',
-    `_version` UInt128 CODEC(ZSTD(1)),
-    `_is_deleted` UInt8
+    `_version` UInt128 COMMENT 'order of changes: the highest version of a key is its current row' CODEC(ZSTD(1)),
+    `_is_deleted` UInt8 COMMENT '1 for a deleted row'
 )
 ENGINE = ReplacingMergeTree(_version, _is_deleted)
 ORDER BY (`ts`, `d`, `u`, `b`)

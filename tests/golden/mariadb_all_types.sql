@@ -43,8 +43,8 @@ CREATE TABLE IF NOT EXISTS `shop`.`orders`
     `c_char` Nullable(String) COMMENT 'debezium: string',
     `c_vc` Nullable(String) COMMENT 'debezium: string',
     `c_text` Nullable(String) COMMENT 'debezium: string',
-    `_version` UInt128 CODEC(ZSTD(1)),
-    `_is_deleted` UInt8
+    `_version` UInt128 COMMENT 'order of changes: the highest version of a key is its current row' CODEC(ZSTD(1)),
+    `_is_deleted` UInt8 COMMENT '1 for a deleted row'
 )
 ENGINE = ReplacingMergeTree(_version, _is_deleted)
 ORDER BY (`id`, `k`)

@@ -6,8 +6,8 @@ CREATE TABLE IF NOT EXISTS `shop`.`customers`
 (
     `_id` Int64 CODEC(Delta, LZ4),
     `document` String,
-    `_version` UInt128 CODEC(ZSTD(1)),
-    `_is_deleted` UInt8
+    `_version` UInt128 COMMENT 'order of changes: the highest version of a key is its current row' CODEC(ZSTD(1)),
+    `_is_deleted` UInt8 COMMENT '1 for a deleted row'
 )
 ENGINE = ReplacingMergeTree(_version, _is_deleted)
 ORDER BY (`_id`)

@@ -10,8 +10,8 @@ CREATE TABLE IF NOT EXISTS `shop`.`customers`
     `since` Nullable(DateTime64(3, 'UTC')) CODEC(Delta, ZSTD(1)),
     `n` Nullable(Int64),
     `document` String,
-    `_sign` Int8,
-    `_version` UInt128 CODEC(ZSTD(1))
+    `_sign` Int8 COMMENT '1 for a row, -1 to cancel it',
+    `_version` UInt128 COMMENT 'order of changes: the highest version of a key is its current row' CODEC(ZSTD(1))
 )
 ENGINE = CollapsingMergeTree(_sign)
 ORDER BY (`_id`)

@@ -50,8 +50,8 @@ CREATE TABLE IF NOT EXISTS `shop`.`orders`
     `c_xml` Nullable(String) COMMENT 'debezium: string io.debezium.data.Xml',
     `c_point` Nullable(Point) COMMENT 'debezium: struct io.debezium.data.geometry.Point {"fields":[{"field":"x","type":"float64","optional":false},{"field":"y","type":"float64","optional":false},{"field":"wkb","type":"bytes"},{"field":"srid","type":"int32"}]}',
     `c_ltext_gen` Nullable(String) COMMENT 'debezium: string',
-    `_version` UInt128 CODEC(ZSTD(1)),
-    `_is_deleted` UInt8
+    `_version` UInt128 COMMENT 'order of changes: the highest version of a key is its current row' CODEC(ZSTD(1)),
+    `_is_deleted` UInt8 COMMENT '1 for a deleted row'
 )
 ENGINE = ReplacingMergeTree(_version, _is_deleted)
 ORDER BY (`id`, `k`)

@@ -6,9 +6,9 @@ CREATE TABLE IF NOT EXISTS `shop`.`orders`
 (
     `a` Nullable(Int32) COMMENT 'debezium: int32',
     `b` Nullable(String) COMMENT 'debezium: string',
-    `_op` LowCardinality(String),
-    `_sign` Int8,
-    `_version` UInt128 CODEC(ZSTD(1))
+    `_op` LowCardinality(String) COMMENT 'operation of the change: c insert, u update, d delete, r snapshot',
+    `_sign` Int8 COMMENT '1 for a row that a change adds, -1 for one that it removes',
+    `_version` UInt128 COMMENT 'order of changes: the highest version of a key is its current row' CODEC(ZSTD(1))
 )
 ENGINE = ReplicatedMergeTree('/clickhouse/tables/{shard}/{database}/{table}', '{replica}')
 ORDER BY (`_version`)

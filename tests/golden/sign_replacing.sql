@@ -8,8 +8,8 @@ CREATE TABLE IF NOT EXISTS `shop`.`orders`
     `k` Int32 COMMENT 'debezium: int32 {"optional":false}',
     `v` Nullable(String) COMMENT 'debezium: string',
     `amt` Nullable(Decimal(20, 4)) COMMENT 'debezium: bytes org.apache.kafka.connect.data.Decimal {"parameters":{"scale":"4","connect.decimal.precision":"20"}}',
-    `_version` UInt128 CODEC(ZSTD(1)),
-    `_sign` Int8
+    `_version` UInt128 COMMENT 'order of changes: the highest version of a key is its current row' CODEC(ZSTD(1)),
+    `_sign` Int8 COMMENT '1 for a row, -1 for a deleted one'
 )
 ENGINE = ReplacingMergeTree(_version)
 ORDER BY (`id`, `k`)

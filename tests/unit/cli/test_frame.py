@@ -128,7 +128,7 @@ def test_an_interrupt_ends_without_a_traceback(config, monkeypatch, capsys):
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ch_sink.cli.check.load", interrupted)
+    monkeypatch.setattr("ch_sink.cli.check.load_all", interrupted)
     assert leave("check", str(config)) == 130
     assert "Traceback" not in capsys.readouterr().err
 
@@ -137,7 +137,7 @@ def test_what_nobody_foresaw_is_told_in_one_sentence(config, monkeypatch, capsys
     def broken(*_: object) -> None:
         raise RuntimeError("first line\nsecond line")
 
-    monkeypatch.setattr("ch_sink.cli.check.load", broken)
+    monkeypatch.setattr("ch_sink.cli.check.load_all", broken)
     assert leave("check", str(config)) == 1
     shown = capsys.readouterr().err
     assert "error: unexpected RuntimeError: first line" in shown

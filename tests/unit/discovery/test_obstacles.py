@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ch_sink.config import Config
+from ch_sink.decode import Decoder
 from ch_sink.discovery.findings import topic_findings
 from ch_sink.discovery.init_plan import plan_init
 from ch_sink.discovery.look import Sampled, examine
@@ -15,6 +16,8 @@ from ch_sink.errors import ChSinkError, StreamFailed, TableError
 from ch_sink.model.change import Headers, Records
 from ch_sink.model.policy import Policy
 from ch_sink.sources import source_for
+from ch_sink.types.column import Column
+from tests.support.decoding import replacing
 from tests.support.fixtures import partitions, registry, stream_names, topics
 
 ROW = {"before": None, "after": {"id": 1, "v": "a"}, "source": {"connector": "mysql"}, "op": "c"}
@@ -107,6 +110,14 @@ def test_cells_of_cassandra() -> None:
     assert "deletion time" in error.message
     with pytest.raises(StreamFailed, match="cassandra"):
         source_for("cassandra")
+
+
+def test_run_refuses_cells_of_cassandra() -> None:
+    cell = {"value": 1, "deletion_ts": None, "set": True}
+    event = {"before": None, "after": {"id": cell}, "source": {"connector": "cassandra"}, "op": "i"}
+    part = Records("t", 0, np.arange(1), np.zeros(1, dtype=np.int64), [b'{"id":1}'], [json.dumps(event).encode()])
+    with pytest.raises(StreamFailed, match="cassandra"):
+        Decoder(replacing((Column("id", "Int64"),), ("id",)), Policy()).decode(part)
 
 
 @pytest.mark.parametrize("stream", stream_names())
