@@ -16,8 +16,8 @@ _DEFINITIONS = {
     "table": "SELECT name AS definition FROM system.tables WHERE database = {database:String} AND name = {name:String}",
     "view": "SELECT create_table_query AS definition FROM system.tables "
     "WHERE database = {database:String} AND name = {name:String}",
-    "row policy": "SELECT select_filter AS definition FROM system.row_policies "
-    "WHERE database = {database:String} AND short_name = {name:String}",
+    "row policy": "SELECT arrayStringConcat(arraySort(groupArray(concat(short_name, ' ', select_filter))), ',') "
+    "AS definition FROM system.row_policies WHERE database = {database:String} AND table = {table:String}",
 }
 """What an object is made of, as far as a statement of ``init`` can change it; no row while it does not exist."""
 
@@ -30,9 +30,9 @@ def run_statement(client: Client, statement: Statement) -> Outcome:
     execute(client, [statement.sql])
     if statement.kind == "alter":
         return "changed"
-    if not before:
-        return "created"
-    return "unchanged" if before == _definition(client, statement) else "changed"
+    if before and before == _definition(client, statement):
+        return "unchanged"
+    return "changed" if before and statement.kind == "view" else "created"
 
 
 def _definition(client: Client, statement: Statement) -> str:
@@ -40,9 +40,8 @@ def _definition(client: Client, statement: Statement) -> str:
     sql = _DEFINITIONS.get(statement.kind)
     if sql is None:
         return ""
-    where = {"name": statement.name}
-    if "{database:" in sql:
-        where["database"] = statement.database
+    values = {"name": statement.name, "database": statement.database, "table": statement.table}
+    where = {name: value for name, value in values.items() if f"{{{name}:" in sql}
     try:
         found = client.rows(sql, where, doing="look for what exists")
     except ClickHouseError:

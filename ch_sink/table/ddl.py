@@ -45,6 +45,8 @@ class Statement:
     """Of the object; of the table for ``alter``."""
     sql: str
     on_cluster: bool = False
+    table: str = ""
+    """The table that a row policy is for."""
 
     @property
     def title(self) -> str:
@@ -57,8 +59,8 @@ class Statement:
 
     @property
     def if_not_exists(self) -> bool:
-        """Whether the statement does nothing if its object exists."""
-        return self.kind in ("database", "table", "row policy")
+        """Whether the statement does nothing if an object of that name exists."""
+        return self.kind in ("database", "table")
 
 
 def source_types(spec: TableSpec) -> TypeOf:
@@ -202,7 +204,7 @@ def row_policies(table: str, engine: Engine, spec: TableSpec) -> list[Statement]
     sql = create_row_policy(
         spec.database, table, engine, spec.row_policy_roles, spare=spec.row_policy_except, cluster=spec.cluster
     )
-    return [Statement("row policy", spec.database, policy_name(table), sql, spec.cluster is not None)]
+    return [Statement("row policy", spec.database, policy_name(table), sql, spec.cluster is not None, table)]
 
 
 def once(statements: Iterable[Statement]) -> list[Statement]:

@@ -223,3 +223,42 @@ def test_a_wrong_password(config, tmp_path, capsys):
             leave("init", path, "--apply", "--set", "clickhouse.username=sink", "--set", "clickhouse.password=right")
             == 0
         )
+
+
+def test_init_says_what_it_changed(config, client, database, capsys):
+    assert leave("init", config(), "--apply") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "unchanged  database " + database in lines
+    assert {"created    table kc", "created    view kc_current", "created    table ch_sink_ledger"} <= set(lines)
+    assert leave("init", config(), "--apply", "--row-policy", "analyst") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "created    row policy ch_sink_kc" in lines
+    assert leave("init", config(), "--apply", "--row-policy", "analyst") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.split()[0] for line in lines} == {"unchanged"}
+    assert {"unchanged  table kc", "unchanged  view kc_current", "unchanged  row policy ch_sink_kc"} <= set(lines)
+    client.command(f"DROP ROW POLICY `ch_sink_kc` ON {database}.kc")
+    client.command(f"ALTER TABLE {database}.kc DROP COLUMN amt")
+    client.command(f"CREATE OR REPLACE VIEW {database}.kc_current AS SELECT id FROM {database}.kc")
+    assert leave("init", config(), "--apply") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {"changed    alter kc", "changed    view kc_current", "unchanged  table ch_sink_ledger"} <= set(lines)
+
+
+def test_init_and_check_take_several_files(config, client, database, tmp_path, capsys):
+    first = Path(config())
+    second = tmp_path / "second.yaml"
+    text = first.read_text()
+    second.write_text(text.replace("table: kc", "table: kc2").replace("/checkpoint", "/checkpoint2"))
+    assert leave("init", str(first), str(second)) == 0
+    shown = capsys.readouterr().out
+    assert [shown.count(f"EXISTS `{database}`.`{name}`\n") for name in ("kc", "kc2", "ch_sink_ledger")] == [1, 1, 1]
+    third = tmp_path / "third.yaml"
+    third.write_text(second.read_text().replace("topic: ", "topic: no.").replace("kc2", "kc3").replace("t2", "t3"))
+    assert leave("init", str(first), str(third), "--apply") == 1
+    assert not client.rows(f"SELECT name FROM system.tables WHERE database = '{database}'")
+    assert leave("init", str(first), str(second), "--apply") == 0
+    capsys.readouterr()
+    assert leave("check", str(first), str(second), "--json") == 0
+    streams = json.loads(capsys.readouterr().out)["streams"]
+    assert [(s["ok"], s["stream"].rpartition(".")[2]) for s in streams] == [(True, "kc"), (True, "kc2")]
