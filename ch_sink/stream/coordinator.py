@@ -213,7 +213,10 @@ class Coordinator:
         for r in finished:
             self.states.put(r.partition, r.end, r.state.to_json())
             for step in r.steps:
-                log.warning("partition %d: %s", r.partition, step)
+                log.warning(
+                    "%s, partition %d, offset %d: source %r went back from position %d to %d (%s)",
+                    *(self.settings.name, r.partition, step.offset, step.source, step.highest, step.commit, step.kind),
+                )
                 self.ports.ledger.record(
                     BackwardStepSeen(
                         self.topic.topic_id,

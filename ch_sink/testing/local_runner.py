@@ -15,6 +15,7 @@ Tasks run in one thread. A step is one chunk of one partition; ``order`` interle
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ch_sink.model.change import Records
 from ch_sink.pipeline.chunks import Chunk, cut
@@ -81,7 +82,7 @@ class LocalBatch:
     order: Sequence[int] = ()
     """Which partition takes the next step. Partitions that are left after that are carried out one after the other."""
     kills: Sequence[Kill] = ()
-    """Each ends one attempt at the batch."""
+    """Each ends one attempt at the batch, until one does not strike."""
     high: Mapping[int, int] = field(default_factory=dict)
     """High watermarks, where they are above the end of the ranges."""
 
@@ -100,6 +101,7 @@ class LocalRunner:
         self._coordinator: Coordinator | None = None
         self._batch = LocalBatch({})
         self._order: list[tuple[int, int]] = []
+        self._decoder = ports.decoder
 
     @property
     def coordinator(self) -> Coordinator:
@@ -111,9 +113,9 @@ class LocalRunner:
     def run(self, batches: Iterable[LocalBatch]) -> None:
         """Run the batches one after the other. Raises ChSinkError where the stream stops."""
         for batch in batches:
-            for kill in batch.kills:
-                self._attempt(batch, kill)
-            self._attempt(batch)
+            struck = all(self._attempt(batch, kill) for kill in batch.kills)
+            if struck:
+                self._attempt(batch)
             if self.after_batch is not None:
                 self.after_batch()
 
@@ -129,7 +131,8 @@ class LocalRunner:
             forget(self.settings.name, self._coordinator.run_id)
             self._coordinator = None
 
-    def _attempt(self, batch: LocalBatch, *kills: Kill) -> None:
+    def _attempt(self, batch: LocalBatch, *kills: Kill) -> bool:
+        """Run a batch; whether a kill struck. A point that is not reached lets the batch end well."""
         self._switch.arm(*kills)
         self._batch, self._order = batch, list(enumerate(batch.order))
         try:
@@ -143,11 +146,12 @@ class LocalRunner:
             self._switch.reach("before commit")
         except Killed:
             self.kill()
-        if kills:  # a point that was not reached: the life ends with the attempt
-            self.kill()
+            return True
+        return False
 
     def _open(self) -> Coordinator:
         self.lives += 1
+        self._decoder = lru_cache(maxsize=8)(self.ports.decoder)  # kept from task to task, as a worker does
         switch, ports = self._switch, self.ports
         made = Coordinator(
             self.settings,
@@ -204,7 +208,7 @@ class LocalRunner:
         sink = PartitionSink(
             StreamName(task.stream, task.topic, task.topic_id, task.partition, task.attempt),
             Target.of(table, self.settings.policy),
-            lambda before: ports.decoder(table, before),
+            lambda before: self._decoder(table, before),
             Ports(
                 ports.lookup(table),
                 Guarded(ports.handover(table), switch, {"put": "handover"}),

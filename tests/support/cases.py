@@ -16,7 +16,7 @@ from tests.model import LAYOUTS, Batch, History, Knobs, draw_history, draw_plan
 from tests.model.reference import change_log, difference, sign_faults
 from tests.support.harness import ENGINES, Run, target_table
 
-__all__ = ["KNOBS", "Case", "cases", "drawn", "faults_of", "memory_run"]
+__all__ = ["KNOBS", "Case", "cases", "drawn", "faults_of", "faults_of_run", "memory_run"]
 
 KEYED = tuple(name for name, layout in LAYOUTS.items() if layout.table.key)
 KEYLESS = tuple(name for name in LAYOUTS if name not in KEYED)
@@ -98,6 +98,11 @@ def faults_of(case: Case) -> list[str]:
     history, plan = drawn(case)
     run = memory_run(case, history)
     run.run(plan)
+    return faults_of_run(case, history, run)
+
+
+def faults_of_run(case: Case, history: History, run: Run) -> list[str]:
+    """What is wrong at the end of this run of the case."""
     faults = run.between
     rows = [_plain(row) for row in run.table.rows]
     if wrong := difference(history, [_plain(row) for row in run.table.current()]):

@@ -115,13 +115,15 @@ class Run:
         )
         self.table, self.letters = self.stream.table, self.stream.dead_letters
         self.runner = LocalRunner(self.stream.settings, self.stream.ports(), after_batch=self._look)
+        self.collapsing = engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING)
         self.between: list[str] = []
         """What was wrong after a batch: signs of a collapsing table that sum to neither 0 nor 1."""
 
     def run(self, plan: list[Batch]) -> None:
-        family = self.table.table.engine.family
-        self.collapsing = family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING)
-        self.runner.run(batches_of(plan, collapsing=self.collapsing))
+        self.run_batches(batches_of(plan, collapsing=self.collapsing))
+
+    def run_batches(self, batches: list[LocalBatch]) -> None:
+        self.runner.run(batches)
         self.runner.stop()
 
     @property

@@ -1,0 +1,65 @@
+"""Lives that end at any point: the table equals its source, on every engine, however often and wherever they end."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from ch_sink.testing import POINTS, Kill, KillSwitch, LocalBatch
+from tests.support.cases import Case, drawn, faults_of_run, memory_run
+from tests.support.harness import batches_of
+
+ENGINES = ("replacing", "sign", "collapsing", "versioned", "append")
+SEEDS = 14
+KNOBS = ("ordinary", "adverse", "long", "truncates")
+RECORDED = ("after results", "before record", "after record", "before release", "after release", "before commit")
+"""Points behind a batch's results. A collapsing table cannot always take a batch a second time that it has whole: a row
+that went in it leaves nothing there that a value left out could be looked up in."""
+
+
+def killed(batch: LocalBatch, rng: random.Random, collapsing: bool) -> LocalBatch:
+    """The batch with up to three kills at drawn points."""
+    points = [point for point in POINTS if not (collapsing and point in RECORDED)]
+    drawn_kills = ((rng.choice(points), rng.choice((1, 1, 2, 3))) for _ in range(rng.choice((0, 1, 1, 2, 3))))
+    kills = tuple(Kill(point, 1 if "intents" in point or "results" in point else nth) for point, nth in drawn_kills)
+    return LocalBatch(batch.ranges, batch.cuts, batch.order, kills)
+
+
+def faults(seed: int, engine: str) -> list[str]:
+    knobs = KNOBS[seed % (4 if engine in ("replacing", "sign") else 3)]
+    case = Case(seed, engine, knobs)
+    history, plan = drawn(case)
+    rng = random.Random(seed)
+    run = memory_run(case, history)
+    run.run_batches([killed(batch, rng, run.collapsing) for batch in batches_of(plan, collapsing=run.collapsing)])
+    return faults_of_run(case, history, run)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_tables_equal_their_source(engine: str) -> None:
+    found = {seed: faults(seed, engine) for seed in range(7000, 7000 + SEEDS)}
+    assert {seed: wrong[0] for seed, wrong in found.items() if wrong} == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_thousand_scripts_for_each_engine(engine: str) -> None:
+    found = {seed: faults(seed, engine) for seed in range(8000, 9000)}
+    assert {seed: wrong[0] for seed, wrong in found.items() if wrong} == {}
+
+
+def test_every_point_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but those of columns that come, which these histories lack: see test_evolution_drawn."""
+    met: Counter[str] = Counter()
+    reach = KillSwitch.reach
+    monkeypatch.setattr(KillSwitch, "reach", lambda self, point: (met.update([point]), reach(self, point)))
+    for seed in range(7000, 7000 + SEEDS):
+        faults(seed, "replacing")
+    faults(7000, "collapsing")
+    evolving = {"before cut", "after cut", "before alter", "after alter", "before dead letters", "after dead letters"}
+    assert set(POINTS) - set(met) <= evolving
+
+
+def test_a_point_must_exist() -> None:
+    with pytest.raises(ValueError, match="no such point"):
+        Kill("after lunch")
