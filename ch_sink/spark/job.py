@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from ch_sink.config import Config, load
 from ch_sink.errors import ChSinkError, StreamsFailed
 from ch_sink.observe import StreamSummary, progress_line
+from ch_sink.spark.descriptors import allow_descriptors, start_callback_server
 from ch_sink.spark.executor import SparkExecutor
 from ch_sink.spark.query import StreamQuery
 from ch_sink.spark.session import JvmStart, build_application
@@ -51,8 +52,10 @@ def run_streams(
         ChSinkError: a stream failed. The others finish their running batch first, and if they fail as well, the error
             names all of them.
     """
+    allow_descriptors(len(configs))
     stop = stop or Stop()
     session = build_application(configs, master, started=started, stop=stop)
+    start_callback_server(session)
     executor = SparkExecutor(session, {config.stream_name: config.to_task_json() for config in configs})
     streams: list[StreamQuery] = []
     with ExitStack() as closing:

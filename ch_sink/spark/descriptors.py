@@ -1,0 +1,41 @@
+"""File descriptors of a job of many streams."""
+
+import resource
+
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import SparkSession
+
+from ch_sink.errors import ConfigError
+
+__all__ = ["allow_descriptors", "start_callback_server"]
+
+_BASE = 200
+"""Spark's own, and those of a process without streams."""
+_PER_STREAM = 12
+"""Sockets and pipes of a stream's Kafka and ClickHouse clients in the driver, with some to spare."""
+
+
+def allow_descriptors(streams: int) -> None:
+    """Raise the process's own limit as far as the system allows. Raises ConfigError if that is too low."""
+    needed = _BASE + _PER_STREAM * streams
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and (soft < hard or hard == resource.RLIM_INFINITY):
+        wanted = needed * 4 if hard == resource.RLIM_INFINITY else hard
+        if wanted > soft:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    if resource.RLIM_INFINITY != soft < needed:
+        raise ConfigError(
+            f"{streams} streams need some {needed} open files, and this process may have {soft}",
+            hint=f"Raise the limit (`ulimit -n {needed}`, LimitNOFILE in systemd), or split the streams over more jobs.",
+        )
+
+
+def start_callback_server(session: SparkSession) -> None:
+    """Start the server through which the JVM calls Python, before anything else opens descriptors.
+
+    py4j waits for its connections by select(), which takes descriptors below 1,024 only.
+    """
+    gateway = session.sparkContext._gateway
+    if gateway is not None:
+        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
