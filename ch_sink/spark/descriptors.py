@@ -27,7 +27,7 @@ def allow_descriptors(streams: int) -> None:
     if resource.RLIM_INFINITY != soft < needed:
         raise ConfigError(
             f"{streams} streams need some {needed} open files, and this process may have {soft}",
-            hint=f"Raise the limit (`ulimit -n {needed}`, LimitNOFILE in systemd), or split the streams over more jobs.",
+            hint=f"Raise the limit (`ulimit -n {needed}`, LimitNOFILE in systemd), or split the streams over jobs.",
         )
 
 
