@@ -1,0 +1,52 @@
+"""What the documentation says of the code is in the code."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+_QUOTED = re.compile(r"^\| `([^`]+)` \|", re.MULTILINE)
+_LINK = re.compile(r"\]\((?!https?://)([^)#\s]+)(?:#[^)]*)?\)")
+
+
+@cache
+def messages() -> tuple[str, ...]:
+    """All string literals of the product, joined as written, with … for what an f-string fills in."""
+    found: list[str] = []
+    for path in sorted((ROOT / "ch_sink").rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr):
+                found.append("".join(str(v.value) if isinstance(v, ast.Constant) else "…" for v in node.values))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return tuple(found)
+
+
+def quoted() -> list[str]:
+    text = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    return [found for found in _QUOTED.findall(text) if " " in found]
+
+
+@pytest.mark.parametrize("message", quoted())
+def test_every_message_of_the_troubleshooting_page_is_one_of_the_product(message: str) -> None:
+    pattern = re.compile(".*".join(re.escape(part.strip()) for part in message.split("…")), re.DOTALL)
+    assert any(pattern.search(text) for text in messages())
+
+
+@pytest.mark.parametrize("page", sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]), ids=lambda p: p.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    broken = [link for link in _LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()]
+    assert not broken
+
+
+@pytest.mark.parametrize("page", ["architecture.md", "CONTRIBUTING.md"])
+def test_files_that_a_page_names_exist(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    named = re.findall(r"`((?:ch_sink|tests|sql|docs|[a-z]+)/[a-z0-9_/]+\.(?:py|sql|md))`", text)
+    missing = [name for name in named if not any((base / name).exists() for base in (ROOT, ROOT / "ch_sink"))]
+    assert named
+    assert not missing
