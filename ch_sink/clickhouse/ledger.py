@@ -112,7 +112,7 @@ class ClickHouseLedger:
 
     def totals(self) -> list[PartitionTotals]:
         found = self._rows(ask.TOTALS)
-        last = [(r["topic_id"], r["partition"], *r["last_range"]) for r in found]
+        last = [(r["topic_id"], r["partition"], r["last_start"]) for r in found]
         states = {(r["topic_id"], r["partition"]): str(r["state"]) for r in self._rows(ask.LAST_STATES, ranges=last)}
         return [totals_of(r, states[r["topic_id"], r["partition"]]) for r in found]
 
