@@ -91,7 +91,7 @@ def show_summaries(out: Output, summaries: "list[StreamSummary]") -> None:
             s.figures.rows,
             s.figures.deletes,
             s.figures.deduplicated,
-            s.figures.aside,
+            s.figures.skipped,
             s.figures.waiting,
             s.figures.dead_letters,
             s.lag,

@@ -1,4 +1,4 @@
-"""``ch_sink status``: where streams stand, from the ledger and the topic's watermarks."""
+"""``ch_sink status``: how far streams have come, from the ledger and the topic's watermarks."""
 
 import time
 from datetime import UTC, datetime
@@ -10,27 +10,28 @@ from ch_sink.cli.options import AsJson, ConfigFiles, Overrides, load_all
 from ch_sink.cli.output import Output
 from ch_sink.config import Config
 from ch_sink.errors import ClickHouseError, KafkaError
+from ch_sink.model.counted import counted
 
 if TYPE_CHECKING:
     from ch_sink.observe import StreamStatus
 
-__all__ = ["gather", "status"]
+__all__ = ["gather", "show", "status"]
 
 
 def status(
     configs: ConfigFiles,
     overrides: Overrides = None,
     as_json: AsJson = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until stopped.")] = False,
-    every: Annotated[float, typer.Option(help="Seconds between two looks of --watch.", min=0.2)] = 2.0,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until interrupted.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two refreshes of --watch.", min=0.2)] = 2.0,
 ) -> None:
-    """Show offsets, lag, rows and what was set aside, by partition."""
+    """Show offsets, lag, rows and skipped records of each partition."""
     out = Output(as_json=as_json)
     settings = load_all(list(dict.fromkeys(configs)), overrides)
     while True:
         seen = [gather(out, config) for config in settings]
         for stream in seen:
-            _show(out, stream)
+            show(out, stream)
         documents = [stream.as_json() for stream in seen]
         out.document(documents if len(documents) > 1 else documents[0])
         if not watch:
@@ -39,7 +40,7 @@ def status(
 
 
 def gather(out: Output, config: Config) -> "StreamStatus":
-    """One stream's status. Raises ClickHouseError where the ledger cannot be read; the broker may be away."""
+    """One stream's status. Raises ClickHouseError if the ledger cannot be read; the broker may be unreachable."""
     from ch_sink.clickhouse import ClickHouseDeadLetters
     from ch_sink.discovery.wiring import client_of, ledger_of, topic_offsets
     from ch_sink.observe import stream_status
@@ -52,9 +53,9 @@ def gather(out: Output, config: Config) -> "StreamStatus":
     except ClickHouseError as error:
         if error.code == _UNKNOWN_TABLE:
             raise ClickHouseError(
-                f"there is no ledger {config.state_database}.{config.tables.ledger}",
+                f"the ledger does not exist: {config.state_database}.{config.tables.ledger}",
                 code=error.code,
-                hint="Make the sink's tables with `ch_sink init CONFIG --apply`.",
+                hint="Create the sink's tables with `ch_sink init CONFIG --apply`.",
             ) from None
         raise
     watermarks: dict[int, tuple[int, int]] | None = None
@@ -65,7 +66,7 @@ def gather(out: Output, config: Config) -> "StreamStatus":
         topic_id = topic.topic_id
         watermarks = {p: (low, topic.high[p]) for p, low in topic.low.items()}
     except KafkaError as error:
-        out.warn(f"{error}; lag is not known")
+        out.warn(f"{error}; the lag is unknown")
     letters: dict[str, int] = {}
     if topic_id is not None:
         letters = ClickHouseDeadLetters(
@@ -93,11 +94,14 @@ def gather(out: Output, config: Config) -> "StreamStatus":
 _UNKNOWN_TABLE = 60
 
 
-def _show(out: Output, seen: "StreamStatus") -> None:
+def show(out: Output, seen: "StreamStatus") -> None:
+    """Print one stream's status."""
     out.say(f"{seen.stream}  →  {seen.table}", style="bold")
     if not seen.partitions:
-        out.say("  nothing was read yet")
+        out.say("  nothing has been read yet")
         return
+    lag = "lag unknown" if seen.lag is None else f"lag {counted(seen.lag, 'offset')}"
+    out.say(f"  {counted(len(seen.partitions), 'partition')}, {lag}")
     out.table(
         ("partition", "next offset", "end", "lag", "rows", "deletes", "dead letters", "epochs", "last event"),
         [
@@ -120,12 +124,13 @@ def _show(out: Output, seen: "StreamStatus") -> None:
     if seen.behind:
         out.say(f"  behind the source by {seen.behind:.0f} s")
     counts = {name: n for name, n in sorted(seen.counts.items()) if n and not name.endswith("_ms")}
-    out.say("  " + ", ".join(f"{name} {n}" for name, n in counts.items()) if counts else "  no record was set aside")
+    out.say("  " + ", ".join(f"{name} {n}" for name, n in counts.items()) if counts else "  no record was skipped")
     for kind, number in seen.dead_letters.items():
-        out.say(f"  dead letters: {number} {kind}", style="yellow")
+        out.say(f"  {counted(number, 'dead letter')}: {kind}", style="yellow")
     for p in seen.partitions:
         if p.lost:
-            out.say(f"  partition {p.partition}: {p.lost} offsets were dropped before they were read", style="red")
+            lost = counted(p.lost, "offset")
+            out.say(f"  partition {p.partition}: {lost} lost, dropped by the broker before being read", style="red")
 
 
 def _moment(seconds: float) -> str | None:

@@ -115,7 +115,7 @@ WHERE {_MINE} AND entry = 'result' AND (topic_id, partition, start_offset, end_o
 GROUP BY topic_id, partition
 ORDER BY topic_id, partition"""
 
-# The states of the ranges that begin at `last_start` of TOTALS: by the primary key, since states are long and results many.
+# The states of the ranges that begin at `last_start` of TOTALS, by the primary key: states are long, results many.
 LAST_STATES = f"""\
 SELECT topic_id, partition, argMax(state, $order) AS state FROM $table
 WHERE {_MINE} AND entry = 'result'

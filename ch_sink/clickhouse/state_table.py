@@ -1,4 +1,4 @@
-"""The sink's own small tables: where they are, how they are written and read."""
+"""The sink's own small tables: their location, inserts and reads."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,7 +34,7 @@ class StateTable:
         self.qualified = f"{quote(database)}.{quote(name)}"
 
     def insert(self, rows: pa.Table, *, token: str | None = None) -> None:
-        """Insert as one block: under a token, or without deduplication where the engine makes a repeat harmless."""
+        """Insert as one block: under a token, or without deduplication if the engine makes a repeat harmless."""
         if not rows.num_rows:
             return
         once: dict[str, str | int] = (
@@ -45,7 +45,7 @@ class StateTable:
         self.client.insert(self.qualified, rows, settings={**_WRITE, **once})
 
     def rows(self, sql: str, **parameters: object) -> list[dict[str, Any]]:
-        """Rows of a query in which ``$table`` stands for the table; sees all earlier writes."""
+        """Rows of a query, with ``$table`` for the table's name. Sees all earlier writes."""
         return self.client.rows(
             sql.replace("$table", self.qualified),
             parameters,
@@ -73,7 +73,7 @@ class StateTable:
         )
 
     def rewrite(self, columns: str, where: str, parameters: Mapping[str, object], keys: Keys | None = None) -> None:
-        """Insert newer entries of rows: ``columns`` is a select list, read from the newest entries."""
+        """Insert a newer version of rows; ``columns`` is a select list over their newest version."""
         sql = f"INSERT INTO {self.qualified} {columns} FROM {self.qualified} FINAL WHERE {where}"
         self.client.command(
             sql,
@@ -83,7 +83,7 @@ class StateTable:
                 "insert_deduplicate": 0,
                 "deduplicate_insert_select": "disable",
                 "select_sequential_consistency": 1,
-                # A replaced column keeps its name: conditions mean the stored one.
+                # A replaced column keeps its name; conditions refer to the stored one.
                 "prefer_column_name_to_alias": 1,
             },
             keys=keys,
@@ -94,7 +94,7 @@ class StateTable:
 def create_statement(
     template: str, database: str, name: str, *, cluster: str | None = None, replica_path: str | None = None
 ) -> str:
-    """``CREATE TABLE IF NOT EXISTS`` of a table of the sink's own (ledger, dead_letters, handover, pending).
+    """``CREATE TABLE IF NOT EXISTS`` of one of the sink's own tables (ledger, dead_letters, handover, pending).
 
     ``replica_path``: None for a plain table, empty for the server's defaults, else the path in Keeper.
     """

@@ -1,4 +1,4 @@
-"""What a stream did and where it stands, as plain structures: made by the job and the ledger, shown by the commands."""
+"""Progress and status of a stream as plain structures: filled by the job and from the ledger, shown by the commands."""
 
 from ch_sink.observe.progress import Figures, StreamSummary, progress_line
 from ch_sink.observe.status import PartitionStatus, StreamStatus, stream_status

@@ -7,17 +7,17 @@ from typing import Any
 
 from ch_sink.model.counted import counted, grouped
 
-__all__ = ["ASIDE", "DEDUPLICATED", "Figures", "StreamSummary", "progress_line"]
+__all__ = ["DEDUPLICATED", "SKIPPED", "Figures", "StreamSummary", "progress_line"]
 
-ASIDE = ("tombstone", "heartbeat", "transaction", "message", "schema_change", "watermark", "notification")
-"""Counts of records that are no row change."""
+SKIPPED = ("tombstone", "heartbeat", "transaction", "message", "schema_change", "watermark", "notification")
+"""Counts of records that change no row."""
 DEDUPLICATED = ("redelivered", "superseded", "repeated")
 """Counts of changes that were applied before, or are older than what is stored."""
 
 
 @dataclass(slots=True)
 class Figures:
-    """Sums over batches. ``counts`` are those of the plans: events, upserts, deletes, tombstone, redelivered, …"""
+    """Sums over batches. ``counts`` has the kinds of records: events, upserts, deletes, tombstone, redelivered, …"""
 
     batches: int = 0
     records: int = 0
@@ -28,7 +28,7 @@ class Figures:
     counts: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
     source_time: int = 0
-    """Source time of the newest event in milliseconds since 1970, 0 for none."""
+    """Source time of the newest event in milliseconds since 1970, 0 if there is none."""
 
     def add(
         self,
@@ -40,7 +40,7 @@ class Figures:
         counts: Mapping[str, int] | None = None,
         source_time: int = 0,
     ) -> None:
-        """Adds one range's result."""
+        """Add the result of one range."""
         self.records += records
         self.rows += rows
         self.dead_letters += dead_letters
@@ -53,9 +53,9 @@ class Figures:
         return self.counts["deletes"]
 
     @property
-    def aside(self) -> int:
-        """Records that are no row change."""
-        return sum(self.counts[kind] for kind in ASIDE)
+    def skipped(self) -> int:
+        """Records that change no row."""
+        return sum(self.counts[kind] for kind in SKIPPED)
 
     @property
     def deduplicated(self) -> int:
@@ -76,7 +76,7 @@ class Figures:
             "dead_letters": self.dead_letters,
             "waiting": self.waiting,
             "deduplicated": self.deduplicated,
-            "aside": self.aside,
+            "aside": self.skipped,
             "counts": {name: n for name, n in sorted(self.counts.items()) if n},
             "seconds": round(self.seconds, 3),
             "source_time_ms": self.source_time or None,
@@ -92,7 +92,7 @@ class StreamSummary:
     table: str
     figures: Figures = field(default_factory=Figures)
     lag: int | None = None
-    """Offsets still to read, None where it is not known."""
+    """Offsets still to read, None if unknown."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -116,7 +116,7 @@ def progress_line(summary: StreamSummary) -> str:
     for number, one, many in (
         (seen.deletes, "delete", "deletes"),
         (seen.deduplicated, "deduplicated", "deduplicated"),
-        (seen.aside, "skipped", "skipped"),
+        (seen.skipped, "skipped", "skipped"),
         (seen.waiting, "waiting", "waiting"),
         (seen.dead_letters, "dead letter", "dead letters"),
     ):

@@ -1,4 +1,4 @@
-"""Where a stream stands, from its ledger and the topic's watermarks."""
+"""How far a stream has come, from its ledger and the topic's watermarks."""
 
 import time
 from collections import Counter
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from ch_sink.observe.progress import ASIDE, DEDUPLICATED
+from ch_sink.observe.progress import DEDUPLICATED, SKIPPED
 from ch_sink.order import State
 from ch_sink.pipeline.timings import STAGES
 from ch_sink.ports import PartitionTotals
@@ -17,14 +17,14 @@ __all__ = ["PartitionStatus", "StreamStatus", "stream_status"]
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """One partition of the topic as it is now."""
+    """One partition of the topic at this moment."""
 
     partition: int
     next_offset: int | None
-    """Offset that will be read next; None where nothing was read yet."""
+    """Offset that will be read next; None if nothing was read yet."""
     low: int | None
     high: int | None
-    """First offset held by the broker and the one after the last; None where the broker did not tell."""
+    """First offset that the broker holds and the one after the last; None if the broker did not answer."""
     rows: int = 0
     deletes: int = 0
     dead_letters: int = 0
@@ -32,7 +32,7 @@ class PartitionStatus:
     epochs: Mapping[str, int] = field(default_factory=dict)
     """Epoch by source name; above 0 after a position regress, added partitions or a recreated topic."""
     finished: float = 0.0
-    """End of the last batch, in seconds since 1970; 0 for none."""
+    """End of the last batch, in seconds since 1970; 0 if there was none."""
     source_time: int = 0
 
     @property
@@ -44,7 +44,7 @@ class PartitionStatus:
         return max(0, self.high - start)
 
     def behind(self, now: float) -> float | None:
-        """Seconds since the newest event that is applied, 0 where all of them are; None where that is not known."""
+        """Seconds since the newest event that was applied, 0 if all of them were; None if unknown."""
         if self.lag == 0:
             return 0.0
         return max(0.0, now - self.source_time / 1000) if self.lag is not None and self.source_time else None
@@ -84,18 +84,18 @@ class StreamStatus:
     table: str
     partitions: tuple[PartitionStatus, ...]
     dead_letters: Mapping[str, int] = field(default_factory=dict)
-    """Records not applied so far, by kind of failure."""
+    """Dead letters not applied so far, by kind of failure."""
     earlier_topics: tuple[str, ...] = ()
     """Ids of earlier topics of the same name that the stream read."""
     last_batch: Mapping[str, Any] | None = None
     reachable: bool = True
-    """Whether the broker told what the topic holds."""
+    """Whether the broker answered."""
     time: float = 0.0
-    """When this was so, in seconds since 1970."""
+    """Time of this status, in seconds since 1970."""
 
     @property
     def lag(self) -> int | None:
-        """Sum over partitions, None where one is not known."""
+        """Sum over partitions, None if one of them is unknown."""
         lags = [p.lag for p in self.partitions]
         return None if None in lags or not self.reachable else sum(lag for lag in lags if lag is not None)
 
@@ -109,7 +109,7 @@ class StreamStatus:
 
     @property
     def behind(self) -> float | None:
-        """Seconds by which the slowest partition is behind its source, None where one is not known."""
+        """Seconds by which the slowest partition is behind its source, None if one of them is unknown."""
         seconds = [p.behind(self.time) for p in self.partitions]
         return (
             None if None in seconds or not self.reachable else max((s for s in seconds if s is not None), default=0.0)
@@ -117,7 +117,7 @@ class StreamStatus:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Where the time went, by stage, summed over tasks."""
+        """Time spent by stage, summed over tasks."""
         counts = self.counts
         return {stage: counts[f"{stage}_ms"] / 1000 for stage in STAGES if counts[f"{stage}_ms"]}
 
@@ -135,7 +135,7 @@ class StreamStatus:
             "deletes": sum(p.deletes for p in self.partitions),
             "dead_letters": sum(self.dead_letters.values()),
             "dead_letters_by_kind": dict(self.dead_letters),
-            "set_aside": {kind: counts[kind] for kind in ASIDE if counts[kind]},
+            "set_aside": {kind: counts[kind] for kind in SKIPPED if counts[kind]},
             "deduplicated": sum(counts[kind] for kind in DEDUPLICATED),
             "partitions": [p.as_json() for p in self.partitions],
             "earlier_topics": list(self.earlier_topics),
@@ -156,14 +156,14 @@ def stream_status(
     last_batch: Mapping[str, Any] | None = None,
     now: float | None = None,
 ) -> StreamStatus:
-    """Put together what the ledger and the broker tell.
+    """Combine what the ledger and the broker know.
 
     Args:
-        totals: the ledger's sums of all topics that the stream read.
-        topic_id: the topic's id as of now, or the last one read where the broker did not tell.
-        watermarks: (low, high) by partition; None where the broker did not tell.
-        progress: next offset by partition, of this topic id.
-        now: seconds since 1970, the clock's where it is not given.
+        totals: the ledger's sums for all topics that the stream has read.
+        topic_id: the current id of the topic, or the last one read if the broker did not answer.
+        watermarks: (low, high) by partition; None if the broker did not answer.
+        progress: next offset by partition, for this topic id.
+        now: seconds since 1970; the clock's by default.
     """
     mine = {t.partition: t for t in totals if t.topic_id == topic_id}
     numbers = sorted({*mine, *progress, *(watermarks or {})})

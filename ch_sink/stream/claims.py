@@ -1,7 +1,7 @@
 """Who works on a stream, and whether that job still lives.
 
-The newest claim owns the stream, and the owner looks at it before each write. So a job that was killed holds nothing
-back: the next one claims and goes on. Only a claim of this host, whose OS process is seen to live, is respected.
+The newest claim owns the stream, and the owner checks it before each write. A job that was killed therefore blocks
+nobody: the next one claims the stream and continues. Only a claim of a process that is alive on this host is respected.
 """
 
 import os
@@ -23,7 +23,7 @@ _lock = threading.Lock()
 def new_claim(stream: str, run_id: str, last: Claim | None) -> Claim:
     """The claim that follows ``last``.
 
-    Raises LedgerConflict where ``last`` is held by a living process of this host.
+    Raises LedgerConflict if a living process of this host holds ``last``.
     """
     if last is not None and last.run_id != run_id and live(stream, last):
         raise LedgerConflict(
@@ -36,7 +36,7 @@ def new_claim(stream: str, run_id: str, last: Claim | None) -> Claim:
 
 
 def retired(stream: str, claim: Claim) -> Claim:
-    """The claim as given back."""
+    """The claim, released."""
     with _lock:
         _held.discard((stream, claim.run_id))
     return replace(claim, released=True)
@@ -54,16 +54,16 @@ def mine(claim: Claim | None, newest: Claim | None) -> bool:
 
 
 def displaced(stream: str, newest: Claim | None) -> LedgerConflict:
-    """The error of a job that lost its stream."""
-    by = f"run {newest.run_id} (process {newest.pid} on {newest.host})" if newest else "nobody: its claim is gone"
+    """The error for a job that lost its stream."""
+    by = f"run {newest.run_id} (process {newest.pid} on {newest.host})" if newest else "nobody, its claim is gone"
     return LedgerConflict(
-        f"this job does not own stream {stream!r} any more; the owner is {by}",
-        hint="Only one job may work on a stream: stop one of them, or give it another stream name and table.",
+        f"this job no longer owns stream {stream!r}; the owner is {by}",
+        hint="Only one job may work on a stream: stop one of them, or give it its own stream name and table.",
     )
 
 
 def live(stream: str, claim: Claim) -> bool:
-    """Whether the claim's process is seen to be at work: on this host only, elsewhere nobody can tell."""
+    """Whether the process that holds the claim is alive. Known on this host only; elsewhere it counts as dead."""
     if claim.released or claim.host != socket.gethostname():
         return False
     if claim.pid == os.getpid() and claim.born == born(claim.pid):
@@ -73,13 +73,13 @@ def live(stream: str, claim: Claim) -> bool:
 
 
 def born(pid: int) -> str:
-    """Start time of a process in the kernel's ticks, or empty where there is no such process."""
+    """Start time of a process in the kernel's ticks, or empty if there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return _alive_without_proc(pid)
     fields = stat.rpartition(")")[2].split()
-    # A process that was killed but not yet collected by its parent works on nothing.
+    # A zombie, killed but not yet reaped by its parent, writes nothing any more.
     return "" if fields[0] in "ZX" else fields[19]
 
 

@@ -28,7 +28,7 @@ from ch_sink.stream.offset_ranges import OffsetRange
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.rounds import Rounds, run_one
-from ch_sink.stream.schema_changes import Evolving
+from ch_sink.stream.schema_changes import SchemaChanges
 from ch_sink.stream.tasks import Execute, RangeDone, RangeTask, ReleaseDone, ReleaseTask, Task, TaskResult
 from ch_sink.table.letter_case import clashes
 from ch_sink.table.model import TargetTable
@@ -81,8 +81,8 @@ class Coordinator:
         table = self.ports.table.detect()
         ledger.claim(self.run_id)
         self._closing.callback(ledger.release)
-        self._evolving = Evolving(self.ports.table, ledger)
-        self._use(self._evolving.finish(table))
+        self._schema_changes = SchemaChanges(self.ports.table, ledger)
+        self._use(self._schema_changes.finish(table))
         self.states = States(ledger, self.topic.topic_id, len(self.topic.low), self._stored_epoch())
         self._cuts = ledger.cuts(self.topic.topic_id)
         self.summary.table = self.table.qualified.replace("`", "")
@@ -277,7 +277,7 @@ class Coordinator:
         So are the offsets at which they ended, written by the tasks: a second attempt ends its chunks alike.
         """
         if barriers:
-            self._use(self._evolving.carry_out(self.table, barriers))
+            self._use(self._schema_changes.carry_out(self.table, barriers))
             self._cuts = self.ports.ledger.cuts(self.topic.topic_id)
 
     def _use(self, table: TargetTable) -> None:

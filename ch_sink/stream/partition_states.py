@@ -1,4 +1,4 @@
-"""Ordering state as of the start of a range: from the last result, the ledger, and what happened to the topic."""
+"""The state with which a range begins: from the last result, the ledger, and changes of the topic itself."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ class States:
         """
         Args:
             partitions: how many the topic has now.
-            stored_epoch: highest epoch in the table, None where it is empty; counts when the ledger knows nothing.
+            stored_epoch: highest epoch in the table, None if it is empty; used if the ledger has no topic.
         """
         self._ledger, self._topic_id = ledger, topic_id
         self._known: dict[int, tuple[int, State]] = {}
@@ -40,7 +40,7 @@ class States:
             self.add_partitions(partitions)
 
     def add_partitions(self, partitions: int) -> None:
-        """The topic has more partitions than before: keys may have moved, so all epochs rise."""
+        """The topic has more partitions than before. Keys may have moved between them, so all epochs rise."""
         if partitions <= self._partitions:
             return
         self._partitions = partitions
@@ -49,7 +49,7 @@ class States:
         self._record()
 
     def at(self, partition: int, offset: int) -> State:
-        """The state with which a range begins there."""
+        """The state with which a range begins at this offset."""
         known = self._known.get(partition)
         if known is not None and known[0] == offset:
             state = known[1]
@@ -60,7 +60,7 @@ class States:
         return replace(state, alone=self._partitions == 1)
 
     def _latest(self, partition: int, offset: int) -> State:
-        """No range ended there: offsets were passed over, or the stream begins. Never a state from further on."""
+        """No range ended there: offsets were skipped, or the stream begins. Never the state of a later offset."""
         for total in self._ledger.totals():
             same = total.topic_id == self._topic_id and total.partition == partition
             if same and total.next_offset <= offset and total.state:
@@ -68,22 +68,22 @@ class States:
         return State()
 
     def put(self, partition: int, offset: int, state: str) -> None:
-        """A range ended there with this state."""
+        """A range ended at this offset with this state."""
         self._known[partition] = (offset, State.from_json(state))
 
     def truncated(self, floor: tuple[int, int, int]) -> None:
-        """Changes below this floor are gone, in every partition."""
+        """Changes below this floor were deleted, in every partition."""
         if floor > self._floor:
             self._floor = floor
             self._ledger.record(TruncateFloor(*floor))
 
     def waiting(self, partition: int) -> State:
-        """The state with which changes that waited are applied after the batch's ranges."""
+        """The state with which waiting changes are applied after the ranges of a batch."""
         state = self._known.get(partition, (0, State()))[1]
         return state.with_floor(self._floor)
 
     def released(self, partition: int, state: State) -> None:
-        """Changes that waited were applied: a swap of keys that they opened is still open."""
+        """Waiting changes were applied; a key swap that they opened stays open."""
         if partition in self._known:
             offset, known = self._known[partition]
             self._known[partition] = (offset, replace(known, doubled=state.doubled))

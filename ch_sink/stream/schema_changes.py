@@ -1,4 +1,4 @@
-"""The driver's part in schema evolution: the table gets its columns, and its view shows them, whoever dies between."""
+"""Schema changes of the target: the table gets its columns and the view shows them, also after a kill in between."""
 
 import logging
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from ch_sink.pipeline.plan import Barrier
 from ch_sink.ports import ChangedColumn, Ledger, SchemaChangeBegun, SchemaChangeFinished
 from ch_sink.table.model import TargetTable
 
-__all__ = ["Evolving"]
+__all__ = ["SchemaChanges"]
 
 log = logging.getLogger("ch_sink")
 
@@ -20,19 +20,19 @@ class TableEvolution(Protocol):
     """Alters the target table (`ch_sink.clickhouse.Evolution`)."""
 
     def carry_out(self, table: TargetTable, columns: Sequence[UnknownColumn], key: Sequence[str]) -> TargetTable:
-        """Add or widen the columns, recreate the current-state view; returns the table as it is then."""
+        """Add or widen the columns and recreate the current-state view; returns the table afterwards."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Evolving:
-    """Alters one stream's table, and remembers in the ledger what it has begun."""
+class SchemaChanges:
+    """Alters one stream's table; the ledger records what was begun and finished."""
 
     evolution: TableEvolution
     ledger: Ledger
 
     def carry_out(self, table: TargetTable, barriers: Sequence[Barrier]) -> TargetTable:
-        """Give the table the columns that the ranges ended at; returns it as it is then. Raises as Evolution does."""
+        """Add the columns at which ranges ended; returns the table afterwards. Raises as Evolution does."""
         columns = joined([column for barrier in barriers for column in barrier.columns])
         key = next((b.key for b in barriers if b.key), ())
         self.ledger.record(
@@ -46,9 +46,9 @@ class Evolving:
         return table
 
     def finish(self, table: TargetTable) -> TargetTable:
-        """Renew the view that a job altered the table for and did not come to.
+        """Recreate the view if a job was killed after it had altered the table.
 
-        Nothing else would: no range ends any more for columns that are there by now. Raises as Evolution does.
+        No later range would cause it: the columns exist by now. Raises as Evolution does.
         """
         begun = self.ledger.open_schema_change()
         if begun is not None:

@@ -14,7 +14,7 @@ def test_figures_add_up_over_ranges():
     figures.add(records=10, rows=4, counts={"deletes": 1, "tombstone": 2, "heartbeat": 1}, source_time=50)
     figures.add(records=30, rows=6, dead_letters=1, counts={"deletes": 2, "redelivered": 5}, source_time=40)
     assert (figures.records, figures.rows, figures.deletes, figures.dead_letters) == (40, 10, 3, 1)
-    assert (figures.aside, figures.deduplicated, figures.rate, figures.source_time) == (3, 5, 20.0, 50)
+    assert (figures.skipped, figures.deduplicated, figures.rate, figures.source_time) == (3, 5, 20.0, 50)
 
 
 def test_the_progress_line_leaves_out_what_did_not_happen():
@@ -39,7 +39,7 @@ def test_lag_is_unknown_without_the_broker():
     assert seen.as_json()["partitions"][0]["lag"] is None
 
 
-def test_offsets_that_are_gone_are_told():
+def test_offsets_that_are_gone_are_counted():
     seen = stream_status("s", "t", "db.t", [], topic_id="now", watermarks={0: (90, 100)}, progress={0: 40})
     assert seen.partitions[0].lost == 50
 

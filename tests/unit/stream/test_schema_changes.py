@@ -6,7 +6,7 @@ from ch_sink.clickhouse import Client, Evolution, detect
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import policy_of
 from ch_sink.pipeline.plan import Barrier
-from ch_sink.stream.schema_changes import Evolving
+from ch_sink.stream.schema_changes import SchemaChanges
 from ch_sink.table.model import TargetTable
 from ch_sink.testing.memory_ledger import MemoryLedger
 from ch_sink.types.connect import Field, RowSchema, SourceType
@@ -20,9 +20,9 @@ class Died(Exception):
     """The job died here."""
 
 
-def evolving(client: Client, database: str, ledger: MemoryLedger) -> Evolving:
+def schema_changes(client: Client, database: str, ledger: MemoryLedger) -> SchemaChanges:
     ledger.claim("run")
-    return Evolving(Evolution(client, database, "t", policy_of()), ledger)
+    return SchemaChanges(Evolution(client, database, "t", policy_of()), ledger)
 
 
 def made(client: Client, database: str, engine: str) -> TargetTable:
@@ -47,20 +47,20 @@ def test_a_job_killed_between_the_column_and_its_view_leaves_the_view_to_the_nex
     with monkeypatch.context() as patch:
         patch.setattr(Evolution, "_renew_view", dies)
         with pytest.raises(Died):
-            evolving(client, database, ledger).carry_out(table, [BARRIER])
+            schema_changes(client, database, ledger).carry_out(table, [BARRIER])
     table = detect(client, database, "t", policy_of())
     assert "extra" in {c.name for c in table.columns}
     assert shown(client, database) == ["id", "v"]
-    evolving(client, database, ledger).finish(table)
+    schema_changes(client, database, ledger).finish(table)
     assert shown(client, database) == ["id", "v", "extra"]
 
 
 def test_a_view_is_left_alone_where_nothing_was_begun(client: Client, database: str) -> None:
     ledger = MemoryLedger("s")
-    table = evolving(client, database, ledger).carry_out(made(client, database, "replacing"), [BARRIER])
+    table = schema_changes(client, database, ledger).carry_out(made(client, database, "replacing"), [BARRIER])
     assert shown(client, database) == ["id", "v", "extra"]
     client.command(f"CREATE OR REPLACE VIEW {database}.t_current AS SELECT id FROM {database}.t FINAL")
-    assert evolving(client, database, ledger).finish(table) == table
+    assert schema_changes(client, database, ledger).finish(table) == table
     assert shown(client, database) == ["id"]
 
 
@@ -69,7 +69,7 @@ def test_a_type_that_another_stream_has_widened_further_stays(client: Client, da
     stale = make_table(client, database, "t", schema, engine="replacing", policy=policy_of())
     client.command(f"ALTER TABLE {database}.t MODIFY COLUMN n Nullable(Int64)")
     grown = UnknownColumn("n", 7, "Nullable(Int32)", comment=SourceType("int32").to_comment(), change="widen")
-    table = evolving(client, database, MemoryLedger("s")).carry_out(
+    table = schema_changes(client, database, MemoryLedger("s")).carry_out(
         stale, [Barrier("new_columns", 7, (grown,), key=("id",))]
     )
     assert [c.type for c in table.columns if c.name == "n"] == ["Nullable(Int64)"]
