@@ -2,7 +2,7 @@
 #
 #   make demo        recorded MariaDB and PostgreSQL streams into ClickHouse tables, compared with their source
 #   make test        lint, types, layers and tests (eight minutes on two cores)
-#   make quick       the tests that take seconds
+#   make quick       the tests without servers and long draws
 #   make lint        ruff, mypy, import-linter
 #   make bench       the benchmarks
 #   make test-long   what `make test` leaves out: kills, live databases, drawn histories (hours)
@@ -46,10 +46,10 @@ test: lint java
 	@$(WITH_JAVA) $(BIN)/pytest -n $(WORKERS) -m "not long"
 
 quick: $(STAMP) java
-	$(WITH_JAVA) $(BIN)/pytest -m "not slow and not long"
+	$(WITH_JAVA) $(BIN)/pytest -n $(WORKERS) -m "not slow and not long"
 
 test-long: $(STAMP) java
-	$(WITH_JAVA) $(BIN)/pytest -m long --timeout=14400
+	$(WITH_JAVA) $(BIN)/pytest -n $(WORKERS) -m long --timeout=14400
 
 bench: $(STAMP) java
 	$(WITH_JAVA) $(BIN)/python -m benchmarks

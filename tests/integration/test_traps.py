@@ -138,9 +138,19 @@ def test_trap_a_token_with_other_content_is_dropped(make: Make) -> None:
     assert signs(fed) == [(1, 1), (2, 1)]
 
 
+def newest_of_key(client: Client, table: str, ddl: str, *values: str) -> object:
+    """What the engine itself shows of a key whose rows were inserted one after the other."""
+    client.command(f"CREATE TABLE {table} {ddl}")
+    for value in values:
+        client.command(f"INSERT INTO {table} VALUES (1, {value})")
+    [shown] = client.rows(f"SELECT v FROM {table} FINAL")
+    return shown["v"]
+
+
 def test_trap_coalescing_keeps_the_old_value_under_null(client: Client, database: str, own_tables: str) -> None:
-    """So it is refused, unless accepted by name."""
+    """So the table is refused, unless accepted by name."""
     ddl = f"(id Int64, v Nullable(String)) ENGINE = CoalescingMergeTree ORDER BY id {WINDOW}"
+    assert newest_of_key(client, f"{database}.shown", ddl, "'old'", "NULL") == "old"
     with pytest.raises(TableError, match="Coalescing"):
         HandFed(client, database, own_tables, ddl, ("id",))
 
@@ -254,8 +264,9 @@ def test_trap_versions_come_as_sixteen_bytes(make: Make) -> None:
 
 
 def test_trap_no_version_column(client: Client, database: str, own_tables: str) -> None:
-    """The engine keeps the row that was inserted last: refused, unless written out."""
+    """The engine keeps the row that was inserted last, be it the older one: refused, unless written out."""
     ddl = f"(id Int64, v Nullable(String)) ENGINE = ReplacingMergeTree ORDER BY id {WINDOW}"
+    assert newest_of_key(client, f"{database}.shown", ddl, "'new'", "'old'") == "old"
     with pytest.raises(TableError, match="version"):
         HandFed(client, database, own_tables, ddl, ("id",))
 
