@@ -129,7 +129,7 @@ class Config(Section):
                 meta_columns=flattened.columns,
             ),
             keys=KeyPolicy(columns=self.key_columns, ignored=self.ignored_key_fields),
-            documents=DocumentPolicy(document.column, tuple(document.columns.items()), document.form),
+            documents=DocumentPolicy(document.column, tuple(document.columns.items()), document.form, document.keys),
             versions=VersionPolicy(version.strategy, version.floor, self.redelivery_scan),
             changes=ChangePolicy(
                 deletes=self.deletes,

@@ -289,6 +289,8 @@ class DocumentSection(Section):
     """Column → dotted path of its value; a column that is not listed gets the top-level field of its name."""
     form: Literal["plain", "extended"] = "plain"
     """``plain``: JSON as one would query it; ``extended``: canonical Extended JSON, which keeps BSON's types."""
+    keys: Literal["plain", "typed"] = "plain"
+    """What a text column holds of ``_id``. ``plain``: its bare text; ``typed``: JSON, in which a text has quotes."""
 
 
 class TablesSection(Section):

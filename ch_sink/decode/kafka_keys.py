@@ -1,11 +1,14 @@
 """Kafka keys of one topic, typed as the target's columns."""
 
+from collections.abc import Iterable
+
 import pyarrow as pa
 
 from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.framing import Envelopes, Framed
 from ch_sink.decode.key_layouts import KeyLayouts
 from ch_sink.decode.mongodb import DocumentKeys
+from ch_sink.decode.mongodb.keys import IdKind
 from ch_sink.errors import DecodeError
 from ch_sink.model.profile import TopicProfile
 from ch_sink.types import arrow_type
@@ -50,6 +53,19 @@ class KeyReader:
             parts.append(self._group(framed, payloads))
         where = pa.array(_inverse(order))
         return [pa.concat_arrays(column).take(where) for column in zip(*parts, strict=True)]
+
+    def id_kind(self, keys: Iterable[bytes | None]) -> IdKind:
+        """The kind of the first of these keys of documents that is a number or looks like one; empty for none."""
+        for key in keys:
+            if key is None or self._documents is None or not self._documents.may_be_number(key):
+                continue
+            try:
+                kind = self._documents.id_kind(as_json(*self._envelopes.exact(key)))
+            except DecodeError:
+                continue
+            if kind:
+                return kind
+        return ""
 
     def _group(self, framed: Framed, payloads: list[bytes]) -> list[pa.Array]:
         if self._documents is not None:

@@ -59,6 +59,8 @@ class DocumentPolicy:
     """Columns whose value is not the field of the same name, each with the dotted path of its field."""
     form: Literal["plain", "extended"] = "plain"
     """JSON as one would query it, or canonical Extended JSON."""
+    keys: Literal["plain", "typed"] = "plain"
+    """Whether a text column holds ``_id`` as bare text, or as JSON that says its type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,7 @@ _FLAT_NAMES = {
     ("documents", "column"): "document_column",
     ("documents", "columns"): "document_columns",
     ("documents", "form"): "document_form",
+    ("documents", "keys"): "document_keys",
     ("versions", "strategy"): "version_strategy",
     ("versions", "floor"): "version_floor",
 }

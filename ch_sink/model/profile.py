@@ -25,6 +25,8 @@ class TopicProfile:
     """Offset of the record whose key showed them."""
     documents: bool = False
     """Keys and images are those of documents."""
+    id_kind: Literal["", "number", "text"] = ""
+    """Kind of the first ``_id`` that is a number or a text which looks like one; empty before any."""
     null_deletes: bool | None = None
     """Whether a null value deletes its key's row (else it is a tombstone): what the last row said. None before any."""
     looked_back: bool = False

@@ -228,7 +228,7 @@ def draw_collection(seed: int, operations: int = 40) -> tuple[Collection, Dialec
     rng = random.Random(seed)
     collection = Collection(rng)
     identities: list[Any] = [
-        1, Int64(2), "3", "drei", ObjectId(b"twelve bytes"), {"x": 1, "y": "z"}, 5.5,
+        1, Int64(2), "03", "drei", ObjectId(b"twelve bytes"), {"x": 1, "y": "z"}, 5.5,
         Binary.from_uuid(uuid.UUID(int=7), UuidRepresentation.STANDARD),
     ]  # fmt: skip
     identities = rng.sample(identities, rng.randint(1, 5))

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from ch_sink.decode.mongodb.targets import TEXTS, document_converter, into
-from ch_sink.decode.mongodb.texts import canonical_text, key_text, plain_text, text_of
+from ch_sink.decode.mongodb.texts import canonical_text, key_text, plain_text, text_of, typed_key_text
 from ch_sink.decode.mongodb.updates import MISSING, Path, Update, at
 from ch_sink.decode.mongodb.values import parse
 from ch_sink.errors import DecodeError, TableError
@@ -17,7 +17,7 @@ from ch_sink.types import Converter
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column, Years
 
-__all__ = ["DocumentColumn", "DocumentTable", "key_column_name"]
+__all__ = ["DocumentColumn", "DocumentTable", "key_column_name", "key_writer"]
 
 ID = ("_id",)
 
@@ -72,7 +72,7 @@ class DocumentTable:
     def _column(self, column: Column, path: Path, policy: Policy, years: Years) -> DocumentColumn:
         if path == ():
             return DocumentColumn(column.name, path, document_converter(column, self._write), True)
-        made = into(column, policy.values, years, key_text if path == ID else text_of)
+        made = into(column, policy.values, years, key_writer(policy) if path == ID else text_of)
         return DocumentColumn(column.name, path, made, parse_type(column.type).bare.name in TEXTS)
 
     def unknown_fields(self, document: Any) -> list[str]:
@@ -138,6 +138,11 @@ class DocumentTable:
 
 def _holds(column: Column) -> bool:
     return parse_type(column.type).bare.name in TEXTS
+
+
+def key_writer(policy: Policy) -> Callable[[Any], str | bytes | None]:
+    """What makes the text of an ``_id``."""
+    return typed_key_text if policy.documents.keys == "typed" else key_text
 
 
 def key_column_name(policy: Policy) -> str:

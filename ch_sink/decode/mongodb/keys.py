@@ -1,17 +1,19 @@
 """Kafka keys of documents: ``{"id": "<Extended JSON of _id>"}``."""
 
-from typing import Any
+import re
+from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
 
-from ch_sink.decode.mongodb.columns import key_column_name
+from ch_sink.decode.mongodb.columns import key_column_name, key_writer
 from ch_sink.decode.mongodb.targets import into
 from ch_sink.decode.mongodb.texts import key_text
-from ch_sink.decode.mongodb.values import parse, read
+from ch_sink.decode.mongodb.values import Decimal, Int64, parse, read
 from ch_sink.errors import DecodeError, TableError
 from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
+from ch_sink.types.chtype import parse_type
 
 __all__ = ["DocumentKeys", "is_document_event"]
 
@@ -49,10 +51,24 @@ def is_document_event(value: bytes) -> bool:
     return source is not None and source.connector == "mongodb"
 
 
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?")
+"""Texts that a number has, too."""
+_DIGIT = re.compile(rb'id[^0-9a-zA-Z$]*(?:\$number|-?[0-9])|^\0.{5,6}(?:"?-?[0-9]|\{ ?"\$number)', re.DOTALL)
+"""Keys that may be a number or such a text, in JSON or Avro."""
+IdKind = Literal["", "number", "text"]
+
+
+def _kind(value: Any) -> IdKind:
+    if isinstance(value, str):
+        return "text" if _NUMBER.fullmatch(value) else ""
+    return "number" if isinstance(value, (int, float, Int64, Decimal)) and not isinstance(value, bool) else ""
+
+
 class DocumentKeys:
     """Reads the keys of a document topic into the table's one key column. Raises TableError where it has none."""
 
-    def __init__(self, table: TargetTable, policy: Policy) -> None:
+    def __init__(self, table: TargetTable, policy: Policy, id_kind: str = "") -> None:
+        """``id_kind``: as of `TopicProfile`."""
         self.name = key_column_name(policy)
         column = table.column(self.name)
         if column is None or not column.insertable:
@@ -60,12 +76,19 @@ class DocumentKeys:
                 f"the documents' key is _id, and {table.qualified} has no column {self.name!r}",
                 hint="add a column _id, or name the column that holds it: document.columns: {id: _id}",
             )
-        self._converter = into(column, policy.values, table.years, key_text)
+        self._converter = into(column, policy.values, table.years, key_writer(policy))
+        is_text = parse_type(column.type).bare.name in ("String", "FixedString")
+        self._ambiguous = is_text and policy.documents.keys == "plain"
+        """Whether a number and its text would be one key."""
+        self._id_kind = id_kind
         self._decoder = msgspec.json.Decoder(_Key)
 
     def read(self, payloads: list[bytes]) -> pa.Array:
         """The key column of these keys, without their schema envelopes. Raises DecodeError."""
         values = [self._value(payload) for payload in payloads]
+        if self._ambiguous and self._id_kind:
+            for value in values:
+                self._refuse_other_kind(value)
         try:
             array = self._converter.convert(values).array
         except DecodeError as error:
@@ -75,6 +98,23 @@ class DocumentKeys:
         if array.null_count and any(value is None for value in values):
             raise DecodeError("key: the document's _id is null")
         return array
+
+    def id_kind(self, payload: bytes) -> IdKind:
+        """The kind of a key that is a number or looks like one; empty for any other. Raises DecodeError."""
+        return _kind(self._value(payload))
+
+    def may_be_number(self, key: bytes) -> bool:
+        """Whether a key, with its framing, has to be looked at for its kind."""
+        return self._ambiguous and _DIGIT.search(key) is not None
+
+    def _refuse_other_kind(self, value: Any) -> None:
+        kind, text = _kind(value), key_text(value)
+        if kind and kind != self._id_kind and isinstance(text, str):
+            raise DecodeError(
+                f"key: the document's _id is the {kind} {text}, earlier ones of this partition are "
+                f"{self._id_kind}s: column {self.name!r} would hold the number 1 and the text 1 as one key (set "
+                "document.keys: typed, and load the collection into a new table)"
+            )
 
     def _value(self, payload: bytes) -> Any:
         try:

@@ -15,7 +15,7 @@ import msgspec
 from ch_sink.decode.mongodb.values import Binary, Date, Decimal, Int64, NonFinite, ObjectId, Other, Special
 from ch_sink.types.calendar import civil_from_days, ticks_text
 
-__all__ = ["canonical", "canonical_text", "key_text", "plain_text", "text_of"]
+__all__ = ["canonical", "canonical_text", "key_text", "plain_text", "text_of", "typed_key_text"]
 
 _DAY = 86_400_000
 _YEAR_0, _YEAR_10000 = -719_528 * _DAY, 2_932_897 * _DAY
@@ -71,6 +71,15 @@ def key_text(value: Any) -> str | bytes | None:
             plain = plain.rstrip("0").rstrip(".") if "." in plain else plain
             return "0" if plain == "-0" else plain
     return text_of(value)
+
+
+def typed_key_text(value: Any) -> str | bytes | None:
+    """A key as JSON: texts in quotes, equal numbers in one form, everything else in canonical Extended JSON."""
+    if value is None:
+        return None
+    if isinstance(value, (int, float, Int64, Decimal)) and not isinstance(value, bool):
+        return key_text(value)
+    return canonical_text(value).decode()
 
 
 def iso(milliseconds: int) -> str:
