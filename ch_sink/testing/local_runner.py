@@ -119,6 +119,11 @@ class LocalRunner:
             if self.after_batch is not None:
                 self.after_batch()
 
+    def run_release(self) -> None:
+        """Apply waiting changes whose values have arrived."""
+        self._switch.arm()
+        self.coordinator.run_release(self._execute)
+
     def stop(self) -> None:
         """End the present life in good order."""
         if self._coordinator is not None:

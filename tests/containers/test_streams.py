@@ -5,10 +5,11 @@ import random
 import pytest
 
 from ch_sink.clickhouse import Client
+from ch_sink.testing import Kill
 from tests.support.busy import ENGINES, feed_of
 from tests.support.fixtures import topic_of
 from tests.support.recorded import CASES, POLICY, equal
-from tests.support.stream import Feed, Killed, make_table, schema_of, typed_stream
+from tests.support.stream import Feed, make_table, schema_of, typed_stream
 
 
 @pytest.mark.parametrize(("stream", "table"), CASES)
@@ -30,12 +31,8 @@ def test_a_busy_stream_in_slices_with_kills(
     rng = random.Random(f"{source}{table}{engine}")
     for _ in range(5):
         partition = rng.choice([p for p in feed.at if feed.at[p] < feed.ends[p]])
-        feed.kill_after = rng.randint(0, 2)
-        try:
-            feed.chunk(partition, min(feed.ends[partition], feed.at[partition] + feed.ends[partition] // 8))
-        except Killed:
-            feed.restart()
-        feed.kill_after = None
+        end = min(feed.ends[partition], feed.at[partition] + feed.ends[partition] // 8)
+        feed.chunk(partition, end, Kill("before insert", rng.randint(1, 3)))
     feed.run(rng, longest=max(feed.ends.values()) // 6)
     assert equal(client, database, f"{source}-busy", source, table) == []
     client.command(f"OPTIMIZE TABLE {feed.target.table.qualified} FINAL")

@@ -5,10 +5,10 @@ import random
 import pytest
 
 from ch_sink.clickhouse import Client
+from ch_sink.testing import Kill
 from tests.support.busy import ENGINES, feed_of
 from tests.support.choose import each_value, every_pair
 from tests.support.recorded import equal
-from tests.support.stream import Killed
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 AXES = ("postgres", "mariadb"), ("acct", "hot"), ENGINES
@@ -40,13 +40,7 @@ class TestBusy:
                 break
             partition = rng.choice(left)
             end = min(feed.ends[partition], feed.at[partition] + rng.randint(1, max(2, feed.ends[partition] // 12)))
-            feed.kill_after = rng.randint(0, 3)
-            try:
-                feed.chunk(partition, end)
-            except Killed:
-                feed.restart()
-                feed.chunk(partition, end)  # a second attempt is cut alike
-            feed.kill_after = None
+            feed.chunk(partition, end, Kill("before insert", rng.randint(1, 4)))
         feed.run(rng, longest=400)
         assert equal(client, database, f"{source}-busy", source, table) == []
         assert feed.letters == 0

@@ -12,13 +12,14 @@ import pytest
 from ch_sink.clickhouse import Client, detect
 from ch_sink.model.policy import policy_of
 from ch_sink.table.model import Family
+from ch_sink.testing import Kill
 from tests.support.busy import decimal_and_time
 from tests.support.choose import some
 from tests.support.fixtures import topic_of
 from tests.support.hand import PLACEHOLDER, HandFed, postgres
 from tests.support.hand_tables import COLLAPSING, ENGINES, OWN, delete, each_engine, insert, key, row, signs, update
 from tests.support.recorded import equal
-from tests.support.stream import Feed, Killed, make_table, schema_of
+from tests.support.stream import Feed, make_table, schema_of
 
 pytestmark = pytest.mark.integration
 
@@ -88,13 +89,7 @@ def test_a_busy_stream_with_kills_through_a_distributed_table(node: Client, over
     for _ in range(5):
         partition = rng.choice(sorted(feed.at))
         end = min(feed.ends[partition], feed.at[partition] + rng.randint(50, 400))
-        feed.kill_after = rng.randint(0, 2)
-        try:
-            feed.chunk(partition, end)
-        except Killed:
-            feed.restart()
-            feed.chunk(partition, end)
-        feed.kill_after = None
+        feed.chunk(partition, end, Kill("before insert", rng.randint(1, 3)))
     feed.run(rng, longest=600)
     assert equal(node, over, "postgres-busy", "postgres", table) == []
     assert feed.letters == 0

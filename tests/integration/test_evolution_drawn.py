@@ -1,19 +1,20 @@
 """Drawn histories of source tables whose columns change, into the real engine, with cuts, kills and second attempts."""
 
-import contextlib
 import random
 
 import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
+from ch_sink.testing import Kill
 from ch_sink.types.sql import quote
 from tests.support.choose import each_value
 from tests.support.evolving import EvolvingSource
-from tests.support.stream import Feed, Killed, make_table
+from tests.support.stream import Feed, make_table
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 POLICY = policy_of(evolve="add_columns", on_bad_record="fail")
+KILLED = ("before insert", "after insert", "after cut", "before alter", "after alter", "before results", "after record")
 ENGINES = ("replacing", "sign-replacing", "collapsing", "versioned-collapsing", "append")
 
 
@@ -57,15 +58,8 @@ def test_kills_between_the_inserts_change_nothing(client: Client, database: str,
     while left := [p for p in feed.records if feed.at[p] < feed.ends[p]]:
         partition = rng.choice(left)
         end = min(feed.ends[partition], feed.at[partition] + rng.randint(1, 9))
-        if rng.random() < 0.5:
-            at, states = dict(feed.at), dict(feed.states)
-            feed.kill_after = rng.randint(0, 1)
-            with contextlib.suppress(Killed):
-                feed.chunk(partition, end)
-            feed.at, feed.states = at, states  # nothing of it reached the ledger but the cuts
-            feed.restart()
-        feed.chunk(partition, end)
-    feed.drain()
+        kills = [Kill(rng.choice(KILLED), rng.randint(1, 2)) for _ in range(3) if rng.random() < 0.3]
+        feed.chunk(partition, end, *kills)
     assert found(client, database, source) == source.truth()
     if engine == "append":
         changes = sum(len(r) for r in feed.records.values())

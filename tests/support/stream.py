@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ch_sink.clickhouse import (
@@ -10,35 +10,26 @@ from ch_sink.clickhouse import (
     ClickHouseDeadLetters,
     ClickHouseHandover,
     ClickHousePending,
+    ClickHouseTableAdmin,
     ClickHouseWriter,
     Client,
-    Evolution,
     detect,
     execute,
 )
 from ch_sink.decode import Decoder
 from ch_sink.discovery.sample import sample_schema
-from ch_sink.model.change import Records
+from ch_sink.model.change import Records, UnknownColumn
 from ch_sink.model.policy import Policy
-from ch_sink.order import State
-from ch_sink.pipeline.chunks import Chunk
-from ch_sink.pipeline.partition_sink import Applied, PartitionSink, StreamName
-from ch_sink.pipeline.plan import Barrier, Ports
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import ChunkCut
+from ch_sink.stream.coordinator import StreamSettings
 from ch_sink.table.ddl import init_statements
 from ch_sink.table.model import TargetTable
 from ch_sink.table.spec import EngineChoice, TableSpec
-from ch_sink.table.truncate import truncate_statement
-from ch_sink.testing import MemoryLedger
+from ch_sink.testing import Kill, LocalBatch, LocalPorts, LocalRunner, MemoryGroup, MemoryLedger, MemoryTopic
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from tests.support.fixtures import as_records, partitions, registry, topic_of, topics
 
-__all__ = ["Feed", "Killed", "make_table", "schema_of", "typed_stream"]
-
-
-class Killed(Exception):
-    """The process died here."""
+__all__ = ["Feed", "make_table", "schema_of", "typed_stream"]
 
 
 def typed_stream(stream: str, table: str) -> str:
@@ -88,8 +79,33 @@ def make_table(
     return detect(client, database, table, policy)
 
 
+class Altered:
+    """The target table; knows how it was altered. A life after the first looks at the server."""
+
+    def __init__(self, client: Client, database: str, table: TargetTable, policy: Policy) -> None:
+        self.inner = ClickHouseTableAdmin(client, database, table.name, policy)
+        self.table, self.looked = table, False
+        self.evolved: list[tuple[str, ...]] = []
+
+    def detect(self) -> TargetTable:
+        self.table = self.inner.detect() if self.looked else self.table
+        self.looked = True
+        return self.table
+
+    def carry_out(self, table: TargetTable, columns: Sequence[UnknownColumn], key: Sequence[str]) -> TargetTable:
+        self.table = self.inner.carry_out(table, columns, key)
+        self.evolved += [tuple(c.name for c in columns)] if columns else []
+        return self.table
+
+    def truncate(self, table: TargetTable, version: int, version_column: str | None) -> None:
+        self.inner.truncate(table, version, version_column)
+
+    def highest_version(self, table: TargetTable) -> int:
+        return self.inner.highest_version(table)
+
+
 class Feed:
-    """One topic of a recorded stream into one table."""
+    """One topic of a recorded stream into one table, through the coordinator."""
 
     def __init__(
         self,
@@ -102,109 +118,72 @@ class Feed:
         records: Mapping[int, Records] | None = None,
     ) -> None:
         """``records``: by partition, where they are not those of a recorded stream."""
-        self.client, self.database, self.policy = client, database, policy
-        self.target = Target.of(target, policy)
-        self.topic, self.name = topic, f"{stream}/{database}.{target.name}"
+        self.policy, self.topic, self.name = policy, topic, f"{stream}/{database}.{target.name}"
         self.records = dict(records) if records is not None else partitions(stream, topic)
-        self.registry = registry(stream)
-        self.ends = {p: int(r.offsets[-1]) + 1 for p, r in self.records.items()}
-        self.at = dict.fromkeys(self.records, 0)
-        self.states = dict.fromkeys(self.records, State())
-        self.counts: Counter[str] = Counter()
-        self.sinks: dict[int, PartitionSink] = {}
-        self.attempt = 0
-        self.kill_after: int | None = None
-        self.letters = 0
-        self.ledger = MemoryLedger(self.name)
-        self.evolved: list[tuple[str, ...]] = []
+        log, known, book = MemoryTopic(topic, self.records), registry(stream), MemoryLedger(self.name)
+        self.ends, self.at = log.ends, dict.fromkeys(self.records, 0)
+        self.letters_of = ClickHouseDeadLetters(client, database, "ch_sink_dead_letters", self.name, log.topic_id)
+        self.admin = Altered(client, database, target, policy)
+        ports = LocalPorts(
+            open_ledger=lambda: MemoryLedger(self.name, beside=book),
+            admin=self.admin,
+            topics=log,
+            group=MemoryGroup(),
+            pending=ClickHousePending(client, database, "ch_sink_pending", self.name),
+            dead_letters=self.letters_of,
+            writer=lambda table: ClickHouseWriter(client, table),
+            lookup=lambda table: AnyKeyLookup(client, table),
+            handover=lambda table: ClickHouseHandover(client, database, "ch_sink_handover", self.name, table),
+            decoder=lambda table, want: Decoder(table, policy, want_before=want, registry=known),
+            records=log.read,
+            history=log.history,
+        )
+        self.runner = LocalRunner(StreamSettings(self.name, topic, policy), ports)
+
+    @property
+    def target(self) -> Target:
+        return Target.of(self.admin.table, self.policy)
+
+    @property
+    def evolved(self) -> list[tuple[str, ...]]:
         """Names of the columns that were added or changed, each time the table was altered."""
+        return self.admin.evolved
 
-    def write(self, insert: object, token: str) -> int:
-        if self.kill_after is not None:
-            self.kill_after -= 1
-            if self.kill_after < 0:
-                raise Killed
-        return ClickHouseWriter(self.client, self.target.table).write(insert, token)  # type: ignore[arg-type]
+    @property
+    def letters(self) -> int:
+        """Dead letters of the stream."""
+        return sum(self.letters_of.count().values())
 
-    def before(self, partition: int) -> "_Past":
-        return _Past(self.records[partition])
+    @property
+    def counts(self) -> Counter[str]:
+        """Of all ranges that came to their end."""
+        return sum((Counter(done.counts) for done in self.runner.results), Counter())
 
-    def sink(self, partition: int) -> PartitionSink:
-        if partition not in self.sinks:
-            client, table = self.client, self.target.table
-            self.sinks[partition] = PartitionSink(
-                StreamName(self.name, self.topic, "id", partition, self.attempt),
-                self.target,
-                lambda want: Decoder(table, self.policy, want_before=want, registry=self.registry),
-                Ports(
-                    AnyKeyLookup(client, table),
-                    ClickHouseHandover(client, self.database, "ch_sink_handover", self.name, table),
-                    self.before(partition),
-                ),
-                self,
-                ClickHouseDeadLetters(client, self.database, "ch_sink_dead_letters", self.name, "id"),
-                ClickHousePending(client, self.database, "ch_sink_pending", self.name),
-                deadline=1e9,
-                cuts=self.ledger.cuts("id").get(partition, ()),
-                note_cut=lambda offset: self.ledger.put_cut(ChunkCut("id", partition, offset)),
-            )
-        return self.sinks[partition]
+    def chunk(self, partition: int, end: int, *kills: Kill) -> None:
+        """Apply a partition up to an offset, as a batch of one chunk; each kill ends a life in it."""
+        self._batch([(partition, end)], kills)
 
-    def chunk(self, partition: int, end: int) -> None:
-        """Apply a partition up to an offset."""
-        while self.at[partition] < end:
-            start, whole = self.at[partition], self.records[partition]
-            keep = (whole.offsets >= start) & (whole.offsets < end)
-            part = whole.take([i for i, k in enumerate(keep.tolist()) if k])
-            done = self.sink(partition).apply(Chunk(start, end, part), self.states[partition])
-            self._done(partition, done)
+    def run(self, rng: random.Random | None = None, longest: int = 10**9, steps: int = 8) -> None:
+        """Everything that is left, partitions interleaved at random, in chunks of up to ``longest`` records.
 
-    def _done(self, partition: int, done: Applied) -> None:
-        self.counts.update(done.counts)
-        self.letters += done.dead_letters
-        barrier = done.barrier
-        self.states[partition] = done.state
-        if barrier is not None and barrier.kind == "truncate":
-            execute(self.client, [truncate_statement(self.target.table, barrier.version, self.target.system.version)])
-            for p, state in self.states.items():
-                self.states[p] = replace(state, floor=max(state.floor, barrier.floor))
-        self.at[partition] = done.end
-        if barrier is not None and barrier.kind == "new_columns" and barrier.columns:
-            self.evolve(barrier)
-
-    def evolve(self, barrier: Barrier) -> None:
-        """What the driver does: the table gets its columns, and every sink begins anew with them."""
-        evolution = Evolution(self.client, self.database, self.target.table.name, self.policy)
-        self.target = Target.of(evolution.carry_out(self.target.table, barrier.columns, barrier.key), self.policy)
-        self.evolved.append(tuple(c.name for c in barrier.columns))
-        self.sinks.clear()
-
-    def run(self, rng: random.Random | None = None, longest: int = 10**9) -> None:
-        """Everything that is left, partitions interleaved at random, in chunks of up to ``longest`` records."""
+        ``steps``: how many chunks a batch has at most.
+        """
         rng = rng or random.Random(0)
-        while left := [p for p in self.records if self.at[p] < self.ends[p]]:
+        at = dict(self.at)
+        chunks: list[tuple[int, int]] = []
+        while left := [p for p in self.records if at[p] < self.ends[p]]:
             p = rng.choice(left)
-            self.chunk(p, min(self.ends[p], self.at[p] + rng.randint(1, longest)))
-        self.drain()
+            at[p] = min(self.ends[p], at[p] + rng.randint(1, longest))
+            chunks.append((p, at[p]))
+        while chunks:
+            count = rng.randint(1, steps)
+            self._batch(chunks[:count], ())
+            chunks = chunks[count:]
+        self.runner.run_release()
 
-    def drain(self) -> None:
-        before = -1
-        while (left := sum(self.sink(p).waiting for p in self.records)) and left != before:
-            before = left
-            for p, state in self.states.items():
-                self.sink(p).retry_pending(state)
-
-    def restart(self) -> None:
-        """A new process: nothing is remembered but offsets and states."""
-        self.sinks.clear()
-        self.attempt += 1
-        self.kill_after = None
-
-
-class _Past:
-    def __init__(self, records: Records) -> None:
-        self.records = records
-
-    def before(self, offset: int, limit: int) -> Records:
-        places = [i for i, o in enumerate(self.records.offsets.tolist()) if o < offset]
-        return self.records.take(places[-limit:])
+    def _batch(self, chunks: Sequence[tuple[int, int]], kills: Sequence[Kill]) -> None:
+        ends = dict(chunks)
+        cuts = {p: [end for place, end in chunks if place == p] for p in ends}
+        ranges = {p: (self.at[p], end) for p, end in ends.items()}
+        self.runner.run([LocalBatch(ranges, cuts, [p for p, _ in chunks], kills)])
+        self.at |= ends
