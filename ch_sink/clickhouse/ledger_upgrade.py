@@ -21,6 +21,7 @@ from ch_sink.clickhouse.ledger_rows import SCHEMA, Entry, row
 from ch_sink.clickhouse.schema import execute
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.errors import AccessDenied, ClickHouseError
+from ch_sink.model.counted import counted
 from ch_sink.ports import (
     BackwardStepSeen,
     ChangedColumn,
@@ -38,8 +39,8 @@ __all__ = ["Form", "add_columns", "convert", "form_of", "last_claim"]
 
 log = logging.getLogger("ch_sink")
 
-_DONE = "of a later version of ch_sink"
-_UNDER_WAY = "of a later version of ch_sink that upgrades the ledger"
+_DONE = "by a later version of ch_sink"
+_UNDER_WAY = "by a later version of ch_sink, which upgrades the ledger"
 """Run ids of the claims that show a job of the earlier version that it lost the stream."""
 
 
@@ -112,7 +113,8 @@ def convert(table: StateTable, stream: str, last: Claim, owner: Claim) -> None:
     rows = [row(stream, entry, written=written, run_id=run_id) for entry, written, run_id in _entries(table, stream)]
     table.insert(pa.Table.from_pylist(rows, schema=SCHEMA))
     _displace(table, stream, Claim(number, _DONE, owner.host, owner.pid, ""), 1)
-    log.warning("stream %r: %d entries of an earlier version were upgraded in %s", stream, len(rows), table.qualified)
+    written = counted(len(rows), "entry", "entries")
+    log.warning("stream %r: upgraded %s of an earlier version in %s", stream, written, table.qualified)
 
 
 def _displace(table: StateTable, stream: str, claim: Claim, written: int) -> None:
@@ -170,15 +172,15 @@ def _fact(kind: str, text: str, columns: tuple[ChangedColumn, ...]) -> Entry | N
             return SchemaChangeFinished(columns)
         case "step":
             partition, _, step = text.partition(" ")
-            told = ast.literal_eval(step)
+            seen = ast.literal_eval(step)
             return BackwardStepSeen(
                 "",
                 int(partition),
-                told["offset"],
-                told["kind"],
-                told["source"],
-                int(told["commit"]),
-                int(told["highest"]),
+                seen["offset"],
+                seen["kind"],
+                seen["source"],
+                int(seen["commit"]),
+                int(seen["highest"]),
             )
         case _:
             return None

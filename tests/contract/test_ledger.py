@@ -290,6 +290,19 @@ def test_a_job_that_lost_its_stream_stops_and_writes_nothing(job: Job, monkeypat
     second.intents([intent(0, 10)])
 
 
+def test_of_two_claims_with_one_number_the_later_has_the_stream(job: Job) -> None:
+    """Two jobs on two hosts looked at the newest claim at the same moment."""
+    first, second = job(), job()
+    first.claim("r1")
+    _plant(second, Claim(1, "r2", "another-host", 7, ""))
+    with pytest.raises(LedgerConflict, match="r2"):
+        first.intents([intent(0, 1)])
+    first.release()
+    third = job()
+    third.claim("r3")
+    third.intents([intent(0, 1)])
+
+
 def test_a_killed_job_can_be_followed_at_once(job: Job) -> None:
     """The claim names a process of this host; while that lives it holds, after SIGKILL it does not."""
     sleeper = "import time; print(1, flush=True); time.sleep(600)"

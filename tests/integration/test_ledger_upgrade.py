@@ -141,7 +141,7 @@ def test_the_first_claim_finds_every_fact_and_cut_of_the_earlier_version(left: L
 def test_a_job_of_the_earlier_version_that_still_runs_loses_the_stream(left: Left) -> None:
     """It looks at the claims as it wrote them."""
     left.ledger("orders").claim("later")
-    for stream, owner in (("orders", "of a later version of ch_sink"), ("stock", None)):
+    for stream, owner in (("orders", "by a later version of ch_sink"), ("stock", None)):
         [newest] = left.client.rows(
             f"SELECT details FROM {left.database}.ch_sink_ledger FINAL WHERE stream = '{stream}' AND entry = 'claim' "
             "ORDER BY start_offset DESC LIMIT 1"

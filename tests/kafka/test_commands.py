@@ -262,3 +262,14 @@ def test_init_and_check_take_several_files(config, client, database, tmp_path, c
     assert leave("check", str(first), str(second), "--json") == 0
     streams = json.loads(capsys.readouterr().out)["streams"]
     assert [(s["ok"], s["stream"].rpartition(".")[2]) for s in streams] == [(True, "kc"), (True, "kc2")]
+
+
+def test_init_upgrades_a_ledger_of_an_earlier_version_once(config, client, database, capsys):
+    earlier = Path(__file__).resolve().parent.parent / "fixtures" / "ledger" / "ledger.sql"
+    client.command(earlier.read_text().replace("`shop`", database))
+    upgraded = "changed    ledger of an earlier version, upgraded"
+    assert leave("init", config(), "--apply") == 0
+    assert upgraded in capsys.readouterr().out.splitlines()
+    assert leave("init", config(), "--apply") == 0
+    assert upgraded not in capsys.readouterr().out.splitlines()
+    assert leave("status", config()) == 0
