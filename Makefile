@@ -32,7 +32,11 @@ venv: $(STAMP)
 java:
 	@compose/java_home.sh >/dev/null
 
-demo: $(STAMP) java
+# Halves the start of Spark's JVM, which the demo and many tests wait for.
+archive: $(STAMP) java
+	@$(WITH_JAVA) $(BIN)/python -m ch_sink.spark.prepare
+
+demo: archive
 	@$(WITH_JAVA) $(BIN)/ch_sink demo
 
 lint: $(STAMP)

@@ -23,6 +23,7 @@ def prepare() -> Path | None:
     found = find_archive(java, home)
     if found is not None:
         return found
+    sys.stderr.write("Archiving Spark's classes, so that it starts faster (half a minute, once)\n")
     stem = archive_stem(java, home)
     for outdated in stem.parent.glob(f"{stem.name}-*.jsa"):
         outdated.unlink(missing_ok=True)
