@@ -4,11 +4,11 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
     from ch_sink.local.demo.streams import DemoStream
     from ch_sink.local.kafka.broker import LocalKafka
-    from ch_sink.spark.session import JvmStart
     from ch_sink.spark.stop import Stop
 
 __all__ = ["demo"]
@@ -63,7 +62,8 @@ class _Started:
 
     kafka: "LocalKafka"
     clickhouse: "EmbeddedClickHouse"
-    jvm: "JvmStart | None"
+    spark: "Future[Any]"
+    """The Spark session, which may take longer than the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,8 @@ class _Demo:
         self._make_tables(configs)
 
         self._step("4. Carry the changes into ClickHouse: ch_sink run")
-        self._carry(configs, started.jvm)
+        started.spark.result()
+        self._carry(configs)
 
         self._step("5. Delete the checkpoints of two streams, and read their topics again from the start")
         self._carry_again([c for c, stream in zip(configs, STREAMS, strict=True) if stream.table == "kc"])
@@ -108,27 +109,29 @@ class _Demo:
         self.out.say(title, style="bold")
 
     def _start(self, stack: ExitStack) -> _Started:
-        """Start everything side by side; Spark's JVM is only waited for when it is needed."""
+        """Start everything side by side; only Spark is not waited for yet."""
         from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
         from ch_sink.local.kafka.broker import LocalKafka
-        from ch_sink.spark.session import start_jvm
+        from ch_sink.spark.session import build_session, start_jvm
 
         kafka, clickhouse = LocalKafka(), EmbeddedClickHouse(self.folder / "clickhouse")
         stack.callback(kafka.stop)
         stack.callback(clickhouse.close)
         self.stop.at_forced_end(kafka.stop)
         self.stop.at_forced_end(clickhouse.kill)
-        with ThreadPoolExecutor(2) as pool:
-            kafka_ready, clickhouse_ready = pool.submit(kafka.start), pool.submit(clickhouse.start)
-            jvm = start_jvm(stop=self.stop)
-            if jvm is not None:
-                stack.callback(jvm.jvm.abandon)
-            kafka_ready.result()
-            clickhouse_ready.result()
+        pool = ThreadPoolExecutor(3)
+        stack.callback(pool.shutdown)
+        kafka_ready, clickhouse_ready = pool.submit(kafka.start), pool.submit(clickhouse.start)
+        jvm = start_jvm(stop=self.stop)
+        if jvm is not None:
+            stack.callback(jvm.jvm.kill)
+        spark = pool.submit(build_session, started=jvm, stop=self.stop)
+        kafka_ready.result()
+        clickhouse_ready.result()
         why = f" ({kafka.why})" if kafka.why else ""
         self.out.say(f"   Kafka: {_KINDS[kafka.kind]} at {kafka.bootstrap}{why}")
         self.out.say(f"   ClickHouse: the embedded engine at {clickhouse.url}")
-        return _Started(kafka, clickhouse, jvm)
+        return _Started(kafka, clickhouse, spark)
 
     def _fill(self, started: _Started, streams: "Sequence[DemoStream]") -> "list[Config]":
         from ch_sink.config import load
@@ -153,11 +156,11 @@ class _Demo:
         for config in configs:
             self.out.say(f"   {config.clickhouse.database}.{config.clickhouse.table}")
 
-    def _carry(self, configs: "Sequence[Config]", jvm: "JvmStart | None" = None) -> None:
+    def _carry(self, configs: "Sequence[Config]") -> None:
         from ch_sink.cli.run import progress, show_summaries
         from ch_sink.spark.job import run_streams
 
-        summaries = run_streams(configs, once=True, on_batch=progress(self.out), started=jvm, stop=self.stop)
+        summaries = run_streams(configs, once=True, on_batch=progress(self.out), stop=self.stop)
         self.out.progress_done()
         self.stop.check()
         show_summaries(self.out, summaries)

@@ -25,6 +25,8 @@ from ch_sink.spark.stop import Stop
 
 __all__ = ["Gateway", "Jvm", "java_command"]
 
+TEMPORARY = "{temporary}"
+"""In a command: the JVM's folder for temporary files."""
 _END_SECONDS = 8.0
 """How long the JVM may take to stop Spark and remove its temporary folders."""
 
@@ -74,6 +76,8 @@ def java_command(java: Path, home: Path, conf: Mapping[str, str]) -> list[str]:
         "-cp",
         os.pathsep.join([extra, own] if extra else [own]),
         f"-Xmx{conf.get('spark.driver.memory', '1g')}",
+        f"-Djava.io.tmpdir={TEMPORARY}",
+        "-XX:-UsePerfData",
         *shlex.split(conf.get("spark.driver.extraJavaOptions", "")),
         *(() if extra else archive_options(java, home)),
         *_MODULE_OPTIONS,
@@ -98,6 +102,7 @@ class Jvm:
 
     def __init__(self, command: list[str], home: Path) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="ch_sink-jvm-"))
+        """Its temporary files, so that nothing is left of a JVM that was killed."""
         self._address = self._folder / "address"
         environment = {
             **os.environ,
@@ -109,7 +114,10 @@ class Jvm:
         }
         # The JVM ends when this pipe closes, however this process ends.
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, env=environment, start_new_session=True, cwd=os.getcwd()
+            [word.replace(TEMPORARY, str(self._folder)) for word in command],
+            stdin=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
         )
         self._connected = False
         atexit.register(self.end)
@@ -138,8 +146,6 @@ class Jvm:
         except BaseException:
             self.kill()
             raise
-        finally:
-            shutil.rmtree(self._folder, ignore_errors=True)
 
     @property
     def running(self) -> bool:
