@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.retry import RETRYABLE_CODES, Retry
@@ -15,6 +15,7 @@ from ch_sink.table.letter_case import clashes
 from ch_sink.table.model import TargetTable
 from ch_sink.table.view import view_of
 from ch_sink.types import clickhouse_type
+from ch_sink.types.choices import TypeChoices
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.connect import SourceType
 from ch_sink.types.sql import quote
@@ -44,7 +45,7 @@ class Evolution:
     table: str
     policy: Policy
     cluster: str | None = None
-    low_cardinality: bool = True
+    types: TypeChoices = field(default_factory=TypeChoices)
     view_suffix: str = "_current"
 
     def carry_out(self, table: TargetTable, columns: Sequence[UnknownColumn], key: Sequence[str]) -> TargetTable:
@@ -92,10 +93,9 @@ class Evolution:
         for column in columns:
             source = SourceType.from_comment(column.comment) if column.change == "add" else None
             if source is not None:
-                chosen = clickhouse_type(source, low_cardinality=self.low_cardinality, nullable_tuple=known)
-                # A default is written for the type that the decoder chose.
-                same = known or not (column.clickhouse_type or "").startswith("Nullable(Tuple(")
-                column = replace(column, clickhouse_type=chosen, default=column.default if same else None)
+                chosen = clickhouse_type(source, replace(self.types, nullable_tuple=known), column=column.name)
+                default = _default_for(chosen, column)
+                column = replace(column, clickhouse_type=chosen, default=default)
             out.append(column)
         return out
 
@@ -143,6 +143,15 @@ class Evolution:
             doing=f"look at view {quote(name)}",
         )
         return {str(row["name"]): str(row["type"]) for row in found}
+
+
+def _default_for(chosen: str, column: UnknownColumn) -> str | None:
+    """The column's default, which is written for the type that the decoder chose, for this type."""
+    if column.default is None or not (column.clickhouse_type or "").startswith("Nullable(Tuple("):
+        return column.default
+    if chosen.startswith("Nullable(Tuple("):
+        return column.default
+    return column.default.removeprefix("tuple(").removesuffix(")") if chosen.startswith(("Array(", "Map(")) else None
 
 
 def _lacks(table: TargetTable, wanted: UnknownColumn) -> bool:

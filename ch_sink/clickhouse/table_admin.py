@@ -1,7 +1,7 @@
 """The target table as the coordinator sees it: look at it, alter it, truncate it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.evolution import Evolution
@@ -11,6 +11,7 @@ from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
 from ch_sink.table.truncate import truncate_statement
+from ch_sink.types.choices import TypeChoices
 
 __all__ = ["ClickHouseTableAdmin"]
 
@@ -24,13 +25,13 @@ class ClickHouseTableAdmin:
     table: str
     policy: Policy
     cluster: str | None = None
-    low_cardinality: bool = True
+    types: TypeChoices = field(default_factory=TypeChoices)
 
     def detect(self) -> TargetTable:
         return detect(self.client, self.database, self.table, self.policy)
 
     def carry_out(self, table: TargetTable, columns: Sequence[UnknownColumn], key: Sequence[str]) -> TargetTable:
-        evolution = Evolution(self.client, self.database, self.table, self.policy, self.cluster, self.low_cardinality)
+        evolution = Evolution(self.client, self.database, self.table, self.policy, self.cluster, self.types)
         return evolution.carry_out(table, columns, key)
 
     def truncate(self, table: TargetTable, version: int, version_column: str | None) -> None:

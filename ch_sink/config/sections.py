@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from ch_sink.config.properties import LIBRDKAFKA, REGISTRY, REGISTRY_PREFIX, SECRETS
+from ch_sink.types.choices import JsonType, TypeChoices
 
 __all__ = [
     "ClickHouseSection",
@@ -320,7 +321,23 @@ class InitSection(Section):
     replication: Literal["none", "path", "server"] = "none"
     allow_nullable_key: bool = False
     low_cardinality: bool = True
-    document_type: Literal["String", "JSON"] = "String"
+    arrays: Literal["nullable", "empty_for_null"] = "nullable"
+    """Arrays and maps that can be null: ``Nullable(Tuple(items Array(…)))``, or ``Array(…)`` with null as empty."""
+    json_type: JsonType = "String"
+    """Type of the columns for the source's JSON."""
+    json_columns: dict[str, JsonType] = Field(default_factory=dict)
+    """Columns whose type differs from ``json_type``."""
+    document_type: JsonType = "String"
     """Type of the column for whole documents."""
     row_policy_roles: Words = ()
     settings: dict[str, Property] = Field(default_factory=dict)
+
+    def types(self) -> TypeChoices:
+        """The choices among column types."""
+        return TypeChoices(
+            low_cardinality=self.low_cardinality,
+            arrays=self.arrays,
+            json_type=self.json_type,
+            json_columns=tuple(self.json_columns.items()),
+            document_type=self.document_type,
+        )

@@ -119,7 +119,7 @@ def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | N
         yield from document_findings(table, config.policy())
     else:
         types = {f.name: None if schema.inferred else f.type for f in schema.fields} if schema is not None else None
-        yield from type_findings(table, types, key, config.policy().values)
+        yield from type_findings(table, types, key, config.policy().values, config.init.types())
         yield from value_findings(table, seen.literals, config.policy().values)
         if schema is not None:
             yield from _columns(config, table, schema)

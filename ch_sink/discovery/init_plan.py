@@ -53,7 +53,7 @@ def plan_init(
     notes: list[str] = []
     existing: TargetTable | None = None
     if client is not None:
-        spec = replace(spec, nullable_tuple=_has_nullable_tuple(client))
+        spec = replace(spec, types=replace(spec.types, nullable_tuple=_has_nullable_tuple(client)))
         with suppress(TableNotFound):
             existing = detect(client, config.clickhouse.database, config.clickhouse.table, config.policy())
     if existing is not None:

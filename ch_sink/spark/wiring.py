@@ -60,9 +60,7 @@ def stream_ports(config: Config, topics: "SharedTopics") -> StreamPorts:
         ClickHouseLedger(
             client, config.state_database, config.tables.ledger, config.stream_name, config.clickhouse.cluster
         ),
-        ClickHouseTableAdmin(
-            client, place.database, place.table, config.policy(), place.cluster, config.init.low_cardinality
-        ),
+        ClickHouseTableAdmin(client, place.database, place.table, config.policy(), place.cluster, config.init.types()),
         _Topics(topics, kafka),
         ClickHousePending(client, config.state_database, config.tables.pending, config.stream_name),
         GroupOffsets(kafka, config.consumer_group),

@@ -1,20 +1,18 @@
 """The columns of a generated table: types, defaults, codecs and comments, from the source's row type."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ch_sink.errors import TableError
 from ch_sink.table.spec import EngineChoice, TableSpec
+from ch_sink.types import clickhouse_type
 from ch_sink.types.chtype import parse_type
-from ch_sink.types.connect import Field, RowSchema, SourceType
+from ch_sink.types.connect import Field, RowSchema
 from ch_sink.types.defaults import default_sql
 from ch_sink.types.lexer import columns_in, key_expressions
 from ch_sink.types.sql import literal, quote
 
-__all__ = ["ColumnPlan", "TypeOf", "key_names", "plan_columns", "sorting_key"]
-
-TypeOf = Callable[[SourceType, bool], str]
-"""The ClickHouse type of a source type, Nullable where it is optional; the flag tells key columns."""
+__all__ = ["ColumnPlan", "key_names", "plan_columns", "sorting_key"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,7 @@ def sorting_key(schema: RowSchema, spec: TableSpec) -> tuple[str, ...]:
     return spec.order_by
 
 
-def plan_columns(schema: RowSchema, spec: TableSpec, type_of: TypeOf) -> tuple[ColumnPlan, ...]:
+def plan_columns(schema: RowSchema, spec: TableSpec) -> tuple[ColumnPlan, ...]:
     """The source's columns in its order, then the system columns.
 
     Raises TableError for a source column named like a system column, and for a nullable key or place column
@@ -106,7 +104,7 @@ def plan_columns(schema: RowSchema, spec: TableSpec, type_of: TypeOf) -> tuple[C
                 hint="Create the table by hand, with other names in the engine's arguments.",
             )
     first = key_expressions(order[0])[0] if order else ""
-    columns = [_column(field, spec, type_of, field.name in key, field.name in place, first, names) for field in fields]
+    columns = [_column(field, spec, field.name in key, field.name in place, first, names) for field in fields]
     if schema.inferred:
         columns = [replace(column, comment="") for column in columns]
     system = [
@@ -134,7 +132,7 @@ def _fields(schema: RowSchema, key: tuple[str, ...]) -> list[Field]:
 
 
 def _column(
-    field: Field, spec: TableSpec, type_of: TypeOf, in_key: bool, in_place: bool, first: str, names: Sequence[str]
+    field: Field, spec: TableSpec, in_key: bool, in_place: bool, first: str, names: Sequence[str]
 ) -> ColumnPlan:
     if (in_key or in_place) and field.type.optional and not spec.allow_nullable_key:
         role = "key" if in_key else "ORDER BY or PARTITION BY"
@@ -143,7 +141,7 @@ def _column(
             hint="Declare it NOT NULL at the source, leave it out, or accept it with allow_nullable_key "
             "(ClickHouse then sorts nulls as one value).",
         )
-    kind = type_of(field.type, in_key and not field.type.optional)
+    kind = clickhouse_type(field.type, spec.types, key=in_key and not field.type.optional, column=field.name)
     default = "" if in_key else default_sql(field.type, kind, names) or ""
     return ColumnPlan(field.name, kind, default, _codec(kind, field.name == first, spec), field.type.to_comment())
 

@@ -4,14 +4,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from ch_sink.table.columns import TypeOf, key_names, plan_columns, sorting_key
+from ch_sink.table.columns import key_names, plan_columns, sorting_key
 from ch_sink.table.model import Engine
 from ch_sink.table.row_policy import create_row_policy, policy_name
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.table.templates import render
 from ch_sink.table.view import ViewShape, create_view, partition_in_sorting_key
-from ch_sink.types import DOCUMENT, clickhouse_type
-from ch_sink.types.connect import RowSchema, SourceType
+from ch_sink.types.connect import RowSchema
 from ch_sink.types.lexer import key_expressions, split_commas
 from ch_sink.types.sql import literal, quote
 
@@ -25,7 +24,6 @@ __all__ = [
     "once",
     "row_policies",
     "script",
-    "source_types",
     "state_tables",
 ]
 
@@ -63,25 +61,12 @@ class Statement:
         return self.kind in ("database", "table")
 
 
-def source_types(spec: TableSpec) -> TypeOf:
-    """The column types that ``init`` chooses."""
-
-    def type_of(source: SourceType, key: bool) -> str:
-        if DOCUMENT in source.parameters:
-            return spec.document_type
-        return clickhouse_type(
-            source, low_cardinality=spec.low_cardinality, key=key, nullable_tuple=spec.nullable_tuple
-        )
-
-    return type_of
-
-
-def create_table(schema: RowSchema, spec: TableSpec, type_of: TypeOf | None = None) -> str:
-    """The CREATE TABLE statement. ``type_of`` replaces the types that ``init`` chooses.
+def create_table(schema: RowSchema, spec: TableSpec) -> str:
+    """The CREATE TABLE statement.
 
     Raises TableError where the source's columns do not make such a table (see :func:`plan_columns`).
     """
-    columns = plan_columns(schema, spec, type_of or source_types(spec))
+    columns = plan_columns(schema, spec)
     order = sorting_key(schema, spec)
     clauses = [
         f"PARTITION BY {_listed(spec.partition_by)}" if spec.partition_by else "",
@@ -170,9 +155,7 @@ def state_table(template: str, spec: TableSpec) -> str:
     )
 
 
-def init_statements(
-    schema: RowSchema, spec: TableSpec, type_of: TypeOf | None = None, *, create_database: bool = True
-) -> list[Statement]:
+def init_statements(schema: RowSchema, spec: TableSpec, *, create_database: bool = True) -> list[Statement]:
     """Everything that ``init`` carries out for a table that does not exist yet, in order. Each may be repeated.
 
     ``create_database=False`` leaves that statement out, which needs a grant even where the database exists.
@@ -181,7 +164,7 @@ def init_statements(
     create = render("database", database=quote(spec.database), on_cluster=spec.on_cluster)
     statements = [
         Statement("database", spec.database, spec.database, create, everywhere),
-        Statement("table", spec.database, spec.table, create_table(schema, spec, type_of), everywhere),
+        Statement("table", spec.database, spec.table, create_table(schema, spec), everywhere),
         Statement("view", spec.database, spec.table + spec.view_suffix, current_view(schema, spec), everywhere),
     ]
     statements = statements if create_database else statements[1:]

@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from ch_sink.model.change import UnknownColumn
-from ch_sink.table.columns import ColumnPlan, TypeOf, key_names, plan_columns
-from ch_sink.table.ddl import TABLE_COMMENT, Statement, row_policies, source_types, state_tables
+from ch_sink.table.columns import ColumnPlan, key_names, plan_columns
+from ch_sink.table.ddl import TABLE_COMMENT, Statement, row_policies, state_tables
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.table.view import view_of
@@ -17,7 +17,7 @@ from ch_sink.types.widen import widened
 __all__ = ["alter", "altering", "diff", "existing_statements", "offered", "window_setting"]
 
 
-def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec, type_of: TypeOf | None = None) -> list[str]:
+def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> list[str]:
     """ALTER statements that bring the table up to the source; empty where nothing is missing.
 
     Adds columns, widens types within a family, makes columns Nullable that the source declares so, updates the
@@ -26,7 +26,7 @@ def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec, type_of: Typ
     events declare no types, columns that exist stay as they are. Carried out once, it finds nothing more.
     """
     fixed = replace(spec, engine=_choice(existing, spec), order_by=(), partition_by="", allow_nullable_key=True)
-    plans = plan_columns(wanted, fixed, type_of or source_types(spec))
+    plans = plan_columns(wanted, fixed)
     actions: list[str] = []
     there = {c.name for c in existing.columns}
     previous = ""
@@ -130,18 +130,15 @@ def offered(table: TargetTable, columns: Sequence[UnknownColumn], cluster: str |
     return alter(table, actions, cluster)
 
 
-def existing_statements(
-    existing: TargetTable, schema: RowSchema, spec: TableSpec, type_of: TypeOf | None = None
-) -> list[Statement]:
+def existing_statements(existing: TargetTable, schema: RowSchema, spec: TableSpec) -> list[Statement]:
     """What ``init`` carries out where the table exists already: the diff, the view, and the sink's own tables."""
-    statements = altering(existing, diff(existing, schema, spec, type_of=type_of))
+    statements = altering(existing, diff(existing, schema, spec))
     known = {c.name for c in existing.columns} | existing.system_columns
     added = tuple(
         _as_column(plan)
         for plan in plan_columns(
             schema,
             replace(spec, engine=_choice(existing, spec), allow_nullable_key=True),
-            type_of or source_types(spec),
         )
         if not plan.system and plan.name not in known
     )

@@ -8,6 +8,7 @@ from ch_sink.table.evolve import alter
 from ch_sink.table.model import TargetTable
 from ch_sink.types import clickhouse_type, converter, ignores_comment
 from ch_sink.types.arrow import INTEGERS, WIDE_INTEGERS
+from ch_sink.types.choices import TypeChoices
 from ch_sink.types.chtype import ChType, parse_type
 from ch_sink.types.column import Column
 from ch_sink.types.connect import SourceType
@@ -24,13 +25,19 @@ _RANGES = {
 
 
 def type_findings(
-    table: TargetTable, source: Mapping[str, SourceType | None] | None, key: Collection[str], policy: ValuePolicy
+    table: TargetTable,
+    source: Mapping[str, SourceType | None] | None,
+    key: Collection[str],
+    policy: ValuePolicy,
+    choices: TypeChoices | None = None,
 ) -> Iterator[Finding]:
     """One finding for each column that does not take its source type, or not every value of it.
 
     ``source``: the source's columns, each with its type or, where the events declare none, with None (then the
-    comment and the column's type decide); None if the columns are not known. Never raises.
+    comment and the column's type decide); None if the columns are not known. ``choices``: those of ``init``.
+    Never raises.
     """
+    choices = choices or TypeChoices()
     faults = 0
     for column in table.source_columns:
         if source is not None and column.name not in source:
@@ -40,7 +47,7 @@ def type_findings(
             yield _wrong_comment(table, column)
         elif declared is None:
             declared = SourceType.from_comment(column.comment)
-        for finding in _column(table, column, declared, column.name in key, policy):
+        for finding in _column(table, column, declared, column.name in key, policy, choices):
             faults += finding.level == "fail"
             yield finding
     if not faults:
@@ -48,16 +55,21 @@ def type_findings(
 
 
 def _column(
-    table: TargetTable, column: Column, declared: SourceType | None, in_key: bool, policy: ValuePolicy
+    table: TargetTable,
+    column: Column,
+    declared: SourceType | None,
+    in_key: bool,
+    policy: ValuePolicy,
+    choices: TypeChoices,
 ) -> Iterator[Finding]:
     try:
         converter(declared, column, encoding="json", policy=policy, years=table.years)
     except TableError as error:
-        yield Finding("fail", "types", error.message, _change(table, column, declared, in_key) or error.hint)
+        yield Finding("fail", "types", error.message, _change(table, column, declared, in_key, choices) or error.hint)
         return
     if declared is None:
         return
-    remedy = _change(table, column, declared, in_key)
+    remedy = _change(table, column, declared, in_key, choices)
     less = _less(declared, parse_type(column.type).bare)
     if less:
         one = "; keys that only differ there are one row here" if in_key and "out_of_range" not in less else ""
@@ -65,7 +77,7 @@ def _column(
     if declared.optional and in_key and not _holds_null(column):
         detail = f"{column.name} {column.type} cannot be null, and the source's can: a null in the key is a dead letter"
         yield Finding("warn", "types", detail, "Declare it NOT NULL at the source, or create the table anew.")
-    if declared.optional and not in_key and not _holds_null(column):
+    if declared.optional and not in_key and not _holds_null(column) and remedy is not None:
         value = "an empty one" if parse_type(column.type).bare.name in _NEVER_NULL else "the column's default"
         detail = f"{column.name} {column.type} cannot be null, and the source's can: a null is stored as {value}"
         yield Finding("warn", "types", detail, remedy)
@@ -88,11 +100,13 @@ def _holds_null(column: Column) -> bool:
     return tree.nullable or tree.name in ("Dynamic", "Variant")
 
 
-def _change(table: TargetTable, column: Column, declared: SourceType | None, in_key: bool) -> str | None:
+def _change(
+    table: TargetTable, column: Column, declared: SourceType | None, in_key: bool, choices: TypeChoices
+) -> str | None:
     """SQL that gives the column the type that ``init`` chooses, or why there is none."""
     if declared is None:
         return None
-    chosen = clickhouse_type(declared, key=in_key)
+    chosen = clickhouse_type(declared, choices, key=in_key, column=column.name)
     if chosen == column.type:
         return None
     if in_key or column.name in table.place_columns:

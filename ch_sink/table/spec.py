@@ -6,6 +6,7 @@ from typing import Literal
 
 from ch_sink.errors import ConfigError
 from ch_sink.table.model import Family
+from ch_sink.types.choices import TypeChoices
 from ch_sink.types.sql import quote
 
 __all__ = ["EngineChoice", "TableSpec"]
@@ -108,11 +109,7 @@ class TableSpec:
     key_columns: tuple[str, ...] = ()
     """Key columns where the topic's keys do not name them (primitive or no keys)."""
     allow_nullable_key: bool = False
-    low_cardinality: bool = True
-    document_type: Literal["String", "JSON"] = "String"
-    """Type of the column that holds whole documents."""
-    nullable_tuple: bool = True
-    """Whether the server has ``Nullable(Tuple(…))``, which keeps null arrays and empty ones apart."""
+    types: TypeChoices = field(default_factory=TypeChoices)
     codecs: bool = True
     dedup_window: int = 10_000
     """Inserts whose tokens the table remembers."""

@@ -1,5 +1,6 @@
 """Which ClickHouse column type ``init`` gives a source type. The table is in docs/types.md."""
 
+from ch_sink.types.choices import TypeChoices
 from ch_sink.types.connect import SourceType
 from ch_sink.types.propagated import told
 
@@ -27,6 +28,8 @@ ISO = ("io.debezium.time.ZonedTimestamp", "io.debezium.time.IsoTimestamp")
 """Date-times sent as text, of any precision."""
 _LABELS = ("io.debezium.data.Enum", "io.debezium.data.EnumSet")
 _POINT = "io.debezium.data.geometry.Point"
+_JSON = "io.debezium.data.Json"
+_DEFAULT = TypeChoices()
 _KINDS = {
     "int8": "Int8",
     "int16": "Int16",
@@ -41,25 +44,28 @@ _KINDS = {
 
 
 def clickhouse_type(
-    source: SourceType, *, low_cardinality: bool = True, key: bool = False, nullable_tuple: bool = True
+    source: SourceType, choices: TypeChoices | None = None, *, key: bool = False, column: str = ""
 ) -> str:
-    """The column type that ``init`` creates: Nullable exactly where the source is optional, never for ``key``.
+    """The column type that ``init`` creates: Nullable if the source is optional, never for ``key``.
 
-    ``nullable_tuple``: whether the server has ``Nullable(Tuple(…))``; without it optional arrays, maps and
-    points become JSON text, so that null and empty stay apart.
+    ``column`` is the column's name, for choices that differ by column.
     """
-    base = _base(source, nullable_tuple)
+    choices = choices or _DEFAULT
+    if DOCUMENT in source.parameters:
+        return choices.document_type
+    if source.name == _JSON and not key and choices.json_of(column) == "JSON":
+        return "Nullable(JSON)" if source.optional else "JSON"
+    base = _base(source, choices.nullable_tuple)
+    labels = choices.low_cardinality and source.name in _LABELS
     if key or not source.optional:
-        return f"LowCardinality({base})" if _labels(source, low_cardinality) and not key else base
+        return f"LowCardinality({base})" if labels and not key else base
     if base.startswith(("Array(", "Map(")):
-        return f"Nullable(Tuple(items {base}))" if nullable_tuple else "Nullable(String)"
-    if base == "Point" and not nullable_tuple:
+        if choices.arrays == "empty_for_null":
+            return base
+        return f"Nullable(Tuple(items {base}))" if choices.nullable_tuple else "Nullable(String)"
+    if base == "Point" and not choices.nullable_tuple:
         return "Nullable(String)"
-    return f"LowCardinality(Nullable({base}))" if _labels(source, low_cardinality) else f"Nullable({base})"
-
-
-def _labels(source: SourceType, low_cardinality: bool) -> bool:
-    return low_cardinality and source.name in _LABELS
+    return f"LowCardinality(Nullable({base}))" if labels else f"Nullable({base})"
 
 
 def _base(source: SourceType, nullable_tuple: bool) -> str:

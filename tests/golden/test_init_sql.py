@@ -20,6 +20,7 @@ from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
 from ch_sink.table.ddl import Statement, init_statements, script
 from ch_sink.table.spec import EngineChoice, TableSpec
+from ch_sink.types.choices import TypeChoices
 from ch_sink.types.connect import RowSchema, SourceType, parse_connect_schema
 from tests.support.engine import Engine
 from tests.support.fixtures import read_stream
@@ -58,6 +59,9 @@ CASES = {
     "append_without_key": Case(MARIA, "nopk", spec(engine=EngineChoice.APPEND)),
     "mariadb_all_types": Case(WIDE, "all_types", spec()),
     "postgres_all_types": Case(PG_WIDE, "all_types", spec()),
+    "postgres_arrays_and_json": Case(
+        PG_WIDE, "all_types", spec(types=TypeChoices(arrays="empty_for_null", json_type="JSON"))
+    ),
     "odd_names": Case(MARIA, "odd", spec(table="we ird`s")),
     "defaults": Case(MARIA, "nn", spec()),
     "key_of_many_types": Case(MARIA, "oddkey", spec()),
@@ -66,7 +70,7 @@ CASES = {
     "partition_by": Case(KEYS, "kc", spec(partition_by="k % 8")),
     "partition_and_ttl": Case(MARIA, "nn", spec(partition_by="toYYYYMM(ts)", ttl="toDateTime(ts) + INTERVAL 1 YEAR")),
     "nullable_partition": Case(KEYS, "kc", spec(partition_by="intDiv(k, 100), v", allow_nullable_key=True)),
-    "plain_columns": Case(WIDE, "all_types", spec(low_cardinality=False, codecs=False)),
+    "plain_columns": Case(WIDE, "all_types", spec(types=TypeChoices(low_cardinality=False), codecs=False)),
     "own_settings": Case(KEYS, "kc", spec(settings=(("index_granularity", "1024"),), dedup_window=500)),
     "key_columns": Case(MARIA, "nopk", spec(key_columns=("a",), allow_nullable_key=True)),
     "row_policy": Case(KEYS, "kc", spec(row_policy_roles=("readers", "app user"))),
@@ -80,7 +84,7 @@ CASES = {
     ),
     "mongodb": Case(DOCUMENTS, "customers", spec(table="customers")),
     "mongodb_columns": Case(DOCUMENTS, "columns", spec(table="customers", engine=EngineChoice.COLLAPSING)),
-    "mongodb_json": Case(DOCUMENTS, "customers", spec(table="customers", document_type="JSON")),
+    "mongodb_json": Case(DOCUMENTS, "customers", spec(table="customers", types=TypeChoices(document_type="JSON"))),
     "replicated_append": Case(MARIA, "nopk", spec(replication="path", engine=EngineChoice.APPEND)),
 }  # fmt: skip
 

@@ -21,7 +21,6 @@ from ch_sink.pipeline.plan import Barrier, Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import ChunkCut
 from ch_sink.table.columns import plan_columns
-from ch_sink.table.ddl import source_types
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.table.spec import TableSpec
 from ch_sink.testing import MemoryDeadLetters, MemoryHandover, MemoryLedger, MemoryPending, MemoryTable
@@ -45,7 +44,7 @@ class Stream:
 
     def __init__(self, source: EvolvingSource, engine: str) -> None:
         self.source, self.records = source, source.records()
-        plans = plan_columns(source.declared(), TableSpec("d", "t"), source_types(TableSpec("d", "t")))
+        plans = plan_columns(source.declared(), TableSpec("d", "t"))
         columns = tuple(Column(p.name, p.type, comment=p.comment) for p in plans if not p.system)
         self.table = TargetTable(
             "d", "t", ENGINES[engine], (*columns, *SYSTEM[engine]), ("id",), place_columns=frozenset(("id",))

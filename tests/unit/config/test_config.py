@@ -13,6 +13,7 @@ from ch_sink.config.problems import known_keys
 from ch_sink.config.properties import LIBRDKAFKA, OWNED, SECRETS
 from ch_sink.errors import ConfigError
 from ch_sink.model.policy import policy_of
+from ch_sink.types.choices import TypeChoices
 
 SMALLEST = """\
 kafka:
@@ -320,3 +321,10 @@ def test_every_key_is_documented():
 def test_a_flat_name_that_is_no_choice_is_refused() -> None:
     with pytest.raises(TypeError, match="no such choice: 'trunkate'"):
         policy_of(trunkate="apply")
+
+
+def test_choices_of_types_reach_init(write):
+    text = SMALLEST + "init: {arrays: empty_for_null, json_type: JSON, json_columns: {payload: String}}\n"
+    choices = load(write(text), environ={}).init.types()
+    assert choices == TypeChoices(arrays="empty_for_null", json_type="JSON", json_columns=(("payload", "String"),))
+    assert "init.json_columns.payload" in str(refused(write(SMALLEST + "init: {json_columns: {payload: Text}}\n")))

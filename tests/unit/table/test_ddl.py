@@ -6,7 +6,7 @@ import pytest
 
 from ch_sink.errors import ChSinkError, ConfigError, TableError
 from ch_sink.table.columns import plan_columns
-from ch_sink.table.ddl import create_table, made_engine, source_types, state_table
+from ch_sink.table.ddl import create_table, made_engine, state_table
 from ch_sink.table.model import Engine, Family
 from ch_sink.table.row_policy import create_row_policy
 from ch_sink.table.spec import EngineChoice, TableSpec
@@ -52,7 +52,7 @@ def test_refused_with_reason_and_remedy(schema: RowSchema, spec: TableSpec, part
 
 def test_a_column_that_only_the_key_has_comes_first() -> None:
     extra = Field("__dbz__physicalTableIdentifier", SourceType("string", optional=False))
-    columns = plan_columns(RowSchema((ID, V), (extra, ID)), SPEC, source_types(SPEC))
+    columns = plan_columns(RowSchema((ID, V), (extra, ID)), SPEC)
     assert [c.name for c in columns][:3] == ["__dbz__physicalTableIdentifier", "id", "v"]
 
 
@@ -64,7 +64,7 @@ def test_a_primitive_key_is_named_by_configuration() -> None:
 def test_a_key_column_is_never_low_cardinality_nor_null() -> None:
     mood = SourceType("string", "io.debezium.data.Enum", optional=True)
     schema = RowSchema((Field("m", mood), V), (Field("m", replace(mood, optional=False)),))
-    assert [c.type for c in plan_columns(schema, SPEC, source_types(SPEC))][:2] == ["String", "Nullable(String)"]
+    assert [c.type for c in plan_columns(schema, SPEC)][:2] == ["String", "Nullable(String)"]
 
 
 @pytest.mark.parametrize(

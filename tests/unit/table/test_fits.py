@@ -4,6 +4,7 @@ from ch_sink.discovery.sample import sample_schema
 from ch_sink.model.policy import ValuePolicy
 from ch_sink.table.checks import Finding
 from ch_sink.table.fits import type_findings
+from ch_sink.types.choices import TypeChoices
 from ch_sink.types.column import Column
 from ch_sink.types.connect import SourceType
 from tests.support.decoding import replacing, table_of
@@ -115,3 +116,12 @@ def test_a_key_that_may_be_null_is_told_of() -> None:
     table = replacing((Column("x", "Int64"),), ("x",))
     (found, _) = type_findings(table, {"x": SourceType("int64")}, ("x",), ValuePolicy())
     assert (found.level, found.detail.endswith("a null in the key is a dead letter")) == ("warn", True)
+
+
+def test_arrays_that_store_null_as_empty_by_choice_are_no_finding() -> None:
+    tags = SourceType("array", items=SourceType("string"))
+    table = replacing((Column("id", "Int64"), Column("x", "Array(Nullable(String))")), ("id",))
+    said = list(type_findings(table, {"x": tags}, ("id",), ValuePolicy()))
+    assert ["a null is stored as an empty one" in f.detail for f in said if f.level == "warn"] == [True]
+    chosen = type_findings(table, {"x": tags}, ("id",), ValuePolicy(), TypeChoices(arrays="empty_for_null"))
+    assert [f.level for f in chosen] == ["ok"]

@@ -16,6 +16,7 @@ from ch_sink.errors import DecodeError, TableError
 from ch_sink.model.policy import ValuePolicy
 from ch_sink.types import OutOfRange, clickhouse_type, converter
 from ch_sink.types import calendar as civil
+from ch_sink.types.choices import TypeChoices
 from ch_sink.types.column import WIDE_YEARS, Column, Years
 from ch_sink.types.connect import SourceType, parse_connect_schema
 from ch_sink.types.decimals import decimal_text, read_text
@@ -326,8 +327,8 @@ def test_keys_and_required_columns_are_not_nullable() -> None:
     assert clickhouse_type(SourceType("int32"), key=True) == "Int32"
     label = SourceType("string", "io.debezium.data.Enum")
     assert clickhouse_type(label) == "LowCardinality(Nullable(String))"
-    assert clickhouse_type(label, low_cardinality=False) == "Nullable(String)"
-    assert clickhouse_type(SourceType("array", items=INT), nullable_tuple=False) == "Nullable(String)"
+    assert clickhouse_type(label, TypeChoices(low_cardinality=False)) == "Nullable(String)"
+    assert clickhouse_type(SourceType("array", items=INT), TypeChoices(nullable_tuple=False)) == "Nullable(String)"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,210 @@
+-- database shop
+CREATE DATABASE IF NOT EXISTS `shop`;
+
+-- table orders
+CREATE TABLE IF NOT EXISTS `shop`.`orders`
+(
+    `id` Int64 COMMENT 'debezium: int64 {"optional":false}' CODEC(Delta, LZ4),
+    `k` Int32 COMMENT 'debezium: int32 {"optional":false}',
+    `c_bool` Nullable(Bool) COMMENT 'debezium: boolean',
+    `c_si` Nullable(Int16) COMMENT 'debezium: int16',
+    `c_i` Nullable(Int32) COMMENT 'debezium: int32',
+    `c_bi` Nullable(Int64) COMMENT 'debezium: int64',
+    `c_oid` Nullable(Int64) COMMENT 'debezium: int64',
+    `c_r` Nullable(Float32) COMMENT 'debezium: float32',
+    `c_d` Nullable(Float64) COMMENT 'debezium: float64',
+    `c_num` Nullable(String) COMMENT 'debezium: struct io.debezium.data.VariableScaleDecimal {"fields":[{"field":"scale","type":"int32","optional":false},{"field":"value","type":"bytes","optional":false}]}',
+    `c_num20_4` Nullable(Decimal(20, 4)) COMMENT 'debezium: bytes org.apache.kafka.connect.data.Decimal {"parameters":{"scale":"4","connect.decimal.precision":"20"}}',
+    `c_num100_40` Nullable(String) COMMENT 'debezium: bytes org.apache.kafka.connect.data.Decimal {"parameters":{"scale":"40","connect.decimal.precision":"100"}}',
+    `c_money` Nullable(Decimal(38, 2)) COMMENT 'debezium: bytes org.apache.kafka.connect.data.Decimal {"parameters":{"scale":"2"}}',
+    `c_date` Nullable(Date32) COMMENT 'debezium: int32 io.debezium.time.Date',
+    `c_time` Nullable(Int64) COMMENT 'debezium: int64 io.debezium.time.MicroTime',
+    `c_time3` Nullable(Int32) COMMENT 'debezium: int32 io.debezium.time.Time',
+    `c_timetz` Nullable(String) COMMENT 'debezium: string io.debezium.time.ZonedTime',
+    `c_ts` Nullable(DateTime64(6, 'UTC')) COMMENT 'debezium: int64 io.debezium.time.MicroTimestamp' CODEC(Delta, ZSTD(1)),
+    `c_ts3` Nullable(DateTime64(3, 'UTC')) COMMENT 'debezium: int64 io.debezium.time.Timestamp' CODEC(Delta, ZSTD(1)),
+    `c_tstz` Nullable(DateTime64(6, 'UTC')) COMMENT 'debezium: string io.debezium.time.ZonedTimestamp' CODEC(Delta, ZSTD(1)),
+    `c_interval` Nullable(Int64) COMMENT 'debezium: int64 io.debezium.time.MicroDuration',
+    `c_uuid` Nullable(UUID) COMMENT 'debezium: string io.debezium.data.Uuid',
+    `c_json` Nullable(JSON) COMMENT 'debezium: string io.debezium.data.Json',
+    `c_jsonb` Nullable(JSON) COMMENT 'debezium: string io.debezium.data.Json',
+    `c_bytea` Nullable(String) COMMENT 'debezium: bytes',
+    `c_ia` Array(Nullable(Int32)) COMMENT 'debezium: array {"items":{"type":"int32"}}',
+    `c_ta` Array(Nullable(String)) COMMENT 'debezium: array {"items":{"type":"string"}}',
+    `c_na` Array(Nullable(Decimal(10, 2))) COMMENT 'debezium: array {"items":{"type":"bytes","name":"org.apache.kafka.connect.data.Decimal","parameters":{"scale":"2","connect.decimal.precision":"10"}}}',
+    `c_tstza` Array(Nullable(DateTime64(6, 'UTC'))) COMMENT 'debezium: array {"items":{"type":"string","name":"io.debezium.time.ZonedTimestamp"}}',
+    `c_hstore` Nullable(JSON) COMMENT 'debezium: string io.debezium.data.Json',
+    `c_mood` LowCardinality(Nullable(String)) COMMENT 'debezium: string io.debezium.data.Enum {"parameters":{"allowed":"sad,ok,it\'s"}}',
+    `c_char` Nullable(String) COMMENT 'debezium: string',
+    `c_vc` Nullable(String) COMMENT 'debezium: string',
+    `c_text` Nullable(String) COMMENT 'debezium: string',
+    `c_citext` Nullable(String) COMMENT 'debezium: string',
+    `c_bit1` Nullable(Bool) COMMENT 'debezium: boolean',
+    `c_bit12` Nullable(UInt64) COMMENT 'debezium: bytes io.debezium.data.Bits {"parameters":{"length":"12"}}',
+    `c_vbit` Nullable(UInt64) COMMENT 'debezium: bytes io.debezium.data.Bits {"parameters":{"length":"12"}}',
+    `c_inet` Nullable(String) COMMENT 'debezium: string',
+    `c_cidr` Nullable(String) COMMENT 'debezium: string',
+    `c_mac` Nullable(String) COMMENT 'debezium: string',
+    `c_r4` Nullable(String) COMMENT 'debezium: string',
+    `c_tsr` Nullable(String) COMMENT 'debezium: string',
+    `c_xml` Nullable(String) COMMENT 'debezium: string io.debezium.data.Xml',
+    `c_point` Nullable(Point) COMMENT 'debezium: struct io.debezium.data.geometry.Point {"fields":[{"field":"x","type":"float64","optional":false},{"field":"y","type":"float64","optional":false},{"field":"wkb","type":"bytes"},{"field":"srid","type":"int32"}]}',
+    `c_ltext_gen` Nullable(String) COMMENT 'debezium: string',
+    `_version` UInt128 COMMENT 'order of changes: the highest version of a key is its current row' CODEC(ZSTD(1)),
+    `_is_deleted` UInt8 COMMENT '1 for a deleted row'
+)
+ENGINE = ReplacingMergeTree(_version, _is_deleted)
+ORDER BY (`id`, `k`)
+SETTINGS non_replicated_deduplication_window = 10000
+COMMENT 'Kept equal to its source by ch_sink';
+
+-- view orders_current
+CREATE OR REPLACE VIEW `shop`.`orders_current` AS
+SELECT
+    `id`,
+    `k`,
+    `c_bool`,
+    `c_si`,
+    `c_i`,
+    `c_bi`,
+    `c_oid`,
+    `c_r`,
+    `c_d`,
+    `c_num`,
+    `c_num20_4`,
+    `c_num100_40`,
+    `c_money`,
+    `c_date`,
+    `c_time`,
+    `c_time3`,
+    `c_timetz`,
+    `c_ts`,
+    `c_ts3`,
+    `c_tstz`,
+    `c_interval`,
+    `c_uuid`,
+    `c_json`,
+    `c_jsonb`,
+    `c_bytea`,
+    `c_ia`,
+    `c_ta`,
+    `c_na`,
+    `c_tstza`,
+    `c_hstore`,
+    `c_mood`,
+    `c_char`,
+    `c_vc`,
+    `c_text`,
+    `c_citext`,
+    `c_bit1`,
+    `c_bit12`,
+    `c_vbit`,
+    `c_inet`,
+    `c_cidr`,
+    `c_mac`,
+    `c_r4`,
+    `c_tsr`,
+    `c_xml`,
+    `c_point`,
+    `c_ltext_gen`
+FROM `shop`.`orders` FINAL
+WHERE `_is_deleted` = 0;
+
+-- table ch_sink_ledger
+CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_ledger`
+(
+    `stream` String COMMENT 'name of the stream',
+    `entry` LowCardinality(String) COMMENT 'kind of entry: claim, intent, progress, cut, result, or a fact: truncate_floor, topic, schema_change_begun, schema_change_finished, backward_step',
+    `topic_id` String COMMENT 'identity of the topic: a recreated topic has another one',
+    `partition` Int32,
+    `start_offset` Int64 COMMENT 'first offset of the range',
+    `end_offset` Int64 COMMENT 'offset after the last one of the range',
+    `batch` UInt64 COMMENT 'the micro-batch of an intent or result, in the order of time',
+    `offset` Int64 COMMENT 'cut: where the chunk ends; backward_step: the offset of the event',
+    `claim_number` UInt64 COMMENT 'the claim under which the entry was written, counted from 1; 0: by a task, or by a version without such numbers',
+    `fact` String COMMENT 'claim and facts: the fields that have no column of their own, JSON',
+    `written` UInt64 COMMENT 'nanoseconds since 1970, rising within a claim',
+    `run_id` String COMMENT 'the job that wrote the entry',
+    `topic` String,
+    `chunk_offsets` Int64 COMMENT 'intent: offsets per chunk with which the range is cut',
+    `chunk_bytes` Int64,
+    `attempt` UInt32 COMMENT 'intent: how many earlier batches overlap the range',
+    `cuts` Array(Int64) COMMENT 'result: offsets at which the range was cut into chunks',
+    `rows` UInt64 COMMENT 'result: rows inserted into the target',
+    `deletes` UInt64,
+    `dead_letters` UInt64,
+    `counts` Map(String, UInt64) COMMENT 'result: events and records by kind: tombstones, heartbeats, re-delivered, …',
+    `state` String COMMENT 'result and progress: state of the partition at the end of the range, JSON',
+    `started` DateTime64(3, 'UTC'),
+    `finished` DateTime64(3, 'UTC'),
+    `source_time` DateTime64(3, 'UTC') COMMENT 'result: source time of the newest event of the range'
+)
+ENGINE = ReplacingMergeTree(written)
+PRIMARY KEY (stream, entry, topic_id, partition, start_offset, end_offset)
+ORDER BY (stream, entry, topic_id, partition, start_offset, end_offset, batch, offset, claim_number, fact)
+SETTINGS non_replicated_deduplication_window = 1000, replicated_deduplication_window = 1000
+COMMENT 'ch_sink: offset ranges that streams intended and finished, and what is known about them';
+
+-- table ch_sink_dead_letters
+CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_dead_letters`
+(
+    `stream` String COMMENT 'name of the stream',
+    `topic` String,
+    `topic_id` String COMMENT 'identity of the topic, so that a topic made anew is told from the old one',
+    `partition` Int32,
+    `offset` Int64,
+    `timestamp` Int64 COMMENT 'time of the record in Kafka, milliseconds since 1970, -1 for none',
+    `key` Nullable(String) CODEC(ZSTD(3)),
+    `value` Nullable(String) CODEC(ZSTD(3)),
+    `headers` Array(Tuple(name String, value Nullable(String))),
+    `kind` LowCardinality(String) COMMENT 'family of the failure: decode, position, range, unresolved, …',
+    `column` Nullable(String) COMMENT 'the column to blame, if it is one',
+    `reason` String,
+    `time` DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'when the record was set aside',
+    `retried` Nullable(DateTime64(3, 'UTC')) COMMENT 'when it was applied after all',
+    `written` UInt64 DEFAULT toUInt64(toUnixTimestamp64Nano(now64(9))) COMMENT 'the newest entry of an offset counts'
+)
+ENGINE = ReplacingMergeTree(written)
+ORDER BY (stream, topic_id, partition, offset)
+COMMENT 'ch_sink: records that could not be applied';
+
+-- table ch_sink_handover
+CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_handover`
+(
+    `stream` String COMMENT 'name of the stream',
+    `source` String COMMENT 'source.name of the events',
+    `commit_high` UInt64,
+    `commit_low` UInt64 COMMENT 'commit position of the key change',
+    `inner_high` UInt64,
+    `inner_low` UInt64 COMMENT 'position of the change inside its transaction',
+    `known` UInt8 COMMENT '0: the delete half was seen, but its row is known nowhere',
+    `row` String COMMENT 'the row before its key changed, an Arrow IPC stream' CODEC(ZSTD(3)),
+    `time` DateTime DEFAULT now(),
+    `rank` UInt64 DEFAULT 18446744073709551615 - toUInt64(toUnixTimestamp64Nano(now64(9))) COMMENT 'falls with time: the first entry stays'
+)
+ENGINE = ReplacingMergeTree(rank)
+ORDER BY (stream, source, commit_high, commit_low, inner_high, inner_low)
+TTL time + INTERVAL 90 DAY
+COMMENT 'ch_sink: values of rows that change their key';
+
+-- table ch_sink_pending
+CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_pending`
+(
+    `stream` String COMMENT 'name of the stream',
+    `topic_id` String COMMENT 'identity of the topic, so that a topic made anew is told from the old one',
+    `partition` Int32,
+    `offset` Int64,
+    `timestamp` Int64 COMMENT 'time of the record in Kafka, milliseconds since 1970, -1 for none',
+    `key` Nullable(String),
+    `value` Nullable(String) CODEC(ZSTD(3)),
+    `headers` Array(Tuple(name String, value Nullable(String))),
+    `epoch` Int64 COMMENT 'the order that the record was given when it arrived',
+    `commit_high` UInt64,
+    `commit_low` UInt64,
+    `since` Float64 COMMENT 'when it began to wait, seconds since 1970',
+    `resolved` UInt8 COMMENT '1: applied or given up',
+    `written` UInt64 DEFAULT toUInt64(toUnixTimestamp64Nano(now64(9))) COMMENT 'the newest entry of an offset counts'
+)
+ENGINE = ReplacingMergeTree(written)
+ORDER BY (stream, topic_id, partition, offset)
+COMMENT 'ch_sink: records that wait for the values of another key';
