@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -170,8 +171,13 @@ def _mark_null_values(
 ) -> None:
     """Note which rows say that a null value behind them is a delete: those that are not marked as deleted or not."""
     deleted = layout.roles.get("deleted")
-    unset = msgspec.UNSET
-    says = np.array([deleted is None or getattr(image, deleted) is unset for image in images], dtype=np.bool_)
+    if deleted is None:
+        says = np.ones(len(images), dtype=np.bool_)
+    else:
+        unset, marks = msgspec.UNSET, list(map(attrgetter(deleted), images))
+        if unset not in marks:
+            return
+        says = np.array([mark is unset for mark in marks], dtype=np.bool_)
     needed = set(layout.flattened.fields)
     incomplete = np.array([not needed <= found.keys() for found in texts], dtype=np.bool_)
     own = np.searchsorted(places, part.source_index)
