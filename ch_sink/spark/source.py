@@ -1,4 +1,4 @@
-"""The streaming source of offset ranges: one small row per range, the payload stays in Kafka for the task to fetch.
+"""The streaming source of offset ranges: one small row per range. Tasks fetch the records from Kafka themselves.
 
 Spark plans, limits and checkpoints; each row is one topic-partition's range of the micro-batch. Options (names without
 regard to case): ``topic``, ``kafka.properties.secret`` (librdkafka properties as JSON; Spark hides options by that
@@ -30,7 +30,7 @@ __all__ = ["FORMAT", "SCHEMA", "KafkaRanges", "SourceFailure", "read_ranges"]
 
 FORMAT = "ch_sink_ranges"
 SCHEMA = "topic string, topic_id string, partition int, start long, end long, lost long, high long"
-"""One row per range, as ``spark.ranges.OffsetRange`` describes the columns."""
+"""One row per range; the columns are those of `ch_sink.stream.offset_ranges.OffsetRange`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def read_ranges(
 ) -> DataFrame:
     """A streaming DataFrame of the topic's offset ranges (``SCHEMA``), for ``foreachBatch``.
 
-    ``starting_offsets`` holds only where there is no checkpoint yet: see ``spark.ranges.initial_offset``.
+    ``starting_offsets`` applies only if there is no checkpoint: see `ch_sink.stream.offset_ranges.initial_offset`.
     ``max_offsets`` limits the offsets of one micro-batch. What fails while planning ends the query with a
     StreamingQueryException; ``failure.read()`` then returns the error itself.
     """
@@ -104,12 +104,12 @@ class KafkaRanges(DataSource):
         return SCHEMA
 
     def streamReader(self, schema: StructType) -> "_Reader":  # noqa: N802 (Spark's name)
-        """The planning side; lives in a Python process of its own beside the driver."""
+        """The planning side; it runs in a Python process of its own beside the driver."""
         return _Reader(dict(self.options))
 
 
 class _Batch(InputPartition):
-    """All ranges of a micro-batch: they are a handful of numbers, and each partition would cost a task."""
+    """All ranges of a micro-batch. They are a handful of numbers, and each Spark partition would cost a task."""
 
     def __init__(self, planned: Sequence[OffsetRange]) -> None:
         super().__init__([astuple(one) for one in planned])
@@ -117,7 +117,7 @@ class _Batch(InputPartition):
 
 class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Mapping[str, str]) -> None:
-        # Spark hands the names over in small letters.
+        # Spark passes the names in lower case.
         given = {name.lower(): setting for name, setting in options.items()}
         at = given.get("failurefile")
         self._failure = SourceFailure(Path(at)) if at else None
@@ -159,7 +159,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
             ceiling = None if self._ceiling is None else self._ceiling.high
             planned = next_offset(last, self._state(), most, self._choices, ceiling)
-            # The same text for the same offset: Spark compares texts to see whether there is anything to do.
+            # The same object for the same offset: Spark compares its JSON to see whether there is anything to do.
             self._planned = start if planned is last else planned.to_json()
             return self._planned
 
@@ -173,7 +173,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         with self._kept():
             batch = StreamOffset.from_json(end)
-            # A batch planned by an earlier run of this job is run again: is it still the same topic?
+            # The batch was planned by an earlier run of this job: is it still the same topic?
             if end != self._planned and self._recreated(batch):
                 return []
             return [_Batch(batch.ranges())]
@@ -206,7 +206,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         state = self._state()
         if state.topic_id == batch.topic_id:
             return False
-        # Raises unless the user chose to start again; then the old topic's ranges have nothing left to read.
+        # Raises unless the user chose to restart; then nothing is left to read in the old topic's ranges.
         next_offset(batch, state, None, self._choices)
         return True
 

@@ -92,7 +92,7 @@ class Coordinator:
         self.waiting = {p: n for p, n in open_changes.items() if n}
 
     def close(self) -> None:
-        """Give the stream back, as far as `open` came."""
+        """Release what `open` took."""
         with suppress(ChSinkError):  # what ended the stream is the error to show
             self._closing.close()
 
@@ -272,9 +272,9 @@ class Coordinator:
         self.states.truncated(barrier.floor)
 
     def _add_columns(self, barriers: Sequence[Barrier]) -> None:
-        """Give the table the columns at which ranges ended. What was applied before them is in the ledger by now.
+        """Add the columns at which ranges ended; what was applied before them is already in the ledger.
 
-        So are the offsets at which they ended, written by the tasks: a second attempt ends its chunks alike.
+        So are the offsets at which they ended, written by the tasks: a second attempt cuts its chunks there too.
         """
         if barriers:
             self._use(self._schema_changes.carry_out(self.table, barriers))

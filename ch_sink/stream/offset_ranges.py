@@ -1,8 +1,8 @@
-"""Which offsets the next micro-batch reads: pure arithmetic over what the checkpoint holds and the topic offers.
+"""Which offsets the next micro-batch reads: arithmetic over the checkpoint and the topic's watermarks.
 
 A checkpointed offset is the whole plan of the batch that ends there: where each partition's range starts (``from``)
-as well as where it ends (``to``). A batch that is run again so has the very same ranges, also the first one of a
-stream that began at "latest", and also for partitions that came later.
+and where it ends (``to``). A batch that is run again therefore has the same ranges, including the first batch of a
+stream that began at "latest", and partitions that were added later.
 """
 
 from collections.abc import Mapping
@@ -25,14 +25,14 @@ class OffsetRange:
     start: int
     end: int
     lost: int
-    """Offsets before ``start`` that were gone before they were read (``on_data_loss: continue``), 0 as a rule."""
+    """Offsets before ``start`` that were gone before they were read (``on_data_loss: continue``), usually 0."""
     high: int
     """The partition's high watermark when the range was planned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the user chose for the cases that lose records."""
+    """The user's policies for cases in which records are lost."""
 
     on_data_loss: Literal["fail", "continue"] = "fail"
     topic_recreated: Literal["fail", "restart"] = "fail"
@@ -51,7 +51,7 @@ class StreamOffset:
     high: dict[int, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """As Spark's checkpoint keeps it."""
+        """The form in which Spark's checkpoint stores it."""
         offset: dict[str, Any] = {"topic": self.topic, "topic_id": self.topic_id}
         offset |= {"from": _texts(self.starts), "to": _texts(self.ends)}
         offset |= {"lost": _texts(self.lost)} if self.lost else {}
@@ -59,7 +59,7 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, offset: Mapping[str, Any]) -> Self:
-        """Undo ``to_json``."""
+        """Inverse of ``to_json``."""
         return cls(
             offset["topic"],
             offset["topic_id"],
@@ -70,7 +70,7 @@ class StreamOffset:
         )
 
     def ranges(self) -> list[OffsetRange]:
-        """The batch's ranges, those without an offset left out."""
+        """The batch's ranges, without empty ones."""
         return [
             OffsetRange(
                 self.topic,
@@ -90,8 +90,8 @@ def initial_offset(state: TopicState, starting: str | Mapping[str, Any]) -> Stre
     """Where a stream without a checkpoint begins.
 
     ``starting``: "earliest", "latest", or offsets by partition, either bare or as ``{"topic_id": …, "offsets": …}``;
-    partitions without one begin at the earliest. Offsets of another topic id are kept as they are: the first batch
-    then meets a recreated topic. Raises ConfigError.
+    partitions without one begin at the earliest. Offsets of another topic id are kept: the first batch then finds
+    that the topic was recreated. Raises ConfigError.
     """
     topic_id = state.topic_id
     if starting == "earliest":
@@ -125,17 +125,17 @@ def next_offset(
     choices: Choices,
     ceiling: Mapping[int, int] | None = None,
 ) -> StreamOffset:
-    """The offset at which the next batch ends; ``last`` itself when there is nothing to read.
+    """The offset at which the next batch ends; ``last`` itself if there is nothing to read.
 
     ``limit``: how many offsets the batch may hold. ``ceiling``: offsets beyond which nothing is read, by partition;
-    partitions without one are left for later. Partitions that ``last`` does not know begin at their earliest offset.
+    partitions without one have to wait. Partitions that ``last`` lacks begin at their earliest offset.
     Raises DataLoss.
     """
     lost: dict[int, int] = {}
     if state.topic_id != last.topic_id:
         if choices.topic_recreated == "fail":
             raise DataLoss(
-                f"topic {state.topic} was made anew: its id is {state.topic_id}, the checkpoint's is {last.topic_id}",
+                f"topic {state.topic} was recreated: its id is {state.topic_id}, the checkpoint's is {last.topic_id}",
                 hint="Its offsets begin again. Set topic_recreated: restart to read the new topic from its start.",
             )
         starts = dict(state.low)
@@ -161,12 +161,12 @@ def _expect_all(last: StreamOffset, state: TopicState) -> None:
     if gone:
         raise DataLoss(
             f"topic {state.topic} no longer has partition {gone[0]}",
-            hint="Kafka topics never lose partitions: check that this is the cluster that the checkpoint was made on.",
+            hint="Kafka topics never lose partitions: check that this is the cluster of the checkpoint.",
         )
 
 
 def _held(state: TopicState, partition: int, start: int, choices: Choices) -> tuple[int, int]:
-    """Where reading can go on, and how many offsets that passes over."""
+    """Where reading can go on, and how many offsets are skipped."""
     low, high = state.low[partition], state.high[partition]
     if low <= start <= high:
         return start, 0
@@ -193,31 +193,31 @@ def plan_ranges(
 ) -> dict[int, int]:
     """Where each partition's next range ends, so that all ranges together hold at most ``max_offsets`` offsets.
 
-    The limit is shared equally; what a partition does not need goes to the others. An end short of the latest offset
-    is drawn back to a multiple of ``chunk_offsets`` where its range still holds something then. Every partition of
-    ``latest`` has an end in the answer, equal to its start where it gets nothing. ``start`` must cover ``latest``.
+    The limit is shared equally; what a partition does not need goes to the others. An end below the latest offset is
+    moved back to a multiple of ``chunk_offsets`` unless the range would then be empty. Every partition of ``latest``
+    has an end in the result, equal to its start if it gets nothing. ``start`` must cover ``latest``.
     """
     lag = {partition: max(0, latest[partition] - start[partition]) for partition in latest}
     share = dict.fromkeys(lag, 0)
     left = sum(lag.values()) if max_offsets is None else max(1, max_offsets)
-    # Smallest need first: what it leaves is spread over those that come after.
+    # Smallest need first: what it leaves goes to those after it.
     waiting = sorted(
         (partition for partition in lag if lag[partition]), key=lambda partition: (lag[partition], partition)
     )
     while waiting and left:
         partition = waiting.pop(0)
-        # Rounded up while some are left for nobody else: a limit below the number of partitions still moves one.
+        # Rounded up, so that a limit below the number of partitions still moves one of them.
         fair = -(-left // (len(waiting) + 1))
         share[partition] = min(lag[partition], fair)
         left -= share[partition]
     return {
-        partition: _drawn_back(start[partition], start[partition] + share[partition], latest[partition], chunk_offsets)
+        partition: _aligned(start[partition], start[partition] + share[partition], latest[partition], chunk_offsets)
         for partition in lag
     }
 
 
-def _drawn_back(start: int, end: int, latest: int, chunk_offsets: int) -> int:
+def _aligned(start: int, end: int, latest: int, chunk_offsets: int) -> int:
     if end >= latest or chunk_offsets < 1:
         return end
-    aligned = end // chunk_offsets * chunk_offsets
-    return aligned if aligned > start else end
+    cut = end // chunk_offsets * chunk_offsets
+    return cut if cut > start else end

@@ -1,6 +1,6 @@
-"""The ports in memory: what ``replay``, benchmarks of the plan and tests run on when no server is wanted.
+"""The ports in memory: for tests and benchmarks that need no server.
 
-They keep the promises of the protocols, those about repeats included, and nothing survives the process.
+They keep the protocols' promises, including those about repeats. Nothing survives the process.
 """
 
 import time
@@ -35,17 +35,17 @@ class MemoryDeadLetters:
             self.stored[letter.partition, letter.offset] = StoredLetter(letter, self.clock())
 
     def list(self, limit: int = 100, *, retried: bool = False) -> list[StoredLetter]:
-        """Letters by partition and offset; those applied since only when asked for."""
+        """Dead letters by partition and offset; those applied since only on request."""
         found = [self.stored[place] for place in sorted(self.stored)]
         return [s for s in found if retried or s.retried is None][:limit]
 
     def count(self) -> dict[str, int]:
-        """Letters not yet applied, by kind."""
+        """Dead letters not yet applied, by kind."""
         kinds = sorted(s.letter.kind for s in self.stored.values() if s.retried is None)
         return {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
 
     def mark_retried(self, places: Sequence[tuple[int, int]]) -> None:
-        """Mark letters as applied, by (partition, offset)."""
+        """Mark dead letters as applied, by (partition, offset)."""
         for place in places:
             if place in self.stored:
                 self.stored[place] = replace(self.stored[place], retried=self.clock())
@@ -80,7 +80,7 @@ class MemoryHandover:
                 self.stored[identity] = rows.slice(i, 1) if known[i] else None
 
     def _as_now(self, row: pa.Table) -> pa.Table:
-        """A row with the columns that the target has by now: those that came since are null."""
+        """The row with the target's present columns; those added since are null."""
         if not self.types:
             return row
         for name, kind in self.types.items():

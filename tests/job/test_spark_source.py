@@ -119,7 +119,7 @@ def test_a_topic_made_anew_stops_the_stream_unless_told_otherwise(
         _drain(spark, broker, topic, tmp_path, failure=failure)
     error = failure.read()
     assert isinstance(error, DataLoss)
-    assert "was made anew" in error.message
+    assert "was recreated" in error.message
     assert error.hint is not None
     assert error.hint.startswith("Its offsets begin again.")
     assert _drain(spark, broker, topic, tmp_path, topic_recreated="restart") == [[[0, 0, 25, 0]]]

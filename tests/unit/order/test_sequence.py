@@ -260,7 +260,7 @@ def test_a_chunk_without_events_changes_no_strategy():
 
 
 def test_a_connector_of_a_new_name_goes_on_in_the_highest_epoch():
-    """It was made anew, at the same server, which had been restored before."""
+    """It was recreated, at the same server, which had been restored before."""
     before = run(*events((9, 1), start=0), State({"old": SourceState(epoch=3, commit=8)}))
     assert to_int(before.version, 0) >> 112 == 3
     batch, records = events((7, 1), (9, 2), (8, 3), start=1)

@@ -1,0 +1,40 @@
+"""Tasks on Spark: a result for each in its order, failures whole, and no secret in what Spark shows."""
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ch_sink.errors import StreamFailed
+from ch_sink.order import State
+from ch_sink.spark.executor import _SCHEMA, SparkExecutor, _runner
+from ch_sink.stream.tasks import RangeTask, ReleaseTask, Task
+from tests.model import LAYOUTS
+from tests.support.harness import ENGINES, target_table
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+SECRET = "hunter2"
+CONFIG = f'{{"clickhouse": {{"password": "{SECRET}"}}}}'
+TABLE = target_table(next(iter(LAYOUTS.values())), ENGINES["replacing"])
+
+
+def tasks(count: int) -> list[Task]:
+    ranges: list[Task] = [RangeTask("s", "t", "id", p, TABLE, 5, 9, State()) for p in range(count)]
+    return [*ranges, ReleaseTask("s", "t", "id", count, TABLE, State())]
+
+
+def test_each_task_has_its_result_and_its_failure(spark: SparkSession) -> None:
+    """The configuration is none, so every task fails while it opens its ports."""
+    found = SparkExecutor(spark, {"s": CONFIG})(tasks(5))
+    assert [result.partition for result in found] == list(range(6))
+    for result in found:
+        assert isinstance(result.failure, StreamFailed)
+        assert "Traceback" in result.failure.trace  # type: ignore[attr-defined]
+        assert result.failure.hint is not None
+
+
+def test_plans_show_no_configuration(spark: SparkSession) -> None:
+    executor = SparkExecutor(spark, {"s": CONFIG})
+    frame = spark.range(0, 2, 1, 2).mapInArrow(_runner([(CONFIG, task) for task in tasks(1)]), _SCHEMA)
+    plans = frame._jdf.queryExecution().toString()
+    assert "ch_sink_tasks" in plans
+    assert SECRET not in plans + repr(executor)
