@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import ChangeBatch, Op, Records
+from ch_sink.model.floor import Floor
 from ch_sink.model.policy import VersionPolicy
 from ch_sink.order.backward import BackwardOrder, BackwardStep
 from ch_sink.order.forward import forward
@@ -109,9 +110,10 @@ def sequence(
 def drop_truncated(batch: ChangeBatch, order: Sequenced, state: State) -> None:
     """Leave out what a truncate of the whole table has overtaken: late changes of other partitions, a repeat of it.
 
-    A truncate's null key gives it any partition, each time it is sent, so that no earlier record proves a repeat.
+    A truncate has no key, so the producer may pick a different partition on every delivery, and no earlier record
+    proves a repeat.
     """
-    at, position, _ = state.floor
+    at, position = state.floor.epoch, state.floor.commit
     if not (at or position):
         return
     low = np.uint64(position & 0xFFFFFFFFFFFFFFFF)
@@ -120,7 +122,7 @@ def drop_truncated(batch: ChangeBatch, order: Sequenced, state: State) -> None:
     below = (commit[:, 0] < high) | ((commit[:, 0] == high) & (commit[:, 1] <= low))
     near = order.keep & (order.epoch <= at) & (below | (order.epoch < at))
     for i in np.flatnonzero(near).tolist():
-        here = (int(order.epoch[i]), to_int(commit, i), (int(batch.inner[i, 0]) << 64) | int(batch.inner[i, 1]))
+        here = Floor(int(order.epoch[i]), to_int(commit, i), to_int(batch.inner, i))
         if here < state.floor or (here == state.floor and batch.op[i] == Op.TRUNCATE):
             order.keep[i] = False
             order.skipped["truncated"] += 1

@@ -1,9 +1,10 @@
 """The state of a partition between chunks: epoch and highest commit position of each source, and its profile."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 
 import msgspec
 
+from ch_sink.model.floor import NO_FLOOR, Floor
 from ch_sink.model.profile import UNREAD, TopicProfile
 
 __all__ = ["SourceState", "State"]
@@ -33,8 +34,8 @@ class State:
     sources: dict[str, SourceState] = field(default_factory=dict)
     base_epoch: int = 0
     """No source name has an epoch below this one."""
-    floor: tuple[int, int, int] = (0, 0, 0)
-    """Epoch, commit and inner position of the last truncate; changes below it are dropped."""
+    floor: Floor = NO_FLOOR
+    """Of the last truncate."""
     doubled: dict[str, str] = field(default_factory=dict)
     """Kafka keys (hex) of which two rows live because a swap of keys was open when the chunk ended, each with the
     inner position (hex) of the create half that opened it."""
@@ -70,12 +71,14 @@ class State:
         risen = self.raised_to(self.epoch + 1) if self.strategy else self
         return replace(risen, strategy=strategy)
 
-    def with_floor(self, floor: tuple[int, int, int]) -> "State":
+    def with_floor(self, floor: Floor) -> "State":
         """The state with the higher of both floors: truncates are of the whole table."""
         return self if floor <= self.floor else replace(self, floor=floor)
 
     def to_json(self) -> str:
-        wire = _Wire(self.sources, self.base_epoch, self.floor, self.doubled, self.alone, self.strategy, self.profile)
+        wire = _Wire(
+            self.sources, self.base_epoch, astuple(self.floor), self.doubled, self.alone, self.strategy, self.profile
+        )
         return msgspec.json.encode(wire).decode()
 
     @staticmethod
@@ -84,7 +87,9 @@ class State:
         if not text:
             return State()
         wire = msgspec.json.decode(text, type=_Wire)
-        return State(wire.sources, wire.base_epoch, wire.floor, wire.doubled, wire.alone, wire.strategy, wire.profile)
+        return State(
+            wire.sources, wire.base_epoch, Floor(*wire.floor), wire.doubled, wire.alone, wire.strategy, wire.profile
+        )
 
 
 class _Wire(msgspec.Struct):

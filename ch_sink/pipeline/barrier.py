@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import ChangeBatch, UnknownColumn
+from ch_sink.model.floor import NO_FLOOR, Floor
 from ch_sink.pipeline.target import Target
 from ch_sink.table.evolve import offered
 from ch_sink.table.model import TargetTable
@@ -36,8 +37,8 @@ class Barrier:
     """New columns: names of the key's columns, on which the current-state view may rest."""
     version: int = 0
     """Truncate: version of the truncate event; stored rows below it are gone."""
-    floor: tuple[int, int, int] = (0, 0, 0)
-    """Truncate: its epoch, commit and inner position, for `State.floor`."""
+    floor: Floor = NO_FLOOR
+    """Truncate: its position, for `State.floor`."""
 
 
 def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str]) -> Barrier | None:

@@ -4,6 +4,7 @@ import numpy as np
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import ChangeBatch, Op
+from ch_sink.model.floor import Floor
 from ch_sink.order import Sequenced, State
 from ch_sink.order.version import to_int
 from ch_sink.pipeline.barrier import Barrier
@@ -54,5 +55,5 @@ def truncate_barrier(batch: ChangeBatch, order: Sequenced, event: int, target: T
         "truncate",
         int(batch.offset[event]) + 1,
         version=version,
-        floor=(int(order.epoch[event]), to_int(order.commit, event), inner),
+        floor=Floor(int(order.epoch[event]), to_int(order.commit, event), inner),
     )

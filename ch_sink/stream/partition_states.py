@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from ch_sink.model.floor import Floor
 from ch_sink.order import State
 from ch_sink.ports import Ledger, TopicFacts, TruncateFloor
 
@@ -19,10 +20,10 @@ class States:
         """
         self._ledger, self._topic_id = ledger, topic_id
         self._known: dict[int, tuple[int, State]] = {}
-        self._floor: tuple[int, int, int] = (0, 0, 0)
+        self._floor = Floor()
         self._epoch = 0
         for floor in ledger.facts(TruncateFloor):
-            self._floor = max(self._floor, (floor.epoch, floor.commit, floor.inner))
+            self._floor = max(self._floor, Floor(floor.epoch, floor.commit, floor.inner))
         topics = ledger.facts(TopicFacts)
         mine = [t for t in topics if t.topic_id == topic_id]
         if mine:
@@ -71,11 +72,11 @@ class States:
         """A range ended at this offset with this state."""
         self._known[partition] = (offset, State.from_json(state))
 
-    def truncated(self, floor: tuple[int, int, int]) -> None:
+    def truncated(self, floor: Floor) -> None:
         """Changes below this floor were deleted, in every partition."""
         if floor > self._floor:
             self._floor = floor
-            self._ledger.record(TruncateFloor(*floor))
+            self._ledger.record(TruncateFloor(floor.epoch, floor.commit, floor.inner))
 
     def waiting(self, partition: int) -> State:
         """The state with which waiting changes are applied after the ranges of a batch."""

@@ -6,6 +6,7 @@
 import pytest
 
 from ch_sink.errors import StreamFailed
+from ch_sink.model.floor import Floor
 from ch_sink.order import State
 from ch_sink.testing import Killed
 from tests.support.hand import PLACEHOLDER, Event, key_change, mysql, postgres
@@ -252,5 +253,5 @@ def test_one_lookup_per_chunk_and_only_where_it_is_needed(make: Make, engine: st
 
 
 def test_a_state_survives_its_text() -> None:
-    state = State(doubled={"00ff": "1f"}, floor=(1, 1 << 79, 1 << 127), alone=True)
+    state = State(doubled={"00ff": "1f"}, floor=Floor(1, 1 << 79, 1 << 127), alone=True)
     assert State.from_json(state.to_json()) == state

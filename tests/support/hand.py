@@ -18,6 +18,7 @@ from ch_sink.clickhouse import (
 )
 from ch_sink.decode import Decoder
 from ch_sink.model.change import Headers, Records
+from ch_sink.model.floor import Floor
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.chunks import Chunk
@@ -97,7 +98,7 @@ class HandFed:
         self.target = Target.of(self.table, self.policy)
         self.log: dict[int, list[tuple[int, Event]]] = {}
         self.states: dict[int, State] = {}
-        self.floor = (0, 0, 0)
+        self.floor = Floor()
         self.sinks: dict[int, PartitionSink] = {}
         self.attempt = 0
         self.kill_after: int | None = None

@@ -8,6 +8,7 @@ import pytest
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import Records, UnknownColumn
+from ch_sink.model.floor import Floor
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.barrier import Barrier
@@ -140,7 +141,7 @@ def test_a_truncate_is_carried_out_before_the_rest_of_its_range() -> None:
     stream = Stream()
     truncated: list[int] = []
     stream.memory.truncate = lambda table, version, column: truncated.append(version)  # type: ignore[method-assign]
-    barrier = Barrier("truncate", 5, version=77, floor=(0, 9, 0))
+    barrier = Barrier("truncate", 5, version=77, floor=Floor(0, 9, 0))
     floors = []
 
     def answer(task: Task) -> TaskResult:
@@ -150,7 +151,7 @@ def test_a_truncate_is_carried_out_before_the_rest_of_its_range() -> None:
         return done(task, end=5, barrier=barrier) if stops else done(task)
 
     stream.run(answer, span(0, 0, 10), span(1, 0, 10))
-    assert floors == [(0, 0, (0, 0, 0), []), (1, 0, (0, 0, 0), []), (0, 5, (0, 9, 0), [77])]
+    assert floors == [(0, 0, Floor(), []), (1, 0, Floor(), []), (0, 5, Floor(0, 9, 0), [77])]
     assert stream.memory.group.committed == {0: 10, 1: 10}
 
 
