@@ -10,10 +10,10 @@ from ch_sink.types.connect import SourceType
 from ch_sink.types.connector_modes import Encoded, Modes
 from ch_sink.types.converter import Converter, Encoding
 from ch_sink.types.families import Context, convert, reading_of
-from ch_sink.types.literals import Form, Reading, reading
+from ch_sink.types.literals import Reading, Shape, reading
 from ch_sink.types.placeholder import placeholder
-from ch_sink.types.placeholder_columns import Marked
-from ch_sink.types.propagated import told
+from ch_sink.types.placeholder_column import PlaceholderColumn
+from ch_sink.types.propagated_type import propagated_type
 from ch_sink.types.value_policy import ValuePolicy
 
 __all__ = ["converter", "ignores_comment", "may_be_guess"]
@@ -66,8 +66,8 @@ def converter(
             found = None
         if found is not None and _is_encoded(found, context.modes, declared=source is not None):
             binary = SourceType("bytes", parameters=found.parameters)
-            return Encoded(_marked(reading(binary), target, context), context.modes.binary)
-        return _marked(reading_of(found, target, context), target, context)
+            return Encoded(_whole_column(reading(binary), target, context), context.modes.binary)
+        return _whole_column(reading_of(found, target, context), target, context)
     except TableError as error:
         raise TableError(f"column {column.name!r}: {error.message}", hint=error.hint) from error
 
@@ -103,15 +103,15 @@ def _contradicts(noted: SourceType, target: ChType, context: Context) -> bool:
     return False
 
 
-def _marked(read: Reading, target: ChType, context: Context) -> Converter:
+def _whole_column(read: Reading, target: ChType, context: Context) -> Converter:
     """The converter of a whole column, which knows the placeholder whatever the column's type is."""
     made = convert(read, target, context)
     known, form = context.known, read.form
     if known is None or target.name in _KNOW_IT or (read.source is not None and read.source.name in _NEVER_OMITTED):
         return made
-    if form is Form.TEXT or form is Form.LABELS:
-        return Marked(made, known.is_text)
-    return Marked(made, known.is_bytes) if form is Form.BYTES else made
+    if form is Shape.TEXT or form is Shape.LABELS:
+        return PlaceholderColumn(made, known.is_text)
+    return PlaceholderColumn(made, known.is_bytes) if form is Shape.BYTES else made
 
 
 def _is_encoded(source: SourceType, modes: Modes, *, declared: bool) -> bool:
@@ -121,4 +121,4 @@ def _is_encoded(source: SourceType, modes: Modes, *, declared: bool) -> bool:
     if source.kind == "bytes":
         # With a schema bytes are bytes, whatever the mode: the connector would have declared a text.
         return not declared and modes.binary != "base64"
-    return source.kind == "string" and told(source).is_binary
+    return source.kind == "string" and propagated_type(source).is_binary

@@ -2,7 +2,7 @@
 
 from ch_sink.types.choices import TypeChoices
 from ch_sink.types.connect import SourceType
-from ch_sink.types.propagated import told
+from ch_sink.types.propagated_type import propagated_type
 
 __all__ = ["DIGITS", "ISO", "WIDE", "clickhouse_type"]
 
@@ -106,7 +106,7 @@ def _item(source: SourceType, nullable_tuple: bool) -> str:
 
 def _plain(source: SourceType) -> str:
     """Types without a semantic name, by the source column's own where the connector propagates it."""
-    column = told(source)
+    column = propagated_type(source)
     if source.kind in _INTS_BY_KIND:
         return column.unsigned or ("UInt16" if column.word == "YEAR" else _KINDS[source.kind])
     if source.kind == "string" and not source.name:
@@ -123,14 +123,14 @@ _INTS_BY_KIND = frozenset(("int8", "int16", "int32", "int64"))
 def _digits(source: SourceType) -> int:
     """Sub-second digits of a date-time sent as text: six, or more where the sample or the source column has them."""
     sampled = int(source.parameter(DIGITS) or 0)
-    column = told(source)
+    column = propagated_type(source)
     declared = (column.scale or 0) if column.word in ("DATETIMEOFFSET", "DATETIME2") else 0
     return min(max(6, sampled, declared), 9)
 
 
 def _decimal(source: SourceType) -> str:
     scale = int(source.parameter("scale") or 0)
-    column = told(source)
+    column = propagated_type(source)
     if column.unsigned and scale == 0:
         return column.unsigned  # bigint.unsigned.handling.mode=precise
     precision = source.parameter("connect.decimal.precision")

@@ -20,8 +20,8 @@ __all__ = [
     "Unscaled",
     "VariableScale",
     "decimal_text",
+    "read_any_decimal",
     "read_bytes",
-    "read_loose",
     "read_text",
     "read_variable",
 ]
@@ -46,7 +46,7 @@ def read_bytes(scale: int) -> Callable[[Any], Unscaled]:
     return lambda value: (int.from_bytes(value, "big", signed=True), scale)
 
 
-def read_loose(scale: int) -> Callable[[Any], Unscaled]:
+def read_any_decimal(scale: int) -> Callable[[Any], Unscaled]:
     """Reader of what stands for a decimal in JSON: bytes or their base64 with that scale, numbers, {scale, value}."""
 
     def read(value: Any) -> Unscaled:

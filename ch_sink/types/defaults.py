@@ -13,7 +13,7 @@ from ch_sink.types.column import Column
 from ch_sink.types.connect import SourceType
 from ch_sink.types.converter import Converter
 from ch_sink.types.lexer import Kind, columns_in, tokenize
-from ch_sink.types.propagated import told
+from ch_sink.types.propagated_type import propagated_type
 from ch_sink.types.sql_values import sql_value
 from ch_sink.types.value_policy import ValuePolicy
 
@@ -42,7 +42,7 @@ def default_sql(source: SourceType, column_type: str, columns: Collection[str] =
     value = source.default
     if not source.has_default or value is None or _is_current_time(source, value):
         return None
-    if source.kind == "string" and (_is_generated(str(value), columns) or told(source).is_binary):
+    if source.kind == "string" and (_is_generated(str(value), columns) or propagated_type(source).is_binary):
         return None  # a binary column that comes as text: in which encoding, the schema does not say
     try:
         made = converter(source, Column("default", column_type), encoding="json", policy=ValuePolicy(), omits=False)

@@ -12,11 +12,11 @@ from ch_sink.types.column import Years
 from ch_sink.types.connect import SourceType
 from ch_sink.types.connector_modes import Modes
 from ch_sink.types.converter import Converter, Encoding, PerValue, Reaction
-from ch_sink.types.literals import Form, Reading, infer, reading
+from ch_sink.types.literals import Reading, Shape, infer, reading
 from ch_sink.types.numbers import bool_column, decimal_column, float_column, integer_column
 from ch_sink.types.placeholder import Placeholder
 from ch_sink.types.schemaless import Either
-from ch_sink.types.text_forms import into_json, into_string
+from ch_sink.types.text_columns import into_json, into_string
 from ch_sink.types.unions import AnyBranch, takes_branches
 
 __all__ = ["Context", "convert", "reading_of"]
@@ -57,7 +57,7 @@ def convert(read: Reading, target: ChType, context: Context) -> Converter:
 
 
 def _hint(read: Reading, target: ChType) -> str:
-    if read.form is Form.INTEGER and target.name in _TEMPORAL:
+    if read.form is Shape.INTEGER and target.name in _TEMPORAL:
         return (
             "what the integer counts is not told; say so in the column's comment, "
             "such as: debezium: int64 io.debezium.time.Timestamp (milliseconds)"
@@ -95,21 +95,26 @@ def _families(read: Reading, target: ChType, context: Context) -> Converter | No
 def _texts(read: Reading, target: ChType, context: Context) -> Converter | None:
     """Targets that are written from text."""
     name = target.name
-    if name == "FixedString" and read.form in (Form.TEXT, Form.LABELS, Form.BYTES, Form.BITS):
+    if name == "FixedString" and read.form in (
+        Shape.TEXT,
+        Shape.LABELS,
+        Shape.BYTES,
+        Shape.BITS,
+    ):
         return scalars.fixed_string(target, context.reaction, read.wire)
-    if name == "UUID" and read.form is Form.TEXT:
+    if name == "UUID" and read.form is Shape.TEXT:
         return scalars.Uuids()
-    if name == "UUID" and read.form is Form.BYTES:
+    if name == "UUID" and read.form is Shape.BYTES:
         return PerValue(bytes, pa.binary(16), _sixteen, reaction=context.reaction)
-    if name in ("Enum8", "Enum16") and read.form is Form.INTEGER:
+    if name in ("Enum8", "Enum16") and read.form is Shape.INTEGER:
         return scalars.enum_number(target, context.reaction)
-    if (name == "IPv4" and read.form in (Form.INTEGER, Form.BYTES)) or (name == "IPv6" and read.form is Form.BYTES):
+    if (name == "IPv4" and read.form in (Shape.INTEGER, Shape.BYTES)) or (name == "IPv6" and read.form is Shape.BYTES):
         return scalars.packed_address(target, context.reaction, read.wire)
-    if read.form is not Form.TEXT and read.form is not Form.LABELS:
+    if read.form is not Shape.TEXT and read.form is not Shape.LABELS:
         return None
     if name in ("Enum8", "Enum16"):
         return scalars.enum(target, context.reaction)
-    if name in ("IPv4", "IPv6") and read.form is Form.TEXT:
+    if name in ("IPv4", "IPv6") and read.form is Shape.TEXT:
         return scalars.address(target, context.reaction)
     return None
 
@@ -122,42 +127,42 @@ def _temporal(read: Reading, target: ChType, context: Context) -> Converter | No
     iso: Converter = (
         temporal.iso_date(target, years, reaction) if day_only else temporal.IsoColumn(target, years, reaction)
     )
-    if read.form is Form.TEXT or (read.form is Form.ISO_TIME if clock else read.form in (Form.ISO, Form.ISO_DATE)):
+    if read.form is Shape.TEXT or (read.form is Shape.ISO_TIME if clock else read.form in (Shape.ISO, Shape.ISO_DATE)):
         return iso
     number: Converter | None = None
-    if read.form is Form.DAYS and not clock:
+    if read.form is Shape.DAYS and not clock:
         number = temporal.from_days(target, years, reaction)
-    elif day_only and read.form is Form.TICKS:
+    elif day_only and read.form is Shape.TICKS:
         number = temporal.days_of_ticks(target, read.digits, years, reaction)
-    elif not day_only and read.form is (Form.TIME if clock else Form.TICKS):
+    elif not day_only and read.form is (Shape.TIME if clock else Shape.TICKS):
         number = temporal.from_ticks(target, read.digits, years, reaction)
-    return Either(number, iso) if number is not None and read.loose else number
+    return Either(number, iso) if number is not None and read.guessed else number
 
 
 def _nested(read: Reading, target: ChType, context: Context) -> Converter | None:
     name = target.name
-    if read.form is Form.TEXT:
+    if read.form is Shape.TEXT:
         # What JSON texts hold shows itself, as in plain JSON.
         is_json = read.source is not None and read.source.name == "io.debezium.data.Json"
         inner = convert(reading_of(None, target, context), target, context) if is_json else None
         return nested.JsonTexts(inner, context.known) if inner is not None else None
     if name == "Nested":
         pairs = ChType("Tuple", target.arguments, target.names)
-        return _nested(read, ChType("Array", (pairs,)), context) if read.form is Form.ARRAY else None
-    if name == "Tuple" and len(target.items) == 1 and read.form in (Form.ARRAY, Form.MAP):
+        return _nested(read, ChType("Array", (pairs,)), context) if read.form is Shape.ARRAY else None
+    if name == "Tuple" and len(target.items) == 1 and read.form in (Shape.ARRAY, Shape.MAP):
         inner = convert(read, target.items[0].bare, context)
         return nested.Wrapped(inner, target.names[0] if target.names else "1")
-    if name == "Array" and read.form is Form.ARRAY:
+    if name == "Array" and read.form is Shape.ARRAY:
         item = target.items[0].bare
         return nested.Arrays(convert(_part(read, item, context), item, context), context.known)
-    if name == "Array" and read.form is Form.LABELS:
-        members = convert(Reading(Form.TEXT, str), target.items[0].bare, context)
+    if name == "Array" and read.form is Shape.LABELS:
+        members = convert(Reading(Shape.TEXT, str), target.items[0].bare, context)
         return nested.Sets(nested.Arrays(members, None))
-    if name == "Map" and read.form is Form.MAP:
+    if name == "Map" and read.form is Shape.MAP:
         return _map(read, target, context)
-    if name in ("Point", "Tuple") and read.form is Form.POINT:
+    if name in ("Point", "Tuple") and read.form is Shape.POINT:
         return _point(read, target)
-    if name == "Tuple" and read.form in (Form.STRUCT, Form.GEOMETRY):
+    if name == "Tuple" and read.form in (Shape.STRUCT, Shape.GEOMETRY):
         return _struct(read, target, context)
     return None
 
@@ -197,7 +202,9 @@ def _struct(read: Reading, target: ChType, context: Context) -> Converter | None
                 f"the source has no field {name!r} for the tuple",
                 hint=f"name the members of the tuple as the source's fields: {', '.join(by_name)}",
             )
-        parts.append(convert(reading_of(None if read.loose else by_name[name], item.bare, context), item.bare, context))
+        parts.append(
+            convert(reading_of(None if read.guessed else by_name[name], item.bare, context), item.bare, context)
+        )
     wire = nested.struct_wire(target.names, parts)
     attributes = tuple(f"f{i}" for i in range(len(parts)))
     return nested.Structs(arrow_of(target), target.names, attributes, tuple(parts), wire)

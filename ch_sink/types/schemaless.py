@@ -7,7 +7,7 @@ import pyarrow as pa
 from ch_sink.types.converter import Converted, Converter, PerValue, Reaction
 from ch_sink.types.scalars import flag
 
-__all__ = ["Either", "LooseFlags", "LooseIntegers"]
+__all__ = ["Either", "SchemalessFlags", "SchemalessIntegers"]
 
 
 class Either:
@@ -37,7 +37,7 @@ class Either:
         return Converted(array.view(self.arrow), None, number.clamped + text.clamped)
 
 
-class LooseIntegers:
+class SchemalessIntegers:
     """Integers, booleans as 0 and 1, and bit strings (little-endian bytes)."""
 
     def __init__(self, numbers: Converter, wire: Any) -> None:
@@ -57,7 +57,7 @@ def _integer(value: Any) -> Any:
     return int(value) if isinstance(value, bool) else value
 
 
-class LooseFlags(PerValue):
+class SchemalessFlags(PerValue):
     """Booleans or 0 and 1 into Bool."""
 
     def __init__(self, reaction: Reaction) -> None:

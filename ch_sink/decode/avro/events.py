@@ -23,7 +23,7 @@ from ch_sink.model.change import BadRecord, Skipped, UnknownColumn
 from ch_sink.sources import Positions
 from ch_sink.sources.base import stream_names
 from ch_sink.table.model import TargetTable
-from ch_sink.types.text_forms import spelled
+from ch_sink.types.text_columns import spelled
 from ch_sink.types.value_policy import ValuePolicy
 
 __all__ = ["AvroReader", "as_json", "document", "no_events"]

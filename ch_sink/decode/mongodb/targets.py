@@ -18,7 +18,7 @@ from ch_sink.types.column import WIDE_YEARS, Column, Years
 from ch_sink.types.connect import SourceType
 from ch_sink.types.converter import PerValue, Reaction, shown
 from ch_sink.types.integers import wide_integer
-from ch_sink.types.json_columns import DocumentColumn as JsonColumn
+from ch_sink.types.json_column import JsonColumn
 from ch_sink.types.nested import Arrays, Maps, Structs, Wrapped
 from ch_sink.types.scalars import Floats, fixed_string, uuid_bytes
 from ch_sink.types.value_policy import ValuePolicy

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ch_sink.types.connect import SourceType
 
-__all__ = ["Told", "told"]
+__all__ = ["PropagatedType", "propagated_type"]
 
 _MARK = "__debezium.source.column."
 _DECIMALS = frozenset(("DECIMAL", "DEC", "NUMERIC", "FIXED", "NUMBER", "MONEY", "SMALLMONEY"))
@@ -13,7 +13,7 @@ _INTEGERS = {"TINYINT": 8, "SMALLINT": 16, "MEDIUMINT": 32, "INT": 32, "INTEGER"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class PropagatedType:
     """The declaration of the source column, as far as it was sent. ``word`` is empty where none was."""
 
     word: str = ""
@@ -36,7 +36,7 @@ class Told:
     def decimal(self) -> tuple[int, int] | None:
         """Precision and scale of a decimal that ClickHouse holds; None for anything else."""
         if self.word == "NUMBER" and self.scale is None:
-            return None  # Oracle's NUMBER without either is told as one of 38 digits, and holds any scale
+            return None  # Oracle's NUMBER without either is propagated_type as one of 38 digits, and holds any scale
         precision, scale = self.length or 0, self.scale or 0
         return (precision, scale) if self.word in _DECIMALS and 0 <= scale <= precision <= 76 and precision else None
 
@@ -53,12 +53,12 @@ class Told:
         return self.word in ("UUID", "UNIQUEIDENTIFIER")
 
 
-def told(source: SourceType) -> Told:
+def propagated_type(source: SourceType) -> PropagatedType:
     """The propagated declaration of a column."""
     declared = (source.parameter(_MARK + "type") or "").upper()
     if not declared:
-        return Told()
-    return Told(
+        return PropagatedType()
+    return PropagatedType(
         declared.split()[0].split("(")[0],
         "UNSIGNED" in declared,
         _number(source.parameter(_MARK + "length")),

@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from ch_sink.types.converter import OutOfRange, PerValue, Reaction, shown
 
-__all__ = ["DocumentColumn"]
+__all__ = ["JsonColumn"]
 
 _DEEPEST = 500
 
 
-class DocumentColumn(PerValue):
+class JsonColumn(PerValue):
     """JSON texts, or literals that ``text`` makes texts of, into JSON."""
 
     def __init__(

@@ -5,10 +5,10 @@ from typing import Any
 
 from ch_sink.types.converter import Converted, Converter, masked
 
-__all__ = ["Marked"]
+__all__ = ["PlaceholderColumn"]
 
 
-class Marked:
+class PlaceholderColumn:
     """Literals by another converter, placeholders as null and marked."""
 
     def __init__(self, inner: Converter, is_placeholder: Callable[[Any], bool]) -> None:

@@ -10,26 +10,28 @@ import pyarrow as pa
 from ch_sink.errors import DecodeError
 from ch_sink.types import calendar as civil
 from ch_sink.types.converter import Converted, Converter, Encoding, Reaction, shown
-from ch_sink.types.decimals import decimal_text, read_bytes, read_loose, read_variable
-from ch_sink.types.json_columns import DocumentColumn
-from ch_sink.types.literals import Form, Reading
+from ch_sink.types.decimals import decimal_text, read_any_decimal, read_bytes, read_variable
+from ch_sink.types.json_column import JsonColumn
+from ch_sink.types.literals import Reading, Shape
 from ch_sink.types.placeholder import Placeholder
 from ch_sink.types.strings import AnyText, Plain, binary_text
 
 __all__ = ["into_json", "into_string", "spelled"]
 
-_OBJECTS = (Form.MAP, Form.STRUCT, Form.POINT)
-_NESTED = (Form.ARRAY, *_OBJECTS)
+_OBJECTS = (Shape.MAP, Shape.STRUCT, Shape.POINT)
+_NESTED = (Shape.ARRAY, *_OBJECTS)
 
 
 def into_string(read: Reading, encoding: Encoding, known: Placeholder | None) -> Converter:
     """Any form into String."""
-    if read.form in (Form.TEXT, Form.LABELS, Form.ISO_DATE, Form.ISO_TIME) or (read.form is Form.ISO and not read.wide):
+    if read.form in (Shape.TEXT, Shape.LABELS, Shape.ISO_DATE, Shape.ISO_TIME) or (
+        read.form is Shape.ISO and not read.wide
+    ):
         return Plain(str, known.texts if known is not None else ())
-    if read.form is Form.BYTES:
+    if read.form is Shape.BYTES:
         return Plain(bytes, (known.raw,) if known is not None else ())
-    if read.form is Form.ANY:
-        return LooseText(known)
+    if read.form is Shape.ANY:
+        return SchemalessText(known)
     if read.form in _NESTED:
         wire: Any = msgspec.Raw if encoding == "json" else read.wire
         return AnyText(wire, json_text, known, known.is_json if known is not None and encoding == "json" else None)
@@ -38,12 +40,12 @@ def into_string(read: Reading, encoding: Encoding, known: Placeholder | None) ->
 
 def into_json(read: Reading, encoding: Encoding, reaction: Reaction, known: Placeholder | None) -> Converter | None:
     """Texts (of JSON), maps, points and structs into JSON; arrays are no objects."""
-    if read.form is Form.TEXT:
+    if read.form is Shape.TEXT:
         check = known.is_text if known is not None else None
-        return DocumentColumn(str, reaction, text=str, is_placeholder=check)
-    if read.form in _OBJECTS or read.form is Form.ANY:
-        wire: Any = msgspec.Raw if encoding == "json" and read.form is not Form.ANY else Any
-        return DocumentColumn(wire, reaction, text=_decoded_text, is_placeholder=_loosely(known))
+        return JsonColumn(str, reaction, text=str, is_placeholder=check)
+    if read.form in _OBJECTS or read.form is Shape.ANY:
+        wire: Any = msgspec.Raw if encoding == "json" and read.form is not Shape.ANY else Any
+        return JsonColumn(wire, reaction, text=_decoded_text, is_placeholder=_is_placeholder(known))
     return None
 
 
@@ -51,7 +53,7 @@ _encode = msgspec.json.Encoder(decimal_format="number").encode
 """JSON in which a number of the wire (a Decimal) has its own digits."""
 
 
-class LooseText:
+class SchemalessText:
     """Schemaless literals into String: texts as they are, everything else as its JSON."""
 
     wire: Any = Any
@@ -59,7 +61,7 @@ class LooseText:
 
     def __init__(self, known: Placeholder | None) -> None:
         self._plain = Plain(str, known.texts if known is not None else ())
-        self._slow = AnyText(Any, json_text, known, _loosely(known))
+        self._slow = AnyText(Any, json_text, known, _is_placeholder(known))
 
     def convert(self, values: list[Any]) -> Converted:
         try:
@@ -76,7 +78,7 @@ def json_text(value: Any) -> bytes | None:
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, dict) and value.keys() == {"scale", "value"}:
-        return _loose_variable(value)
+        return _schemaless_variable(value)
     text = _encode(value)
     return _encode(spelled(value)) if b"null" in text else text
 
@@ -97,7 +99,7 @@ def _decoded_text(value: Any) -> str | None:
     return None if text is None else text.decode()
 
 
-def _loose_variable(value: dict[str, Any]) -> bytes:
+def _schemaless_variable(value: dict[str, Any]) -> bytes:
     """A schemaless VariableScaleDecimal; the JSON itself where it is none."""
     try:
         read = msgspec.convert(value, type=_Variable) if isinstance(value["value"], str) else None
@@ -111,7 +113,7 @@ class _Variable(msgspec.Struct):
     value: bytes
 
 
-def _loosely(known: Placeholder | None) -> Callable[[Any], bool] | None:
+def _is_placeholder(known: Placeholder | None) -> Callable[[Any], bool] | None:
     if known is None:
         return None
 
@@ -131,28 +133,28 @@ def _loosely(known: Placeholder | None) -> Callable[[Any], bool] | None:
 
 def _renderer(read: Reading) -> Callable[[Any], str | bytes]:
     digits = read.digits
-    if read.form is Form.INTEGER:
+    if read.form is Shape.INTEGER:
         return str
-    if read.form is Form.BOOLEAN:
+    if read.form is Shape.BOOLEAN:
         return lambda value: "true" if value else "false"
-    if read.form is Form.FLOAT:
+    if read.form is Shape.FLOAT:
         return lambda value: value if isinstance(value, str) else repr(value)
-    if read.form is Form.DAYS:
+    if read.form is Shape.DAYS:
         return civil.date_text
-    if read.form is Form.TICKS:
+    if read.form is Shape.TICKS:
         return lambda ticks: civil.ticks_text(ticks, digits)
-    if read.form is Form.TIME:
+    if read.form is Shape.TIME:
         return lambda ticks: civil.time_text(ticks, digits)
-    if read.form is Form.ISO:
+    if read.form is Shape.ISO:
         return _zoned_text
-    if read.form is Form.DECIMAL:
-        unscaled = read_loose(digits) if read.loose else read_bytes(digits)
+    if read.form is Shape.DECIMAL:
+        unscaled = read_any_decimal(digits) if read.guessed else read_bytes(digits)
         return lambda value: decimal_text(unscaled(value))
-    if read.form is Form.VARIABLE_DECIMAL:
+    if read.form is Shape.VARIABLE_DECIMAL:
         return lambda value: decimal_text(read_variable(value))
-    if read.form is Form.BITS:
+    if read.form is Shape.BITS:
         return lambda value: binary_text(int.from_bytes(value, "little"), digits)
-    if read.form is Form.GEOMETRY:
+    if read.form is Shape.GEOMETRY:
         return lambda value: bytes(value["wkb"] if isinstance(value, dict) else value.wkb)
     raise DecodeError(f"no text for {shown(read.form)}")
 
