@@ -1,6 +1,7 @@
 """Real ClickHouse servers: one container per version, or servers that are running already.
 
 ``CH_SINK_TEST_CLICKHOUSE`` names images, or URLs such as ``http://user:password@localhost:8123``, with spaces between.
+Without it these tests are for the long run.
 """
 
 import gc
@@ -35,6 +36,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if here in item.path.parents:
             item.add_marker(pytest.mark.containers)
             item.add_marker(pytest.mark.slow)
+            if "CH_SINK_TEST_CLICKHOUSE" not in os.environ:
+                item.add_marker(pytest.mark.long)
 
 
 def docker_engine() -> None:

@@ -1,0 +1,14 @@
+"""``make demo``, the first thing that anyone runs: several streams by one job, and one of them read again."""
+
+import pytest
+
+from tests.support.sink import command
+
+pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+
+
+def test_all_tables_of_the_demo_equal_their_source() -> None:
+    shown = command("demo")
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    assert "tables equal their source" in shown.stdout
+    assert "not equal" not in shown.stdout
