@@ -1,1 +1,1 @@
-"""The benchmark suite: events per second of the whole job, beside what its parts reach alone in the same run."""
+"""The benchmark suite: events per second of the whole job, and of its parts alone, in the same run."""

@@ -1,4 +1,4 @@
-"""What a figure was measured on."""
+"""The machine on which a figure was measured."""
 
 import os
 import platform
@@ -54,7 +54,7 @@ class Memory:
 
 
 def _workers() -> list[Path]:
-    """Python workers below this process: the machine may run other Spark applications."""
+    """Python workers that are descendants of this process; the machine may run other Spark applications."""
     children: dict[int, list[int]] = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:

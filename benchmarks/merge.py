@@ -1,6 +1,6 @@
-"""``python -m benchmarks.merge``: what planning costs behind the decoder: order, resolution, merge, grouping.
+"""``python -m benchmarks.merge``: the cost of planning after decoding: order, resolution, merge, grouping.
 
-One chunk of PostgreSQL or MySQL changes, decoded beforehand, is planned again and again; stored rows come from memory,
+One chunk of PostgreSQL or MySQL changes, decoded beforehand, is planned repeatedly; stored rows come from memory,
 so that the figures are the product's own. One query per chunk at most, whatever the share of rows that need it.
 """
 
@@ -71,7 +71,7 @@ WORKS = (
 
 
 class Given:
-    """Hands out the batch that was decoded before."""
+    """Returns a batch that was decoded beforehand."""
 
     def __init__(self, batch: ChangeBatch) -> None:
         self.batch = batch
@@ -86,7 +86,7 @@ class Given:
 
 
 class Stored:
-    """Rows of every id, found by their number; counts what it is asked."""
+    """Stored rows of every id; counts the queries and keys."""
 
     def __init__(self, target: Target, count: int) -> None:
         ids = np.arange(count * 2, dtype=np.int64)

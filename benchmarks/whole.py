@@ -1,4 +1,4 @@
-"""The whole job on a generated topic, beside a plain consume and a plain insert of the same run.
+"""The whole job on a generated topic, and a plain consumer and a plain insert in the same run.
 
     python -m benchmarks --events 1000000 --repeat 3 --grow 4
 
@@ -97,7 +97,7 @@ def _table(client: Client, name: str) -> None:
 
 
 def _consume(bootstrap: str, count: int) -> tuple[float, Records]:
-    """A plain consumer of the product reading the topic into memory and dropping it."""
+    """The sink's consumer alone: reads the topic and drops the records."""
     consumer = RangeConsumer(KafkaSettings({"bootstrap.servers": bootstrap}))
     sample: Records | None = None
     seen, began = 0, time.perf_counter()
@@ -114,7 +114,7 @@ def _consume(bootstrap: str, count: int) -> tuple[float, Records]:
 
 
 def _decode(client: Client, sample: Records) -> tuple[float, pa.Table]:
-    """Decoding one chunk over and over; the second figure is a by-product."""
+    """Decodes one chunk repeatedly; the second figure is a by-product."""
     _table(client, "plain")
     decoder = Decoder(detect(client, "shop", "plain", policy_of()), policy_of())
     decoder.decode(sample)
@@ -125,7 +125,7 @@ def _decode(client: Client, sample: Records) -> tuple[float, pa.Table]:
 
 
 def _insert(client: Client, rows: pa.Table, count: int) -> float:
-    """As many ready rows as there are events, in blocks of a chunk, without tokens."""
+    """Inserts as many prepared rows as there are events, in blocks of a chunk, without tokens."""
     writer = ClickHouseWriter(client, detect(client, "shop", "plain", policy_of()))
     done, began = 0, time.perf_counter()
     while done < count:

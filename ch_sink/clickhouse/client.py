@@ -219,7 +219,7 @@ def connect(settings: ClickHouseSettings) -> Client:
 
     Raises:
         ConfigError: the URL cannot be used.
-        ClickHouseUnavailable: nobody answers there.
+        ClickHouseUnavailable: the server does not answer.
         AccessDenied: wrong user or password.
     """
     key = (os.getpid(), settings)

@@ -44,8 +44,8 @@ class ClickHouseDeadLetters:
     stream: str
     topic_id: str
 
-    def put(self, letters: Sequence[DeadLetter], token: str) -> None:
-        """Store letters. The engine makes a repeat harmless; ``token`` is not needed here. Raises ClickHouseError."""
+    def put(self, records: Sequence[DeadLetter], token: str) -> None:
+        """Store dead letters. A repeat is harmless, so ``token`` is not used. Raises ClickHouseError."""
         rows = [
             {
                 "stream": self.stream,
@@ -61,12 +61,12 @@ class ClickHouseDeadLetters:
                 "column": letter.column,
                 "reason": letter.reason,
             }
-            for letter in letters
+            for letter in records
         ]
         self._stored.insert(pa.Table.from_pylist(rows, schema=_SCHEMA))
 
     def list(self, limit: int = 100, *, retried: bool = False) -> list[StoredLetter]:
-        """Letters by partition and offset; those applied since only when asked for. Raises ClickHouseError."""
+        """Dead letters by partition and offset; ``retried``: also those applied since. Raises ClickHouseError."""
         where = _MINE if retried else f"{_MINE} AND retried IS NULL"
         found = self._stored.arrow(
             f"{_LIST}{where} ORDER BY partition, offset LIMIT {{limit:UInt64}}", {**self._named, "limit": limit}
@@ -92,7 +92,7 @@ class ClickHouseDeadLetters:
         ]
 
     def count(self) -> dict[str, int]:
-        """Letters not yet applied, by kind. Raises ClickHouseError."""
+        """Number of dead letters not yet applied, by kind. Raises ClickHouseError."""
         found = self._stored.rows(
             f"SELECT kind, count() AS n FROM $table FINAL WHERE {_MINE} AND retried IS NULL "
             "GROUP BY kind ORDER BY kind",
@@ -101,7 +101,7 @@ class ClickHouseDeadLetters:
         return {str(r["kind"]): int(r["n"]) for r in found}
 
     def mark_retried(self, places: Sequence[tuple[int, int]]) -> None:
-        """Mark letters as applied, by (partition, offset). Raises ClickHouseError."""
+        """Mark dead letters as applied, by (partition, offset). Raises ClickHouseError."""
         if not places:
             return
         asked = pa.table(

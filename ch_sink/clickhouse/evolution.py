@@ -1,4 +1,4 @@
-"""Alter the target while its stream runs, perhaps at the same time as another stream does."""
+"""Alters the target while its stream runs, possibly at the same time as another stream."""
 
 import logging
 from collections.abc import Sequence
@@ -49,20 +49,20 @@ class Evolution:
     view_suffix: str = "_current"
 
     def carry_out(self, table: TargetTable, columns: Sequence[UnknownColumn], key: Sequence[str]) -> TargetTable:
-        """Give the table these columns, renew its view; returns the table as it is then.
+        """Add or change these columns and recreate the view; returns the table as it is afterwards.
 
-        Another stream may do the same at the same time: whichever comes first decides the column's type.
+        Another stream may do the same at the same time: the first one decides the column's type.
 
         Raises:
             ClickHouseError, AccessDenied: the server refuses.
-            StreamFailed: the columns did not come.
+            StreamFailed: the server confirms the change, and the columns are still missing.
         """
-        mine = self._typed(columns)
+        wanted = self._typed(columns)
         before = table
-        if mine:  # a type that someone else has widened since must not become narrower again
+        if wanted:  # a type that another stream has widened since must not become narrower again
             table = detect(self.client, self.database, self.table, self.policy)
         for attempt in range(_RETRY.attempts):
-            lacking = [c for c in mine if _lacks(table, c)]
+            lacking = [c for c in wanted if _lacks(table, c)]
             if not lacking:
                 break
             for first, second in clashes([*(c.name for c in table.columns), *(c.name for c in lacking)]):
@@ -79,10 +79,10 @@ class Evolution:
             table = detect(self.client, self.database, self.table, self.policy)
         else:
             raise StreamFailed(
-                f"{table.qualified} still lacks what was added: {', '.join(repr(c.name) for c in mine)}",
-                hint="does another server answer behind clickhouse.url? Add the columns there, and run again",
+                f"{table.qualified} still lacks the added columns {', '.join(repr(c.name) for c in wanted)}",
+                hint="does clickhouse.url lead to several servers? Add the columns on all of them, and run again",
             )
-        self._renew_view(before, table, key)
+        self._recreate_view(before, table, key)
         return table
 
     def _typed(self, columns: Sequence[UnknownColumn]) -> list[UnknownColumn]:
@@ -108,10 +108,10 @@ class Evolution:
             return False
         return True
 
-    def _renew_view(self, before: TargetTable, after: TargetTable, key: Sequence[str]) -> None:
-        """Make the current-state view anew: it keeps the columns and types that it was made with.
+    def _recreate_view(self, before: TargetTable, after: TargetTable, key: Sequence[str]) -> None:
+        """Recreate the current-state view: a view keeps the columns and types that it was created with.
 
-        A view of the user's own, with other columns, stays as it is.
+        A view with other columns is the user's own and stays as it is.
         """
         name = f"{after.name}{self.view_suffix}"
         for attempt in range(_RETRY.attempts):
@@ -120,21 +120,21 @@ class Evolution:
             if not shown or shown == mine:
                 return
             if not shown.keys() <= {c.name for c in before.source_columns} | mine.keys() or not set(key) <= set(shown):
-                log.warning("view %s.%s is not the one that init makes, and stays as it is", after.database, name)
+                log.warning("view %s.%s is not the one that init creates: it stays as it is", after.database, name)
                 return
             if attempt and shown.keys() == mine.keys():
-                return  # its types are its own affair
+                return  # the view may cast its columns
             try:
                 execute(self.client, [view_of(after, key, suffix=self.view_suffix, cluster=self.cluster)])
             except ClickHouseError as error:
                 if error.code not in _CONCURRENT or attempt == _RETRY.attempts - 1:
                     raise
                 _RETRY.sleep(_RETRY.wait(attempt + 1, error.code))
-            # Another stream may have come between with columns of its own.
+            # Another stream may have added columns in the meantime.
             after = detect(self.client, self.database, self.table, self.policy)
 
     def _columns_of_view(self, name: str) -> dict[str, str]:
-        """Names and types of the view's columns; empty where there is no such view."""
+        """Names and types of the view's columns; empty if there is no such view."""
         found = self.client.rows(
             "SELECT name, type FROM system.columns WHERE database = {database:String} AND table = {view:String} "
             "AND (SELECT count() FROM system.tables WHERE database = {database:String} AND name = {view:String} "

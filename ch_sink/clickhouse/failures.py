@@ -1,4 +1,4 @@
-"""Errors of clickhouse-connect and of the network, told in ch_sink's own error tree."""
+"""Translates errors of clickhouse-connect and of the network into ch_sink's."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

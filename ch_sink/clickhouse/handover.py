@@ -1,7 +1,7 @@
 """Values of rows that change their key, in a ClickHouse table (``sql/handover.sql``).
 
-One table serves every stream: a row travels as an Arrow IPC stream in a String column. So all types stay exact,
-altering the target does not touch it, and there is no table to make for each target.
+One table serves every stream: a row is stored as an Arrow IPC stream in a String column. All types stay exact,
+altering the target does not affect it, and no target needs a table of its own.
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ class ClickHouseHandover:
         return HandedOver(places, pa.concat_tables(rows) if rows else _empty(self._types))
 
     def put(self, ids: Sequence[HandoverId], rows: pa.Table, known: npt.NDArray[np.bool_], token: str) -> None:
-        """Store entries; where one is there already it stays. ``token`` is not used: the engine keeps the first."""
+        """Store entries; an entry that exists already stays. ``token`` is not used: the engine keeps the first."""
         if not ids:
             return
         entries = _columns(ids)
@@ -72,7 +72,7 @@ class ClickHouseHandover:
 
 
 def conform_rows(rows: pa.Table, types: dict[str, pa.DataType]) -> pa.Table:
-    """Rows with exactly these columns: those that came since are null, those that went are left out."""
+    """Rows with exactly these columns: columns added since are null, dropped ones are left out."""
     for name, kind in types.items():
         if name not in rows.column_names:
             rows = rows.append_column(name, pa.nulls(rows.num_rows, kind))

@@ -1,4 +1,4 @@
-"""Stored rows by key, in the form in which they would be inserted again."""
+"""Stored rows by key, typed as for an insert."""
 
 import numpy as np
 import pyarrow as pa
@@ -21,11 +21,11 @@ _KEYS = "_keys"
 class ClickHouseLookup:
     """The RowLookup of one target table: one query per call, by the primary index.
 
-    Keys travel as a table beside the query, so that every type compares exactly.
+    Keys are sent as an external table, so that every type compares exactly.
     """
 
     def __init__(self, client: Client, table: TargetTable, key_columns: tuple[str, ...]) -> None:
-        """Raises TableError where the table lacks a key column."""
+        """Raises TableError if the table lacks a key column."""
         self._client, self._table = client, table
         self._keys = key_columns
         self._types: dict[str, str] = {c.name: c.type for c in table.columns}
@@ -40,7 +40,7 @@ class ClickHouseLookup:
         self._settings: dict[str, str | int] = {
             # Null is a key value like any other; without this, IN never finds it.
             "transform_null_in": 1,
-            # Grouping by JSON and its like compares whole stored values, as is wanted here.
+            # Grouping by JSON and similar types compares whole stored values, as intended.
             "allow_suspicious_types_in_group_by": 1,
             "allow_suspicious_types_in_order_by": 1,
             "use_index_for_in_with_subqueries": 1,
@@ -68,7 +68,7 @@ class ClickHouseLookup:
 
 
 class AnyKeyLookup:
-    """The RowLookup of one target table by whatever columns the topic's key has."""
+    """The RowLookup of one target table for any key columns."""
 
     def __init__(self, client: Client, table: TargetTable) -> None:
         self._client, self._table = client, table
@@ -110,7 +110,7 @@ def _collapses(table: TargetTable) -> bool:
 
 
 def _plain(kind: str) -> str:
-    """The type in which keys are sent: as in the table, but for LowCardinality, which changes no value."""
+    """The type in which keys are sent: as in the table, without LowCardinality, which changes no value."""
     bare = kind
     while bare.startswith("LowCardinality(") and bare.endswith(")"):
         bare = bare[len("LowCardinality(") : -1]
@@ -120,7 +120,7 @@ def _plain(kind: str) -> str:
 def _arrow(kind: str) -> pa.DataType | None:
     try:
         return arrow_type(kind)
-    except TableError:  # a column that the sink does not fill comes as the server gives it
+    except TableError:  # a column that the sink does not fill keeps the server's type
         return None
 
 
@@ -155,7 +155,7 @@ def _newest_sql(table: TargetTable, keys: tuple[str, ...]) -> str:
     if version is None:
         final = " FINAL" if table.engine.family is not Family.MERGE_TREE else ""
         return f"SELECT {columns} FROM {table.qualified} AS t{final} WHERE {_where(table, keys)}"
-    # Among equal versions the engine keeps the row of the later part; a part's name tells its partition and place.
+    # Among equal versions the engine keeps the row of the later part; a part's name has its partition and number.
     newest = f"t.{quote(version)} DESC, _partition_id DESC, toUInt64(splitByChar('_', _part)[2]) DESC"
     by = ", ".join(f"t.{quote(k)}" for k in keys)
     return (

@@ -1,4 +1,4 @@
-"""Records that wait for a hand-over, in a ClickHouse table (``sql/pending.sql``)."""
+"""Records that wait for the values of a row that changed its key, in a ClickHouse table (``sql/pending.sql``)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,8 +44,8 @@ _RELEASED = (
 class ClickHousePending:
     """The Pending of one stream.
 
-    The newest entry of an offset counts: a record that is put again after it was resolved waits again, since its
-    range is being repeated; applying it once more changes nothing.
+    The newest entry of an offset counts: a record stored again after it was resolved waits again, because its range
+    is repeated; applying it again changes nothing.
     """
 
     client: Client
@@ -54,7 +54,7 @@ class ClickHousePending:
     stream: str
 
     def put(self, topic_id: str, partition: int, records: Sequence[PendingRecord], token: str) -> None:
-        """Store records. The engine makes a repeat harmless; ``token`` is not used. Raises ClickHouseError."""
+        """Store records. A repeat is harmless, so ``token`` is not used. Raises ClickHouseError."""
         rows = [
             {
                 "stream": self.stream,
@@ -92,7 +92,7 @@ class ClickHousePending:
         ]
 
     def resolve(self, topic_id: str, partition: int, offsets: Sequence[int]) -> None:
-        """Mark records as applied; their bytes go with the next merge. Raises ClickHouseError."""
+        """Mark records as applied; the next merge removes their bytes. Raises ClickHouseError."""
         if not offsets:
             return
         self._stored.rewrite(

@@ -74,7 +74,7 @@ class Retry:
         *,
         on_retry: Callable[[ClickHouseError, float], None] | None = None,
     ) -> T:
-        """Call ``act`` until it succeeds. ``on_retry`` is told the error and the wait in seconds before each repeat.
+        """Call ``act`` until it succeeds. ``on_retry`` gets the error and the wait in seconds before each repeat.
 
         Raises the last ClickHouseUnavailable once the attempts are used up, any other error at once.
         """

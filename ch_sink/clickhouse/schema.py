@@ -25,8 +25,8 @@ def detect(client: Client, database: str, table: str, policy: Policy) -> TargetT
     """The facts of the target table; a Distributed one with its local table's engine and keys.
 
     Raises:
-        TableNotFound: there is no such table.
-        TableError: it cannot be served as it stands.
+        TableNotFound: the table does not exist.
+        TableError: the sink cannot write to the table as it is.
         ClickHouseError: the server refuses or does not answer.
     """
     row = _describe(client, DETECT_SQL, database, table)

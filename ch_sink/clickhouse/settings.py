@@ -1,4 +1,4 @@
-"""Where the server is and how to talk to it."""
+"""The server's address and the connection's settings."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -26,14 +26,14 @@ class ClickHouseSettings:
 
     url: str = "http://localhost:8123"
     database: str = "default"
-    """Where tables are looked for that carry no database of their own; need not exist to connect."""
+    """Database of tables that are named without one; it need not exist to connect."""
     username: str = "default"
     password: str = field(default="", repr=False)
     settings: tuple[tuple[str, str], ...] = ()
     """ClickHouse settings sent with every query; those that keep inserts exact cannot be overridden."""
     connect_timeout: float = 10.0
     timeout: float = 300.0
-    """For the answer to one request."""
+    """Of one request."""
     compression: Literal["lz4", "zstd", "none"] = "lz4"
     """Of the Arrow buffers that are sent."""
     verify: bool = True

@@ -27,7 +27,7 @@ PINNED: dict[str, str | int] = {
     "input_format_max_block_size_bytes": 0,
     "input_format_max_block_wait_ms": 0,
     "use_strict_insert_block_limits": 0,
-    # Rows whose partition the client cannot tell come in one block: the server splits it, and tokens hold per part.
+    # Rows whose partition the client cannot compute are sent in one block: the server splits it; tokens hold per part.
     "max_partitions_per_insert_block": 0,
     # Columns by name; an absent one and a null in a column that is not Nullable take the column's default.
     "input_format_null_as_default": 1,

@@ -27,9 +27,9 @@ _log = logging.getLogger("ch_sink.kafka")
 _BATCH = 1000
 """Records asked for at once: ``consume`` is at its fastest from some hundreds on."""
 _WAIT_SECONDS = 0.05
-"""Longest sitting-out of one ``consume`` call: it waits for all it was asked for, also where a gap hides them."""
+"""Longest wait of one ``consume`` call: it waits for the full number of records even if a gap hides some of them."""
 _LOOK_SECONDS = 2.0
-"""Standing still this long makes a read look whether its topic is there at all."""
+"""Seconds without progress after which a read checks that its topic exists."""
 _EOF = confluent_kafka.KafkaError._PARTITION_EOF
 _OUT_OF_RANGE = confluent_kafka.KafkaError._AUTO_OFFSET_RESET
 
@@ -37,7 +37,7 @@ _OUT_OF_RANGE = confluent_kafka.KafkaError._AUTO_OFFSET_RESET
 class RangeConsumer:
     """A consumer of offset ranges, one range at a time; not for use by two threads at once.
 
-    ``patience`` is how many seconds a read may stand still before it gives up. Close it, or use ``range_consumer``.
+    ``patience``: seconds without progress after which a read fails. Close it, or use ``range_consumer``.
     """
 
     def __init__(self, settings: Mapping[str, object], *, patience: float = 60.0) -> None:
@@ -76,7 +76,7 @@ class RangeConsumer:
 
         A slice ends before each offset that is a multiple of ``max_records``, and, once its keys and values have
         ``max_bytes``, before the next multiple of a 64th of that; a single 64th that has twice the bytes is cut
-        where it stands. So the cuts depend on the range and its records only, not on how they arrived. Empty slices
+        at that offset. So the cuts depend on the range and its records only, not on how they arrived. Empty slices
         are not yielded: a range without records yields nothing.
 
         Raises DataLoss when offsets of the range are gone, TopicNotFound, BrokerUnavailable when nothing moves for
@@ -106,7 +106,7 @@ class RangeConsumer:
         moved = time.monotonic()
         looked = False
         while position < end:
-            # Never past the end: what is asked for is there, but for gaps, so the call does not sit out its time.
+            # Never past the end: except for gaps the records exist, so the call returns before its timeout.
             batch = self._consumer.consume(min(_BATCH, end - position), _WAIT_SECONDS)
             reached = position
             if any(map(Message.error, batch)):
@@ -119,7 +119,7 @@ class RangeConsumer:
                 reached = max(reached, self._position(place))
             if batch:
                 yield batch
-                # The reader of the slices may take its time: that is not standing still.
+                # Time that the caller spends on the slices does not count.
                 moved = time.monotonic()
             if reached > position:
                 position = reached
@@ -131,7 +131,7 @@ class RangeConsumer:
                 self._expect_place(place)
 
     def _sort_out(self, batch: list[Message], place: TopicPartition, position: int) -> tuple[list[Message], int]:
-        """Records of a batch that holds errors or the mark of the partition's end, and the position after it."""
+        """The records of a batch with errors or an end-of-partition event, and the position after it."""
         records = []
         for message in batch:
             error = message.error()
@@ -149,7 +149,7 @@ class RangeConsumer:
         return records, position
 
     def _expect_place(self, place: TopicPartition) -> None:
-        """Raise TopicNotFound if there is no such place: the consumer itself would wait for it without a word."""
+        """Raise TopicNotFound if the topic or partition does not exist: the consumer itself would wait silently."""
         try:
             found = self._consumer.list_topics(place.topic, timeout=min(10.0, self.patience)).topics[place.topic]
         except confluent_kafka.KafkaException:
@@ -162,17 +162,17 @@ class RangeConsumer:
             )
 
     def _position(self, place: TopicPartition) -> int:
-        """Where the consumer stands: it also moves over markers and gaps that yield no record."""
+        """The consumer's position: it also passes markers and gaps, which yield no record."""
         [found] = self._consumer.position([TopicPartition(place.topic, place.partition)])
         return int(found.offset)
 
     def _data_loss(self, place: TopicPartition, position: int) -> KafkaError:
         low, high = self.watermarks(place.topic, place.partition)
         return DataLoss(
-            f"topic {place.topic} partition {place.partition}: offset {position} was to be read, "
+            f"topic {place.topic} partition {place.partition}: offset {position} is to be read, "
             f"but the topic holds {low} to {high - 1}",
-            hint="Retention removed records before they were read, or the topic was made anew. "
-            "Load the table again from a snapshot, or set on_data_loss to go on from what is there.",
+            hint="Retention removed records before they were read, or the topic was recreated. "
+            "Load the table again from a snapshot, or set on_data_loss to continue with what the topic still holds.",
         )
 
     def _stuck(self, place: TopicPartition, position: int, end: int) -> KafkaError:
@@ -186,7 +186,7 @@ class RangeConsumer:
             return self._data_loss(place, position if position < low else end - 1)
         return unavailable(
             self.settings,
-            f"{place.topic} partition {place.partition} stood at offset {position} of {end} for "
+            f"{place.topic} partition {place.partition} made no progress at offset {position} of {end} for "
             f"{self.patience:g} seconds ({self._last_error})",
         )
 
@@ -199,7 +199,7 @@ class RangeConsumer:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Keep the garbage collector away: a batch makes thousands of objects and no cycle (a third of the time saved)."""
+    """Switch garbage collection off: a batch makes thousands of objects and no cycle (saves a third of the time)."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Turns the client library's errors into this product's, each with the next step."""
+"""Translates the client library's errors into ch_sink's, each with the next step."""
 
 import logging
 from typing import Any
@@ -21,7 +21,7 @@ class _ClientLog:
 
 
 client_log: Any = _ClientLog()
-"""What a client takes as its ``logger``. Failures that matter come as errors."""
+"""The ``logger`` of every client. Failures that matter arrive as errors."""
 
 _Code = confluent_kafka.KafkaError
 UNKNOWN_TOPIC = {_Code.UNKNOWN_TOPIC_OR_PART, _Code._UNKNOWN_TOPIC}
@@ -49,12 +49,12 @@ _PASSING = {_Code.LEADER_NOT_AVAILABLE, _Code.NOT_LEADER_FOR_PARTITION, _Code.OF
 
 
 def is_denied(error: confluent_kafka.KafkaError) -> bool:
-    """Whether the broker refused who we are or what we ask for: waiting does not help."""
+    """Whether the broker refuses the user or the request, so that a retry is pointless."""
     return error.code() in _DENIED
 
 
 def is_passing(error: confluent_kafka.KafkaError) -> bool:
-    """Whether a second try a moment later may do: a leader moves, a topic is just being made."""
+    """Whether a retry may succeed: a leader moves, a topic is being created."""
     return error.retriable() or error.code() in _PASSING
 
 
@@ -67,7 +67,7 @@ def unavailable(settings: KafkaSettings, reason: str) -> BrokerUnavailable:
 
 
 def translate(error: confluent_kafka.KafkaError, settings: KafkaSettings, topic: str) -> ChSinkError:
-    """The product's error for a client error met while working on ``topic``."""
+    """The error for a failure of the client while it works on ``topic``."""
     code = error.code()
     if code in UNKNOWN_TOPIC:
         return TopicNotFound(
@@ -75,7 +75,7 @@ def translate(error: confluent_kafka.KafkaError, settings: KafkaSettings, topic:
             hint="Check kafka.topic; Debezium creates a topic with its first event.",
         )
     if code == _Code._UNKNOWN_PARTITION:
-        return TopicNotFound(f"topic {topic} does not have the partition asked for: {error.str()}")
+        return TopicNotFound(f"topic {topic} does not have the requested partition: {error.str()}")
     if code in _DENIED:
         return KafkaError(
             f"the broker at {settings.bootstrap} refuses access to topic {topic}: {error.str()}",

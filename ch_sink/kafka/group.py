@@ -1,4 +1,4 @@
-"""Tells a consumer group where the stream stands, for lag tools. The checkpoint is the truth, never the group."""
+"""Commits the stream's offsets to a consumer group, for lag tools. The sink never reads them back."""
 
 import logging
 import time
@@ -26,13 +26,13 @@ class GroupOffsets:
         self._consumer: Consumer | None = None
 
     def close(self) -> None:
-        """Leave the broker."""
+        """Disconnect from the broker."""
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
 
     def commit(self, topic: str, ends: Mapping[int, int]) -> bool:
-        """Commit the offset after the last applied one of each partition; returns whether the broker took them all."""
+        """Commit the offset after the last applied one of each partition; returns whether the broker accepted all."""
         places = [TopicPartition(topic, partition, end) for partition, end in sorted(ends.items())]
         if not places:
             return True
@@ -49,8 +49,8 @@ class GroupOffsets:
             properties = {**self._settings.for_group(self._group), "on_commit": self._note}
             self._consumer = Consumer(properties, logger=client_log)
         self._answers.clear()
-        # Asked first, because this call gives up in time: a commit that waits for a coordinator cannot be called
-        # back, and holds up the closing of the client for most of a minute.
+        # This call comes first because it has a timeout: a commit that waits for a coordinator cannot be cancelled
+        # and delays the closing of the client for most of a minute.
         self._consumer.committed([TopicPartition(place.topic, place.partition) for place in places], self._timeout)
         self._consumer.commit(offsets=places, asynchronous=True)
         deadline = time.monotonic() + self._timeout

@@ -19,13 +19,13 @@ class KafkaHistory:
     def before(self, offset: int, limit: int) -> Records:
         """Up to ``limit`` records at offsets below ``offset``, the nearest ones, in offset order.
 
-        Fewer only where the topic holds no more. Raises BrokerUnavailable, TopicNotFound.
+        Fewer only if the topic has no more. Raises BrokerUnavailable, TopicNotFound.
         """
         low, high = self._consumer.watermarks(self._topic, self._partition)
         end = min(offset, high)
         found: list[Records] = []
         count, window = 0, max(limit, 1)
-        # Offsets without a record (markers, compaction) leave a window short: then the one before it is read too.
+        # Offsets without a record (markers, compaction) leave the window short; the one before it is then read too.
         while count < limit and end > low:
             start = max(low, end - window)
             read = list(self._consumer.read(self._topic, self._partition, start, end, max_records=2**62))

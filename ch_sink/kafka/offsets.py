@@ -17,7 +17,7 @@ from ch_sink.model.topic import TopicState
 __all__ = ["TopicOffsets"]
 
 _EARLIEST, _LATEST = -2, -1
-"""Kafka's own times that stand for the first offset and the one after the last."""
+"""Timestamps by which Kafka means the first offset and the high watermark."""
 _Answer = TypeVar("_Answer")
 _MOCK_CLUSTER = "mockCluster"
 _SURROGATES = uuid.UUID("6f1c7d0e-7f0b-4c53-9b39-5a3d7a0b6c11")
@@ -30,11 +30,11 @@ class TopicOffsets:
         self.settings = settings if isinstance(settings, KafkaSettings) else KafkaSettings(settings)
         self._timeout = timeout
         self._consumer = Consumer(self.settings.for_consumer(), logger=client_log)
-        # Held on to: an admin client that is collected cancels its answers.
+        # Kept: an admin client that is garbage-collected cancels its pending answers.
         self._admin: AdminClient | None = None
 
     def close(self) -> None:
-        """Leave the broker."""
+        """Disconnect from the broker."""
         self._consumer.close()
         self._admin = None
 
@@ -52,21 +52,21 @@ class TopicOffsets:
         return sorted(self._metadata(topic).topics[topic].partitions)
 
     def watermarks(self, topic: str, partitions: list[int]) -> dict[int, tuple[int, int]]:
-        """First offset and the one after the last, by partition. Raises TopicNotFound, BrokerUnavailable."""
+        """Low and high watermark by partition. Raises TopicNotFound, BrokerUnavailable."""
         low = self._offsets_at(topic, partitions, _EARLIEST)
         high = self._offsets_at(topic, partitions, _LATEST)
         return {partition: (low[partition], high[partition]) for partition in partitions}
 
     def topic_id(self, topic: str) -> str:
-        """The topic's id: another one when a topic of the same name was made anew.
+        """The topic's id: it changes when a topic of the same name is recreated.
 
-        Where the broker has no ids (before Kafka 2.8, and librdkafka's mock cluster), a stable text made from the
+        If the broker has no topic ids (before Kafka 2.8, and librdkafka's mock cluster), a stable text made from the
         cluster's id and the name. Raises TopicNotFound, BrokerUnavailable.
         """
         cluster = self._metadata(topic).cluster_id or ""
         surrogate = str(uuid.uuid5(_SURROGATES, f"{cluster}/{topic}"))
         if cluster.startswith(_MOCK_CLUSTER):
-            # It leaves the call below unanswered; a time-out from anyone else is an error, never another id.
+            # The mock cluster never answers the call below; a real broker that times out is an error, never another id.
             return surrogate
         if self._admin is None:
             self._admin = AdminClient({**self.settings.for_admin()}, logger=client_log)
@@ -92,14 +92,16 @@ class TopicOffsets:
         asked = [TopicPartition(topic, partition, when) for partition in partitions]
         found = self._asked(topic, lambda: self._consumer.offsets_for_times(asked, timeout=self._timeout))
         if len(found) != len(partitions):
-            raise TopicNotFound(f"topic {topic}: the broker told {len(found)} of {len(partitions)} partitions")
+            raise TopicNotFound(
+                f"topic {topic}: the broker gave offsets for {len(found)} of {len(partitions)} partitions"
+            )
         for place in found:
             if place.offset < 0:
-                raise KafkaError(f"topic {topic} partition {place.partition}: the broker tells no offset")
+                raise KafkaError(f"topic {topic} partition {place.partition}: the broker gave no offset")
         return {place.partition: int(place.offset) for place in found}
 
     def _asked(self, topic: str, ask: Callable[[], _Answer]) -> _Answer:
-        """The broker's answer, asked again while the reason of a failure may pass: leaders move, new topics settle."""
+        """The broker's answer; transient failures (a leader moves, a topic is new) are retried."""
         deadline = time.monotonic() + self._timeout
         while True:
             try:

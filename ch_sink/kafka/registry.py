@@ -1,4 +1,4 @@
-"""The schema registry, by confluent-kafka's client."""
+"""The schema registry, through confluent-kafka's client."""
 
 import re
 import time
@@ -16,19 +16,19 @@ __all__ = ["ConfluentRegistry", "schema_registry"]
 _DEFAULTS: dict[str, Any] = {"timeout": 10.0, "max.retries": 4, "retries.wait.ms": 250, "retries.max.wait.ms": 4000}
 _NUMBERS = frozenset((*_DEFAULTS, "cache.capacity", "cache.latest.ttl.sec"))
 _HERE = frozenset(("", "URL", "USER_INFO"))
-"""Values of Java's ``basic.auth.credentials.source`` that need nothing: the user is where it always is."""
+"""Values of Java's ``basic.auth.credentials.source`` that need no action: the user is in the usual property."""
 _UNKNOWN_CODES = range(40400, 40500)
-"""Codes of a registry's own 404; a wrong path has none of them."""
+"""Error codes in a registry's own 404; a wrong path has none of them."""
 _FORGET = 60.0
-"""Seconds after which an id that the registry did not have is asked for again."""
+"""Seconds after which an unknown id is requested again."""
 _PATIENCE, _PATIENT = 0.5, 8
-"""An unknown id is asked for twice, so many seconds apart (a replica of the registry may lag), for the first few."""
+"""The first few unknown ids are requested twice, this many seconds apart: a replica of the registry may lag."""
 _USER = re.compile(r"(?<=//)[^\s,]*@")
 """The user of a URL; its password may hold the signs that end a host."""
 
 
 def schema_registry(properties: Mapping[str, str]) -> SchemaRegistry | None:
-    """The registry of these properties, one for each process; None where no ``url`` is given.
+    """The registry of these properties, one for each process; None if there is no ``url``.
 
     Names are those of confluent-kafka's client (``kafka.registry()`` of the configuration). Raises ConfigError.
     """
@@ -40,37 +40,44 @@ def _registry(properties: tuple[tuple[str, str], ...]) -> "ConfluentRegistry":
     return ConfluentRegistry(dict(properties))
 
 
+class _NotRegistered(Exception):
+    """The registry has no schema of this id."""
+
+
 class ConfluentRegistry:
-    """A registry that speaks Confluent's protocol. Schemas never change under their id: each is asked for once."""
+    """A registry that speaks Confluent's protocol. A schema never changes under its id: each is requested once."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._url = _USER.sub("", properties["url"])
         self._hide = sorted(_secrets(properties), key=len, reverse=True)
         self._client = self._connect(properties)
-        self._known: dict[int, RegisteredSchema] = {}
+        self._registered = lru_cache(maxsize=1024)(self._ask)
         self._unknown: dict[int, float] = {}
+        """Ids that the registry does not have, each with the time when it said so."""
 
     def __repr__(self) -> str:
         return f"ConfluentRegistry({self._url!r})"
 
     def find(self, schema_id: int) -> RegisteredSchema | None:
-        """The schema of an id with all that it refers to; None where the registry has none. Raises RegistryError."""
-        known = self._known.get(schema_id)
-        if known is None and time.monotonic() - self._unknown.get(schema_id, -_FORGET) >= _FORGET:
-            known = self._ask(schema_id)
-            if known is not None:
-                self._known[schema_id] = known
-            else:
-                self._unknown[schema_id] = time.monotonic()
-        return known
+        """The schema of an id with all that it references; None if the registry has none. Raises RegistryError."""
+        now = time.monotonic()
+        if now - self._unknown.get(schema_id, now - _FORGET) < _FORGET:
+            return None
+        try:
+            return self._registered(schema_id)
+        except _NotRegistered:
+            recent = {other: since for other, since in self._unknown.items() if now - since < _FORGET}
+            self._unknown = {**recent, schema_id: time.monotonic()}
+            return None
 
-    def _ask(self, schema_id: int) -> RegisteredSchema | None:
+    def _ask(self, schema_id: int) -> RegisteredSchema:
+        """The schema of an id. Raises _NotRegistered, RegistryError."""
         schema = self._get(f"schema id {schema_id}", "get_schema", schema_id)
         if schema is None and len(self._unknown) < _PATIENT:
             time.sleep(_PATIENCE)
             schema = self._get(f"schema id {schema_id}", "get_schema", schema_id)
         if schema is None:
-            return None
+            raise _NotRegistered
         texts: dict[tuple[str, int], str] = {}
         self._refer(schema, texts, f"schema id {schema_id}", ())
         return RegisteredSchema(schema.schema_type or "AVRO", schema.schema_str, tuple(texts.values()))
@@ -78,23 +85,23 @@ class ConfluentRegistry:
     def _refer(
         self, schema: Any, texts: dict[tuple[str, int], str], what: str, above: tuple[tuple[str, int], ...]
     ) -> None:
-        """Fill ``texts`` with the schemas that one refers to, each after those that it refers to itself."""
+        """Fill ``texts`` with the schemas that one references, each after those that it references itself."""
         for reference in schema.references or ():
             place = (reference.subject, reference.version)
             if place in texts or place in above:
                 continue
-            found = self._get(f"{what}, which refers to {place[0]} version {place[1]}", "get_version", *place)
+            found = self._get(f"{what}, which references {place[0]} version {place[1]}", "get_version", *place)
             if found is None:
                 raise RegistryError(
                     f"the schema registry at {self._url} lacks subject {place[0]} version {place[1]}, "
-                    f"to which {what} refers",
-                    hint="Register it again, or restore it where it was deleted.",
+                    f"which {what} references",
+                    hint="Register the schema again, or restore it if it was deleted.",
                 )
             self._refer(found.schema, texts, what, (*above, place))
             texts[place] = found.schema.schema_str
 
     def _get(self, what: str, method: str, *arguments: Any) -> Any:
-        """What the client answers; None for an id that the registry does not have."""
+        """The client's answer; None for an id that the registry does not have."""
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
         try:
@@ -115,7 +122,7 @@ class ConfluentRegistry:
                 f"the schema registry at {self._url} refuses {what}: status {status}",
                 hint="Check schema.registry.basic.auth.user.info or bearer.auth.*, and the user's rights.",
             )
-        hint = "Check that the registry runs, and run again: nothing was lost."
+        hint = "Check that the registry runs, and run again: no record is lost."
         if status < 500:
             hint = "Check the path in kafka.schema.registry.url (Apicurio: …/apis/ccompat/v7)."
         return RegistryError(
@@ -134,8 +141,8 @@ class ConfluentRegistry:
         source = str(given.pop("basic.auth.credentials.source", ""))
         if source.upper() not in _HERE:
             raise ConfigError(
-                f"kafka.schema.registry.basic.auth.credentials.source {source} is not served",
-                hint="Give the user in kafka.schema.registry.basic.auth.user.info, as name:password.",
+                f"kafka.schema.registry.basic.auth.credentials.source {source} is not supported",
+                hint="Set the user in kafka.schema.registry.basic.auth.user.info, as name:password.",
             )
         try:
             with warnings.catch_warnings():
@@ -162,7 +169,7 @@ def _number(name: str, text: str) -> float | int:
 
 
 def _secrets(properties: Mapping[str, str]) -> Iterable[str]:
-    """The values that no text may show, and the password within a user's."""
+    """The secret values, and the password within a user's ``name:password``."""
     hidden = redact(properties)
     for name, value in properties.items():
         if hidden[name] == HIDDEN or name in ("basic.auth.user.info", "proxy"):

@@ -1,4 +1,4 @@
-"""The user's librdkafka properties: what is passed through, what this product sets itself, and what is never shown."""
+"""The user's librdkafka properties: what is passed on, what the sink sets itself, and what is never shown."""
 
 import json
 import re
@@ -11,22 +11,22 @@ _SECRET = re.compile(r"password|passphrase|secret|key\.pem|oauthbearer\.config|j
 
 _CONSUMER_DEFAULTS = {
     "isolation.level": "read_committed",
-    # A fetch that waits at the end of one partition holds up the next assignment on that broker until it returns.
+    # A fetch that waits at the end of one partition delays the next assignment on that broker until it returns.
     "fetch.wait.max.ms": "20",
-    # What is fetched past the end of a range is thrown away: the queue is kept short, the fetches large.
+    # Records fetched past the end of a range are thrown away, so the queue is short and the fetches are large.
     "queued.max.messages.kbytes": "16384",
     "max.partition.fetch.bytes": "4194304",
-    # The default, a second of rest whenever the queue is full, makes a short queue ten times slower.
+    # The default, a pause of one second whenever the queue is full, makes a short queue ten times slower.
     "fetch.queue.backoff.ms": "1",
     "fetch.error.backoff.ms": "50",
     "reconnect.backoff.max.ms": "2000",
-    # How long a topic that the broker does not know may be one that is just being made.
+    # How long an unknown topic may be one that is still being created.
     "topic.metadata.propagation.max.ms": "3000",
 }
 _CONSUMER_FIXED = {
     "enable.auto.commit": "false",
     "enable.auto.offset.store": "false",
-    # Any other choice makes librdkafka jump silently when offsets are gone.
+    # With any other value librdkafka skips missing offsets silently.
     "auto.offset.reset": "error",
     "enable.partition.eof": "true",
     "allow.auto.create.topics": "false",
@@ -66,7 +66,7 @@ class KafkaSettings(Mapping[str, str]):
         return self._properties.get("bootstrap.servers", "(no bootstrap.servers)")
 
     def for_consumer(self) -> dict[str, str]:
-        """Properties of a consumer of ranges: the user's over the defaults, under what exactness demands."""
+        """Properties of a consumer of ranges: defaults, the user's over them, and those that nobody can change."""
         return {"group.id": "ch_sink", **_CONSUMER_DEFAULTS, **self._properties, **_CONSUMER_FIXED}
 
     def for_group(self, group: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Cuts a run of Kafka messages into ``Records`` at places that do not depend on how the messages arrived."""
+"""Cuts Kafka messages into ``Records`` at offsets that do not depend on how the messages arrived."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ class Slices:
     """Gathers the messages of one topic-partition, in offset order, into slices.
 
     A slice ends before each offset that is a multiple of ``max_records``; once its keys and values have ``max_bytes``,
-    before the next multiple of a 64th of ``max_records``; and at twice the bytes wherever it stands.
+    before the next multiple of a 64th of ``max_records``; and at twice the bytes at any offset.
     """
 
     def __init__(self, topic: str, partition: int, max_records: int, max_bytes: int) -> None:
@@ -35,7 +35,7 @@ class Slices:
         self._bound = 0
 
     def add(self, batch: list[Message]) -> Iterator[Records]:
-        """Take a batch of messages, none of them an error; yield the slices that it completes."""
+        """Add a batch of messages, none of them an error; yields the slices that it completes."""
         columns = _Columns.of(batch)
         if self._last < 0:
             self._bound = self._next_bound(columns.offsets[0])
@@ -59,7 +59,7 @@ class Slices:
         self._columns.extend(columns.part(first, len(batch)))
 
     def rest(self) -> Iterator[Records]:
-        """Yield what was gathered, if anything, and begin a new slice."""
+        """Yield the slice gathered so far, if it has any record, and begin a new one."""
         columns = self._columns
         self._begin()
         if columns.offsets:
@@ -75,7 +75,7 @@ class Slices:
 
 
 class _Columns:
-    """Messages taken apart at once: the client's message objects are gone before the next batch comes."""
+    """Fields of messages, copied at once so that the client's message objects are freed before the next batch."""
 
     __slots__ = ("headers", "keys", "offsets", "timestamps", "values")
 
@@ -131,8 +131,8 @@ def _none(count: int) -> list[Headers | None]:
 def _shared(headers: list[Headers | None]) -> list[Headers | None]:
     """The same headers with runs of equal ones as one object.
 
-    Debezium puts the same four on every record of a run. As objects of their own they are what the garbage collector
-    spends most of a consumer's time on.
+    Debezium writes the same four headers on every record of a run. As separate objects they would cost most of the
+    consumer's time in garbage collection.
     """
     last: Headers | None = None
     for index, found in enumerate(headers):

@@ -1,4 +1,4 @@
-"""Avro: schemas, datums read all at once as columns, keys."""
+"""Avro: schemas, change events and keys as columns."""
 
 from ch_sink.decode.avro.schema import Node, parse
 from ch_sink.decode.avro.source_types import source_type

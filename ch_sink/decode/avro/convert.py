@@ -1,4 +1,4 @@
-"""Vectors to the columns of a batch, with every value that cannot be converted told by its record."""
+"""Vectors to the columns of a batch; every value that cannot be converted is reported with its record."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ _REFUSED = (DecodeError, PositionError, *UNCONVERTED)
 
 
 def convert(name: str, converter: Converter, vector: Vector, places: Sequence[int]) -> Converted:
-    """A column's values; ``places`` are the datums' places in the chunk. Raises Fault."""
+    """A column's values; ``places``: the datums' places in the chunk. Raises Fault."""
     try:
         values = vector.column()
     except NotText as error:
@@ -40,11 +40,11 @@ def convert(name: str, converter: Converter, vector: Vector, places: Sequence[in
 
 
 def culprits(function: Callable[[Any], Any], values: Sequence[Any]) -> list[tuple[int, Exception]]:
-    """Places of the values that a function of many values refuses, each with its reason, found by halving."""
+    """Places and reasons of the values that a function of many values refuses, found by halving."""
     found: list[tuple[int, Exception]] = []
-    waiting = [(0, len(values))]
-    while waiting:
-        start, end = waiting.pop()
+    ranges = [(0, len(values))]
+    while ranges:
+        start, end = ranges.pop()
         try:
             function(values[start:end])
         except _REFUSED as error:
@@ -52,7 +52,7 @@ def culprits(function: Callable[[Any], Any], values: Sequence[Any]) -> list[tupl
                 found.append((start, error))
             else:
                 middle = (start + end) // 2
-                waiting += [(start, middle), (middle, end)]
+                ranges += [(start, middle), (middle, end)]
     return found
 
 

@@ -1,9 +1,8 @@
-"""The datums of one schema as bytes with a cursor each, read step by step, all of them at once.
+"""The datums of one schema, each with a cursor, read field by field for all of them at once.
 
-Avro has no field names or lengths in its data: a record is read from its start to its end. Here every step
-(an integer, the length of a text) is done for all datums of a chunk by a few numpy operations, so that no
-Python object is made per value. A datum that ends early or holds an impossible number is marked bad and its
-cursor kept at its end; the others go on.
+Avro has no field names or lengths in its data: a record is read from its start to its end. Every step (an integer,
+the length of a text) is done for all datums of a chunk by a few numpy operations, without a Python object per value. A
+datum that ends early or holds an impossible number is marked bad and its cursor moves to its end; the others continue.
 """
 
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ __all__ = ["Datums", "Ints", "Rows"]
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp] | slice
-"""Places of the datums that a step concerns; ``slice(None)`` for all."""
+"""Places of the datums that a step reads; ``slice(None)`` for all."""
 
 _PADDING = bytes(16)
 _HIGH = np.uint64(0x8080808080808080)
@@ -24,7 +23,7 @@ _ONE = np.uint64(1)
 
 
 class Datums:
-    """Datums one behind the other, the first ``skip`` bytes of each left out."""
+    """Concatenated datums, without the first ``skip`` bytes of each."""
 
     def __init__(self, values: Sequence[bytes], *, skip: int = 0) -> None:
         self.raw = b"".join(values) + _PADDING
@@ -42,7 +41,7 @@ class Datums:
         return len(self.end)
 
     def count(self, rows: Rows) -> int:
-        """How many datums a step concerns."""
+        """How many datums a step reads."""
         return len(self) if isinstance(rows, slice) else len(rows)
 
     def longs(self, rows: Rows) -> Ints:

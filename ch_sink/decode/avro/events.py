@@ -30,21 +30,21 @@ __all__ = ["AvroReader", "as_json", "document", "no_events"]
 
 
 def document(framed: Framed, value: bytes) -> Any:
-    """One value as plain Python objects. Raises DecodeError where it does not follow its schema."""
+    """One value as plain Python objects. Raises DecodeError if it does not follow its schema."""
     assert framed.avro is not None
     try:
         found, length = value_reader(framed.avro)(value[AVRO_HEAD:])
     except UNREADABLE as error:
-        raise DecodeError(f"{_odd(framed)}: {error or 'it ends early'}") from error
+        raise DecodeError(f"{_mismatch(framed)}: {error or 'it ends early'}") from error
     if AVRO_HEAD + length != len(value):
-        raise DecodeError(_odd(framed))
+        raise DecodeError(_mismatch(framed))
     return found
 
 
 def as_json(framed: Framed, payload: bytes, names: Mapping[str, str] | None = None) -> bytes:
-    """A payload as Connect's JSON converter would write it; ``names``: fields of an Avro record that get another name.
+    """A payload as Connect's JSON converter would write it; ``names``: new names of fields of an Avro record.
 
-    Raises DecodeError where an Avro value does not follow its schema.
+    Raises DecodeError if an Avro value does not follow its schema.
     """
     if framed.avro is None:
         return payload
@@ -60,11 +60,11 @@ def _has_floats(node: Node) -> bool:
 
 
 class AvroReader:
-    """Decodes groups of Avro values; remembers the layouts it made."""
+    """Decodes groups of Avro values."""
 
     def __init__(self, table: TargetTable, policy: ValuePolicy, *, before: bool) -> None:
         self._table, self._policy, self._before = table, policy, before
-        self._layouts: dict[tuple[Framed, str], AvroLayout] = {}
+        self._layout = lru_cache(maxsize=256)(self._make_layout)
         self._connectors: dict[Framed, str] = {}
         """That of the last values of each schema: a layout for it is known to fit the schema."""
 
@@ -82,7 +82,7 @@ class AvroReader:
             raise Fault(error.message) from error
         datums.finish()
         if datums.bad.any():
-            reason = _odd(framed)
+            reason = _mismatch(framed)
             raise Fault(reason, certain=[BadRecord(places[i], reason) for i in np.nonzero(datums.bad)[0].tolist()])
         assert isinstance(record, Struct)
         source = _source(record, places)
@@ -91,7 +91,7 @@ class AvroReader:
             return self._other_connector(framed, values, places, connectors)
         op, others = _operations(record, places)
         if others:
-            return self._without(others, framed, values, places)
+            return self._skip_others(others, framed, values, places)
         try:
             return _Columns(layout, record, source, op, places).read()
         except Fault as fault:
@@ -99,7 +99,7 @@ class AvroReader:
             raise
 
     def _documents(self, framed: Framed, values: list[bytes], places: Sequence[int]) -> Read:
-        """Records that are no change events: set aside by what they hold."""
+        """Records that are no change events: skipped by their kind."""
         skipped: Skipped = {}
         bad: list[BadRecord] = []
         for value, place in zip(values, places, strict=True):
@@ -112,24 +112,24 @@ class AvroReader:
         return Read(no_events(), skipped, [])
 
     def _other_connector(self, framed: Framed, values: list[bytes], places: Sequence[int], found: list[Any]) -> Read:
-        """The first record's connector becomes the one expected; those of another are read by themselves."""
+        """Decode by the first record's connector. Raises Fault if the others have another one."""
         first = found[0]
         suspects = [place for place, connector in zip(places, found, strict=True) if connector != first]
         if suspects:
             raise Fault("the records of one topic come from several connectors", suspects=suspects)
         if not first:
-            raise Fault(f"source.connector {first!r} is not served", suspects=places if len(places) > 1 else ())
-        self._layout(framed, first)  # raises Fault for one that is not served
+            raise Fault(f"source.connector {first!r} is not supported", suspects=places if len(places) > 1 else ())
+        self._layout(framed, first)  # raises Fault for an unknown connector
         self._connectors[framed] = first
         return self.read(framed, values, places)
 
-    def _without(self, others: dict[int, str], framed: Framed, values: list[bytes], places: Sequence[int]) -> Read:
-        """Set the records aside whose operation changes no row."""
+    def _skip_others(self, others: dict[int, str], framed: Framed, values: list[bytes], places: Sequence[int]) -> Read:
+        """Decode the other records; those whose operation changes no row are skipped."""
         skipped: Skipped = {}
         bad: list[BadRecord] = []
-        for i, letter in others.items():
+        for i, operation in others.items():
             try:
-                skipped.setdefault(classify(letter, b""), []).append(places[i])
+                skipped.setdefault(classify(operation, b""), []).append(places[i])
             except DecodeError as error:
                 bad.append(BadRecord(places[i], error.message))
         if bad:
@@ -142,18 +142,12 @@ class AvroReader:
             rest.skipped.setdefault(kind, []).extend(found)
         return rest
 
-    def _layout(self, framed: Framed, connector: str) -> AvroLayout:
-        layout = self._layouts.get((framed, connector))
-        if layout is None:
-            if len(self._layouts) > 256:
-                self._layouts.clear()
-            assert framed.schema is not None
-            try:
-                layout = build_layout(self._table, self._policy, connector, schema=framed.schema, before=self._before)
-            except DecodeError as error:
-                raise Fault(error.message) from error
-            self._layouts[framed, connector] = layout
-        return layout
+    def _make_layout(self, framed: Framed, connector: str) -> AvroLayout:
+        assert framed.schema is not None
+        try:
+            return build_layout(self._table, self._policy, connector, schema=framed.schema, before=self._before)
+        except DecodeError as error:
+            raise Fault(error.message) from error
 
 
 class _Columns:
@@ -181,14 +175,14 @@ class _Columns:
                 }
                 part.absent_before = {name: part.has_before.copy() for name in self.layout.missing}
         unknown: list[tuple[int, UnknownColumn]] = []
-        # A before image that is asked for counts as well: it may be stored, as the row that leaves.
+        # Before images count if they are decoded: one may be stored as the row that leaves its place.
         having = is_row | part.has_before if self.layout.before else is_row
         if self.layout.unknown and having.any():
             unknown = [(int(np.argmax(having)), column) for column in self.layout.unknown]
         return Read(part, {}, unknown)
 
     def _rows(self, after: Any) -> Mask:
-        """Where an after image counts. Raises Fault where one is needed and missing."""
+        """Which events need an after image. Raises Fault if one is missing."""
         needed = np.isin(self.op, list(EXPECT_AFTER))
         lacking = needed if not isinstance(after, Struct) else needed & ~after.present()
         if lacking.any():
@@ -262,16 +256,16 @@ def _source(record: Struct, places: Sequence[int]) -> Struct:
 
 
 def _operations(record: Struct, places: Sequence[int]) -> tuple[npt.NDArray[np.uint8], dict[int, str]]:
-    """Operations as letters' ordinals, and those that change no row, by place in the group. Raises Fault."""
-    letters = listed(record.fields["op"], len(places), "", places)
-    if row_operations.issuperset(set(letters)):
-        return np.frombuffer("".join(letters).encode(), dtype=np.uint8), {}
-    others = {i: letter for i, letter in enumerate(letters) if letter not in row_operations}
-    wrong = [i for i, letter in others.items() if not letter]
+    """Operations as ordinals of their letters, and those that change no row, by place in the group. Raises Fault."""
+    found = listed(record.fields["op"], len(places), "", places)
+    if row_operations.issuperset(set(found)):
+        return np.frombuffer("".join(found).encode(), dtype=np.uint8), {}
+    others = {i: operation for i, operation in enumerate(found) if operation not in row_operations}
+    wrong = [i for i, operation in others.items() if not operation]
     if wrong:
         reason = "the change event has no operation"
         raise Fault(reason, certain=[BadRecord(places[i], reason) for i in wrong])
-    return np.zeros(len(letters), dtype=np.uint8), others
+    return np.zeros(len(found), dtype=np.uint8), others
 
 
 def no_events() -> Part:
@@ -281,6 +275,6 @@ def no_events() -> Part:
     return Part(none, none.astype(np.uint8), words, words, no, none, [], no, {}, {}, no, None)
 
 
-def _odd(framed: Framed) -> str:
+def _mismatch(framed: Framed) -> str:
     schema_id = int.from_bytes(framed.prefix[1:AVRO_HEAD], "big", signed=True)
     return f"the bytes do not follow schema id {schema_id}, which they name"

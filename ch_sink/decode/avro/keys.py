@@ -26,7 +26,7 @@ def read_keys(framed: Framed, columns: Sequence[AvroColumn], values: list[bytes]
     for column in columns:
         vector = found if primitive else found.fields[column.field] if isinstance(found, Struct) else None
         if vector is None:
-            raise DecodeError("key: it is no record")
+            raise DecodeError("key: it is not a record")
         if not primitive and isinstance(found, Struct):
             vector.only(found.present())
         try:

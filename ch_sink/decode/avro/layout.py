@@ -46,9 +46,9 @@ class AvroLayout:
     missing: tuple[str, ...]
     """Source columns of the target that the schema lacks."""
     unknown: tuple[UnknownColumn, ...]
-    """What the schema declares and the target does not have so."""
+    """What the schema declares and the target lacks or has in an older form."""
     want: Want
-    """The fields that are built; all others are stepped over."""
+    """The fields that are built; all others are skipped."""
 
 
 def is_envelope(node: Node) -> bool:
@@ -61,8 +61,8 @@ def build_layout(
 ) -> AvroLayout:
     """The layout of an envelope's schema. ``connector`` is empty before any is known.
 
-    Raises TableError where a column cannot take its source type, DecodeError for an unknown connector or a source
-    block whose fields have other types than that connector's.
+    Raises TableError if a column cannot take its source type, DecodeError for an unknown connector or a source
+    block whose fields have other types than the connector's.
     """
     source = source_for(connector) if connector else None
     if is_document_source(source):
@@ -126,7 +126,7 @@ _SAMPLES: dict[str, Any] = {"boolean": True, "string": "", "bytes": b"", "float3
 
 
 def _check_block(schema: SourceType, source: Source | None) -> None:
-    """Whether the source block's fields that are read have the types that the source's positions are made of."""
+    """Raises DecodeError if a field of the source block that makes a position has another type than the connector's."""
     types = dict(_COMMON)
     if source is not None:
         types |= {field.encode_name: field.type for field in msgspec.structs.fields(source.wire)}

@@ -59,7 +59,7 @@ class Node:
 
     @property
     def entries(self) -> bool:
-        """Whether an array holds a map's entries: so Connect writes maps whose keys are no texts."""
+        """Whether an array holds a map's entries, as Connect writes maps whose keys are not texts."""
         item = self.items
         return (
             self.kind == "array"
@@ -85,7 +85,7 @@ class Node:
 
     @property
     def target(self) -> "Node":
-        """The record that a reference stands for; else the type itself."""
+        """The record that a reference names; else the type itself."""
         found = self.scope.get(self.name) if self.kind == "reference" else None
         return self if found is None else found
 
@@ -107,7 +107,7 @@ def parse(text: str, references: Sequence[str] = ()) -> Node:
     """The type that a schema's JSON text declares.
 
     ``references``: texts of the schemas whose names it uses, each after those that it uses itself. Raises
-    DecodeError where a text is no Avro schema, or a type contains itself (a row image cannot).
+    DecodeError if a text is not an Avro schema that can be read.
     """
     names: dict[str, Node | None] = {}
     try:

@@ -42,7 +42,7 @@ _LOGICAL = {
 def source_type(node: Node, *, default: Any = None) -> SourceType:
     """The Connect type that Connect's Avro converter wrote as this schema.
 
-    A logical type counts where there is no ``connect.name``. ``default`` is the field's own default in Avro. A union of
+    A logical type counts if there is no ``connect.name``. ``default`` is the field's own default in Avro. A union of
     several types is a struct with an optional field for each, a record within itself a struct without fields. Raises
     DecodeError for attributes that Connect's converter does not write.
     """
@@ -60,7 +60,7 @@ def source_type(node: Node, *, default: Any = None) -> SourceType:
         kind = extra["connect.type"]
     name, given = extra.get("connect.name"), extra.get("connect.parameters") or {}
     if not isinstance(given, dict):
-        raise DecodeError("Avro schema: connect.parameters is no object")
+        raise DecodeError("Avro schema: connect.parameters is not an object")
     parameters = {str(k): str(v) for k, v in given.items()}
     if name is None:
         name = _LOGICAL.get((node.kind, str(extra.get("logicalType"))))

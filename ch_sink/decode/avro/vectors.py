@@ -1,4 +1,4 @@
-"""Values of one schema's datums as vectors, one step of the schema after the other."""
+"""Values of one schema's datums as vectors: one vector for each field."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ __all__ = ["NotText", "Struct", "Vector", "Want", "read", "skip"]
 
 Mask = npt.NDArray[np.bool_]
 Want = Mapping[str, "Want | None"]
-"""Fields of a record that are wanted, each with those wanted of it (None: all of them)."""
+"""Fields of a record to build, each with the fields to build of it (None: all)."""
 _WIDE = 1 << 31
 
 
 class NotText(ValueError):
-    """Bytes of a text are not UTF-8; ``places`` tells of which datums."""
+    """Bytes of a text are not UTF-8; ``places``: of which datums."""
 
     def __init__(self, places: list[int]) -> None:
         super().__init__("a text is not UTF-8")
@@ -29,7 +29,7 @@ class NotText(ValueError):
 
 
 class Vector(ABC):
-    """One value for each datum. ``valid`` is where there is one; None for everywhere."""
+    """One value for each datum. ``valid``: which datums have one; None for all."""
 
     def __init__(self, count: int, rows: Rows) -> None:
         self.count = count
@@ -39,16 +39,16 @@ class Vector(ABC):
             self.valid[rows] = True
 
     def present(self) -> Mask:
-        """Where there is a value."""
+        """Which datums have a value."""
         return np.ones(self.count, dtype=np.bool_) if self.valid is None else self.valid
 
     def only(self, where: Mask) -> None:
-        """Forget the values elsewhere."""
+        """Drop the values of all other datums."""
         self.valid = where & self.present()
 
     @abstractmethod
     def column(self) -> Any:
-        """The values as an Arrow array, or a list where Arrow has none for them. Raises NotText."""
+        """The values as an Arrow array, or a list if they have no Arrow type of their own. Raises NotText."""
 
     def tolist(self) -> list[Any]:
         """The values as Python objects. Raises NotText."""
@@ -82,7 +82,7 @@ class Segments(Vector):
         if isinstance(rows, slice):
             self.starts, self.ends = found
         else:
-            # Elsewhere nothing, at the datum's cursor: the places must ascend.
+            # Empty segments for the others, at the datum's cursor: offsets must ascend.
             self.starts, self.ends = datums.cursor.copy(), datums.cursor.copy()
             self.starts[rows], self.ends[rows] = found
 
@@ -101,7 +101,9 @@ class Segments(Vector):
         try:
             return array.cast(pa.string())
         except pa.ArrowInvalid:
-            raise NotText([i for i, one in enumerate(array.to_pylist()) if one is not None and _odd(one)]) from None
+            raise NotText(
+                [i for i, one in enumerate(array.to_pylist()) if one is not None and _not_utf8(one)]
+            ) from None
 
 
 class Symbols(Vector):
@@ -154,9 +156,9 @@ class Objects(Vector):
 
 
 def read(node: Node, datums: Datums, rows: Rows = slice(None), want: "Want | None" = None) -> Vector:
-    """Reads a value of this type from each datum of ``rows``; ``want`` (of a record) tells which fields are built.
+    """Reads a value of this type from each datum of ``rows``; ``want``: the fields of a record to build.
 
-    Datums that do not hold one are marked bad, and what the vector says of them means nothing.
+    Datums without such a value are marked bad; the vector's values for them mean nothing.
     """
     count, kind = len(datums), node.kind
     if kind in ("int", "long"):
@@ -230,7 +232,7 @@ def _objects(node: Node, datums: Datums, rows: Rows) -> list[Any]:
     return out
 
 
-def _odd(raw: bytes) -> bool:
+def _not_utf8(raw: bytes) -> bool:
     try:
         raw.decode()
     except UnicodeDecodeError:

@@ -45,7 +45,7 @@ def test_a_job_killed_between_the_column_and_its_view_leaves_the_view_to_the_nex
         raise Died
 
     with monkeypatch.context() as patch:
-        patch.setattr(Evolution, "_renew_view", dies)
+        patch.setattr(Evolution, "_recreate_view", dies)
         with pytest.raises(Died):
             schema_changes(client, database, ledger).carry_out(table, [BARRIER])
     table = detect(client, database, "t", policy_of())
