@@ -169,7 +169,7 @@ class RangeConsumer:
     def _data_loss(self, place: TopicPartition, position: int) -> KafkaError:
         low, high = self.watermarks(place.topic, place.partition)
         return DataLoss(
-            f"topic {place.topic} partition {place.partition}: offset {position} is to be read, "
+            f"topic {place.topic} partition {place.partition}: offset {position} is the next to be read, "
             f"but the topic holds {low} to {high - 1}",
             hint="Retention removed records before they were read, or the topic was recreated. "
             "Load the table again from a snapshot, or set on_data_loss to continue with what the topic still holds.",

@@ -211,7 +211,7 @@ def test_removed_offsets_are_a_loud_loss_with_the_figures(broker: LocalKafka, co
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for future in admin.delete_records([TopicPartition(topic, 0, 30)]).values():
         future.result(20)
-    with pytest.raises(DataLoss, match=r"offset 10 was to be read, but the topic holds 30 to 49"):
+    with pytest.raises(DataLoss, match=r"offset 10 is the next to be read, but the topic holds 30 to 49"):
         list(consumer.read(topic, 0, 10, 50))
     assert _offsets(list(consumer.read(topic, 0, 30, 50))) == list(range(30, 50))
     with pytest.raises(DataLoss, match="holds 30 to 49"):
