@@ -129,7 +129,9 @@ def _main(arguments: Sequence[str] | None, stop: Stop) -> int:
     parser.add_argument("--master", metavar="URL", help="Spark master, where spark-submit does not say it")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides")
     given = parser.parse_args(arguments)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # logs again, with a traceback, what is reported below
+    # What these log follows as an error of this product, with the next step.
+    for noisy in ("urllib3.connectionpool", "clickhouse_connect", "py4j"):
+        logging.getLogger(noisy).setLevel(logging.CRITICAL)
     try:
         configs = [load(path, given.overrides) for path in given.config]
         for summary in run_streams(configs, once=given.once, master=given.master, on_batch=_print, stop=stop):

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyspark
 import pytest
 
+import ch_sink
 from ch_sink.cli import main
 from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
@@ -186,6 +188,40 @@ def test_a_signal_ends_it_with_its_code_and_nothing_is_left(
     assert foreign == []
     if moment == "idle" and command == "run":
         assert re.search(r"^table +batches", shown, re.MULTILINE), "a summary"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("step", ["1.", "3.", "4."])
+def test_a_signal_ends_the_demo_and_its_servers(
+    step: str, start: Callable[..., Running], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    running = start("-u", "-m", "ch_sink", "demo")
+    running.wait_until(lambda: f"{step} " in running.text())
+    assert running.end(signal.SIGINT) == 130, running.text()
+    assert "Traceback" not in running.text()
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_job_under_spark_submit(
+    number: signal.Signals, config: str, start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    init(config)
+    monkeypatch.setenv("PYTHONPATH", str(Path(ch_sink.__file__).parent.parent))
+    job = Path(ch_sink.__file__).parent / "spark" / "job.py"
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    running = start(
+        "-c",
+        f"import os; os.environ['PYSPARK_PYTHON'] = {sys.executable!r}\n"
+        f"os.execv({str(submit)!r}, ['spark-submit', {str(job)!r}, '--config', {config!r}])",
+    )
+    MOMENTS["idle"](running)
+    assert running.end(number) == 128 + number, running.text()
+    assert "Traceback" not in running.text()
 
 
 def test_a_second_signal_ends_it_at_once(config: str, start: Callable[..., Running]) -> None:
