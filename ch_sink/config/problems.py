@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in words: every problem at once, each with its place and the nearest name."""
+"""Error messages for a wrong configuration: every problem at once, each with its line and the nearest valid name."""
 
 import difflib
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _HIDDEN = frozenset(("properties", "secrets"))
 
 
 def known_keys(model: type[BaseModel] = Config) -> dict[str, type[BaseModel] | None]:
-    """Keys of a section, each with its own model where it is a section."""
+    """Keys of a section, each with its model if it is a section itself."""
     keys: dict[str, type[BaseModel] | None] = {}
     for name, info in model.model_fields.items():
         kind = info.annotation
@@ -30,7 +30,7 @@ def known_keys(model: type[BaseModel] = Config) -> dict[str, type[BaseModel] | N
 
 
 def config_error(tree: Tree, found: ValidationError) -> ConfigError:
-    """One error that lists them all."""
+    """One error that lists all problems."""
     texts = [_text(tree, tuple(str(step) for step in e["loc"]), e["type"], e["msg"], e) for e in found.errors()]
     texts = list(dict.fromkeys(texts))
     hint = "docs/configuration.md lists every key with its values and default."
@@ -48,7 +48,7 @@ def _text(tree: Tree, path: tuple[str, ...], kind: str, said: str, error: object
     if kind == "extra_forbidden":
         return lead + _unknown(path)
     if kind == "missing":
-        # Its place would be the section's line: of no help.
+        # Its line would be that of the section, which does not help.
         return f"{key} is missing"
     if kind in ("value_error", "assertion_error"):
         text = said.removeprefix("Value error, ")
@@ -79,7 +79,7 @@ def _unknown(path: tuple[str, ...]) -> str:
 
 
 def _nearest(path: tuple[str, ...], model: type[BaseModel] | None) -> str | None:
-    """The likeliest key: one that is called so elsewhere, one of the same section, one like it elsewhere."""
+    """The likeliest key: the same name in another section, a similar one in this section, a similar one elsewhere."""
     elsewhere = {_short(full): full for full in _all()}
     if path[-1] in elsewhere:
         return elsewhere[path[-1]]

@@ -113,7 +113,7 @@ _ADVICE = {
 
 
 def advice(name: str) -> str | None:
-    """Why a property is refused, where there is more to say than that it is unknown."""
+    """Why a property is refused, None if it is simply unknown."""
     if name in OWNED:
         return "is set by the sink itself, which follows its ledger and never jumps over a missing offset"
     return _ADVICE.get(name)

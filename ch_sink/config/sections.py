@@ -60,7 +60,7 @@ def _seconds(value: object) -> object:
         r"\s*(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?)?\s*", value
     )
     if not found:
-        raise ValueError('is no duration; write for instance 10, "500ms", "10 seconds" or "2 minutes"')
+        raise ValueError('is not a duration; write for example 10, "500ms", "10 seconds" or "2 minutes"')
     unit = found[2] or "s"
     return float(found[1]) * _SECONDS["ms" if unit.startswith(("ms", "milli")) else unit[0]]
 
@@ -71,7 +71,7 @@ def _size(value: object) -> object:
         return value
     found = re.fullmatch(r"\s*(\d+)\s*(?:([kmg])i?b?|b(?:ytes)?)?\s*", value.lower())
     if not found:
-        raise ValueError('is no size; write for instance 67108864 or "64 MiB"')
+        raise ValueError('is not a size; write for example 67108864 or "64 MiB"')
     return int(found[1]) * _BYTES[found[2] or "b"]
 
 
@@ -101,18 +101,18 @@ Name = Annotated[str, Field(min_length=1)]
 
 
 class KafkaSection(Section):
-    """Where the change events come from. Every other key is a property of librdkafka, passed through."""
+    """Where the change events come from. All other keys are librdkafka properties, which are passed on."""
 
     topic: Name
     properties: dict[str, Property] = Field(default_factory=dict)
     """Properties whose values may be shown."""
     secrets: dict[str, SecretStr] = Field(default_factory=dict, repr=False)
-    """Properties whose values may not."""
+    """Properties whose values are never shown."""
 
     @model_validator(mode="before")
     @classmethod
     def _split(cls, given: Any) -> Any:
-        """Puts dotted keys into ``properties`` and ``secrets``; what is no property stays, to be refused as unknown."""
+        """Move librdkafka's keys into ``properties`` and ``secrets``; other keys stay, and are refused as unknown."""
         if not isinstance(given, dict):
             return given
         rest = dict(given)
@@ -174,14 +174,14 @@ class ClickHouseSection(Section):
     username: str = "default"
     password: SecretStr = SecretStr("")
     cluster: str | None = None
-    """Makes the statements of ``init`` ``ON CLUSTER``."""
+    """``init`` adds ``ON CLUSTER`` with this name to its statements."""
     settings: dict[str, Property] = Field(default_factory=dict)
-    """Settings sent with every query. Those on which exactness rests cannot be changed here."""
+    """Settings sent with every query, except those that exactly-once delivery depends on."""
     connect_timeout: Seconds = Field(default=10.0, gt=0)
     timeout: Seconds = Field(default=300.0, gt=0)
-    """For the answer to one request."""
+    """Limit for one request."""
     compression: Literal["lz4", "zstd", "none"] = "lz4"
-    """Of the Arrow buffers that are sent."""
+    """Compression of the Arrow buffers that are sent."""
     verify: bool = True
     """Whether the server's certificate is checked."""
     ca_cert: str | None = None
@@ -216,7 +216,7 @@ class ClickHouseSection(Section):
             parts = urlsplit(url)
             port = parts.port
         except ValueError:
-            raise ValueError("is no URL; write http://host:8123 or https://host:8443") from None
+            raise ValueError("is not a URL; write http://host:8123 or https://host:8443") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("must be the HTTP address of ClickHouse, such as http://host:8123 or https://host:8443")
         if parts.query or parts.fragment:
@@ -248,7 +248,7 @@ class ClickHouseSection(Section):
     def _pinned(cls, settings: dict[str, str]) -> dict[str, str]:
         pinned = sorted(_PINNED & settings.keys())
         if pinned:
-            raise ValueError(f"{', '.join(pinned)} cannot be set: that a change is stored once rests on it")
+            raise ValueError(f"{', '.join(pinned)} cannot be set: exactly-once delivery depends on it")
         return settings
 
 
@@ -263,10 +263,10 @@ _PINNED = frozenset(
 
 
 class FlattenedSection(Section):
-    """Events that ``ExtractNewRecordState`` flattened."""
+    """Events flattened by ``ExtractNewRecordState``."""
 
     fields_prefix: str = "__"
-    """The transformation's ``add.fields.prefix``; such fields are no columns unless the table has them."""
+    """The transformation's ``add.fields.prefix``; such fields are columns only if the table has them."""
     headers_prefix: str = "__"
     """Its ``add.headers.prefix``."""
     columns: Words = ()
@@ -274,11 +274,11 @@ class FlattenedSection(Section):
 
 
 class VersionSection(Section):
-    """How versions are made."""
+    """How row versions are computed."""
 
     strategy: Literal["auto", "source_position", "kafka_offset", "source_time", "insertion_order"] = "auto"
     floor: int = Field(default=0, ge=0)
-    """Versions lie above this; needed where an earlier sink wrote the table."""
+    """Versions start above this number; needed if another sink wrote the table before."""
 
 
 class DocumentSection(Section):
@@ -287,7 +287,7 @@ class DocumentSection(Section):
     column: str = "document"
     """The column that gets the whole document, where the table has it; empty for none."""
     columns: dict[str, Name] = Field(default_factory=dict)
-    """Column → dotted path of its value; a column that is not listed gets the top-level field of its name."""
+    """Column → dotted path of its value; other columns get the top-level field of the same name."""
     form: Literal["plain", "extended"] = "plain"
     """``plain``: JSON as one would query it; ``extended``: canonical Extended JSON, which keeps BSON's types."""
     keys: Literal["plain", "typed"] = "plain"
@@ -295,7 +295,7 @@ class DocumentSection(Section):
 
 
 class TablesSection(Section):
-    """Names of the sink's own tables, which stand in the target's database."""
+    """Names of the sink's own tables, in the target's database."""
 
     ledger: Name = "ch_sink_ledger"
     dead_letters: Name = "ch_sink_dead_letters"
@@ -304,14 +304,14 @@ class TablesSection(Section):
 
 
 class SparkSection(Section):
-    """The Spark application, where ``ch_sink run`` makes one."""
+    """The Spark application of ``ch_sink run``."""
 
     master: str | None = None
     conf: dict[str, Property] = Field(default_factory=dict)
 
 
 class InitSection(Section):
-    """The table that ``ch_sink init`` makes. Expressions are ClickHouse SQL."""
+    """The table that ``ch_sink init`` creates. Expressions are ClickHouse SQL."""
 
     engine: str = "replacing"
     """replacing, sign-replacing, collapsing, versioned-collapsing, append, or an engine's name."""

@@ -1,4 +1,4 @@
-"""The configuration as a tree of plain values, with the origin of each: file and line, environment, command line."""
+"""The configuration as a tree of plain values, each with its origin: file and line, environment or command line."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,14 +13,14 @@ from ch_sink.errors import ConfigError
 __all__ = ["PREFIX", "Tree", "read"]
 
 PREFIX = "CH_SINK__"
-"""What an environment variable that overrides a key begins with."""
+"""Prefix of the environment variables that override keys."""
 
 KeyPath = tuple[str, ...]
 
 
 @dataclass(slots=True)
 class Tree:
-    """Values by section and key. ``name`` is the file's, for error texts."""
+    """Values by section and key. ``name`` is the file's name, for error messages."""
 
     name: str
     values: dict[str, Any] = field(default_factory=dict)
@@ -32,11 +32,11 @@ class Tree:
         for end in range(len(path), 0, -1):
             if path[:end] in self.origin:
                 return self.origin[path[:end]]
-        below = (said for known, said in self.origin.items() if known[: len(path)] == path)
+        below = (origin for known, origin in self.origin.items() if known[: len(path)] == path)
         return next(below, "")
 
     def put(self, path: KeyPath, value: str, origin: str) -> None:
-        """Set one key. Raises ConfigError where a section would have to stand below a plain value."""
+        """Set one key. Raises ConfigError if a plain value is where its section belongs."""
         node = self.values
         for step in path[:-1]:
             below = node.setdefault(step, {})
@@ -52,7 +52,7 @@ class Tree:
 def read(path: Path, overrides: Sequence[str], environ: Mapping[str, str]) -> Tree:
     """File, then environment, then ``--set``; the later wins.
 
-    Raises ConfigError for a file that is missing or is no YAML mapping, a duplicate key, a malformed override.
+    Raises ConfigError for a missing file, one that is not a YAML mapping, a duplicate key or a malformed override.
     """
     tree = _file(path)
     known = by_environment_name()
@@ -101,7 +101,7 @@ def _file(path: Path) -> Tree:
         if node is None:
             return tree
         if not isinstance(node, yaml.MappingNode):
-            raise ConfigError(f"{path} holds no keys", hint="It must be a mapping that begins with `kafka:`.")
+            raise ConfigError(f"{path} is not a mapping of keys", hint="It must have sections such as `kafka:`.")
         _walk(node, (), tree)
         tree.values = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -110,7 +110,7 @@ def _file(path: Path) -> Tree:
 
 
 def _walk(node: yaml.MappingNode, above: KeyPath, tree: Tree) -> None:
-    """Notes each key's line and refuses a key that stands twice."""
+    """Record each key's line; refuse a key that appears twice."""
     seen: dict[str, int] = {}
     for key, value in node.value:
         line = key.start_mark.line + 1
@@ -120,7 +120,7 @@ def _walk(node: yaml.MappingNode, above: KeyPath, tree: Tree) -> None:
         if name in seen:
             dotted = ".".join((*above, name))
             raise ConfigError(
-                f"{tree.name} line {line}: {dotted} stands twice, first on line {seen[name]}", hint="Keep one of them."
+                f"{tree.name} line {line}: {dotted} appears twice, first on line {seen[name]}", hint="Keep one of them."
             )
         seen[name] = line
         tree.origin[(*above, name)] = f"line {line}"
@@ -129,7 +129,7 @@ def _walk(node: yaml.MappingNode, above: KeyPath, tree: Tree) -> None:
 
 
 def _syntax(path: Path, error: yaml.YAMLError) -> str:
-    """Where and why, without the offending line itself: it may hold a secret."""
+    """Where and why, without the line itself: it may contain a secret."""
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or "not readable as YAML"
     return f"{path} line {mark.line + 1}: {problem}" if mark else f"{path}: {problem}"

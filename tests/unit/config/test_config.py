@@ -215,7 +215,7 @@ def test_sizes(write, text, size):
         ("tcp://h:9000", "HTTP address"),
         ("http://h:9000", "native protocol"),
         ("http://h:8123/?user=x", "query"),
-        ("http://h:port", "no URL"),
+        ("http://h:port", "not a URL"),
     ],
 )
 def test_a_wrong_url_is_explained(write, value, said):
@@ -239,7 +239,7 @@ def test_a_syntax_error_names_its_line_and_not_its_text(write):
 
 def test_a_key_that_stands_twice_is_refused(write):
     error = refused(write(SMALLEST + "deletes: ignore\ndeletes: fail\n"))
-    assert "line 10: deletes stands twice, first on line 9" in str(error)
+    assert "line 10: deletes appears twice, first on line 9" in str(error)
 
 
 @pytest.mark.parametrize("text", ["", "- a\n- b\n", "just text\n"])
