@@ -2,7 +2,7 @@
 
     ChSinkError
     ├── ConfigError              a file, key or flag is wrong                      (exit code 2)
-    ├── TableError               the target cannot be served as it stands
+    ├── TableError               the target table cannot be served
     │   └── TableNotFound        no such table or view
     ├── KafkaError               the source of records
     │   ├── BrokerUnavailable    no broker answers
@@ -81,7 +81,7 @@ class ConfigError(ChSinkError):
 
 
 class TableError(ChSinkError):
-    """The target table cannot be served as it stands."""
+    """The target table cannot be served."""
 
 
 class TableNotFound(TableError):

@@ -24,7 +24,7 @@ def merge_append(
 ) -> Merged:
     """One row per change of a table with a key; a delete has sign −1 and the last known values.
 
-    The delete of a key's former owner stands just below the row that took the key, which is the newest.
+    The delete of a key's former owner has the version just below the row that took the key, which is the newest.
     """
     events = np.flatnonzero(out.apply)
     rows = rows_of(out, batch, events)

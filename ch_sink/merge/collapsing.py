@@ -2,7 +2,7 @@
 
 For each key that the chunk touches, the rows whose signs sum to more than zero are looked up; each of them that is
 not the wanted one gets its −1 (a copy to the byte, version included), and the wanted one its +1 if it is not stored.
-A retry finds an empty difference, or the rest of it. Inside one insert all −1 rows stand before all +1 rows: the
+A retry finds an empty difference, or the rest of it. Inside one insert all −1 rows come before all +1 rows: the
 other order cancels itself inside the block. A row that leaves its table partition is written at its new place
 first, so that a kill between the two inserts loses no value.
 """

@@ -162,7 +162,7 @@ def _needs(chunk: Chunk, scope: Scope, partial: Bools, ids: Mapping[int, Handove
         for i in np.flatnonzero(batch.half == Half.DELETE).tolist():
             needs[i] |= i in ids and ids[i] not in whole_creates
     if scope.places:
-        unsure = (batch.op != Op.CREATE) | (not scope.creates_anew)
+        unsure = (batch.op != Op.CREATE) | (not scope.creates_new_rows)
         if scope.whole_before:
             unsure &= ~batch.has_before
         needs |= unsure | chunk.order.recheck
@@ -170,7 +170,7 @@ def _needs(chunk: Chunk, scope: Scope, partial: Bools, ids: Mapping[int, Handove
 
 
 def _swaps(chunk: Chunk) -> Bools:
-    """Create halves behind which the delete of a former owner of the same key may come."""
+    """Create halves that the delete of a former owner of the same key may follow."""
     batch, keep, codes = chunk.batch, chunk.order.keep, chunk.coded.codes
     out = np.zeros(len(batch), dtype=np.bool_)
     creates = np.flatnonzero((batch.half == Half.CREATE) & keep)

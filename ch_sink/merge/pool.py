@@ -1,7 +1,7 @@
 """Row images by number: the chunk's own rows, then rows from elsewhere, addressed as one sequence.
 
 The merge decides *which* row each value comes from; values are moved only at the end, as Arrow ``take``s, so that
-their types stay exact and no Python object is made of them.
+their types stay exact and no Python objects are created.
 """
 
 import numpy as np

@@ -27,7 +27,7 @@ class Scope:
     """Place columns that are not in the key: a change of their values moves the row."""
     omits_values: bool = False
     deferrable: bool = False
-    creates_anew: bool = True
+    creates_new_rows: bool = True
     """A create is always of a row that is not there, so that it leaves no old place."""
     whole_before: bool = False
     """``before`` images are whole and may be trusted for the old place."""
@@ -63,7 +63,7 @@ class Resolved:
     image: Refs
     """Row that holds the event's values: its own for c, r, u; the last known one for d."""
     previous: Refs
-    """Row that the key had before, where it is known and matters."""
+    """Row that the key had before, if it is known and matters."""
     origin: dict[str, Refs]
     """Column → row that its value comes from, for columns with unavailable values."""
     pool: Pool
@@ -79,7 +79,7 @@ class Resolved:
     """(identity, row number or -1): values that the delete halves hand over."""
     handover_origin: dict[str, list[int]] = field(default_factory=dict)
     pending: list[int] = field(default_factory=list)
-    """Events that wait for a hand-over, and those of the same keys behind them."""
+    """Events that wait for a hand-over, and later ones of the same keys."""
     bad: list[BadRecord] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     doubled: dict[bytes, int] = field(default_factory=dict)

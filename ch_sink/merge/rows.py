@@ -64,7 +64,7 @@ def rows_of(out: Resolved, batch: ChangeBatch, events: Events) -> pa.Table:
 
 
 def rows_at(out: Resolved, batch: ChangeBatch, refs: Refs) -> pa.Table:
-    """Source columns of the rows with these numbers, as they stood (filled values included)."""
+    """Source columns of the rows with these numbers, filled values included."""
     n = len(batch)
     columns = []
     for name in batch.after.column_names:

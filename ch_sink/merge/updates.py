@@ -17,7 +17,7 @@ __all__ = ["apply_updates"]
 def apply_updates(batch: ChangeBatch, out: Resolved) -> None:
     """Make the values of the events whose base the walk has found, in Kafka order, and put them into the pool.
 
-    An event whose value cannot be made is bad. It changes nothing: what comes behind it starts from the row before
+    An event whose value cannot be made is bad. It changes nothing: what follows starts from the row before
     it, as it would in a later chunk.
     """
     if not any(out.bases.values()):
@@ -54,7 +54,7 @@ def _value(batch: ChangeBatch, out: Resolved, made: Mapping[str, "_Made"], colum
 
 
 def _pass_over(i: int, out: Resolved) -> None:
-    """Let everything behind an event that is not applied start from the row that its key had before it."""
+    """Let everything after an event that is not applied start from the row that its key had before it."""
     before = int(out.previous[i])
     later = np.flatnonzero(out.codes == out.codes[i])
     later = later[later > i]
@@ -81,7 +81,7 @@ class _Made:
         self._made.append(value)
 
     def value(self, row: int) -> Any:
-        """The value of a row of the pool, as it is by now."""
+        """The current value of a row of the pool."""
         if row in self._at:
             return self._made[self._at[row]][0].as_py()
         return self._before[row].as_py()

@@ -94,7 +94,7 @@ class Walk:
         return since is not None and self.events.offset[i] >= since
 
     def _met_again(self, i: int, key: int, row: KeyRow) -> None:
-        """Open and close swaps at events that an earlier attempt stored: what comes behind them may be new."""
+        """Open and close swaps at events that an earlier attempt stored: what follows them may be new."""
         former_id = self.dependent.former_id
         if self.events.swaps[i] and former_id(i) in self.handed:
             # The row is stored, and the delete of its key's former owner is still to come.

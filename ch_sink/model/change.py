@@ -50,7 +50,7 @@ class Half(IntEnum):
 
 
 class Aside(StrEnum):
-    """Kinds of record that are no row change: set aside and counted, never an error."""
+    """Kinds of record that are no row change: skipped and counted, never an error."""
 
     TOMBSTONE = "tombstone"
     HEARTBEAT = "heartbeat"
@@ -78,7 +78,7 @@ class Records:
     partition: int
     offsets: npt.NDArray[np.int64]
     timestamps: npt.NDArray[np.int64]
-    """Kafka's record time in milliseconds since 1970, -1 where there is none."""
+    """Kafka's record time in milliseconds since 1970, -1 if there is none."""
     keys: list[bytes | None]
     values: list[bytes | None]
     headers: list[Headers | None] | None = None
@@ -126,23 +126,23 @@ class BadRecord:
 
 @dataclass(frozen=True, slots=True)
 class UnknownColumn:
-    """A field of the row image that the target table does not have, or not as the source has it by now."""
+    """A field of the row image that the target table lacks, or has with an older type."""
 
     name: str
     first_offset: int
     clickhouse_type: str | None
-    """The column type it would get. None where nothing tells it (a schemaless field that was null so far), or where
+    """The column type that it would get. None if it is not known (a schemaless field that was null so far), or if
     the column is there and cannot be changed."""
     default: str | None = None
     """SQL text of the source's default, where the schema carries one."""
     comment: str = ""
     """The source's type as the column's comment states it, as far as it is known."""
     after: str | None = None
-    """The field before it in the row image; empty where it is the first, None where that is not known."""
+    """The field before it in the row image; empty if it is the first, None if that is not known."""
     change: Literal["add", "widen", "null", "reserved"] = "add"
     """``reserved``: the sink fills the table's column of this name itself.
 
-    ``widen``, ``null``: the table has the column, noted for an older type of the source's; by now that one is
+    ``widen``, ``null``: the table has the column, noted for an older type of the source; the present one is
     wider, or can be null."""
     inferred: bool = False
     """``comment`` is a guess from values, and is never written to the table."""
@@ -167,7 +167,7 @@ class ChangeBatch:
     """The change events of one chunk, in Kafka order, as columns of equal length *n*.
 
     Records that change no row are not in it; ``skipped`` says where they are. Truncates are rows of it, with null
-    key and images. ``source_index`` tells each event's place in the chunk's Records.
+    key and images. ``source_index`` is each event's index in the chunk's Records.
     """
 
     source_index: npt.NDArray[np.int64]
@@ -179,9 +179,9 @@ class ChangeBatch:
     inner: npt.NDArray[np.uint64]
     """Shape (n, 2): place of the single change inside its transaction (lsn; pos and row; change_lsn and serial)."""
     has_commit: npt.NDArray[np.bool_]
-    """False where the event states no commit position (null first element of PostgreSQL's ``sequence``)."""
+    """False if the event states no commit position (null first element of PostgreSQL's ``sequence``)."""
     source_ts: npt.NDArray[np.int64]
-    """Source time in milliseconds since 1970 (``source.ts_ms``), 0 where absent."""
+    """Source time in milliseconds since 1970 (``source.ts_ms``), 0 if absent."""
     source_name: list[str]
     """Distinct logical connector names (``source.name``) of the batch …"""
     source_code: npt.NDArray[np.int16]
@@ -191,18 +191,18 @@ class ChangeBatch:
     key: pa.Table | None
     """Key columns typed as the target's columns, named as them; None for a topic without keys."""
     after: pa.Table
-    """Row after the change: all insertable source columns of the target, null rows where there is none."""
+    """Row after the change: all insertable source columns of the target, null rows if there is none."""
     before: pa.Table | None
-    """Row before the change, same columns, null rows where there is none; None when it was not asked for."""
+    """Row before the change, same columns, null rows if there is none; None if it was not asked for."""
     has_before: npt.NDArray[np.bool_]
-    """True where ``before`` is present (its columns outside the key may still be fillers)."""
+    """True if ``before`` is present (its columns outside the key may still be fillers)."""
     unavailable: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
     """Column → mask of the events whose ``after`` value is the unavailable-value placeholder (null there).
     Columns without a single such event are absent."""
     absent: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
     """Column → mask of the events whose ``after`` lacks the field altogether (null there)."""
     absent_before: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
-    """The same of ``before``, as far as the records' schema tells it."""
+    """The same of ``before``, as far as the records' schema declares it."""
     updates: dict[str, Updates] = field(default_factory=dict)
     """Column → events whose ``after`` value is to be made from an earlier one; they are ``unavailable`` too."""
     skipped: Skipped = field(default_factory=dict)
@@ -213,7 +213,7 @@ class ChangeBatch:
     """``source.connector`` of the batch's events (mysql, postgresql, …), of the first if they differ; empty when
     there are none."""
     null_deletes: npt.NDArray[np.bool_] | None = None
-    """Whether a null value behind the event deletes its key's row, as the event's form says; None: nowhere."""
+    """Whether a null value after the event deletes its key's row, as the event's form says; None: nowhere."""
     clamped: Counter[str] = field(default_factory=Counter)
     """Column → values that ``out_of_range: clamp | null`` changed."""
 

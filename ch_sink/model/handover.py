@@ -11,7 +11,7 @@ class HandoverId:
 
     source: str
     commit_high: int
-    """The commit position uses the low 16 bits; above them stands the source time in milliseconds."""
+    """The commit position uses the low 16 bits; the source time in milliseconds is above them."""
     commit_low: int
     inner_high: int
     inner_low: int

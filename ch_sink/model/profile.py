@@ -40,7 +40,7 @@ class TopicProfile:
         return self.connector.startswith("flattened")
 
     def after(self, batch: ChangeBatch) -> "TopicProfile":
-        """The profile behind a batch: the last row decides what a null value means."""
+        """The profile after a batch: the last row decides what a null value means."""
         if not len(batch):
             return self
         deletes = batch.null_deletes is not None and bool(batch.null_deletes[-1])

@@ -55,7 +55,7 @@ class BackwardOrder:
         commit: Words,
         recheck: npt.NDArray[np.bool_],
     ) -> SourceState:
-        """Order the events ``mine`` into the arrays; returns the source's state behind them."""
+        """Order the events ``mine`` into the arrays; returns the source's state after them."""
         batch = self.batch
         for i in mine.tolist():
             position = (int(batch.commit[i, 0]) << 64) | int(batch.commit[i, 1])

@@ -51,9 +51,9 @@ def forward(
 
 
 def _inner_steps_back(inner: Words, running: npt.NDArray[np.uint64], start: SourceState) -> int | None:
-    """The inner position reached at the last commit position; None where one stepped back within a commit position.
+    """The inner position reached at the last commit position; None if one stepped back within a commit position.
 
-    Inner position 0 is none at all (rows of incremental snapshots).
+    Inner position 0 means that there is none (rows of incremental snapshots).
     """
     if int(inner[:, 0].max()) or start.inner >> 64:
         values = [(int(h) << 64) | int(w) for h, w in inner.tolist()]
@@ -69,7 +69,7 @@ def _inner_steps_back(inner: Words, running: npt.NDArray[np.uint64], start: Sour
     low = np.concatenate([np.array([start.inner & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64), inner[:, 1]])
     at = np.concatenate([np.array([start.commit & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64), running])
     fresh = np.concatenate([[True], at[1:] != at[:-1]])
-    if (low == 0)[1:].any():  # a 0 repeats what stands before it within its commit position
+    if (low == 0)[1:].any():  # a 0 repeats the value before it within its commit position
         low = _filled(low, fresh)
     if ((low[1:] < low[:-1]) & ~fresh[1:]).any():
         return None
@@ -83,7 +83,7 @@ def _repeats_half(
     running: npt.NDArray[np.uint64],
     start: SourceState,
 ) -> bool:
-    """Whether a half of a key change may stand twice at one inner position: two rows of a key must not be counted."""
+    """Whether a half of a key change may occur twice at one inner position: two rows of a key must not be counted."""
     low = start.commit & 0xFFFFFFFFFFFFFFFF
     seen: set[tuple[int, int, int, int, bytes]] = set()
     for at in np.flatnonzero(batch.half[mine]).tolist():

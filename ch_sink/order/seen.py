@@ -28,8 +28,8 @@ class ChangeIdentity:
 def identities(batch: ChangeBatch, records: Records) -> list[ChangeIdentity]:
     """The identity of each change of a batch.
 
-    Without a key the row stands in for it: all rows of a snapshot have one position, and so have those that
-    PostgreSQL inserts together (``COPY``). A truncate has neither: nothing stands in for its key, since whether the
+    Without a key the row takes its place: all rows of a snapshot have one position, and so have those that
+    PostgreSQL inserts together (``COPY``). A truncate has neither: nothing takes the key's place, since whether the
     batch has keys depends on the records beside it.
     """
     given = records.keys
@@ -72,7 +72,7 @@ class Seen:
         self._upto = 0
 
     def before(self, event: int) -> bool:
-        """Whether the very same record stands at an offset below this event's."""
+        """Whether the very same record is at an offset below this event's."""
         if self._mine is None or self._known is None:
             self._mine, self._known = identities(self._batch, self._records), set()
             if self._history is not None and self._decode is not None and len(self._offsets):

@@ -44,7 +44,7 @@ class Sequenced:
     leaving: Words
     """Version of the delete row that leaves the row's old place (half 0)."""
     recheck: npt.NDArray[np.bool_]
-    """True where changes may be applied a second time, so that a create may meet a stored row."""
+    """True if changes may be applied a second time, so that a create may meet a stored row."""
     state: State
     steps: list[BackwardStep] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
@@ -67,7 +67,7 @@ def sequence(
 
     Args:
         strategy: ``source_position``, ``kafka_offset``, ``source_time`` or ``insertion_order``.
-        unique_inner: the inner position (PostgreSQL's ``lsn``) tells changes apart and rises within a transaction.
+        unique_inner: the inner position (PostgreSQL's ``lsn``) is unique and rises within a transaction.
         history: earlier records, asked only when a position steps back.
         decode: decodes what ``history`` gives.
         drop_repeats: also skip an event at the highest position that repeats one seen there (append mode).
@@ -79,7 +79,7 @@ def sequence(
     recheck = np.zeros(n, dtype=np.bool_)
     epoch = np.zeros(n, dtype=np.int64)
     commit = np.zeros((n, 2), dtype=np.uint64)
-    if n:  # a chunk without events tells nothing of its source
+    if n:  # a chunk without events says nothing about its source
         state = state.under(strategy)
     if strategy != "source_position":
         layout.check_epoch(state.base_epoch)

@@ -12,7 +12,7 @@ __all__ = ["SourceState", "State"]
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """Where one connector's stream stands in one partition."""
+    """The position that one connector's stream has reached in one partition."""
 
     epoch: int = 0
     commit: int = 0
@@ -45,7 +45,7 @@ class State:
     strategy: str = ""
     """The strategy under which the last events got their versions; empty before the first."""
     profile: TopicProfile = UNREAD
-    """How the partition's bytes are read; the default in states of versions that did not keep it: learned anew."""
+    """How the partition's bytes are read; the default in states of versions that did not keep it: learned again."""
 
     def of(self, name: str) -> SourceState:
         """The state of a source name; a new one starts at the highest epoch: it may take over another's rows."""

@@ -63,7 +63,7 @@ def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str]) -> Barri
             hint=(
                 "; ".join(offered(table, [column])) + ", or set evolve: add_columns"
                 if column.clickhouse_type is not None
-                else f"create the table anew with a Nullable {column.name!r}, or set evolve: ignore to store its "
+                else f"recreate the table with a Nullable {column.name!r}, or set evolve: ignore to store its "
                 "default instead"
             ),
         )

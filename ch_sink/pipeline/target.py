@@ -73,7 +73,7 @@ class Target:
             omits_values=source is not None and source.omits_values and source.unique_inner,
             # Which changes belong to one transaction is known by their positions only.
             deferrable=source is not None and source.deferrable and self.strategy(source) == "source_position",
-            creates_anew=source is None or source.creates_anew,
+            creates_new_rows=source is None or source.creates_new_rows,
             whole_before=trusted or self.policy.changes.stored_row == "before",
             lookup_all=self.collapsing,
             layout=self.layout,

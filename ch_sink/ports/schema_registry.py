@@ -21,5 +21,5 @@ class SchemaRegistry(Protocol):
     """The schemas that records in Confluent framing name by their ids."""
 
     def find(self, schema_id: int) -> RegisteredSchema | None:
-        """The schema of this id, None where the registry has none. Raises RegistryError when it cannot be asked."""
+        """The schema of this id, None if the registry has none. Raises RegistryError when it cannot be asked."""
         ...

@@ -17,11 +17,11 @@ class Positions:
 
     commit: npt.NDArray[np.uint64]
     """Shape (n, 2); 16 bits of the high word are used. Where the event states none: the least it can be by the
-    position of the change itself (PostgreSQL's ``lsn``, Oracle's ``scn``), 0 where nothing is known."""
+    position of the change itself (PostgreSQL's ``lsn``, Oracle's ``scn``), 0 if nothing is known."""
     inner: npt.NDArray[np.uint64]
     """Shape (n, 2): place of the single change inside its transaction."""
     has_commit: npt.NDArray[np.bool_]
-    """False where the event states no commit position."""
+    """False if the event states no commit position."""
 
 
 class Source(Protocol):
@@ -45,7 +45,7 @@ class Source(Protocol):
 
     @property
     def unique_inner(self) -> bool:
-        """Whether inner positions tell changes apart, and rise within a transaction."""
+        """Whether inner positions are unique, and rise within a transaction."""
         ...
 
     @property
@@ -55,12 +55,12 @@ class Source(Protocol):
 
     @property
     def whole_before(self) -> bool:
-        """Whether a before image, where there is one, holds the row as it was."""
+        """Whether a before image, if there is one, holds the whole row."""
         ...
 
     @property
-    def creates_anew(self) -> bool:
-        """Whether a create is always of a row that is not there; else snapshots may tell their rows as creates."""
+    def creates_new_rows(self) -> bool:
+        """Whether a create is always of a new row; else snapshots may send existing rows as creates."""
         ...
 
     @property
@@ -76,13 +76,13 @@ class Source(Protocol):
     def positions(self, blocks: Sequence[Any]) -> Positions:
         """Positions from decoded ``source`` blocks.
 
-        Raises PositionError, naming the field, where a number does not fit; missing or impossible ones are 0.
+        Raises PositionError, naming the field, if a number does not fit; missing or impossible ones are 0.
         """
         ...
 
 
 def stream_names(names: Sequence[str | None], databases: Sequence[str | None] | None) -> list[str]:
-    """Names of the streams whose positions compare. ``databases``: None where all those of a connector do."""
+    """Names of the streams whose positions compare. ``databases``: None if all those of a connector do."""
     if databases is None:
         return [name or "" for name in names]
     return [

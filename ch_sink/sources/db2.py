@@ -25,7 +25,7 @@ class Block(msgspec.Struct, gc=False):
 class Db2:
     """Commit position: the first 10 bytes of ``commit_lsn``. Inner position: its other bytes, then ``change_lsn``.
 
-    The last 6 of 16 bytes tell apart transactions that were written to the log together; Kafka's order is theirs.
+    The last 6 of 16 bytes distinguish transactions that were written to the log together; Kafka's order decides there.
     Unique keys are checked at a statement's end, so that one statement can exchange two. Images are whole, but those of
     updates on z/OS have no ``before``.
     """
@@ -37,12 +37,12 @@ class Db2:
     unique_inner = True
     omits_values = False
     whole_before = True
-    creates_anew = True
+    creates_new_rows = True
     deferrable = True
     per_database = False
 
     def positions(self, blocks: Sequence[Any]) -> Positions:
-        """Positions; a missing LSN is 0 (snapshots have no ``change_lsn``). Raises PositionError for what is none."""
+        """Positions; a missing LSN is 0 (snapshots have no ``change_lsn``). Raises PositionError for a bad one."""
         known: dict[str | None, int] = {None: 0}
         commits = []
         for block in blocks:

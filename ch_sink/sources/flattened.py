@@ -11,7 +11,7 @@ from ch_sink.sources.base import Positions, Source
 __all__ = ["FLATTENED", "Flattened"]
 
 FLATTENED = "flattened"
-"""Connector name of flattened events; ``flattened:postgresql`` where the added fields tell the source."""
+"""Connector name of flattened events; ``flattened:postgresql`` if the added fields name the source."""
 
 
 class _Nothing(msgspec.Struct, gc=False):
@@ -27,7 +27,7 @@ class Flattened:
     """
 
     def __init__(self, name: str, base: Source | None) -> None:
-        """``base``: the source system, None where no field tells it."""
+        """``base``: the source system, None if no field names it."""
         self.base = base
         self.name = name
         self.connectors = frozenset((self.name,))
@@ -37,13 +37,13 @@ class Flattened:
         self.unique_inner = base is not None and base.unique_inner
         self.whole_before = base is not None and base.whole_before
         # Ordered by offset, a create that is delivered again meets its own row.
-        self.creates_anew = False
+        self.creates_new_rows = False
         self.deferrable = base is None or base.deferrable
         self.per_database = False  # the database is no added field that is asked for
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Fields of the ``source`` block that make the position; empty where the source is not known."""
+        """Fields of the ``source`` block that make the position; empty if the source is not known."""
         return self.wire.__struct_fields__
 
     def positions(self, blocks: Sequence[Any]) -> Positions:

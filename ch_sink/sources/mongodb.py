@@ -14,7 +14,7 @@ _ORD, _TORD = (1 << 32) - 1, (1 << 63) - 1
 
 
 class Block(msgspec.Struct, gc=False):
-    """What of the ``source`` block tells a change apart from its neighbours.
+    """The fields of the ``source`` block that distinguish a change from its neighbours.
 
     ``ord`` counts within a second of cluster time (−1 for rows of a snapshot), ``tord`` within a transaction of the
     oplog. ``h``, ``stxnid``, ``lsid`` and ``txnNumber`` identify transactions and are no order; ``wallTime`` is a
@@ -28,8 +28,8 @@ class Block(msgspec.Struct, gc=False):
 class MongoDB:
     """No commit position: changes are ordered by their Kafka offset (``kafka_offset``).
 
-    The inner position is made of the source time's second, ``ord`` and ``tord``. Updates may state only what
-    changed; that is no unavailable value, which stands in a column.
+    The inner position consists of the source time's second, ``ord`` and ``tord``. Updates may state only what
+    changed; that is not an unavailable value, which is a column's value.
     """
 
     name = "mongodb"
@@ -39,7 +39,7 @@ class MongoDB:
     unique_inner = False
     omits_values = False
     whole_before = True
-    creates_anew = False
+    creates_new_rows = False
     deferrable = False
     per_database = False
 

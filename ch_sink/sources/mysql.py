@@ -37,7 +37,7 @@ class MySQL:
     unique_inner = False
     omits_values = False
     whole_before = True
-    creates_anew = True
+    creates_new_rows = True
     deferrable = False
     per_database = False
 
@@ -64,12 +64,12 @@ def _file_numbers(names: list[str | None]) -> npt.NDArray[np.uint64]:
 
 
 def _file_number(name: str | None) -> int:
-    """The number behind the last dot of ``mysql-bin.000012``; 0 for no file."""
+    """The number after the last dot of ``mysql-bin.000012``; 0 for no file."""
     if not name:
         return 0
     digits = name.rpartition(".")[2]
     if not (digits.isascii() and digits.isdigit()):
-        raise PositionError(f"source.file: {name!r} has no number behind its last dot")
+        raise PositionError(f"source.file: {name!r} has no number after its last dot")
     number = int(digits[:20])
     if number >= 1 << _FILE_BITS or len(digits) > 20:
         raise PositionError(

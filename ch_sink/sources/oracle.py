@@ -39,12 +39,12 @@ class Oracle:
     unique_inner = True
     omits_values = True
     whole_before = False
-    creates_anew = True
+    creates_new_rows = True
     deferrable = True
     per_database = False
 
     def positions(self, blocks: Sequence[Any]) -> Positions:
-        """Positions; a missing SCN is 0. Raises PositionError for what is none."""
+        """Positions; a missing SCN is 0. Raises PositionError for a malformed one."""
         known: dict[str | int | None, int] = {None: 0}
         commit: list[int] = []
         stated: list[bool] = []
@@ -81,7 +81,7 @@ _RS_ID = re.compile(r"\s*(?:0x)?[0-9a-f]{1,8}\.([0-9a-f]{1,8})\.([0-9a-f]{1,4})\
 
 
 def _place(rs_id: str | None, ssn: int | str | None) -> int:
-    """Block 32 | byte 16 | statement 16 of ``0x0034b1.00143517.0010``; 0 where it is absent or of another form.
+    """Block 32 | byte 16 | statement 16 of ``0x0034b1.00143517.0010``; 0 if it is absent or has another form.
 
     The log's own number is left out: it follows the SCN.
     """
@@ -101,7 +101,7 @@ _LCR = re.compile(r"(?:[0-9a-f]{66}|[0-9a-f]{58})", re.ASCII | re.IGNORECASE)
 def _lcr(text: str) -> tuple[int, int, int]:
     """Commit SCN, SCN and the place at it of a logical change record's position.
 
-    Both SCNs (8 bytes each, 6 in the older form) have 8 bytes behind them, then comes one byte more.
+    Both SCNs (8 bytes each, 6 in the older form) are followed by 8 bytes, then by one byte more.
     """
     if _LCR.fullmatch(text) is None:
         raise PositionError(

@@ -29,7 +29,7 @@ class Other:
     unique_inner = False
     omits_values = True
     whole_before = False
-    creates_anew = False
+    creates_new_rows = False
     deferrable = False
     per_database = False
 

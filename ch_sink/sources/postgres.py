@@ -35,7 +35,7 @@ class PostgreSQL:
     unique_inner = True
     omits_values = True
     whole_before = False
-    creates_anew = True
+    creates_new_rows = True
     deferrable = True
     per_database = False
 
@@ -63,7 +63,7 @@ _FIRST = re.compile(r'\s*\[\s*(?:null|"?(-?\d{1,20})"?)?\s*\]?\s*', re.ASCII)
 
 
 def _first(head: str | None) -> int:
-    """The first element of ``sequence``, given its text up to the comma; 0 where there is none."""
+    """The first element of ``sequence``, given its text up to the comma; 0 if there is none."""
     if not head:
         return 0
     match = _FIRST.fullmatch(head)

@@ -34,7 +34,7 @@ class SingleStore:
     unique_inner = False
     omits_values = False
     whole_before = False
-    creates_anew = False
+    creates_new_rows = False
     deferrable = False
     per_database = False
 
@@ -49,7 +49,7 @@ _OFFSET = re.compile(r"[0-9a-f]{1,256}", re.ASCII | re.IGNORECASE)
 
 
 def _offset(partition: int | None, offsets: list[str | None] | None) -> int:
-    """The low 128 bits of the partition's own offset; 0 where the event has none."""
+    """The low 128 bits of the partition's own offset; 0 if the event has none."""
     if partition is None or not offsets or not 0 <= partition < len(offsets):
         return 0
     text = offsets[partition]

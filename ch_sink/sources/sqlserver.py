@@ -37,12 +37,12 @@ class SQLServer:
     unique_inner = True
     omits_values = True
     whole_before = False  # unchanged (max) values may be the placeholder there too
-    creates_anew = True
+    creates_new_rows = True
     deferrable = False
     per_database = True
 
     def positions(self, blocks: Sequence[Any]) -> Positions:
-        """Positions; a missing LSN is 0 (snapshots have no ``change_lsn``). Raises PositionError for what is none."""
+        """Positions; a missing LSN is 0 (snapshots have no ``change_lsn``). Raises PositionError for a bad one."""
         known: dict[str | None, int] = {None: 0}
         for block in blocks:
             for field in ("commit_lsn", "change_lsn"):

@@ -1,4 +1,4 @@
-"""Preconditions of a target table: what holds, what is risky, what fails, each with the SQL that mends it."""
+"""Preconditions of a target table: what holds, what is risky, what fails, each with the SQL that fixes it."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _DAY = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of ``ch_sink check``. ``remedy`` is SQL or configuration ready to paste, where there is one."""
+    """One line of ``ch_sink check``. ``remedy`` is SQL or configuration ready to paste, if there is one."""
 
     level: Level
     title: str
@@ -44,11 +44,11 @@ class Situation:
     policy: ChangePolicy
     server: ServerFacts | None = None
     whole_before: bool | None = None
-    """Whether before images hold the whole row; None where it is not known."""
+    """Whether before images hold the whole row; None if it is not known."""
     source_columns: tuple[str, ...] = ()
     """The source's column names, where they are known."""
     inserts_per_batch: int = 0
-    """Most inserts that one micro-batch makes into the table, 0 where it is not known."""
+    """Most inserts that one micro-batch makes into the table, 0 if it is not known."""
     partitions: int = 1
     """Of the topic."""
 
@@ -117,7 +117,7 @@ def _version(here: Situation) -> Iterable[Finding]:
     try:
         layout = layout_for(column.type)
     except TableError as error:
-        yield Finding("fail", "version column", f"{column.name}: {error}", "Create the table anew with UInt128.")
+        yield Finding("fail", "version column", f"{column.name}: {error}", "Recreate the table with UInt128.")
         return
     timed = layout.kind == "time"
     if timed and here.table.engine.family is Family.VERSIONED_COLLAPSING:
@@ -125,7 +125,7 @@ def _version(here: Situation) -> Iterable[Finding]:
             "fail",
             "version column",
             f"{column.name} {column.type}: source times tie, and this engine cancels rows of equal versions",
-            "Create the table anew with a version column UInt128.",
+            "Recreate the table with a version column UInt128.",
         )
     elif timed:
         yield Finding(
@@ -194,7 +194,7 @@ def _key(here: Situation) -> Iterable[Finding]:
             "sorting key",
             f"ORDER BY ({', '.join(table.sorting_key)}) lacks the key column {', '.join(lacking)}: "
             "the engine would merge different rows of the source",
-            "ClickHouse cannot add existing columns to a sorting key: create the table anew with "
+            "ClickHouse cannot add existing columns to a sorting key: recreate the table with "
             f"ORDER BY ({', '.join(quote(n) for n in here.key)}).",
         )
     else:
@@ -215,7 +215,7 @@ def _places(here: Situation) -> Iterable[Finding]:
         "warn",
         "place",
         f"{outside} decides a row's place but is not in the key: when it changes, the row must leave its old place, "
-        "which costs a lookup wherever the before image does not tell it",
+        "which costs a lookup whenever the before image does not hold it",
         "Whole before images avoid the lookups: REPLICA IDENTITY FULL, binlog_row_image = FULL.",
     )
     moving = sorted(columns_in(here.table.partition_key or "tuple()", names) & set(here.outside_key))

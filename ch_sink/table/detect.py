@@ -1,4 +1,4 @@
-"""Detection of the target table: the query to run, and the facts made of its row.
+"""Detection of the target table: the query to run, and the facts from its row.
 
 ``DETECT_SQL`` is one query over ``system.tables``, ``system.columns`` and the server's MergeTree settings, with the
 parameters ``database`` (empty for the current one) and ``table``. Its columns are those of :class:`TableRow`.
@@ -178,13 +178,13 @@ def _refuse(engine: Engine, policy: Policy, row: TableRow) -> None:
         raise TableError(
             f"{row.qualified} is a {engine.name} without a version column: the row inserted last wins, "
             "so a repeated or late event would bring an old state back",
-            hint=f"Create the table anew as {engine.name}(_version) (`ch_sink init`), or accept it with "
+            hint=f"Recreate the table as {engine.name}(_version) (`ch_sink init`), or accept it with "
             "version.strategy: insertion_order.",
         )
     if engine.family is Family.COALESCING and not policy.table.accept_coalescing:
         raise TableError(
             f"{row.qualified} is a {engine.name}: an update to null leaves the old value there, and a row inserted "
-            "again after a delete cannot be told from an update",
+            "again after a delete looks like an update",
             hint="Use a ReplacingMergeTree (`ch_sink init`), or accept these limits with accept_coalescing: true.",
         )
 

@@ -31,13 +31,13 @@ class EngineClause:
     settings: tuple[tuple[str, str], ...] = ()
 
     def setting(self, name: str) -> str | None:
-        """A setting's value, quotes removed; None where the table does not set it."""
+        """A setting's value, quotes removed; None if the table does not set it."""
         return next((value for key, value in self.settings if key == name), None)
 
 
 @dataclass(frozen=True, slots=True)
 class DistributedOver:
-    """The local table behind a Distributed one. ``database`` is empty where the remote server's default holds."""
+    """The local table behind a Distributed one. ``database`` is empty if the remote server's default holds."""
 
     cluster: str
     database: str
@@ -62,7 +62,7 @@ _SECOND_WORD = {"PARTITION": "BY", "PRIMARY": "KEY", "UNIQUE": "KEY", "ORDER": "
 def parse_engine(engine: str, engine_full: str) -> EngineClause:
     """The parts of ``engine_full``; ``engine`` is ``system.tables.engine``, used where the text is empty (views).
 
-    Raises TableError where the text cannot be read or names another engine.
+    Raises TableError if the text cannot be read or names another engine.
     """
     tokens = tokenize(engine_full)
     if not tokens:
@@ -102,7 +102,7 @@ def _clauses(text: str, tokens: list[Token], place: int) -> dict[str, str]:
     depth = 0
     while place < len(tokens):
         token = tokens[place]
-        # A column may be called ttl or settings: a keyword stands where an expression could have ended.
+        # A column may be called ttl or settings: a keyword can only follow a complete expression.
         can_begin = depth == 0 and (current is None or (first is not None and _ends_expression(tokens[place - 1])))
         word = _keyword(tokens, place) if can_begin else None
         if word is not None:
@@ -169,7 +169,7 @@ def _modern(clause: EngineClause) -> EngineClause:
 def distributed_over(clause: EngineClause) -> DistributedOver | None:
     """The local table that a ``Distributed`` clause names; None for every other engine.
 
-    Raises TableError where it stands over a table function or lacks arguments.
+    Raises TableError if it is over a table function or lacks arguments.
     """
     if clause.name != "Distributed":
         return None
@@ -209,7 +209,7 @@ def to_engine(
 ) -> Engine:
     """The merge engine that a clause means, its columns checked against the table's.
 
-    ``sign_column`` names the sign of a ``ReplacingMergeTree(ver)`` where it is not called ``sign`` or ``_sign``.
+    ``sign_column`` names the sign of a ``ReplacingMergeTree(ver)`` if it is not called ``sign`` or ``_sign``.
     Collapsing and append tables get their ``_version`` (append tables also ``_sign``) by name, since their
     engines take none. Raises TableError for an engine that cannot be served, naming reason and remedy.
     """
@@ -285,5 +285,5 @@ def _check_types(engine: Engine, columns: Sequence[Column], table: str) -> None:
             need = wanted or "an integer, date or time type, not Nullable"
             raise TableError(
                 f"{table}: its {role} column {name!r} is {types[name]}, it must be {need}",
-                hint=f"Create the table anew with {name} {wanted or 'UInt128'}.",
+                hint=f"Recreate the table with {name} {wanted or 'UInt128'}.",
             )

@@ -114,7 +114,7 @@ def alter(table: TargetTable, actions: Iterable[str], cluster: str | None = None
 def offered(table: TargetTable, columns: Sequence[UnknownColumn], cluster: str | None = None) -> list[str]:
     """The statements after which the table has these columns; repeating them does nothing more.
 
-    Columns stand behind their neighbours in the source, with the source's type in the comment, as ``init`` makes them.
+    Columns follow their neighbours in the source, with the source's type in the comment, as ``init`` makes them.
     """
     actions: list[str] = []
     there = {c.name for c in table.columns}

@@ -57,7 +57,7 @@ class ServerFacts:
     version: str
     user: str = ""
     apply_row_policy_after_final: bool | None = None
-    """None where the server does not know the setting: it then applies policies before FINAL."""
+    """None if the server does not know the setting: it then applies policies before FINAL."""
     policies: tuple[RowPolicy, ...] | None = None
     timezone: str = ""
     async_insert: bool = False
@@ -65,7 +65,7 @@ class ServerFacts:
 
     @staticmethod
     def from_rows(server: Mapping[str, Any], policies: Sequence[Mapping[str, Any]] | None) -> "ServerFacts":
-        """From the row of ``SERVER_SQL`` and those of ``POLICIES_SQL`` (None where they were refused)."""
+        """From the row of ``SERVER_SQL`` and those of ``POLICIES_SQL`` (None if they were refused)."""
         settings = {str(name): str(value) for name, value in server["settings"].items()}
         after_final = settings.get("apply_row_policy_after_final")
         return ServerFacts(
@@ -91,7 +91,7 @@ class ServerFacts:
 
 
 def years_of(shown: Sequence[str]) -> Years:
-    """The years that the answer to ``YEARS_SQL`` tells. Only whole years count (some servers end in mid-2283)."""
+    """The years in the answer to ``YEARS_SQL``. Only whole years count (some servers end in mid-2283)."""
     first_date, last_date, first_time, last_time = (str(text) for text in shown)
     return Years((_first(first_date), _last(last_date)), (_first(first_time), _last(last_time)))
 

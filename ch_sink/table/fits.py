@@ -76,7 +76,7 @@ def _column(
         yield Finding("warn", "types", f"{column.name} {column.type} holds less than the source: {less}{one}", remedy)
     if declared.optional and in_key and not _holds_null(column):
         detail = f"{column.name} {column.type} cannot be null, and the source's can: a null in the key is a dead letter"
-        yield Finding("warn", "types", detail, "Declare it NOT NULL at the source, or create the table anew.")
+        yield Finding("warn", "types", detail, "Declare it NOT NULL at the source, or recreate the table.")
     if declared.optional and not in_key and not _holds_null(column) and remedy is not None:
         value = "an empty one" if parse_type(column.type).bare.name in _NEVER_NULL else "the column's default"
         detail = f"{column.name} {column.type} cannot be null, and the source's can: a null is stored as {value}"
@@ -110,7 +110,7 @@ def _change(
     if chosen == column.type:
         return None
     if in_key or column.name in table.place_columns:
-        return f"It is part of the table's order or partition: create the table anew with {column.name} {chosen}."
+        return f"It is part of the table's order or partition: recreate the table with {column.name} {chosen}."
     return "\n".join(f"{text};" for text in alter(table, [f"MODIFY COLUMN {quote(column.name)} {chosen}"]))
 
 
@@ -136,7 +136,7 @@ def _less(declared: SourceType, target: ChType) -> str:
 def _less_decimal(natural: ChType, target: ChType) -> str:
     whole, scale = target.precision - target.scale, target.scale
     if whole < natural.precision - natural.scale or scale < natural.scale:
-        return f"{whole} digits before the point and {scale} behind it, others follow out_of_range"
+        return f"{whole} digits before the point and {scale} after it, others follow out_of_range"
     return ""
 
 

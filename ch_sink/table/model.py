@@ -58,7 +58,7 @@ class TargetTable:
     sharding_key: str = ""
     """Sharding expression of a Distributed table, empty for none."""
     dedup_window_seconds: int = 0
-    """How long a replicated table remembers tokens; 0 where no time limit holds."""
+    """How long a replicated table remembers tokens; 0 if no time limit holds."""
     settings: tuple[tuple[str, str], ...] = ()
     """The table's own SETTINGS, values as text."""
     defaults: tuple[tuple[str, Any], ...] = ()

@@ -43,7 +43,7 @@ def partition_groups(table: TargetTable, rows: pa.Table) -> list[tuple[str, npt.
     """Label and row numbers (ascending) of every partition that ``rows`` touch, in the order of first rows.
 
     ``rows`` has columns named and typed as they are inserted. A table without PARTITION BY is the one group
-    ``all``. None where the expression or a value of it is beyond the client.
+    ``all``. None if the expression or a value of it is beyond the client.
     """
     if not table.partition_key or table.partition_key == "tuple()":
         return [("all", np.arange(rows.num_rows, dtype=np.int64))]

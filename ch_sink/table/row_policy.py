@@ -21,7 +21,7 @@ def policy_name(table: str) -> str:
 
 
 def policy_condition(engine: Engine) -> str | None:
-    """What a live row fulfils; None where the engine has no column that tells."""
+    """The condition that live rows meet; None if the engine marks no row as deleted."""
     if engine.is_deleted_column is not None:
         return f"{quote(engine.is_deleted_column)} = 0"
     if engine.sign_column is not None and engine.family is not Family.MERGE_TREE:

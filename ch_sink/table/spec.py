@@ -92,7 +92,7 @@ _SYSTEM_COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """Everything that is chosen about a generated table. Expressions are ClickHouse SQL, taken as they stand."""
+    """Everything that is chosen about a generated table. Expressions are ClickHouse SQL, taken as written."""
 
     database: str
     table: str

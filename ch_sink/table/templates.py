@@ -17,7 +17,7 @@ __all__ = ["render", "template"]
 
 @cache
 def template(name: str) -> str:
-    """The text of ``sql/<name>.sql``. Raises ChSinkError where the installation lacks it."""
+    """The text of ``sql/<name>.sql``. Raises ChSinkError if the installation lacks it."""
     shipped = files("ch_sink").joinpath("sql", f"{name}.sql")
     if shipped.is_file():
         return shipped.read_text(encoding="utf-8")

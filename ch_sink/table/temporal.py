@@ -37,7 +37,7 @@ _TO_TIME = frozenset(("toStartOfDay", "toStartOfHour"))
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Points in time: days since 1970 (``unit`` 86400) or seconds since 1970 (``unit`` 1), 0 where ``null``."""
+    """Points in time: days since 1970 (``unit`` 86400) or seconds since 1970 (``unit`` 1), 0 if ``null``."""
 
     values: npt.NDArray[np.int64]
     unit: int
@@ -76,7 +76,7 @@ def moment_of(array: pa.Array, kind: ChType) -> Moment | None:
 def calendar_value(name: str, moment: Moment, mode: int = 0) -> tuple[npt.NDArray[np.int64], str] | None:
     """The function's result and its kind: ``plain`` numbers, ``date`` in days, ``time`` in seconds since 1970.
 
-    None where a result would leave the range of ClickHouse's Date (1970–2149) or DateTime (1970–2106): the server
+    None if a result would leave the range of ClickHouse's Date (1970–2149) or DateTime (1970–2106): the server
     wraps or clamps it there. ``mode`` is toStartOfWeek's: 0 begins weeks on Sunday, 1 on Monday.
     """
     days = moment.days

@@ -34,7 +34,7 @@ _PLAIN: dict[str, pa.DataType] = {
     "Float64": pa.float64(),
     "Bool": pa.bool_(),
     # A ClickHouse String is bytes: text and binary columns share one Arrow type, so that what was read
-    # back can stand beside what was decoded.
+    # back goes with what was decoded.
     "String": pa.binary(),
     "JSON": pa.string(),
     "UUID": pa.binary(16),

@@ -43,14 +43,14 @@ def converter(
     inferred from the column type. A comment that the column's type contradicts (`ignores_comment`) does not count.
     ``omits``: whether the source sends the unavailable-value placeholder. ``numbers``: whether JSON has decimals as
     numbers (JsonConverter's ``decimal.format=NUMERIC``). ``years``: what the server's Date32 and DateTime64 hold.
-    Raises TableError, naming the column, where the two types do not go together.
+    Raises TableError, naming the column, if the two types do not go together.
     """
     try:
         target = parse_type(column.type).bare
         noted = SourceType.from_comment(column.comment)
         found = source or noted
         if source is not None and noted is not None and noted.name and not source.name and noted.kind == source.kind:
-            found = noted  # the user tells more of a plain integer or text than the schema does
+            found = noted  # the comment says more of a plain integer or text than the schema does
         if found is not None and noted is not None and WIDE in noted.parameters and WIDE not in found.parameters:
             # Only the table knows that its column was made wide.
             found = replace(found, parameters=(*found.parameters, WIDE))

@@ -44,7 +44,7 @@ _TIME = re.compile(r"([+-]?)(\d{1,3}):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?Z?", re.
 
 
 def days_from_civil(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01; year 0 is 1 BC. Raises DecodeError for a date that is none."""
+    """Days since 1970-01-01; year 0 is 1 BC. Raises DecodeError for a date that does not exist."""
     if not 1 <= month <= 12 or not 1 <= day <= _month_days(year, month):
         raise DecodeError(f"no such date: {year}-{month:02}-{day:02}")
     year -= month <= 2
@@ -74,7 +74,7 @@ def date_text(days: int) -> str:
 
 
 def ticks_text(ticks: int, digits: int) -> str:
-    """``2024-02-29 12:34:56.789012``: the fraction without trailing zeros, none where it is zero."""
+    """``2024-02-29 12:34:56.789012``: the fraction without trailing zeros, or left out if it is zero."""
     infinite = _INFINITE.get(digits, {}).get(ticks)
     if infinite is not None:
         return infinite
@@ -112,7 +112,7 @@ def parse_instant(text: str, digits: int) -> int:
 
 
 def parse_date(text: str) -> int:
-    """Days of an ISO date (a time or zone behind it is ignored). Raises DecodeError."""
+    """Days of an ISO date (a time or zone after it is ignored). Raises DecodeError."""
     for days, name in INFINITE_DAYS.items():
         if text == name:
             return days

@@ -54,7 +54,7 @@ class ChType:
 
     @property
     def timezone(self) -> str | None:
-        """Time zone of a DateTime or DateTime64, None where the server's (or session's) holds."""
+        """Time zone of a DateTime or DateTime64, None if the server's (or session's) holds."""
         return next((a for a in self.arguments if isinstance(a, str)), None) if "DateTime" in self.name else None
 
 
@@ -64,7 +64,7 @@ _ENUMS = ("Enum", "Enum8", "Enum16")
 
 @lru_cache(maxsize=4096)
 def parse_type(text: str) -> ChType:
-    """The tree of a type text. Raises TableError where it is not one.
+    """The tree of a type text. Raises TableError if it is no type.
 
     ``DecimalN(S)`` is given as ``Decimal(P, S)``, its precision filled in, as ``system.columns`` writes it.
     """

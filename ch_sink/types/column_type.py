@@ -136,7 +136,7 @@ def _decimal(source: SourceType) -> str:
     precision = source.parameter("connect.decimal.precision")
     if precision is None and column.decimal is not None and column.decimal[1] == scale:
         precision = str(column.decimal[0])
-    # MONEY, and connectors that do not tell: wide enough for 64 bits with that scale.
+    # MONEY, and connectors that state no precision: wide enough for 64 bits with that scale.
     unknown = 38 if 0 <= scale <= 18 else 76
     digits = unknown if precision is None else max(int(precision), scale, 1)
     if digits > 76 or not 0 <= scale <= digits:

@@ -43,7 +43,7 @@ class SourceType:
     """Fields of a struct."""
 
     def parameter(self, name: str) -> str | None:
-        """The schema parameter of this name, None where it is absent."""
+        """The schema parameter of this name, None if it is absent."""
         return next((v for k, v in self.parameters if k == name), None)
 
     def to_comment(self) -> str:
@@ -63,9 +63,9 @@ class SourceType:
 
     @staticmethod
     def from_comment(text: str) -> "SourceType | None":
-        """The type that a column comment states, None where it states none that can be read.
+        """The type that a column comment states, None if it states none that can be read.
 
-        The mark may stand behind a comment of the user's own, up to the comment's end.
+        The mark may follow a comment of the user's own; it extends to the comment's end.
         """
         _, mark, rest = text.rpartition(_COMMENT_MARK)
         if not mark:
@@ -109,8 +109,8 @@ class RowSchema:
 def parse_connect_schema(schema: Mapping[str, Any], *, optional: bool = False) -> SourceType:
     """The type that a schema of a JSON schema envelope (``schema``) declares.
 
-    ``optional`` is what an absent ``optional`` means: required in Connect. Raises DecodeError where the
-    schema is none.
+    ``optional`` is what an absent ``optional`` means: required in Connect. Raises DecodeError if it
+    is no schema.
     """
     if not isinstance(schema, Mapping):
         raise DecodeError(f"schema envelope: expected an object, found {type(schema).__name__}")

@@ -37,7 +37,7 @@ class Converted:
 
     array: pa.Array
     unavailable: npt.NDArray[np.bool_] | None = None
-    """Where the unavailable-value placeholder stood (null in ``array``); None where it stood nowhere."""
+    """Where the unavailable-value placeholder was (null in ``array``); None if there was none."""
     clamped: int = 0
     """How many values ``out_of_range: clamp | null`` changed."""
 
@@ -58,14 +58,14 @@ class Converter(Protocol):
     def convert(self, values: list[Any]) -> Converted:
         """Literals (None for null) to an array of :attr:`arrow`.
 
-        Each value's result depends on that value alone. Raises DecodeError where one cannot be read or does
+        Each value's result depends on that value alone. Raises DecodeError if one cannot be read or does
         not fit the column; the text names neither column nor record, which the caller knows.
         """
         ...
 
 
 class OutOfRange(DecodeError):
-    """A value that the column cannot hold; ``nearest`` is the one that it can (None: no such)."""
+    """A value that the column cannot hold; ``nearest`` is the one that it can (None if there is none)."""
 
     def __init__(self, message: str, nearest: Any = None, *, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -149,7 +149,7 @@ def masked(length: int, places: "list[int]") -> npt.NDArray[np.bool_] | None:
 
 
 def without(array: pa.Array, forms: tuple[bytes, ...]) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
-    """A binary array with these values made null, and where they stood (None: nowhere)."""
+    """A binary array with these values replaced by null, and where they were (None: nowhere)."""
     found = None
     for form in forms:
         equal = pc.equal(array, pa.scalar(form, pa.binary()))

@@ -47,7 +47,7 @@ def read_bytes(scale: int) -> Callable[[Any], Unscaled]:
 
 
 def read_any_decimal(scale: int) -> Callable[[Any], Unscaled]:
-    """Reader of what stands for a decimal in JSON: bytes or their base64 with that scale, numbers, {scale, value}."""
+    """Reader of a decimal in JSON: bytes or their base64 with that scale, numbers, {scale, value}."""
 
     def read(value: Any) -> Unscaled:
         if isinstance(value, str):
@@ -98,7 +98,7 @@ def read_text(value: Any) -> Unscaled:
 
 
 def decimal_text(value: Unscaled) -> str:
-    """Plain digits without exponent, with as many behind the point as the scale says."""
+    """Plain digits without exponent, with as many after the point as the scale says."""
     unscaled, scale = value
     if scale < 0:
         unscaled, scale = unscaled * 10**-scale, 0
@@ -111,7 +111,7 @@ class DecimalColumn:
     """Decimals into a ``Decimal(precision, scale)`` column.
 
     ``source_scale`` is the scale of every value where the schema fixes it (then ``read`` is not called for
-    Connect Decimal bytes), else None. Digits behind the column's scale that are not zero do not fit.
+    Connect Decimal bytes), else None. Digits beyond the column's scale that are not zero do not fit.
     """
 
     columnar = True
@@ -239,7 +239,7 @@ class DecimalColumn:
 
 
 def rescale(unscaled: int, scale: int, precision: int, wanted: int) -> int:
-    """The unscaled value at the wanted scale. Raises OutOfRange where digits would be lost."""
+    """The unscaled value at the wanted scale. Raises OutOfRange if digits would be lost."""
     limit = 10**precision - 1
     if scale <= wanted:
         # A huge negative scale is out of range at once; never build 10**200000 for it.
@@ -252,14 +252,14 @@ def rescale(unscaled: int, scale: int, precision: int, wanted: int) -> int:
     what = f"Decimal({precision}, {wanted})"
     if abs(moved) > limit:
         raise OutOfRange(
-            f"a number of {len(_digits(abs(unscaled)))} digits, {scale} behind the point, does not fit {what}",
+            f"a number of {len(_digits(abs(unscaled)))} digits, {scale} after the point, does not fit {what}",
             limit if unscaled > 0 else -limit,
             hint="widen the column, or set out_of_range to clamp or null",
         )
     if remainder:
         half = 10 ** (scale - wanted)
         raise OutOfRange(
-            f"{shown(decimal_text((unscaled, scale)))} has more digits behind the point than {what}",
+            f"{shown(decimal_text((unscaled, scale)))} has more digits after the point than {what}",
             min(moved + (2 * remainder >= half), limit),
             hint="give the column a greater scale, or set out_of_range to clamp (rounds) or null",
         )

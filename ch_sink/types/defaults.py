@@ -33,7 +33,7 @@ _CONSTANT = re.compile(r"CAST|_CAST|AS|true|false|NULL|tuple|array|map|unhex|to[
 
 
 def default_sql(source: SourceType, column_type: str, columns: Collection[str] = ()) -> str | None:
-    """The expression behind DEFAULT; None if there is no default, it is null, or the column cannot hold it.
+    """The expression for DEFAULT; None if there is no default, it is null, or the column cannot hold it.
 
     ``source.default`` is a literal as events with a schema have it (decimals in base64, times as numbers), and it is
     converted as theirs are. ``columns``: the row's columns. A text is a value, whatever it looks like, unless it is an

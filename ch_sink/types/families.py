@@ -43,7 +43,7 @@ def reading_of(source: SourceType | None, target: ChType, context: Context) -> R
 
 
 def convert(read: Reading, target: ChType, context: Context) -> Converter:
-    """The converter. Raises TableError where the form does not go into the type, or nothing does."""
+    """The converter. Raises TableError if the form does not go into the type, or nothing does."""
     if not read.only or target.name in read.only or target.name == "SimpleAggregateFunction":
         made = _families(read, target, context)
         if made is not None:
@@ -59,7 +59,7 @@ def convert(read: Reading, target: ChType, context: Context) -> Converter:
 def _hint(read: Reading, target: ChType) -> str:
     if read.form is Shape.INTEGER and target.name in _TEMPORAL:
         return (
-            "what the integer counts is not told; say so in the column's comment, "
+            "what the integer counts is not known; state it in the column's comment, "
             "such as: debezium: int64 io.debezium.time.Timestamp (milliseconds)"
         )
     return "see docs/types.md for the column types that take it; String takes anything"

@@ -60,7 +60,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _walk(value: Any, depth: int) -> list[str]:
-    """Dotted paths of an object's values. Raises OutOfRange where one is there twice, or too deep."""
+    """Dotted paths of an object's values. Raises OutOfRange if one is there twice, or too deep."""
     if depth > _DEEPEST:
         raise _refused(f"the JSON has more than {_DEEPEST} levels")
     if isinstance(value, list):

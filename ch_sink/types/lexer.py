@@ -79,7 +79,7 @@ def _unquote(text: str) -> str:
 
 
 def tokenize(text: str) -> list[Token]:
-    """The tokens of ``text``. Raises TableError, quoting the place, where a quote or bracket does not end."""
+    """The tokens of ``text``. Raises TableError, quoting the place, if a quote or bracket does not end."""
     return list(_checked(text))
 
 
@@ -135,7 +135,7 @@ def _spans(tokens: list[Token]) -> Iterator[tuple[Token, Token]]:
 
 
 def identifier(text: str) -> str | None:
-    """The column that ``text`` names, quotes removed, dots kept; None where it is anything but a name."""
+    """The column that ``text`` names, quotes removed, dots kept; None if it is anything but a name."""
     tokens = tokenize(text)
     names, dots = tokens[::2], tokens[1::2]
     if len(tokens) % 2 == 0 or not all(t.is_symbol(".") for t in dots):
@@ -146,7 +146,7 @@ def identifier(text: str) -> str | None:
 
 
 def string_value(text: str) -> str | None:
-    """The value of ``text`` where it is one string literal, else None."""
+    """The value of ``text`` if it is one string literal, else None."""
     tokens = tokenize(text)
     return tokens[0].value if len(tokens) == 1 and tokens[0].kind is Kind.STRING else None
 

@@ -1,4 +1,4 @@
-"""What a source type's literals are: their form on the wire, told by the semantic name or guessed from the column."""
+"""What a source type's literals are: their form on the wire, by the semantic name, else guessed from the column."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,7 +18,7 @@ __all__ = ["PointLiteral", "Reading", "Shape", "infer", "reading"]
 
 
 class Shape(StrEnum):
-    """What kind of literal stands on the wire."""
+    """The kind of literal that is on the wire."""
 
     INTEGER = "integer"
     BOOLEAN = "boolean"
@@ -73,7 +73,7 @@ class Reading:
     guessed: bool = False
     """Guessed from the column: literals of more kinds are taken."""
     only: frozenset[str] = frozenset()
-    """Names of the ClickHouse types that take it; empty where its form alone decides."""
+    """Names of the ClickHouse types that take it; empty if its form alone decides."""
 
 
 _C = "org.apache.kafka.connect.data."
@@ -157,7 +157,7 @@ def reading(source: SourceType, *, numbers: bool = False) -> Reading:
 
 
 def _fixed_length(source: SourceType) -> int:
-    """Length of the bit strings of a column, 0 where it varies: VARBIT, where told, and without a limit (2³¹−1)."""
+    """Length of a column's bit strings; 0 if it varies, as in VARBIT and in columns without a limit (2³¹−1)."""
     length = int(source.parameter("length") or 0)
     return 0 if propagated_type(source).word == "VARBIT" or length > _LONGEST_BITS else length
 

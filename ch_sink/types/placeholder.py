@@ -24,7 +24,7 @@ class Placeholder:
     text: str
     raw: bytes
     texts: tuple[bytes, ...]
-    """What stands in a column sent as text."""
+    """Its forms in a column that is sent as text."""
     codes: tuple[int, ...]
     uuid: str
 
@@ -35,7 +35,7 @@ class Placeholder:
         return bool(value == self.raw)
 
     def is_array(self, value: Any) -> bool:
-        """Whether an array's literal stands for an unavailable value."""
+        """Whether an array's literal is the placeholder."""
         if len(value) == 1:
             only = value[0]
             return bool(only == self.raw or only == self.text or only == self.uuid or self.is_text(only))

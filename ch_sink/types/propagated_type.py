@@ -1,4 +1,4 @@
-"""What ``column.propagate.source.type`` tells: the source column's own type, length and scale."""
+"""What ``column.propagate.source.type`` adds to the schema: the source column's own type, length and scale."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ _INTEGERS = {"TINYINT": 8, "SMALLINT": 16, "MEDIUMINT": 32, "INT": 32, "INTEGER"
 
 @dataclass(frozen=True, slots=True)
 class PropagatedType:
-    """The declaration of the source column, as far as it was sent. ``word`` is empty where none was."""
+    """The declaration of the source column, as far as it was sent. ``word`` is empty if none was."""
 
     word: str = ""
     """The type's first word in capitals: ``DECIMAL``, ``BIGINT``, ``UNIQUEIDENTIFIER``."""
@@ -24,7 +24,7 @@ class PropagatedType:
 
     @property
     def unsigned(self) -> str | None:
-        """The ClickHouse type of an unsigned integer; None where it is none."""
+        """The ClickHouse type of an unsigned integer; None for other types."""
         bits = _INTEGERS.get(self.word) if self.is_unsigned else 64 if self.word == "SERIAL" else None
         return f"UInt{bits}" if bits else None
 

@@ -18,7 +18,7 @@ class Plain:
     arrow = pa.binary()
 
     def __init__(self, wire: Any, forms: tuple[bytes, ...] = ()) -> None:
-        """``forms``: the bytes that stand for an unavailable value; empty where the source sends none."""
+        """``forms``: the bytes that mean an unavailable value; empty if the source sends none."""
         self.wire = wire
         self._forms = forms
 

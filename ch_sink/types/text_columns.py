@@ -100,7 +100,7 @@ def _decoded_text(value: Any) -> str | None:
 
 
 def _schemaless_variable(value: dict[str, Any]) -> bytes:
-    """A schemaless VariableScaleDecimal; the JSON itself where it is none."""
+    """A schemaless VariableScaleDecimal; the JSON itself if it is none."""
     try:
         read = msgspec.convert(value, type=_Variable) if isinstance(value["value"], str) else None
         return _encode(value) if read is None else decimal_text(read_variable(value | {"value": read.value})).encode()

@@ -10,7 +10,7 @@ __all__ = ["widened"]
 def widened(old: str, new: str, *, may_be_nullable: bool = True) -> str | None:
     """The type that holds every value of ``old`` and of ``new``, where it differs from ``old`` and is of its family.
 
-    None where ``old`` is wide enough already, or where the two are of different families (a String column for a
+    None if ``old`` is wide enough already, or where the two are of different families (a String column for a
     number is the user's choice and stays). Null is only taken over where ``may_be_nullable``.
     """
     before, after = parse_type(old), parse_type(new)

@@ -197,7 +197,7 @@ def test_a_null_that_cannot_be_stored_stops_the_stream(
     feed = Feed(client, database, feed.target.table, f"{database}/null", "evolving", policy, source.records())
     with pytest.raises(StreamFailed, match="'n' that can be null now") as stopped:
         feed.run()
-    wanted = "MODIFY COLUMN `n` Nullable(Int32)" if evolve == "fail" else "create the table anew"
+    wanted = "MODIFY COLUMN `n` Nullable(Int32)" if evolve == "fail" else "recreate the table"
     assert wanted in str(stopped.value.hint)
 
 
