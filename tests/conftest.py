@@ -17,6 +17,7 @@ from hypothesis import settings
 
 pytest_plugins = (
     "tests.support.endpoint",
+    "tests.support.engine",
     "tests.support.hand_tables",
     "tests.support.kafka",
     "tests.support.sink",

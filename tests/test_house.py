@@ -185,3 +185,13 @@ def test_java_is_found_by_its_version(tmp_path, found, code):
         assert len(ran.stderr.strip().splitlines()) == 1
     else:
         assert ran.stdout.strip() == str(homes[-1])
+
+
+def test_the_pages_name_tests_that_are_there():
+    named = {
+        (page.name, path)
+        for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+        for path in re.findall(r"\btests/[\w/]+(?:\.\w+)?", page.read_text(encoding="utf-8"))
+    }
+    assert ("testing.md", "tests/integration/test_recorded.py") in named
+    assert sorted(place for place in named if not (ROOT / place[1]).exists()) == []

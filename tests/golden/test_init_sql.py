@@ -6,7 +6,6 @@
 import datetime
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -127,13 +126,6 @@ def recorded_schema(stream: str, table: str) -> RowSchema:
         if "after" in images:
             return RowSchema(images["after"].fields, key.fields if key else ())
     raise LookupError(f"{stream} has no change event of {table}")
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    opened = Engine()
-    yield opened
-    opened.close()
 
 
 def made(name: str) -> list[Statement]:

@@ -4,20 +4,22 @@ One engine lives in a process at a time, so it is opened per module and closed a
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
-from chdb.session import Session
+import pytest
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "engine"]
 
 
 class Engine:
     """Runs SQL; errors of the engine are raised as they come."""
 
     def __init__(self) -> None:
+        from chdb.session import Session  # it takes a second, and most files do without
+
         self._folder = TemporaryDirectory(prefix="ch_sink_")
         self._session: Any = Session(self._folder.name)  # type: ignore[no-untyped-call]
 
@@ -42,3 +44,13 @@ class Engine:
     def close(self) -> None:
         self._session.close()
         self._folder.cleanup()
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    """An engine with the databases ``d`` and ``t``."""
+    opened = Engine()
+    opened.run("CREATE DATABASE d")
+    opened.run("CREATE DATABASE t")
+    yield opened
+    opened.close()

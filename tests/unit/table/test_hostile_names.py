@@ -1,6 +1,5 @@
 """Names with quotes, backslashes and newlines in every statement of ``init``, carried out by the engine."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -20,13 +19,6 @@ NAMES = (
 )  # fmt: skip
 KEY = Field("k'\"\\\n`", SourceType("int64", optional=False))
 ROW = RowSchema((KEY, *(Field(name, SourceType("string", default=name, has_default=True)) for name in NAMES)), (KEY,))
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    opened = Engine()
-    yield opened
-    opened.close()
 
 
 @pytest.mark.parametrize("choice", EngineChoice)

@@ -1,6 +1,5 @@
 """Columns of existing tables: what each type takes, stored and read back; what it does not take is refused by name."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -23,12 +22,10 @@ ACCEPTED = [pytest.param(row, target, id=f"{row.what} into {target}") for row in
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    made = Engine()
-    made.run("CREATE DATABASE d")
-    made.run("SET flatten_nested = 0, allow_suspicious_low_cardinality_types = 1")
-    yield made
-    made.close()
+def engine(engine: Engine) -> Engine:
+    """With the settings that some of the types need."""
+    engine.run("SET flatten_nested = 0, allow_suspicious_low_cardinality_types = 1")
+    return engine
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Every column type that ``init`` chooses or a table may have: converted, inserted as Arrow, read back equal."""
 
 import tempfile
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -177,14 +176,6 @@ CASES: list[tuple[SourceType | None, str | None, list[Any], list[str]]] = [
         ["([1.5,2])"],
     ),
 ]
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    made = Engine()
-    made.run("CREATE DATABASE IF NOT EXISTS d")
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize(("source", "column_type", "literals", "shown"), CASES)
