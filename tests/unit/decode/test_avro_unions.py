@@ -204,3 +204,29 @@ def test_what_no_reader_serves_is_refused_by_name(schema: Any, reason: str) -> N
     batch = Decoder(TABLE, Policy(), registry=held).decode(records([(None, b"\0\0\0\0\x05abc")]))
     assert reason in batch.bad[0].reason
     assert "schema id 5" in batch.bad[0].reason
+
+
+@pytest.mark.parametrize(
+    ("union", "default", "sql"),
+    [
+        (["string", "long", "null"], "it's", """'{"string":"it\\'s"}'"""),
+        (["long", "string"], 7, """'{"long":7}'"""),
+        (["null", "string", "long"], None, None),
+    ],
+)
+def test_the_default_of_a_union_is_of_its_first_type(union: Any, default: Any, sql: str | None) -> None:
+    topic = Topic()
+    row = envelope([ID, {"name": "u", "type": union, "default": default}])
+    value = {"type": "record", "name": "Value", "fields": row["fields"][0]["type"][1]["fields"]}
+    head = b"\0" + topic.ids.setdefault(json.dumps(row), 100).to_bytes(4, "big")
+    image = {
+        **event("c", Branch(1, {"id": 1, "u": Branch(0, None if union[0] == "null" else default)})),
+        "source": BLOCK,
+    }
+    datum = head + encoded(row, {**image, "before": Branch(0, None)}, {"Value": value})
+    table = replacing((Column("id", "Int64"),), ("id",))
+    batch = Decoder(table, Policy(), registry=topic.registry).decode(records([(None, datum)]))
+    assert not batch.bad
+    [unknown] = batch.unknown
+    assert unknown.name == "u"
+    assert unknown.default == sql
