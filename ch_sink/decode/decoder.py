@@ -18,7 +18,7 @@ from ch_sink.decode.kafka_keys import KeyReader
 from ch_sink.decode.key_layouts import KeyLayouts
 from ch_sink.decode.key_learning import KeyLearner
 from ch_sink.decode.mongodb import DocumentKeys
-from ch_sink.decode.readers import Readers, documents
+from ch_sink.decode.readers import Readers, avro_as_json
 from ch_sink.decode.tombstones import Tombstones
 from ch_sink.decode.unknown_columns import joined
 from ch_sink.errors import ConfigError
@@ -207,7 +207,7 @@ class Decoder:
                 if not payloads:
                     continue
             if framed.avro is not None and profile.documents:
-                framed, payloads = SCHEMALESS, documents(framed, payloads, own)
+                framed, payloads = SCHEMALESS, avro_as_json(framed, payloads, own)
             for read in self._readers.read(framed, payloads, own, records, profile):
                 give_key(read.part, records, reader)
                 out.parts.append(read.part)

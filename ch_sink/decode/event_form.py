@@ -20,7 +20,7 @@ class Form(Enum):
     """Forms of a value."""
 
     ENVELOPE = "envelope"
-    """Also what is no row of any kind: the envelope's reader sets it aside, or tells what is wrong with it."""
+    """Also what is no row of any kind: the envelope's reader skips it, or says what is wrong with it."""
     FLATTENED = "flattened"
 
 
@@ -34,7 +34,7 @@ _names = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def aside_kind(names: Collection[str]) -> Aside | None:
-    """The kind of record that has exactly these fields at its top level, where it is one to set aside."""
+    """The kind of record that has exactly these fields at its top level, if that kind changes no row."""
     found = frozenset(names)
     if found and found <= _TIMES:
         return Aside.HEARTBEAT
@@ -74,7 +74,7 @@ class Forms:
         return Form.FLATTENED if alike else Form.ENVELOPE
 
     def _are_columns(self, names: frozenset[str]) -> bool:
-        """Whether a record with these fields, which are those of a kind that is set aside, is a row of the table."""
+        """Whether a record with these fields, which are those of a kind that changes no row, is a row of the table."""
         row = names if not self._prefix else {n for n in names if n in self._columns or not n.startswith(self._prefix)}
         return row <= self._columns and not row <= _TIMES
 

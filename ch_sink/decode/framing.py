@@ -55,7 +55,7 @@ Group = tuple[Framed, list[int] | None, list[bytes]]
 
 
 class FramingError(DecodeError):
-    """Some values are neither plain JSON nor a readable envelope; ``places`` tells which."""
+    """Some values are neither plain JSON nor a readable envelope; ``places`` says which."""
 
     def __init__(self, message: str, places: list[int]) -> None:
         super().__init__(message)

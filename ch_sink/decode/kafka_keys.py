@@ -8,7 +8,7 @@ from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.framing import Envelopes, Framed
 from ch_sink.decode.key_layouts import KeyLayouts
 from ch_sink.decode.mongodb import DocumentKeys
-from ch_sink.decode.mongodb.keys import IdKind
+from ch_sink.decode.mongodb.document_keys import IdKind
 from ch_sink.errors import DecodeError
 from ch_sink.model.profile import TopicProfile
 from ch_sink.types import arrow_type

@@ -181,7 +181,7 @@ class KeyLayouts:
         if len(names) == 1 and self._table.column(names[0]) is not None:
             return names[0]
         raise DecodeError(
-            "the key is a single value and the table's sorting key does not tell which column it is",
+            "the key is a single value and the table's sorting key does not say which column it is",
             hint="name the column in key_columns",
         )
 

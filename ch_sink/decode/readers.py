@@ -21,7 +21,7 @@ from ch_sink.model.policy import Policy
 from ch_sink.model.profile import TopicProfile
 from ch_sink.table.model import TargetTable
 
-__all__ = ["Readers", "documents"]
+__all__ = ["Readers", "avro_as_json"]
 
 _KEPT = 256
 """Schemas that are remembered."""
@@ -119,7 +119,7 @@ class Readers:
             return self._json.read(framed, payloads, places, "" if profile.flattened else profile.connector)
         if framed.avro is not None:
             rows, names = self._rows_of(framed)
-            framed, payloads = rows, documents(framed, payloads, places, names)
+            framed, payloads = rows, avro_as_json(framed, payloads, places, names)
         connector = profile.connector if profile.flattened else ""
         return self._flat.read(framed, payloads, places, group.headers, connector)
 
@@ -143,7 +143,7 @@ def _deletes(reads: Sequence[Read], own: Sequence[int]) -> list[int]:
     return [] if not any(map(len, found)) else list(np.searchsorted(own, np.concatenate(found)).tolist())
 
 
-def documents(
+def avro_as_json(
     framed: Framed, values: list[bytes], places: Sequence[int], names: Mapping[str, str] | None = None
 ) -> list[bytes]:
     """Avro values as JSON: events of documents, whose images are JSON texts in Avro, too, and rows. Raises Fault.

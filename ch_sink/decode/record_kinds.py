@@ -1,4 +1,4 @@
-"""Kinds of record that are no row change, told by their content."""
+"""Kinds of record that change no row, recognised by their content."""
 
 from collections.abc import Collection
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from ch_sink.decode.event_form import aside_kind
-from ch_sink.decode.signal_table import FIELDS, tells_signal
+from ch_sink.decode.signal_table import FIELDS, names_signal
 from ch_sink.errors import DecodeError
 from ch_sink.model.change import Aside
 from ch_sink.types.converter import shown
@@ -20,7 +20,7 @@ row_operations = frozenset("crudt")
 def classify(op: str, payload: bytes) -> Aside:
     """The kind of a payload whose ``op`` (empty: it has none) is no row change.
 
-    Raises DecodeError where it is none of the kinds that may be set aside.
+    Raises DecodeError if it is of no known kind.
     """
     if op == "m":
         return Aside.MESSAGE
@@ -30,15 +30,15 @@ def classify(op: str, payload: bytes) -> Aside:
 
 
 def changes_no_row(found: Any, columns: Collection[str], prefix: str) -> bool:
-    """Whether a payload is of a kind that is set aside, so that its key need not be that of a row.
+    """Whether a payload is of a kind that changes no row, so that its key need not be that of a row.
 
-    ``columns``: the table's; records that have no other fields are its rows. ``prefix``: as of ``tells_signal``.
+    ``columns``: the table's; records that have no other fields are its rows. ``prefix``: as of ``names_signal``.
     """
     if not isinstance(found, dict) or found.keys() <= set(columns):
         return False
     if aside_kind(found.keys()) is not None or found.get("op") == "m":
         return True
-    return not set(columns) >= FIELDS and tells_signal(found, prefix)
+    return not set(columns) >= FIELDS and names_signal(found, prefix)
 
 
 def classify_document(found: Any) -> Aside:
@@ -54,7 +54,7 @@ def classify_document(found: Any) -> Aside:
         return Aside.TRANSACTION
     if "ddl" in names or "tableChanges" in names:
         return Aside.SCHEMA_CHANGE
-    if names == FIELDS and tells_signal(found, ""):
+    if names == FIELDS and names_signal(found, ""):
         return Aside.WATERMARK
     listed = ", ".join(repr(n) for n in list(names)[:8])
     raise DecodeError(

@@ -6,7 +6,7 @@ import msgspec
 
 from ch_sink.decode.flattened.added_fields import DELETED
 
-__all__ = ["FIELDS", "WINDOW", "is_signal", "tells_signal"]
+__all__ = ["FIELDS", "WINDOW", "is_signal", "names_signal"]
 
 FIELDS = frozenset(("id", "type", "data"))
 """Columns of every signal table."""
@@ -20,17 +20,17 @@ SIGNALS = frozenset(
 
 
 def is_signal(payload: bytes, prefix: str) -> bool:
-    """Whether an envelope or a flattened row tells of a signal: the window of an incremental snapshot opens, …
+    """Whether an envelope or a flattened row is a signal: the window of an incremental snapshot opens, …
 
     ``prefix``: that of the fields which flattening adds to a row.
     """
     try:
-        return tells_signal(msgspec.json.decode(payload), prefix)
+        return names_signal(msgspec.json.decode(payload), prefix)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return False
 
 
-def tells_signal(found: Any, prefix: str) -> bool:
+def names_signal(found: Any, prefix: str) -> bool:
     """:func:`is_signal` of a decoded payload."""
     if not isinstance(found, dict):
         return False

@@ -1,4 +1,4 @@
-"""Null values: deletes, where the events are flattened and nothing else tells of a delete; else set aside."""
+"""Null values: deletes if events are flattened and nothing else states a delete, else tombstones."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -52,7 +52,7 @@ class Tombstones:
         return [place for place, delete in zip(places, means.tolist(), strict=True) if delete and keys[place]]
 
     def part(self, records: Records, places: Sequence[int], connector: str) -> Part:
-        """Deletes, without keys; their positions and times come from headers, if anything tells them.
+        """Deletes, without keys; their positions and times come from headers, if at all.
 
         Raises Fault, and StreamFailed where positions are to order the changes and a delete has none.
         """
@@ -71,9 +71,9 @@ class Tombstones:
             lacking = [found for found in texts if not needed or not needed <= found.keys()]
             if lacking:
                 raise missing_position(sorted(needed - lacking[0].keys()))
-        told = [_time(b, int(records.timestamps[place])) for b, place in zip(blocks, places, strict=True)]
+        stated = [_time(b, int(records.timestamps[place])) for b, place in zip(blocks, places, strict=True)]
         try:
-            times = np.array(told, dtype=np.int64)
+            times = np.array(stated, dtype=np.int64)
         except OverflowError as error:
             raise Fault("source.ts_ms does not fit 64 bits", "position") from error
         n = len(places)
@@ -95,13 +95,13 @@ class Tombstones:
         )
 
     def _source(self, texts: Sequence[dict[str, bytes]], connector: str) -> Flattened:
-        """The rows' source, else the one that the headers tell."""
+        """The rows' source, else the one that the headers name."""
         try:
             if connector.partition(":")[0] == FLATTENED and connector != FLATTENED:
                 return flattened(connector)
             named = next((found["connector"] for found in texts if "connector" in found), None)
-            told = self._headers.values({"connector": named}, {"connector": str})["connector"] if named else ""
-            return flattened(flat_connector({role for found in texts for role in found}, told))
+            stated = self._headers.values({"connector": named}, {"connector": str})["connector"] if named else ""
+            return flattened(flat_connector({role for found in texts for role in found}, stated))
         except DecodeError as error:
             raise Fault(error.message) from error
 

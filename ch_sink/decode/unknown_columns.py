@@ -1,6 +1,6 @@
-"""Fields of the source that the table lacks, or has in an older form: what starts schema evolution.
+"""Fields of the source that the table lacks or has with an older type: they start schema evolution.
 
-A field's column is what ``init`` would make of it. Where no schema declares it (plain JSON), its values tell: booleans,
+A field's column is what ``init`` would make of it. If no schema declares it (plain JSON), its values decide: booleans,
 integers, numbers, texts, JSON for the rest, always nullable. A field that was null so far needs no column yet.
 """
 
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _MOST_VALUES = 1000
-"""Values that are looked at to tell the type of a schemaless field."""
+"""Values that are looked at to find the type of a schemaless field."""
 
 
 def declared_unknown(table: TargetTable, declared: Mapping[str, SourceType]) -> tuple[UnknownColumn, ...]:
@@ -152,8 +152,8 @@ def joined(found: Sequence[UnknownColumn]) -> list[UnknownColumn]:
 
 def _both(first: UnknownColumn, later: UnknownColumn) -> UnknownColumn:
     if first.clickhouse_type is None or later.clickhouse_type is None:
-        told = later if first.clickhouse_type is None else first
-        return replace(told, first_offset=first.first_offset)
+        typed = later if first.clickhouse_type is None else first
+        return replace(typed, first_offset=first.first_offset)
     if first.clickhouse_type == later.clickhouse_type:
         return first
     wide = widened(first.clickhouse_type, later.clickhouse_type)

@@ -1,4 +1,4 @@
-"""Where a range has to end because the driver must act first, and what becomes of columns that a change leaves out."""
+"""Barriers, at which a range ends because the coordinator must act first; defaults for columns that a change lacks."""
 
 import logging
 from collections.abc import Sequence
@@ -26,13 +26,13 @@ __all__ = ["Barrier", "fill_absent", "new_columns"]
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """Where the range has to end, because the driver must act before the rest can be planned."""
+    """Where a range ends because the coordinator must act before the rest can be planned."""
 
     kind: Literal["new_columns", "truncate"]
     next_offset: int
     """First offset that is not part of this plan."""
     columns: tuple[UnknownColumn, ...] = ()
-    """New columns: what the table lacks. None of them: an earlier attempt ended a chunk here."""
+    """New columns: what the table lacks. Empty: an earlier attempt ended a chunk here."""
     key: tuple[str, ...] = ()
     """New columns: names of the key's columns, on which the current-state view may rest."""
     version: int = 0
@@ -42,7 +42,7 @@ class Barrier:
 
 
 def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str]) -> Barrier | None:
-    """The barrier at the first event that does not fit the table's columns; None where all fit or nobody minds.
+    """The barrier at the first event that does not fit the table's columns; None if all fit or may be ignored.
 
     Raises:
         StreamFailed: the policy is to fail, or the table cannot be altered so that they fit.
@@ -74,8 +74,8 @@ def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str]) -> Barri
             f"lacks: {names}",
             hint="add them to the table, or set evolve: add_columns or evolve: ignore",
         )
-    told = tuple(c for c in concerned if c.clickhouse_type is not None)
-    return Barrier("new_columns", min(c.first_offset for c in told), told, tuple(key)) if told else None
+    typed = tuple(c for c in concerned if c.clickhouse_type is not None)
+    return Barrier("new_columns", min(c.first_offset for c in typed), typed, tuple(key)) if typed else None
 
 
 def _refuse_reserved(columns: Sequence[UnknownColumn], table: TargetTable, evolve: str) -> None:
@@ -99,9 +99,9 @@ def _warn_once(table: str, column: str) -> None:
 
 
 def fill_absent(batch: ChangeBatch, table: TargetTable) -> None:
-    """Give columns that a change event lacks (an explicit null is none of them) the column's own default.
+    """Give columns that a change event lacks the column's own default; an explicit null stays null.
 
-    The source did the same: rows that were there when the column was added have its default, and no event comes.
+    The source does the same: rows that exist when a column is added get its default, without an event.
     """
     for name, value in table.defaults:
         if name in batch.absent:

@@ -1,7 +1,7 @@
-"""Cut an offset range into chunks, alike on every attempt.
+"""Cuts an offset range into chunks, the same on every attempt.
 
-Cuts stand at multiples of ``chunk_offsets`` (absolute offsets), and inside such a window at halves, quarters,
-eighths … of it where its bytes exceed the cap.
+Cuts are at multiples of ``chunk_offsets`` (absolute offsets), and inside such a window at halves, quarters,
+eighths … of it if its bytes exceed the cap.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -48,7 +48,7 @@ def cut(slices: Iterable[Records], start: int, end: int, *, chunk_offsets: int, 
 
 
 def _ready(held: "_Held", first: int, end: int, chunk_offsets: int, chunk_bytes: int) -> int | None:
-    """Where the next chunk ends, if what is held already decides it."""
+    """Where the next chunk ends, if the records held decide it."""
     if not len(held.offsets):
         return None
     window_end = _window_end(first, end, chunk_offsets)

@@ -1,4 +1,4 @@
-"""Planning one chunk while the one before it is being inserted, and ports that wait where they must."""
+"""Planning one chunk while the previous one is being inserted, with ports that wait for those inserts."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Line(Generic[T]):
-    """At most one chunk being carried out while the next is planned."""
+    """At most one chunk is being inserted while the next is planned."""
 
     def __init__(self, inserter: ThreadPoolExecutor) -> None:
         self._inserter = inserter
@@ -29,7 +29,7 @@ class Line(Generic[T]):
         self._running = self._inserter.submit(work, *args)
 
     def settle(self) -> None:
-        """Wait until what was submitted is stored; raises what it raised."""
+        """Wait until the submitted work is done; raises what it raised."""
         if self._running is not None:
             self._running.result()
 
@@ -41,7 +41,7 @@ class Line(Generic[T]):
 
 
 def settled(ports: Ports, line: Line[Any]) -> Ports:
-    """The same ports, asking only when every earlier insert is stored."""
+    """The same ports; they ask only after every earlier insert is stored."""
     return replace(
         ports,
         lookup=None if ports.lookup is None else _SettledLookup(ports.lookup, line),
@@ -74,7 +74,7 @@ class _SettledHandover:
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """A hand-over that is not there by now will not come: its row counts as unknown."""
+    """A hand-over that has not arrived is given up: its row counts as unknown."""
 
     inner: Handover
 

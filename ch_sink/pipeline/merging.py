@@ -109,7 +109,7 @@ def _without_old_row(batch: ChangeBatch, order: Sequenced) -> list[BadRecord]:
     for i in np.flatnonzero(changes & order.keep & ~batch.has_before).tolist():
         order.keep[i] = False
         what = "an update" if batch.op[i] == Op.UPDATE else "a delete"
-        reason = f"{what} of a row that has no key does not tell the row's values before it"
+        reason = f"{what} of a row that has no key does not state the row's values before it"
         bad.append(BadRecord(int(batch.source_index[i]), reason, "key"))
     return bad
 

@@ -1,7 +1,7 @@
-"""Carry out the plans of one topic-partition: hand-over, pending, inserts, dead letters, in this order.
+"""Carries out the plans of one topic-partition: hand-over, pending records, inserts, dead letters, in this order.
 
-The order is what makes a kill harmless at every point: what later steps rely on is stored first, and each write is
-either recognised by its token or found by the next attempt's lookup.
+This order makes a kill harmless at every point: what later steps rely on is stored first, and each write is either
+recognised by its token or found by the next attempt's lookup.
 """
 
 import time
@@ -16,7 +16,7 @@ import numpy as np
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import BadRecord, Records
 from ch_sink.order import BackwardStep, State
-from ch_sink.pipeline.bad_records import letter_of, stop
+from ch_sink.pipeline.bad_records import dead_letter_of, stop
 from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.in_flight import GivenUp, Line, settled
 from ch_sink.pipeline.plan import Barrier, BatchDecoder, Plan, Ports, plan
@@ -29,7 +29,7 @@ __all__ = ["Applied", "PartitionSink", "StreamName"]
 
 @dataclass(frozen=True, slots=True)
 class StreamName:
-    """What tokens and stored records are filed under."""
+    """What deduplication tokens and stored records are named after."""
 
     stream: str
     topic: str
@@ -51,15 +51,15 @@ class StreamName:
 
 @dataclass(slots=True)
 class Applied:
-    """What became of a chunk."""
+    """The result of a chunk."""
 
     state: State
     first: int = 0
     end: int = 0
-    """The next offset: where the chunk ended, or the barrier."""
+    """The next offset: the end of the chunk, or the barrier."""
     rows: int = 0
     records: int = 0
-    """Records read of the offsets that are done; those behind a barrier are read again."""
+    """Records at the offsets that are done; those behind a barrier are read again."""
     counts: Counter[str] = field(default_factory=Counter)
     steps: list[BackwardStep] = field(default_factory=list)
     barrier: Barrier | None = None
@@ -68,14 +68,14 @@ class Applied:
 
 
 def _both(one: Applied, other: Applied) -> Applied:
-    """What became of waiting records in two steps."""
+    """The result of waiting records that were applied in two steps."""
     other.rows += one.rows
     other.counts.update(one.counts)
     other.dead_letters += one.dead_letters
     return other
 
 
-_RELEASE = Applied(State())  # marks the carrying out of waiting records, which is no chunk
+_RELEASE = Applied(State())  # marks waiting records, which are no chunk
 
 
 class PartitionSink:
@@ -99,14 +99,14 @@ class PartitionSink:
     ) -> None:
         """
         Args:
-            decoder: makes the decoder, given whether before images are wanted.
+            decoder: makes a decoder, given whether before images are needed.
             deadline: seconds that a change waits for a hand-over before it is given up; infinite while records that
                 may bring it have not been read.
-            progress: told of each chunk that is done, where the table is a collapsing one: a deleted row leaves
+            progress: called for each finished chunk of a collapsing table: a deleted row leaves
                 nothing there that would show a second attempt that its changes are in, so it must not begin again
                 at an earlier chunk.
-            cuts: offsets at which earlier attempts ended a chunk for want of columns that may be there by now.
-            note_cut: told of such an offset before anything of the chunk is stored, so that every later attempt
+            cuts: offsets at which earlier attempts ended a chunk because the table lacked columns, which may exist now.
+            note_cut: called with such an offset before anything of the chunk is stored, so that every later attempt
                 cuts alike, whatever columns the table has got in the meantime.
         """
         self.name, self.target, self.ports = name, target, ports
@@ -119,7 +119,7 @@ class PartitionSink:
         self._cuts, self._note_cut = sorted(cuts), note_cut
         self._waiting: dict[int, PendingRecord] = {}
         self.lacking: Barrier | None = None
-        """What the table lacks for the changes that wait: the driver gives it those columns."""
+        """Columns that the table lacks for the changes that wait; the coordinator adds them."""
         if pending is not None:
             self._waiting = {r.offset: r for r in pending.open(name.topic_id, name.partition)}
 
@@ -155,13 +155,13 @@ class PartitionSink:
         retried = self.retry_pending(state)
         if retried is not None:
             state = retried.state
-        # A record of this very chunk may wait since an earlier attempt: it stays put, and so do those behind it.
+        # A record of this chunk may have been waiting since an earlier attempt: it and those behind it keep waiting.
         waiting: dict[bytes, int] = {}
         for offset in sorted(o for o in self._waiting if o < chunk.end):
             waiting.setdefault(self._waiting[offset].key or b"", offset)
         released: list[int] = []
         if self.target.appends and self.name.attempt and self.pending is not None:
-            # Other tables forgive a change that is stored twice.
+            # Tables of other engines tolerate a change that is stored twice.
             released = self.pending.released(self.name.topic_id, self.name.partition, chunk.first, chunk.end)
         asked = self.stages.ports(ports)
         # From the whole chunk, as the attempt did that first ended it early.
@@ -182,9 +182,9 @@ class PartitionSink:
         return len(self._waiting)
 
     def retry_pending(self, state: State) -> Applied | None:
-        """Apply the waiting records whose hand-over is there now; those past the deadline are given up.
+        """Apply the waiting records whose hand-over has arrived; those past the deadline are given up.
 
-        Records for which the table lacks columns wait on; `lacking` tells what it lacks.
+        Records for which the table lacks columns keep waiting; `lacking` names the columns.
         """
         self.lacking = None
         if self.pending is None or not self._waiting:
@@ -198,7 +198,7 @@ class PartitionSink:
         return done
 
     def _late(self) -> list[PendingRecord]:
-        """The waiting records past the deadline, of each key those before the first that is not."""
+        """The waiting records past the deadline, for each key up to the first that is not."""
         now = self.clock()
         late: list[PendingRecord] = []
         young: set[bytes | None] = set()
@@ -211,14 +211,14 @@ class PartitionSink:
         return late
 
     def _retry(self, queue: Sequence[PendingRecord], state: State, ports: Ports, pending: Pending) -> Applied | None:
-        """Apply what can be applied of these waiting records; None where that is none of them."""
+        """Apply these waiting records as far as possible; None if nothing could be applied."""
         records = self._as_records(queue)
         assigned = {r.offset: (r.epoch, r.commit) for r in queue}
         decoder, known = self._prepared(records, state, ports)
         made = plan(records, self.target, decoder, known, ports, assigned=assigned)
         still = {int(records.offsets[w.index]) for w in made.pending}
         barrier, made.barrier = made.barrier, None
-        if barrier is not None:  # the table lost a column since, or is to follow the source only now
+        if barrier is not None:  # the table has lost a column since, or evolve was turned on since
             self.lacking = barrier
             still.update(r.offset for r in queue if r.offset >= barrier.next_offset)
         settled = [r.offset for r in queue if r.offset not in still]
@@ -292,14 +292,14 @@ class PartitionSink:
                 self.writer.write(insert, token)
             done.rows += insert.rows.num_rows
         if made.bad:
-            letters = [letter_of(b, records) for b in made.bad]
-            self.dead_letters.put(letters, name.token(first, end, "dead", reconciles=False))
+            found = [dead_letter_of(b, records) for b in made.bad]
+            self.dead_letters.put(found, name.token(first, end, "dead", reconciles=False))
         if self.progress is not None and retried is not _RELEASE:
             self.progress(done)
         return done
 
     def _park(self, made: Plan, records: Records, first: int, end: int) -> None:
-        """Store the events that wait, before any row of the chunk: a retry must leave them out likewise."""
+        """Store the events that wait before any row of the chunk: a retry must leave them out too."""
         if not made.pending:
             return
         if self.pending is None:
@@ -310,14 +310,14 @@ class PartitionSink:
         now = self.clock()
         parked = []
         for wait in made.pending:
-            letter = letter_of(BadRecord(wait.index, ""), records)
+            record = dead_letter_of(BadRecord(wait.index, ""), records)
             parked.append(
                 PendingRecord(
-                    letter.offset,
-                    letter.timestamp,
-                    letter.key,
-                    letter.value,
-                    letter.headers,
+                    record.offset,
+                    record.timestamp,
+                    record.key,
+                    record.value,
+                    record.headers,
                     wait.epoch,
                     wait.commit,
                     now,

@@ -44,7 +44,7 @@ class Target:
         return self.table.engine.family is Family.MERGE_TREE
 
     def places(self, key: tuple[str, ...]) -> tuple[str, ...]:
-        """Source columns outside the key that decide where a row stands."""
+        """Source columns outside the key that decide the place of a row: its sorting key and partition."""
         mine = {c.name for c in self.table.source_columns}
         return tuple(sorted(self.table.place_columns & mine - set(key)))
 
@@ -60,11 +60,11 @@ class Target:
         if self.system.version is None and not self.collapsing and not self.appends:
             return "insertion_order"
         if self.policy.events.tombstones == "delete":
-            default = "kafka_offset"  # they tell no position
+            default = "kafka_offset"  # they state no position
         return strategy_for(self.policy.versions, default, self.layout)
 
     def scope(self, batch: ChangeBatch, source: Source | None) -> Scope:
-        """What the resolution of this batch has to look at."""
+        """What resolving this batch has to consider."""
         key = tuple(batch.key.column_names) if batch.key is not None else ()
         trusted = source is not None and source.whole_before
         return Scope(

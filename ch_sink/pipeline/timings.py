@@ -1,4 +1,4 @@
-"""Where the time of a range goes."""
+"""How the time of a range is spent, by stage."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ __all__ = ["STAGES", "Stages"]
 
 STAGES = ("consume", "decode", "merge", "lookup", "insert")
 """consume: waiting for records. merge: ordering, resolution and grouping. lookup: waiting for stored rows, and for the
-inserts that must be done before. The stages of different chunks overlap, so their sum may exceed the range's time."""
+inserts before them. The stages of different chunks overlap, so their sum may exceed the range's time."""
 
 
 class Stages:

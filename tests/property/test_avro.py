@@ -208,16 +208,15 @@ def test_a_chunk_equals_each_of_its_records_alone(which: int, data: st.DataObjec
     )
 
     def decoder() -> Decoder:
-        made = Decoder(table, policy_of(), want_before=True, registry=held)
-        made.decode(next(r for s, r in CHUNKS if s == stream and r.topic == records.topic))  # the key is known
-        return made
+        return Decoder(table, policy_of(), want_before=True, registry=held)
 
-    whole = decoder().decode(changed)
+    profile = decoder().learn(next(r for s, r in CHUNKS if s == stream and r.topic == records.topic))
+    whole = decoder().decode(changed, profile)
     events, bad = outcome(whole)
     single = decoder()
     aside = 0
     for i in range(len(changed)):
-        alone = single.decode(changed.slice(i, i + 1))
+        alone = single.decode(changed.slice(i, i + 1), profile)
         own, own_bad = outcome(alone)
         offset = int(changed.offsets[i])
         assert own.get(offset) == events.get(offset)

@@ -28,7 +28,7 @@ _OTHERS = frozenset(
     id total_order data_collection_order ts_us ts_ns version db schema table query txId xmin thread server_id gtid
     """.split()
 )
-"""Further names that are added; they tell nothing that is needed here."""
+"""Further names that are added; nothing in them is needed here."""
 
 
 class Added:
@@ -48,7 +48,7 @@ class Added:
         return name not in self._columns and (self.role(name) is not None or name.removeprefix("source_") in _OTHERS)
 
     def role(self, name: str) -> str | None:
-        """What the field tells: ``op``, ``deleted``, ``event_ts_ms`` or a field of the ``source`` block; else None."""
+        """What the field states: ``op``, ``deleted``, ``event_ts_ms`` or a field of the ``source`` block; else None."""
         if name == DELETED:
             return "deleted"
         if not name.startswith(self._prefix) or (not self._prefix and name in self._columns):
@@ -62,7 +62,7 @@ class Added:
         return field if field in _BLOCK or field in _POSITION else None
 
     def roles(self, names: Iterable[str]) -> dict[str, str]:
-        """Role → name of the field that tells it; the first of several."""
+        """Role → name of the field that states it; the first of several."""
         out: dict[str, str] = {}
         for name in names:
             role = self.role(name)
@@ -71,13 +71,13 @@ class Added:
         return out
 
 
-def flat_connector(roles: Collection[str], told: str = "") -> str:
+def flat_connector(roles: Collection[str], stated: str = "") -> str:
     """Connector name of events with these added fields: ``flattened:<connector>``, or ``flattened``.
 
-    ``told``: the connector that a field names; else it is the one most of whose position fields are there.
+    ``stated``: the connector that a field names; else it is the one most of whose position fields are present.
     """
-    if told:
-        return f"{FLATTENED}:{told}"
+    if stated:
+        return f"{FLATTENED}:{stated}"
     shared = {source: len(set(source.wire.__struct_fields__) & set(roles)) for source in SOURCES}
     best = max(SOURCES, key=lambda source: shared[source])
     return f"{FLATTENED}:{min(best.connectors)}" if shared[best] else FLATTENED
@@ -104,5 +104,5 @@ def deleted_flag(column_type: str) -> Converter | None:
 
 
 def block_types(source: Flattened) -> dict[str, Any]:
-    """Types of the roles that stand for the ``source`` block of this source."""
+    """Types of the roles that make up the ``source`` block of this source."""
     return {**_BLOCK, "event_ts_ms": int | None, **{f.name: f.type for f in msgspec.structs.fields(source.wire)}}

@@ -14,7 +14,7 @@ __all__ = ["HeaderFields"]
 
 
 class HeaderFields:
-    """Reads the headers that tell what an envelope would have told."""
+    """Reads the headers that state what an envelope would have stated."""
 
     def __init__(self, prefix: str) -> None:
         # A header without prefix could be anybody's; columns cannot be among headers.
@@ -44,7 +44,7 @@ def _value(role: str, raw: bytes, wire: Any) -> Any:
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
-        raise DecodeError(f"the header that tells {role!r} is no UTF-8: {error}") from error
+        raise DecodeError(f"the header for {role!r} is not UTF-8: {error}") from error
     try:
         found: Any = msgspec.json.decode(raw)
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -59,4 +59,4 @@ def _value(role: str, raw: bytes, wire: Any) -> Any:
     try:
         return msgspec.convert(found, wire, strict=False)
     except msgspec.ValidationError as error:
-        raise DecodeError(f"the header that tells {role!r}: {error}") from error
+        raise DecodeError(f"the header for {role!r}: {error}") from error

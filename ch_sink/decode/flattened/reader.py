@@ -124,7 +124,7 @@ class FlatReader:
     def _blocks(
         self, flat: FlatLayout, images: list[Any], texts: list[dict[str, bytes]], places: Sequence[int]
     ) -> list[Any]:
-        """What stands for each event's ``source`` block: the row itself, unless headers or columns tell of it."""
+        """What serves as each event's ``source`` block: the row itself, unless headers or columns state some of it."""
         if not flat.aliased and not any(texts) and "event_ts_ms" not in flat.roles:
             return images
         out = []
@@ -138,11 +138,11 @@ class FlatReader:
         return out
 
     @staticmethod
-    def block(kind: type[msgspec.Struct], told: dict[str, Any]) -> Any:
-        """A ``source`` block; without a source time, the connector's stands for it."""
-        event_time = told.pop("event_ts_ms", None)
-        told.setdefault("ts_ms", event_time)
-        return msgspec.convert(told, kind, strict=False)
+    def block(kind: type[msgspec.Struct], stated: dict[str, Any]) -> Any:
+        """A ``source`` block; without a source time it gets the connector's."""
+        event_time = stated.pop("event_ts_ms", None)
+        stated.setdefault("ts_ms", event_time)
+        return msgspec.convert(stated, kind, strict=False)
 
     def _demand_positions(self, flat: FlatLayout, texts: list[dict[str, bytes]]) -> None:
         if self._policy.versions.strategy != "source_position":
@@ -191,7 +191,7 @@ def _mark_null_values(
 
 
 def missing_position(needed: Sequence[str]) -> StreamFailed:
-    """The error where positions are to order the changes and the events do not tell them."""
+    """The error if positions are to order the changes and the events do not state them."""
     named = ", ".join(needed) if needed else "of any source that is known"
     return StreamFailed(
         f"version.strategy is source_position, and flattened events lack the fields of a position: {named}",

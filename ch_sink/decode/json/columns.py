@@ -145,8 +145,10 @@ def _images(layout: Layout, rows: list[Any], images: list[Any], is_row: "Mask | 
                 c.name: convert_column(c.name, c.converter, _known(list(map(c.get, filled)))).array
                 for c in layout.before_columns
             }
-            told = {c.name for c in layout.before_columns}  # a schemaless before image may have what after images lack
-            part.absent_before = {n: part.has_before.copy() for n in layout.missing if n not in told}
+            present = {
+                c.name for c in layout.before_columns
+            }  # a schemaless before image may have what after images lack
+            part.absent_before = {n: part.has_before.copy() for n in layout.missing if n not in present}
 
 
 def _known(values: list[Any]) -> list[Any]:

@@ -59,7 +59,7 @@ class Layout:
     tolerant: bool
     """Columns may be UNSET: the field was absent."""
     missing: tuple[str, ...]
-    """Source columns of the target that the shape lacks altogether."""
+    """Source columns of the target that no row of the shape has."""
     unknown: tuple[UnknownColumn, ...] = ()
     """Fields that the target lacks or has in an older form, as the schema declares them; without offset."""
     extras: tuple[tuple[str, Callable[[Any], Any]], ...] = field(default=())

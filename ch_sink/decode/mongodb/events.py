@@ -33,7 +33,7 @@ _UNREADABLE = (DecodeError, ValueError, RecursionError, *_MISSHAPEN)
 
 
 class UpdateDescription(msgspec.Struct, gc=False):
-    """What a change stream tells of an update."""
+    """What a change stream says about an update."""
 
     updatedFields: Text = None  # noqa: N815 - the connector's names
     removedFields: list[Any] | str | None = None  # noqa: N815

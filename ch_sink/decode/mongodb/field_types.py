@@ -1,4 +1,4 @@
-"""The column types of a collection's fields, told by sampled values."""
+"""The column types of a collection's fields, found from sampled values."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,6 +1,6 @@
 """Updates that state only what changed: change streams' ``updateDescription``, and the oplog's ``patch``.
 
-Both become a list of steps on paths. A path's numeric part is an array's index where an array stands there, else a
+Both become a list of steps on paths. A path's numeric part is an array's index if the value there is an array, else a
 field's name, as MongoDB takes it. Steps are absolute (set, remove, truncate), so that a run of updates that is
 delivered twice ends where it was.
 """
@@ -120,7 +120,7 @@ def from_patch(patch: Any, key: Any, *, typed: bool = False) -> Update:
 def _diff(diff: Any, path: Path) -> list[Step]:
     """Steps of an oplog entry of version 2: ``{d: removed, u: updated, i: inserted, s<field>: diff of that field}``.
 
-    In a diff of an array (``a: true``) ``l`` is the new length, and ``u`` and ``s`` stand before indexes.
+    In a diff of an array (``a: true``) ``l`` is the new length, and ``u`` and ``s`` precede indexes.
     """
     if not isinstance(diff, dict):
         raise DecodeError(f"patch: no diff: {shown(diff)}")

@@ -1,7 +1,7 @@
 """BSON values as Python values, read from Extended JSON.
 
 A document is a dict, an array a list; text, booleans, null, 32- and 64-bit integers and finite doubles are Python's
-own. The other BSON types are the small classes below. All Extended JSON dialects are read, told apart by each value:
+own. The other BSON types are the small classes below. All Extended JSON dialects are read, distinguished by each value:
 v1 strict (``{"$date": 123}``), v2 canonical (``{"$date": {"$numberLong": "123"}}``) and v2 relaxed (an ISO text).
 """
 
@@ -65,7 +65,7 @@ class NonFinite(Special):
 
 
 class Int64(Special):
-    """A 64-bit integer, where it has to be told apart from a 32-bit one (canonical form only)."""
+    """A 64-bit integer, if it must be distinguished from a 32-bit one (canonical form only)."""
 
     __slots__ = ()
 

@@ -285,7 +285,7 @@ def test_an_update_without_a_key_is_a_dead_letter_and_inserts_go_on() -> None:
     values = [json.dumps({**dict.fromkeys(names), names[0]: 1, "__op": op}).encode() for op in "crud"]
     given = Records("t", 0, np.arange(4), np.zeros(4, dtype=np.int64), [None] * 4, list(values), None)
     made = plan(given, target, Decoder(table, policy_of(), want_before=True), State(), Ports())
-    assert [(b.index, "does not tell" in b.reason) for b in made.bad] == [(2, True)]
+    assert [(b.index, "does not state" in b.reason) for b in made.bad] == [(2, True)]
     assert sum(insert.rows.num_rows for insert in made.inserts) == 3
 
 
