@@ -28,7 +28,7 @@ def run_statement(client: Client, statement: Statement) -> Outcome:
     if before and statement.if_not_exists and not statement.on_cluster:
         return "unchanged"
     execute(client, [statement.sql])
-    if statement.kind == "alter":
+    if statement.kind in ("alter", "column types"):
         return "changed"
     if before and before == _definition(client, statement):
         return "unchanged"

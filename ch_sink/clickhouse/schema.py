@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ch_sink.clickhouse.arrow_io import conform
 from ch_sink.clickhouse.client import Client
-from ch_sink.errors import AccessDenied, ClickHouseError, TableError
+from ch_sink.errors import AccessDenied, ClickHouseError, ClickHouseUnavailable, TableError
 from ch_sink.model.policy import Policy
 from ch_sink.table.detect import DETECT_SQL, assemble, detect_sql, local_table
 from ch_sink.table.facts import POLICIES_SQL, SERVER_SQL, ServerFacts
@@ -17,6 +17,7 @@ from ch_sink.table.model import TargetTable
 from ch_sink.types.arrow import arrow_type
 from ch_sink.types.column import Column
 from ch_sink.types.defaults import is_constant
+from ch_sink.types.sql import quote
 
 __all__ = ["detect", "execute", "server_facts"]
 
@@ -35,7 +36,27 @@ def detect(client: Client, database: str, table: str, policy: Policy) -> TargetT
     if over is not None:
         local = _describe(client, detect_sql(over.cluster), over.database or database, over.table)
     found = assemble(row, policy, local=local, table=f"table {database}.{table}")
-    return replace(found, defaults=tuple(_defaults(client, found)))
+    notes = _notes(client, found)
+    columns = tuple(replace(column, note=notes.get(column.name, "")) for column in found.columns)
+    return replace(found, columns=columns, defaults=tuple(_defaults(client, found)))
+
+
+def _notes(client: Client, table: TargetTable) -> dict[str, str]:
+    """The source types of columns that ``init`` noted; none where it did not, as before there was a table for them."""
+    notes = f"{quote(table.database)}.{quote('ch_sink_columns')}"
+    where = {"database": table.database, "table": table.name}
+    try:
+        found = client.rows(
+            f"SELECT column, argMax(type, written) AS type FROM {notes} "
+            "WHERE database = {database:String} AND table = {table:String} GROUP BY column",
+            where,
+            doing=f"read the column types of {table.qualified}",
+        )
+    except ClickHouseUnavailable:
+        raise
+    except ClickHouseError:
+        return {}
+    return {str(row["column"]): str(row["type"]) for row in found}
 
 
 def _defaults(client: Client, table: TargetTable) -> Iterator[tuple[str, pa.Scalar]]:

@@ -60,7 +60,7 @@ def reserved(name: str) -> UnknownColumn:
 
 def _outgrown(table: TargetTable, column: Column, source: SourceType) -> UnknownColumn | None:
     """The change of a column whose comment notes an older type of the source; a column without one is the user's."""
-    noted = SourceType.from_comment(column.comment)
+    noted = column.stated
     if noted is None:
         return None
     now = SourceType.from_comment(source.to_comment())  # the default is no part of the type
@@ -82,7 +82,7 @@ def _lets_null_in(column: Column, noted: SourceType, optional: bool) -> bool:
 
 def never_null(table: TargetTable, column: Column) -> UnknownColumn | None:
     """What to report when a schemaless column is null whose comment says that the source's is NOT NULL."""
-    noted = SourceType.from_comment(column.comment)
+    noted = column.stated
     if noted is None or not _lets_null_in(column, noted, True):
         return None
     placed = column.name in table.place_columns

@@ -165,7 +165,7 @@ def _advice(column: Column, values: Sequence[bytes], policy: ValuePolicy, years:
 
 def _hex_advice(column: Column, values: Sequence[bytes], policy: ValuePolicy) -> _Advice | None:
     """Hexadecimal text in a binary column, which base64 can be read from, too."""
-    noted = SourceType.from_comment(column.comment)
+    noted = column.stated
     if noted is None or noted.kind != "bytes" or noted.name or policy.binary_handling not in ("bytes", "base64"):
         return None
     texts = [text.strip(b'"') for text in values]
@@ -186,7 +186,7 @@ def _tick_advice(
     right: list[set[int]] = []
     for column in table.source_columns:
         target = parse_type(column.type).bare
-        noted = SourceType.from_comment(column.comment)
+        noted = column.stated
         if target.name not in ("DateTime", "DateTime64") or (noted is not None and not ignores_comment(column, policy)):
             continue
         ticks = [int(text) for text in literals.get(column.name, ()) if text.lstrip(b"-").isdigit() and int(text)]

@@ -24,6 +24,8 @@ class ColumnPlan:
     default: str = ""
     codec: str = ""
     comment: str = ""
+    note: str = ""
+    """The source type that the events declare, for the sink's own table of column types."""
     system: bool = False
 
     @property
@@ -106,7 +108,7 @@ def plan_columns(schema: RowSchema, spec: TableSpec) -> tuple[ColumnPlan, ...]:
     first = key_expressions(order[0])[0] if order else ""
     columns = [_column(field, spec, field.name in key, field.name in place, first, names) for field in fields]
     if schema.inferred:
-        columns = [replace(column, comment="") for column in columns]
+        columns = [replace(column, note="") for column in columns]
     system = [
         ColumnPlan(
             name,
@@ -143,7 +145,7 @@ def _column(
         )
     kind = clickhouse_type(field.type, spec.types, key=in_key and not field.type.optional, column=field.name)
     default = "" if in_key else default_sql(field.type, kind, names) or ""
-    return ColumnPlan(field.name, kind, default, _codec(kind, field.name == first, spec), field.type.to_comment())
+    return ColumnPlan(field.name, kind, default, _codec(kind, field.name == first, spec), note=field.type.to_note())
 
 
 def _codec(kind: str, leading: bool, spec: TableSpec) -> str:

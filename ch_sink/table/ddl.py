@@ -1,6 +1,6 @@
 """The statements of ``ch_sink init``: table, view, row policies and the sink's own tables, filled into ``sql/``."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,13 +21,14 @@ __all__ = [
     "create_table",
     "current_view",
     "init_statements",
+    "note_types",
     "once",
     "row_policies",
     "script",
     "state_tables",
 ]
 
-STATE_TABLES = ("ledger", "dead_letters", "handover", "pending")
+STATE_TABLES = ("ledger", "dead_letters", "handover", "pending", "columns")
 """The sink's own tables, by template."""
 TABLE_COMMENT = "Kept equal to its source by ch_sink"
 """Comment of the tables that ``init`` creates."""
@@ -37,7 +38,7 @@ TABLE_COMMENT = "Kept equal to its source by ch_sink"
 class Statement:
     """One statement of ``init``, and the object that it creates or changes."""
 
-    kind: Literal["database", "table", "view", "row policy", "alter"]
+    kind: Literal["database", "table", "view", "row policy", "alter", "column types"]
     database: str
     name: str
     """Of the object; of the table for ``alter``."""
@@ -168,7 +169,9 @@ def init_statements(schema: RowSchema, spec: TableSpec, *, create_database: bool
         Statement("view", spec.database, spec.table + spec.view_suffix, current_view(schema, spec), everywhere),
     ]
     statements = statements if create_database else statements[1:]
-    return [*statements, *state_tables(spec), *row_policies(spec.table, made_engine(spec), spec)]
+    plans = plan_columns(schema, spec)
+    notes = note_types(spec, {plan.name: plan.note for plan in plans if plan.note})
+    return [*statements, *state_tables(spec), *notes, *row_policies(spec.table, made_engine(spec), spec)]
 
 
 def state_tables(spec: TableSpec) -> list[Statement]:
@@ -178,6 +181,18 @@ def state_tables(spec: TableSpec) -> list[Statement]:
         Statement("table", spec.database, _state_name(name, spec), state_table(name, spec), everywhere)
         for name in STATE_TABLES
     ]
+
+
+def note_types(spec: TableSpec, notes: Mapping[str, str]) -> list[Statement]:
+    """The statement that notes the source types of columns in the sink's own table, if there are any."""
+    if not notes:
+        return []
+    rows = ",\n".join(
+        f"    ({', '.join(map(literal, (spec.database, spec.table, column, note)))})" for column, note in notes.items()
+    )
+    table = f"{quote(spec.database)}.{quote(_state_name('columns', spec))}"
+    sql = f"INSERT INTO {table} (`database`, `table`, `column`, `type`) VALUES\n{rows}"
+    return [Statement("column types", spec.database, spec.table, sql)]
 
 
 def row_policies(table: str, engine: Engine, spec: TableSpec) -> list[Statement]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ch_sink.model.change import UnknownColumn
 from ch_sink.table.columns import ColumnPlan, key_names, plan_columns
-from ch_sink.table.ddl import TABLE_COMMENT, Statement, row_policies, state_tables
+from ch_sink.table.ddl import TABLE_COMMENT, Statement, note_types, row_policies, state_tables
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.table.view import view_of
@@ -74,10 +74,14 @@ def _changes(existing: TargetTable, plan: ColumnPlan) -> Iterable[str]:
     wider = widened(column.type, plan.type, may_be_nullable=not placed)
     if wider is not None and not placed:
         yield f"MODIFY COLUMN {quote(plan.name)} {wider}"
-    known, stated = SourceType.from_comment(column.comment), SourceType.from_comment(plan.comment)
-    if known is not None and known != stated and existing.comment == TABLE_COMMENT:
-        own_text = column.comment[: column.comment.rfind("debezium: ")]
-        yield f"COMMENT COLUMN {quote(plan.name)} {literal(own_text + plan.comment)}"
+    comment = plan.comment or f"debezium: {plan.note}"
+    stated = SourceType.from_comment(comment)
+    # The sink writes comments where it wrote them before: a stream that alters the table, and tables of old versions.
+    commented = SourceType.from_comment(column.comment)
+    known = column.stated if plan.comment else commented if existing.comment == TABLE_COMMENT else None
+    if stated is not None and known is not None and known != stated:
+        own_text = column.comment.rpartition("debezium: ")[0] if commented is not None else f"{column.comment} "
+        yield f"COMMENT COLUMN {quote(plan.name)} {literal(own_text.lstrip() + comment)}"
 
 
 def window_setting(table: TargetTable) -> str:
@@ -134,19 +138,31 @@ def existing_statements(existing: TargetTable, schema: RowSchema, spec: TableSpe
     """What ``init`` carries out where the table exists already: the diff, the view, and the sink's own tables."""
     statements = altering(existing, diff(existing, schema, spec))
     known = {c.name for c in existing.columns} | existing.system_columns
-    added = tuple(
-        _as_column(plan)
-        for plan in plan_columns(
-            schema,
-            replace(spec, engine=_choice(existing, spec), allow_nullable_key=True),
-        )
-        if not plan.system and plan.name not in known
+    plans = plan_columns(
+        schema,
+        replace(spec, engine=_choice(existing, spec), allow_nullable_key=True),
     )
+    added = tuple(_as_column(plan) for plan in plans if not plan.system and plan.name not in known)
     shown = replace(existing, columns=(*existing.columns, *added))
     view = view_of(shown, key_names(schema, spec), suffix=spec.view_suffix, cluster=spec.cluster)
     everywhere = spec.cluster is not None
     statements.append(Statement("view", existing.database, existing.name + spec.view_suffix, view, everywhere))
-    return [*statements, *state_tables(spec), *row_policies(existing.name, existing.engine, spec)]
+    notes = note_types(spec, _new_notes(existing, plans))
+    return [*statements, *state_tables(spec), *notes, *row_policies(existing.name, existing.engine, spec)]
+
+
+def _new_notes(existing: TargetTable, plans: Iterable[ColumnPlan]) -> dict[str, str]:
+    """Source types of new columns, and of those of a table that ``init`` created, if nothing states them yet."""
+    notes = {}
+    for plan in plans:
+        column = existing.column(plan.name)
+        if column is not None:
+            stated = column.note == plan.note or SourceType.from_comment(column.comment) is not None
+            if stated or existing.comment != TABLE_COMMENT:
+                continue
+        if plan.note:
+            notes[plan.name] = plan.note
+    return notes
 
 
 def altering(table: TargetTable, statements: Iterable[str]) -> list[Statement]:
@@ -155,4 +171,4 @@ def altering(table: TargetTable, statements: Iterable[str]) -> list[Statement]:
 
 
 def _as_column(plan: ColumnPlan) -> Column:
-    return Column(plan.name, plan.type, "DEFAULT" if plan.default else "", plan.default, plan.comment)
+    return Column(plan.name, plan.type, "DEFAULT" if plan.default else "", plan.default, note=plan.note)

@@ -46,7 +46,7 @@ def type_findings(
         if declared is None and ignores_comment(column, policy):
             yield _wrong_comment(table, column)
         elif declared is None:
-            declared = SourceType.from_comment(column.comment)
+            declared = column.stated
         for finding in _column(table, column, declared, column.name in key, policy, choices):
             faults += finding.level == "fail"
             yield finding

@@ -123,7 +123,7 @@ class TableSpec:
     settings: tuple[tuple[str, str], ...] = ()
     """Further table settings, values as SQL."""
     state_tables: dict[str, str] = field(default_factory=dict)
-    """Names of the sink's own tables by template (``ledger``, ``dead_letters``, ``handover``, ``pending``)."""
+    """Names of the sink's own tables by template (``ledger``, ``dead_letters``, …)."""
 
     @property
     def qualified(self) -> str:

@@ -47,7 +47,7 @@ def converter(
     """
     try:
         target = parse_type(column.type).bare
-        noted = SourceType.from_comment(column.comment)
+        noted = column.stated
         found = source or noted
         if source is not None and noted is not None and noted.name and not source.name and noted.kind == source.kind:
             found = noted  # the comment says more of a plain integer or text than the schema does
@@ -77,7 +77,7 @@ def ignores_comment(column: Column, policy: ValuePolicy) -> bool:
 
     Early versions of ``init`` wrote such comments from the values of plain JSON: int64 on a DateTime64 column.
     """
-    noted = SourceType.from_comment(column.comment)
+    noted = column.stated
     if noted is None:
         return False
     try:

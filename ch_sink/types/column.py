@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from ch_sink.types.connect import SourceType
+
 __all__ = ["WIDE_YEARS", "Column", "Years"]
 
 
@@ -15,6 +17,13 @@ class Column:
     """Empty, DEFAULT, MATERIALIZED, ALIAS or EPHEMERAL."""
     default_expression: str = ""
     comment: str = ""
+    note: str = ""
+    """The source type that a schema of the events declared, from the sink's own table; empty if none is known."""
+
+    @property
+    def stated(self) -> SourceType | None:
+        """The source type that the comment states, else the note; None if neither does."""
+        return SourceType.from_comment(self.comment) or SourceType.from_comment(f"debezium: {self.note}")
 
     @property
     def insertable(self) -> bool:

@@ -51,6 +51,10 @@ class SourceType:
 
         Holds all that decoding needs (not the default); :meth:`from_comment` reads it back.
         """
+        return _COMMENT_MARK + self.to_note()
+
+    def to_note(self) -> str:
+        """The same without the mark, as the sink's own table of column types holds it."""
         schema = _to_json(self)
         del schema["type"]
         words = [self.kind]
@@ -59,7 +63,7 @@ class SourceType:
             del schema["name"]
         if schema:
             words.append(json.dumps(schema, separators=(",", ":"), ensure_ascii=False))
-        return _COMMENT_MARK + " ".join(words)
+        return " ".join(words)
 
     @staticmethod
     def from_comment(text: str) -> "SourceType | None":

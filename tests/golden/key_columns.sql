@@ -4,8 +4,8 @@ CREATE DATABASE IF NOT EXISTS `shop`;
 -- table orders
 CREATE TABLE IF NOT EXISTS `shop`.`orders`
 (
-    `a` Nullable(Int32) COMMENT 'debezium: int32' CODEC(Delta, LZ4),
-    `b` Nullable(String) COMMENT 'debezium: string',
+    `a` Nullable(Int32) CODEC(Delta, LZ4),
+    `b` Nullable(String),
     `_version` UInt128 COMMENT 'order of changes: the highest version of a key is its current row' CODEC(ZSTD(1)),
     `_is_deleted` UInt8 COMMENT '1 for a deleted row'
 )
@@ -120,3 +120,21 @@ CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_pending`
 ENGINE = ReplacingMergeTree(written)
 ORDER BY (stream, topic_id, partition, offset)
 COMMENT 'ch_sink: records that wait for the values of another key';
+
+-- table ch_sink_columns
+CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_columns`
+(
+    `database` String COMMENT 'of the table that a stream writes to',
+    `table` String,
+    `column` String,
+    `type` String COMMENT 'the source type that the schema of the events declares, as a column comment would state it; empty for none',
+    `written` UInt64 DEFAULT toUInt64(toUnixTimestamp64Nano(now64(9))) COMMENT 'the newest entry of a column counts'
+)
+ENGINE = ReplacingMergeTree(written)
+ORDER BY (database, table, column)
+COMMENT 'ch_sink: source types of columns';
+
+-- column types orders
+INSERT INTO `shop`.`ch_sink_columns` (`database`, `table`, `column`, `type`) VALUES
+    ('shop', 'orders', 'a', 'int32'),
+    ('shop', 'orders', 'b', 'string');

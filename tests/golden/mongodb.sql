@@ -120,3 +120,16 @@ CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_pending`
 ENGINE = ReplacingMergeTree(written)
 ORDER BY (stream, topic_id, partition, offset)
 COMMENT 'ch_sink: records that wait for the values of another key';
+
+-- table ch_sink_columns
+CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_columns`
+(
+    `database` String COMMENT 'of the table that a stream writes to',
+    `table` String,
+    `column` String,
+    `type` String COMMENT 'the source type that the schema of the events declares, as a column comment would state it; empty for none',
+    `written` UInt64 DEFAULT toUInt64(toUnixTimestamp64Nano(now64(9))) COMMENT 'the newest entry of a column counts'
+)
+ENGINE = ReplacingMergeTree(written)
+ORDER BY (database, table, column)
+COMMENT 'ch_sink: source types of columns';

@@ -4,10 +4,10 @@ CREATE DATABASE IF NOT EXISTS `shop`;
 -- table orders
 CREATE TABLE IF NOT EXISTS `shop`.`orders`
 (
-    `id` Int64 COMMENT 'debezium: int64 {"optional":false}' CODEC(Delta, LZ4),
-    `k` Int32 COMMENT 'debezium: int32 {"optional":false}',
-    `v` Nullable(String) COMMENT 'debezium: string',
-    `amt` Nullable(Decimal(20, 4)) COMMENT 'debezium: bytes org.apache.kafka.connect.data.Decimal {"parameters":{"scale":"4","connect.decimal.precision":"20"}}',
+    `id` Int64 CODEC(Delta, LZ4),
+    `k` Int32,
+    `v` Nullable(String),
+    `amt` Nullable(Decimal(20, 4)),
     `_version` UInt128 COMMENT 'order of changes: the highest version of a key is its current row' CODEC(ZSTD(1)),
     `_is_deleted` UInt8 COMMENT '1 for a deleted row'
 )
@@ -125,3 +125,23 @@ CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_pending`
 ENGINE = ReplacingMergeTree(written)
 ORDER BY (stream, topic_id, partition, offset)
 COMMENT 'ch_sink: records that wait for the values of another key';
+
+-- table ch_sink_columns
+CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_columns`
+(
+    `database` String COMMENT 'of the table that a stream writes to',
+    `table` String,
+    `column` String,
+    `type` String COMMENT 'the source type that the schema of the events declares, as a column comment would state it; empty for none',
+    `written` UInt64 DEFAULT toUInt64(toUnixTimestamp64Nano(now64(9))) COMMENT 'the newest entry of a column counts'
+)
+ENGINE = ReplacingMergeTree(written)
+ORDER BY (database, table, column)
+COMMENT 'ch_sink: source types of columns';
+
+-- column types orders
+INSERT INTO `shop`.`ch_sink_columns` (`database`, `table`, `column`, `type`) VALUES
+    ('shop', 'orders', 'id', 'int64 {"optional":false}'),
+    ('shop', 'orders', 'k', 'int32 {"optional":false}'),
+    ('shop', 'orders', 'v', 'string'),
+    ('shop', 'orders', 'amt', 'bytes org.apache.kafka.connect.data.Decimal {"parameters":{"scale":"4","connect.decimal.precision":"20"}}');

@@ -4,14 +4,14 @@ CREATE DATABASE IF NOT EXISTS `shop`;
 -- table we ird`s
 CREATE TABLE IF NOT EXISTS `shop`.`we ird\`s`
 (
-    `id` Int64 COMMENT 'debezium: int64 {"optional":false}' CODEC(Delta, LZ4),
-    `k` Int32 COMMENT 'debezium: int32 {"optional":false}',
-    `u` Nullable(UUID) COMMENT 'debezium: string io.debezium.data.Uuid',
-    `p` Nullable(Point) COMMENT 'debezium: struct io.debezium.data.geometry.Point {"fields":[{"field":"x","type":"float64","optional":false},{"field":"y","type":"float64","optional":false},{"field":"wkb","type":"bytes"},{"field":"srid","type":"int32"}]}',
-    `gv` Nullable(Int32) COMMENT 'debezium: int32',
-    `gs` Nullable(Int32) COMMENT 'debezium: int32',
-    `we ird-Name.x` Nullable(Int32) COMMENT 'debezium: int32',
-    `lt` Nullable(String) COMMENT 'debezium: string',
+    `id` Int64 CODEC(Delta, LZ4),
+    `k` Int32,
+    `u` Nullable(UUID),
+    `p` Nullable(Point),
+    `gv` Nullable(Int32),
+    `gs` Nullable(Int32),
+    `we ird-Name.x` Nullable(Int32),
+    `lt` Nullable(String),
     `_version` UInt128 COMMENT 'order of changes: the highest version of a key is its current row' CODEC(ZSTD(1)),
     `_is_deleted` UInt8 COMMENT '1 for a deleted row'
 )
@@ -132,3 +132,27 @@ CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_pending`
 ENGINE = ReplacingMergeTree(written)
 ORDER BY (stream, topic_id, partition, offset)
 COMMENT 'ch_sink: records that wait for the values of another key';
+
+-- table ch_sink_columns
+CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_columns`
+(
+    `database` String COMMENT 'of the table that a stream writes to',
+    `table` String,
+    `column` String,
+    `type` String COMMENT 'the source type that the schema of the events declares, as a column comment would state it; empty for none',
+    `written` UInt64 DEFAULT toUInt64(toUnixTimestamp64Nano(now64(9))) COMMENT 'the newest entry of a column counts'
+)
+ENGINE = ReplacingMergeTree(written)
+ORDER BY (database, table, column)
+COMMENT 'ch_sink: source types of columns';
+
+-- column types we ird`s
+INSERT INTO `shop`.`ch_sink_columns` (`database`, `table`, `column`, `type`) VALUES
+    ('shop', 'we ird`s', 'id', 'int64 {"optional":false}'),
+    ('shop', 'we ird`s', 'k', 'int32 {"optional":false}'),
+    ('shop', 'we ird`s', 'u', 'string io.debezium.data.Uuid'),
+    ('shop', 'we ird`s', 'p', 'struct io.debezium.data.geometry.Point {"fields":[{"field":"x","type":"float64","optional":false},{"field":"y","type":"float64","optional":false},{"field":"wkb","type":"bytes"},{"field":"srid","type":"int32"}]}'),
+    ('shop', 'we ird`s', 'gv', 'int32'),
+    ('shop', 'we ird`s', 'gs', 'int32'),
+    ('shop', 'we ird`s', 'we ird-Name.x', 'int32'),
+    ('shop', 'we ird`s', 'lt', 'string');

@@ -4,14 +4,14 @@ CREATE DATABASE IF NOT EXISTS `shop`;
 -- table orders
 CREATE TABLE IF NOT EXISTS `shop`.`orders`
 (
-    `id` Int64 COMMENT 'debezium: int64 {"optional":false}' CODEC(Delta, LZ4),
-    `k` Int32 COMMENT 'debezium: int32 {"optional":false}',
-    `i` Int32 COMMENT 'debezium: int32 {"optional":false}',
-    `b` Int16 DEFAULT 1 COMMENT 'debezium: int16 {"optional":false}',
-    `t` String DEFAULT 'dflt' COMMENT 'debezium: string {"optional":false}',
-    `d` Decimal(10, 2) DEFAULT '1.50' COMMENT 'debezium: bytes org.apache.kafka.connect.data.Decimal {"parameters":{"scale":"2","connect.decimal.precision":"10"},"optional":false}',
-    `o` Nullable(Int32) DEFAULT 5 COMMENT 'debezium: int32',
-    `ts` DateTime64(6, 'UTC') COMMENT 'debezium: string io.debezium.time.ZonedTimestamp {"optional":false}' CODEC(Delta, ZSTD(1)),
+    `id` Int64 CODEC(Delta, LZ4),
+    `k` Int32,
+    `i` Int32,
+    `b` Int16 DEFAULT 1,
+    `t` String DEFAULT 'dflt',
+    `d` Decimal(10, 2) DEFAULT '1.50',
+    `o` Nullable(Int32) DEFAULT 5,
+    `ts` DateTime64(6, 'UTC') CODEC(Delta, ZSTD(1)),
     `_version` UInt128 COMMENT 'order of changes: the highest version of a key is its current row' CODEC(ZSTD(1)),
     `_is_deleted` UInt8 COMMENT '1 for a deleted row'
 )
@@ -134,3 +134,27 @@ CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_pending`
 ENGINE = ReplacingMergeTree(written)
 ORDER BY (stream, topic_id, partition, offset)
 COMMENT 'ch_sink: records that wait for the values of another key';
+
+-- table ch_sink_columns
+CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_columns`
+(
+    `database` String COMMENT 'of the table that a stream writes to',
+    `table` String,
+    `column` String,
+    `type` String COMMENT 'the source type that the schema of the events declares, as a column comment would state it; empty for none',
+    `written` UInt64 DEFAULT toUInt64(toUnixTimestamp64Nano(now64(9))) COMMENT 'the newest entry of a column counts'
+)
+ENGINE = ReplacingMergeTree(written)
+ORDER BY (database, table, column)
+COMMENT 'ch_sink: source types of columns';
+
+-- column types orders
+INSERT INTO `shop`.`ch_sink_columns` (`database`, `table`, `column`, `type`) VALUES
+    ('shop', 'orders', 'id', 'int64 {"optional":false}'),
+    ('shop', 'orders', 'k', 'int32 {"optional":false}'),
+    ('shop', 'orders', 'i', 'int32 {"optional":false}'),
+    ('shop', 'orders', 'b', 'int16 {"optional":false}'),
+    ('shop', 'orders', 't', 'string {"optional":false}'),
+    ('shop', 'orders', 'd', 'bytes org.apache.kafka.connect.data.Decimal {"parameters":{"scale":"2","connect.decimal.precision":"10"},"optional":false}'),
+    ('shop', 'orders', 'o', 'int32'),
+    ('shop', 'orders', 'ts', 'string io.debezium.time.ZonedTimestamp {"optional":false}');

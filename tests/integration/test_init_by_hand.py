@@ -12,6 +12,7 @@ from ch_sink.config import Config
 from ch_sink.discovery.look import examine
 from ch_sink.model.change import Records
 from ch_sink.types.connect import Field, RowSchema, SourceType
+from ch_sink.types.sql import literal, quote
 from tests.integration.test_flattened import by_partition
 from tests.support.busy import decimal_and_time
 from tests.support.by_hand import create_by_hand, described
@@ -19,7 +20,7 @@ from tests.support.choose import some
 from tests.support.fixtures import partitions, registry, topic_of, topics
 from tests.support.recorded import KEYLESS, POLICY, STREAMS, equal, tables
 from tests.support.smt import transformation
-from tests.support.stream import Feed, schema_of, typed_stream
+from tests.support.stream import Feed, make_table, schema_of, typed_stream
 
 pytestmark = pytest.mark.integration
 
@@ -124,3 +125,22 @@ def init_apply_ignoring_values(client: Client, database: str, table: str, stream
     records = partitions(stream, topic_of(stream, table))
     seen = examine(list(records.values()), "t", config.policy())
     apply_plan(Output(), client, plan_one(Output(), config, seen, client, Choices(apply=True)), quiet=True)
+
+
+def test_source_types_are_noted_outside_the_comments_and_comments_still_count(client: Client, database: str) -> None:
+    """What a table made by init states is the same as what one of an earlier version states in its comments."""
+    stream, table = "mariadb-json_schema-wide", "all_types"
+    schema = schema_of(stream, table)
+    made = make_table(client, database, table, schema, policy=POLICY)
+    declared = {f.name: SourceType.from_comment(f.type.to_comment()) for f in schema.fields}
+    assert {c.name: c.stated for c in made.source_columns} == declared
+    assert not [comment for _, _, comment in described(client, database, table) if "debezium" in comment]
+    client.command(f"DROP TABLE {database}.ch_sink_columns SYNC")
+    bare = detect(client, database, table, POLICY)
+    assert {c.stated for c in bare.source_columns} == {None}
+    comments = ", ".join(f"COMMENT COLUMN {quote(f.name)} {literal(f.type.to_comment())}" for f in schema.fields)
+    client.command(f"ALTER TABLE {database}.{table} {comments}")
+    earlier = detect(client, database, table, POLICY)
+    assert {c.name: c.stated for c in earlier.source_columns} == declared
+    Feed(client, database, earlier, "mariadb-json_plain", topic_of("mariadb-json_plain", table), POLICY).run()
+    assert equal(client, database, "mariadb", "mariadb-json_plain", table) == []

@@ -93,7 +93,7 @@ def test_init_apply_makes_table_view_and_the_sink_s_own_tables(config, client, d
         "_is_deleted": "UInt8",
     }
     assert list(table_types(client, database, "kc_current")) == ["id", "k", "v", "amt"]
-    for name in ("ledger", "dead_letters", "handover", "pending"):
+    for name in ("ledger", "dead_letters", "handover", "pending", "columns"):
         assert table_types(client, database, f"ch_sink_{name}")
     assert leave("init", config(), "--apply") == 0
 

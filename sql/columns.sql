@@ -1,0 +1,11 @@
+CREATE TABLE IF NOT EXISTS $table$on_cluster
+(
+    `database` String COMMENT 'of the table that a stream writes to',
+    `table` String,
+    `column` String,
+    `type` String COMMENT 'the source type that the schema of the events declares, as a column comment would state it; empty for none',
+    `written` UInt64 DEFAULT toUInt64(toUnixTimestamp64Nano(now64(9))) COMMENT 'the newest entry of a column counts'
+)
+ENGINE = ${replicated}ReplacingMergeTree(${path}written)
+ORDER BY (database, table, column)
+COMMENT 'ch_sink: source types of columns'
