@@ -16,8 +16,8 @@ __all__ = ["check"]
 
 def check(configs: ConfigFiles, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Check every precondition of each stream; exit code 1 if one fails."""
-    from ch_sink.discovery.counted import counted
     from ch_sink.discovery.findings import findings
+    from ch_sink.model.counted import counted
 
     out = Output(as_json=as_json)
     documents: list[dict[str, Any]] = []

@@ -8,11 +8,11 @@ import typer
 
 from ch_sink.cli.options import ConfigFiles, Overrides, load_all
 from ch_sink.cli.output import Output
-from ch_sink.config import Config
 from ch_sink.errors import ClickHouseError, ConfigError
 
 if TYPE_CHECKING:
     from ch_sink.clickhouse import Client
+    from ch_sink.config import Config
     from ch_sink.discovery.init_plan import InitPlan
     from ch_sink.discovery.look import Sampled
 
@@ -33,7 +33,7 @@ class Choices:
 class _Planned:
     """A stream's plan, and the server that it is carried out on."""
 
-    config: Config
+    config: "Config"
     plan: "InitPlan"
     client: "Client | None"
 
@@ -60,12 +60,12 @@ def init(
     _run(Output(), load_all(configs, overrides), choices)
 
 
-def make_tables(out: Output, config: Config, *, quiet: bool = False) -> None:
+def make_tables(out: Output, config: "Config", *, quiet: bool = False) -> None:
     """What ``init --apply`` does; ``quiet`` leaves out the list of what was created."""
     _run(out, [config], Choices(apply=True), quiet=quiet)
 
 
-def _run(out: Output, configs: list[Config], choices: Choices, *, quiet: bool = False) -> None:
+def _run(out: Output, configs: "list[Config]", choices: Choices, *, quiet: bool = False) -> None:
     """Plan every stream before the first statement runs."""
     planned = [_look_and_plan(out, config, choices) for config in configs]
     from ch_sink.discovery.wiring import ledger_of
@@ -85,7 +85,7 @@ def _run(out: Output, configs: list[Config], choices: Choices, *, quiet: bool = 
                     out.say(f"{'changed':<10} ledger of an earlier version, upgraded")
 
 
-def _look_and_plan(out: Output, config: Config, choices: Choices) -> _Planned:
+def _look_and_plan(out: Output, config: "Config", choices: Choices) -> _Planned:
     from ch_sink.clickhouse import server_facts
     from ch_sink.discovery.look import look_into
     from ch_sink.discovery.wiring import topic_offsets
@@ -104,7 +104,7 @@ def _look_and_plan(out: Output, config: Config, choices: Choices) -> _Planned:
     return _Planned(config, plan, client)
 
 
-def plan_one(out: Output, config: Config, seen: "Sampled", client: "Client | None", choices: Choices) -> "InitPlan":
+def plan_one(out: Output, config: "Config", seen: "Sampled", client: "Client | None", choices: Choices) -> "InitPlan":
     """The plan of one stream, and what the reader should know about it. Raises ChSinkError."""
     from ch_sink.discovery.init_plan import plan_init
 
@@ -132,7 +132,7 @@ def apply_plan(out: Output, client: "Client", plan: "InitPlan", *, quiet: bool =
             out.say(f"{outcome:<10} {statement.title}")
 
 
-def _connect(config: Config) -> "tuple[Client | None, ClickHouseError | None]":
+def _connect(config: "Config") -> "tuple[Client | None, ClickHouseError | None]":
     """The client, or why there is none."""
     from ch_sink.discovery.wiring import client_of
 
@@ -142,7 +142,7 @@ def _connect(config: Config) -> "tuple[Client | None, ClickHouseError | None]":
         return None, error
 
 
-def _warn_about_policies(out: Output, client: "Client", config: Config) -> None:
+def _warn_about_policies(out: Output, client: "Client", config: "Config") -> None:
     from ch_sink.clickhouse import server_facts
 
     facts = server_facts(client)

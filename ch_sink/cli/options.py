@@ -1,12 +1,14 @@
 """Arguments and options that several commands share."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ch_sink.config import Config, load
 from ch_sink.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ch_sink.config import Config
 
 __all__ = ["AsJson", "ConfigFile", "ConfigFiles", "Overrides", "load_all"]
 
@@ -21,11 +23,14 @@ Overrides = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
-def load_all(paths: list[Path], overrides: list[str] | None) -> list[Config]:
+def load_all(paths: list[Path], overrides: list[str] | None) -> "list[Config]":
     """The configurations of all files.
 
-    Raises ConfigError where one is wrong, or two of them share a stream name or checkpoint.
+    Raises ConfigError if one is wrong, or if two of them share a stream name or checkpoint.
     """
+    # Imported here: help and completion do not need it, and it takes half a second.
+    from ch_sink.config import load
+
     configs = [load(path, overrides or ()) for path in paths]
     for what, values in (
         ("stream name", [c.stream_name for c in configs]),

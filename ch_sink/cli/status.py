@@ -8,11 +8,11 @@ import typer
 
 from ch_sink.cli.options import AsJson, ConfigFiles, Overrides, load_all
 from ch_sink.cli.output import Output
-from ch_sink.config import Config
 from ch_sink.errors import ClickHouseError, KafkaError
 from ch_sink.model.counted import counted
 
 if TYPE_CHECKING:
+    from ch_sink.config import Config
     from ch_sink.observe import StreamStatus
 
 __all__ = ["gather", "show", "status"]
@@ -39,7 +39,7 @@ def status(
         time.sleep(every)
 
 
-def gather(out: Output, config: Config) -> "StreamStatus":
+def gather(out: Output, config: "Config") -> "StreamStatus":
     """One stream's status. Raises ClickHouseError if the ledger cannot be read; the broker may be unreachable."""
     from ch_sink.clickhouse import ClickHouseDeadLetters
     from ch_sink.discovery.wiring import client_of, ledger_of, topic_offsets

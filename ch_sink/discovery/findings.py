@@ -9,13 +9,13 @@ from ch_sink.clickhouse import Client, detect, max_version, server_facts
 from ch_sink.config import Config
 from ch_sink.decode.mongodb import is_document_source
 from ch_sink.discovery.connector_findings import source_finding
-from ch_sink.discovery.counted import counted
 from ch_sink.discovery.flattened_findings import flattened_finding
 from ch_sink.discovery.look import Sampled, look_into, schema_for
 from ch_sink.discovery.mongodb_findings import document_findings
 from ch_sink.discovery.value_findings import value_findings
 from ch_sink.discovery.wiring import client_of, key_columns, ledger_of, table_spec, topic_offsets
 from ch_sink.errors import ChSinkError, ClickHouseError
+from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
 from ch_sink.sources import refusal, source_for
 from ch_sink.spark.java import MINIMUM, find_java

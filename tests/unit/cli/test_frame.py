@@ -146,7 +146,7 @@ def test_what_nobody_foresaw_is_told_in_one_sentence(config, monkeypatch, capsys
 
 
 def test_help_needs_neither_spark_nor_the_network():
-    heavy = "[m for m in ('pyspark', 'chdb', 'confluent_kafka') if m in sys.modules]"
+    heavy = "[m for m in ('pyspark', 'chdb', 'confluent_kafka', 'pyarrow', 'pydantic') if m in sys.modules]"
     code = f"import sys\nfrom ch_sink.cli.app import app\nprint({heavy})"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"
