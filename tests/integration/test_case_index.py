@@ -13,8 +13,8 @@
 | 09 | unavailable values | test_cases, test_recorded |
 | 10 | truncates | test_cases; unit/pipeline/test_plan_truncate |
 | 11 | schema change inside a batch | test_cases_columns |
-| 12 | times | test_cases_values; unit/types/test_types |
-| 13 | numbers | test_cases_values; unit/types/test_types |
+| 12 | times | test_cases_values; unit/types/test_calendar |
+| 13 | numbers | test_cases_values; unit/types/test_decimals |
 | 14 | engine detection, tables without a key | test_cases; unit/table/test_engine_full |
 | 15 | what goes wrong | test_cases_faults; job/test_job, unit/clickhouse/test_writer |
 | 16 | many rows of a key, many table partitions | test_cases |
