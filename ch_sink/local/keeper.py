@@ -21,7 +21,7 @@ _PR_SET_PDEATHSIG = 1
 
 def keep(command: Sequence[str]) -> int:
     """Run the command until it ends or the parent does; returns its exit code."""
-    # Ignored from here on in this process only: a Ctrl-C belongs to the parent, which closes the pipe in its own time.
+    # Ignored in this process only: Ctrl-C is for the parent, which closes the pipe when it is ready.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_die_with_parent)
 

@@ -1,7 +1,7 @@
 """Gets Java archives from Maven Central into a cache folder, once per machine.
 
-A folder appears whole or not at all: fetched into a folder beside it under a lock, then renamed. Maven is used where it
-is installed (it knows the machine's mirrors), else the Ivy that PySpark brings.
+A folder appears whole or not at all: files are fetched into a temporary folder beside it, under a lock, which is then
+renamed. Maven does it where it is installed, since it knows the machine's mirrors, else PySpark's Ivy.
 """
 
 import fcntl
@@ -44,9 +44,9 @@ class Archive:
 
 
 def fetched(name: str, archives: Sequence[Archive], java: Path, *, without: Sequence[str] = ()) -> Path:
-    """Folder ``name`` of the cache with these archives and what they need at run time, but for groups ``without``.
+    """Folder ``name`` of the cache with these archives and their run-time dependencies, except groups ``without``.
 
-    Fetches them when they are not there yet. Raises ArchivesUnavailable, and OSError when the cache folder cannot be
+    Fetches them if they are missing. Raises ArchivesUnavailable, and OSError when the cache folder cannot be
     written.
     """
     folder = cache_folder() / name

@@ -113,7 +113,7 @@ def _decoder(name: str) -> Callable[[], Any]:
 
 
 class _Deflate:
-    """zlib-wrapped or raw deflate, told apart by the first bytes, as clients disagree on which is meant."""
+    """zlib-wrapped or raw deflate, recognised by the first bytes, since clients disagree on the meaning."""
 
     def __init__(self) -> None:
         self._inner: Any = None

@@ -83,7 +83,7 @@ class QueryError(Exception):
 
 
 def code_of(text: str) -> int:
-    """The exception code that stands first in the text, or 0."""
+    """The first exception code in the text, or 0."""
     found = _CODE.search(text)
     return int(found.group(1)) if found else 0
 

@@ -68,7 +68,7 @@ class QueryService:
     spool_directory: Path
 
     def serve(self, request: Request, response: Response) -> None:
-        """Run the request's query. Raises QueryError for what the client is to be told."""
+        """Run the request's query. Raises QueryError with the error for the client."""
         query_id = request.params.get("query_id") or request.header("X-ClickHouse-Query-Id") or str(uuid.uuid4())
         response.headers["X-ClickHouse-Query-Id"] = query_id
         if request.params.get("session_timezone"):

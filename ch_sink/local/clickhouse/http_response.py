@@ -113,7 +113,7 @@ class Response:
         self.close()
 
     def fail(self, error: QueryError, version: str) -> None:
-        """End an answer with an exception, wherever it stands."""
+        """End an answer with an exception, even if part of it has been sent."""
         text = f"{error} (version {version})\n" if version else f"{error}\n"
         body = text.encode(errors="surrogateescape")
         if self._started:

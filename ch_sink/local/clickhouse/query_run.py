@@ -1,7 +1,7 @@
 """Running one statement: rows in from a spool, rows out through a pipe, and the counts of both.
 
 An INSERT's rows come ``FROM INFILE`` of the spooled body and a SELECT's result goes ``INTO OUTFILE`` of a pipe that
-this process reads, so that the engine formats and parses every FORMAT itself and nothing large stands in memory.
+this process reads, so that the engine formats and parses every FORMAT itself and nothing large is held in memory.
 Other statements are small and return their result whole.
 """
 

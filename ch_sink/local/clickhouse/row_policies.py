@@ -98,7 +98,7 @@ class RowPolicies:
     def change(self, statement: PolicyStatement, database: str, reopen: Callable[[str], None]) -> None:
         """Carry out CREATE, ALTER or DROP: ``reopen`` the engine with the new users file, then keep the change.
 
-        Raises QueryError for a policy that exists already or does not exist, and for names chDB cannot be told.
+        Raises QueryError for a policy that exists already or does not exist, and for names that chDB cannot take.
         """
         with self._lock:
             changed = list(self._policies)
@@ -157,7 +157,7 @@ class RowPolicies:
 
 
 def role_mark(role: str) -> str:
-    """How a request's role stands in ``log_comment``."""
+    """How ``log_comment`` states a request's role."""
     return f" role={role};"
 
 

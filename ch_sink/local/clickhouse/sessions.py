@@ -53,7 +53,7 @@ class Sessions:
             return session.connection
 
     def give_back(self, session_id: str) -> None:
-        """End a request's use of its session; its time begins anew."""
+        """End a request's use of its session, whose time-out starts again."""
         with self._lock:
             session = self._open.get(session_id)
             if session is not None:

@@ -1,4 +1,4 @@
-"""A table's rows as text, held against its source's."""
+"""Compares a table's rows, as text, with its source's."""
 
 import re
 from decimal import Decimal, InvalidOperation
@@ -17,7 +17,7 @@ _TIME = re.compile(r"timestamp|datetime|date|time")
 
 
 def stored_count(client: Client, database: str, table: str) -> int:
-    """Rows of the table itself, superseded and deleted ones included, as far as they are not merged away."""
+    """Rows of the table itself, including superseded and deleted ones that no merge has removed yet."""
     found = client.rows(f"SELECT count() AS n FROM {quote(database)}.{quote(table)}", doing=f"count {database}.{table}")
     return int(found[0]["n"])
 
@@ -48,7 +48,7 @@ def as_source(truth: Truth, here: Row, there: Row) -> Row:
 
 
 def unequal(truth: Truth, stored: dict[Row, Row]) -> list[Row]:
-    """Keys of the rows that differ, are missing, or are there although the source has them no more."""
+    """Keys of the rows that differ, are missing, or are no longer in the source."""
     source = truth.by_key()
     wrong = []
     for key in {**source, **stored}:
@@ -63,7 +63,7 @@ def unequal(truth: Truth, stored: dict[Row, Row]) -> list[Row]:
 
 
 def _plain(column: TruthColumn, value: str | None) -> object:
-    """A value freed of what is only a way of writing: trailing zeros, letter case of hex, the UTC suffix."""
+    """A value without differences of notation: trailing zeros, letter case of hex, the UTC suffix."""
     if value is None:
         return None
     if _BINARY.search(column.type):

@@ -1,8 +1,7 @@
-"""A Kafka on this machine for the demo and the tests: a real broker where one can be had, else a mock cluster.
+"""A Kafka on this machine for the demo and the tests: a broker if one can be started, else a mock cluster.
 
-The real one is Kafka 4.2 in KRaft mode, one process that is broker and controller, bound to loopback. It needs Java 17
-and its jars (from the cache or from Maven Central). Nothing that reads or writes through it can tell the kinds apart
-but by what the mock lacks (see kafka_mock).
+The broker is Kafka 4.2 in KRaft mode, broker and controller in one process, bound to loopback. It needs Java 17 and its
+jars (from the cache folder or Maven Central). `kafka.mock` lists what the mock cluster lacks.
 """
 
 import atexit
@@ -60,7 +59,7 @@ class LocalKafka:
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self.why: str | None = None
-        """Why it is the mock cluster and not a broker, None when it is a broker or the mock was asked for."""
+        """Why it is the mock cluster and not a broker; None for a broker, or if the mock was requested."""
         self._wanted = kind
         self._heap_mb = heap_mb
         self._settings = dict(settings or {})

@@ -1,10 +1,10 @@
-"""librdkafka's mock cluster as an OS process of its own: a broker of sorts where no Java is to be had.
+"""librdkafka's mock cluster as a process of its own: stands in for a broker on machines without Java.
 
 ``python -m ch_sink.local.kafka.mock`` prints its address in one line, then takes commands from standard input,
 one a line: ``topic NAME PARTITIONS``, each answered by one line (``ok`` or a reason). It ends when its input closes.
 
-What it lacks, next to a real broker: admin calls, transactions, compaction; it keeps at most 5 MiB or 100,000 records
-of a partition. Topics that nobody made come into being with four partitions when they are first produced to.
+Unlike a broker it has no admin calls, transactions or compaction, and keeps at most 5 MiB or 100,000 records of a
+partition. A topic that does not exist is created with four partitions by the first record produced to it.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ _PRODUCER = 0
 
 
 def _library() -> Any:
-    """The very library that confluent-kafka brings: its Python side offers no way to make a mock topic."""
+    """The library inside confluent-kafka, whose Python interface cannot create a mock topic."""
     import confluent_kafka
 
     home = Path(confluent_kafka.__file__).parent
