@@ -43,4 +43,4 @@ def over(node: Client) -> Iterator[str]:
     name = f"test_{next(_numbers)}"
     node.command(f"CREATE DATABASE {name}")
     yield name
-    node.command(f"DROP DATABASE {name}")
+    node.command(f"DROP DATABASE {name} SYNC")

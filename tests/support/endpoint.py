@@ -41,7 +41,7 @@ def database(client: Client) -> Iterator[str]:
     name = f"test_{next(_numbers)}"
     client.command(f"CREATE DATABASE {name}")
     yield name
-    client.command(f"DROP DATABASE {name}")
+    client.command(f"DROP DATABASE {name} SYNC")
 
 
 @pytest.fixture(scope="session")
