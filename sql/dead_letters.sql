@@ -2,7 +2,7 @@ CREATE TABLE IF NOT EXISTS $table$on_cluster
 (
     `stream` String COMMENT 'name of the stream',
     `topic` String,
-    `topic_id` String COMMENT 'identity of the topic, so that a topic made anew is told from the old one',
+    `topic_id` String COMMENT 'identity of the topic: a recreated topic of the same name has another one',
     `partition` Int32,
     `offset` Int64,
     `timestamp` Int64 COMMENT 'time of the record in Kafka, milliseconds since 1970, -1 for none',
@@ -12,7 +12,7 @@ CREATE TABLE IF NOT EXISTS $table$on_cluster
     `kind` LowCardinality(String) COMMENT 'family of the failure: decode, position, range, unresolved, …',
     `column` Nullable(String) COMMENT 'the column to blame, if it is one',
     `reason` String,
-    `time` DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'when the record was set aside',
+    `time` DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'when the record was found not to apply',
     `retried` Nullable(DateTime64(3, 'UTC')) COMMENT 'when it was applied after all',
     `written` UInt64 DEFAULT toUInt64(toUnixTimestamp64Nano(now64(9))) COMMENT 'the newest entry of an offset counts'
 )

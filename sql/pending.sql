@@ -1,7 +1,7 @@
 CREATE TABLE IF NOT EXISTS $table$on_cluster
 (
     `stream` String COMMENT 'name of the stream',
-    `topic_id` String COMMENT 'identity of the topic, so that a topic made anew is told from the old one',
+    `topic_id` String COMMENT 'identity of the topic: a recreated topic of the same name has another one',
     `partition` Int32,
     `offset` Int64,
     `timestamp` Int64 COMMENT 'time of the record in Kafka, milliseconds since 1970, -1 for none',

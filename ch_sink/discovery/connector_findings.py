@@ -13,9 +13,9 @@ def source_finding(connector: str) -> Finding:
         return Finding(
             "warn",
             "source",
-            f"connector {connector!r} has no rules of its own here: its changes are ordered by Kafka alone, a stretch "
-            "that is sent again is applied again, and before images are not trusted",
-            "Exact once caught up, where each row keeps its Kafka key; append mode may hold a repeat twice. "
-            "See docs/sources/other.md.",
+            f"connector {connector!r} has no module of its own: changes are ordered by Kafka offset, re-delivered "
+            "events are applied again, and before images are not trusted",
+            "The table is exact once the stream has caught up, if each row keeps its Kafka key; in append mode a "
+            "re-delivered change is stored twice. See docs/sources/other.md.",
         )
     return Finding("ok", "source", f"{connector}, ordered by {source.default_strategy}")

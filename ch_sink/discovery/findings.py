@@ -148,9 +148,9 @@ def _columns(config: Config, table: TargetTable, schema: RowSchema) -> Iterator[
     elif lacking:
         yield Finding("warn", "columns", f"the table lacks {', '.join(lacking)} (evolve: {config.evolve})", remedy)
     elif "COLUMN" in remedy:
-        yield Finding("warn", "columns", "init would bring these columns up to the source", remedy)
+        yield Finding("warn", "columns", "init would change these columns to what the source declares", remedy)
     else:
-        yield Finding("ok", "columns", "all columns of the source are there")
+        yield Finding("ok", "columns", "the table has every column of the source")
 
 
 def _other_tables(config: Config, client: Client, key: tuple[str, ...], table: TargetTable) -> Iterator[Finding]:
@@ -187,7 +187,7 @@ def _other_tables(config: Config, client: Client, key: tuple[str, ...], table: T
 
 
 def _progress(config: Config, client: Client, table: TargetTable, topic: TopicState | None) -> Iterator[Finding]:
-    """Where the stream stands, offsets that are gone, rows that someone else wrote."""
+    """The stream's progress, offsets that are gone, rows that something else wrote."""
     ledger = ledger_of(config, client)
     try:
         known = ledger.topic_ids()
@@ -201,7 +201,7 @@ def _progress(config: Config, client: Client, table: TargetTable, topic: TopicSt
         yield Finding(
             "warn" if level == "warn" else "fail",
             "topic",
-            f"{topic.topic} was made anew since the stream last read it (topic_recreated: {config.topic_recreated})",
+            f"{topic.topic} was recreated after the stream last read it (topic_recreated: {config.topic_recreated})",
             "Set topic_recreated: restart to read the new topic from its start.",
         )
     gone = {p: topic.low[p] - offset for p, offset in progress.items() if topic and topic.low.get(p, 0) > offset}
@@ -210,7 +210,7 @@ def _progress(config: Config, client: Client, table: TargetTable, topic: TopicSt
             "fail" if config.on_data_loss == "fail" else "warn",
             "offsets",
             f"partition {partition}: {count} offsets were dropped by the broker before they were read",
-            "Set on_data_loss: continue to go on without them, or make the table anew from a snapshot.",
+            "Set on_data_loss: continue to go on without them, or rebuild the table from a snapshot.",
         )
     if not known and newest > config.version.floor:
         yield Finding(

@@ -12,7 +12,7 @@ from ch_sink.decode.framing import Framed
 from ch_sink.model.policy import EventPolicy
 from ch_sink.types.connect import Field, SourceType
 
-__all__ = ["enveloped", "tells_deletes"]
+__all__ = ["deletes_announced", "enveloped"]
 
 _names = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -40,10 +40,10 @@ def enveloped(
     return out
 
 
-def tells_deletes(
+def deletes_announced(
     values: Sequence[tuple[Framed, bytes]], nulls: int, key: Collection[str], policy: EventPolicy
-) -> Literal["", "marked", "nulls", "untold"]:
-    """How flattened events tell of deletes: by a field of the rows, by null values; empty where there are no rows.
+) -> Literal["", "marked", "nulls", "unseen"]:
+    """How flattened events announce deletes: by a field of the rows or by null values; empty if there are no rows.
 
     ``nulls``: how many records have a key and no value.
     """
@@ -53,7 +53,7 @@ def tells_deletes(
         return ""
     if DELETED in rows[-1]:
         return "marked"
-    return "nulls" if nulls else "untold"
+    return "nulls" if nulls else "unseen"
 
 
 def _row(
@@ -68,8 +68,8 @@ def _row(
     if policy.form == "envelope" or aside_kind(found) is not None or ("op" in found and "source" in found):
         return None
     named = framed.schema is not None and (framed.schema.name or "").endswith(".Value")
-    told = not key.isdisjoint(found) or any(added.is_added(name) for name in found)
-    return found if named or told else None
+    recognised = not key.isdisjoint(found) or any(added.is_added(name) for name in found)
+    return found if named or recognised else None
 
 
 def _framing(framed: Framed, added: Added, policy: EventPolicy) -> Framed:

@@ -38,7 +38,7 @@ class Sampled:
     connector: str = ""
     """``source.connector`` of the newest change event; empty if no event states it."""
     flattened: str = ""
-    """How flattened events announce deletes: marked, nulls, untold; empty for envelopes."""
+    """How flattened events announce deletes: marked, nulls, unseen; empty for envelopes."""
     obstacle: Obstacle | None = None
     """Why no table of this topic can equal its source."""
     avro: bool = False

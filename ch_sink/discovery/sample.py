@@ -11,7 +11,7 @@ from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.framing import Envelopes, Framed
 from ch_sink.decode.json.layout import row_fields
 from ch_sink.decode.unknown_columns import join_types, literal_type
-from ch_sink.discovery.flattened_sample import tells_deletes
+from ch_sink.discovery.flattened_sample import deletes_announced
 from ch_sink.discovery.mongodb_sample import document_schema
 from ch_sink.discovery.sample_rows import framed_payloads, key_fields, keys_in_order, row_events, row_pairs
 from ch_sink.errors import ChSinkError, DecodeError
@@ -46,7 +46,7 @@ def sample_schema(
     years: Years = WIDE_YEARS,
     registry: SchemaRegistry | None = None,
 ) -> RowSchema | None:
-    """Row and key of a topic, from records of one or more of its partitions; None where no record tells.
+    """Row and key of a topic, from records of one or more of its partitions; None if no record shows it.
 
     With a schema envelope or in Avro the schema of the last record counts; columns that only earlier schemas had
     follow, nullable. Schemaless rows are inferred: booleans, integers, floats, texts, and JSON for the rest, all
@@ -55,7 +55,7 @@ def sample_schema(
     ``policy.keys.columns`` names the key where the topic has no Kafka keys. Fields that were added to flattened rows
     are no columns.
 
-    Raises RegistryError where the schema registry cannot be asked.
+    Raises RegistryError if the schema registry does not answer.
     """
     chunks = [records] if isinstance(records, Records) else list(records)
     policy = policy or Policy()
@@ -82,17 +82,17 @@ def sample_schema(
 
 def flattened_deletes(
     records: Sequence[Records], policy: Policy, registry: SchemaRegistry | None = None
-) -> Literal["", "marked", "nulls", "untold"]:
-    """How the flattened events of a topic tell of deletes: by a field, by null values; empty where there are none.
+) -> Literal["", "marked", "nulls", "unseen"]:
+    """How flattened events announce deletes: by a field or by null values; empty if no event is flattened.
 
-    Raises RegistryError where the schema registry cannot be asked.
+    Raises RegistryError if the schema registry does not answer.
     """
     pairs = row_pairs(records, policy, registry)
     values = list(framed_payloads([v for _, v in pairs], registry))
     key = {f.name for f in key_fields(keys_in_order(pairs), registry)}
     keyed = [v for k, v in pairs if k]
     nulls = len(keyed) - sum(1 for _ in framed_payloads(keyed, registry))
-    return tells_deletes(values, nulls, key | set(policy.keys.columns), policy.events)
+    return deletes_announced(values, nulls, key | set(policy.keys.columns), policy.events)
 
 
 def unreadable(chunks: Sequence[Records], registry: SchemaRegistry | None = None) -> str | None:

@@ -83,7 +83,7 @@ def value_findings(table: TargetTable, literals: Literals, policy: ValuePolicy) 
             "fail",
             "values",
             f"{column.name} {column.type}: the sampled value {_shown(literals[column.name])} is no date of our time in "
-            "the unit that this column's type stands for",
+            "the unit in which this column is read",
             "\n".join(f"{text};" for text in alter(table, [_note(column, f"debezium: int64 {named}")])),
         )
     for advice, columns in advised.items():

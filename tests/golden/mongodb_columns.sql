@@ -70,7 +70,7 @@ CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_dead_letters`
 (
     `stream` String COMMENT 'name of the stream',
     `topic` String,
-    `topic_id` String COMMENT 'identity of the topic, so that a topic made anew is told from the old one',
+    `topic_id` String COMMENT 'identity of the topic: a recreated topic of the same name has another one',
     `partition` Int32,
     `offset` Int64,
     `timestamp` Int64 COMMENT 'time of the record in Kafka, milliseconds since 1970, -1 for none',
@@ -80,7 +80,7 @@ CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_dead_letters`
     `kind` LowCardinality(String) COMMENT 'family of the failure: decode, position, range, unresolved, …',
     `column` Nullable(String) COMMENT 'the column to blame, if it is one',
     `reason` String,
-    `time` DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'when the record was set aside',
+    `time` DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'when the record was found not to apply',
     `retried` Nullable(DateTime64(3, 'UTC')) COMMENT 'when it was applied after all',
     `written` UInt64 DEFAULT toUInt64(toUnixTimestamp64Nano(now64(9))) COMMENT 'the newest entry of an offset counts'
 )
@@ -97,7 +97,7 @@ CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_handover`
     `commit_low` UInt64 COMMENT 'commit position of the key change',
     `inner_high` UInt64,
     `inner_low` UInt64 COMMENT 'position of the change inside its transaction',
-    `known` UInt8 COMMENT '0: the delete half was seen, but its row is known nowhere',
+    `known` UInt8 COMMENT '0: the delete half was seen, but its row was not found',
     `row` String COMMENT 'the row before its key changed, an Arrow IPC stream' CODEC(ZSTD(3)),
     `time` DateTime DEFAULT now(),
     `rank` UInt64 DEFAULT 18446744073709551615 - toUInt64(toUnixTimestamp64Nano(now64(9))) COMMENT 'falls with time: the first entry stays'
@@ -111,7 +111,7 @@ COMMENT 'ch_sink: values of rows that change their key';
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_pending`
 (
     `stream` String COMMENT 'name of the stream',
-    `topic_id` String COMMENT 'identity of the topic, so that a topic made anew is told from the old one',
+    `topic_id` String COMMENT 'identity of the topic: a recreated topic of the same name has another one',
     `partition` Int32,
     `offset` Int64,
     `timestamp` Int64 COMMENT 'time of the record in Kafka, milliseconds since 1970, -1 for none',

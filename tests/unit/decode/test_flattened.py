@@ -258,7 +258,7 @@ def test_positions_that_are_to_order_and_are_not_there_stop_the_stream() -> None
 
 @pytest.mark.parametrize(
     ("mode", "told"),
-    [("tombstone", "nulls"), ("rewrite", "marked"), ("rewrite-with-tombstone", "marked"), ("drop", "untold")],
+    [("tombstone", "nulls"), ("rewrite", "marked"), ("rewrite-with-tombstone", "marked"), ("drop", "unseen")],
 )
 @pytest.mark.parametrize("stream", ["mariadb-json_schema-kc", "postgres-json_plain"])
 def test_a_sample_tells_how_deletes_come(stream: str, mode: Any, told: str) -> None:
