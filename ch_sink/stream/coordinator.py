@@ -211,7 +211,7 @@ class Coordinator:
         finished = [r for r in results if r.end > r.start and not (r.failure and self.target.collapsing)]
         self.ports.ledger.results([self._result(r, began) for r in finished])
         for r in finished:
-            self.states.put(r.partition, r.end, r.state.to_json())
+            self.states.put(r.partition, r.end, r.state)
             for step in r.steps:
                 log.warning(
                     "%s, partition %d, offset %d: source %r went back from position %d to %d (%s)",

@@ -68,9 +68,9 @@ class States:
                 return State.from_json(total.state)
         return State()
 
-    def put(self, partition: int, offset: int, state: str) -> None:
+    def put(self, partition: int, offset: int, state: State) -> None:
         """A range ended at this offset with this state."""
-        self._known[partition] = (offset, State.from_json(state))
+        self._known[partition] = (offset, state)
 
     def truncated(self, floor: Floor) -> None:
         """Changes below this floor were deleted, in every partition."""

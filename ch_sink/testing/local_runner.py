@@ -101,7 +101,8 @@ class LocalRunner:
         self._coordinator: Coordinator | None = None
         self._batch = LocalBatch({})
         self._order: list[tuple[int, int]] = []
-        self._decoder = ports.decoder
+        # Decoding is a function of records and profile: what a decoder keeps are layouts, and lives may share them.
+        self._decoder = lru_cache(maxsize=8)(ports.decoder)
 
     @property
     def coordinator(self) -> Coordinator:
@@ -156,7 +157,6 @@ class LocalRunner:
 
     def _open(self) -> Coordinator:
         self.lives += 1
-        self._decoder = lru_cache(maxsize=8)(self.ports.decoder)  # kept from task to task, as a worker does
         switch, ports = self._switch, self.ports
         made = Coordinator(
             self.settings,

@@ -14,7 +14,7 @@ def states(partitions: int = 2) -> States:
 
 def test_a_truncate_holds_for_every_partition_and_what_waits_there() -> None:
     known = states()
-    known.put(0, 10, State().to_json())
+    known.put(0, 10, State())
     known.truncated(Floor(0, 500, 7))
     assert known.at(0, 10).floor == known.at(1, 0).floor == Floor(0, 500, 7)
     assert known.waiting(0).floor == known.waiting(1).floor == Floor(0, 500, 7)
@@ -22,7 +22,7 @@ def test_a_truncate_holds_for_every_partition_and_what_waits_there() -> None:
 
 def test_a_swap_that_a_released_change_opened_stays_open() -> None:
     known = states()
-    known.put(0, 10, State().to_json())
+    known.put(0, 10, State())
     known.released(0, State(doubled={"00": "0"}))
     assert known.at(0, 10).doubled == {"00": "0"}
 
