@@ -116,11 +116,20 @@ class Feed:
         topic: str,
         policy: Policy,
         records: Mapping[int, Records] | None = None,
+        *,
+        again: "Feed | None" = None,
     ) -> None:
-        """``records``: by partition, where they are not those of a recorded stream."""
+        """
+        Args:
+            records: by partition, where they are not those of a recorded stream.
+            again: the feed whose ledger this one goes on with: everything is read again, from the start.
+        """
         self.policy, self.topic, self.name = policy, topic, f"{stream}/{database}.{target.name}"
         self.records = dict(records) if records is not None else partitions(stream, topic)
-        log, known, book = MemoryTopic(topic, self.records), registry(stream), MemoryLedger(self.name)
+        log, known = MemoryTopic(topic, self.records), registry(stream)
+        if again is not None:
+            again.runner.stop()
+        self.book = book = again.book if again is not None else MemoryLedger(self.name)
         self.ends, self.at = log.ends, dict.fromkeys(self.records, 0)
         self.letters_of = ClickHouseDeadLetters(client, database, "ch_sink_dead_letters", self.name, log.topic_id)
         self.admin = Altered(client, database, target, policy)
