@@ -175,7 +175,7 @@ def _mark_null_values(
         says = np.ones(len(images), dtype=np.bool_)
     else:
         unset, marks = msgspec.UNSET, list(map(attrgetter(deleted), images))
-        if unset not in marks:
+        if msgspec.UnsetType not in set(map(type, marks)):
             return
         says = np.array([mark is unset for mark in marks], dtype=np.bool_)
     needed = set(layout.flattened.fields)
