@@ -70,7 +70,7 @@ class Decoder:
         self._readers = Readers(table, policy, before=want_before or bool(policy.keys.columns))
         self._tombstones = Tombstones(policy)
         self._keys = lru_cache(16)(self._key_reader)
-        self._first = TopicProfile(key_columns=policy.keys.columns, choices=_digest(policy))
+        self._first = TopicProfile(key_columns=policy.keys.columns, choices=_digest(table, policy))
 
     def learn(
         self, records: Records, profile: TopicProfile | None = None, history: History | None = None
@@ -217,11 +217,14 @@ class Decoder:
         return out
 
 
-def _digest(policy: Policy) -> str:
-    """The choices that decide what records show: under others all is learned again."""
+def _digest(table: TargetTable, policy: Policy) -> str:
+    """The choices that decide what records show: under others all is learned again.
+
+    The sorting key is one of them: whoever changes a topic's key recreates the table, sorted by the new one.
+    """
     events = policy.events
     chosen = (policy.keys, events.form, events.tombstones, events.fields_prefix, events.headers_prefix)
-    return sha256(repr((chosen, policy.documents.columns)).encode()).hexdigest()[:12]
+    return sha256(repr((chosen, policy.documents.columns, table.sorting_key)).encode()).hexdigest()[:12]
 
 
 def _halves(records: Records) -> npt.NDArray[np.uint8]:

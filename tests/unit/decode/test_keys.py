@@ -164,3 +164,19 @@ def test_a_null_value_that_deletes_tells_the_key_where_nothing_else_does() -> No
         assert not batch.bad
         assert batch.key is not None
         assert batch.key.to_pylist() == [{"id": 7}]
+
+
+def test_a_table_that_is_sorted_by_another_key_has_the_key_learned_again() -> None:
+    """The topic's key has changed, and the table was recreated: the profile in the ledger still has the old key."""
+    columns = (*(Column(name, "Int64") for name in ("id", "tenant")), Column("v", "Nullable(String)"))
+    new = records((text({"id": 1, "tenant": 2}), event("c", {"id": 1, "tenant": 2, "v": "x"})))
+    profile = Decoder(replacing(columns, ("id",)), policy_of()).learn(records((1, event("c", row(1)))))
+    assert profile.key_columns == ("id",)
+    as_before = Decoder(replacing(columns, ("id",)), policy_of())
+    bad = as_before.decode(new, as_before.learn(new, profile)).bad
+    assert "earlier ones (since offset 100) had id" in bad[0].reason
+    recreated = Decoder(replacing(columns, ("id", "tenant")), policy_of())
+    batch = recreated.decode(new, recreated.learn(new, profile))
+    assert not batch.bad
+    assert batch.key is not None
+    assert batch.key.to_pylist() == [{"id": 1, "tenant": 2}]
