@@ -18,6 +18,8 @@ __all__ = ["GRACE", "Stop", "Stopped", "run_stoppable"]
 GRACE = 25.0
 """Seconds from the first signal to a forced end; Kubernetes kills after 30."""
 
+_LOOK = 0.2
+"""Longest time until a handler runs, in seconds."""
 _NOTICE = {
     signal.SIGINT: "\nStopping. Press Ctrl-C again to end at once.\n",
     signal.SIGTERM: "Stopping.\n",
@@ -52,8 +54,7 @@ class Stop:
 
     def request(self, number: int) -> None:
         """Ask the work to stop."""
-        if self.signal is None:
-            self.signal = number
+        self.signal = self.signal or number
         self.event.set()
 
     def wait(self, seconds: float) -> bool:
@@ -101,20 +102,27 @@ def run_stoppable(work: Callable[[Stop], int], *, exiting: bool = False, grace: 
         finally:
             finished.set()
 
+    def watch() -> None:
+        stop.event.wait()
+        if not finished.wait(grace):
+            stop.force()
+
     def on_signal(number: int, _frame: FrameType | None) -> None:
-        again = stop.requested
-        stop.request(number)
+        # A second signal may interrupt this very function: it must not wait for a lock that the first has taken.
+        again = stop.signal is not None
+        stop.signal = stop.signal or number
         if again or finished.is_set():
             stop.force()
         _notify(number)
-        timer = threading.Timer(grace, stop.force)
-        timer.daemon = True
-        timer.start()
+        stop.event.set()
 
+    threading.Thread(target=watch, name="ch_sink grace", daemon=True).start()
     before = {number: signal.signal(number, on_signal) for number in _NOTICE}
     try:
         threading.Thread(target=body, name="ch_sink", daemon=True).start()
-        finished.wait()
+        # The kernel may give a signal to any thread, and then nothing wakes this one, which runs the handlers.
+        while not finished.wait(_LOOK):
+            pass
     finally:
         if not exiting:
             for number, handler in before.items():

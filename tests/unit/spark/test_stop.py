@@ -87,6 +87,16 @@ def test_a_second_signal_ends_what_does_not_stop() -> None:
     assert (process.returncode, out) == (130, "forced\n")
 
 
+def test_two_signals_in_a_row_do_not_wait_for_each_other() -> None:
+    for _ in range(10):
+        with started(_HANGS) as process:
+            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=10)
+        assert process.returncode in (130, 143)
+
+
 def test_work_that_does_not_stop_is_ended_after_the_grace() -> None:
     with started(_HANGS, grace=0.2) as process:
         process.send_signal(signal.SIGTERM)
