@@ -14,8 +14,11 @@ from ch_sink.model.policy import Policy
 from ch_sink.table.detect import DETECT_SQL, assemble, detect_sql, local_table
 from ch_sink.table.facts import POLICIES_SQL, SERVER_SQL, ServerFacts
 from ch_sink.table.model import TargetTable
+from ch_sink.types import clickhouse_type
 from ch_sink.types.arrow import arrow_type
+from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
+from ch_sink.types.connect import SourceType
 from ch_sink.types.defaults import is_constant
 from ch_sink.types.sql import quote
 
@@ -42,12 +45,17 @@ def detect(client: Client, database: str, table: str, policy: Policy) -> TargetT
 
 
 def _notes(client: Client, table: TargetTable) -> dict[str, str]:
-    """The source types of columns that ``init`` noted; none where it did not, as before there was a table for them."""
+    """The source types of columns that ``init`` noted; none where it did not, as before there was a table for them.
+
+    Notes of an earlier table of this name count as far as the columns still are what ``init`` makes of them: this may
+    be that table, restored from a backup or rebuilt.
+    """
     notes = f"{quote(table.database)}.{quote('ch_sink_columns')}"
     where = {"database": table.database, "table": table.name}
     try:
         found = client.rows(
-            f"SELECT column, argMax(type, written) AS type FROM {notes} "
+            "WITH (SELECT uuid FROM system.tables WHERE database = {database:String} AND name = {table:String}) AS own "
+            f"SELECT column, argMax(type, (uuid = own, written)) AS type, max(uuid = own) AS mine FROM {notes} "
             "WHERE database = {database:String} AND table = {table:String} GROUP BY column",
             where,
             doing=f"read the column types of {table.qualified}",
@@ -56,7 +64,16 @@ def _notes(client: Client, table: TargetTable) -> dict[str, str]:
         raise
     except ClickHouseError:
         return {}
-    return {str(row["column"]): str(row["type"]) for row in found}
+    noted = {str(row["column"]): (str(row["type"]), bool(row["mine"])) for row in found}
+    return {name: note for name, (note, mine) in noted.items() if mine or _fits(table.column(name), note)}
+
+
+def _fits(column: Column | None, note: str) -> bool:
+    """Whether a column is of the type that ``init`` makes of a source type."""
+    stated = SourceType.from_comment(f"debezium: {note}")
+    if column is None or stated is None:
+        return False
+    return parse_type(clickhouse_type(stated)).bare == parse_type(column.type).bare
 
 
 def _defaults(client: Client, table: TargetTable) -> Iterator[tuple[str, pa.Scalar]]:

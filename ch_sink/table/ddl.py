@@ -187,11 +187,14 @@ def note_types(spec: TableSpec, notes: Mapping[str, str]) -> list[Statement]:
     """The statement that notes the source types of columns in the sink's own table, if there are any."""
     if not notes:
         return []
-    rows = ",\n".join(
-        f"    ({', '.join(map(literal, (spec.database, spec.table, column, note)))})" for column, note in notes.items()
-    )
+    rows = ",\n".join(f"    ({literal(column)}, {literal(note)})" for column, note in notes.items())
     table = f"{quote(spec.database)}.{quote(_state_name('columns', spec))}"
-    sql = f"INSERT INTO {table} (`database`, `table`, `column`, `type`) VALUES\n{rows}"
+    sql = (
+        f"INSERT INTO {table} (`database`, `table`, `column`, `type`, `uuid`)\n"
+        "SELECT made.database, made.name, noted.column, noted.type, made.uuid\n"
+        f"FROM values('column String, type String',\n{rows}) AS noted, system.tables AS made\n"
+        f"WHERE made.database = {literal(spec.database)} AND made.name = {literal(spec.table)}"
+    )
     return [Statement("column types", spec.database, spec.table, sql)]
 
 

@@ -134,6 +134,7 @@ CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_columns`
     `table` String,
     `column` String,
     `type` String COMMENT 'the source type that the schema of the events declares, as a column comment would state it; empty for none',
+    `uuid` UUID COMMENT 'of that table: a table that is recreated under its name is another one',
     `written` UInt64 DEFAULT toUInt64(toUnixTimestamp64Nano(now64(9))) COMMENT 'the newest entry of a column counts'
 )
 ENGINE = ReplacingMergeTree(written)
@@ -141,9 +142,12 @@ ORDER BY (database, table, column)
 COMMENT 'ch_sink: source types of columns';
 
 -- column types orders
-INSERT INTO `shop`.`ch_sink_columns` (`database`, `table`, `column`, `type`) VALUES
-    ('shop', 'orders', 'ts', 'int64 io.debezium.time.MicroTimestamp {"optional":false}'),
-    ('shop', 'orders', 'd', 'bytes org.apache.kafka.connect.data.Decimal {"parameters":{"scale":"4","connect.decimal.precision":"20"},"optional":false}'),
-    ('shop', 'orders', 'u', 'int64 {"optional":false}'),
-    ('shop', 'orders', 'b', 'bytes {"optional":false}'),
-    ('shop', 'orders', 'v', 'string');
+INSERT INTO `shop`.`ch_sink_columns` (`database`, `table`, `column`, `type`, `uuid`)
+SELECT made.database, made.name, noted.column, noted.type, made.uuid
+FROM values('column String, type String',
+    ('ts', 'int64 io.debezium.time.MicroTimestamp {"optional":false}'),
+    ('d', 'bytes org.apache.kafka.connect.data.Decimal {"parameters":{"scale":"4","connect.decimal.precision":"20"},"optional":false}'),
+    ('u', 'int64 {"optional":false}'),
+    ('b', 'bytes {"optional":false}'),
+    ('v', 'string')) AS noted, system.tables AS made
+WHERE made.database = 'shop' AND made.name = 'orders';

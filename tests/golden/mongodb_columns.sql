@@ -136,6 +136,7 @@ CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_columns`
     `table` String,
     `column` String,
     `type` String COMMENT 'the source type that the schema of the events declares, as a column comment would state it; empty for none',
+    `uuid` UUID COMMENT 'of that table: a table that is recreated under its name is another one',
     `written` UInt64 DEFAULT toUInt64(toUnixTimestamp64Nano(now64(9))) COMMENT 'the newest entry of a column counts'
 )
 ENGINE = ReplacingMergeTree(written)

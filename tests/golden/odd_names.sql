@@ -140,6 +140,7 @@ CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_columns`
     `table` String,
     `column` String,
     `type` String COMMENT 'the source type that the schema of the events declares, as a column comment would state it; empty for none',
+    `uuid` UUID COMMENT 'of that table: a table that is recreated under its name is another one',
     `written` UInt64 DEFAULT toUInt64(toUnixTimestamp64Nano(now64(9))) COMMENT 'the newest entry of a column counts'
 )
 ENGINE = ReplacingMergeTree(written)
@@ -147,12 +148,15 @@ ORDER BY (database, table, column)
 COMMENT 'ch_sink: source types of columns';
 
 -- column types we ird`s
-INSERT INTO `shop`.`ch_sink_columns` (`database`, `table`, `column`, `type`) VALUES
-    ('shop', 'we ird`s', 'id', 'int64 {"optional":false}'),
-    ('shop', 'we ird`s', 'k', 'int32 {"optional":false}'),
-    ('shop', 'we ird`s', 'u', 'string io.debezium.data.Uuid'),
-    ('shop', 'we ird`s', 'p', 'struct io.debezium.data.geometry.Point {"fields":[{"field":"x","type":"float64","optional":false},{"field":"y","type":"float64","optional":false},{"field":"wkb","type":"bytes"},{"field":"srid","type":"int32"}]}'),
-    ('shop', 'we ird`s', 'gv', 'int32'),
-    ('shop', 'we ird`s', 'gs', 'int32'),
-    ('shop', 'we ird`s', 'we ird-Name.x', 'int32'),
-    ('shop', 'we ird`s', 'lt', 'string');
+INSERT INTO `shop`.`ch_sink_columns` (`database`, `table`, `column`, `type`, `uuid`)
+SELECT made.database, made.name, noted.column, noted.type, made.uuid
+FROM values('column String, type String',
+    ('id', 'int64 {"optional":false}'),
+    ('k', 'int32 {"optional":false}'),
+    ('u', 'string io.debezium.data.Uuid'),
+    ('p', 'struct io.debezium.data.geometry.Point {"fields":[{"field":"x","type":"float64","optional":false},{"field":"y","type":"float64","optional":false},{"field":"wkb","type":"bytes"},{"field":"srid","type":"int32"}]}'),
+    ('gv', 'int32'),
+    ('gs', 'int32'),
+    ('we ird-Name.x', 'int32'),
+    ('lt', 'string')) AS noted, system.tables AS made
+WHERE made.database = 'shop' AND made.name = 'we ird`s';

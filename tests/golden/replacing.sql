@@ -132,6 +132,7 @@ CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_columns`
     `table` String,
     `column` String,
     `type` String COMMENT 'the source type that the schema of the events declares, as a column comment would state it; empty for none',
+    `uuid` UUID COMMENT 'of that table: a table that is recreated under its name is another one',
     `written` UInt64 DEFAULT toUInt64(toUnixTimestamp64Nano(now64(9))) COMMENT 'the newest entry of a column counts'
 )
 ENGINE = ReplacingMergeTree(written)
@@ -139,8 +140,11 @@ ORDER BY (database, table, column)
 COMMENT 'ch_sink: source types of columns';
 
 -- column types orders
-INSERT INTO `shop`.`ch_sink_columns` (`database`, `table`, `column`, `type`) VALUES
-    ('shop', 'orders', 'id', 'int64 {"optional":false}'),
-    ('shop', 'orders', 'k', 'int32 {"optional":false}'),
-    ('shop', 'orders', 'v', 'string'),
-    ('shop', 'orders', 'amt', 'bytes org.apache.kafka.connect.data.Decimal {"parameters":{"scale":"4","connect.decimal.precision":"20"}}');
+INSERT INTO `shop`.`ch_sink_columns` (`database`, `table`, `column`, `type`, `uuid`)
+SELECT made.database, made.name, noted.column, noted.type, made.uuid
+FROM values('column String, type String',
+    ('id', 'int64 {"optional":false}'),
+    ('k', 'int32 {"optional":false}'),
+    ('v', 'string'),
+    ('amt', 'bytes org.apache.kafka.connect.data.Decimal {"parameters":{"scale":"4","connect.decimal.precision":"20"}}')) AS noted, system.tables AS made
+WHERE made.database = 'shop' AND made.name = 'orders';

@@ -11,6 +11,8 @@ from ch_sink.clickhouse import Client, detect
 from ch_sink.config import Config
 from ch_sink.discovery.look import examine
 from ch_sink.model.change import Records
+from ch_sink.table.ddl import init_statements
+from ch_sink.table.spec import TableSpec
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from ch_sink.types.sql import literal, quote
 from tests.integration.test_flattened import by_partition
@@ -144,3 +146,31 @@ def test_source_types_are_noted_outside_the_comments_and_comments_still_count(cl
     assert {c.name: c.stated for c in earlier.source_columns} == declared
     Feed(client, database, earlier, "mariadb-json_plain", topic_of("mariadb-json_plain", table), POLICY).run()
     assert equal(client, database, "mariadb", "mariadb-json_plain", table) == []
+
+
+def test_types_noted_for_an_earlier_table_of_the_name_count_for_no_other(client: Client, database: str) -> None:
+    """Milliseconds were noted; the table that the user creates later under the name holds microseconds."""
+    key = Field("id", SourceType("int64", optional=False))
+    moment = Field("at", SourceType("int64", "io.debezium.time.Timestamp"))
+    spec = TableSpec(database, "t")
+
+    def created() -> dict[str, str]:
+        for statement in init_statements(RowSchema((key, moment), (key,)), spec):
+            client.command(statement.sql)
+        return noted("t")
+
+    def noted(name: str) -> dict[str, str]:
+        return {c.name: c.note for c in detect(client, database, name, POLICY).columns if c.note}
+
+    types = {"id": 'int64 {"optional":false}', "at": "int64 io.debezium.time.Timestamp"}
+    assert created() == types
+    client.command(f"ALTER TABLE {database}.t MODIFY COLUMN at Nullable(DateTime64(6, 'UTC'))")
+    assert noted("t") == types  # it is the same table
+    engine = "ReplacingMergeTree(_version, _is_deleted) ORDER BY id"
+    for kind, expected in (("DateTime64(6)", {"id"}), ("Nullable(DateTime64(3, 'UTC'))", {"id", "at"})):
+        client.command(f"DROP TABLE {database}.t SYNC")
+        columns = f"id Int64, at {kind}, _version UInt128, _is_deleted UInt8"
+        client.command(f"CREATE TABLE {database}.t ({columns}) ENGINE = {engine}")
+        assert set(noted("t")) == expected
+    client.command(f"DROP TABLE {database}.t SYNC")
+    assert created() == types
