@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.model.change import BadRecord, ChangeBatch, Half, Op, Skipped, UnknownColumn, Updates
+from ch_sink.model.change import BadRecord, ChangeBatch, Half, Op, SkippedPlaces, UnknownColumn, Updates
 from ch_sink.types import arrow_type
 from ch_sink.types.column import Column
 
@@ -63,7 +63,7 @@ def assemble(
     offsets: npt.NDArray[np.int64],
     half: npt.NDArray[np.uint8],
     key_columns: dict[str, pa.DataType],
-    skipped: Skipped,
+    skipped: SkippedPlaces,
     bad: list[BadRecord],
     unknown: list[UnknownColumn],
 ) -> ChangeBatch:

@@ -22,7 +22,7 @@ from ch_sink.decode.readers import Readers, avro_as_json
 from ch_sink.decode.tombstones import Tombstones
 from ch_sink.decode.unknown_columns import joined
 from ch_sink.errors import ConfigError
-from ch_sink.model.change import Aside, ChangeBatch, Half, Records
+from ch_sink.model.change import ChangeBatch, Half, Records, Skipped
 from ch_sink.model.policy import Policy
 from ch_sink.model.profile import TopicProfile
 from ch_sink.ports import History, SchemaRegistry
@@ -187,7 +187,7 @@ class Decoder:
         out = isolate(records, deletes, attempt)
         if len(deletes) < len(places):
             gone = set(deletes)
-            out.skip({Aside.TOMBSTONE: [place for place in places if place not in gone]})
+            out.skip({Skipped.TOMBSTONE: [place for place in places if place not in gone]})
         return out
 
     def _attempt(self, records: Records, index: Sequence[int], profile: TopicProfile, reader: KeyReader) -> Found:

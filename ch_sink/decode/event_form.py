@@ -5,11 +5,11 @@ from enum import Enum
 
 import msgspec
 
-from ch_sink.model.change import Aside
+from ch_sink.model.change import Skipped
 from ch_sink.model.policy import EventPolicy
 from ch_sink.types.connect import SourceType
 
-__all__ = ["Form", "Forms", "OtherForm", "aside_kind"]
+__all__ = ["Form", "Forms", "OtherForm", "skipped_kind"]
 
 
 class OtherForm(Exception):
@@ -33,17 +33,17 @@ _DELETED = "__deleted"
 _names = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def aside_kind(names: Collection[str]) -> Aside | None:
+def skipped_kind(names: Collection[str]) -> Skipped | None:
     """The kind of record that has exactly these fields at its top level, if that kind changes no row."""
     found = frozenset(names)
     if found and found <= _TIMES:
-        return Aside.HEARTBEAT
+        return Skipped.HEARTBEAT
     if found >= _BOUNDARY and found <= _BOUNDARY | _TIMES:
-        return Aside.TRANSACTION
+        return Skipped.TRANSACTION
     if any(found >= kind for kind in _SCHEMA_CHANGES):
-        return Aside.SCHEMA_CHANGE
+        return Skipped.SCHEMA_CHANGE
     if found >= _NOTIFICATION and "op" not in found:
-        return Aside.NOTIFICATION
+        return Skipped.NOTIFICATION
     return None
 
 
@@ -59,7 +59,7 @@ class Forms:
     def of_names(self, names: Collection[str]) -> Form:
         """By the names at the object's top level."""
         found = frozenset(names)
-        if self._pinned == "envelope" or (aside_kind(names) is not None and not self._are_columns(found)):
+        if self._pinned == "envelope" or (skipped_kind(names) is not None and not self._are_columns(found)):
             return Form.ENVELOPE
         if self._pinned == "flattened":
             return Form.FLATTENED

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from ch_sink.decode.assemble import Part
 from ch_sink.decode.json.columns import Fault
-from ch_sink.model.change import BadRecord, Records, Skipped, UnknownColumn
+from ch_sink.model.change import BadRecord, Records, SkippedPlaces, UnknownColumn
 
 __all__ = ["Attempt", "Found", "isolate"]
 
@@ -18,7 +18,7 @@ class Found:
     """What decoding records gave."""
 
     parts: list[Part] = field(default_factory=list)
-    skipped: Skipped = field(default_factory=dict)
+    skipped: SkippedPlaces = field(default_factory=dict)
     nulls: list[int] = field(default_factory=list)
     """Places of the records whose payload is null."""
     unknown: list[UnknownColumn] = field(default_factory=list)
@@ -31,7 +31,7 @@ class Found:
         self.bad += other.bad
         self.skip(other.skipped)
 
-    def skip(self, skipped: Skipped) -> None:
+    def skip(self, skipped: SkippedPlaces) -> None:
         """Note records that change no row."""
         for kind, places in skipped.items():
             self.skipped.setdefault(kind, []).extend(places)

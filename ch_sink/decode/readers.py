@@ -16,7 +16,7 @@ from ch_sink.decode.json.columns import Fault, Read
 from ch_sink.decode.json.reader import JsonReader
 from ch_sink.decode.signal_table import FIELDS, WINDOW, is_signal
 from ch_sink.errors import DecodeError, TableError
-from ch_sink.model.change import Aside, BadRecord, Headers, Op, Records
+from ch_sink.model.change import BadRecord, Headers, Op, Records, Skipped
 from ch_sink.model.policy import Policy
 from ch_sink.model.profile import TopicProfile
 from ch_sink.table.model import TargetTable
@@ -93,7 +93,7 @@ class Readers:
         signals = [i for i, payload in enumerate(group.payloads) if self._is_signal(group.framed, payload)]
         keep = sorted(set(range(len(group.payloads))).difference(signals))
         reads = self._read(group.take(keep), profile) if keep else []
-        return [*reads, Read(no_events(), {Aside.WATERMARK: [group.places[i] for i in signals]}, [])]
+        return [*reads, Read(no_events(), {Skipped.WATERMARK: [group.places[i] for i in signals]}, [])]
 
     def _read(self, group: Group, profile: TopicProfile) -> list[Read]:
         """Read a group, in the form that its schema declares or, schemaless, in that of earlier rows. Raises Fault."""

@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from ch_sink.decode.event_form import aside_kind
+from ch_sink.decode.event_form import skipped_kind
 from ch_sink.decode.signal_table import FIELDS, names_signal
 from ch_sink.errors import DecodeError
-from ch_sink.model.change import Aside
+from ch_sink.model.change import Skipped
 from ch_sink.types.converter import shown
 
 __all__ = ["changes_no_row", "classify", "classify_document", "row_operations"]
@@ -17,13 +17,13 @@ row_operations = frozenset("crudt")
 """Operations that become rows of a ChangeBatch."""
 
 
-def classify(op: str, payload: bytes) -> Aside:
+def classify(op: str, payload: bytes) -> Skipped:
     """The kind of a payload whose ``op`` (empty: it has none) is no row change.
 
     Raises DecodeError if it is of no known kind.
     """
     if op == "m":
-        return Aside.MESSAGE
+        return Skipped.MESSAGE
     if op:
         raise DecodeError(f"unknown operation {shown(op)}", hint="known are c, r, u, d, t and m")
     return classify_document(msgspec.json.decode(payload))
@@ -36,26 +36,26 @@ def changes_no_row(found: Any, columns: Collection[str], prefix: str) -> bool:
     """
     if not isinstance(found, dict) or found.keys() <= set(columns):
         return False
-    if aside_kind(found.keys()) is not None or found.get("op") == "m":
+    if skipped_kind(found.keys()) is not None or found.get("op") == "m":
         return True
     return not set(columns) >= FIELDS and names_signal(found, prefix)
 
 
-def classify_document(found: Any) -> Aside:
+def classify_document(found: Any) -> Skipped:
     """The kind of a document that has no ``op``. Raises DecodeError like :func:`classify`."""
     if not isinstance(found, dict):
         raise DecodeError(f"expected a change event, found {shown(found)}")
     names = found.keys()
-    kind = aside_kind(names)
+    kind = skipped_kind(names)
     if kind is not None:
         return kind
     # Less than the whole kind: enough for what is no row of the table.
     if found.get("status") in ("BEGIN", "END") and "id" in names:
-        return Aside.TRANSACTION
+        return Skipped.TRANSACTION
     if "ddl" in names or "tableChanges" in names:
-        return Aside.SCHEMA_CHANGE
+        return Skipped.SCHEMA_CHANGE
     if names == FIELDS and names_signal(found, ""):
-        return Aside.WATERMARK
+        return Skipped.WATERMARK
     listed = ", ".join(repr(n) for n in list(names)[:8])
     raise DecodeError(
         f"no change event: there is no 'op' among its fields ({listed})",

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from ch_sink.decode.event_form import Form, Forms, aside_kind
+from ch_sink.decode.event_form import Form, Forms, skipped_kind
 from ch_sink.decode.flattened.added_fields import DELETED, Added
 from ch_sink.decode.framing import Framed
 from ch_sink.model.policy import EventPolicy
@@ -65,7 +65,7 @@ def _row(
         return None
     if forms.of_names(found) is Form.FLATTENED:
         return found
-    if policy.form == "envelope" or aside_kind(found) is not None or ("op" in found and "source" in found):
+    if policy.form == "envelope" or skipped_kind(found) is not None or ("op" in found and "source" in found):
         return None
     named = framed.schema is not None and (framed.schema.name or "").endswith(".Value")
     recognised = not key.isdisjoint(found) or any(added.is_added(name) for name in found)

@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 __all__ = [
-    "Aside",
     "BadRecord",
     "ChangeBatch",
     "Half",
@@ -22,6 +21,7 @@ __all__ = [
     "Op",
     "Records",
     "Skipped",
+    "SkippedPlaces",
     "UnknownColumn",
     "Updates",
 ]
@@ -49,7 +49,7 @@ class Half(IntEnum):
     """``c`` of the new key, header ``__debezium.oldkey``."""
 
 
-class Aside(StrEnum):
+class Skipped(StrEnum):
     """Kinds of record that are no row change: skipped and counted, never an error."""
 
     TOMBSTONE = "tombstone"
@@ -61,7 +61,7 @@ class Aside(StrEnum):
     NOTIFICATION = "notification"
 
 
-Skipped = dict[Aside, list[int]]
+SkippedPlaces = dict[Skipped, list[int]]
 """Kind → places of the records of that kind."""
 
 
@@ -205,7 +205,7 @@ class ChangeBatch:
     """The same of ``before``, as far as the records' schema declares it."""
     updates: dict[str, Updates] = field(default_factory=dict)
     """Column → events whose ``after`` value is to be made from an earlier one; they are ``unavailable`` too."""
-    skipped: Skipped = field(default_factory=dict)
+    skipped: SkippedPlaces = field(default_factory=dict)
     """Kind → places (in the chunk's Records) of the records of that kind, which change no row."""
     bad: list[BadRecord] = field(default_factory=list)
     unknown: list[UnknownColumn] = field(default_factory=list)
@@ -221,6 +221,6 @@ class ChangeBatch:
         return len(self.offset)
 
     @property
-    def aside(self) -> Counter[Aside]:
+    def skipped_counts(self) -> Counter[Skipped]:
         """How many records of each kind change no row."""
         return Counter({kind: len(places) for kind, places in self.skipped.items()})

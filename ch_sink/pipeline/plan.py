@@ -110,7 +110,7 @@ def _ordered(
 
 def _counts(batch: ChangeBatch, order: Sequenced, *, truncated: bool) -> Counter[str]:
     counts = Counter(order.skipped)
-    counts.update({str(kind): n for kind, n in batch.aside.items()})
+    counts.update({str(kind): n for kind, n in batch.skipped_counts.items()})
     counts["events"] += len(batch)
     if truncated:
         counts["truncates"] += 1

@@ -214,14 +214,14 @@ def test_a_chunk_equals_each_of_its_records_alone(which: int, data: st.DataObjec
     whole = decoder().decode(changed, profile)
     events, bad = outcome(whole)
     single = decoder()
-    aside = 0
+    skipped = 0
     for i in range(len(changed)):
         alone = single.decode(changed.slice(i, i + 1), profile)
         own, own_bad = outcome(alone)
         offset = int(changed.offsets[i])
         assert own.get(offset) == events.get(offset)
         assert own_bad.get(0) == bad.get(i)
-        aside += alone.aside.total()
-    assert whole.aside.total() == aside
-    assert len(events) + len(bad) + aside == len(changed)
+        skipped += alone.skipped_counts.total()
+    assert whole.skipped_counts.total() == skipped
+    assert len(events) + len(bad) + skipped == len(changed)
     assert np.all(np.diff(whole.offset) > 0)

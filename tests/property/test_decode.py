@@ -209,7 +209,7 @@ def test_chunk_equals_each_record_alone(drawn: list[tuple[bytes | None, bytes | 
     records = records_of([v for v, _ in drawn], [k for _, k in drawn])
     whole = decoder(TABLE, out_of_range=out_of_range).decode(records)
     events, bad = outcome(whole)
-    asides, clamped = 0, 0
+    skipped, clamped = 0, 0
     unknown: set[str] = set()
     for i in range(len(records)):
         alone = decoder(TABLE, out_of_range=out_of_range).decode(records.slice(i, i + 1))
@@ -228,15 +228,15 @@ def test_chunk_equals_each_record_alone(drawn: list[tuple[bytes | None, bytes | 
                 kind,
                 other_column if column == "price" else column,
             )
-        asides += alone.aside.total()
+        skipped += alone.skipped_counts.total()
         clamped += alone.clamped.total()
         unknown |= {c.name for c in alone.unknown}
         for column in alone.unknown:
             assert next(c for c in whole.unknown if c.name == column.name).first_offset <= offset
-    assert whole.aside.total() == asides
+    assert whole.skipped_counts.total() == skipped
     assert whole.clamped.total() == clamped
     assert {c.name for c in whole.unknown} == unknown
-    assert len(events) + len(bad) + asides == len(records)
+    assert len(events) + len(bad) + skipped == len(records)
     assert whole.offset.tolist() == sorted(whole.offset.tolist())
 
 

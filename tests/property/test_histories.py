@@ -94,7 +94,9 @@ def columns_of(seed: int, connector: ConnectorName | None = None) -> tuple[objec
             keys = [_texts(r) for r in batch.key.to_pylist()] if batch.key is not None else []
             numbers = [batch.op, batch.offset, batch.commit, batch.inner, batch.source_ts, batch.has_commit, batch.half]
             masks = {name: mask.tolist() for name, mask in batch.unavailable.items()}
-            found.append((rows, keys, [np.asarray(n).tolist() for n in numbers], masks, batch.aside, batch.bad))
+            found.append(
+                (rows, keys, [np.asarray(n).tolist() for n in numbers], masks, batch.skipped_counts, batch.bad)
+            )
     half = len(found) // 2
     return found[:half], found[half:]
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pyarrow as pa
 
-from ch_sink.model.change import Aside, ChangeBatch, Records
+from ch_sink.model.change import ChangeBatch, Records, Skipped
 from ch_sink.model.profile import TopicProfile
 from ch_sink.ports import History
 from tests.model import Layout
@@ -28,16 +28,16 @@ class PlainDecoder:
         return TopicProfile(key_columns=self.table.key)
 
     def decode(self, records: Records, profile: TopicProfile | None = None, *, waited: bool = False) -> ChangeBatch:
-        skipped: dict[Aside, list[int]] = {}
+        skipped: dict[Skipped, list[int]] = {}
         rows, index, keys = [], [], []
         for i, value in enumerate(records.values):
             if value is None:
-                skipped.setdefault(Aside.TOMBSTONE, []).append(i)
+                skipped.setdefault(Skipped.TOMBSTONE, []).append(i)
                 continue
             body = json.loads(value)
             body = body.get("payload", body)
             if "op" not in body:
-                skipped.setdefault(Aside.TRANSACTION if "status" in body else Aside.HEARTBEAT, []).append(i)
+                skipped.setdefault(Skipped.TRANSACTION if "status" in body else Skipped.HEARTBEAT, []).append(i)
                 continue
             rows.append(body)
             index.append(i)

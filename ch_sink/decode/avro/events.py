@@ -19,7 +19,7 @@ from ch_sink.decode.framing import AVRO_HEAD, Framed
 from ch_sink.decode.json.columns import EXPECT_AFTER, SNAPSHOT, Fault, Read
 from ch_sink.decode.record_kinds import classify, classify_document, row_operations
 from ch_sink.errors import DecodeError, PositionError
-from ch_sink.model.change import BadRecord, Skipped, UnknownColumn
+from ch_sink.model.change import BadRecord, SkippedPlaces, UnknownColumn
 from ch_sink.sources import Positions
 from ch_sink.sources.base import stream_names
 from ch_sink.table.model import TargetTable
@@ -100,7 +100,7 @@ class AvroReader:
 
     def _documents(self, framed: Framed, values: list[bytes], places: Sequence[int]) -> Read:
         """Records that are no change events: skipped by their kind."""
-        skipped: Skipped = {}
+        skipped: SkippedPlaces = {}
         bad: list[BadRecord] = []
         for value, place in zip(values, places, strict=True):
             try:
@@ -125,7 +125,7 @@ class AvroReader:
 
     def _skip_others(self, others: dict[int, str], framed: Framed, values: list[bytes], places: Sequence[int]) -> Read:
         """Decode the other records; those whose operation changes no row are skipped."""
-        skipped: Skipped = {}
+        skipped: SkippedPlaces = {}
         bad: list[BadRecord] = []
         for i, operation in others.items():
             try:

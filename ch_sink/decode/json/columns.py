@@ -12,7 +12,7 @@ from ch_sink.decode.json.layout import Layout
 from ch_sink.decode.record_kinds import classify, row_operations
 from ch_sink.decode.unknown_columns import field_before, observed, reserved
 from ch_sink.errors import DecodeError, PositionError
-from ch_sink.model.change import BadRecord, Op, Skipped, UnknownColumn
+from ch_sink.model.change import BadRecord, Op, SkippedPlaces, UnknownColumn
 from ch_sink.sources import Positions
 from ch_sink.sources.base import stream_names
 from ch_sink.types import Converted, Converter, OutOfRange
@@ -68,7 +68,7 @@ class Read:
 
     __slots__ = ("part", "skipped", "unknown")
 
-    def __init__(self, part: Part, skipped: Skipped, unknown: list[tuple[int, UnknownColumn]]) -> None:
+    def __init__(self, part: Part, skipped: SkippedPlaces, unknown: list[tuple[int, UnknownColumn]]) -> None:
         self.part = part
         self.skipped = skipped
         self.unknown = unknown
@@ -88,7 +88,7 @@ def to_columns(layout: Layout, rows: list[Any], payloads: list[bytes], places: S
     """Envelopes (decoded by the layout) to a part without keys. Raises Fault."""
     ops = [row.op for row in rows]
     letters = "".join(ops)
-    skipped: Skipped = {}
+    skipped: SkippedPlaces = {}
     keep: list[int] | None = None
     if len(letters) != len(ops) or "" in ops or not row_operations.issuperset(set(letters)):
         keep = _row_changes(ops, payloads, places, skipped)
@@ -116,7 +116,7 @@ def to_columns(layout: Layout, rows: list[Any], payloads: list[bytes], places: S
     return Read(part, skipped, unknown)
 
 
-def _row_changes(ops: list[str], payloads: list[bytes], places: Sequence[int], skipped: Skipped) -> list[int]:
+def _row_changes(ops: list[str], payloads: list[bytes], places: Sequence[int], skipped: SkippedPlaces) -> list[int]:
     """Places (in the group) of the row changes; the others are noted in ``skipped``. Raises Fault."""
     keep: list[int] = []
     faults: dict[int, str] = {}

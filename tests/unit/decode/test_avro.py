@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ch_sink.decode import Decoder
-from ch_sink.model.change import Aside, Op
+from ch_sink.model.change import Op, Skipped
 from ch_sink.model.policy import policy_of
 from ch_sink.types.column import Column
 from tests.support.avro import ID, KEY, ROW, TABLE, Topic, V, decode, envelope, event, rows
@@ -39,7 +39,7 @@ def test_events_keys_and_tombstones() -> None:
     assert batch.snapshot.tolist() == [False, False, True, False]
     assert batch.source_name == ["m"]
     assert batch.connector == "mysql"
-    assert batch.aside == {Aside.TOMBSTONE: 1}
+    assert batch.skipped_counts == {Skipped.TOMBSTONE: 1}
 
 
 def test_old_and_new_shapes_in_one_chunk_keep_their_order() -> None:
@@ -113,12 +113,12 @@ def test_kinds_that_are_no_row_change_are_set_aside() -> None:
     batch = decode(topic, list(zip(keys, values, strict=True)))
     assert not batch.bad
     assert rows(batch) == [(1, b"a")]
-    assert batch.aside == {
-        Aside.HEARTBEAT: 1,
-        Aside.TRANSACTION: 1,
-        Aside.SCHEMA_CHANGE: 1,
-        Aside.MESSAGE: 1,
-        Aside.TOMBSTONE: 1,
+    assert batch.skipped_counts == {
+        Skipped.HEARTBEAT: 1,
+        Skipped.TRANSACTION: 1,
+        Skipped.SCHEMA_CHANGE: 1,
+        Skipped.MESSAGE: 1,
+        Skipped.TOMBSTONE: 1,
     }
 
 
@@ -126,7 +126,7 @@ def test_a_logical_message_alone_is_set_aside() -> None:
     topic = Topic()
     batch = decode(topic, [(None, topic.write(ROW, event("m")))])
     assert not len(batch)
-    assert batch.aside == {Aside.MESSAGE: 1}
+    assert batch.skipped_counts == {Skipped.MESSAGE: 1}
 
 
 @pytest.mark.parametrize("db", ["mariadb", "postgres"])
@@ -135,7 +135,7 @@ def test_schema_changes_of_a_connector_are_set_aside(db: str) -> None:
         if topic.count(".") == 0:
             batch = Decoder(TABLE, policy_of(), registry=registry(f"{db}-avro")).decode(as_records(found))
             assert not batch.bad
-            assert batch.aside == {Aside.SCHEMA_CHANGE: len(found)}
+            assert batch.skipped_counts == {Skipped.SCHEMA_CHANGE: len(found)}
 
 
 def test_ignored_fields_of_the_key_are_ignored_in_avro_too() -> None:
@@ -165,7 +165,7 @@ def test_rows_of_the_signal_table_are_set_aside(key_type: str, form: str) -> Non
         values = [topic.write({"type": "record", "name": "Value", "fields": fields}, signal)]
     key = topic.write({"type": "record", "name": "Key", "fields": fields[:1]}, {"id": "6d-open"})
     batch = decode(topic, [(key, value) for value in values], table=table)
-    assert batch.aside == {Aside.WATERMARK: len(values)}
+    assert batch.skipped_counts == {Skipped.WATERMARK: len(values)}
     assert not batch.bad
     assert not batch.unknown
 
@@ -182,4 +182,4 @@ def test_an_envelope_that_may_be_null_is_read_like_others_and_null_is_a_tombston
     assert rows(batch) == [(1, b"a")]
     assert batch.key is not None
     assert batch.key.to_pylist() == [{"id": 1}]
-    assert batch.aside == {Aside.TOMBSTONE: 1}
+    assert batch.skipped_counts == {Skipped.TOMBSTONE: 1}

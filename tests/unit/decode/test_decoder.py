@@ -8,7 +8,7 @@ import pytest
 from ch_sink.decode import Decoder
 from ch_sink.discovery.sample import sample_schema
 from ch_sink.errors import ConfigError
-from ch_sink.model.change import Aside, ChangeBatch, Half, Headers, Op
+from ch_sink.model.change import ChangeBatch, Half, Headers, Op, Skipped
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.table.model import TargetTable
 from ch_sink.types.column import Column
@@ -37,12 +37,12 @@ def test_what_is_no_row_change_is_set_aside_and_counted() -> None:
         (1, b'{"source":{"connector":"mysql"},"ddl":"CREATE TABLE t","tableChanges":[]}'),
         (1, event("u", row(1, "y"))),
     )
-    assert batch.aside == {
-        Aside.TOMBSTONE: 3,
-        Aside.HEARTBEAT: 1,
-        Aside.TRANSACTION: 1,
-        Aside.MESSAGE: 1,
-        Aside.SCHEMA_CHANGE: 1,
+    assert batch.skipped_counts == {
+        Skipped.TOMBSTONE: 3,
+        Skipped.HEARTBEAT: 1,
+        Skipped.TRANSACTION: 1,
+        Skipped.MESSAGE: 1,
+        Skipped.SCHEMA_CHANGE: 1,
     }
     assert batch.source_index.tolist() == [0, 8]
     assert not batch.bad
@@ -60,7 +60,7 @@ def test_recorded_topics_without_rows_are_set_aside_whole() -> None:
                 for chunk in partitions(stream, topic).values():
                     batch = Decoder(TABLE, policy_of()).decode(chunk)
                     assert not batch.bad
-                    assert batch.aside.total() == len(chunk)
+                    assert batch.skipped_counts.total() == len(chunk)
 
 
 def test_truncate_is_a_row_without_key_and_images() -> None:
@@ -331,5 +331,5 @@ def test_thousands_of_records_keep_their_order_and_lose_only_the_bad_ones() -> N
     assert batch.key is not None
     assert batch.key["id"].to_pylist() == there
     assert [b.index for b in batch.bad] == bad
-    assert batch.aside == {Aside.TOMBSTONE: 1}
+    assert batch.skipped_counts == {Skipped.TOMBSTONE: 1}
     assert [(c.name, c.first_offset) for c in batch.unknown] == [("more", 7_100)]

@@ -10,7 +10,7 @@ import pytest
 from ch_sink.decode import Decoder
 from ch_sink.discovery.sample import flattened_deletes, sample_schema
 from ch_sink.errors import StreamFailed
-from ch_sink.model.change import Aside, ChangeBatch, Half, Headers, Op, Records
+from ch_sink.model.change import ChangeBatch, Half, Headers, Op, Records, Skipped
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.plan import Ports, plan
@@ -66,7 +66,7 @@ def test_a_row_without_added_fields_is_an_upsert_and_a_null_value_its_delete() -
     assert batch.after.to_pylist()[:2] == [{"id": 1, "v": b"x"}, {"id": 2, "v": None}]
     assert batch.after.to_pylist()[2:] == [{"id": None, "v": None}] * 2
     assert not batch.has_before.any()
-    assert not batch.aside
+    assert not batch.skipped_counts
     assert source_for(batch.connector).default_strategy == "kafka_offset"
 
 
@@ -80,7 +80,7 @@ def test_the_schema_s_null_payload_is_a_delete_too() -> None:
 
     batch = decode((1, framed({"id": 1, "v": "x"})), (1, framed(None)), (None, framed(None)))
     assert ops(batch) == "ud"
-    assert batch.aside == {Aside.TOMBSTONE: 1}
+    assert batch.skipped_counts == {Skipped.TOMBSTONE: 1}
 
 
 def test_deleted_rows_are_deletes_with_a_before_image_and_their_tombstones_are_set_aside() -> None:
@@ -95,29 +95,31 @@ def test_deleted_rows_are_deletes_with_a_before_image_and_their_tombstones_are_s
     assert batch.before is not None
     assert batch.before.to_pylist() == [{"id": None, "v": None}, {"id": 1, "v": b"old"}, {"id": None, "v": None}]
     assert batch.has_before.tolist() == [False, True, False]
-    assert batch.aside == {Aside.TOMBSTONE: 1}
+    assert batch.skipped_counts == {Skipped.TOMBSTONE: 1}
 
 
 def test_a_tombstone_behind_an_envelope_is_set_aside_unless_it_is_configured_to_delete() -> None:
     block = {"connector": "mysql", "name": "s", "file": "b.1", "pos": 1, "row": 0}
     event = json.dumps({"op": "c", "before": None, "after": {"id": 1, "v": "x"}, "source": block}).encode()
-    assert decode((1, event), (1, None)).aside == {Aside.TOMBSTONE: 1}
+    assert decode((1, event), (1, None)).skipped_counts == {Skipped.TOMBSTONE: 1}
     batch = decode((1, event), (1, None), policy=policy_of(tombstones="delete"))
     assert ops(batch) == "cd"
     assert batch.connector == "mysql"
-    assert decode((1, flat(1)), (1, None), policy=policy_of(tombstones="ignore")).aside == {Aside.TOMBSTONE: 1}
+    assert decode((1, flat(1)), (1, None), policy=policy_of(tombstones="ignore")).skipped_counts == {
+        Skipped.TOMBSTONE: 1
+    }
 
 
 def test_a_chunk_of_null_values_only_means_what_the_rows_before_it_mean() -> None:
     decoder = Decoder(TABLE, policy_of())
     alone = records((1, None, None), (2, None, None))
-    assert decoder.decode(alone).aside == {Aside.TOMBSTONE: 2}
+    assert decoder.decode(alone).skipped_counts == {Skipped.TOMBSTONE: 2}
     for row, means in ((flat(1), "dd"), (flat(1, __deleted="false"), "")):
         chunk = records((1, row, None))
         profile = decoder.learn(chunk)
         profile = decoder.learn(alone, profile.after(decoder.decode(chunk, profile)))
         assert ops(decoder.decode(alone, profile)) == means
-    assert decoder.decode(alone).aside == {Aside.TOMBSTONE: 2}
+    assert decoder.decode(alone).skipped_counts == {Skipped.TOMBSTONE: 2}
 
 
 def test_added_fields_tell_operation_time_and_position() -> None:
@@ -218,7 +220,7 @@ def test_what_is_no_row_is_set_aside_among_rows() -> None:
     message = b'{"op":"m","message":{"prefix":"p","content":"AA=="},"source":{"connector":"postgresql"}}'
     batch = decode((1, flat(1)), (None, b'{"ts_ms":1}'), (None, boundary), (None, message), (2, flat(2)))
     assert batch.source_index.tolist() == [0, 4]
-    assert batch.aside == {Aside.HEARTBEAT: 1, Aside.TRANSACTION: 1, Aside.MESSAGE: 1}
+    assert batch.skipped_counts == {Skipped.HEARTBEAT: 1, Skipped.TRANSACTION: 1, Skipped.MESSAGE: 1}
     assert not batch.bad
 
 
@@ -243,7 +245,7 @@ def test_envelopes_and_rows_may_share_a_topic() -> None:
     event = json.dumps({"op": "c", "before": None, "after": {"id": 1, "v": "x"}, "source": block}).encode()
     batch = decode((1, event), (1, None), (2, flat(2)), (2, None))
     assert ops(batch) == "cud"
-    assert batch.aside == {Aside.TOMBSTONE: 1}
+    assert batch.skipped_counts == {Skipped.TOMBSTONE: 1}
 
 
 def test_positions_that_are_to_order_and_are_not_there_stop_the_stream() -> None:
@@ -365,7 +367,7 @@ def test_rows_of_a_table_that_has_the_columns_of_a_kind_that_is_set_aside(
         records((b'{"id":"1"}', value, None), (b'{"id":"1"}', value, None))
     )
     assert not batch.bad
-    assert not batch.aside
+    assert not batch.skipped_counts
     assert [row["id"] for row in batch.after.to_pylist()] == [b"1", b"1"]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ch_sink.decode import Decoder
-from ch_sink.model.change import Aside, ChangeBatch, Headers, Records
+from ch_sink.model.change import ChangeBatch, Headers, Records, Skipped
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.chunks import Chunk
@@ -44,7 +44,7 @@ class Input:
     reason: str = ""
     key: bytes | None = KEY
     headers: Headers | None = None
-    aside: Aside | None = None
+    skipped: Skipped | None = None
 
 
 ROW = b'{"id":2,"v":"x","n":null}'
@@ -75,8 +75,8 @@ INPUTS = [
     Input("NUL in a text", event("c", image(v="a\0b")), becomes=b"a\0b"),
     Input("a control character, raw", raw('{"id":2,"v":"a\nb","n":null}'), reason="invalid character"),
     Input("an empty value", b"", reason="JSON"),
-    Input("the text null", b"null", aside=Aside.TOMBSTONE),
-    Input("a null value", None, aside=Aside.TOMBSTONE),
+    Input("the text null", b"null", skipped=Skipped.TOMBSTONE),
+    Input("a null value", None, skipped=Skipped.TOMBSTONE),
     Input("an array", b"[1,2]", reason="Expected `object`, got `array`"),
     Input("a text", b'"c"', reason="Expected `object`, got `str`"),
     Input("a number", b"7", reason="Expected `object`, got `int`"),
@@ -116,8 +116,8 @@ def test_it_is_right_or_refused_with_its_reason_and_its_neighbours_land(given: I
     bad = {record.index: record.reason for record in batch.bad}
     assert {0, 2} <= set(batch.source_index.tolist())
     assert bad.keys() <= {1}
-    if given.aside is not None:
-        assert batch.aside == {given.aside: 1}
+    if given.skipped is not None:
+        assert batch.skipped_counts == {given.skipped: 1}
     elif given.becomes is not None:
         assert not bad
         assert batch.after.column("v").to_pylist()[1] == given.becomes
@@ -152,7 +152,7 @@ def test_all_of_it_at_once_in_the_pipeline_leaves_dead_letters_and_the_good_rows
     )
     done = sink.apply(Chunk(0, n, records), State())
     assert done.end == n
-    refused = [given for given in INPUTS if given.becomes is None and given.aside is None]
+    refused = [given for given in INPUTS if given.becomes is None and given.skipped is None]
     assert done.dead_letters == len(letters.stored) == len(refused)
     assert all(stored.letter.reason for stored in letters.stored.values())
     kept = {current["id"] for current in table.current()}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ch_sink.decode import Decoder
-from ch_sink.model.change import Aside, Records
+from ch_sink.model.change import Records, Skipped
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.table.model import TargetTable
 from ch_sink.types.column import Column
@@ -33,20 +33,20 @@ def table(*columns: str, key: tuple[str, ...]) -> TargetTable:
 @pytest.mark.parametrize(
     ("key", "value", "kind"),
     [
-        ({"id": "6d5f-open"}, json.loads(event("c", SIGNAL)), Aside.WATERMARK),
-        ({"id": "6d5f-open"}, SIGNAL, Aside.WATERMARK),
-        ({"id": "9"}, NOTICE, Aside.NOTIFICATION),
-        ({"prefix": "p"}, MESSAGE, Aside.MESSAGE),
+        ({"id": "6d5f-open"}, json.loads(event("c", SIGNAL)), Skipped.WATERMARK),
+        ({"id": "6d5f-open"}, SIGNAL, Skipped.WATERMARK),
+        ({"id": "9"}, NOTICE, Skipped.NOTIFICATION),
+        ({"prefix": "p"}, MESSAGE, Skipped.MESSAGE),
     ],
 )
-def test_the_key_is_not_that_of_a_record_that_changes_no_row(key: Any, value: Any, kind: Aside) -> None:
+def test_the_key_is_not_that_of_a_record_that_changes_no_row(key: Any, value: Any, kind: Skipped) -> None:
     """The table has columns of the names that those keys have, outside its own key."""
     found = {"a": "1", "id": "x", "prefix": "y"}
     batch = Decoder(table("a", "id", "prefix", key=("a",)), policy_of()).decode(
         records((text(key), text(value)), (text({"a": "1"}), event("c", found)))
     )
     assert not batch.bad
-    assert batch.aside == {kind: 1}
+    assert batch.skipped_counts == {kind: 1}
     assert batch.key is not None
     assert batch.key.to_pylist() == [{"a": b"1"}]
 

@@ -1,4 +1,4 @@
-"""Kinds of record that are no change of a row: each is set aside and counted, or refused by name."""
+"""Kinds of record that are no change of a row: each is skipped and counted, or refused by name."""
 
 import json
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ch_sink.decode import Decoder
-from ch_sink.model.change import Aside
+from ch_sink.model.change import Skipped
 from ch_sink.model.policy import policy_of
 from ch_sink.types.column import Column
 from tests.support.decoding import replacing
@@ -25,28 +25,28 @@ NOTICE = {
 MESSAGE = {"op": "m", "ts_ms": 1, "source": {"connector": "postgresql"}, "message": {"prefix": "p", "content": "AA=="}}
 DDL = {"source": {"connector": "mysql"}, "ts_ms": 1, "databaseName": "d", "ddl": "CREATE TABLE t", "tableChanges": []}
 END = {"status": "END", "id": "7:1", "event_count": 2, "data_collections": [], "ts_ms": 1}
-KINDS: list[tuple[Any, Aside]] = [
-    ({"ts_ms": 1}, Aside.HEARTBEAT),
-    ({"ts_ms": 1, "ts_us": 1000, "ts_ns": 1000000}, Aside.HEARTBEAT),
-    (END, Aside.TRANSACTION),
-    (DDL, Aside.SCHEMA_CHANGE),
-    (MESSAGE, Aside.MESSAGE),
-    (NOTICE, Aside.NOTIFICATION),
-    (SIGNAL, Aside.WATERMARK),
-    (json.loads(event("c", SIGNAL)), Aside.WATERMARK),
-    (json.loads(event("d", before=SIGNAL)), Aside.WATERMARK),
+KINDS: list[tuple[Any, Skipped]] = [
+    ({"ts_ms": 1}, Skipped.HEARTBEAT),
+    ({"ts_ms": 1, "ts_us": 1000, "ts_ns": 1000000}, Skipped.HEARTBEAT),
+    (END, Skipped.TRANSACTION),
+    (DDL, Skipped.SCHEMA_CHANGE),
+    (MESSAGE, Skipped.MESSAGE),
+    (NOTICE, Skipped.NOTIFICATION),
+    (SIGNAL, Skipped.WATERMARK),
+    (json.loads(event("c", SIGNAL)), Skipped.WATERMARK),
+    (json.loads(event("d", before=SIGNAL)), Skipped.WATERMARK),
 ]
 
 
 @pytest.mark.parametrize(("value", "kind"), KINDS, ids=[f"{kind}-{i}" for i, (_, kind) in enumerate(KINDS)])
 @pytest.mark.parametrize("rows", ["envelopes", "flattened"])
-def test_a_kind_that_is_no_row_is_counted_and_its_neighbours_land(value: Any, kind: Aside, rows: str) -> None:
+def test_a_kind_that_is_no_row_is_counted_and_its_neighbours_land(value: Any, kind: Skipped, rows: str) -> None:
     first, last = (event("c", row(1)), event("u", row(2)))
     if rows == "flattened":
         first, last = json.dumps(row(1)).encode(), json.dumps(row(2)).encode()
     text = json.dumps(value).encode()
     batch = Decoder(TABLE, policy_of()).decode(records((1, first), (b'{"id":"6d5f-open"}', text), (2, last)))
-    assert batch.aside == {kind: 1}
+    assert batch.skipped_counts == {kind: 1}
     assert batch.source_index.tolist() == [0, 2]
     assert not batch.bad
     assert not batch.unknown
@@ -61,7 +61,7 @@ def test_flattened_signals_are_set_aside_whatever_was_added(added: dict[str, str
     batch = Decoder(table, policy_of()).decode(
         records(*[(key, json.dumps(r).encode()) for key, r in zip(keys, rows, strict=True)])
     )
-    assert batch.aside == {Aside.WATERMARK: 1}
+    assert batch.skipped_counts == {Skipped.WATERMARK: 1}
     assert batch.source_index.tolist() == [0]
     assert not batch.bad
     assert not batch.unknown
@@ -80,7 +80,7 @@ def test_the_signal_table_itself_may_be_the_target() -> None:
         records((b'{"id":"6d5f-open"}', event("c", SIGNAL)))
     )
     assert batch.after.to_pylist() == [{"id": b"6d5f-open", "type": b"snapshot-window-open", "data": b"{}"}]
-    assert not batch.aside
+    assert not batch.skipped_counts
 
 
 def test_recorded_signals_are_set_aside() -> None:
@@ -89,7 +89,7 @@ def test_recorded_signals_are_set_aside() -> None:
         recorded = [r for r in topics(stream)[topic] if r.partition == 0 and r.value is not None]
         batch = Decoder(TABLE, policy_of()).decode(as_records(recorded))
         assert not batch.bad
-        assert batch.aside == {Aside.WATERMARK: len(recorded)}
+        assert batch.skipped_counts == {Skipped.WATERMARK: len(recorded)}
 
 
 @pytest.mark.parametrize("op", ["x", "create", "", "C", "é"])

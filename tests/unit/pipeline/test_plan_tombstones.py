@@ -72,4 +72,4 @@ def test_null_values_that_waited_are_deletes() -> None:
     """Only changes wait."""
     batch = Decoder(TABLE, policy_of()).decode(records(10, [None]), waited=True)
     assert len(batch) == 1
-    assert not batch.aside
+    assert not batch.skipped_counts

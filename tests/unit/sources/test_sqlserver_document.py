@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ch_sink.model.change import Aside
+from ch_sink.model.change import Skipped
 from tests.model.shapes import Layout
 from tests.support.documents import KEYED, decode, faults_of, sample
 from tests.support.sqlserver_stream import BY_NAME, CUSTOMERS, SQLSERVER_TRUTH, Encoding, sqlserver
@@ -45,7 +45,7 @@ def test_sqlserver_samples_are_read_as_they_stand() -> None:
     batch = decode(CUSTOMERS, *pairs, *extra)
     assert batch.bad == []
     assert bytes(batch.op).decode() == "cud"
-    assert batch.aside == {Aside.SCHEMA_CHANGE: 1, Aside.TRANSACTION: 2, Aside.TOMBSTONE: 1}
+    assert batch.skipped_counts == {Skipped.SCHEMA_CHANGE: 1, Skipped.TRANSACTION: 2, Skipped.TOMBSTONE: 1}
     assert batch.snapshot.tolist() == [False] * 3
     assert batch.source_ts.tolist() == [1559729468470, 1559729995937, 1559730445243]
     assert batch.commit.tolist() == [[0, 0x27_0000_0758_0005], [0, 0x27_0000_0AC0_0007], [0, 0x27_0000_0DB0_0007]]

@@ -1,4 +1,4 @@
-"""Document events to change events: keys, images, updates, what is set aside and what is bad; in JSON and in Avro."""
+"""Document events to change events: keys, images, updates, what is skipped and what is bad; in JSON and in Avro."""
 
 import json
 from typing import Any
@@ -180,7 +180,11 @@ def test_truncates_tombstones_and_boundaries_are_no_documents() -> None:
     ]
     batch = decode(records(pairs))
     assert batch.op.tolist() == [Op.CREATE, Op.TRUNCATE]
-    assert {str(kind): n for kind, n in batch.aside.items()} == {"tombstone": 1, "transaction": 1, "heartbeat": 1}
+    assert {str(kind): n for kind, n in batch.skipped_counts.items()} == {
+        "tombstone": 1,
+        "transaction": 1,
+        "heartbeat": 1,
+    }
     assert not batch.bad
 
 
