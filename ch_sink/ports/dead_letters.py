@@ -9,7 +9,7 @@ __all__ = ["DeadLetter", "DeadLetters", "StoredLetter"]
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A record that was not applied, whole, with the reason."""
+    """The whole record that was not applied, and the reason."""
 
     topic: str
     partition: int
@@ -25,15 +25,15 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class StoredLetter:
-    """A dead letter as it is kept. Times in seconds since 1970."""
+    """A dead letter as it is stored. Times in seconds since 1970."""
 
     letter: DeadLetter
     time: float
     retried: float | None = None
-    """When it was applied after all."""
+    """When a retry applied it, None if none has."""
 
 
 class DeadLetters(Protocol):
-    """Where records go that cannot be applied; a repeat of the same offset is stored once."""
+    """Stores records that cannot be applied; a repeat of the same offset is stored once."""
 
     def put(self, letters: Sequence[DeadLetter], token: str) -> None: ...

@@ -1,4 +1,4 @@
-"""What a stream intended and finished: the questions to its entries (`ch_sink.ports.ledger_entries`)."""
+"""What a stream intended and finished, as queries over its entries (`ch_sink.ports.ledger_entries`)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ F = TypeVar("F", bound=Fact)
 
 @dataclass(frozen=True, slots=True)
 class PartitionTotals:
-    """Sums over all results of one partition; a range that was done twice counts as it was done last."""
+    """Sums over all results of one partition; a range that was run twice counts once, with its last result."""
 
     topic: str
     topic_id: str
@@ -29,10 +29,10 @@ class PartitionTotals:
 
 
 class TaskLedger(Protocol):
-    """What a task records while its range is under way. It needs no claim: the coordinator holds it."""
+    """What a task records while its range runs. It needs no claim, since the coordinator holds it."""
 
     def put_progress(self, progress: RangeProgress) -> None:
-        """Record how far the range came."""
+        """Record how far the range has come."""
         ...
 
     def progress_of(self, topic_id: str, partition: int, start: int) -> RangeProgress | None:
@@ -47,18 +47,18 @@ class TaskLedger(Protocol):
 class Ledger(TaskLedger, Protocol):
     """What one stream intended and finished. Reads see all earlier writes; each write is one block.
 
-    A stream has one owner: whoever claimed it last. An owner that lost it learns so at its next write.
+    A stream has one owner: whoever claimed it last. An owner that has lost it finds out at its next write.
     """
 
     def claim(self, run_id: str) -> None:
-        """Take the stream. A job that was killed holds it no longer than its OS process lives.
+        """Take the stream. A claim is void once the OS process of its job has ended.
 
-        Raises LedgerConflict while a job on this host works on it; a job elsewhere is displaced.
+        Raises LedgerConflict if a live job on this host owns it; a job elsewhere is displaced.
         """
         ...
 
     def release(self) -> None:
-        """Give the stream back; nothing happens if it was lost or never claimed."""
+        """Release the stream; does nothing if it was lost or never claimed."""
         ...
 
     def check_claim(self) -> None:
@@ -74,7 +74,7 @@ class Ledger(TaskLedger, Protocol):
         ...
 
     def state_at(self, topic_id: str, partition: int, offset: int) -> str | None:
-        """The state of the last range that ends exactly there."""
+        """The state of the last range that ends exactly at this offset."""
         ...
 
     def progress(self, topic_id: str) -> dict[int, int]:
@@ -82,7 +82,7 @@ class Ledger(TaskLedger, Protocol):
         ...
 
     def topic_ids(self) -> list[str]:
-        """Identities of the topics that the stream has read, the last one first."""
+        """Ids of the topics that the stream has read, the last one first."""
         ...
 
     def last_intents(self) -> list[RangeIntent]:

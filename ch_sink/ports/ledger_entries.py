@@ -15,9 +15,9 @@
 
 All but progress and cut are written by the owner of the stream and refused to anyone else.
 
-In ClickHouse (`sql/ledger.sql`) the kind stands in the column ``entry``. Everything that is searched or summed has a
+In ClickHouse (`sql/ledger.sql`) the kind is in the column ``entry``. Everything that is searched or summed has a
 column of its own: the ranges and their figures, the topic, the offset, the claim's number. The rest of a claim or a
-fact is read whole or not at all; it stands as JSON in the column ``fact``, in the fields of its dataclass. So a new
+fact is read whole or not at all; it is JSON in the column ``fact``, in the fields of its dataclass. So a new
 kind of entry, or a new field of a fact, needs no new column: a field that an entry lacks has its default, and readers
 ignore fields and kinds that they do not know.
 """
@@ -45,7 +45,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One job's hold on a stream; the claim with the highest number owns it."""
+    """One job's claim on a stream; the highest number owns it."""
 
     kind: ClassVar[str] = "claim"
     number: int
@@ -53,13 +53,13 @@ class Claim:
     host: str
     pid: int
     born: str
-    """Start time of the process, to tell it from a later process with the same id."""
+    """Start time of the process; distinguishes it from a later process with the same id."""
     released: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RangeIntent:
-    """An offset range [start, end) of one partition that is about to be read, and how it will be cut."""
+    """An offset range [start, end) of one partition that is about to be read, and its chunk limits."""
 
     kind: ClassVar[str] = "intent"
     topic: str
@@ -187,4 +187,4 @@ class BackwardStepSeen:
 
 
 Fact = TruncateFloor | TopicFacts | SchemaChangeBegun | SchemaChangeFinished | BackwardStepSeen
-"""Entries that are about no offset range."""
+"""Entries that do not concern an offset range."""

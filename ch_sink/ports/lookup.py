@@ -24,7 +24,7 @@ class StoredRows:
 
 
 class RowLookup(Protocol):
-    """Stored rows by key, as of now, with sequential consistency where the table is replicated."""
+    """Currently stored rows by key, with sequential consistency if the table is replicated."""
 
     def fetch(self, keys: pa.Table) -> StoredRows:
         """``keys``: distinct keys, columns named and typed as the target's key columns. One query per call."""

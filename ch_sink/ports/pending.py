@@ -9,7 +9,7 @@ __all__ = ["Pending", "PendingRecord"]
 
 @dataclass(frozen=True, slots=True)
 class PendingRecord:
-    """A record that waits for a hand-over, with the order it was given when it arrived."""
+    """A record that waits for a hand-over, with the order position that it had on arrival."""
 
     offset: int
     timestamp: int
@@ -20,7 +20,7 @@ class PendingRecord:
     commit: int
     """Effective commit position (80 bits)."""
     since: float = 0.0
-    """When it was put, in seconds since 1970."""
+    """When it was stored, in seconds since 1970."""
 
 
 class Pending(Protocol):
@@ -39,5 +39,5 @@ class Pending(Protocol):
         ...
 
     def released(self, topic_id: str, partition: int, first: int, end: int) -> list[int]:
-        """Offsets in [first, end) that waited and were resolved, and were not put again since."""
+        """Offsets in [first, end) that were resolved and have not been stored again since."""
         ...

@@ -1,4 +1,4 @@
-"""Schemas by the ids that records name."""
+"""Schemas by the ids that records carry."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,12 +14,12 @@ class RegisteredSchema:
     """AVRO, PROTOBUF or JSON."""
     text: str
     references: tuple[str, ...] = ()
-    """Texts of the schemas whose names it uses, each after those that it uses itself."""
+    """Texts of the schemas that it refers to, in order of dependency."""
 
 
 class SchemaRegistry(Protocol):
-    """The schemas that records in Confluent framing name by their ids."""
+    """The schemas to which records in Confluent framing refer by id."""
 
     def find(self, schema_id: int) -> RegisteredSchema | None:
-        """The schema of this id, None if the registry has none. Raises RegistryError when it cannot be asked."""
+        """The schema of this id, None if there is none. Raises RegistryError if the registry cannot be reached."""
         ...

@@ -14,7 +14,7 @@ class Insert:
 
     rows: pa.Table
     label: str
-    """Names the insert within its chunk (the table partition's value and the step); part of the token."""
+    """Identifies the insert within its chunk (the table partition's value and the step); part of the token."""
 
 
 class TableWriter(Protocol):
@@ -23,6 +23,6 @@ class TableWriter(Protocol):
     def write(self, insert: Insert, token: str) -> int:
         """Insert as one block under the deduplication token; returns rows the server reports as written.
 
-        Raises ClickHouseError when it cannot be done and a retry would not help.
+        Raises ClickHouseError if it fails and a retry would not help.
         """
         ...

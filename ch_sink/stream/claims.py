@@ -1,4 +1,4 @@
-"""Who works on a stream, and whether that job still lives.
+"""Which job owns a stream, and whether that job is still alive.
 
 The newest claim owns the stream, and the owner checks it before each write. A job that was killed therefore blocks
 nobody: the next one claims the stream and continues. Only a claim of a process that is alive on this host is respected.
@@ -15,7 +15,7 @@ from ch_sink.ports import Claim
 
 __all__ = ["born", "displaced", "forget", "live", "mine", "new_claim", "retired"]
 
-# Claims held by this very process: several streams may run in one.
+# Claims that this process holds: several streams may run in one process.
 _held: set[tuple[str, str]] = set()
 _lock = threading.Lock()
 
@@ -27,7 +27,7 @@ def new_claim(stream: str, run_id: str, last: Claim | None) -> Claim:
     """
     if last is not None and last.run_id != run_id and live(stream, last):
         raise LedgerConflict(
-            f"stream {stream!r} is being worked on by process {last.pid} on this host (run {last.run_id})",
+            f"stream {stream!r} is owned by process {last.pid} on this host (run {last.run_id})",
             hint="Stop that job first, or give this stream another name.",
         )
     with _lock:
@@ -43,7 +43,7 @@ def retired(stream: str, claim: Claim) -> Claim:
 
 
 def forget(stream: str, run_id: str) -> None:
-    """Hold the stream no longer and leave its claim as it is, as if this process had died."""
+    """Let the stream go without releasing its claim, as if this process had died."""
     with _lock:
         _held.discard((stream, run_id))
 
@@ -55,7 +55,7 @@ def mine(claim: Claim | None, newest: Claim | None) -> bool:
 
 def displaced(stream: str, newest: Claim | None) -> LedgerConflict:
     """The error for a job that lost its stream."""
-    by = f"run {newest.run_id} (process {newest.pid} on {newest.host})" if newest else "nobody, its claim is gone"
+    by = f"run {newest.run_id} (process {newest.pid} on {newest.host})" if newest else "unknown: its claim is gone"
     return LedgerConflict(
         f"this job no longer owns stream {stream!r}; the owner is {by}",
         hint="Only one job may work on a stream: stop one of them, or give it its own stream name and table.",

@@ -1,12 +1,12 @@
-"""One stream across batches: what is claimed, intended, carried out, recorded and committed, and in which order.
+"""One stream across batches: what is claimed, intended, run, recorded and committed, and in which order.
 
-A batch runs in rounds. Each round records its intents, gives a task for every range to the executor, and records the
-results. Where a range ended early because the table must change first (a truncate, new columns), the coordinator
-changes the table, and the next round goes on from there. The order of these writes is what makes a kill harmless:
+A batch runs in rounds. Each round records its intents, hands the executor one task per range, and records the results.
+If a range ends early because the table must change first (a truncate, new columns), the coordinator changes the table,
+and the next round continues from there. The order of these writes makes a kill at any point harmless:
 
     intents ─▶ tasks ─▶ truncate, its floor ─▶ results ─▶ new columns ─▶ … ─▶ release waiting changes ─▶ group offsets
 
-Spark, HTTP and Kafka's client stay outside: the coordinator is given ports and an executor.
+The coordinator knows neither Spark, HTTP nor Kafka's client: it works on ports and an executor.
 """
 
 import logging
@@ -42,7 +42,7 @@ _EPOCH_SHIFT = 112
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """What the coordinator needs to know of a stream's configuration."""
+    """The part of a stream's configuration that the coordinator needs."""
 
     name: str
     topic: str
@@ -52,7 +52,7 @@ class StreamSettings:
 
 
 class Coordinator:
-    """One topic into one table. `open` it before anything else, and `close` it at the end."""
+    """One topic into one table. Call `open` first and `close` at the end."""
 
     def __init__(
         self,
@@ -63,16 +63,16 @@ class Coordinator:
         """``on_batch`` receives the stream's figures after each batch."""
         self.settings, self.ports, self.on_batch = settings, ports, on_batch
         self.waiting: dict[int, int] = {}
-        """Partition → changes that wait for values of rows that changed their key."""
+        """Partition → number of changes that wait for the values of a row that changed its key."""
         self.summary = StreamSummary(settings.name, settings.topic, "")
         self.run_id = uuid.uuid4().hex[:12]
         self._closing = ExitStack()
 
     def open(self) -> None:
-        """Look at the topic and the table, claim the stream, and find out where it left off.
+        """Inspect the topic and the table, claim the stream, and find where it left off.
 
         Raises:
-            ChSinkError: what is missing or wrong, with the next step.
+            ChSinkError: something is missing or wrong; its hint gives the next step.
         """
         self._began = time.monotonic()
         ledger = self.ports.ledger
@@ -97,7 +97,7 @@ class Coordinator:
             self._closing.close()
 
     def progress(self) -> dict[str, Any] | None:
-        """Where the stream goes on by its ledger, in the form of starting offsets; None if it has read nothing."""
+        """Where the stream continues according to its ledger, as starting offsets; None if it has read nothing."""
         for topic_id in self.ports.ledger.topic_ids()[:1]:
             reached = self.ports.ledger.progress(topic_id)
             if reached:
@@ -105,11 +105,11 @@ class Coordinator:
         return None
 
     def run_batch(self, ranges: Sequence[OffsetRange], execute: Execute) -> None:
-        """Run one batch of this stream alone. Raises its ChSinkError, or what the executor raises."""
+        """Run one batch of this stream alone. Raises the stream's ChSinkError, or whatever the executor raises."""
         run_one(self.batch(ranges), execute)
 
     def run_release(self, execute: Execute) -> None:
-        """Apply changes that wait since an earlier life. Raises as `run_batch` does."""
+        """Apply changes that have waited since an earlier run. Raises as `run_batch` does."""
         run_one(self.release(), execute)
 
     def batch(self, ranges: Sequence[OffsetRange]) -> Rounds:
@@ -136,8 +136,8 @@ class Coordinator:
         """Apply waiting changes whose values have arrived.
 
         The table may have lost columns since they began to wait, or may have ignored them until now. Only a stream
-        that has caught up gives changes up: after an outage, or far behind on another partition, what they wait for
-        is still to be read.
+        that has caught up gives changes up: after an outage, or if another partition lags far behind, the values may
+        not have been read yet.
         """
         left, before = dict(self.waiting), -1
         lacking: list[Barrier] = []
@@ -159,7 +159,7 @@ class Coordinator:
     def _round(
         self, work: dict[int, tuple[int, int]]
     ) -> Generator[Sequence[Task], Sequence[TaskResult], dict[int, int]]:
-        """Run ranges once; returns how far each partition has come. Barriers end ranges early."""
+        """Run ranges once; returns the offset that each partition has reached. Barriers end ranges early."""
         intents = self.ports.ledger.intents([self._intent(p, *span) for p, span in sorted(work.items())])
         began = time.time()
         results = cast(Sequence[RangeDone], (yield [self._range_task(intent) for intent in intents]))
@@ -205,8 +205,8 @@ class Coordinator:
         )
 
     def _record(self, results: Sequence[RangeDone], began: float) -> None:
-        """Record what is applied. A failed range of a collapsing table goes on from its own progress, which a result
-        would end.
+        """Record what is applied. A failed range of a collapsing table gets no result: it continues from its recorded
+        progress, which a result would void.
         """
         finished = [r for r in results if r.end > r.start and not (r.failure and self.target.collapsing)]
         self.ports.ledger.results([self._result(r, began) for r in finished])
@@ -214,7 +214,7 @@ class Coordinator:
             self.states.put(r.partition, r.end, r.state)
             for step in r.steps:
                 log.warning(
-                    "%s, partition %d, offset %d: source %r went back from position %d to %d (%s)",
+                    "%s, partition %d, offset %d: source %r stepped back from position %d to %d (%s)",
                     *(self.settings.name, r.partition, step.offset, step.source, step.highest, step.commit, step.kind),
                 )
                 self.ports.ledger.record(
@@ -235,7 +235,7 @@ class Coordinator:
                 counts=r.counts,
                 source_time=r.source_time,
             )
-        # A partition that had nothing to read keeps what waits there.
+        # A partition without a range in this round keeps its waiting changes.
         self.waiting |= {r.partition: r.waiting for r in results if r.failure is None}
         self.waiting = {p: n for p, n in self.waiting.items() if n}
 
@@ -267,7 +267,7 @@ class Coordinator:
             raise first.failure
 
     def _truncate(self, barrier: Barrier) -> None:
-        """Delete what the source's truncate deleted, before the rest of the ranges is run."""
+        """Delete the rows that the source truncated, before the rest of the ranges runs."""
         self.ports.table.truncate(self.table, barrier.version, self.target.system.version)
         self.states.truncated(barrier.floor)
 
@@ -281,7 +281,7 @@ class Coordinator:
             self._cuts = self.ports.ledger.cuts(self.topic.topic_id)
 
     def _use(self, table: TargetTable) -> None:
-        """Work on the table as it is now, here and in the tasks to come."""
+        """Use this version of the table from now on, here and in tasks."""
         self.table, self.target = table, Target.of(table, self.settings.policy)
 
     def _expect_topic(self, topic_id: str, partitions: int) -> None:

@@ -1,7 +1,7 @@
 """Which offsets the next micro-batch reads: arithmetic over the checkpoint and the topic's watermarks.
 
-A checkpointed offset is the whole plan of the batch that ends there: where each partition's range starts (``from``)
-and where it ends (``to``). A batch that is run again therefore has the same ranges, including the first batch of a
+A checkpointed offset is the whole plan of the batch that ends there: the start (``from``) and end (``to``) of each
+partition's range. A batch that is run again therefore has the same ranges, including the first batch of a
 stream that began at "latest", and partitions that were added later.
 """
 
@@ -25,7 +25,7 @@ class OffsetRange:
     start: int
     end: int
     lost: int
-    """Offsets before ``start`` that were gone before they were read (``on_data_loss: continue``), usually 0."""
+    """Offsets before ``start`` that were dropped before they were read (``on_data_loss: continue``), usually 0."""
     high: int
     """The partition's high watermark when the range was planned."""
 
@@ -100,7 +100,7 @@ def initial_offset(state: TopicState, starting: str | Mapping[str, Any]) -> Stre
         at = dict(state.high)
     elif isinstance(starting, str):
         raise ConfigError(
-            f"starting offsets {starting!r} are not known", hint='Use "earliest", "latest" or offsets by partition.'
+            f"starting offsets {starting!r} are not valid", hint='Use "earliest", "latest" or offsets by partition.'
         )
     else:
         topic_id = str(starting.get("topic_id", topic_id))
@@ -113,7 +113,9 @@ def initial_offset(state: TopicState, starting: str | Mapping[str, Any]) -> Stre
             ) from error
         unknown = sorted(given.keys() - state.low.keys())
         if unknown and topic_id == state.topic_id:
-            raise ConfigError(f"topic {state.topic} has no partition {unknown[0]} for which a starting offset is given")
+            raise ConfigError(
+                f"the starting offsets name partition {unknown[0]}, which topic {state.topic} does not have"
+            )
         at = {**state.low, **given} if topic_id == state.topic_id else given
     return StreamOffset(state.topic, topic_id, at, at)
 
@@ -128,7 +130,7 @@ def next_offset(
     """The offset at which the next batch ends; ``last`` itself if there is nothing to read.
 
     ``limit``: how many offsets the batch may hold. ``ceiling``: offsets beyond which nothing is read, by partition;
-    partitions without one have to wait. Partitions that ``last`` lacks begin at their earliest offset.
+    partitions without one wait. Partitions that ``last`` lacks begin at their earliest offset.
     Raises DataLoss.
     """
     lost: dict[int, int] = {}
@@ -166,7 +168,7 @@ def _expect_all(last: StreamOffset, state: TopicState) -> None:
 
 
 def _held(state: TopicState, partition: int, start: int, choices: Choices) -> tuple[int, int]:
-    """Where reading can go on, and how many offsets are skipped."""
+    """Where reading can continue, and how many offsets are skipped."""
     low, high = state.low[partition], state.high[partition]
     if low <= start <= high:
         return start, 0
@@ -175,7 +177,7 @@ def _held(state: TopicState, partition: int, start: int, choices: Choices) -> tu
             f"topic {state.topic} partition {partition}: offset {start} is the next to be read, "
             f"but the topic holds {low} to {high - 1}",
             hint="Retention removed records before they were read, or records were cut off. Load the table again from "
-            "a snapshot, or set on_data_loss: continue to go on from what is there.",
+            "a snapshot, or set on_data_loss to continue with what the topic still holds.",
         )
     return (low, low - start) if start < low else (high, 0)
 
@@ -193,14 +195,14 @@ def plan_ranges(
 ) -> dict[int, int]:
     """Where each partition's next range ends, so that all ranges together hold at most ``max_offsets`` offsets.
 
-    The limit is shared equally; what a partition does not need goes to the others. An end below the latest offset is
+    The limit is shared equally; what a partition does not need is left to the others. An end below the latest offset is
     moved back to a multiple of ``chunk_offsets`` unless the range would then be empty. Every partition of ``latest``
     has an end in the result, equal to its start if it gets nothing. ``start`` must cover ``latest``.
     """
     lag = {partition: max(0, latest[partition] - start[partition]) for partition in latest}
     share = dict.fromkeys(lag, 0)
     left = sum(lag.values()) if max_offsets is None else max(1, max_offsets)
-    # Smallest need first: what it leaves goes to those after it.
+    # Smallest need first: its unused share is left to those after it.
     waiting = sorted(
         (partition for partition in lag if lag[partition]), key=lambda partition: (lag[partition], partition)
     )

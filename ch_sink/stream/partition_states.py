@@ -1,4 +1,4 @@
-"""The state with which a range begins: from the last result, the ledger, and changes of the topic itself."""
+"""The state with which a range begins, from the last result, the ledger and changes of the topic itself."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ class States:
         """
         Args:
             partitions: how many the topic has now.
-            stored_epoch: highest epoch in the table, None if it is empty; used if the ledger has no topic.
+            stored_epoch: highest epoch in the table, None if it is empty; used if the ledger knows no topic.
         """
         self._ledger, self._topic_id = ledger, topic_id
         self._known: dict[int, tuple[int, State]] = {}
@@ -61,7 +61,7 @@ class States:
         return replace(state, alone=self._partitions == 1)
 
     def _latest(self, partition: int, offset: int) -> State:
-        """No range ended there: offsets were skipped, or the stream begins. Never the state of a later offset."""
+        """The state if no range ended there (offsets were skipped, or the stream begins). Never a later offset's."""
         for total in self._ledger.totals():
             same = total.topic_id == self._topic_id and total.partition == partition
             if same and total.next_offset <= offset and total.state:

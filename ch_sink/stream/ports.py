@@ -13,7 +13,7 @@ __all__ = ["GroupOffsets", "StreamPorts", "TableAdmin", "Topics"]
 
 
 class TableAdmin(Protocol):
-    """Looks at one target table and alters it. Every method raises ClickHouseError."""
+    """Detects and alters one target table. Every method raises ClickHouseError."""
 
     def detect(self) -> TargetTable:
         """The table as it is now. Raises TableError."""
@@ -33,7 +33,7 @@ class TableAdmin(Protocol):
 
 
 class Topics(Protocol):
-    """What topics hold."""
+    """Facts about topics."""
 
     def state(self, topic: str) -> TopicState:
         """Id, partitions and watermarks. Raises KafkaError."""
@@ -41,14 +41,14 @@ class Topics(Protocol):
 
 
 class GroupOffsets(Protocol):
-    """The consumer group of a stream; lag tools read it, the product does not."""
+    """The consumer group of a stream; lag tools read its offsets, the sink does not."""
 
     def commit(self, topic: str, ends: Mapping[int, int]) -> bool:
-        """Commit the next offset of each partition; returns whether the broker took all of them. Never raises."""
+        """Commit the next offset of each partition; returns whether the broker accepted all of them. Never raises."""
         ...
 
     def close(self) -> None:
-        """Leave the broker."""
+        """Disconnect from the broker."""
         ...
 
 

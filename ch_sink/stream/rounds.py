@@ -18,7 +18,7 @@ Rounds = Generator[Sequence[Task], Sequence[TaskResult], None]
 def run_together(streams: Mapping[str, Rounds], execute: Execute) -> dict[str, ChSinkError]:
     """Run the streams to the end of their rounds; returns the error of each stream that failed.
 
-    Raises what the executor raises: then no stream has finished.
+    Raises what the executor raises; no stream has finished then.
     """
     failed: dict[str, ChSinkError] = {}
     ready = dict(streams)

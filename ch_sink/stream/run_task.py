@@ -1,6 +1,6 @@
-"""Carry out one task with given ports: consume, plan and insert a range, or release what waits.
+"""Run one task with given ports: consume, plan and insert a range, or apply waiting changes.
 
-Nothing here knows where records come from or where rows go. Errors come back in the result.
+This module does not know where records come from or where rows go. Errors are part of the result.
 """
 
 import gc
@@ -26,28 +26,28 @@ __all__ = ["OpenPorts", "TaskPorts", "range_steps", "release", "run_task"]
 
 @dataclass(frozen=True, slots=True)
 class TaskPorts:
-    """What one task works with."""
+    """The ports and functions that one task uses."""
 
     sink: PartitionSink
     chunks: Callable[[int], Iterator[Chunk]]
-    """The chunks of the task's range from an offset on; a ReleaseTask asks for none."""
+    """Offset → the chunks of the task's range from there on; not used by a ReleaseTask."""
     ledger: TaskLedger
     settle: Callable[[], None]
-    """Returns once no insert of an earlier attempt is running: what this attempt looks up is then whole."""
+    """Returns once no insert of an earlier attempt is running, so that lookups see each of them whole or not at all."""
 
 
 OpenPorts = Callable[[Task], TaskPorts]
-"""Opens what a task works with. Raises ChSinkError."""
+"""Opens the ports of a task. Raises ChSinkError."""
 
 
 def run_task(task: Task, open_ports: OpenPorts) -> TaskResult:
-    """Carry a task out; reading, planning and inserting overlap."""
+    """Run a task; reading, planning and inserting overlap."""
     with _without_collector():
         return release(task, open_ports) if isinstance(task, ReleaseTask) else _run_range(task, open_ports)
 
 
 def release(task: ReleaseTask, open_ports: OpenPorts) -> ReleaseDone:
-    """Apply the changes of a partition that need not wait any longer."""
+    """Apply the changes of a partition that need not wait any more."""
     try:
         sink = open_ports(task).sink
         done = sink.retry_pending(task.state)
@@ -69,7 +69,7 @@ def release(task: ReleaseTask, open_ports: OpenPorts) -> ReleaseDone:
 
 
 def range_steps(task: RangeTask, open_ports: OpenPorts) -> Generator[None, None, RangeDone]:
-    """Carry a range out in this thread, one chunk from each step to the next: for runners that interleave tasks."""
+    """Run a range in this thread, one chunk per step, for runners that interleave tasks."""
     tally = _Tally(task)
     try:
         ports = open_ports(task)
@@ -110,7 +110,7 @@ def _run_range(task: RangeTask, open_ports: OpenPorts) -> RangeDone:
 
 @dataclass(slots=True)
 class _Tally:
-    """What a range has come to so far."""
+    """The figures of a range so far."""
 
     task: RangeTask
     end: int = 0
@@ -130,7 +130,7 @@ class _Tally:
         self.end, self.state = self.task.start, self.task.state
 
     def begin(self, ports: TaskPorts) -> State:
-        """The state with which the range begins, or goes on where an earlier attempt at a collapsing table ended."""
+        """The state with which the range begins, or continues after an earlier attempt at a collapsing table."""
         task = self.task
         if task.attempt and ports.sink.target.collapsing:
             ports.settle()
@@ -173,7 +173,7 @@ class _Tally:
 
 
 def _failure(task: Task, error: Exception, where: str) -> ChSinkError:
-    """The error as the coordinator raises it; the trace travels along."""
+    """The error as the coordinator raises it, with its traceback."""
     trace = traceback.format_exc()
     if not isinstance(error, ChSinkError):
         text = f"partition {task.partition}, {where}: {type(error).__name__}: {error}"
@@ -193,7 +193,7 @@ def _timed(chunks: Iterator[Chunk], stages: Stages) -> Generator[Chunk, None, No
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Rows come by the hundred thousand, none of them in a cycle: looking for cycles among them is wasted time."""
+    """Turn cyclic garbage collection off: it would scan hundreds of thousands of objects that form no cycles."""
     collecting = gc.isenabled()
     gc.disable()
     try:

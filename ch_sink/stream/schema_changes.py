@@ -1,4 +1,4 @@
-"""Schema changes of the target: the table gets its columns and the view shows them, also after a kill in between."""
+"""Schema changes of the target: the table and its view get the new columns, even if a kill comes in between."""
 
 import logging
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class TableEvolution(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SchemaChanges:
-    """Alters one stream's table; the ledger records what was begun and finished."""
+    """Alters one stream's table; the ledger records the beginning and the end of each change."""
 
     evolution: TableEvolution
     ledger: Ledger
@@ -48,7 +48,7 @@ class SchemaChanges:
     def finish(self, table: TargetTable) -> TargetTable:
         """Recreate the view if a job was killed after it had altered the table.
 
-        No later range would cause it: the columns exist by now. Raises as Evolution does.
+        No later range would do it, since the columns exist now. Raises as Evolution does.
         """
         begun = self.ledger.open_schema_change()
         if begun is not None:

@@ -1,4 +1,4 @@
-"""What the coordinator gives out and gets back. Executors carry it by pickle, errors included."""
+"""Tasks of the coordinator and their results. Executors pass them by pickle, errors included."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class RangeTask:
     topic_id: str
     partition: int
     table: TargetTable
-    """The table as the coordinator knows it now."""
+    """The table as the coordinator last detected it."""
     start: int
     end: int
     state: State
@@ -50,7 +50,7 @@ class ReleaseTask:
 
 @dataclass(frozen=True, slots=True)
 class RangeDone:
-    """The outcome of a RangeTask: all offsets below ``end`` are applied, also if it failed after that."""
+    """The outcome of a RangeTask: all offsets below ``end`` are applied, even if the task failed after that."""
 
     stream: str
     partition: int
@@ -62,7 +62,7 @@ class RangeDone:
     records: int = 0
     dead_letters: int = 0
     waiting: int = 0
-    """Changes of the partition that wait for values; unknown, and 0, if the task failed."""
+    """Number of changes of the partition that wait for values; 0 (unknown) if the task failed."""
     source_time: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
     steps: tuple[BackwardStep, ...] = ()
@@ -82,7 +82,7 @@ class ReleaseDone:
     rows: int = 0
     dead_letters: int = 0
     waiting: int = 0
-    """Changes that still wait."""
+    """Number of changes that still wait."""
     counts: Mapping[str, int] = field(default_factory=dict)
     lacking: Barrier | None = None
     """Columns that the table needs before the other changes can be applied."""
@@ -99,6 +99,6 @@ class Execute(Protocol):
     def __call__(self, tasks: Sequence[Task], /) -> Sequence[TaskResult]:
         """One result for each task, in the same order. A task that fails has a result, too.
 
-        An exception means that the executor itself failed: nothing is known of any of the tasks.
+        An exception means that the executor itself failed; the outcome of all tasks is unknown.
         """
         ...

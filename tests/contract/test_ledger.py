@@ -264,7 +264,7 @@ def test_nothing_is_written_without_a_claim(job: Job) -> None:
 def test_a_second_job_beside_a_living_one_is_refused(job: Job) -> None:
     first, second = job(), job()
     first.claim("r1")
-    with pytest.raises(LedgerConflict, match="being worked on"):
+    with pytest.raises(LedgerConflict, match="is owned by process"):
         second.claim("r2")
     first.intents([intent(0, 1)])
     first.release()

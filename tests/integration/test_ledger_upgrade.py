@@ -154,7 +154,7 @@ def test_a_living_job_of_the_earlier_version_on_this_host_keeps_the_stream(
     left: Left, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ch_sink.stream.claims.live", lambda _stream, claim: claim.number == 2)
-    with pytest.raises(LedgerConflict, match="being worked on by process"):
+    with pytest.raises(LedgerConflict, match="is owned by process"):
         left.ledger("orders").claim("later")
     assert left.ledger("orders").facts(TruncateFloor) == []
 

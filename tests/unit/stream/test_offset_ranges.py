@@ -28,7 +28,7 @@ def test_starting_offsets_by_partition() -> None:
     state = _state({0: 100, 1: 10}, {1: 3})
     assert initial_offset(state, {"0": 42}).ends == {0: 42, 1: 3}
     assert initial_offset(state, {"topic_id": "A", "offsets": {"1": 9}}).ends == {0: 0, 1: 9}
-    with pytest.raises(ConfigError, match="no partition 7"):
+    with pytest.raises(ConfigError, match="the starting offsets name partition 7"):
         initial_offset(state, {"7": 1})
     with pytest.raises(ConfigError, match="yesterday"):
         initial_offset(state, "yesterday")
