@@ -87,7 +87,7 @@ def run_command(arguments: Sequence[str], stop: Stop) -> int:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s" if debug else "%(message)s",
     )
     if not debug:
-        # What these warn of follows as an error of this product, with the next step.
+        # Whatever they warn of is reported as an error of ch_sink, with the next step.
         for noisy in ("urllib3.connectionpool", "clickhouse_connect", "py4j"):
             logging.getLogger(noisy).setLevel(logging.CRITICAL)
     output = Output()
@@ -97,7 +97,7 @@ def run_command(arguments: Sequence[str], stop: Stop) -> int:
         if not stop.requested:
             output.error(error, debug=debug)
         return error.exit_code
-    except Exception as error:  # noqa: BLE001 - the outermost frame: the reader gets a sentence, whatever it is
+    except Exception as error:  # noqa: BLE001 - the outermost frame: any error becomes one sentence
         if not stop.requested:
             output.crash(error, debug=debug)
         return 1

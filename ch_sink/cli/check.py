@@ -25,7 +25,7 @@ def check(configs: ConfigFiles, overrides: Overrides = None, as_json: AsJson = F
         if documents:
             out.say()
         found: list[Finding] = []
-        for finding in findings(settings):  # shown as they come: some wait for a server that does not answer
+        for finding in findings(settings):  # shown one by one: some wait for a server that does not answer
             found.append(finding)
             out.finding(finding.level, finding.title, finding.detail, finding.remedy)
         document = _document(settings.stream_name, found)

@@ -37,7 +37,7 @@ def demo(
         Path | None, typer.Option(metavar="FOLDER", help="Keep tables, checkpoints and configurations here.")
     ] = None,
 ) -> None:
-    """Recorded change events into a local ClickHouse, compared with their source.
+    """Apply recorded change events to a local ClickHouse and compare it with their source.
 
     Starts a Kafka, an embedded ClickHouse and Spark on this machine, and needs nothing else.
     """
@@ -87,7 +87,7 @@ class _Demo:
         self._step("3. Create the tables from the schemas in the events: ch_sink init")
         self._make_tables(configs)
 
-        self._step("4. Carry the changes into ClickHouse: ch_sink run")
+        self._step("4. Apply the changes to ClickHouse: ch_sink run")
         started.spark.result()
         self._carry(configs)
 
@@ -109,7 +109,7 @@ class _Demo:
         self.out.say(title, style="bold")
 
     def _start(self, stack: ExitStack) -> _Started:
-        """Start everything side by side; only Spark is not waited for yet."""
+        """Start everything at once; do not wait for Spark yet."""
         from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
         from ch_sink.local.kafka.broker import LocalKafka
         from ch_sink.spark.session import build_session, start_jvm
@@ -178,7 +178,7 @@ class _Demo:
             self.out.say(f"   {name}: {counted(count, 'stored row')} before, {after} after")
 
     def _compare(self, stream: "DemoStream", config: "Config") -> int:
-        """Print a table beside its source; returns how many rows differ."""
+        """Print a table next to its source; returns how many rows differ."""
         from ch_sink.discovery.wiring import client_of
         from ch_sink.local.demo.compare import as_source, stored_rows, unequal
         from ch_sink.local.demo.streams import truth_of

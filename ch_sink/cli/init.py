@@ -31,7 +31,7 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """A stream's plan, and the server that it is carried out on."""
+    """A stream's plan, and the server on which it runs."""
 
     config: "Config"
     plan: "InitPlan"
@@ -53,7 +53,7 @@ def init(
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the statements to a file.")] = None,
     overrides: Overrides = None,
 ) -> None:
-    """Create the table for a topic, or bring an existing one up to it. Safe to repeat."""
+    """Create the table for a topic, or complete an existing one. Safe to repeat."""
     if apply and dry_run:
         raise ConfigError("--apply and --dry-run exclude each other", hint="Leave one of them out.")
     choices = Choices(engine, apply, tuple(row_policy or ()), output)
@@ -121,7 +121,7 @@ def plan_one(out: Output, config: "Config", seen: "Sampled", client: "Client | N
 
 
 def apply_plan(out: Output, client: "Client", plan: "InitPlan", *, quiet: bool = False) -> None:
-    """Run the statements. Objects that exist and are what they should be are reported as unchanged."""
+    """Run the statements. Objects that are already up to date are reported as unchanged."""
     from ch_sink.clickhouse import run_statement
 
     if not quiet and not any(statement.kind == "alter" or statement.makes(plan.table) for statement in plan.statements):
@@ -133,7 +133,7 @@ def apply_plan(out: Output, client: "Client", plan: "InitPlan", *, quiet: bool =
 
 
 def _connect(config: "Config") -> "tuple[Client | None, ClickHouseError | None]":
-    """The client, or why there is none."""
+    """The client, or the error if there is none."""
     from ch_sink.discovery.wiring import client_of
 
     try:

@@ -1,4 +1,4 @@
-"""The one place that prints: text for people, or one JSON document for programs.
+"""All printing: text for people, or one JSON document for programs.
 
 Results go to standard output; progress, warnings and errors to standard error.
 """
@@ -28,7 +28,7 @@ class Output:
 
     def __init__(self, *, as_json: bool = False) -> None:
         self.as_json = as_json
-        # Text that is piped keeps its lines whole: paths and SQL are to be pasted.
+        # Piped text is not wrapped, so that paths and SQL can be pasted.
         width = None if sys.stdout.isatty() else _WIDE
         self._out = Console(file=sys.stdout, highlight=False, soft_wrap=width is not None, width=width)
         self._err = Console(file=sys.stderr, highlight=False, soft_wrap=True)
@@ -48,7 +48,7 @@ class Output:
         self._err.print(Text(text, style="dim"))
 
     def warn(self, text: str) -> None:
-        """Something the reader should know although the command goes on."""
+        """Something that the reader should know, although the command continues."""
         self._err.print(Text.assemble(("warning: ", "yellow"), text))
 
     _unfinished = False
@@ -63,7 +63,7 @@ class Output:
             self._err.print(Text(text))
 
     def progress_done(self) -> None:
-        """Leaves the last progress line standing."""
+        """Keep the last progress line."""
         if self._unfinished:
             self._err.file.write("\n")
             self._err.file.flush()
@@ -75,7 +75,7 @@ class Output:
             self._out.print(Text(text), soft_wrap=True)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]], title: str | None = None) -> None:
-        """A table; numbers are set right, with their thousands apart. None is shown as a dash."""
+        """A table; numbers are right-aligned, with grouped thousands. None is shown as a dash."""
         if self.as_json:
             return
         grid = Table(
@@ -112,7 +112,7 @@ class Output:
             self._err.print(Text.assemble(("next: ", "bold"), error.hint))
 
     def crash(self, error: Exception, *, debug: bool) -> None:
-        """An error that nobody foresaw."""
+        """An unexpected error."""
         if debug:
             self._err.print(Text("".join(traceback.format_exception(error)).rstrip(), style="dim"))
         first = (str(error).splitlines() or [""])[0]

@@ -13,7 +13,7 @@ from ch_sink.errors import ConfigError
 __all__ = ["expect_ready"]
 
 _AT_ONCE = 8
-"""Streams that are looked at side by side."""
+"""Streams that are checked at the same time."""
 
 
 def expect_ready(configs: Sequence[Config]) -> None:
@@ -31,7 +31,7 @@ def _expect_one(config: Config) -> None:
 
 def _expect_checkpoint(checkpoint: str) -> None:
     if "://" in checkpoint:
-        return  # a store that only Spark reaches
+        return  # a file system that only Spark can reach
     folder = Path(checkpoint).absolute()
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     if not existing.is_dir():

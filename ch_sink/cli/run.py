@@ -18,7 +18,9 @@ __all__ = ["progress", "run", "show_summaries"]
 def run(
     context: typer.Context,
     configs: ConfigFiles,
-    once: Annotated[bool, typer.Option("--once", help="Stop when everything that is there now has been read.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Stop when everything that is in the topics now has been read.")
+    ] = False,
     master: Annotated[
         str | None,
         typer.Option(metavar="URL", help="Spark master; local[*] if none is configured.", show_default=False),
@@ -26,13 +28,13 @@ def run(
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Carry changes from Kafka into ClickHouse until stopped.
+    """Apply changes from Kafka to ClickHouse until stopped.
 
-    Ctrl-C or SIGTERM stops it after the running batch; started again, it goes on where it stopped.
+    Ctrl-C or SIGTERM stops it after the running batch; started again, it continues where it stopped.
     """
     out, stop = Output(as_json=as_json), context.obj
     settings = load_all(list(dict.fromkeys(configs)), overrides)
-    # Neither module imports PySpark: what is missing is reported while Spark's JVM has just begun to start.
+    # Neither module imports PySpark: missing things are reported while Spark's JVM is still starting.
     from ch_sink.cli.preconditions import expect_ready
     from ch_sink.spark.session import start_application
 

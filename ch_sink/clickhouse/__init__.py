@@ -1,4 +1,4 @@
-"""ClickHouse over HTTP: the client, and the implementations of the ports that store and find things there."""
+"""ClickHouse over HTTP: the client, and the ports that are implemented by ClickHouse tables."""
 
 from ch_sink.clickhouse.client import Client, connect, disconnect
 from ch_sink.clickhouse.dead_letters import ClickHouseDeadLetters

@@ -28,7 +28,7 @@ def _wide(kind: pa.DataType) -> pa.DataType:
 
 
 def to_stream(batch: pa.RecordBatch, compression: Literal["lz4", "zstd", "none"] = "none") -> memoryview:
-    """The batch as an Arrow IPC stream with compressed buffers (``FORMAT ArrowStream``); not copied once made."""
+    """The batch as an Arrow IPC stream with compressed buffers (``FORMAT ArrowStream``); without a further copy."""
     options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
@@ -37,7 +37,7 @@ def to_stream(batch: pa.RecordBatch, compression: Literal["lz4", "zstd", "none"]
 
 
 def from_stream(body: bytes) -> pa.Table:
-    """The table of an Arrow IPC stream; no body at all is a table without columns. Raises pa.ArrowInvalid."""
+    """The table of an Arrow IPC stream; an empty body is a table without columns. Raises pa.ArrowInvalid."""
     if not body:
         return pa.table({})
     with pa.ipc.open_stream(pa.py_buffer(body)) as reader:

@@ -1,4 +1,4 @@
-"""The connection to ClickHouse: Arrow both ways over HTTP, own errors, retries."""
+"""The connection to ClickHouse: Arrow over HTTP in both directions, the sink's own errors, retries."""
 
 import logging
 import os
@@ -38,7 +38,7 @@ _lock = threading.Lock()
 
 
 class Keys:
-    """A table sent along with a query, to be named in its text."""
+    """A table that is sent along with a query, which refers to it by name."""
 
     def __init__(self, name: str, rows: pa.Table, structure: Sequence[tuple[str, str]]) -> None:
         """``structure``: column names and their ClickHouse types."""
@@ -55,9 +55,9 @@ class Keys:
 
 
 class Client:
-    """One server, one user. May be used by several threads at a time; not to be carried over a fork.
+    """One server, one user. Safe for several threads, but not across a fork.
 
-    Reads, and inserts that say so, are repeated by the settings' Retry. Raises ClickHouseError,
+    Reads, and statements that may be repeated, are retried as the settings' Retry says. Raises ClickHouseError,
     ClickHouseUnavailable and AccessDenied only.
     """
 
@@ -65,9 +65,9 @@ class Client:
         self.settings = settings
         self.retry: Retry = settings.retry
         self.slow_downs = 0
-        """How often the server asked for patience because a table had too many parts."""
+        """How often the server refused an insert because a table had too many parts."""
         at = settings.endpoint
-        # Repeats are made here, by code; the driver's own pool would be shared with forked processes.
+        # Retries are decided here, by error code; the driver's shared pool would be inherited by forked processes.
         with translated(settings.url, "connect", settings.password):
             self._driver = clickhouse_connect.get_client(
                 interface=at.interface,
@@ -129,8 +129,8 @@ class Client:
             try:
                 return from_stream(answer)
             except pa.ArrowInvalid:
-                # An error in mid-answer comes after the status line, in place of the rest of the stream.
-                raise ClickHouseError(f"could not {doing}: the answer breaks off: {_tail(answer)}") from None
+                # An error after the status line replaces the rest of the stream.
+                raise ClickHouseError(f"could not {doing}: the answer ends early: {_tail(answer)}") from None
 
         return self.retry.run(ask, on_retry=self._on_retry)
 
@@ -165,7 +165,7 @@ class Client:
         doing: str = "run a statement",
         again: bool = True,
     ) -> None:
-        """Run a statement without a result. ``again``: a repeat after a failure does no harm."""
+        """Run a statement without a result. ``again``: it may be repeated after a failure."""
 
         def act() -> None:
             with translated(self.settings.url, doing, self.settings.password):
@@ -205,7 +205,7 @@ class Client:
         self._driver.close()
 
     def _known(self, settings: Settings) -> dict[str, Any]:
-        """The settings that this server has; the others exist to pin what an older server does anyway."""
+        """The settings that this server has; an older server behaves like that without the others."""
         return {name: value for name, value in settings.items() if self.knows_setting(name)}
 
     def _on_retry(self, error: ClickHouseError, wait: float) -> None:
@@ -215,7 +215,7 @@ class Client:
 
 
 def connect(settings: ClickHouseSettings) -> Client:
-    """The client of this OS process for these settings; made at the first call.
+    """The client of this OS process for these settings; created on the first call.
 
     Raises:
         ConfigError: the URL cannot be used.
@@ -226,7 +226,7 @@ def connect(settings: ClickHouseSettings) -> Client:
     with _lock:
         client = _clients.get(key)
         if client is None:
-            # What a parent process left belongs to its sockets.
+            # Clients inherited from a parent process share its sockets.
             for stale in [k for k in _clients if k[0] != key[0]]:
                 del _clients[stale]
             common.set_setting("invalid_setting_action", "drop")

@@ -66,7 +66,7 @@ class ClickHouseDeadLetters:
         self._stored.insert(pa.Table.from_pylist(rows, schema=_SCHEMA))
 
     def list(self, limit: int = 100, *, retried: bool = False) -> list[StoredLetter]:
-        """Dead letters by partition and offset; ``retried``: also those applied since. Raises ClickHouseError."""
+        """Dead letters by partition and offset; ``retried``: include those applied since. Raises ClickHouseError."""
         where = _MINE if retried else f"{_MINE} AND retried IS NULL"
         found = self._stored.arrow(
             f"{_LIST}{where} ORDER BY partition, offset LIMIT {{limit:UInt64}}", {**self._named, "limit": limit}

@@ -26,7 +26,7 @@ log = logging.getLogger("ch_sink")
 
 _CONCURRENT = RETRYABLE_CODES | {
     15,  # DUPLICATE_COLUMN: added between the server's check and its commit
-    57,  # TABLE_ALREADY_EXISTS: CREATE OR REPLACE of one view at once
+    57,  # TABLE_ALREADY_EXISTS: two CREATE OR REPLACE of one view
     60,  # UNKNOWN_TABLE: the same, seen from the other side
     236,  # ABORTED
     341,  # UNFINISHED: not yet on all replicas
@@ -38,7 +38,7 @@ _RETRY = Retry(attempts=10, longest_wait=8.0)
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """How the table of one stream is altered. ``cluster``: where ``init`` made it, if on a cluster."""
+    """Alters the table of one stream. ``cluster``: the cluster on which ``init`` created it, if any."""
 
     client: Client
     database: str
@@ -51,11 +51,11 @@ class Evolution:
     def carry_out(self, table: TargetTable, columns: Sequence[UnknownColumn], key: Sequence[str]) -> TargetTable:
         """Add or change these columns and recreate the view; returns the table as it is afterwards.
 
-        Another stream may do the same at the same time: the first one decides the column's type.
+        Another stream may add them at the same time: the first one decides the column's type.
 
         Raises:
             ClickHouseError, AccessDenied: the server refuses.
-            StreamFailed: the server confirms the change, and the columns are still missing.
+            StreamFailed: the server confirms the change, but the columns are still missing.
         """
         wanted = self._typed(columns)
         before = table
@@ -120,7 +120,7 @@ class Evolution:
             if not shown or shown == mine:
                 return
             if not shown.keys() <= {c.name for c in before.source_columns} | mine.keys() or not set(key) <= set(shown):
-                log.warning("view %s.%s is not the one that init creates: it stays as it is", after.database, name)
+                log.warning("view %s.%s is not the one that init creates and stays as it is", after.database, name)
                 return
             if attempt and shown.keys() == mine.keys():
                 return  # the view may cast its columns

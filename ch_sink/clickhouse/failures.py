@@ -21,9 +21,9 @@ _HINTS = {
 
 @contextmanager
 def translated(url: str, doing: str, secret: str = "") -> Iterator[None]:
-    """Raise ClickHouseError, ClickHouseUnavailable or AccessDenied instead of what the driver raises inside.
+    """Turn what the driver raises inside into ClickHouseError, ClickHouseUnavailable or AccessDenied.
 
-    ``doing`` completes "could not …"; ``secret`` is masked wherever a text holds it.
+    ``doing`` completes "could not …"; ``secret`` is masked in every text.
     """
     try:
         yield
@@ -58,7 +58,7 @@ def _no_answer(error: BaseException, url: str, doing: str, secret: str) -> Click
     if isinstance(cause, SSLError):
         why, hint = f"TLS fails: {_text(cause, secret)}", "Check clickhouse.url (https or http), verify and ca_cert."
     elif isinstance(cause, (ReadTimeoutError, TimeoutError)) and not isinstance(cause, ConnectTimeoutError):
-        why, hint = "no answer in time", "Raise clickhouse.timeout, or look at the server's load."
+        why, hint = "no answer within the time limit", "Raise clickhouse.timeout, or check the server's load."
     elif isinstance(cause, (NewConnectionError, ConnectTimeoutError, ConnectionRefusedError)):
         why, hint = "no connection", "Is the server up? Check clickhouse.url."
     else:

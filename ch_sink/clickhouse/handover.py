@@ -1,7 +1,7 @@
 """Values of rows that change their key, in a ClickHouse table (``sql/handover.sql``).
 
 One table serves every stream: a row is stored as an Arrow IPC stream in a String column. All types stay exact,
-altering the target does not affect it, and no target needs a table of its own.
+and altering the target does not affect stored rows.
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ class ClickHouseHandover:
         return HandedOver(places, pa.concat_tables(rows) if rows else _empty(self._types))
 
     def put(self, ids: Sequence[HandoverId], rows: pa.Table, known: npt.NDArray[np.bool_], token: str) -> None:
-        """Store entries; an entry that exists already stays. ``token`` is not used: the engine keeps the first."""
+        """Store entries; an existing entry stays. ``token`` is not used: the engine keeps the first."""
         if not ids:
             return
         entries = _columns(ids)

@@ -33,7 +33,7 @@ class ClickHouseLedger:
     """The Ledger of one stream, and the TaskLedger of its tasks. See the protocols; raises ClickHouseError too."""
 
     def __init__(self, client: Client, database: str, table: str, stream: str, cluster: str | None = None) -> None:
-        """``cluster``: where the table is altered if an earlier version made it."""
+        """``cluster``: the cluster on which a table of an earlier version is altered, if any."""
         self.stream, self._cluster = stream, cluster
         self._table = StateTable(client, database, table)
         self._claim: Claim | None = None
@@ -50,13 +50,13 @@ class ClickHouseLedger:
             newest = before
         self._claim = new_claim(self.stream, run_id, newest)
         self._insert([self._claim], 0)
-        # Two jobs that claimed at the same moment have the same number; the later of the two has the stream.
+        # Two jobs that claim at the same moment get the same number; the later of the two owns the stream.
         self.check_claim()
         if before is not None:
             earlier.convert(self._table, self.stream, before, self._claim)
 
     def upgrade(self) -> bool:
-        """Bring a table of an earlier version up to this one; returns whether there was anything to do.
+        """Upgrade a table of an earlier version; returns whether it was one.
 
         Raises AccessDenied, with what to do, if the user may not alter the table.
         """
@@ -167,18 +167,18 @@ class ClickHouseLedger:
         return int(found[0]["n"])
 
     def _intended(self) -> dict[tuple[str, int], int]:
-        """How far ranges were intended, by topic and partition; asked once, then kept."""
+        """The highest intended offset by topic and partition; queried once, then kept."""
         if self._reached is None:
             self._reached = {(r["topic_id"], r["partition"]): int(r["reached"]) for r in self._rows(ask.INTENDED)}
         return self._reached
 
     def _tick(self) -> int:
-        """The time, but always later than the last entry and the newest claim."""
+        """The current time, or just after the last entry and the newest claim if the clock is behind them."""
         self._written = max(time.time_ns(), self._written + 1)
         return self._written
 
     def _insert(self, entries: Iterable[Entry], batch: int, under: Claim | None = None) -> None:
-        """Insert entries as one block, under a claim or, for tasks, under none."""
+        """Insert entries as one block, under a claim, or under none for tasks."""
         number, run_id = (under.number, under.run_id) if under is not None else (0, "")
         rows = [
             row(self.stream, e, claim_number=number, run_id=run_id, batch=batch, written=self._tick()) for e in entries

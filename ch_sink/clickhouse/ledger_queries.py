@@ -1,4 +1,4 @@
-"""The questions to the ledger's table. ``$table`` stands for it, ``$order`` for what puts a stream's entries in order.
+"""Queries of the ledger's table. ``$table`` is its name, ``$order`` the expression that orders a stream's entries.
 
 A table of an earlier version has neither ``claim_number`` nor ``attempt``; see `ch_sink.clickhouse.ledger_upgrade`.
 """
@@ -44,7 +44,7 @@ WHERE {_MINE} AND entry = 'result' AND {_PARTITION}
     AND end_offset = {{offset:Int64}} AND end_offset > start_offset
 ORDER BY $order DESC LIMIT 1"""
 
-# The end of each unbroken run of results is where the next result starts later than everything before it reached.
+# An unbroken run of results ends where the next one starts above the highest end so far.
 PROGRESS = f"""\
 SELECT partition, argMin(reached, start_offset) AS next_offset
 FROM
@@ -73,7 +73,7 @@ WHERE {_MINE} AND entry = 'intent'
     AND batch = (SELECT argMax(batch, $order) FROM $table WHERE {_MINE} AND entry = 'intent')
 ORDER BY topic_id, partition, start_offset"""
 
-# First which results are the newest, by narrow columns; then those alone with their states and counts.
+# Find the newest results by narrow columns, then read the states and counts of these only.
 HISTORY = f"""\
 SELECT
     topic, topic_id, partition, start_offset, end_offset, rows, deletes, dead_letters, counts, cuts, state, run_id,
@@ -90,8 +90,8 @@ WHERE {_MINE} AND entry = 'result' AND (topic_id, partition, start_offset, end_o
 )
 ORDER BY $order DESC, topic_id, partition LIMIT {{limit:UInt64}}"""
 
-# Of a range that was done more than once, all results but the last are left out. They are few: this is faster than
-# to pick the last result of each range.
+# If a range was run more than once, all results but the last are excluded. They are few, so this is faster than picking
+# the last result of each range.
 TOTALS = f"""\
 SELECT
     topic_id, partition,
@@ -122,7 +122,7 @@ WHERE {_MINE} AND entry = 'result'
     AND (topic_id, partition, start_offset) IN {{ranges:Array(Tuple(String, Int32, Int64))}}
 GROUP BY topic_id, partition"""
 
-# The subquery speaks of the range that begins there; progress from before its last result is void.
+# Progress that is older than the last result of the same range is void.
 PROGRESS_OF = f"""\
 SELECT end_offset, state FROM $table
 WHERE {_MINE} AND entry = 'progress' AND {_PARTITION} AND start_offset = {{start:Int64}}
@@ -130,7 +130,7 @@ WHERE {_MINE} AND entry = 'progress' AND {_PARTITION} AND start_offset = {{start
         WHERE {_MINE} AND entry = 'result' AND {_PARTITION} AND start_offset = {{start:Int64}})
 ORDER BY end_offset DESC LIMIT 1"""
 
-# A cut of an earlier version has no offset of its own; its upgraded twin has.
+# A cut of an earlier version has no offset in this column; its upgraded copy has.
 CUTS = f"""\
 SELECT partition, groupUniqArray(offset) AS offsets FROM $table
 WHERE {_MINE} AND entry = 'cut' AND offset > 0 AND topic_id = {{topic_id:String}} GROUP BY partition"""

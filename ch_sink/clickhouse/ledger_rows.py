@@ -61,7 +61,7 @@ _COLUMN_OF = {
 def row(
     stream: str, entry: Entry, *, claim_number: int = 0, run_id: str = "", batch: int = 0, written: int
 ) -> dict[str, Any]:
-    """An entry as a row. ``claim_number`` and ``run_id``: of the claim under which it is written."""
+    """An entry as a row. ``claim_number`` and ``run_id`` are those of the claim under which it is written."""
     filled = {
         **_EMPTY,
         "stream": stream,

@@ -1,11 +1,11 @@
-"""A ledger of an earlier version: its table gets the columns of this one, its entries become entries of this one.
+"""Upgrades a ledger of an earlier version: adds the columns of this version and rewrites the entries.
 
 The earlier version knew the entries claim, intent, progress, cut, result and note. A note had its kind in ``topic_id``
 and its text in ``details``, a claim its number in ``start_offset`` and all else in ``details``, a cut its offset in
-``start_offset``, an intent its attempt in ``details``. Intents, progress and results are read as they are, the others
-are written again. The old rows stay in the table and are not read any more.
+``start_offset``, an intent its attempt in ``details``. Intents, progress and results are read as they are; the others
+are rewritten. The old rows stay in the table and are not read any more.
 
-`convert` may be repeated: a converted entry keeps the time of the old one, so that the engine replaces it by itself.
+`convert` may be repeated: a converted entry keeps the time of the old one, so that the engine replaces a repeated one.
 """
 
 import ast
@@ -41,20 +41,20 @@ log = logging.getLogger("ch_sink")
 
 _DONE = "by a later version of ch_sink"
 _UNDER_WAY = "by a later version of ch_sink, which upgrades the ledger"
-"""Run ids of the claims that show a job of the earlier version that it lost the stream."""
+"""Run id of the claims by which a job of the earlier version sees that it has lost the stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Which version made the table."""
+    """The version that created the table."""
 
     is_current: bool
     has_details: bool
-    """An earlier version made it: entries of that version may be there."""
+    """An earlier version created it, so that it may hold entries of that version."""
 
     @property
     def order(self) -> str:
-        """What puts the entries of a stream in order: clocks of two jobs may differ, their claims do not."""
+        """The expression that orders a stream's entries: by claim first, since the clocks of two jobs may differ."""
         if not self.is_current:
             return "written"
         # One number is compared much faster than a tuple.
@@ -102,7 +102,7 @@ def last_claim(table: StateTable, stream: str) -> Claim | None:
 def convert(table: StateTable, stream: str, last: Claim, owner: Claim) -> None:
     """Write what the earlier version recorded for this stream as entries of this version. Raises ClickHouseError.
 
-    A job of the earlier version that still runs loses the stream first, so that it adds nothing that would be missed.
+    A job of the earlier version that still runs loses the stream first, so that it adds no entry after the conversion.
 
     Args:
         last: the newest claim of the earlier version.
@@ -118,7 +118,7 @@ def convert(table: StateTable, stream: str, last: Claim, owner: Claim) -> None:
 
 
 def _displace(table: StateTable, stream: str, claim: Claim, written: int) -> None:
-    """A claim in the form of the earlier version, which is what a job of that version looks at."""
+    """A claim in the form of the earlier version, for which a job of that version looks."""
     columns = {
         "stream": stream,
         "entry": "claim",
@@ -143,7 +143,7 @@ def _entries(table: StateTable, stream: str) -> Iterator[tuple[Entry, int, str]]
         stream=stream,
     ):
         if r["kind"] == "columns":
-            # The finish follows, without them.
+            # The matching finish, which follows, has no columns.
             columns = tuple(ChangedColumn(*text.split(" ", 1)) for text in r["details"].split("; ") if " " in text)
             continue
         entry = _fact(r["kind"], r["details"], columns)

@@ -38,7 +38,7 @@ class ClickHouseLookup:
         self._arrow = {c.name: kind for c in table.columns if (kind := _arrow(c.type)) is not None}
         self._sql = _collapsing_sql(table, key_columns) if _collapses(table) else _newest_sql(table, key_columns)
         self._settings: dict[str, str | int] = {
-            # Null is a key value like any other; without this, IN never finds it.
+            # Null is a key value like any other; without this setting, IN never matches it.
             "transform_null_in": 1,
             # Grouping by JSON and similar types compares whole stored values, as intended.
             "allow_suspicious_types_in_group_by": 1,
@@ -68,7 +68,7 @@ class ClickHouseLookup:
 
 
 class AnyKeyLookup:
-    """The RowLookup of one target table for any key columns."""
+    """The RowLookup of one target table, for whatever key columns it is asked."""
 
     def __init__(self, client: Client, table: TargetTable) -> None:
         self._client, self._table = client, table

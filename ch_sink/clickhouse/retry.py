@@ -1,4 +1,4 @@
-"""Which server errors a later attempt may not meet, and how long to wait for it. Codes only, never texts."""
+"""Which server errors are worth a retry, and how long to wait for it. Decided by code, never by text."""
 
 import random
 import time
@@ -58,8 +58,8 @@ ACCESS_CODES = frozenset(
 class Retry:
     """Exponential backoff with full jitter. Times in seconds.
 
-    ``attempts`` counts the first one too. Too many parts wait ``slow_factor`` times longer: merges need time, and
-    hurrying makes it worse.
+    ``attempts`` counts the first one too. After "too many parts" the wait is ``slow_factor`` times longer: merges need
+    time, and more inserts make it worse.
     """
 
     attempts: int = 8

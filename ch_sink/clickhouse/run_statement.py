@@ -1,4 +1,4 @@
-"""One statement of ``init`` carried out, and whether it changed anything."""
+"""Runs one statement of ``init`` and finds out whether it changed anything."""
 
 from typing import Literal
 
@@ -19,7 +19,7 @@ _DEFINITIONS = {
     "row policy": "SELECT arrayStringConcat(arraySort(groupArray(concat(short_name, ' ', select_filter))), ',') "
     "AS definition FROM system.row_policies WHERE database = {database:String} AND table = {table:String}",
 }
-"""What an object is made of, as far as a statement of ``init`` can change it; no row while it does not exist."""
+"""The definition of an object, as far as a statement of ``init`` can change it; no row if it does not exist."""
 
 
 def run_statement(client: Client, statement: Statement) -> Outcome:
@@ -36,7 +36,7 @@ def run_statement(client: Client, statement: Statement) -> Outcome:
 
 
 def _definition(client: Client, statement: Statement) -> str:
-    """The object's definition, empty while it does not exist or may not be seen."""
+    """The object's definition, empty if it does not exist or is not visible to the user."""
     sql = _DEFINITIONS.get(statement.kind)
     if sql is None:
         return ""

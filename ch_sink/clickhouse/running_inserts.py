@@ -1,4 +1,4 @@
-"""Wait for inserts of a killed attempt that the server still carries out."""
+"""Waits for inserts of a killed attempt that the server is still running."""
 
 import time
 
@@ -12,7 +12,7 @@ __all__ = ["wait_for_inserts"]
 def wait_for_inserts(client: Client, table: TargetTable, patience: float = 60.0) -> None:
     """Return once no insert into the table is running, or after ``patience`` seconds.
 
-    A lookup then sees each insert of a killed attempt whole, or never.
+    A lookup then sees each insert of a killed attempt whole or not at all.
     """
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
@@ -23,7 +23,7 @@ def wait_for_inserts(client: Client, table: TargetTable, patience: float = 60.0)
                 doing="look for running inserts",
             )
         except ClickHouseError:
-            return  # no right to see them: the token still keeps a repeat out
+            return  # not allowed to see them: the token still drops a repeat
         if not running or not running[0]["n"]:
             return
         time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""Tables as the server has them: detection, statements, the server's own facts."""
+"""Detection of tables, DDL statements, and facts about the server."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -45,7 +45,7 @@ def detect(client: Client, database: str, table: str, policy: Policy) -> TargetT
 
 
 def _notes(client: Client, table: TargetTable) -> dict[str, str]:
-    """The source types of columns that ``init`` noted; none where it did not, as before there was a table for them.
+    """The source types of columns that ``init`` noted; empty if it noted none, or if their table does not exist.
 
     Notes of an earlier table of this name count as far as the columns still are what ``init`` makes of them: this may
     be that table, restored from a backup or rebuilt.
@@ -111,7 +111,7 @@ def execute(client: Client, statements: Sequence[str]) -> None:
 
 
 def server_facts(client: Client, table: TargetTable | None = None) -> ServerFacts:
-    """Version, settings and years of the server, and the row policies of a table as far as they may be seen.
+    """Version, settings and years of the server, and the visible row policies of a table.
 
     Raises ClickHouseError.
     """

@@ -22,7 +22,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class ClickHouseSettings:
-    """Connection of one stream; hashable, picklable, and without its password in any text. Times in seconds."""
+    """Connection settings of one stream; hashable, picklable, and never shown with the password. Times in seconds."""
 
     url: str = "http://localhost:8123"
     database: str = "default"
@@ -30,7 +30,7 @@ class ClickHouseSettings:
     username: str = "default"
     password: str = field(default="", repr=False)
     settings: tuple[tuple[str, str], ...] = ()
-    """ClickHouse settings sent with every query; those that keep inserts exact cannot be overridden."""
+    """ClickHouse settings sent with every query; those that exactly-once inserts depend on cannot be overridden."""
     connect_timeout: float = 10.0
     timeout: float = 300.0
     """Of one request."""

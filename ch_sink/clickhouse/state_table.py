@@ -27,7 +27,7 @@ HEADERS = pa.list_(pa.struct([pa.field("name", pa.binary()), pa.field("value", p
 
 
 class StateTable:
-    """One table of the sink's own, by database and name. Errors as Client's."""
+    """One of the sink's own tables, by database and name. Raises as Client does."""
 
     def __init__(self, client: Client, database: str, name: str) -> None:
         self.client, self.database, self.name = client, database, name
@@ -45,7 +45,7 @@ class StateTable:
         self.client.insert(self.qualified, rows, settings={**_WRITE, **once})
 
     def rows(self, sql: str, **parameters: object) -> list[dict[str, Any]]:
-        """Rows of a query, with ``$table`` for the table's name. Sees all earlier writes."""
+        """Rows of a query in which ``$table`` is the table's name. Sees all earlier writes."""
         return self.client.rows(
             sql.replace("$table", self.qualified),
             parameters,
@@ -54,7 +54,7 @@ class StateTable:
         )
 
     def columns(self) -> frozenset[str]:
-        """Names of the columns that the table has; none if there is no such table."""
+        """Names of the table's columns; empty if the table does not exist."""
         found = self.client.rows(
             "SELECT name FROM system.columns WHERE database = {database:String} AND table = {table:String}",
             {"database": self.database, "table": self.name},

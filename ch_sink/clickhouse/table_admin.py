@@ -1,4 +1,4 @@
-"""The target table as the coordinator sees it: look at it, alter it, truncate it."""
+"""What the coordinator does with the target table: detect, alter and truncate it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ __all__ = ["ClickHouseTableAdmin"]
 
 @dataclass(frozen=True, slots=True)
 class ClickHouseTableAdmin:
-    """One table. ``cluster``: where ``init`` made it, if on a cluster."""
+    """One table. ``cluster``: the cluster on which ``init`` created it, if any."""
 
     client: Client
     database: str

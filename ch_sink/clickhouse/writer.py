@@ -12,7 +12,7 @@ from ch_sink.types.chtype import parse_type
 __all__ = ["PINNED", "ClickHouseWriter"]
 
 PINNED: dict[str, str | int] = {
-    # The acknowledgement means "stored", and the token belongs to this very block.
+    # The acknowledgement means "stored", and the token belongs to exactly this block.
     "async_insert": 0,
     "insert_deduplicate": 1,
     "deduplicate_insert": "enable",
@@ -27,7 +27,7 @@ PINNED: dict[str, str | int] = {
     "input_format_max_block_size_bytes": 0,
     "input_format_max_block_wait_ms": 0,
     "use_strict_insert_block_limits": 0,
-    # Rows whose partition the client cannot compute are sent in one block: the server splits it; tokens hold per part.
+    # Rows whose partition the client cannot compute are sent as one block: the server splits it, a token per part.
     "max_partitions_per_insert_block": 0,
     # Columns by name; an absent one and a null in a column that is not Nullable take the column's default.
     "input_format_null_as_default": 1,
@@ -63,7 +63,7 @@ class ClickHouseWriter:
 
         Raises:
             TableError: the block has a column that the table lacks or computes itself.
-            ClickHouseUnavailable: the server could not be reached, or not do it, in all attempts.
+            ClickHouseUnavailable: no attempt reached the server or succeeded there.
             ClickHouseError, AccessDenied: it refuses.
         """
         rows = insert.rows
@@ -76,7 +76,7 @@ class ClickHouseWriter:
         if not rows.num_rows:
             return 0
         for name in self._json.intersection(rows.column_names):
-            # A null text is no default there, as elsewhere: the server fails to read it (26.9).
+            # A null text fails there instead of taking the default: the server cannot read it (26.9).
             at = rows.schema.get_field_index(name)
             rows = rows.set_column(at, rows.schema.field(at), pc.fill_null(rows.column(name), "{}"))
         written = self._client.insert(

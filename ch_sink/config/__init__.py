@@ -35,10 +35,10 @@ def load(path: str | Path, overrides: Sequence[str] = (), environ: Mapping[str, 
 
     Args:
         overrides: ``a.b=value`` texts as ``--set`` takes them.
-        environ: variables such as ``CH_SINK__CLICKHOUSE__PASSWORD``; the process's own where it is None.
+        environ: variables such as ``CH_SINK__CLICKHOUSE__PASSWORD``; the process's own if None.
 
     Raises:
-        ConfigError: naming the file, every wrong key with its line, and the nearest valid name.
+        ConfigError: with the file, the line of every wrong key, and the nearest valid name.
     """
     tree = read(Path(path), overrides, os.environ if environ is None else environ)
     try:

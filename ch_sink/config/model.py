@@ -42,7 +42,7 @@ class Config(Section):
     checkpoint: Name
     """Folder or URL of Spark's checkpoint; a relative folder is under the current one."""
     stream: str = ""
-    """Name in the ledger and in tokens; made from topic and table where it is empty."""
+    """Name in the ledger and in tokens; built from topic and table if empty."""
     format: Literal["auto", "json", "avro"] = "auto"
 
     events: Literal["auto", "envelope", "flattened"] = "auto"
@@ -52,9 +52,9 @@ class Config(Section):
     start: Literal["ledger", "earliest", "latest"] = "ledger"
     """Where a stream without a checkpoint begins. ``ledger``: after the last recorded batch, else the earliest."""
     on_data_loss: Literal["fail", "continue"] = "fail"
-    """Offsets that are gone before they were read: stop, or go on at the earliest and count the gap."""
+    """Offsets that were dropped before they were read: stop, or continue at the earliest and count the gap."""
     topic_recreated: Literal["fail", "restart"] = "fail"
-    """A topic deleted and made again: stop, or read the new one from its start in a new epoch."""
+    """The topic was deleted and created again: stop, or read the new one from its start in a new epoch."""
 
     max_offsets_per_trigger: int | None = Field(default=1_000_000, ge=1)
     trigger_interval: Seconds = Field(default=1.0, ge=0)
@@ -82,7 +82,7 @@ class Config(Section):
     redelivery_scan: int = Field(default=10_000, ge=0)
     accept_coalescing: bool = False
     handover_deadline: Seconds = Field(default=600.0, ge=0)
-    """How long a change waits for the values of a row that changed its key, before ``on_unresolved`` decides."""
+    """How long a change waits for the values of a row that changed its key, before ``on_unresolved`` applies."""
 
     document: DocumentSection = DocumentSection()
     tables: TablesSection = TablesSection()
@@ -111,7 +111,7 @@ class Config(Section):
         return self.clickhouse.database
 
     def policy(self) -> Policy:
-        """The choices that concern the pure core."""
+        """The choices on which decoding, ordering and merging depend."""
         flattened, document, version = self.flattened, self.document, self.version
         return Policy(
             values=ValuePolicy(
@@ -143,7 +143,7 @@ class Config(Section):
         )
 
     def to_task_json(self) -> str:
-        """Everything, *secrets in the clear*: for the way to a Spark task only, never for a log or a plan."""
+        """Everything, *secrets in the clear*: only to be sent to a Spark task, never for a log or a plan."""
         return self.model_dump_json(context={"secrets": True})
 
     @classmethod

@@ -33,7 +33,7 @@ __all__ = [
 
 
 class Section(BaseModel):
-    """Base of all sections: unknown keys are errors, values never appear in an error's text."""
+    """Base of all sections: unknown keys are errors, and errors never show values."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, populate_by_name=True)
 
@@ -76,7 +76,7 @@ def _size(value: object) -> object:
 
 
 def _words(value: object) -> object:
-    """A list, or the same as text with commas (as the environment and ``--set`` give it)."""
+    """A list, or the same as text with commas (as in the environment and ``--set``)."""
     if isinstance(value, str):
         return tuple(word.strip() for word in value.split(",") if word.strip())
     return value
@@ -129,7 +129,7 @@ class KafkaSection(Section):
     @model_validator(mode="after")
     def _has_brokers(self) -> Self:
         if not self.properties.get("bootstrap.servers") and not self.properties.get("metadata.broker.list"):
-            raise ValueError("bootstrap.servers is missing; it lists the brokers, as host:port with commas between")
+            raise ValueError("bootstrap.servers is missing; it lists the brokers as host:port, separated by commas")
         return self
 
     @property
@@ -153,7 +153,7 @@ class KafkaSection(Section):
 
 
 def _registry_user(properties: dict[str, Any], secrets: dict[str, Any]) -> None:
-    """A user and password in the registry's URL move to where they are not shown."""
+    """A user and password in the registry's URL move to the secrets."""
     url = properties.get(REGISTRY_PREFIX + "url")
     if not isinstance(url, str) or "@" not in url:
         return
@@ -270,7 +270,7 @@ class FlattenedSection(Section):
     headers_prefix: str = "__"
     """Its ``add.headers.prefix``."""
     columns: Words = ()
-    """Added fields that ``init`` makes columns of."""
+    """Added fields for which ``init`` creates columns."""
 
 
 class VersionSection(Section):
@@ -282,16 +282,16 @@ class VersionSection(Section):
 
 
 class DocumentSection(Section):
-    """Where a document goes, for sources of documents (MongoDB)."""
+    """How documents become columns (MongoDB)."""
 
     column: str = "document"
-    """The column that gets the whole document, where the table has it; empty for none."""
+    """The column that receives the whole document, if the table has it; empty for none."""
     columns: dict[str, Name] = Field(default_factory=dict)
-    """Column → dotted path of its value; other columns get the top-level field of the same name."""
+    """Column → dotted path of its value; other columns receive the top-level field of the same name."""
     form: Literal["plain", "extended"] = "plain"
-    """``plain``: JSON as one would query it; ``extended``: canonical Extended JSON, which keeps BSON's types."""
+    """``plain``: JSON that is easy to query; ``extended``: canonical Extended JSON, which keeps BSON's types."""
     keys: Literal["plain", "typed"] = "plain"
-    """What a text column holds of ``_id``. ``plain``: its bare text; ``typed``: JSON, in which a text has quotes."""
+    """What a text column holds of ``_id``. ``plain``: its bare text; ``typed``: JSON, with quotes around strings."""
 
 
 class TablesSection(Section):

@@ -36,7 +36,7 @@ class Tree:
         return next(below, "")
 
     def put(self, path: KeyPath, value: str, origin: str) -> None:
-        """Set one key. Raises ConfigError if a plain value is where its section belongs."""
+        """Set one key. Raises ConfigError if its section is a plain value."""
         node = self.values
         for step in path[:-1]:
             below = node.setdefault(step, {})
@@ -80,7 +80,7 @@ def _environment_path(name: str, known: Mapping[str, str]) -> KeyPath:
 
 
 def _dotted_path(key: str) -> KeyPath:
-    """Keys of ``kafka``, ``clickhouse.settings`` and ``spark.conf`` may hold dots themselves."""
+    """Keys of ``kafka``, ``clickhouse.settings`` and ``spark.conf`` may contain dots."""
     for section in (("kafka",), ("clickhouse", "settings"), ("spark", "conf"), ("init", "settings")):
         prefix = ".".join(section) + "."
         if key.startswith(prefix):
