@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The whole way in containers: sources, Debezium, Kafka, Spark, ClickHouse.
+# The whole pipeline in containers: sources, Debezium, Kafka, Spark, ClickHouse.
 #   compose/demo.sh [--avro]   start everything, change the sources, wait until the tables equal them
 #   compose/demo.sh change     change the sources once more
 #   compose/demo.sh compare    compare the tables with their sources; exit code 1 when they differ

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the home of a Java of version 17 or newer: JAVA_HOME, PATH, then the usual folders. Where there is none, root
-# on Debian or Ubuntu gets openjdk-17-jre-headless; anybody else gets one sentence and exit code 1.
+# Prints the home of a Java of version 17 or newer: JAVA_HOME, PATH, then the usual folders. If there is none, it is
+# installed for root on Debian or Ubuntu (openjdk-17-jre-headless); otherwise: one sentence and exit code 1.
 set -euo pipefail
 shopt -s nullglob
 say() { printf '%s\n' "$*" >&2; }

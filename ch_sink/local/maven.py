@@ -1,7 +1,7 @@
 """Gets Java archives from Maven Central into a cache folder, once per machine.
 
 A folder appears whole or not at all: files are fetched into a temporary folder beside it, under a lock, which is then
-renamed. Maven does it where it is installed, since it knows the machine's mirrors, else PySpark's Ivy.
+renamed. Maven does it if it is installed, since it knows the machine's mirrors; else PySpark's Ivy does.
 """
 
 import fcntl
@@ -29,7 +29,7 @@ class ArchivesUnavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """One archive in Maven's naming. Jars bring what they depend on, other types come alone."""
+    """One archive in Maven's naming. A jar comes with its dependencies, other types come alone."""
 
     group: str
     name: str
@@ -122,7 +122,7 @@ def _by_ivy(target: Path, archives: Sequence[Archive], without: Sequence[str], j
         raise ArchivesUnavailable("PySpark brings no Ivy")
     with tempfile.TemporaryDirectory() as work:
         (Path(work) / "ivy.xml").write_text(_ivy_file(archives, without))
-        # Without the type "bundle" some jars stay away.
+        # Without the type "bundle" some jars are missing.
         types = sorted({"jar", "bundle", *(archive.type for archive in archives)})
         select = ["-ivy", f"{work}/ivy.xml", "-confs", "default", "-types", *types]
         retrieve = ["-retrieve", f"{target}/[artifact]-[revision](-[classifier]).[ext]"]

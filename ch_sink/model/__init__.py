@@ -1,1 +1,1 @@
-"""The data that all rooms share: records, change events, the user's choices."""
+"""The data that all packages share: records, change events, the user's choices."""

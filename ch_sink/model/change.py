@@ -1,4 +1,4 @@
-"""The data of the core: the records that Kafka gave, and the change events decoded from them.
+"""The data of the core: records from Kafka, and the change events decoded from them.
 
 Everything from decode to merge works on these structures and on nothing else: no clock, no network.
 """
@@ -67,7 +67,7 @@ SkippedPlaces = dict[Skipped, list[int]]
 
 @dataclass(slots=True)
 class Records:
-    """The records of one topic-partition, in offset order: what Kafka gave.
+    """The records of one topic-partition, in offset order.
 
     ``keys`` and ``values`` are lists of bytes because both the consumer hands them over and the decoders
     take them so; offsets need not be contiguous. All sequences have the same length. ``headers`` may be
@@ -120,7 +120,7 @@ class BadRecord:
     index: int
     reason: str
     kind: str = "decode"
-    """Short name of the failure's family, for counting: decode, position, unresolved, range, …"""
+    """Kind of failure, for counting: decode, position, unresolved, range, …"""
     column: str | None = None
 
 
@@ -150,7 +150,7 @@ class UnknownColumn:
 
 @dataclass(frozen=True, slots=True)
 class Updates:
-    """A column's values in events that state only what changed inside the value (parts of a document)."""
+    """A column's values in events that state only which parts of the value changed (in a document)."""
 
     base: str
     """The column that the new value is made from: this one as it was before the event, or, where it is another one,
@@ -204,7 +204,7 @@ class ChangeBatch:
     absent_before: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
     """The same of ``before``, as far as the records' schema declares it."""
     updates: dict[str, Updates] = field(default_factory=dict)
-    """Column → events whose ``after`` value is to be made from an earlier one; they are ``unavailable`` too."""
+    """Column → events whose ``after`` value is computed from an earlier one; they are ``unavailable`` too."""
     skipped: SkippedPlaces = field(default_factory=dict)
     """Kind → places (in the chunk's Records) of the records of that kind, which change no row."""
     bad: list[BadRecord] = field(default_factory=list)
@@ -222,5 +222,5 @@ class ChangeBatch:
 
     @property
     def skipped_counts(self) -> Counter[Skipped]:
-        """How many records of each kind change no row."""
+        """Number of records by kind, for the kinds that change no row."""
         return Counter({kind: len(places) for kind, places in self.skipped.items()})

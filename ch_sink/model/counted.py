@@ -9,5 +9,5 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def grouped(number: int) -> str:
-    """Thousands set apart."""
+    """The number with grouped thousands: ``12 000``."""
     return f"{number:,}".replace(",", " ")

@@ -26,7 +26,7 @@ def head(batch: ChangeBatch, place: int, offset: int) -> ChangeBatch:
 
 
 def event_range(batch: ChangeBatch, start: int, end: int) -> ChangeBatch:
-    """The events [start, end) of a batch. Columns are views; what is said of records stays that of the whole."""
+    """The events [start, end) of a batch. Columns are views; what concerns records stays that of the whole."""
     if (start, end) == (0, len(batch)):
         return replace(batch)
     part = slice(start, end)

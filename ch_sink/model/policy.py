@@ -1,4 +1,4 @@
-"""What the user decided about one stream, grouped by the room that acts on it.
+"""The user's choices for one stream, grouped by the package that acts on them.
 
 Functions take the group that they use; only entry points that pass groups on take the whole :class:`Policy`.
 """
@@ -32,7 +32,7 @@ class EventPolicy:
     tombstones: Literal["auto", "delete", "ignore"] = "auto"
     """What a null value means. ``auto``: a delete if events are flattened and have no field ``__deleted``."""
     fields_prefix: str = "__"
-    """``add.fields.prefix`` of ``ExtractNewRecordState``: such fields are no columns unless the table has them."""
+    """``add.fields.prefix`` of ``ExtractNewRecordState``: such fields become columns only if the table has them."""
     headers_prefix: str = "__"
     """``add.headers.prefix``, likewise."""
     meta_columns: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class DocumentPolicy:
     columns: tuple[tuple[str, str], ...] = ()
     """Columns whose value is not the field of the same name, each with the dotted path of its field."""
     form: Literal["plain", "extended"] = "plain"
-    """JSON as one would query it, or canonical Extended JSON."""
+    """JSON that is easy to query, or canonical Extended JSON."""
     keys: Literal["plain", "typed"] = "plain"
     """Whether a text column holds ``_id`` as bare text, or as JSON that says its type."""
 
@@ -71,12 +71,12 @@ class VersionPolicy:
     floor: int = 0
     """Every version is higher than this one."""
     redelivery_scan: int = 10_000
-    """How many records before a backward step are searched for the very same record."""
+    """How many records before a backward step are searched for an identical record."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangePolicy:
-    """What is done with changes that cannot simply be applied."""
+    """What happens to changes that cannot simply be applied."""
 
     deletes: Literal["fail", "ignore"] = "fail"
     """What a delete does on ``ReplacingMergeTree(ver)`` that has no sign or is_deleted column."""
@@ -129,7 +129,7 @@ _FLAT_NAMES = {
     ("versions", "strategy"): "version_strategy",
     ("versions", "floor"): "version_floor",
 }
-"""Choices whose name says nothing without its group."""
+"""Choices whose flat name differs from their name in the group."""
 
 
 @cache
@@ -150,7 +150,7 @@ def policy_of(**choices: Any) -> Policy:
     groups: dict[str, dict[str, Any]] = {group: {} for group in _GROUPS}
     for name, choice in choices.items():
         if name not in _places():
-            raise TypeError(f"no such choice: {name!r}; there are {', '.join(sorted(_places()))}")
+            raise TypeError(f"unknown choice {name!r}; the choices are {', '.join(sorted(_places()))}")
         group, attribute = _places()[name]
         groups[group][attribute] = choice
     return Policy(**{group: kind(**groups[group]) for group, kind in _GROUPS.items()})

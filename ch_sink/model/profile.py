@@ -10,9 +10,9 @@ __all__ = ["UNREAD", "TopicProfile"]
 
 @dataclass(frozen=True, slots=True)
 class TopicProfile:
-    """What was learned from the records of one partition, as far as it decides how later bytes are read.
+    """What was learned from the records of one partition and decides how later ones are read.
 
-    Decoding is a function of the records and their profile, so that two attempts read the same bytes alike.
+    Decoding is a function of the records and their profile, so that two attempts decode the same bytes in the same way.
     """
 
     connector: str = ""
@@ -20,19 +20,19 @@ class TopicProfile:
     key_columns: tuple[str, ...] = ()
     """Names of the key's columns, in the key's order."""
     key_source: Literal["", "configuration", "row", "null value"] = ""
-    """What the key's columns were learned from; empty while nothing has shown them."""
+    """What the key's columns were learned from; empty if they are not known yet."""
     key_offset: int = -1
-    """Offset of the record whose key showed them."""
+    """Offset of the record from whose key they were learned."""
     documents: bool = False
-    """Keys and images are those of documents."""
+    """Whether keys and images are those of documents."""
     id_kind: Literal["", "number", "text"] = ""
-    """Kind of the first ``_id`` that is a number or a text which looks like one; empty before any."""
+    """Kind of the first ``_id`` that is a number or a text which looks like one; empty before the first."""
     null_deletes: bool | None = None
-    """Whether a null value deletes its key's row (else it is a tombstone): what the last row said. None before any."""
+    """Whether a null value deletes its key's row (else it is a tombstone), as the last row says; None before it."""
     looked_back: bool = False
-    """Records before the first null values were searched for a row."""
+    """Whether the records before the first null values have been searched for a row."""
     choices: str = ""
-    """Digest of the configuration under which all this was learned."""
+    """Digest of the configuration under which this profile was learned."""
 
     @property
     def flattened(self) -> bool:

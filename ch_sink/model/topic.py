@@ -1,4 +1,4 @@
-"""What a topic holds at one moment."""
+"""A topic's partitions and watermarks."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ __all__ = ["TopicState"]
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """A topic as of now. Offsets are by partition: ``low`` the first one held, ``high`` the one after the last.
+    """A topic at one moment. By partition, ``low`` is the first offset held and ``high`` the one after the last.
 
     ``high`` is the last stable offset under ``read_committed``: nothing of an open transaction lies below it.
     """

@@ -1,6 +1,6 @@
 """Run streams without Spark, Kafka and ClickHouse: the ports in memory, the coordinator in this process, kills as data.
 
-For tests of this product and of whoever builds on it. See `LocalRunner`.
+For tests of ch_sink and of programs that build on it. See `LocalRunner`.
 """
 
 from ch_sink.testing.kills import POINTS, Kill, Killed, KillSwitch

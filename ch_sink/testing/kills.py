@@ -1,4 +1,7 @@
-"""Kills as data: where a life of the job ends."""
+"""Kills as data: the points at which a run of the job ends.
+
+A *life* is the job from its start to its end or kill.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -35,20 +38,20 @@ POINTS = (
     "after record",
     "before commit",
 )
-"""Where a life can end. ``release``: waiting changes are marked as applied. ``record``: a fact goes into the ledger.
-``step``: a chunk of one partition, see LocalBatch. ``commit``: the batch is done and recorded, and the checkpoint does
-not say so yet."""
+"""Points at which a life can end. ``release``: waiting changes are marked as applied. ``record``: the ledger stores a
+fact. ``step``: a chunk of one partition, see LocalBatch. ``commit``: the batch is done and recorded, but not yet in the
+checkpoint."""
 
 
 class Killed(BaseException):
-    """The process died here. No handler of the product's may catch it: it is no Exception."""
+    """The process died here. Not an Exception, so that no handler of the product catches it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
     """The life ends when the point is reached for the ``nth`` time in one attempt at a batch.
 
-    With ``step`` only what happens in that step of the batch counts, and the life ends with the step at the latest.
+    With ``step`` only what happens in that step of the batch counts, and the life ends with that step at the latest.
     """
 
     point: str
@@ -66,16 +69,16 @@ class KillSwitch:
 
     kills: Sequence[Kill] = ()
     step: int | None = None
-    """The step that is being carried out, None outside of steps."""
+    """The current step, None outside of steps."""
     _met: Counter[Kill] = field(default_factory=Counter)
 
     def arm(self, *kills: Kill) -> None:
-        """Another attempt begins."""
+        """Start another attempt with these kills."""
         self.kills, self.step = kills, None
         self._met.clear()
 
     def reach(self, point: str) -> None:
-        """Raises Killed where a kill is due."""
+        """Raises Killed if a kill is due at this point."""
         for kill in self.kills:
             if kill.point == point and kill.step in (None, self.step):
                 self._met[kill] += 1
@@ -83,7 +86,7 @@ class KillSwitch:
                     raise Killed(f"{kill}")
 
     def end_step(self) -> None:
-        """The step is over. Raises Killed where a kill was to strike in it."""
+        """End the step. Raises Killed if one of its kills has not struck yet."""
         self.reach("after step")
         if any(kill.step is not None and kill.step == self.step for kill in self.kills):
             raise Killed("at the end of its step")
@@ -92,7 +95,7 @@ class KillSwitch:
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """A port some of whose methods are points; everything else passes through."""
+    """A port with kill points before and after some of its methods."""
 
     inner: Any
     switch: KillSwitch

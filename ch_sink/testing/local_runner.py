@@ -5,9 +5,9 @@
     runner.run([LocalBatch({0: (0, 50), 1: (0, 40)}, kills=(Kill("after insert", nth=2), Kill("before results")))])
     assert memory.table.current() == …
 
-A batch's ranges are fixed, as Spark's checkpoint fixes them. Each of its kills ends one life of the job: coordinator,
-decoders and everything else that a process holds is gone, and the next life begins with what the ports hold, runs the
-same batch again, and dies at the next kill, until the batch ends well.
+A batch's ranges are fixed, as Spark's checkpoint fixes them. Each of its kills ends one life of the job: the
+coordinator, decoders and everything else in the process are gone. The next life begins with what the ports hold, runs
+the same batch again, and dies at the next kill, until an attempt succeeds.
 
 Tasks run in one thread. A step is one chunk of one partition; ``order`` interleaves the partitions' chunks.
 """
@@ -47,17 +47,17 @@ __all__ = ["LocalBatch", "LocalPorts", "LocalRunner"]
 
 @dataclass(frozen=True, slots=True)
 class LocalPorts:
-    """The external systems of one stream: what a kill leaves as it is."""
+    """The external systems of one stream, which a kill does not affect."""
 
     open_ledger: Callable[[], Ledger]
-    """A ledger over the same entries: for the coordinator of the next life, and for tasks."""
+    """A new ledger over the same entries, for the coordinator of the next life and for tasks."""
     admin: TableAdmin
     topics: Topics
     group: GroupOffsets
     pending: Pending
     dead_letters: DeadLetters
     writer: Callable[[TargetTable], TableWriter]
-    """The ports that depend on the table's columns are given the table as it is."""
+    """The ports that depend on the table's columns receive the current table."""
     lookup: Callable[[TargetTable], RowLookup]
     handover: Callable[[TargetTable], Handover]
     decoder: Callable[[TargetTable, bool], BatchDecoder]
@@ -80,15 +80,15 @@ class LocalBatch:
     cuts: Mapping[int, Sequence[int]] = field(default_factory=dict)
     """Partition → offsets at which chunks end; by default the product's cuts."""
     order: Sequence[int] = ()
-    """Which partition takes the next step. Partitions that are left after that are carried out one after the other."""
+    """Which partition takes the next step. The rest of the work is then run one partition after the other."""
     kills: Sequence[Kill] = ()
     """Each ends one attempt at the batch, until one does not strike."""
     high: Mapping[int, int] = field(default_factory=dict)
-    """High watermarks, where they are above the end of the ranges."""
+    """High watermarks that are above the end of the ranges."""
 
 
 class LocalRunner:
-    """Runs batches of one stream; lives follow each other as its kills demand."""
+    """Runs batches of one stream; each kill ends a life, and a new one begins."""
 
     def __init__(
         self, settings: StreamSettings, ports: LocalPorts, *, after_batch: Callable[[], None] | None = None
@@ -96,23 +96,23 @@ class LocalRunner:
         self.settings, self.ports, self.after_batch = settings, ports, after_batch
         self.lives = 0
         self.results: list[RangeDone] = []
-        """Of the attempts that came to their end."""
+        """Results of the attempts that finished."""
         self._switch = KillSwitch()
         self._coordinator: Coordinator | None = None
         self._batch = LocalBatch({})
         self._order: list[tuple[int, int]] = []
-        # Decoding is a function of records and profile: what a decoder keeps are layouts, and lives may share them.
+        # Decoding is a function of records and profile: decoders keep layouts only, and lives may share them.
         self._decoder = lru_cache(maxsize=8)(ports.decoder)
 
     @property
     def coordinator(self) -> Coordinator:
-        """Of the present life; a new life begins where there is none."""
+        """The coordinator of the current life; starts a life if there is none."""
         if self._coordinator is None:
             self._coordinator = self._open()
         return self._coordinator
 
     def run(self, batches: Iterable[LocalBatch]) -> None:
-        """Run the batches one after the other. Raises ChSinkError where the stream stops."""
+        """Run the batches one after the other. Raises ChSinkError if the stream stops."""
         for batch in batches:
             struck = all(self._attempt(batch, kill) for kill in batch.kills)
             if struck:
@@ -126,19 +126,19 @@ class LocalRunner:
         self.coordinator.run_release(self._execute)
 
     def stop(self) -> None:
-        """End the present life in good order."""
+        """End the current life cleanly."""
         if self._coordinator is not None:
             self._coordinator.close()
             self._coordinator = None
 
     def kill(self) -> None:
-        """End the present life: nothing of it is left but what the ports hold."""
+        """End the current life at once: only what the ports hold is left of it."""
         if self._coordinator is not None:
             forget(self.settings.name, self._coordinator.run_id)
             self._coordinator = None
 
     def _attempt(self, batch: LocalBatch, *kills: Kill) -> bool:
-        """Run a batch; whether a kill struck. A point that is not reached lets the batch end well."""
+        """Run a batch; returns whether a kill struck. A batch that never reaches the point succeeds."""
         self._switch.arm(*kills)
         self._batch, self._order = batch, list(enumerate(batch.order))
         try:

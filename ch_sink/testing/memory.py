@@ -1,6 +1,6 @@
 """The ports in memory: for tests and benchmarks that need no server.
 
-They keep the protocols' promises, including those about repeats. Nothing survives the process.
+They keep the promises of the protocols, including those about repeats. Nothing survives the process.
 """
 
 import time
@@ -80,7 +80,7 @@ class MemoryHandover:
                 self.stored[identity] = rows.slice(i, 1) if known[i] else None
 
     def _as_now(self, row: pa.Table) -> pa.Table:
-        """The row with the target's present columns; those added since are null."""
+        """The row with the target's current columns; those added since are null."""
         if not self.types:
             return row
         for name, kind in self.types.items():
@@ -91,7 +91,7 @@ class MemoryHandover:
 
 @dataclass(slots=True)
 class MemoryPending:
-    """Records that wait for a hand-over; a record that is put again waits again. ``len`` counts them."""
+    """Records that wait for a hand-over; a record that is stored again waits again. ``len`` counts them."""
 
     stored: dict[tuple[str, int], dict[int, PendingRecord]] = field(default_factory=dict)
     resolved: dict[tuple[str, int], set[int]] = field(default_factory=dict)

@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Fact)
 
 @dataclass(slots=True)
 class _Book:
-    """What the ledgers of all jobs share: entries in the order of writing."""
+    """What the ledgers of all jobs share: the entries, in the order in which they were written."""
 
     claims: list[Claim] = field(default_factory=list)
     batches: list[list[RangeIntent]] = field(default_factory=list)
@@ -44,7 +44,7 @@ class _Book:
 class MemoryLedger:
     """The Ledger of one stream and the TaskLedger of its tasks.
 
-    ``beside`` makes a second job's ledger over the same entries.
+    ``beside``: another job's ledger, whose entries this one shares.
     """
 
     def __init__(self, stream: str, beside: "MemoryLedger | None" = None) -> None:

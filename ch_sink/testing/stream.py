@@ -66,7 +66,7 @@ class MemoryHistory:
 
 
 class MemoryGroup:
-    """A consumer group that takes every commit."""
+    """A consumer group that accepts every commit."""
 
     def __init__(self) -> None:
         self.committed: dict[int, int] = {}
@@ -98,8 +98,8 @@ class MemoryStream:
     ) -> None:
         """
         Args:
-            decoder: of the table as it is, and whether before images are wanted; by default the product's.
-            schema: of the source columns as they are inserted; by default by the table's types.
+            decoder: from the current table and whether before images are wanted; the product's by default.
+            schema: of the source columns as they are inserted; by default from the table's types.
             default_of: the default value of a column that is added, as Python gives it.
         """
         self.settings = StreamSettings(name, topic.name, policy, chunk_offsets)
@@ -113,7 +113,7 @@ class MemoryStream:
         self._default_of = default_of
 
     def ports(self) -> LocalPorts:
-        """As LocalRunner uses them."""
+        """The ports as LocalRunner uses them."""
         return LocalPorts(
             open_ledger=lambda: MemoryLedger(self.ledger.stream, beside=self.ledger),
             admin=self,
@@ -134,7 +134,7 @@ class MemoryStream:
         return self.detected
 
     def carry_out(self, table: TargetTable, columns: Sequence[UnknownColumn], key: Sequence[str]) -> TargetTable:
-        """See TableAdmin; columns that exist stay as they are."""
+        """See TableAdmin; existing columns are not changed."""
         for column in columns:
             if self.detected.column(column.name) is None and column.clickhouse_type is not None:
                 self._add(column, column.clickhouse_type)

@@ -1,4 +1,4 @@
-"""A merge-engine table in memory: writer and lookup of the sink, and what the engine would answer a reader.
+"""A merge-engine table in memory: writer and lookup of the sink, and what a reader of the engine would see.
 
 Rows are kept as they were inserted; the answers follow ClickHouse's rules (the newest version of a sorting key; sums of
 signs). Nothing is merged in the background.
@@ -23,10 +23,10 @@ class MemoryTable:
     """One target table."""
 
     def __init__(self, table: TargetTable, key_columns: tuple[str, ...], schema: pa.Schema | None = None) -> None:
-        """``schema``: of the source columns as they are inserted; by default, that of the first insert."""
+        """``schema``: that of the source columns as they are inserted; by default, that of the first insert."""
         self.table, self.keys = table, key_columns
         self.rows: list[Row] = []
-        """In the order of insertion."""
+        """All rows, in the order of insertion."""
         self.tokens: set[str] = set()
         self._schema: pa.Schema | None = None
         self._by_key: dict[_Key, list[int]] = {}
@@ -34,7 +34,7 @@ class MemoryTable:
             self.alter(table, schema)
 
     def alter(self, table: TargetTable, schema: pa.Schema) -> None:
-        """The table has these columns from now on. ``schema``: of the source columns."""
+        """Give the table these columns. ``schema`` is that of the source columns."""
         self.table = table
         self._schema = schema.append(pa.field("_version", pa.binary(16)))
         for name, kind in (("_sign", pa.int8()), ("_is_deleted", pa.uint8()), ("_op", pa.string())):
@@ -42,7 +42,7 @@ class MemoryTable:
                 self._schema = self._schema.append(pa.field(name, kind))
 
     def write(self, insert: Insert, token: str) -> int:
-        """See TableWriter.write: an insert whose token was seen before is dropped, whatever it brings."""
+        """See TableWriter.write: an insert whose token was seen before is dropped, whatever its rows."""
         if token in self.tokens or not insert.rows.num_rows:
             return 0
         self.tokens.add(token)
@@ -143,7 +143,7 @@ class MemoryTable:
         return [row for _, row in newest.values()]
 
     def _alive(self, rows: Iterable[Row], but: Iterable[str]) -> list[Row]:
-        """Each row as often as its signs sum to. ``but``: columns that do not tell rows apart."""
+        """Each row as often as its signs sum to. ``but``: columns that do not distinguish rows."""
         sums: Counter[_Key] = Counter()
         first: dict[_Key, Row] = {}
         ignored = {*but, self._sign}

@@ -57,7 +57,7 @@ def test_a_taken_port_and_an_impossible_directory_are_usage_errors(
     assert (taken.returncode, "Cannot listen" in taken.stderr) == (2, True)
     (tmp_path / "file").write_text("")
     impossible = serve("--path", str(tmp_path / "file"), "--port", "0")
-    assert (impossible.returncode, "cannot be made" in impossible.stderr) == (2, True)
+    assert (impossible.returncode, "cannot be created" in impossible.stderr) == (2, True)
 
 
 def test_without_chdb_the_error_names_the_extra(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """CityHash128 in its version 1.0.2, which ClickHouse puts before each compressed block as a checksum.
 
 The algorithm is Google's CityHash by Geoff Pike and Jyrki Alakuijala (MIT licence). Python's integers make it slow
-(some megabytes per second), so the package ``clickhouse-cityhash`` does the work where it is installed.
+(some megabytes per second), so the package ``clickhouse-cityhash`` is used if it is installed.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ class _BrotliDecoder:
 
 
 def lz4_module(name: str) -> Any:
-    """``lz4.frame`` or ``lz4.block``, which come with clickhouse-connect. Raises QueryError where they are missing."""
+    """``lz4.frame`` or ``lz4.block``, which come with clickhouse-connect. Raises QueryError if they are missing."""
     found = _first_of(f"lz4.{name}")
     if found is None:
         raise QueryError.make(48, "NOT_IMPLEMENTED", "lz4 needs the package lz4: pip install lz4")
@@ -181,7 +181,7 @@ def lz4_module(name: str) -> Any:
 
 
 def zstd_module() -> Any:
-    """Python's zstd, or its backport, which comes with clickhouse-connect. Raises QueryError where it is missing."""
+    """Python's zstd, or its backport, which comes with clickhouse-connect. Raises QueryError if it is missing."""
     found = _first_of("compression.zstd", "backports.zstd")
     if found is None:
         raise QueryError.make(

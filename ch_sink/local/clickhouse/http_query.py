@@ -86,7 +86,7 @@ class QueryService:
                 if text and statement.format is not None:
                     text += b" FORMAT " + statement.format.encode()
                 statement = analyse(text)
-            # The body is complete before the engine is asked: a slow client holds nobody up, one that leaves in
+            # The body is complete before the engine runs: a slow client delays nobody, and one that leaves in
             # mid-body has inserted nothing.
             rows = stack.enter_context(self._spool())
             rows.fill(rest)

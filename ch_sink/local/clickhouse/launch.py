@@ -23,7 +23,7 @@ _STOP_S = 20.0
 class EmbeddedClickHouse:
     """``ch_sink server`` in a child process over ``path`` (a temporary directory when None).
 
-    A context manager; ``url`` is where it answers. ``stop`` ends it cleanly, ``kill`` as a power cut would; after
+    A context manager; ``url`` is its address. ``stop`` ends it cleanly, ``kill`` like a power cut; after
     either, ``start`` brings it back over the same directory and port. The child ends with this process if that dies.
     """
 
@@ -87,7 +87,7 @@ class EmbeddedClickHouse:
                 raise ClickHouseUnavailable(
                     f"The embedded ClickHouse at {self.url} did not start (exit code {code}): "
                     + words.read().decode(errors="replace").strip()[-2000:],
-                    hint="Its own words above say why.",
+                    hint="Its output above says why.",
                 )
         return self
 

@@ -1,4 +1,4 @@
-"""What surrounds one query: its connection, its settings and database, its external tables, and undoing them."""
+"""The context of one query: its connection, settings, database and external tables, and their removal."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _numbered(types: str) -> str:
 
 
 def kill(engine: Engine, mark: str) -> None:
-    """Stop the query that carries this mark; one that has ended meanwhile is no error."""
+    """Stop the query that carries this mark; a query that has already ended is no error."""
     with contextlib.suppress(QueryError):
         connection = engine.connect()
         try:

@@ -73,7 +73,7 @@ def run_select(
 ) -> Summary:
     """Run a SELECT and hand its result to ``write`` piece by piece, in this thread.
 
-    When ``write`` raises (the client is gone), ``on_abandon`` is called to stop the query, and the error goes on.
+    When ``write`` raises (the client is gone), ``on_abandon`` is called to stop the query, and the error is raised.
     """
     reading, writing = os.pipe()
     _widen(writing)

@@ -1,7 +1,7 @@
 """Row policies of the embedded engine: kept in a file, and given to chDB as the filters of its users file.
 
 chDB reads one filter per table for its one user, when it opens. So all policies of a table become one condition, as
-ClickHouse combines them: any of the permissive ones and all of the restrictive ones. A policy ``TO`` a role holds for
+ClickHouse combines them: any of the permissive ones and all of the restrictive ones. A policy ``TO`` a role applies to
 a request that asks for the role (the URL parameter ``role``), which the condition sees in ``log_comment``.
 """
 
@@ -78,7 +78,7 @@ class RowPolicies:
             ) from None
 
     def xml(self) -> str:
-        """The users file for the policies as they stand."""
+        """The users file for the current policies."""
         return users_xml(self._filters(self._policies))
 
     def answer(self, statement: PolicyStatement, database: str) -> str:
@@ -147,7 +147,7 @@ class RowPolicies:
         return parts[0] if len(parts) == 1 else " AND ".join(f"({part})" for part in parts)
 
     def _applies(self, policy: Policy) -> str:
-        """When the policy holds: "1", "0", or a condition on the request's roles."""
+        """When the policy applies: "1", "0", or a condition on the request's roles."""
         if "ALL" in policy.roles:
             return "0" if self._users & set(policy.excepted) else "1"
         if self._users & set(policy.roles):

@@ -30,7 +30,7 @@ class PolicyStatement:
     """What one statement asks for. A clause that it leaves out is None, as ALTER keeps what it does not name.
 
     ``verb`` is CREATE, ALTER, DROP, SHOW (the names) or SHOW CREATE. ``roles`` are the names after TO, with ``ALL``
-    standing for everybody, and ``excepted`` those after EXCEPT. ``condition`` is "" for ``USING NONE``.
+    for everybody, and ``excepted`` those after EXCEPT. ``condition`` is "" for ``USING NONE``.
     """
 
     verb: str

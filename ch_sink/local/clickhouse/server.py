@@ -31,7 +31,7 @@ __all__ = ["ClickHouseEndpoint"]
 
 _log = logging.getLogger(__name__)
 _MAX_REQUEST_LINE = 1 << 20  # ClickHouse's http_max_uri_size
-_IDLE_S = 120.0  # longer than the 30 s that answers promise, so that no client meets a closing socket
+_IDLE_S = 120.0  # longer than the 30 s that answers announce, so that no client meets a closing socket
 _STALLED_S = 600.0
 _REQUEST_LINE = re.compile(r"^([A-Z]+) (\S+) HTTP/1\.([01])$")
 
@@ -148,7 +148,7 @@ class ClickHouseEndpoint:
     """ClickHouse's HTTP interface over the engine in ``path``.
 
     ``start`` opens the engine and the socket (raising ConfigError when the directory is in use, chdb is missing or
-    the port is taken), ``serve_forever`` answers until ``stop``, ``close`` puts everything on disk.
+    the port is taken), ``serve_forever`` answers until ``stop``, ``close`` writes everything to disk.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class ClickHouseEndpoint:
 
     @property
     def url(self) -> str:
-        """Where clients reach the endpoint."""
+        """The address at which clients reach the endpoint."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 
@@ -180,7 +180,7 @@ class ClickHouseEndpoint:
             self.engine.private.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(
-                f"The data directory {self.engine.path} cannot be made: {error.strerror}",
+                f"The data directory {self.engine.path} cannot be created: {error.strerror}",
                 hint="Give --path a directory that this user may write.",
             ) from None
         self._lock.acquire()

@@ -1,4 +1,4 @@
-"""Where a statement's clauses are: enough of ClickHouse's grammar to serve HTTP, and no more.
+"""Finds a statement's clauses: enough of ClickHouse's grammar to serve HTTP, and no more.
 
 The HTTP interface has to know four things of a query text: what kind of statement it is, which FORMAT it names,
 where the rows of an INSERT begin, and where a clause such as ``INTO OUTFILE`` would go. A tokenizer (strings,
@@ -90,7 +90,7 @@ class Statement:
 
 
 def analyse(text: bytes) -> Statement:
-    """Find the clauses of the one statement in ``text``; for an INSERT the text may go on with rows of any bytes."""
+    """Find the clauses of the one statement in ``text``; for an INSERT the text may continue with rows of any bytes."""
     stream = tokens(text)
     first = next(stream, None)
     if first is None:

@@ -36,13 +36,13 @@ def stored_rows(client: Client, database: str, table: str, truth: Truth) -> dict
     def plain(key: Row) -> tuple[object, ...]:
         return tuple(_plain(c, v) for c, v in zip(keys, key, strict=True))
 
-    # Keys as the source writes them, where the values are the same.
+    # Keys are written as in the source if the values are equal.
     source = {plain(key): key for key in truth.by_key()}
     return {source.get(plain(truth.key_of(row)), truth.key_of(row)): row for row in rows}
 
 
 def as_source(truth: Truth, here: Row, there: Row) -> Row:
-    """The stored row's values, written as the source does where they are the same."""
+    """The stored row's values, written as in the source if they are equal."""
     both = zip(truth.columns, here, there, strict=True)
     return tuple(a if _plain(c, a) == _plain(c, b) else b for c, a, b in both)
 

@@ -74,7 +74,7 @@ class Truth:
 
 
 def fixtures_folder() -> Path:
-    """Where a checkout keeps the recordings. Raises ConfigError where ch_sink was installed without them."""
+    """Where a checkout keeps the recordings. Raises ConfigError if ch_sink was installed without them."""
     folder = Path(ch_sink.__file__).resolve().parents[1] / "tests" / "fixtures"
     if not (folder / f"{STREAMS[0].recording}.jsonl").is_file():
         raise ConfigError(
@@ -110,7 +110,7 @@ def fill_topic(kafka: "LocalKafka", fixtures: Path, stream: DemoStream, partitio
         )
         count += 1
     if left := producer.flush(60):
-        raise ChSinkError(f"topic {stream.topic}: {left} of {count} records were not taken by the broker")
+        raise ChSinkError(f"topic {stream.topic}: the broker did not accept {left} of {count} records")
     return count
 
 

@@ -40,7 +40,7 @@ _QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 class LocalKafka:
     """Starts a Kafka on free loopback ports and takes it down again; use it as a context manager.
 
-    ``path`` keeps the broker's topics in that folder over restarts (a temporary one otherwise; the mock forgets).
+    ``path`` is where the broker keeps its topics over restarts (a temporary one by default; the mock keeps nothing).
     ``kind`` "kafka" or "mock" demands one of the two, "auto" falls back to the mock and says so in ``why``.
     ``settings`` are further broker properties. The daemon ends with this process, however it ends.
     Raises BrokerUnavailable when the demanded kind cannot be started.
@@ -109,7 +109,7 @@ class LocalKafka:
         self._end_daemon(graceful=graceful)
 
     def stop(self) -> None:
-        """End the daemon and remove its files, unless they lie in a folder that was given."""
+        """End the daemon and remove its files, unless they are in the caller's folder."""
         atexit.unregister(self.stop)
         self._end_daemon(graceful=not self._own_folder)
         if self._own_folder and self._path is not None:
@@ -128,7 +128,7 @@ class LocalKafka:
             admin.create_topics([NewTopic(name, partitions, 1, config=dict(config or {}))])[name].result(30)
         except KafkaException as error:
             raise KafkaError(f"topic {name} could not be created: {error.args[0].str()}") from error
-        # The controller answers before the broker, though the same process, knows of the topic.
+        # The controller answers before the broker knows the topic, although both are one process.
         deadline = time.monotonic() + 30
         while not _ready(admin, name, partitions):
             if time.monotonic() > deadline:
@@ -213,7 +213,7 @@ class LocalKafka:
             if admin is None and not _listens(self.bootstrap):
                 time.sleep(0.05)
                 continue
-            # Not before it listens: a client that was refused waits longer and longer before it comes back.
+            # Not before it listens: a refused client waits longer and longer before it tries again.
             admin = admin or AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
             try:
                 if admin.list_topics(timeout=2).brokers:
@@ -250,7 +250,7 @@ class LocalKafka:
         return daemon.stdout.readline().strip()
 
     def _spawn(self, command: list[str], *, keeper: bool = True) -> None:
-        # A Java program does not watch its input: the keeper does it in its place. The mock does it itself.
+        # A Java program does not watch its input, so the keeper does it. The mock watches its own.
         prefix = [sys.executable, "-m", "ch_sink.local.keeper"] if keeper else []
         root = str(Path(ch_sink.__file__).parent.parent)
         environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
@@ -270,7 +270,7 @@ class LocalKafka:
         if daemon is None:
             return
         if not graceful:
-            # The kernel takes the broker down with the keeper where it can; else the closed pipe did before.
+            # On Linux the kernel ends the broker together with the keeper; elsewhere the closed pipe does.
             daemon.kill() if sys.platform == "linux" else None
         if daemon.stdin is not None:
             daemon.stdin.close()

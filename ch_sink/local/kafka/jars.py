@@ -12,7 +12,7 @@ LOGGING = Archive("org.slf4j", "slf4j-simple", "1.7.36")
 
 
 def kafka_jars(java: Path) -> Path:
-    """Folder that holds the broker's jars (46 files, 43 MB); fetches them when it is not there yet.
+    """Folder that holds the broker's jars (46 files, 43 MB); fetches them if it does not exist yet.
 
     Raises ArchivesUnavailable, and OSError when the cache folder cannot be written.
     """

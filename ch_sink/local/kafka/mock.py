@@ -1,9 +1,9 @@
-"""librdkafka's mock cluster as a process of its own: stands in for a broker on machines without Java.
+"""librdkafka's mock cluster as a process of its own, in place of a broker on machines without Java.
 
 ``python -m ch_sink.local.kafka.mock`` prints its address in one line, then takes commands from standard input,
 one a line: ``topic NAME PARTITIONS``, each answered by one line (``ok`` or a reason). It ends when its input closes.
 
-Unlike a broker it has no admin calls, transactions or compaction, and keeps at most 5 MiB or 100,000 records of a
+Unlike a broker it has no admin calls, transactions or compaction, and keeps at most 5 MiB or 100,000 records per
 partition. A topic that does not exist is created with four partitions by the first record produced to it.
 """
 
