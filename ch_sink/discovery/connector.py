@@ -25,7 +25,7 @@ _decoder = msgspec.json.Decoder(_Event)
 
 
 def connector_of(parts: Sequence[Records], registry: SchemaRegistry | None = None) -> str:
-    """The connector's name, from the last record that has it; empty where none has. Raises RegistryError."""
+    """The connector's name, from the last record that states it; empty if none does. Raises RegistryError."""
     envelopes = Envelopes(registry)
     for part in reversed(parts):
         for value in reversed(part.values):

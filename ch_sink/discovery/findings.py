@@ -1,4 +1,4 @@
-"""What ``check`` looks at, in the order in which one thing rests on another."""
+"""What ``check`` reports, in order: each check relies on the ones before it."""
 
 import os
 from collections.abc import Iterator
@@ -87,11 +87,13 @@ def _machine(config: Config) -> Iterator[Finding]:
     if "://" in config.checkpoint:
         return
     folder = Path(config.checkpoint).absolute()
-    there = next(p for p in (folder, *folder.parents) if p.exists())
-    if there.is_dir() and os.access(there, os.W_OK):
+    existing = next(p for p in (folder, *folder.parents) if p.exists())
+    if existing.is_dir() and os.access(existing, os.W_OK):
         yield Finding("ok", "checkpoint", str(folder))
     else:
-        yield Finding("fail", "checkpoint", f"{folder} cannot be written", f"Make {there} writable, or set checkpoint.")
+        yield Finding(
+            "fail", "checkpoint", f"{folder} cannot be written", f"Make {existing} writable, or set checkpoint."
+        )
 
 
 def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | None) -> Iterator[Finding]:
@@ -136,8 +138,8 @@ def _server_facts(client: Client, table: TargetTable) -> ServerFacts | None:
 
 
 def _columns(config: Config, table: TargetTable, schema: RowSchema) -> Iterator[Finding]:
-    there = {c.name for c in table.columns}
-    lacking = [f.name for f in schema.fields if f.name not in there]
+    existing = {c.name for c in table.columns}
+    lacking = [f.name for f in schema.fields if f.name not in existing]
     try:
         remedy = "\n".join(f"{text};" for text in diff(table, schema, table_spec(config)))
     except ChSinkError as error:
@@ -169,16 +171,16 @@ def _other_tables(config: Config, client: Client, key: tuple[str, ...], table: T
         {"database": config.state_database, "names": [*wanted.values(), view]},
         doing="look for the sink's tables",
     )
-    there = {str(row["name"]) for row in found}
+    existing = {str(row["name"]) for row in found}
     for title, name in wanted.items():
         where = f"{quote(config.state_database)}.{quote(name)}"
-        if name in there:
+        if name in existing:
             yield Finding("ok", title, where)
         else:
-            # Without noted types a column's comment and its type decide, as before there was a table for them.
+            # Without this table each column's comment and type decide, as in older versions: a warning is enough.
             level: Literal["warn", "fail"] = "warn" if title == "column types" else "fail"
             yield Finding(level, title, f"{where} does not exist", "ch_sink init CONFIG --apply")
-    if view in there:
+    if view in existing:
         yield Finding("ok", "view", f"{quote(table.database)}.{quote(view)}")
     else:
         yield Finding(
@@ -187,14 +189,14 @@ def _other_tables(config: Config, client: Client, key: tuple[str, ...], table: T
 
 
 def _progress(config: Config, client: Client, table: TargetTable, topic: TopicState | None) -> Iterator[Finding]:
-    """The stream's progress, offsets that are gone, rows that something else wrote."""
+    """The stream's progress, offsets that no longer exist, rows from another writer."""
     ledger = ledger_of(config, client)
     try:
         known = ledger.topic_ids()
         progress = ledger.progress(topic.topic_id) if topic else {}
         newest = max_version(client, table)
     except ChSinkError:
-        # Without the ledger's table, which is a finding already.
+        # The ledger's table does not exist, which is already a finding.
         return
     if topic is not None and known and topic.topic_id not in known:
         level = "warn" if config.topic_recreated == "restart" else "fail"
@@ -210,12 +212,13 @@ def _progress(config: Config, client: Client, table: TargetTable, topic: TopicSt
             "fail" if config.on_data_loss == "fail" else "warn",
             "offsets",
             f"partition {partition}: {count} offsets were dropped by the broker before they were read",
-            "Set on_data_loss: continue to go on without them, or rebuild the table from a snapshot.",
+            "Set on_data_loss: continue to skip them, or rebuild the table from a snapshot.",
         )
     if not known and newest > config.version.floor:
         yield Finding(
             "warn",
             "versions",
-            f"the table holds versions up to {newest}, and no ledger entry of this stream: something else wrote them",
+            f"the table holds versions up to {newest}, but the ledger has no entry of this stream: another writer "
+            "produced them",
             f"version:\n  floor: {newest}",
         )

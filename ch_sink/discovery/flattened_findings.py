@@ -1,4 +1,4 @@
-"""What ``check`` says of flattened events: whether deletes come, and what orders the changes."""
+"""What ``check`` reports about flattened events: whether deletes arrive, and what orders the changes."""
 
 from ch_sink.config import Config
 from ch_sink.table.checks import Finding
@@ -13,7 +13,7 @@ _ANNOUNCED = {
 
 
 def flattened_finding(deletes: str, config: Config) -> Finding:
-    """``deletes``: how they are announced (`flattened_deletes`)."""
+    """``deletes``: how the events announce deletes (see `flattened_deletes`)."""
     order = "source_position" if config.version.strategy == "source_position" else "kafka_offset"
     text = f"{_ANNOUNCED[deletes]}; changes are ordered by {order}"
     if deletes == "nulls" and config.tombstones == "ignore":
@@ -28,6 +28,6 @@ def flattened_finding(deletes: str, config: Config) -> Finding:
             "warn",
             "flattened events",
             text,
-            "With delete.tombstone.handling.mode=drop none are ever sent: set tombstone or rewrite.",
+            "With delete.tombstone.handling.mode=drop the connector never sends deletes: set tombstone or rewrite.",
         )
     return Finding("ok", "flattened events", text)

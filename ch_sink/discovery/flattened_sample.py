@@ -1,4 +1,4 @@
-"""Flattened rows of a sample, put back into envelopes: what is learned from a topic is learned from those."""
+"""Puts sampled flattened rows back into envelopes, so that the rest of discovery only has to read envelopes."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -20,10 +20,10 @@ _names = msgspec.json.Decoder(dict[str, msgspec.Raw])
 def enveloped(
     values: Sequence[tuple[Framed, bytes]], key: Collection[str], policy: EventPolicy
 ) -> list[tuple[Framed, bytes]]:
-    """The values, rows as the after images of snapshot events.
+    """The values, each flattened row as the after image of a snapshot event.
 
-    A row is what is no envelope and has a field of the key (names in ``key``), an added field, or a schema that
-    Debezium names as a row's. Added fields are left out, but for ``policy.meta_columns``.
+    A value is a flattened row if it is not an envelope and has a key field (names in ``key``), an added field, or a
+    schema that Debezium names as a row's. Added fields are dropped, except those in ``policy.meta_columns``.
     """
     forms, added = Forms(key, policy), Added(policy.fields_prefix, policy.meta_columns)
     framings: dict[Framed, Framed] = {}

@@ -1,4 +1,4 @@
-"""What ``init`` carries out for a topic: the statements, and what the reader should know before they run."""
+"""What ``init`` does for a topic: the statements, and what the user should know before they run."""
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ def plan_init(
     engine: str | None = None,
     roles: tuple[str, ...] = (),
 ) -> InitPlan:
-    """The statements for a topic of which ``seen`` is known; without a client those for a table that does not exist.
+    """The statements for the topic that ``seen`` describes; without a client, those for a table that does not exist.
 
     Raises ChSinkError for a topic that cannot be served or whose columns are not known, TableError, ClickHouseError.
     """
@@ -58,7 +58,7 @@ def plan_init(
             existing = detect(client, config.clickhouse.database, config.clickhouse.table, config.policy())
     if existing is not None:
         if engine is not None and existing.engine.family is not spec.engine.family:
-            notes.append(f"--engine does not change {existing.qualified}, which exists as {existing.engine.name}")
+            notes.append(f"--engine is ignored: {existing.qualified} already exists as {existing.engine.name}")
         repairs = [without_note(column) for column in refuted_comments(existing, seen.literals, config.policy().values)]
         statements = [
             *altering(existing, alter(existing, repairs, spec.cluster)),
@@ -72,8 +72,8 @@ def plan_init(
         spec = replace(spec, engine=EngineChoice.APPEND)
     if seen.schema.inferred and seen.connector != "mongodb":
         notes.append(
-            f"the events declare no types: those of the new columns are guesses from the values of {seen.records} "
-            "records. Decimals, dates and binary values look like texts and integers there: correct their types before "
+            f"the events declare no types: the types of the new columns are guessed from the values of {seen.records} "
+            "records. Decimals, dates and binary values look like text or integers there: correct their types before "
             "you apply the statements, or create the table by hand and run init again (docs/types.md)"
         )
     return InitPlan(spec.table, tuple(init_statements(seen.schema, spec)), spec, tuple(notes))

@@ -27,7 +27,7 @@ _decoder = msgspec.json.Decoder(_Images)
 def sampled_literals(
     chunks: Sequence[Records], policy: Policy, registry: SchemaRegistry | None = None
 ) -> dict[str, list[bytes]]:
-    """The newest values of each column, those that are null left out."""
+    """The newest non-null values of each column."""
     found: dict[str, dict[bytes, None]] = {}
     for _, payload in reversed(row_events(chunks, policy, registry)[0]):
         try:

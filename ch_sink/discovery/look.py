@@ -1,4 +1,4 @@
-"""A look into a topic: the row type, the key, the connector, and what stands in the way of serving it."""
+"""Samples a topic: its row type, key and connector, and whatever prevents replicating it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -42,13 +42,13 @@ class Sampled:
     obstacle: Obstacle | None = None
     """Why no table of this topic can equal its source."""
     avro: bool = False
-    """Names in the schema are those that Avro allows, not always the source's."""
+    """The schema's names are valid in Avro, so they may differ from the source's."""
     literals: Literals = field(default_factory=dict)
-    """Values by column, where the events do not declare their types."""
+    """Values by column, if the events do not declare their types."""
 
 
 def look_into(config: Config, topic: TopicState, years: Years = WIDE_YEARS) -> Sampled:
-    """Read the start and the end of every partition and examine them. ``years``: what the server's types hold.
+    """Read the start and the end of every partition and examine them. ``years``: those that the server's types hold.
 
     Raises BrokerUnavailable, KafkaError if the topic cannot be read, RegistryError.
     """
@@ -86,7 +86,7 @@ def examine(
         return Sampled(None, count, str(error), connector, obstacle=found)
     why = ""
     if schema is None:
-        why = f"none of the {count} records looked at in topic {topic} is a change event"
+        why = f"none of the {count} records sampled from topic {topic} is a change event"
         reason = unreadable(parts, registry)
         why += f": {reason}" if reason else ""
     deletes = flattened_deletes(parts, policy, registry)

@@ -1,4 +1,4 @@
-"""What ``check`` says of a table for documents: where each column's value comes from, and what updates need."""
+"""What ``check`` reports about a table for documents: where each column's value comes from, and what updates need."""
 
 from collections.abc import Iterator
 
@@ -28,8 +28,8 @@ def document_findings(table: TargetTable, policy: Policy) -> Iterator[Finding]:
         yield Finding(
             "warn",
             "documents",
-            f"no column holds the whole document, only these fields: {fields}. An update that changes a part of a "
-            "value which no text column holds becomes a dead letter (capture.mode: change_streams)",
+            f"no column holds the whole document, only these fields: {fields}. An update that changes part of a "
+            "value becomes a dead letter unless a text column holds that value (capture.mode: change_streams)",
             "\n".join(f"{text};" for text in alter(table, [f"ADD COLUMN IF NOT EXISTS {quote(name)} String"])),
         )
         return
@@ -39,7 +39,7 @@ def document_findings(table: TargetTable, policy: Policy) -> Iterator[Finding]:
         yield Finding(
             "warn",
             "documents",
-            f"{whole.name} is a JSON column: ClickHouse keeps neither nulls nor empty documents there, and shows texts "
-            "that look like dates as dates. Updates that state only what changed start from what is stored",
+            f"{whole.name} is a JSON column: ClickHouse drops nulls and empty documents there, and shows text that "
+            "looks like a date as a date. Partial updates are applied to this stored form",
             "A String column keeps documents exactly; JSONExtract… and CAST(document, 'JSON') query it.",
         )

@@ -58,8 +58,8 @@ def document_schema(values: Iterable[bytes], keys: Iterable[bytes], policy: Poli
     fields = [key]
     for column, path in policy.documents.columns:
         if column != name and path:
-            there = [value for d in documents if (value := at(d, tuple(path.split(".")))) is not MISSING]
-            seen = field_type(there)
+            field_values = [value for d in documents if (value := at(d, tuple(path.split(".")))) is not MISSING]
+            seen = field_type(field_values)
             fields.append(Field(column, seen or SourceType("string")))
     if policy.documents.column:
         fields.append(Field(policy.documents.column, _WHOLE))

@@ -1,4 +1,4 @@
-"""Topics that no table can follow: why, and what to change at the connector."""
+"""Topics that cannot be replicated into a table: why, and what to change at the connector."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ class Obstacle:
 def obstacle(
     parts: Sequence[Records], topic: str, connector: str, policy: Policy, registry: SchemaRegistry | None = None
 ) -> Obstacle | None:
-    """The first thing that keeps a topic from being served; None for a topic that can be. Raises RegistryError."""
+    """The first obstacle to replicating a topic; None if there is none. Raises RegistryError."""
     refused = refusal(connector)
     if refused is not None:
         return Obstacle("source", refused.message, refused.hint or "")
@@ -38,18 +38,18 @@ def obstacle(
     if text is not None:
         return Obstacle(
             "key",
-            f"the keys of topic {topic} are texts such as {text!r}: StringConverter wrote the key's structure as "
-            "text, from which no column can be read",
+            f"the keys of topic {topic} are text such as {text!r}: StringConverter wrote the key's struct as "
+            "text, and no column can be read from it",
             "Set key.converter to org.apache.kafka.connect.json.JsonConverter (or Avro's) at the connector and take a "
-            "new snapshot into a new topic. Where the key is one column, an ExtractField$Key transformation before "
+            "new snapshot into a new topic. If the key is one column, an ExtractField$Key transformation before "
             "StringConverter works too: then name the column with key_columns.",
         )
     if _is_outbox(parts, policy, registry):
         return Obstacle(
             "outbox",
-            f"topic {topic} holds messages of the outbox event router: each record is an event of its own, its id is "
-            "in the header 'id' and its key is the aggregate's, so a table with that key would keep one event of each "
-            "aggregate",
+            f"topic {topic} holds messages of the outbox event router: each record is a separate event, its id is in "
+            "the header 'id' and its key is the aggregate's, so a table with that key would keep only one event of "
+            "each aggregate",
             "Let the connector write the outbox table itself to a topic, without the EventRouter transformation: its "
             "rows have the event's id as key. If the messages are whole rows and the newest one of each key is what "
             "you want, set events: flattened and key_columns.",

@@ -1,4 +1,4 @@
-"""The row schema of a topic from a sample of its records: what ``init`` makes a table of."""
+"""Finds the row schema of a topic from sampled records; ``init`` creates the table from it."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -48,12 +48,12 @@ def sample_schema(
 ) -> RowSchema | None:
     """Row and key of a topic, from records of one or more of its partitions; None if no record shows it.
 
-    With a schema envelope or in Avro the schema of the last record counts; columns that only earlier schemas had
-    follow, nullable. Schemaless rows are inferred: booleans, integers, floats, texts, and JSON for the rest, all
-    nullable but the key. A date or timestamp column whose sampled values go beyond what ClickHouse's types hold
-    is marked wide (it becomes a String); ``years`` is what the server's types hold.
-    ``policy.keys.columns`` names the key where the topic has no Kafka keys. Fields that were added to flattened rows
-    are no columns.
+    If records carry schema envelopes or are in Avro, the schema of the last record counts; columns that only earlier
+    schemas have follow as nullable. Types of schemaless rows are inferred: boolean, integer, float, text, and JSON for
+    the rest, all nullable except the key. A date or timestamp column with sampled values beyond the range of
+    ClickHouse's types is marked wide (it becomes a String); ``years`` is the range of the server's types.
+    ``policy.keys.columns`` names the key if the topic has no Kafka keys. Fields that flattening adds to rows are not
+    columns.
 
     Raises RegistryError if the schema registry does not answer.
     """
@@ -75,7 +75,7 @@ def sample_schema(
     by_name = {f.name: f for f in fields}
     if not key and policy.keys.columns:
         key = tuple(by_name[name] for name in policy.keys.columns if name in by_name)
-    # The key's own schema may lack what the row's has (and is not wide by itself).
+    # The row's schema may state more about a key column than the key's schema, such as that it is wide.
     key = tuple(by_name.get(f.name, f) if f.name else f for f in key)
     return RowSchema(fields, tuple(Field(f.name, replace(f.type, optional=False)) for f in key), inferred)
 
@@ -96,7 +96,7 @@ def flattened_deletes(
 
 
 def unreadable(chunks: Sequence[Records], registry: SchemaRegistry | None = None) -> str | None:
-    """Why the first value that cannot be read is refused, and the next step; None where all can be read."""
+    """Why the first unreadable value cannot be read, and the next step; None if all can be read."""
     envelopes = Envelopes(registry)
     for value in (v for chunk in chunks for v in chunk.values if v is not None):
         try:
@@ -125,7 +125,7 @@ def _declared(values: list[tuple[Framed, bytes]], policy: Policy, years: Years) 
 
 
 def _fine_columns(types: dict[str, SourceType], payloads: list[bytes]) -> dict[str, int]:
-    """Columns of date-times sent as text, with the sub-second digits of their sampled values where six are too few."""
+    """Date-time columns sent as text whose sampled values have more than six sub-second digits, with their number."""
     texts = {name for name, declared in types.items() if declared.name in ISO}
     found: dict[str, int] = {}
     for image in _images(payloads) if texts else ():

@@ -53,12 +53,12 @@ def row_pairs(chunks: Sequence[Records], policy: Policy, registry: SchemaRegistr
 
 
 def keys_in_order(pairs: Sequence[Pair]) -> list[bytes | None]:
-    """Keys of rows first: those of null values may belong to something else."""
+    """The keys, those of rows first: the key of a null value may not be a row's."""
     return [k for k, v in pairs if v is not None] + [k for k, v in pairs if v is None]
 
 
 def framed_payloads(values: Sequence[bytes | None], registry: SchemaRegistry | None) -> Iterator[tuple[Framed, bytes]]:
-    """Framings and payloads, those of Avro as JSON, of the values that can be read."""
+    """The framing and payload of each readable value; Avro payloads as JSON."""
     envelopes = Envelopes(registry)
     for value in values:
         if value is not None:
@@ -90,7 +90,7 @@ def key_fields(keys: Sequence[bytes | None], registry: SchemaRegistry | None) ->
 
 
 def is_struct_text(key: bytes) -> bool:
-    """Whether a key is the text that Java prints for a struct or map, ``Struct{id=1}``, from which none can be read."""
+    """Whether a key is the text that Java prints for a struct or map, such as ``Struct{id=1}``."""
     if _STRUCT_TEXT.fullmatch(key) is None:
         return False
     try:

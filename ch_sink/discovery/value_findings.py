@@ -1,7 +1,7 @@
-"""What sampled values say about the settings of a stream whose events do not declare their types.
+"""Checks sampled values against the settings of a stream whose events do not declare their types.
 
-Every sampled value is converted as ``run`` would. Where values do not go into their column, the setting (or the column
-comment) is named under which all of them do.
+Every sampled value is converted as ``run`` would convert it. If some do not fit their column, the finding names the
+setting (or the column comment) under which all of them do.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,10 +40,10 @@ _TICKS = {
 }
 """Sub-second digits of an integer time → the value of ``time_precision`` that states them, and the type's name."""
 _PLAUSIBLE = (631_152_000, 4_102_444_800)
-"""1990-01-01 to 2100-01-01, seconds since 1970: when business data is dated."""
+"""1990-01-01 to 2100-01-01 in seconds since 1970: the plausible dates of business data."""
 _HEX_DIGITS = frozenset(b"0123456789abcdef")
 _ENOUGH_HEX = 32
-"""Digits after which it is no accident that base64 text has no other characters."""
+"""Base64 text of this length hardly ever consists of hexadecimal digits only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class _Advice:
 
 
 def value_findings(table: TargetTable, literals: Literals, policy: ValuePolicy) -> Iterator[Finding]:
-    """One finding for each setting to change and for each column whose values do not go in. Never raises."""
+    """One finding for each setting to change and for each column whose values do not fit. Never raises."""
     advised: dict[_Advice, list[str]] = {}
     refuted = {column.name for column in refuted_comments(table, literals, policy)}
     ticks, other_ticks = _tick_advice(table, literals, policy)
@@ -74,7 +74,7 @@ def value_findings(table: TargetTable, literals: Literals, policy: ValuePolicy) 
             yield Finding(
                 "warn",
                 "values",
-                f"{column.name} {column.type}: the sampled value {_shown(values)} does not go in and becomes a dead "
+                f"{column.name} {column.type}: the sampled value {_shown(values)} does not fit and becomes a dead "
                 f"letter: {reason}",
                 "Change the column's type, or state the source's type in its comment (docs/types.md).",
             )
@@ -82,8 +82,8 @@ def value_findings(table: TargetTable, literals: Literals, policy: ValuePolicy) 
         yield Finding(
             "fail",
             "values",
-            f"{column.name} {column.type}: the sampled value {_shown(literals[column.name])} is no date of our time in "
-            "the unit in which this column is read",
+            f"{column.name} {column.type}: the sampled value {_shown(literals[column.name])} is not a plausible date "
+            "in the unit in which this column is read",
             "\n".join(f"{text};" for text in alter(table, [_note(column, f"debezium: int64 {named}")])),
         )
     for advice, columns in advised.items():
@@ -105,7 +105,7 @@ def value_findings(table: TargetTable, literals: Literals, policy: ValuePolicy) 
 
 
 def refuted_comments(table: TargetTable, literals: Literals, policy: ValuePolicy) -> list[Column]:
-    """Columns that take all sampled values without the type that their comment names, and not all of them with it.
+    """Columns whose comment is wrong: all sampled values fit without the type that it names, but not all with it.
 
     Only comments that may be guesses count: a bare ``debezium: string``, as early versions of ``init`` wrote it.
     """
@@ -121,7 +121,7 @@ def refuted_comments(table: TargetTable, literals: Literals, policy: ValuePolicy
 
 
 def without_note(column: Column) -> str:
-    """The ALTER action that takes the source's type out of a column's comment, and leaves the user's own text."""
+    """The ALTER action that removes the source's type from a column's comment and keeps the user's own text."""
     return _note(column, "")
 
 
@@ -136,12 +136,12 @@ def _is_bare(column: Column) -> bool:
 
 
 def _reason(column: Column, values: Sequence[bytes], policy: ValuePolicy, years: Years) -> str:
-    """Why some value does not go into the column; empty if all do, or if the column's type is the problem."""
+    """Why some value does not fit the column; empty if all fit, or if the column's type is the problem."""
     try:
         made = converter(None, column, encoding="json", policy=policy, years=years)
         decoder = msgspec.json.Decoder(nullable(made.wire), float_hook=Decimal)
     except ChSinkError:
-        return ""  # said by the checks of types
+        return ""  # reported by the type checks
     for text in values:
         try:
             made.convert([decoder.decode(text)])
@@ -154,7 +154,7 @@ def _reason(column: Column, values: Sequence[bytes], policy: ValuePolicy, years:
 
 
 def _advice(column: Column, values: Sequence[bytes], policy: ValuePolicy, years: Years) -> _Advice | None:
-    """The setting under which all values go in."""
+    """The setting under which all values fit."""
     for key, choices in _CHOICES:
         for choice in choices:
             change: dict[str, Any] = {key: choice}
@@ -164,7 +164,7 @@ def _advice(column: Column, values: Sequence[bytes], policy: ValuePolicy, years:
 
 
 def _hex_advice(column: Column, values: Sequence[bytes], policy: ValuePolicy) -> _Advice | None:
-    """Hexadecimal text in a binary column, which base64 can be read from, too."""
+    """Advice for hexadecimal text in a binary column, which can be mistaken for base64."""
     noted = column.stated
     if noted is None or noted.kind != "bytes" or noted.name or policy.binary_handling not in ("bytes", "base64"):
         return None
@@ -178,9 +178,9 @@ def _hex_advice(column: Column, values: Sequence[bytes], policy: ValuePolicy) ->
 def _tick_advice(
     table: TargetTable, literals: Literals, policy: ValuePolicy
 ) -> tuple[dict[str, _Advice], list[tuple[Column, str]]]:
-    """Columns whose integers are dates of our time, but not in the unit that they are read in.
+    """Columns whose integers are plausible dates, but in another unit than the one in which they are read.
 
-    With one setting that makes all of them right, if there is one, else each with the name of its unit's type.
+    Returns one setting that corrects all of them if there is one, else each column with the type name of its unit.
     """
     wrong: dict[Column, set[int]] = {}
     right: list[set[int]] = []

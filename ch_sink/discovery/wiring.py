@@ -1,4 +1,4 @@
-"""From a configuration to the parts that commands work with."""
+"""Builds what commands need from a configuration: client, ledger, Kafka settings, table specification."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,7 +39,7 @@ def kafka_settings(config: Config) -> KafkaSettings:
 
 @contextmanager
 def topic_offsets(config: Config) -> Iterator[TopicOffsets]:
-    """A view of the topic's ids and watermarks, closed at the end."""
+    """Access to topic ids and watermarks, closed on exit."""
     offsets = TopicOffsets(kafka_settings(config))
     try:
         yield offsets
@@ -50,7 +50,8 @@ def topic_offsets(config: Config) -> Iterator[TopicOffsets]:
 def key_columns(config: Config, schema: RowSchema | None, table: TargetTable | None = None) -> tuple[str, ...]:
     """Names of the key's columns: the topic's, else the configured ones.
 
-    A primitive key has the table's one sorting column; while the topic is not known, so has the key the table's.
+    A primitive key is the table's only sorting column. If nothing is known about the topic, the table's sorting
+    columns are the key.
     """
     if schema is not None and schema.key and all(f.name for f in schema.key):
         return tuple(f.name for f in schema.key)
@@ -64,7 +65,7 @@ def key_columns(config: Config, schema: RowSchema | None, table: TargetTable | N
 
 
 def table_spec(config: Config, *, engine: str | None = None, roles: tuple[str, ...] = ()) -> TableSpec:
-    """The table that ``init`` makes. Raises ConfigError for an unknown engine."""
+    """The table that ``init`` creates. Raises ConfigError for an unknown engine."""
     wanted = config.init
     return TableSpec(
         database=config.clickhouse.database,

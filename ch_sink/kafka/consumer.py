@@ -1,7 +1,7 @@
 """Reads exactly the offsets of a range, in slices.
 
-A range ends by the consumer's *position*, never by "the last record": its end may be a transaction marker or an
-offset that compaction took away.
+The consumer's *position* decides when a range ends, never "the last record": the end may be a transaction marker or
+an offset that compaction removed.
 """
 
 import gc
@@ -25,7 +25,7 @@ __all__ = ["RangeConsumer", "range_consumer"]
 
 _log = logging.getLogger("ch_sink.kafka")
 _BATCH = 1000
-"""Records asked for at once: ``consume`` is at its fastest from some hundreds on."""
+"""Records per call: ``consume`` reaches its full speed at some hundreds."""
 _WAIT_SECONDS = 0.05
 """Longest wait of one ``consume`` call: it waits for the full number of records even if a gap hides some of them."""
 _LOOK_SECONDS = 2.0
@@ -48,7 +48,7 @@ class RangeConsumer:
         self._consumer = Consumer({**self.settings.for_consumer(), "error_cb": self._note}, logger=client_log)
 
     def close(self) -> None:
-        """Leave the broker."""
+        """Disconnect from the broker."""
         self._consumer.close()
 
     def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
@@ -110,7 +110,7 @@ class RangeConsumer:
             batch = self._consumer.consume(min(_BATCH, end - position), _WAIT_SECONDS)
             reached = position
             if any(map(Message.error, batch)):
-                batch, reached = self._sort_out(batch, place, position)
+                batch, reached = self._split_errors(batch, place, position)
             if batch:
                 reached = max(reached, _offset(batch[-1]) + 1)
                 if reached > end:
@@ -130,7 +130,7 @@ class RangeConsumer:
                 looked = True
                 self._expect_place(place)
 
-    def _sort_out(self, batch: list[Message], place: TopicPartition, position: int) -> tuple[list[Message], int]:
+    def _split_errors(self, batch: list[Message], place: TopicPartition, position: int) -> tuple[list[Message], int]:
         """The records of a batch with errors or an end-of-partition event, and the position after it."""
         records = []
         for message in batch:
@@ -172,7 +172,7 @@ class RangeConsumer:
             f"topic {place.topic} partition {place.partition}: offset {position} is the next to be read, "
             f"but the topic holds {low} to {high - 1}",
             hint="Retention removed records before they were read, or the topic was recreated. "
-            "Load the table again from a snapshot, or set on_data_loss to continue with what the topic still holds.",
+            "Reload the table from a snapshot, or set on_data_loss to continue with what the topic still holds.",
         )
 
     def _stuck(self, place: TopicPartition, position: int, end: int) -> KafkaError:
@@ -219,11 +219,11 @@ def _as_kafka_error(error: Exception) -> KafkaError:
 
 
 @cache
-def _of_this_worker(settings: KafkaSettings, _process: int) -> RangeConsumer:
+def _cached_consumer(settings: KafkaSettings, _process: int) -> RangeConsumer:
     return RangeConsumer(settings)
 
 
 def range_consumer(settings: Mapping[str, object]) -> RangeConsumer:
-    """The one consumer of this OS process for these settings, kept open from one range to the next."""
-    # The process's number is part of the key: a client does not survive a fork.
-    return _of_this_worker(settings if isinstance(settings, KafkaSettings) else KafkaSettings(settings), os.getpid())
+    """The only consumer of this OS process with these settings, kept open from one range to the next."""
+    # The process id is part of the key: a client does not survive a fork.
+    return _cached_consumer(settings if isinstance(settings, KafkaSettings) else KafkaSettings(settings), os.getpid())

@@ -8,7 +8,7 @@ import confluent_kafka
 from ch_sink.errors import BrokerUnavailable, ChSinkError, KafkaError, TopicNotFound
 from ch_sink.kafka.settings import KafkaSettings
 
-__all__ = ["UNKNOWN_TOPIC", "client_log", "is_denied", "is_passing", "translate", "unavailable"]
+__all__ = ["UNKNOWN_TOPIC", "client_log", "is_denied", "is_transient", "translate", "unavailable"]
 
 _log = logging.getLogger("ch_sink.kafka.client")
 
@@ -32,7 +32,7 @@ _DENIED = {
     _Code.GROUP_AUTHORIZATION_FAILED,
     _Code.CLUSTER_AUTHORIZATION_FAILED,
 }
-_AWAY = {
+_UNREACHABLE = {
     _Code._TRANSPORT,
     _Code._ALL_BROKERS_DOWN,
     _Code._TIMED_OUT,
@@ -45,7 +45,7 @@ _AWAY = {
     _Code.NETWORK_EXCEPTION,
 }
 
-_PASSING = {_Code.LEADER_NOT_AVAILABLE, _Code.NOT_LEADER_FOR_PARTITION, _Code.OFFSET_NOT_AVAILABLE}
+_TRANSIENT = {_Code.LEADER_NOT_AVAILABLE, _Code.NOT_LEADER_FOR_PARTITION, _Code.OFFSET_NOT_AVAILABLE}
 
 
 def is_denied(error: confluent_kafka.KafkaError) -> bool:
@@ -53,9 +53,9 @@ def is_denied(error: confluent_kafka.KafkaError) -> bool:
     return error.code() in _DENIED
 
 
-def is_passing(error: confluent_kafka.KafkaError) -> bool:
+def is_transient(error: confluent_kafka.KafkaError) -> bool:
     """Whether a retry may succeed: a leader moves, a topic is being created."""
-    return error.retriable() or error.code() in _PASSING
+    return error.retriable() or error.code() in _TRANSIENT
 
 
 def unavailable(settings: KafkaSettings, reason: str) -> BrokerUnavailable:
@@ -81,6 +81,6 @@ def translate(error: confluent_kafka.KafkaError, settings: KafkaSettings, topic:
             f"the broker at {settings.bootstrap} refuses access to topic {topic}: {error.str()}",
             hint="Check the security properties under kafka, and the user's read rights on the topic.",
         )
-    if code in _AWAY:
+    if code in _UNREACHABLE:
         return unavailable(settings, error.str())
     return KafkaError(f"topic {topic}: {error.name()}: {error.str()}")

@@ -10,14 +10,14 @@ from confluent_kafka import Consumer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
 
 from ch_sink.errors import KafkaError, TopicNotFound
-from ch_sink.kafka.failures import client_log, is_passing, translate, unavailable
+from ch_sink.kafka.failures import client_log, is_transient, translate, unavailable
 from ch_sink.kafka.settings import KafkaSettings
 from ch_sink.model.topic import TopicState
 
 __all__ = ["TopicOffsets"]
 
 _EARLIEST, _LATEST = -2, -1
-"""Timestamps by which Kafka means the first offset and the high watermark."""
+"""Special timestamps in Kafka's API: the first offset and the high watermark."""
 _Answer = TypeVar("_Answer")
 _MOCK_CLUSTER = "mockCluster"
 _SURROGATES = uuid.UUID("6f1c7d0e-7f0b-4c53-9b39-5a3d7a0b6c11")
@@ -60,7 +60,7 @@ class TopicOffsets:
     def topic_id(self, topic: str) -> str:
         """The topic's id: it changes when a topic of the same name is recreated.
 
-        If the broker has no topic ids (before Kafka 2.8, and librdkafka's mock cluster), a stable text made from the
+        If the broker has no topic ids (before Kafka 2.8, and librdkafka's mock cluster), a stable id derived from the
         cluster's id and the name. Raises TopicNotFound, BrokerUnavailable.
         """
         cluster = self._metadata(topic).cluster_id or ""
@@ -82,7 +82,9 @@ class TopicOffsets:
         return str(found)
 
     def _metadata(self, topic: str) -> ClusterMetadata:
-        metadata: ClusterMetadata = self._asked(topic, lambda: self._consumer.list_topics(topic, timeout=self._timeout))
+        metadata: ClusterMetadata = self._with_retries(
+            topic, lambda: self._consumer.list_topics(topic, timeout=self._timeout)
+        )
         failed = metadata.topics[topic].error
         if failed is not None:
             raise translate(failed, self.settings, topic)
@@ -90,7 +92,7 @@ class TopicOffsets:
 
     def _offsets_at(self, topic: str, partitions: list[int], when: int) -> dict[int, int]:
         asked = [TopicPartition(topic, partition, when) for partition in partitions]
-        found = self._asked(topic, lambda: self._consumer.offsets_for_times(asked, timeout=self._timeout))
+        found = self._with_retries(topic, lambda: self._consumer.offsets_for_times(asked, timeout=self._timeout))
         if len(found) != len(partitions):
             raise TopicNotFound(
                 f"topic {topic}: the broker gave offsets for {len(found)} of {len(partitions)} partitions"
@@ -100,7 +102,7 @@ class TopicOffsets:
                 raise KafkaError(f"topic {topic} partition {place.partition}: the broker gave no offset")
         return {place.partition: int(place.offset) for place in found}
 
-    def _asked(self, topic: str, ask: Callable[[], _Answer]) -> _Answer:
+    def _with_retries(self, topic: str, ask: Callable[[], _Answer]) -> _Answer:
         """The broker's answer; transient failures (a leader moves, a topic is new) are retried."""
         deadline = time.monotonic() + self._timeout
         while True:
@@ -111,7 +113,7 @@ class TopicOffsets:
                 failed = error.args[0]
             if failed is None:
                 return answer
-            if not is_passing(failed) or time.monotonic() > deadline:
+            if not is_transient(failed) or time.monotonic() > deadline:
                 raise translate(failed, self.settings, topic)
             time.sleep(0.1)
 

@@ -15,16 +15,16 @@ __all__ = ["ConfluentRegistry", "schema_registry"]
 
 _DEFAULTS: dict[str, Any] = {"timeout": 10.0, "max.retries": 4, "retries.wait.ms": 250, "retries.max.wait.ms": 4000}
 _NUMBERS = frozenset((*_DEFAULTS, "cache.capacity", "cache.latest.ttl.sec"))
-_HERE = frozenset(("", "URL", "USER_INFO"))
+_SUPPORTED_SOURCES = frozenset(("", "URL", "USER_INFO"))
 """Values of Java's ``basic.auth.credentials.source`` that need no action: the user is in the usual property."""
 _UNKNOWN_CODES = range(40400, 40500)
-"""Error codes in a registry's own 404; a wrong path has none of them."""
+"""Error codes of a registry's own 404 responses; the 404 of a wrong path has another code or none."""
 _FORGET = 60.0
 """Seconds after which an unknown id is requested again."""
 _PATIENCE, _PATIENT = 0.5, 8
 """The first few unknown ids are requested twice, this many seconds apart: a replica of the registry may lag."""
 _USER = re.compile(r"(?<=//)[^\s,]*@")
-"""The user of a URL; its password may hold the signs that end a host."""
+"""The user part of a URL; its password may contain characters that end a host name."""
 
 
 def schema_registry(properties: Mapping[str, str]) -> SchemaRegistry | None:
@@ -53,7 +53,7 @@ class ConfluentRegistry:
         self._client = self._connect(properties)
         self._registered = lru_cache(maxsize=1024)(self._ask)
         self._unknown: dict[int, float] = {}
-        """Ids that the registry does not have, each with the time when it said so."""
+        """Ids that the registry does not have, each with the time of that answer."""
 
     def __repr__(self) -> str:
         return f"ConfluentRegistry({self._url!r})"
@@ -139,7 +139,7 @@ class ConfluentRegistry:
     def _connect(self, properties: Mapping[str, str]) -> Any:
         given: dict[str, Any] = dict(properties)
         source = str(given.pop("basic.auth.credentials.source", ""))
-        if source.upper() not in _HERE:
+        if source.upper() not in _SUPPORTED_SOURCES:
             raise ConfigError(
                 f"kafka.schema.registry.basic.auth.credentials.source {source} is not supported",
                 hint="Set the user in kafka.schema.registry.basic.auth.user.info, as name:password.",

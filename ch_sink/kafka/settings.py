@@ -13,14 +13,14 @@ _CONSUMER_DEFAULTS = {
     "isolation.level": "read_committed",
     # A fetch that waits at the end of one partition delays the next assignment on that broker until it returns.
     "fetch.wait.max.ms": "20",
-    # Records fetched past the end of a range are thrown away, so the queue is short and the fetches are large.
+    # Records fetched past the end of a range are discarded, so the queue is short and the fetches are large.
     "queued.max.messages.kbytes": "16384",
     "max.partition.fetch.bytes": "4194304",
     # The default, a pause of one second whenever the queue is full, makes a short queue ten times slower.
     "fetch.queue.backoff.ms": "1",
     "fetch.error.backoff.ms": "50",
     "reconnect.backoff.max.ms": "2000",
-    # How long an unknown topic may be one that is still being created.
+    # How long an unknown topic counts as one that is still being created.
     "topic.metadata.propagation.max.ms": "3000",
 }
 _CONSUMER_FIXED = {
@@ -62,7 +62,7 @@ class KafkaSettings(Mapping[str, str]):
 
     @property
     def bootstrap(self) -> str:
-        """The broker addresses, for error texts."""
+        """The broker addresses, for error messages."""
         return self._properties.get("bootstrap.servers", "(no bootstrap.servers)")
 
     def for_consumer(self) -> dict[str, str]:

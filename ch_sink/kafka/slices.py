@@ -35,7 +35,7 @@ class Slices:
         self._bound = 0
 
     def add(self, batch: list[Message]) -> Iterator[Records]:
-        """Add a batch of messages, none of them an error; yields the slices that it completes."""
+        """Add a batch of messages without errors; yields the slices that it completes."""
         columns = _Columns.of(batch)
         if self._last < 0:
             self._bound = self._next_bound(columns.offsets[0])

@@ -1,4 +1,4 @@
-"""Stretches in which positions step back, event by event: proved repeats, and positions that regress."""
+"""Orders stretches in which positions step back, event by event: proved re-deliveries, and position regress."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ class BackwardStep:
 
 
 class BackwardOrder:
-    """Orders the events of one source one by one, where its positions step back."""
+    """Orders the events of one source one by one, for stretches in which its positions step back."""
 
     def __init__(
         self,

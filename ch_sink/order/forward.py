@@ -83,7 +83,7 @@ def _repeats_half(
     running: npt.NDArray[np.uint64],
     start: SourceState,
 ) -> bool:
-    """Whether a half of a key change may occur twice at one inner position: two rows of a key must not be counted."""
+    """Whether one half of a key change may occur twice at one inner position; its key must not count as two rows."""
     low = start.commit & 0xFFFFFFFFFFFFFFFF
     seen: set[tuple[int, int, int, int, bytes]] = set()
     for at in np.flatnonzero(batch.half[mine]).tolist():

@@ -1,4 +1,4 @@
-"""Recognise a change that is delivered again: the very same record at an earlier offset."""
+"""Recognises re-delivered changes: the very same record exists at an earlier offset."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ __all__ = ["ChangeIdentity", "Seen", "identities"]
 
 @dataclass(frozen=True, slots=True)
 class ChangeIdentity:
-    """What makes a change recognisable when it is delivered again."""
+    """What identifies a change when it is re-delivered."""
 
     commit_high: int
     commit_low: int
@@ -28,9 +28,9 @@ class ChangeIdentity:
 def identities(batch: ChangeBatch, records: Records) -> list[ChangeIdentity]:
     """The identity of each change of a batch.
 
-    Without a key the row takes its place: all rows of a snapshot have one position, and so have those that
-    PostgreSQL inserts together (``COPY``). A truncate has neither: nothing takes the key's place, since whether the
-    batch has keys depends on the records beside it.
+    If there is no key, the row replaces it: all rows of a snapshot share one position, and so do rows that PostgreSQL
+    inserts together (``COPY``). A truncate is identified without either, because whether the batch has keys
+    depends on the other records in it.
     """
     given = records.keys
     keys = [given[i] or b"" for i in batch.source_index.tolist()]
@@ -52,7 +52,7 @@ def identities(batch: ChangeBatch, records: Records) -> list[ChangeIdentity]:
 
 
 class Seen:
-    """Identities of the records at earlier offsets, read from the topic when first asked for."""
+    """Identities of the records at earlier offsets, read from the topic on first use."""
 
     def __init__(
         self,

@@ -1,12 +1,12 @@
-"""Put the events of a chunk into source order: versions, re-delivered stretches, position regress.
+"""Puts the events of a chunk into source order: versions, re-delivered stretches, position regress.
 
 The rules (``docs/architecture.md``, "Order"): within a partition an event whose commit position lies below the
 highest one is either a re-delivery, proved by finding the very same record at an earlier offset, and skipped; or
 a regress of the source's positions, and the epoch rises.
 
 An event *at* the highest position is applied, with one exception: where inner positions are unique (PostgreSQL's
-``lsn``) and step back, a proved repeat is skipped there too. Else a stretch that begins in mid-transaction, or with
-records that state no commit position, would be applied a second time to rows whose values are gone by then.
+``lsn``) and step back, a proved re-delivery is skipped there too. Otherwise a stretch that begins in mid-transaction,
+or with records that state no commit position, would be applied a second time to rows that have changed since.
 """
 
 from collections import Counter
@@ -63,13 +63,13 @@ def sequence(
     decode: Callable[[Records], ChangeBatch] | None = None,
     drop_repeats: bool = False,
 ) -> Sequenced:
-    """Versions for every event, and which events are repeats.
+    """Versions for every event, and which events are re-deliveries.
 
     Args:
         strategy: ``source_position``, ``kafka_offset``, ``source_time`` or ``insertion_order``.
         unique_inner: the inner position (PostgreSQL's ``lsn``) is unique and rises within a transaction.
-        history: earlier records, asked only when a position steps back.
-        decode: decodes what ``history`` gives.
+        history: earlier records, read only when a position steps back.
+        decode: decodes the records of ``history``.
         drop_repeats: also skip an event at the highest position that repeats one seen there (append mode).
     """
     n = len(batch)
@@ -108,10 +108,10 @@ def sequence(
 
 
 def drop_truncated(batch: ChangeBatch, order: Sequenced, state: State) -> None:
-    """Leave out what a truncate of the whole table has overtaken: late changes of other partitions, a repeat of it.
+    """Drop what a truncate of the whole table supersedes: late changes of other partitions, and its re-deliveries.
 
     A truncate has no key, so the producer may pick a different partition on every delivery, and no earlier record
-    proves a repeat.
+    proves a re-delivery.
     """
     at, position = state.floor.epoch, state.floor.commit
     if not (at or position):

@@ -18,9 +18,9 @@ class SourceState:
     commit: int = 0
     """Highest commit position of this epoch (80 bits)."""
     inner: int = 0
-    """Highest inner position at that commit position, where the source's inner positions are unique."""
+    """Highest inner position at that commit position, if the source's inner positions are unique."""
     wraps: int = 0
-    """High bits (31 and up) of the Kafka offset at that position."""
+    """High bits (from bit 31) of the Kafka offset at that position."""
     redelivering: bool = False
     """The last event was a proved re-delivery."""
     ceiling: int = 0
@@ -35,17 +35,17 @@ class State:
     base_epoch: int = 0
     """No source name has an epoch below this one."""
     floor: Floor = NO_FLOOR
-    """Of the last truncate."""
+    """Position of the last truncate."""
     doubled: dict[str, str] = field(default_factory=dict)
-    """Kafka keys (hex) of which two rows live because a swap of keys was open when the chunk ended, each with the
+    """Kafka keys (hex) with two live rows because a swap of keys was open when the chunk ended, each with the
     inner position (hex) of the create half that opened it."""
 
     alone: bool = False
-    """The topic has this one partition, so that truncates cannot come by another."""
+    """The topic has only this partition, so truncates cannot arrive on another one."""
     strategy: str = ""
-    """The strategy under which the last events got their versions; empty before the first."""
+    """The version strategy of the last events; empty before the first."""
     profile: TopicProfile = UNREAD
-    """How the partition's bytes are read; the default in states of versions that did not keep it: learned again."""
+    """How the partition's bytes are read; states of older versions lack it, and it is learned again."""
 
     def of(self, name: str) -> SourceState:
         """The state of a source name; a new one starts at the highest epoch: it may take over another's rows."""
@@ -60,7 +60,7 @@ class State:
         return max([s.epoch for s in self.sources.values()] + [self.base_epoch])
 
     def raised_to(self, epoch: int) -> "State":
-        """No epoch below this one: partitions were added, or the topic was recreated."""
+        """The state without epochs below this one, for added partitions or a recreated topic."""
         sources = {n: replace(s, epoch=max(s.epoch, epoch)) for n, s in self.sources.items()}
         return replace(self, sources=sources, base_epoch=max(self.base_epoch, epoch))
 
@@ -72,7 +72,7 @@ class State:
         return replace(risen, strategy=strategy)
 
     def with_floor(self, floor: Floor) -> "State":
-        """The state with the higher of both floors: truncates are of the whole table."""
+        """The state with the higher of both floors: a truncate concerns the whole table."""
         return self if floor <= self.floor else replace(self, floor=floor)
 
     def to_json(self) -> str:

@@ -34,9 +34,9 @@ class Barrier:
     columns: tuple[UnknownColumn, ...] = ()
     """New columns: what the table lacks. Empty: an earlier attempt ended a chunk here."""
     key: tuple[str, ...] = ()
-    """New columns: names of the key's columns, on which the current-state view may rest."""
+    """New columns: names of the key's columns, which the current-state view may use."""
     version: int = 0
-    """Truncate: version of the truncate event; stored rows below it are gone."""
+    """Truncate: version of the truncate event; stored rows below it are deleted."""
     floor: Floor = NO_FLOOR
     """Truncate: its position, for `State.floor`."""
 
@@ -49,7 +49,7 @@ def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str]) -> Barri
     """
     evolve, table = target.policy.changes.evolve, target.table
     _refuse_reserved([c for c in batch.unknown if c.change == "reserved"], table, evolve)
-    # A column that only grew wider needs nothing as long as its values fit; those that do not are bad records.
+    # A column that only became wider needs no action while its values fit; records with values that do not are bad.
     acted_on = ("add", "null", "widen") if evolve == "add_columns" else ("add", "null")
     concerned = [c for c in batch.unknown if c.change in acted_on]
     if evolve == "ignore" or not concerned:
@@ -59,7 +59,7 @@ def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str]) -> Barri
         column = stuck[0]
         raise StreamFailed(
             f"the change event at offset {column.first_offset} comes from a source column {column.name!r} that can be "
-            f"null now, and the column of {table.qualified} cannot hold null",
+            f"null now, but the column of {table.qualified} cannot hold null",
             hint=(
                 "; ".join(offered(table, [column])) + ", or set evolve: add_columns"
                 if column.clickhouse_type is not None
@@ -85,7 +85,7 @@ def _refuse_reserved(columns: Sequence[UnknownColumn], table: TargetTable, evolv
         raise StreamFailed(
             f"the change event at offset {column.first_offset} has a column {column.name!r}, and the sink writes the "
             f"column {column.name!r} of {table.qualified} itself",
-            hint="rename the column at the source or on its way (Kafka Connect's ReplaceField), create the table with "
+            hint="rename the column at the source or with Kafka Connect's ReplaceField, create the table with "
             f"another name than {column.name!r} for the sink's own column, or set evolve: ignore to leave the "
             "source's values out",
         )
@@ -99,7 +99,7 @@ def _warn_once(table: str, column: str) -> None:
 
 
 def fill_absent(batch: ChangeBatch, table: TargetTable) -> None:
-    """Give columns that a change event lacks the column's own default; an explicit null stays null.
+    """Fill columns that a change event lacks with the column's default; an explicit null stays null.
 
     The source does the same: rows that exist when a column is added get its default, without an event.
     """

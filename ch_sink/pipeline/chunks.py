@@ -48,7 +48,7 @@ def cut(slices: Iterable[Records], start: int, end: int, *, chunk_offsets: int, 
 
 
 def _ready(held: "_Held", first: int, end: int, chunk_offsets: int, chunk_bytes: int) -> int | None:
-    """Where the next chunk ends, if the records held decide it."""
+    """Where the next chunk ends, if the records read so far decide it."""
     if not len(held.offsets):
         return None
     window_end = _window_end(first, end, chunk_offsets)
@@ -96,7 +96,7 @@ def _window_end(first: int, end: int, chunk_offsets: int) -> int:
 
 
 def _fraction(first: int, reached: int, window_end: int, chunk_offsets: int) -> int:
-    """The furthest of the coarsest fixed cuts that lies in (first, reached]; ``window_end`` if there is none."""
+    """The last of the coarsest fixed cuts in (first, reached]; ``window_end`` if there is none."""
     base = first // chunk_offsets * chunk_offsets
     for depth in range(1, _DEEPEST + 1):
         step = max(chunk_offsets >> depth, 1)

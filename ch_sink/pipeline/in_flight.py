@@ -13,12 +13,12 @@ from ch_sink.model.handover import HandoverId
 from ch_sink.pipeline.plan import Ports
 from ch_sink.ports import HandedOver, Handover, RowLookup, StoredRows
 
-__all__ = ["GivenUp", "Line", "settled"]
+__all__ = ["InFlight", "MissingAsUnknown", "settled"]
 
 T = TypeVar("T")
 
 
-class Line(Generic[T]):
+class InFlight(Generic[T]):
     """At most one chunk is being inserted while the next is planned."""
 
     def __init__(self, inserter: ThreadPoolExecutor) -> None:
@@ -40,32 +40,32 @@ class Line(Generic[T]):
             yield done
 
 
-def settled(ports: Ports, line: Line[Any]) -> Ports:
-    """The same ports; they ask only after every earlier insert is stored."""
+def settled(ports: Ports, in_flight: InFlight[Any]) -> Ports:
+    """The same ports; each read waits until every earlier insert is stored."""
     return replace(
         ports,
-        lookup=None if ports.lookup is None else _SettledLookup(ports.lookup, line),
-        handover=None if ports.handover is None else _SettledHandover(ports.handover, line),
+        lookup=None if ports.lookup is None else _SettledLookup(ports.lookup, in_flight),
+        handover=None if ports.handover is None else _SettledHandover(ports.handover, in_flight),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _SettledLookup:
     inner: RowLookup
-    line: Line[Any]
+    in_flight: InFlight[Any]
 
     def fetch(self, keys: pa.Table) -> StoredRows:
-        self.line.settle()
+        self.in_flight.settle()
         return self.inner.fetch(keys)
 
 
 @dataclass(frozen=True, slots=True)
 class _SettledHandover:
     inner: Handover
-    line: Line[Any]
+    in_flight: InFlight[Any]
 
     def get(self, ids: Sequence[HandoverId]) -> HandedOver:
-        self.line.settle()
+        self.in_flight.settle()
         return self.inner.get(ids)
 
     def put(self, ids: Sequence[HandoverId], rows: pa.Table, known: npt.NDArray[np.bool_], token: str) -> None:
@@ -73,8 +73,8 @@ class _SettledHandover:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenUp:
-    """A hand-over that has not arrived is given up: its row counts as unknown."""
+class MissingAsUnknown:
+    """Stops waiting for hand-overs that have not arrived: their rows count as unknown."""
 
     inner: Handover
 

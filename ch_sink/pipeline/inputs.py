@@ -1,4 +1,4 @@
-"""What a plan is made with: a decoder, and the ports that may be asked while it is made."""
+"""Inputs of planning: a decoder, and the ports that planning may query."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,7 +16,7 @@ class BatchDecoder(Protocol):
     def learn(
         self, records: Records, profile: TopicProfile | None = None, history: History | None = None
     ) -> TopicProfile:
-        """The profile by which these records are decoded: the one given, with what they are the first to show."""
+        """The profile for these records: the given one, extended by what these records are the first to show."""
         ...
 
     def decode(self, records: Records, profile: TopicProfile | None = None, *, waited: bool = False) -> ChangeBatch:
@@ -29,7 +29,7 @@ class BatchDecoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What a plan may ask while it is made."""
+    """What planning may query."""
 
     lookup: RowLookup | None = None
     handover: Handover | None = None

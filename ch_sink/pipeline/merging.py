@@ -33,12 +33,12 @@ __all__ = ["Outcome", "merge_chunk"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What resolving and merging gave."""
+    """The result of resolving and merging."""
 
     inserts: list[Insert]
     counts: Counter[str]
     doubled: dict[str, str]
-    """`State.doubled` behind the chunk."""
+    """`State.doubled` after the chunk."""
     bad: list[BadRecord] = field(default_factory=list)
     pending: list[Waiting] = field(default_factory=list)
     handover: HandoverEntries | None = None
@@ -54,7 +54,7 @@ def merge_chunk(
     ports: Ports,
     waiting: Mapping[bytes, int] | None,
 ) -> Outcome:
-    """The inserts of a chunk. ``state`` is that before the chunk; the order has that behind it.
+    """The inserts of a chunk. ``state`` is the state before the chunk; ``order`` has the state after it.
 
     Raises:
         StreamFailed: the table needs keys and the records have none, or it cannot store a delete.
@@ -115,7 +115,7 @@ def _without_old_row(batch: ChangeBatch, order: Sequenced) -> list[BadRecord]:
 
 
 def _doubled(before: State, after: State, resolved: Resolved) -> dict[str, str]:
-    """Keys with two live rows behind the chunk: opened in it, or earlier in a transaction that is still open."""
+    """Keys with two live rows after the chunk: opened in it, or earlier in a transaction that is still open."""
     opened = {key.hex(): f"{inner:x}" for key, inner in sorted(resolved.doubled.items())}
     if all((after.of(n).epoch, after.of(n).commit) == (s.epoch, s.commit) for n, s in before.sources.items()):
         settled = {key.hex() for key in resolved.settled}

@@ -1,4 +1,4 @@
-"""Order of a chunk's events, up to the first truncate that is to be applied: one pass, each event ordered once."""
+"""Order of a chunk's events up to the first truncate to apply: one pass, each event ordered once."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -20,12 +20,12 @@ __all__ = ["Orderer", "events_before", "in_given_order"]
 def in_given_order(
     batch: ChangeBatch, target: Target, state: State, assigned: Mapping[int, tuple[int, int]]
 ) -> Sequenced:
-    """The order that waiting events were given when they arrived: offset → epoch and commit position."""
+    """The order assigned to waiting events when they arrived: offset → epoch and commit position."""
     given = [assigned[o] for o in batch.offset.tolist()]
     epoch = np.array([e for e, _ in given], dtype=np.int64)
     commit = np.array([[c >> 64, c & 0xFFFFFFFFFFFFFFFF] for _, c in given], dtype=np.uint64).reshape(-1, 2)
     order = ordered(batch, epoch, commit, state, target.layout, target.policy.versions)
-    drop_truncated(batch, order, state)  # one may have come while they waited
+    drop_truncated(batch, order, state)  # a truncate may have arrived while they waited
     return order
 
 
@@ -44,9 +44,9 @@ class Orderer:
         return self._sequence(batch, state, self.history)
 
     def until_truncate(self, batch: ChangeBatch, state: State) -> tuple[Sequenced, int | None]:
-        """The order of the events up to the first truncate that is no repeat, and which event that is.
+        """The order of the events up to the first truncate that is not a re-delivery, and which event that is.
 
-        The truncate is the last event of that order; None if every truncate repeats an earlier one.
+        The truncate is the last event of that order; None if every truncate is a re-delivery.
         """
         history = _WithChunk(self.records, self.history)
         done: list[Sequenced] = []
@@ -111,7 +111,7 @@ def _joined(orders: list[Sequenced]) -> Sequenced:
 
 
 def events_before(order: Sequenced, count: int) -> Sequenced:
-    """The order of the first events; the state is that after all of them."""
+    """The order of the first ``count`` events; its state is the one after all events."""
     part = slice(0, count)
     return replace(
         order,

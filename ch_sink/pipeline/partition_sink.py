@@ -1,7 +1,7 @@
 """Carries out the plans of one topic-partition: hand-over, pending records, inserts, dead letters, in this order.
 
 This order makes a kill harmless at every point: what later steps rely on is stored first, and each write is either
-recognised by its token or found by the next attempt's lookup.
+recognised by its token or found by the lookup of the next attempt.
 """
 
 import time
@@ -18,7 +18,7 @@ from ch_sink.model.change import BadRecord, Records
 from ch_sink.order import BackwardStep, State
 from ch_sink.pipeline.bad_records import dead_letter_of, stop
 from ch_sink.pipeline.chunks import Chunk
-from ch_sink.pipeline.in_flight import GivenUp, Line, settled
+from ch_sink.pipeline.in_flight import InFlight, MissingAsUnknown, settled
 from ch_sink.pipeline.plan import Barrier, BatchDecoder, Plan, Ports, plan
 from ch_sink.pipeline.target import Target
 from ch_sink.pipeline.timings import Stages
@@ -99,15 +99,14 @@ class PartitionSink:
     ) -> None:
         """
         Args:
-            decoder: makes a decoder, given whether before images are needed.
-            deadline: seconds that a change waits for a hand-over before it is given up; infinite while records that
-                may bring it have not been read.
-            progress: called for each finished chunk of a collapsing table: a deleted row leaves
-                nothing there that would show a second attempt that its changes are in, so it must not begin again
-                at an earlier chunk.
+            decoder: creates a decoder; its argument states whether before images are needed.
+            deadline: seconds that a change waits for a hand-over; after that the missing values count as unknown.
+                Infinite while records that may bring the hand-over have not been read.
+            progress: called for each finished chunk of a collapsing table. A deleted row leaves no trace there, so a
+                second attempt cannot see that its changes were applied, and must not start at an earlier chunk.
             cuts: offsets at which earlier attempts ended a chunk because the table lacked columns, which may exist now.
             note_cut: called with such an offset before anything of the chunk is stored, so that every later attempt
-                cuts alike, whatever columns the table has got in the meantime.
+                cuts at the same offset, whatever columns the table has gained since.
         """
         self.name, self.target, self.ports = name, target, ports
         self._make_decoder = decoder
@@ -119,32 +118,32 @@ class PartitionSink:
         self._cuts, self._note_cut = sorted(cuts), note_cut
         self._waiting: dict[int, PendingRecord] = {}
         self.lacking: Barrier | None = None
-        """Columns that the table lacks for the changes that wait; the coordinator adds them."""
+        """Columns that the table lacks for waiting changes; the coordinator adds them."""
         if pending is not None:
             self._waiting = {r.offset: r for r in pending.open(name.topic_id, name.partition)}
 
     def run(self, chunks: Iterable[Chunk], state: State) -> Iterator[Applied]:
         """Apply chunks in order; planning one overlaps with inserting the one before.
 
-        A lookup waits until all earlier inserts are done, so that it sees them. Stops behind a barrier.
+        A lookup waits until all earlier inserts are done, so that it sees them. Stops after a barrier.
 
         Raises:
             StreamFailed, ClickHouseError: the stream has to stop; the chunks not yielded do not count as done.
         """
         with ThreadPoolExecutor(1, thread_name_prefix="insert") as inserter:
-            line = Line[Applied](inserter)
+            in_flight = InFlight[Applied](inserter)
             for chunk in chunks:
                 if self._waiting:
-                    yield from line.finish()
-                made, end, retried = self._plan(chunk, state, settled(self.ports, line))
+                    yield from in_flight.finish()
+                made, end, retried = self._plan(chunk, state, settled(self.ports, in_flight))
                 state = made.state
-                yield from line.finish()
-                line.submit(self._carry_out, made, chunk.records, chunk.first, end, retried)
+                yield from in_flight.finish()
+                in_flight.submit(self._carry_out, made, chunk.records, chunk.first, end, retried)
                 if made.pending:
-                    yield from line.finish()
+                    yield from in_flight.finish()
                 if made.barrier is not None:
                     break
-            yield from line.finish()
+            yield from in_flight.finish()
 
     def apply(self, chunk: Chunk, state: State) -> Applied:
         """Plan and carry out one chunk, one after the other; raises as `run` does."""
@@ -155,7 +154,7 @@ class PartitionSink:
         retried = self.retry_pending(state)
         if retried is not None:
             state = retried.state
-        # A record of this chunk may have been waiting since an earlier attempt: it and those behind it keep waiting.
+        # A record of this chunk may wait since an earlier attempt: it and later records of its key keep waiting.
         waiting: dict[bytes, int] = {}
         for offset in sorted(o for o in self._waiting if o < chunk.end):
             waiting.setdefault(self._waiting[offset].key or b"", offset)
@@ -164,7 +163,7 @@ class PartitionSink:
             # Tables of other engines tolerate a change that is stored twice.
             released = self.pending.released(self.name.topic_id, self.name.partition, chunk.first, chunk.end)
         asked = self.stages.ports(ports)
-        # From the whole chunk, as the attempt did that first ended it early.
+        # Learn from the whole chunk, as the first attempt did before it cut the chunk short.
         timed, state = self._prepared(chunk.records, state, asked)
         records, cut = chunk.records, next((c for c in self._cuts if chunk.first < c < chunk.end), None)
         if cut is not None:
@@ -182,7 +181,7 @@ class PartitionSink:
         return len(self._waiting)
 
     def retry_pending(self, state: State) -> Applied | None:
-        """Apply the waiting records whose hand-over has arrived; those past the deadline are given up.
+        """Apply the waiting records whose hand-over has arrived; past the deadline missing values count as unknown.
 
         Records for which the table lacks columns keep waiting; `lacking` names the columns.
         """
@@ -192,13 +191,13 @@ class PartitionSink:
         done = self._retry([self._waiting[o] for o in sorted(self._waiting)], state, self.ports, self.pending)
         late = self._late()
         if late and self.ports.handover is not None:
-            ports = replace(self.ports, handover=GivenUp(self.ports.handover))
+            ports = replace(self.ports, handover=MissingAsUnknown(self.ports.handover))
             rest = self._retry(late, done.state if done is not None else state, ports, self.pending)
             done = _both(done, rest) if done is not None and rest is not None else done or rest
         return done
 
     def _late(self) -> list[PendingRecord]:
-        """The waiting records past the deadline, for each key up to the first that is not."""
+        """The waiting records past the deadline; for each key, those before the first that is not."""
         now = self.clock()
         late: list[PendingRecord] = []
         young: set[bytes | None] = set()
@@ -250,7 +249,7 @@ class PartitionSink:
         )
 
     def _prepared(self, records: Records, state: State, ports: Ports) -> tuple[BatchDecoder, State]:
-        """The decoder for these records, and the state with the profile by which they are decoded."""
+        """The decoder for these records, and the state with the profile for decoding them."""
         profile = self._decoder(before=False).learn(records, state.profile, ports.history)
         decoder = self._decoder(before=self.target.wants_before(profile.key_columns))
         return decoder, replace(state, profile=profile)
@@ -299,7 +298,7 @@ class PartitionSink:
         return done
 
     def _park(self, made: Plan, records: Records, first: int, end: int) -> None:
-        """Store the events that wait before any row of the chunk: a retry must leave them out too."""
+        """Store the waiting events before any row of the chunk, so that a retry leaves them out too."""
         if not made.pending:
             return
         if self.pending is None:

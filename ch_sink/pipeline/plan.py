@@ -1,4 +1,4 @@
-"""plan(): from records and a state to inserts and the next state, pure but for what the ports answer.
+"""plan(): from records and a state to inserts and the next state, pure except for what the ports return.
 
     learn ─▶ decode ─▶ cut at new columns ─▶ order, cut at a truncate ─▶ resolve ─▶ merge ─▶ group by partition
 
@@ -44,7 +44,7 @@ def plan(
     Args:
         waiting: Kafka keys whose earlier changes wait for a hand-over, with the offset of the first that does.
         assigned: offset → (epoch, commit position), for records that were ordered when they arrived.
-        released: offsets of this chunk that waited in an earlier attempt and were applied when they could be.
+        released: offsets of this chunk whose records waited in an earlier attempt and have been applied since.
 
     Raises:
         StreamFailed: what the policy or the table forbids (a delete that cannot be stored, a truncate, a new column).
@@ -62,8 +62,8 @@ def plan(
         order.keep &= ~np.isin(batch.offset, list(released))
     if truncate is not None:
         barrier = truncate_barrier(batch, order, truncate, target, state)
-        # Rows that the truncate overtakes are never written: those of its own transaction could not be told from
-        # the ones that it must leave.
+        # Rows that the truncate deletes are never written: those of its own transaction could not be distinguished
+        # from the rows that must survive it.
         batch = head(batch, int(batch.source_index[truncate]), int(batch.offset[truncate]))
         order = events_before(order, truncate)
         drop_truncated(batch, order, state.with_floor(barrier.floor))

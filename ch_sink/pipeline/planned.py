@@ -28,7 +28,7 @@ class HandoverEntries:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An event that waits: its place in the Records, and the order it was given."""
+    """A waiting event: its place in the Records, and the order assigned to it."""
 
     index: int
     epoch: int

@@ -1,4 +1,4 @@
-"""Read chunks in a thread of their own while the one before is planned."""
+"""Reads the next chunk in a background thread while the current one is planned."""
 
 import queue
 import threading
@@ -10,12 +10,12 @@ from ch_sink.pipeline.chunks import Chunk
 __all__ = ["read_ahead"]
 
 _AHEAD = 1
-"""Chunks that are read before they are asked for."""
+"""Chunks that are read ahead."""
 
 
 @contextmanager
 def read_ahead(chunks: Iterator[Chunk]) -> Iterator[Iterator[Chunk]]:
-    """The same chunks, at most one of them read before it is asked for. An error is raised where it would have been."""
+    """The same chunks, at most one of them read ahead. A read error is raised when its chunk is requested."""
     reader = _Reader(chunks)
     reader.thread.start()
     try:

@@ -1,4 +1,4 @@
-"""The target of a stream, prepared once: how its versions are laid out and what its engine demands."""
+"""The target of a stream, prepared once: how its versions are laid out and what its engine requires."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ _INTERNAL = layout_for("UInt128")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A table with the choices of its stream. ``layout`` orders changes even where the table stores no version."""
+    """A table with the choices of its stream. ``layout`` orders changes even if the table stores no version."""
 
     table: TargetTable
     policy: Policy
@@ -69,9 +69,9 @@ class Target:
         trusted = source is not None and source.whole_before
         return Scope(
             places=() if self.appends else self.places(key),
-            # Without identities of its changes nothing can be handed over; the stored row still fills what is left out.
+            # Without unique change identities no values can be handed over; the stored row still fills omitted ones.
             omits_values=source is not None and source.omits_values and source.unique_inner,
-            # Which changes belong to one transaction is known by their positions only.
+            # Only positions show which changes belong to one transaction.
             deferrable=source is not None and source.deferrable and self.strategy(source) == "source_position",
             creates_new_rows=source is None or source.creates_new_rows,
             whole_before=trusted or self.policy.changes.stored_row == "before",

@@ -1,4 +1,4 @@
-"""How the time of a range is spent, by stage."""
+"""Measures how the time of a range is spent, by stage."""
 
 import threading
 import time
@@ -21,7 +21,7 @@ inserts before them. The stages of different chunks overlap, so their sum may ex
 
 
 class Stages:
-    """Seconds by stage. A stage inside another one counts for itself only; each thread has its own nesting."""
+    """Seconds by stage. A nested stage's time counts for that stage only; each thread nests separately."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = dict.fromkeys(STAGES, 0.0)

@@ -1,4 +1,4 @@
-"""Truncates of the source table: refused, ignored, or a barrier behind which the rows are gone."""
+"""Truncates of the source table: refused, ignored, or turned into a barrier at which the rows are deleted."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ def refuse_or_ignore(batch: ChangeBatch, order: Sequenced, target: Target) -> No
     """Drop the truncates from the order.
 
     Raises:
-        StreamFailed: one is no repeat, and the policy is to fail.
+        StreamFailed: a truncate is not a re-delivery, and the policy is to fail.
     """
     truncates = batch.op == Op.TRUNCATE
     found = np.flatnonzero(truncates & order.keep)
@@ -47,8 +47,8 @@ def truncate_barrier(batch: ChangeBatch, order: Sequenced, event: int, target: T
     inner = (int(batch.inner[event, 0]) << 64) | int(batch.inner[event, 1])
     version = to_int(order.version, event)
     if not state.alone and target.layout.kind == "wide":
-        # Offsets of other partitions say nothing about this one's. Rows that the truncate's own transaction wrote
-        # after it (TRUNCATE, then INSERT) must stay, whichever partition they are on.
+        # Offsets of different partitions do not compare. Rows that the truncate's own transaction wrote after it
+        # (TRUNCATE, then INSERT) must stay, whichever partition they are on.
         lift = target.policy.versions.floor
         version = ((version - lift) >> 32 << 32) + lift
     return Barrier(

@@ -46,11 +46,11 @@ class Situation:
     whole_before: bool | None = None
     """Whether before images hold the whole row; None if it is not known."""
     source_columns: tuple[str, ...] = ()
-    """The source's column names, where they are known."""
+    """The source's column names, if known."""
     inserts_per_batch: int = 0
-    """Most inserts that one micro-batch makes into the table, 0 if it is not known."""
+    """The most inserts that one micro-batch sends to the table; 0 if unknown."""
     partitions: int = 1
-    """Of the topic."""
+    """How many partitions the topic has."""
 
     @property
     def outside_key(self) -> tuple[str, ...]:
@@ -138,8 +138,8 @@ def _version(here: Situation) -> Iterable[Finding]:
         yield Finding("ok", "version column", f"{column.name} {column.type}")
 
 
-def _taken(here: Situation) -> Iterable[Finding]:
-    """Columns that the sink fills itself and the source has, too."""
+def _reserved_names(here: Situation) -> Iterable[Finding]:
+    """Columns that the sink fills itself and that the source has as well."""
     version = here.table.engine.version_column
     ignored = here.policy.evolve == "ignore"
     for name in sorted(here.table.system_columns & set(here.source_columns)):
@@ -149,7 +149,7 @@ def _taken(here: Situation) -> Iterable[Finding]:
             "version column" if name == version else "columns",
             f"{name} is also a column of the source: the sink writes {what} there, "
             + ("the source's values are left out" if ignored else "and stops at the first event"),
-            "Rename the column at the source or on its way (Kafka Connect's ReplaceField), create the table with "
+            "Rename the column at the source or with Kafka Connect's ReplaceField, create the table with "
             "another name for the sink's own column, or set evolve: ignore to leave the source's values out.",
         )
 
@@ -171,16 +171,16 @@ def _key(here: Situation) -> Iterable[Finding]:
                 yield Finding(
                     "warn",
                     "partitions",
-                    f"the topic of a table without a key has {here.partitions} partitions: what a connector sends "
-                    "again after a crash may come by another one, where it is stored as a row of its own",
-                    "Give such a topic one partition, or set key_columns where columns are unique in the source.",
+                    f"the table has no key and the topic has {here.partitions} partitions: an event that the "
+                    "connector re-delivers after a crash may arrive on another partition and is then stored twice",
+                    "Use a topic with one partition, or set key_columns if some columns are unique in the source.",
                 )
         else:
             yield Finding(
                 "fail",
                 "key",
                 f"the topic has no keys, and {table.engine.name} would merge different rows",
-                "Set key_columns, or use a table of `ch_sink init --engine append`.",
+                "Set key_columns, or create the table with `ch_sink init --engine append`.",
             )
         return
     missing = [name for name in here.key if name not in names]
@@ -215,7 +215,7 @@ def _places(here: Situation) -> Iterable[Finding]:
         "warn",
         "place",
         f"{outside} decides a row's place but is not in the key: when it changes, the row must leave its old place, "
-        "which costs a lookup whenever the before image does not hold it",
+        "which costs a lookup whenever the before image lacks it",
         "Whole before images avoid the lookups: REPLICA IDENTITY FULL, binlog_row_image = FULL.",
     )
     moving = sorted(columns_in(here.table.partition_key or "tuple()", names) & set(here.outside_key))
@@ -237,20 +237,20 @@ def _places(here: Situation) -> Iterable[Finding]:
 def _window(here: Situation) -> Iterable[Finding]:
     table = here.table
     setting = window_setting(table)
-    forgiving = table.engine.family in (Family.REPLACING, Family.COALESCING)
+    tolerant = table.engine.family in (Family.REPLACING, Family.COALESCING)
     need = max(2 * here.inserts_per_batch, 1)
     remedy = "\n".join(f"{text};" for text in alter(table, [f"MODIFY SETTING {setting} = {max(_WANTED_WINDOW, need)}"]))
     if table.dedup_window == 0:
         yield Finding(
-            "warn" if forgiving else "fail",
+            "warn" if tolerant else "fail",
             "deduplication",
-            f"{setting} is 0: an insert that is repeated after a time-out is stored twice"
-            + (", which this engine forgives once it has merged" if forgiving else ""),
+            f"{setting} is 0: an insert that is retried after a timeout is stored twice"
+            + (", until this engine has merged the copies" if tolerant else ""),
             remedy,
         )
     elif table.dedup_window < need or table.dedup_window < 100:
         yield Finding(
-            "warn", "deduplication", f"{setting} = {table.dedup_window} is soon exhausted by one batch", remedy
+            "warn", "deduplication", f"{setting} = {table.dedup_window} is too small for the inserts of a batch", remedy
         )
     else:
         yield Finding("ok", "deduplication", f"{setting} = {table.dedup_window}")
@@ -258,7 +258,7 @@ def _window(here: Situation) -> Iterable[Finding]:
         yield Finding(
             "warn",
             "deduplication",
-            f"{setting}_seconds = {table.dedup_window_seconds}: after a longer outage tokens are forgotten",
+            f"{setting}_seconds = {table.dedup_window_seconds}: tokens are forgotten after a longer outage",
             "\n".join(f"{t};" for t in alter(table, [f"MODIFY SETTING {setting}_seconds = {_WANTED_SECONDS}"])),
         )
 
@@ -271,7 +271,7 @@ def _expiry(here: Situation) -> Iterable[Finding]:
         yield Finding(
             "warn",
             "TTL",
-            f"rows that the source still has go by TTL {table.ttl}: the table then differs from the source",
+            f"TTL {table.ttl} removes rows that the source still has: the table then differs from the source",
         )
     if used & table.system_columns:
         yield Finding(
@@ -314,7 +314,7 @@ def _row_policies(here: Situation) -> Iterable[Finding]:
         elif used:
             yield Finding(
                 "ok", "row policy", f"{policy.name} ({policy.condition}) hides deleted rows under FINAL; without FINAL "
-                "older live rows of a deleted one show until parts are merged",
+                "older versions of a deleted row show until parts are merged",
             )  # fmt: skip
         if server.user and policy.concerns(server.user):
             yield Finding(
@@ -335,7 +335,7 @@ def _letter_case(here: Situation) -> Iterable[Finding]:
 _CHECKS: tuple[Callable[[Situation], Iterable[Finding]], ...] = (
     _engine,
     _version,
-    _taken,
+    _reserved_names,
     _key,
     _places,
     _window,

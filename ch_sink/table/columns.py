@@ -17,7 +17,7 @@ __all__ = ["ColumnPlan", "key_names", "plan_columns", "sorting_key"]
 
 @dataclass(frozen=True, slots=True)
 class ColumnPlan:
-    """One column to be made. Empty texts are left out."""
+    """A column to create. Clauses with empty text are left out."""
 
     name: str
     type: str
@@ -39,10 +39,10 @@ class ColumnPlan:
 
 
 def key_names(schema: RowSchema, spec: TableSpec) -> tuple[str, ...]:
-    """The key's columns, empty for a topic without key. Raises TableError where they cannot be named."""
+    """The key's columns, empty for a topic without key. Raises TableError if they cannot be named."""
     if schema.key:
         names = tuple(f.name for f in schema.key)
-        if names == ("",):  # a primitive key has no name of its own
+        if names == ("",):  # a primitive key has no name
             if len(spec.key_columns) != 1:
                 raise TableError(
                     f"{spec.qualified}: the topic's keys are single values without a name",
@@ -66,7 +66,7 @@ def key_names(schema: RowSchema, spec: TableSpec) -> tuple[str, ...]:
 def sorting_key(schema: RowSchema, spec: TableSpec) -> tuple[str, ...]:
     """The elements of ORDER BY as SQL.
 
-    Raises TableError where they lack a key column (the engine would merge different rows), and for a merging
+    Raises TableError if they lack a key column (the engine would merge different rows), and for a merging
     engine without a key.
     """
     key = key_names(schema, spec)
@@ -149,7 +149,7 @@ def _column(
 
 
 def _codec(kind: str, leading: bool, spec: TableSpec) -> str:
-    """Codecs that pay. Measured on a million rows sorted by key: a leading Int64 4.0 → 0.04 MB with Delta and LZ4,
+    """Codecs that pay off. Measured on a million rows sorted by key: a leading Int64 4.0 → 0.04 MB with Delta and LZ4,
     a DateTime64 in key order 3.4 → 0.08 MB with Delta and ZSTD (in random order 6.9 → 6.4).
     """
     tree = parse_type(kind)

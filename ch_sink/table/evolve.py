@@ -1,4 +1,4 @@
-"""An existing table held against the source's row type: what to alter so that every column finds its place."""
+"""Compares an existing table with the source's row type: the ALTERs that let it hold every source column."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
@@ -18,17 +18,17 @@ __all__ = ["alter", "altering", "diff", "existing_statements", "offered", "windo
 
 
 def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> list[str]:
-    """ALTER statements that bring the table up to the source; empty where nothing is missing.
+    """ALTER statements that add what the table lacks for the source; empty if nothing is missing.
 
     Adds columns, widens types within a family, makes columns Nullable that the source declares so, updates the
     source types that the sink noted itself, completes an append table's system columns, and widens the
-    deduplication window. Never drops, narrows or touches the sorting key or a comment of the user's. Where the
-    events declare no types, columns that exist stay as they are. Carried out once, it finds nothing more.
+    deduplication window. Never drops or narrows a column, and never touches the sorting key or a user's comment. If
+    the events declare no types, existing columns stay as they are. A second run finds nothing to do.
     """
     fixed = replace(spec, engine=_choice(existing, spec), order_by=(), partition_by="", allow_nullable_key=True)
     plans = plan_columns(wanted, fixed)
     actions: list[str] = []
-    there = {c.name for c in existing.columns}
+    columns = {c.name for c in existing.columns}
     previous = ""
     for plan in plans:
         if plan.system:
@@ -36,17 +36,17 @@ def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> list[str]
                 actions.append(f"ADD COLUMN IF NOT EXISTS {plan.sql}")
             continue
         if existing.column(plan.name) is None:
-            actions.append(_addition(plan, previous, there))
+            actions.append(_addition(plan, previous, columns))
         elif not wanted.inferred:
             actions += _changes(existing, plan)
         previous = plan.name
-        there.add(previous)
+        columns.add(previous)
     actions += _window_actions(existing, spec)
     return alter(existing, actions, spec.cluster)
 
 
 def _choice(existing: TargetTable, spec: TableSpec) -> EngineChoice:
-    """The kind of table that exists, whatever init would have made."""
+    """The kind of the existing table, whatever ``init`` would create."""
     family = existing.engine.family
     if family is Family.COALESCING:
         return EngineChoice.SIGN_REPLACING
@@ -55,12 +55,12 @@ def _choice(existing: TargetTable, spec: TableSpec) -> EngineChoice:
     return next((choice for choice in EngineChoice if choice.family is family), spec.engine)
 
 
-def _addition(plan: ColumnPlan, previous: str | None, there: Collection[str]) -> str:
-    """``previous``: the source's column before it, empty for the first, None if unknown; ``there``: the table's."""
+def _addition(plan: ColumnPlan, previous: str | None, columns: Collection[str]) -> str:
+    """``previous``: the source's column before it, empty for the first, None if unknown; ``columns``: the table's."""
     place = ""
     if previous == "":
         place = " FIRST"
-    elif previous is not None and previous in there:
+    elif previous is not None and previous in columns:
         place = f" AFTER {quote(previous)}"
     return f"ADD COLUMN IF NOT EXISTS {plan.sql}{place}"
 
@@ -76,7 +76,7 @@ def _changes(existing: TargetTable, plan: ColumnPlan) -> Iterable[str]:
         yield f"MODIFY COLUMN {quote(plan.name)} {wider}"
     comment = plan.comment or f"debezium: {plan.note}"
     stated = SourceType.from_comment(comment)
-    # The sink writes comments where it wrote them before: a stream that alters the table, and tables of old versions.
+    # Only comments that the sink itself wrote are updated: by a stream that altered the table, or by an old version.
     commented = SourceType.from_comment(column.comment)
     known = column.stated if plan.comment else commented if existing.comment == TABLE_COMMENT else None
     if stated is not None and known is not None and known != stated:
@@ -99,9 +99,9 @@ def _window_actions(existing: TargetTable, spec: TableSpec) -> Iterable[str]:
 
 
 def alter(table: TargetTable, actions: Iterable[str], cluster: str | None = None) -> list[str]:
-    """One ALTER TABLE per action; for a Distributed table on the local tables first, columns then on itself too.
+    """One ALTER TABLE per action. A Distributed table's local tables come first, and column changes follow on itself.
 
-    ``cluster``: where the table itself is to be altered, as ``init`` made it there.
+    ``cluster``: the cluster on which ``init`` created the table, so that it is altered there.
     """
     statements: list[str] = []
     everywhere = f" ON CLUSTER {quote(cluster)}" if cluster else ""
@@ -116,26 +116,26 @@ def alter(table: TargetTable, actions: Iterable[str], cluster: str | None = None
 
 
 def offered(table: TargetTable, columns: Sequence[UnknownColumn], cluster: str | None = None) -> list[str]:
-    """The statements after which the table has these columns; repeating them does nothing more.
+    """Statements that give the table these columns; repeating them changes nothing.
 
-    Columns follow their neighbours in the source, with the source's type in the comment, as ``init`` makes them.
+    Columns follow their neighbours in the source, with the source's type in the comment, as ``init`` creates them.
     """
     actions: list[str] = []
-    there = {c.name for c in table.columns}
+    existing = {c.name for c in table.columns}
     for column in columns:
         if column.clickhouse_type is not None:
             comment = "" if column.inferred else column.comment
             plan = ColumnPlan(column.name, column.clickhouse_type, column.default or "", comment=comment)
             if table.column(column.name) is None:
-                actions.append(_addition(plan, column.after, there))
+                actions.append(_addition(plan, column.after, existing))
             else:
                 actions += _changes(table, plan)
-            there.add(column.name)
+            existing.add(column.name)
     return alter(table, actions, cluster)
 
 
 def existing_statements(existing: TargetTable, schema: RowSchema, spec: TableSpec) -> list[Statement]:
-    """What ``init`` carries out where the table exists already: the diff, the view, and the sink's own tables."""
+    """What ``init`` runs if the table already exists: the diff, the view, and the sink's own tables."""
     statements = altering(existing, diff(existing, schema, spec))
     known = {c.name for c in existing.columns} | existing.system_columns
     plans = plan_columns(
@@ -166,7 +166,7 @@ def _new_notes(existing: TargetTable, plans: Iterable[ColumnPlan]) -> dict[str, 
 
 
 def altering(table: TargetTable, statements: Iterable[str]) -> list[Statement]:
-    """ALTER statements of a table, as ``init`` carries them out."""
+    """ALTER statements of a table, as ``init`` runs them."""
     return [Statement("alter", table.database, table.name, text) for text in statements]
 
 

@@ -31,17 +31,16 @@ def type_findings(
     policy: ValuePolicy,
     choices: TypeChoices | None = None,
 ) -> Iterator[Finding]:
-    """One finding for each column that does not take its source type, or not every value of it.
+    """One finding for each column that cannot hold its source type, or not every value of it.
 
-    ``source``: the source's columns, each with its type or, where the events declare none, with None (then the
-    comment and the column's type decide); None if the columns are not known. ``choices``: those of ``init``.
-    Never raises.
+    ``source``: the source's columns with their types; None if the columns are unknown. A type is None if the events
+    do not declare it: the column's comment and type decide then. ``choices``: those of ``init``. Never raises.
     """
     choices = choices or TypeChoices()
     faults = 0
     for column in table.source_columns:
         if source is not None and column.name not in source:
-            continue  # a column of the table's own
+            continue  # a column that only the table has
         declared = source[column.name] if source is not None else None
         if declared is None and ignores_comment(column, policy):
             yield _wrong_comment(table, column)
@@ -72,14 +71,16 @@ def _column(
     remedy = _change(table, column, declared, in_key, choices)
     less = _less(declared, parse_type(column.type).bare)
     if less:
-        one = "; keys that only differ there are one row here" if in_key and "out_of_range" not in less else ""
+        one = "; keys that differ only there become one row" if in_key and "out_of_range" not in less else ""
         yield Finding("warn", "types", f"{column.name} {column.type} holds less than the source: {less}{one}", remedy)
     if declared.optional and in_key and not _holds_null(column):
-        detail = f"{column.name} {column.type} cannot be null, and the source's can: a null in the key is a dead letter"
+        detail = (
+            f"{column.name} {column.type} cannot be null, but the source's can: a null in the key becomes a dead letter"
+        )
         yield Finding("warn", "types", detail, "Declare it NOT NULL at the source, or recreate the table.")
     if declared.optional and not in_key and not _holds_null(column) and remedy is not None:
         value = "an empty one" if parse_type(column.type).bare.name in _NEVER_NULL else "the column's default"
-        detail = f"{column.name} {column.type} cannot be null, and the source's can: a null is stored as {value}"
+        detail = f"{column.name} {column.type} cannot be null, but the source's can: a null is stored as {value}"
         yield Finding("warn", "types", detail, remedy)
 
 
@@ -89,7 +90,7 @@ def _wrong_comment(table: TargetTable, column: Column) -> Finding:
     return Finding(
         "warn",
         "types",
-        f"{column.name} {column.type}: the comment {column.comment!r} names a type that does not go into this column, "
+        f"{column.name} {column.type}: the comment {column.comment!r} names a type that does not fit this column "
         "and is ignored; the column's own type decides",
         "\n".join(f"{text};" for text in alter(table, [action])),
     )
@@ -115,7 +116,7 @@ def _change(
 
 
 def _less(declared: SourceType, target: ChType) -> str:
-    """What the column cannot hold of the source's values; empty where it holds all of them."""
+    """Which of the source's values the column cannot hold; empty if it holds all of them."""
     natural = parse_type(clickhouse_type(declared)).bare
     if natural.name == target.name == "Decimal":
         return _less_decimal(natural, target)

@@ -1,6 +1,6 @@
 """The current-state view: what the source's table holds now, read from the target's rows.
 
-It names its columns one by one (a ``*`` is expanded when the view is made, and would show system columns).
+It names its columns one by one (a ``*`` is expanded when the view is created, and would show system columns).
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ __all__ = ["ViewShape", "create_view", "partition_in_sorting_key", "view_of"]
 
 @dataclass(frozen=True, slots=True)
 class ViewShape:
-    """What a view depends on. Names are plain, but for the qualified ``view`` and ``table``."""
+    """What a view depends on. Names are unquoted, except the qualified ``view`` and ``table``."""
 
     view: str
     table: str
@@ -24,17 +24,17 @@ class ViewShape:
     columns: tuple[str, ...]
     key: tuple[str, ...]
     moves_partition: bool = False
-    """Rows of one sorting key may lie in several partitions."""
+    """Rows of one sorting key may be in several partitions."""
     on_cluster: str = ""
 
 
 def partition_in_sorting_key(partition_key: str, sorting_key: Sequence[str], columns: Sequence[str]) -> bool:
-    """Whether rows of one sorting key always lie in one partition."""
+    """Whether rows of one sorting key are always in one partition."""
     return columns_in(partition_key or "tuple()", columns) <= set(sorting_key)
 
 
 def view_of(table: TargetTable, key: Sequence[str], *, suffix: str = "_current", cluster: str | None = None) -> str:
-    """The statement that makes or renews the view of a detected table."""
+    """The statement that creates or replaces the view of a detected table."""
     columns = tuple(c.name for c in table.source_columns)
     same = partition_in_sorting_key(table.partition_key, table.sorting_key, [c.name for c in table.columns])
     on_cluster = f" ON CLUSTER {quote(cluster)}" if cluster else ""
@@ -45,10 +45,10 @@ def view_of(table: TargetTable, key: Sequence[str], *, suffix: str = "_current",
 def create_view(shape: ViewShape) -> str:
     """The CREATE OR REPLACE VIEW statement.
 
-    Replacing: the newest row of each key, unless it is a delete row. Collapsing: the row that no −1 cancels; where
-    rows of one key can lie in several partitions, each partition for itself (a −1 lies where its row lies), since
-    across partitions the collapsing engine keeps the row of the highest partition, which may be the old one
-    (measured). Append with key: the newest change of each key; without: each row ``sum(_sign)`` times.
+    Replacing: the newest row of each key, unless it is a delete row. Collapsing: the row that no −1 cancels. If rows
+    of one key can be in several partitions, partitions are collapsed separately (a −1 is in the partition of its row),
+    because across partitions the engine keeps the row of the highest partition, which may be the old one (measured).
+    Append with key: the newest change of each key; without key: each row ``sum(_sign)`` times.
     """
     engine = shape.engine
     places = {"view": shape.view, "table": shape.table, "on_cluster": shape.on_cluster}

@@ -29,10 +29,10 @@ def test_another_column_may_hold_the_document() -> None:
     assert (level, detail[:43]) == ("ok", "doc holds the whole document (extended); _i")
 
 
-def test_a_json_column_is_warned_of() -> None:
+def test_a_json_column_gets_a_warning() -> None:
     table = replacing((ID, Column("document", "JSON")), ("_id",))
     assert [level for level, _, _ in said(table)] == ["ok", "warn"]
-    assert "neither nulls nor empty documents" in said(table)[1][1]
+    assert "drops nulls and empty documents" in said(table)[1][1]
 
 
 def test_a_table_without_the_document_is_warned_of_with_the_statement_that_adds_it() -> None:

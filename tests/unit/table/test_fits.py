@@ -109,13 +109,13 @@ def test_tables_of_recorded_topics_as_init_makes_them_are_content() -> None:
 def test_a_key_column_that_cuts_values_makes_one_row_of_two() -> None:
     table = replacing((Column("x", "DateTime64(3, 'UTC')"),), ("x",))
     (found, _) = type_findings(table, {"x": required("int64", T + "MicroTimestamp")}, ("x",), ValuePolicy())
-    assert found.detail.endswith("finer digits than 3 are cut off; keys that only differ there are one row here")
+    assert found.detail.endswith("finer digits than 3 are cut off; keys that differ only there become one row")
 
 
-def test_a_key_that_may_be_null_is_told_of() -> None:
+def test_a_key_that_may_be_null_is_reported() -> None:
     table = replacing((Column("x", "Int64"),), ("x",))
     (found, _) = type_findings(table, {"x": SourceType("int64")}, ("x",), ValuePolicy())
-    assert (found.level, found.detail.endswith("a null in the key is a dead letter")) == ("warn", True)
+    assert (found.level, found.detail.endswith("a null in the key becomes a dead letter")) == ("warn", True)
 
 
 def test_arrays_that_store_null_as_empty_by_choice_are_no_finding() -> None:
