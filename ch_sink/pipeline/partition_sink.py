@@ -294,7 +294,9 @@ class PartitionSink:
             found = [dead_letter_of(b, records) for b in made.bad]
             self.dead_letters.put(found, name.token(first, end, "dead", reconciles=False))
         if self.progress is not None and retried is not _RELEASE:
-            self.progress(done)
+            # The truncate itself is still to come: an attempt that began behind it would never carry it out.
+            before = cut is not None and cut.kind == "truncate"
+            self.progress(replace(done, end=end - 1) if before else done)
         return done
 
     def _park(self, made: Plan, records: Records, first: int, end: int) -> None:
