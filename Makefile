@@ -58,7 +58,7 @@ test-long: $(STAMP) java
 bench: $(STAMP) java
 	$(WITH_JAVA) $(BIN)/python -m benchmarks
 
-# Without index addresses: the lock holds wherever packages come from.
+# Without index addresses: the lock is valid wherever packages come from.
 lock: $(STAMP)
 	$(BIN)/pip install -q pip-tools
 	$(BIN)/pip-compile -q --extra dev,embedded,avro --strip-extras --no-header --no-emit-index-url \

@@ -25,7 +25,7 @@ BY_NAME: tuple[ConnectorName, ...] = ("oracle", "db2", "singlestore")
 """Those that are drawn by name only, so that one seed stays one history."""
 MYSQLS: tuple[ConnectorName, ...] = ("mysql", "mariadb")
 DEFERS: tuple[ConnectorName, ...] = ("postgresql", "oracle", "db2")
-"""Those that can exchange two keys in one statement and tell it row by row."""
+"""Those that can exchange two keys in one statement and report it row by row."""
 
 
 def draw_connector(

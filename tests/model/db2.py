@@ -1,4 +1,4 @@
-"""How the Db2 connector tells a transaction: after its change-data tables and source block, no recorded stream."""
+"""How the Db2 connector reports a transaction: after its change-data tables and source block, no recorded stream."""
 
 from typing import ClassVar
 

@@ -223,6 +223,6 @@ class Broker:
         rest = [event for event in queue[start:place] if event.snapshot != "incremental"]
         fresh = connector.incremental(boundary, boundary.rows)
         if boundary.regressed and fresh:
-            # From here on the connector stands at the new server: it cannot go back to the old one's positions.
+            # From here on the connector reads the new server: it cannot go back to the old one's positions.
             fresh[0].after_regress = True
         return rest + fresh + [event for event in queue[place:] if event.snapshot != "incremental"]

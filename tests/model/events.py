@@ -38,7 +38,7 @@ class Event:
     """The row as it was in the source, free of fillers and placeholders."""
     after_regress: bool = False
     repeats: bool = False
-    """Told a second time under another position (GTID replay after a failover)."""
+    """Sent a second time under another position (GTID replay after a failover)."""
     body: Wire | None = None
     """Value of a heartbeat or transaction record."""
 
@@ -89,7 +89,7 @@ class Connector(ABC):
     def transaction_id(self, event: Event) -> str: ...
 
     def rotate(self) -> bool:
-        """Begin the next log file, where the source has such; tells whether it has."""
+        """Begin the next log file, if the source has such; returns whether it has."""
         return False
 
     # What is common.

@@ -1,4 +1,4 @@
-"""Draws one whole history: a source's life, as a connector told it, as Kafka holds it, and the truth."""
+"""Draws one whole history: a source's life, its events as sent by a connector and held by Kafka, and the truth."""
 
 from collections import Counter
 from dataclasses import dataclass, field, replace

@@ -41,12 +41,12 @@ class Knobs:
     """First offsets just below 2**31."""
     compressed: bool = False
     """MySQL: all events of a transaction share one position, so two changes can have one identity.
-    Without a key a re-delivered one then cannot be told from a second one."""
+    Without a key a re-delivered one then cannot be distinguished from a second one."""
     gtid_replay: bool = False
-    """MySQL: after a failover the last transactions are told again at their new positions (tables with a key)."""
+    """MySQL: after a failover the last transactions are sent again at their new positions (tables with a key)."""
     keyless_spread: bool = False
     """Tables without a key: records on any partition, also when they are sent again.
-    Re-deliveries then cannot be told from new rows."""
+    Re-deliveries then cannot be distinguished from new rows."""
     max_placeholder: bool | None = None
     """SQL Server: unchanged ``(max)`` values as the placeholder, in both images (tables with a key)."""
     step_ms: Sequence[int] = (7, 0, 1, 450, 2100)

@@ -1,4 +1,4 @@
-"""How MySQL and MariaDB connectors tell a transaction."""
+"""How MySQL and MariaDB connectors report a transaction."""
 
 from collections import Counter
 from typing import ClassVar

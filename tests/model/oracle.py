@@ -1,4 +1,4 @@
-"""How the Oracle connector tells a transaction: after its source block's fields, no recorded stream is at hand."""
+"""How the Oracle connector reports a transaction: after its source block's fields, no recorded stream is at hand."""
 
 from collections import Counter
 from typing import ClassVar
@@ -11,7 +11,7 @@ from tests.model.source import Change, Transaction
 class Oracle(Connector):
     """LogMiner (or XStream, ``xstream``): changes in the order of their SCNs when their transaction commits.
 
-    ``lobs``: large columns are LOBs, which the log holds only where they change: the placeholder stands for the others
+    ``lobs``: large columns are LOBs, which the log holds only where they change: the placeholder replaces the others
     in ``after``, null ones too, and for all in ``before``. Unique keys are checked at a statement's end.
     """
 

@@ -1,8 +1,8 @@
 """A second consumer: any cut, any interleaving of the partitions, by commit positions, epochs and hand-overs.
 
-It follows the rules, not the product's code: one record at a time, dictionaries, no batches. What it
-cannot bring to the truth cannot be decided from the records by these rules, so it tells a fault of the product from
-a history that is beyond the rules. Truncates are not among them.
+It follows the rules, not the product's code: one record at a time, dictionaries, no batches. If it
+cannot reach the truth, the records do not decide it by these rules: so it distinguishes a fault of the product from a
+history that is beyond the rules. Truncates are not among them.
 """
 
 import json
@@ -32,7 +32,7 @@ class _Change:
     key: Key
     op: str
     image: Row | None
-    """The row after the change; the whole row before it for a delete, None where there is none to trust."""
+    """The row after the change; the whole row before it for a delete, None if there is none to trust."""
     position: tuple[str, ...]
     other: Key | None
     """The old key of a create half, the new one of a delete half."""

@@ -23,7 +23,7 @@ class Fault:
     """The batch dies at one of its chunks and is run again from its beginning, the same ranges.
 
     ``before_insert``: the chunk was planned, nothing of it inserted; ``after_insert``: its first ``inserts``
-    inserts were done (all, where it makes fewer); ``before_ledger``: all of its inserts, but no result in the ledger.
+    inserts were done (all, if it has fewer); ``before_ledger``: all of its inserts, but no result in the ledger.
     """
 
     chunk: int

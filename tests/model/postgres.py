@@ -1,4 +1,4 @@
-"""How the PostgreSQL connector tells a transaction."""
+"""How the PostgreSQL connector reports a transaction."""
 
 from collections import Counter
 from typing import ClassVar
@@ -11,7 +11,7 @@ from tests.model.source import Change, Transaction
 class Postgres(Connector):
     """PostgreSQL through pgoutput. ``identity``: default, full or nothing (only inserts and truncates then).
 
-    ``sequence`` is [end of the last commit told before this transaction, lsn of the change].
+    ``sequence`` is [end of the last commit reported before this transaction, lsn of the change].
     """
 
     kind = "postgresql"

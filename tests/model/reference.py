@@ -14,7 +14,7 @@ from tests.model.shapes import Key, Row, TableShape
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One change of the source, told once: what an append table keeps.
+    """One change of the source, counted once: what an append table keeps.
 
     Images are the source's own: whole, without fillers and placeholders, also where the event lacks them.
     """
@@ -102,9 +102,9 @@ def sign_faults(
     for column in table.columns:
         if column.connect != "string" and column.semantic is None:
             should = sum(int(str(row[column.name] or 0)) for row in truth)
-            stands = sum((row[column.name] or 0) * row[sign] for row in rows)
-            if should != stands:
-                faults.append(f"sum({column.name} * sign) is {stands}, the source has {should}")
+            actual_sum = sum((row[column.name] or 0) * row[sign] for row in rows)
+            if should != actual_sum:
+                faults.append(f"sum({column.name} * sign) is {actual_sum}, the source has {should}")
     return faults
 
 
@@ -114,7 +114,7 @@ def replay(history: History) -> Counter[Key]:
     It knows nothing of commit order, epochs or chunks. Of a change that was sent several times it takes the last:
     a killed connector may have lost records of one partition and not of another, but its last run is whole. It keeps
     the owners of a key as a queue (two keys exchanged at once have two owners for a moment), and takes values it was
-    not sent from the row as it stands, for a moved row from its old key at the delete half.
+    not sent from the current row, for a moved row from its old key at the delete half.
     """
     return _Replay(history).run()
 
@@ -140,7 +140,7 @@ class _Replay:
         last = {self.identity(key, event): place for place, (key, event, _) in enumerate(sent)}
         reach = -1
         for place, (key, event, headers) in enumerate(sent):
-            # A row of an incremental snapshot tells nothing new; one before which changes were sent that come again
+            # A row of an incremental snapshot states nothing new; one before which changes were sent that come again
             # after it would come too early.
             if event["op"] == "r":
                 if event["source"]["snapshot"] != "incremental" or place > reach:

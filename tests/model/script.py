@@ -227,7 +227,7 @@ class Script:
 
     def _truncate(self, tx: Transaction) -> None:
         if (self.can.truncate_alone or self.knobs.truncate == "alone") and tx.changes:
-            raise Refused("a truncate stands alone here")
+            raise Refused("a truncate must be alone here")
         self.database.truncate(tx)
         self.features["truncate"] += 1
         if self.can.truncate_alone or self.knobs.truncate == "alone":

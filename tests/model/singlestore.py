@@ -1,4 +1,4 @@
-"""How the SingleStore connector tells a transaction: after its document's samples, no recorded stream."""
+"""How the SingleStore connector reports a transaction: after its document's samples, no recorded stream."""
 
 from collections import Counter
 from typing import ClassVar

@@ -152,7 +152,7 @@ class SourceDatabase:
             self.history.append(tx)
 
     def rollback(self, tx: Transaction) -> None:
-        """Undo. Positions the transaction used stay used; connectors never tell of it."""
+        """Undo. Positions the transaction used stay used; connectors never report it."""
         self.advance()
         if any(change.kind == "truncate" for change in tx.changes):
             self.live = dict(self.committed)

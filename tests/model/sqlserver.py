@@ -1,4 +1,4 @@
-"""How the SQL Server connector tells a transaction: after its documentation, no recorded events are at hand."""
+"""How the SQL Server connector reports a transaction: after its documentation, no recorded events are at hand."""
 
 from collections import Counter
 from typing import ClassVar

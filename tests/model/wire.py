@@ -23,7 +23,7 @@ def _surrogates(found: re.Match[str]) -> str:
 
 
 def header_struct(document: dict[str, Any]) -> bytes:
-    """A key as it stands in ``__debezium.newkey``: quotes and backslashes escaped, everything else raw."""
+    """A key as in ``__debezium.newkey``: quotes and backslashes escaped, everything else raw."""
     fields = []
     for name, value in document.items():
         if isinstance(value, str):

@@ -65,7 +65,7 @@ def _long(value: int) -> bytes:
 
 
 def expected(schema: Any, value: Any, names: Names) -> Any:
-    """What a value is to be read as: that of a union of several types says which of them it has."""
+    """The expected value: that of a union of several types names its type."""
     schema = names.get(schema, schema) if isinstance(schema, str) else schema
     if isinstance(schema, list):
         branch = schema[value.index]

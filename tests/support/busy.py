@@ -19,7 +19,7 @@ def feed_of(client: Client, database: str, source: str, table: str, engine: str,
 
 
 def decimal_and_time(table: str) -> dict[str, tuple[str, str, dict[str, str]]]:
-    """Plain JSON carries no types: what the source's columns are, as Debezium's schema would tell."""
+    """Plain JSON carries no types: what the source's columns are, as Debezium's schema would state them."""
     if table != "acct":
         return {}
     price = {"scale": "4", "connect.decimal.precision": "20"}

@@ -1,4 +1,4 @@
-"""One drawn case: a history, an engine, a decoder, cuts and faults; what the table then gets wrong."""
+"""One drawn case: a history, an engine, a decoder, cuts and faults; and what is wrong in the table afterwards."""
 
 import random
 from collections import Counter
@@ -94,7 +94,7 @@ def drawn(case: Case) -> tuple[History, list[Batch]]:
 
 
 def faults_of(case: Case) -> list[str]:
-    """Run the case in memory; what is wrong at its end, nothing where all is right."""
+    """Run the case in memory; returns what is wrong at its end, nothing if all is right."""
     history, plan = drawn(case)
     run = memory_run(case, history)
     run.run(plan)
@@ -131,7 +131,7 @@ def memory_run(case: Case, history: History) -> Run:
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Texts as texts: the product's decoder gives bytes."""
+    """Text as ``str``: the product's decoder returns bytes."""
     return {n: v.decode() if isinstance(v, bytes) and n != "_version" else v for n, v in row.items()}
 
 
@@ -151,7 +151,7 @@ def log_faults(history: History, rows: list[dict[str, Any]]) -> list[str]:
             want[entry.op, *(entry.after[n] for n in names)] += 1
     for entry, n in want.items():
         if entry[0] == "r" and have[entry]:
-            # A snapshot's chunk that was read again at the same place cannot be told from one that was sent again.
+            # A snapshot's chunk that was read again at the same place looks like one that was sent again.
             want[entry] = have[entry] if have[entry] <= n else n
     return [f"change missing {n}x: {c}" for c, n in (want - have).items()] + [
         f"change too many {n}x: {c}" for c, n in (have - want).items()

@@ -1,4 +1,4 @@
-"""A MongoDB collection in a few lines of Python: documents, the updates that people make, and what a connector tells.
+"""A MongoDB collection in a few lines of Python: documents, updates, and the events that a connector sends for them.
 
 The truth about a document is what these operations did to it here; nothing of the sink takes part.
 """
@@ -50,8 +50,8 @@ def _base64(value: Binary) -> dict[str, str]:
 
 
 @dataclass
-class Told:
-    """One change: how the connector tells it is decided when all is known, since ``after`` may be a later look-up."""
+class Change:
+    """One change. Its event is built at the end, since ``after`` may come from a later lookup."""
 
     op: str
     identity: Any
@@ -67,25 +67,25 @@ class Collection:
 
     rng: random.Random
     documents: dict[str, Doc] = field(default_factory=dict)
-    log: list[Told] = field(default_factory=list)
+    log: list[Change] = field(default_factory=list)
 
     def insert(self, document: Doc) -> None:
         self.documents[repr(document["_id"])] = document
-        self.log.append(Told("c", document["_id"], None, copy.deepcopy(document)))
+        self.log.append(Change("c", document["_id"], None, copy.deepcopy(document)))
 
     def delete(self, name: str) -> None:
         gone = self.documents.pop(name)
-        self.log.append(Told("d", gone["_id"], copy.deepcopy(gone), None))
+        self.log.append(Change("d", gone["_id"], copy.deepcopy(gone), None))
 
     def replace(self, name: str, document: Doc) -> None:
         before = self.documents[name]
         self.documents[name] = {"_id": before["_id"], **document}
-        self.log.append(Told("u", before["_id"], before, copy.deepcopy(self.documents[name])))
+        self.log.append(Change("u", before["_id"], before, copy.deepcopy(self.documents[name])))
 
     def read(self, name: str) -> None:
         """A row of an incremental snapshot."""
         now = self.documents[name]
-        self.log.append(Told("r", now["_id"], None, copy.deepcopy(now)))
+        self.log.append(Change("r", now["_id"], None, copy.deepcopy(now)))
 
     def update(self, name: str, edits: "list[Callable[[Doc], Edit | None]]") -> None:
         """Edits of one update, on fields that do not overlap."""
@@ -104,45 +104,45 @@ class Collection:
             patch["$unset"] = dict.fromkeys(description.removed, True)
         if description.truncated or len(patch) == 1:
             patch = None  # the oplog of that time had no such thing
-        self.log.append(Told("u", document["_id"], before, copy.deepcopy(document), description, patch))
+        self.log.append(Change("u", document["_id"], before, copy.deepcopy(document), description, patch))
 
     def events(self, dialect: Dialect = "strict", *, whole: float = 0.2) -> list[Event]:
         """The changes as events; an update's form is drawn for each."""
-        return [self._event(i, told, dialect, whole) for i, told in enumerate(self.log)]
+        return [self._event(i, change, dialect, whole) for i, change in enumerate(self.log)]
 
-    def _event(self, i: int, told: Told, dialect: Dialect, whole: float) -> Event:
+    def _event(self, i: int, change: Change, dialect: Dialect, whole: float) -> Event:
         rng = self.rng
-        if told.op == "d":
-            pre_image = told.before if rng.random() < 0.3 else None
-            return event("d", told.identity, None, pre_image, dialect=dialect)
-        if told.description is None:
-            return event(told.op, told.identity, told.after, dialect=dialect)
+        if change.op == "d":
+            pre_image = change.before if rng.random() < 0.3 else None
+            return event("d", change.identity, None, pre_image, dialect=dialect)
+        if change.description is None:
+            return event(change.op, change.identity, change.after, dialect=dialect)
         drawn = rng.random()
         if drawn < whole:
-            found = self._looked_up(i, told)
-            one = update_event(told.identity, told.description, dialect=dialect)
+            found = self._looked_up(i, change)
+            one = update_event(change.identity, change.description, dialect=dialect)
             value = dict(one.value or {}, after=None if found is None else text(found, dialect))
             return Event(one.key, value)
         if drawn < whole + 0.1:
-            return update_event(told.identity, told.description, dialect=dialect, before=told.before)
-        if drawn < whole + 0.25 and told.patch is not None:
-            filtered = text({"_id": told.identity}, dialect)
-            given = {"patch": text(told.patch, dialect), "filter": filtered}
-            return event("u", told.identity, dialect=dialect, **given)
-        return update_event(told.identity, told.description, dialect=dialect)
+            return update_event(change.identity, change.description, dialect=dialect, before=change.before)
+        if drawn < whole + 0.25 and change.patch is not None:
+            filtered = text({"_id": change.identity}, dialect)
+            given = {"patch": text(change.patch, dialect), "filter": filtered}
+            return event("u", change.identity, dialect=dialect, **given)
+        return update_event(change.identity, change.description, dialect=dialect)
 
-    def _looked_up(self, i: int, told: Told) -> Doc | None:
-        """The document as the connector found it, then or some changes later; None where it was deleted by then."""
-        found = told.after
+    def _looked_up(self, i: int, change: Change) -> Doc | None:
+        """The document as the connector found it, at once or some changes later; None if it had been deleted."""
+        found = change.after
         for later in self.log[i + 1 : i + 1 + self.rng.randint(0, 6)]:
-            if later.identity == told.identity and later.op != "r":
+            if later.identity == change.identity and later.op != "r":
                 found = later.after
         return found
 
 
 @dataclass
 class Edit:
-    """What one edit did, as a change stream tells it."""
+    """What one edit did, as a change stream describes it."""
 
     set: Doc = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The connectors' documents: their sample events as they stand there, and streams put together from them."""
+"""The connectors' documents: their sample events as printed there, and streams put together from them."""
 
 import json
 import re
@@ -36,12 +36,12 @@ _REPAIRS = (
 
 
 def text(source: str, name: str) -> str:
-    """The sample as it stands in the document."""
+    """The sample as the document prints it."""
     return (FOLDER / source / f"{name}.json").read_text()
 
 
 def sample(source: str, name: str) -> Any:
-    """The sample as a document, after the repairs above where it needs them."""
+    """The sample as a document, after the repairs above if it needs them."""
     found = text(source, name)
     for pattern, instead in _REPAIRS:
         found = pattern.sub(instead, found)
@@ -70,7 +70,7 @@ class Stream:
     def send(self, key: Any, value: Any, *, partition: int | None = None, **headers: Any) -> None:
         """One record of JSON documents; ``plain`` drops the schemas, as ``schemas.enable=false`` does.
 
-        ``partition``: where it lies, else by the key's hash. Headers: ``newkey`` and ``oldkey``, keys as documents.
+        ``partition``: by default that of the key's hash. Headers: ``newkey`` and ``oldkey``, keys as documents.
         """
         marks = [(f"__debezium.{name}", dumps(document)) for name, document in headers.items()]
         self.sent.append((self._bytes(key), self._bytes(value), marks, partition))
@@ -99,7 +99,7 @@ def run_of(
 ) -> Run:
     """Run the stream in one way of cutting, interleaving and dying.
 
-    ``stored``: rows that stand in the table before, put there by something else, at version 0.
+    ``stored``: rows that something else wrote to the table before, at version 0.
     """
     chosen = policy or policy_of(on_bad_record="fail")
     table = target_table(history.layout, ENGINES[engine])

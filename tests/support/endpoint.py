@@ -46,7 +46,7 @@ def database(client: Client) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def own_tables(client: Client) -> str:
-    """A database that holds the sink's own tables; tests tell themselves apart by their stream's name."""
+    """A database that holds the sink's own tables; tests differ by their stream's name."""
     client.command("CREATE DATABASE own_tables")
     names = ("ledger", "dead_letters", "handover", "pending")
     execute(client, [create_statement(name, "own_tables", name) for name in names])

@@ -1,4 +1,4 @@
-"""A source table whose columns change, as a connector tells it, with the rows that it holds at last.
+"""A source table whose columns change, as a connector reports it, with its final rows.
 
 The model knows what a database does: a column that is added has its default in all rows, and no event comes for them.
 """
@@ -92,7 +92,7 @@ class EvolvingSource:
         column.optional = column.optional if optional is None else optional
 
     def write(self, key: int, **values: Any) -> None:
-        """INSERT, or UPDATE where the row is there."""
+        """INSERT, or UPDATE if the row exists."""
         old = self.rows.get(key)
         start = {n: c.default for n, c in self.columns.items()} if old is None else old
         self.rows[key] = {**start, self.key: key, **values}

@@ -46,14 +46,14 @@ class Event:
 
 
 def mysql(op: str, key: Row | None, before: Row | None, after: Row | None, pos: int, **source: Any) -> Event:
-    """A change as the MySQL connector tells it; ``file``, ``row``, ``ts_ms`` and others through ``source``."""
+    """A change as the MySQL connector sends it; ``file``, ``row``, ``ts_ms`` and others through ``source``."""
     block = {"connector": "mysql", "name": "my", "ts_ms": 1_657_655_632_000, "snapshot": "false", "db": "sbtest"}
     block |= {"file": "mysql-bin.000003", "pos": pos, "row": 0, **source}
     return Event(key, {"before": before, "after": after, "source": block, "op": op, "ts_ms": 1_657_655_632_066})
 
 
 def postgres(op: str, key: Row | None, before: Row | None, after: Row | None, commit: int | None, lsn: int) -> Event:
-    """A change as the PostgreSQL connector tells it."""
+    """A change as the PostgreSQL connector sends it."""
     sequence = json.dumps([None if commit is None else str(commit), str(lsn)])
     block = {"connector": "postgresql", "name": "pg", "ts_ms": 1_657_655_632_000, "snapshot": "false", "db": "shop"}
     block |= {"lsn": lsn, "sequence": sequence}
@@ -130,7 +130,7 @@ class HandFed:
         return done
 
     def again(self, partition: int, start: int, end: int, state: State) -> list[Applied]:
-        """A second attempt by a new process, from the state as of ``start``."""
+        """A second attempt by a new process, from the state at ``start``."""
         self.restart()
         self.states[partition] = state
         return self.apply(partition, start, end)

@@ -81,7 +81,7 @@ def values(topic: str, partition: int, texts: Iterable[str], *, first_offset: in
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that does not answer is given up after two seconds."""
+    """Clients give up on a broker that does not answer after two seconds."""
     monkeypatch.setitem(TopicOffsets.__init__.__kwdefaults__, "timeout", 2.0)
 
 
@@ -92,7 +92,7 @@ def _run(kind: Literal["auto", "kafka", "mock"]) -> Iterator[LocalKafka]:
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[LocalKafka]:
-    """The run's local Kafka: a real broker where there can be one, else the mock cluster."""
+    """The run's local Kafka: a real broker if one can start, else the mock cluster."""
     yield from _run("auto")
 
 
@@ -104,7 +104,7 @@ def mock_kafka() -> Iterator[LocalKafka]:
 
 @pytest.fixture(scope="session")
 def broker(kafka: LocalKafka) -> LocalKafka:
-    """The run's local Kafka where it is a real broker; the test is skipped, with the reason, where it is not."""
+    """The run's local Kafka if it is a real broker; else the test is skipped, with the reason."""
     if kafka.kind != "kafka":
         pytest.skip(f"needs a real broker: {kafka.why}")
     return kafka

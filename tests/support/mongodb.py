@@ -28,9 +28,9 @@ _OPTIONS = {
 
 
 def sample(name: str) -> list[Any]:
-    """The JSON values of a sample, which stands in the fixture as the document prints it.
+    """The JSON values of a sample, which the fixture holds as the document prints it.
 
-    Repaired: the numbers of the document's call-outs, ``(1)``, are taken out; so are dots that stand for something
+    Repaired: the numbers of the document's call-outs, ``(1)``, are taken out; so are dots in place of something
     left out; two words and the quotation marks that a machine translated are put back.
     """
     given = (SAMPLES / f"{name}.txt").read_text(encoding="utf-8")

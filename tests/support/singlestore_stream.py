@@ -24,7 +24,7 @@ OTHER_ID, THIRD_ID = "100000000000000600000008", "100000000000000600000009"
 
 
 def singlestore(layout: Layout, ids: tuple[Any, Any, Any], name: str, *, with_id: bool) -> Stream:
-    """Snapshot told as creates, the three samples, other rows, a snapshot that runs again after a stale offset."""
+    """Snapshot sent as creates, the three samples, other rows, a snapshot that runs again after a stale offset."""
     stream = Stream(layout, "singlestore")
 
     def key(of: Any) -> dict[str, Any]:

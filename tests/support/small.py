@@ -58,7 +58,7 @@ class Step:
         return merge_replacing(self.batch, self.out, self.order, self.scope, target.system, self.small.policy.changes)
 
     def values(self, column: str) -> list[Any]:
-        """What each event's row holds in the end, by Kafka order; None where there is no row."""
+        """What each event's row holds in the end, by Kafka order; None if there is no row."""
         refs = self.out.value_refs(column, np.arange(len(self.batch)))
         return [_text(v) for v in self.out.pool.take(column, refs).to_pylist()]
 
@@ -92,7 +92,7 @@ class Small:
         self.handover = MemoryHandover({c.name: arrow_type(c.type) for c in table.source_columns})
         self.state = State()
         self.states: dict[int, State] = {}
-        """State as of the start of each chunk that was stored."""
+        """State at the start of each chunk that was stored."""
         self.next = 0
         self.queries = 0
 

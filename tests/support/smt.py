@@ -105,7 +105,7 @@ class Flatten:
 def route(
     records: Sequence[Recorded], identifier: str, *, field: str = "__dbz__physicalTableIdentifier"
 ) -> list[Recorded]:
-    """What ``ByLogicalTableRouter`` makes of a physical table's records: the key tells the table."""
+    """What ``ByLogicalTableRouter`` makes of a physical table's records: the key names the table."""
     out = []
     for record in records:
         if record.key is None:

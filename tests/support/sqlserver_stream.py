@@ -74,7 +74,7 @@ def without_phone(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def sqlserver(layout: Layout, encoding: Encoding, *, headers: bool, serials: tuple[Any, Any] = (1, 2)) -> Stream:
-    """Snapshot, create, update, delete and tombstone as in the document, and everything else that it tells of."""
+    """Snapshot, create, update, delete and tombstone as in the document, and everything else that it describes."""
     samples, stream = SqlServerSamples(), Stream(layout, "sqlserver", encoding)
     first = [
         customer(1001, "Sally", "Thomas", "sally.thomas@acme.com"),

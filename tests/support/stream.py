@@ -35,7 +35,7 @@ __all__ = ["Feed", "make_table", "schema_of", "typed_stream"]
 def typed_stream(stream: str, table: str) -> str:
     """The stream with schemas that has this table: plain JSON takes its types from there.
 
-    Avro tells its own, but for the table whose column names Avro does not allow: they are those of JSON.
+    Avro states its own, except for the table whose column names Avro does not allow: they are those of JSON.
     """
     database = stream.split("-")[0]
     if stream.endswith("-avro") and table != "odd":
@@ -47,7 +47,7 @@ def typed_stream(stream: str, table: str) -> str:
 
 
 def schema_of(stream: str, table: str, keep: Mapping[str, tuple[str, str, dict[str, str]]] | None = None) -> RowSchema:
-    """What ``init`` finds in a topic. ``keep``: kind, semantic name and parameters that plain JSON does not tell."""
+    """What ``init`` finds in a topic. ``keep``: kind, semantic name and parameters that plain JSON does not state."""
     everything = topics(stream)[topic_of(stream, table)]
     found = sample_schema(
         as_records([replace(r, partition=0, offset=i) for i, r in enumerate(everything)]), registry=registry(stream)
@@ -122,7 +122,7 @@ class Feed:
         """
         Args:
             records: by partition, where they are not those of a recorded stream.
-            again: the feed whose ledger this one goes on with: everything is read again, from the start.
+            again: the feed whose ledger this one continues: everything is read again, from the start.
         """
         self.policy, self.topic, self.name = policy, topic, f"{stream}/{database}.{target.name}"
         self.records = dict(records) if records is not None else partitions(stream, topic)
