@@ -10,9 +10,9 @@ CREATE TABLE IF NOT EXISTS $table$on_cluster
     `value` Nullable(String) CODEC(ZSTD(3)),
     `headers` Array(Tuple(name String, value Nullable(String))),
     `kind` LowCardinality(String) COMMENT 'family of the failure: decode, position, range, unresolved, …',
-    `column` Nullable(String) COMMENT 'the column to blame, if it is one',
+    `column` Nullable(String) COMMENT 'the column at fault, if any',
     `reason` String,
-    `time` DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'when the record was found not to apply',
+    `time` DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'when the record failed',
     `retried` Nullable(DateTime64(3, 'UTC')) COMMENT 'when it was applied after all',
     `written` UInt64 DEFAULT toUInt64(toUnixTimestamp64Nano(now64(9))) COMMENT 'the newest entry of an offset counts'
 )

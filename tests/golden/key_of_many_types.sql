@@ -76,9 +76,9 @@ CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_dead_letters`
     `value` Nullable(String) CODEC(ZSTD(3)),
     `headers` Array(Tuple(name String, value Nullable(String))),
     `kind` LowCardinality(String) COMMENT 'family of the failure: decode, position, range, unresolved, …',
-    `column` Nullable(String) COMMENT 'the column to blame, if it is one',
+    `column` Nullable(String) COMMENT 'the column at fault, if any',
     `reason` String,
-    `time` DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'when the record was found not to apply',
+    `time` DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'when the record failed',
     `retried` Nullable(DateTime64(3, 'UTC')) COMMENT 'when it was applied after all',
     `written` UInt64 DEFAULT toUInt64(toUnixTimestamp64Nano(now64(9))) COMMENT 'the newest entry of an offset counts'
 )
@@ -130,11 +130,11 @@ COMMENT 'ch_sink: records that wait for the values of another key';
 -- table ch_sink_columns
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_columns`
 (
-    `database` String COMMENT 'of the table that a stream writes to',
+    `database` String COMMENT 'database of the target table',
     `table` String,
     `column` String,
     `type` String COMMENT 'the source type that the schema of the events declares, as a column comment would state it; empty for none',
-    `uuid` UUID COMMENT 'of that table: a table that is recreated under its name is another one',
+    `uuid` UUID COMMENT 'id of that table: a recreated table of the same name has another one',
     `written` UInt64 DEFAULT toUInt64(toUnixTimestamp64Nano(now64(9))) COMMENT 'the newest entry of a column counts'
 )
 ENGINE = ReplacingMergeTree(written)
