@@ -31,7 +31,7 @@ class Part:
     names: list[str]
     snapshot: Mask
     after: dict[str, pa.Array]
-    """Columns that are missing here are null for every event."""
+    """A column that is missing here is null for every event."""
     before: dict[str, pa.Array]
     has_before: Mask
     key: dict[str, pa.Array] | None
@@ -42,8 +42,8 @@ class Part:
     clamped: Counter[str] = field(default_factory=Counter)
     updates: dict[str, Updates] = field(default_factory=dict)
     null_deletes: Mask | None = None
-    """Where the event's form says that a null value is a delete: it is flattened and not marked as deleted or not.
-    None: nowhere."""
+    """Events whose form makes a later null value a delete: flattened events that carry no deleted mark.
+    None: there are none."""
 
     def __len__(self) -> int:
         return len(self.op)
@@ -51,7 +51,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What every batch of a decoder has: the image's columns and whether before images were asked for."""
+    """What all batches of a decoder share: the image's columns and whether before images are decoded."""
 
     columns: tuple[Column, ...]
     before: bool
@@ -115,7 +115,7 @@ def _types(columns: tuple[Column, ...]) -> dict[str, pa.DataType]:
 
 
 def _order(parts: list[Part]) -> npt.NDArray[np.intp] | None:
-    """The permutation into Kafka order, None where the parts are in order already."""
+    """The permutation into Kafka order; None if the parts are already in order."""
     if len(parts) <= 1:
         return None
     index = np.concatenate([p.source_index for p in parts])
@@ -185,6 +185,6 @@ def _updates(parts: list[Part], order: npt.NDArray[np.intp] | None) -> dict[str,
 
 
 def _matching(half: npt.NDArray[np.uint8], op: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Marks count on the operation that they belong to: ``newkey`` on a delete, ``oldkey`` on a create."""
+    """A half counts only on its operation: ``newkey`` on a delete, ``oldkey`` on a create."""
     right = ((half == Half.DELETE) & (op == Op.DELETE)) | ((half == Half.CREATE) & (op == Op.CREATE))
     return np.where(right, half, np.uint8(Half.NONE))

@@ -32,9 +32,9 @@ __all__ = ["Decoder"]
 
 _NEW_KEY, _OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 _TOGETHER = 4096
-"""Records that are decoded at a time: as many as stay in the processor's cache while they are Python objects."""
+"""Records decoded at a time: as many as fit in the processor's cache as Python objects."""
 _LOOK_BACK = 10_000
-"""Records before the first null values that are searched for a row, which says what they mean."""
+"""How many earlier records are searched for a row, which shows what the first null values mean."""
 
 
 class Decoder:
@@ -54,9 +54,9 @@ class Decoder:
         format: Format = "auto",  # noqa: A002
         registry: SchemaRegistry | None = None,
     ) -> None:
-        """``format``: the only one that values may have; keys are recognised by themselves. ConfigError for others.
+        """``format``: the only format that values may have; key formats are always detected. Raises ConfigError.
 
-        ``registry``: where the schemas of Avro values and keys are; without one such records are bad.
+        ``registry``: holds the schemas of Avro values and keys; without it such records are bad.
         """
         if format not in ("auto", "json", "avro"):
             raise ConfigError(f"format {format!r} cannot be decoded", hint="choose auto, json or avro")
@@ -66,7 +66,7 @@ class Decoder:
         self._key_envelopes = Envelopes(registry)
         self._key_layouts = KeyLayouts(table, policy)
         self._learner = KeyLearner(table, policy, self._key_layouts, self._key_envelopes, Envelopes(registry))
-        # Without Kafka keys a delete's key is in its before image.
+        # Without Kafka keys the before image holds a delete's key.
         self._readers = Readers(table, policy, before=want_before or bool(policy.keys.columns))
         self._tombstones = Tombstones(policy)
         self._keys = lru_cache(16)(self._key_reader)
@@ -75,10 +75,10 @@ class Decoder:
     def learn(
         self, records: Records, profile: TopicProfile | None = None, history: History | None = None
     ) -> TopicProfile:
-        """The profile by which these records are decoded: the one given, with what they are the first to show.
+        """The profile for these records: the given one, extended by what these records are the first to show.
 
-        ``history``: earlier records, read once if these have null values and no row shows what they mean. Raises as
-        `decode` does.
+        ``history``: earlier records, read once if these have null values and no row shows what they mean. Raises what
+        `decode` raises.
         """
         learned = self._learner.learn(records, self._valid(profile))
         if learned.documents and not learned.id_kind:
@@ -100,12 +100,11 @@ class Decoder:
         """Change events of a chunk, in Kafka order, with the records that change no row and the bad ones.
 
         Args:
-            profile: what `learn` gave for these records; None: all that is known is what they show themselves.
+            profile: the result of `learn` for these records; None if only these records themselves are known.
             waited: the records come from the pending table; null values among them are deletes.
 
-        Raises TableError where a column of the table cannot take the source's type at all, RegistryError where
-        the schema registry cannot be asked, StreamFailed where positions are to order the changes and flattened
-        events do not state them.
+        Raises TableError if a column of the table cannot take the source's type at all, RegistryError if the schema
+        registry cannot be reached, StreamFailed if positions must order the changes and flattened events lack them.
         """
         profile = self.learn(records) if profile is None else profile
         reader = self._keys(profile)
@@ -116,7 +115,7 @@ class Decoder:
             live = [i for i, value in enumerate(values) if value is not None]
             nulls = [i for i, value in enumerate(values) if value is None]
         found = Found()
-        # Avro is read column by column, with no object for each value between.
+        # Avro is read column by column, without a Python object per value.
         first = (values[live[0]] if live else None) or b""
         together = len(live) if first.startswith(b"\0") else _TOGETHER
         for start in range(0, len(live), together):
@@ -134,7 +133,7 @@ class Decoder:
         )
 
     def _valid(self, profile: TopicProfile | None) -> TopicProfile:
-        """The profile, unless another configuration or table makes it another one."""
+        """The profile, or an empty one if it was learned with another configuration or table."""
         if profile is None or profile.choices != self._first.choices:
             return self._first
         columns = (self._table.column(name) for name in profile.key_columns)
@@ -145,7 +144,7 @@ class Decoder:
         return KeyReader(self._key_layouts, self._key_envelopes, profile, keys)
 
     def _first_row(self, records: Records, profile: TopicProfile) -> Part | None:
-        """The part that holds the first row that is no bad record."""
+        """The part that holds the first row that can be decoded."""
         live = [i for i, value in enumerate(records.values) if value is not None]
         reader = self._keys(profile)
         start, together = 0, 1
@@ -218,9 +217,9 @@ class Decoder:
 
 
 def _digest(table: TargetTable, policy: Policy) -> str:
-    """The choices that decide what records show: under others all is learned again.
+    """The settings that decide what records show: if they change, everything is learned again.
 
-    The sorting key is one of them: whoever changes a topic's key recreates the table, sorted by the new one.
+    The sorting key is one of them: after a change of a topic's key, the table is recreated with the new sorting key.
     """
     events = policy.events
     chosen = (policy.keys, events.form, events.tombstones, events.fields_prefix, events.headers_prefix)
@@ -228,7 +227,7 @@ def _digest(table: TargetTable, policy: Policy) -> str:
 
 
 def _halves(records: Records) -> npt.NDArray[np.uint8]:
-    """Which half of a key change each record is, by its headers (only marks: their texts are no strict JSON)."""
+    """Which half of a key change each record is, by the presence of headers (their content is not strict JSON)."""
     half = np.zeros(len(records), dtype=np.uint8)
     if records.headers is None:
         return half

@@ -13,14 +13,14 @@ __all__ = ["Form", "Forms", "OtherForm", "skipped_kind"]
 
 
 class OtherForm(Exception):
-    """Some payloads of a group are not of the form that was expected."""
+    """Some payloads of a group do not have the expected form."""
 
 
 class Form(Enum):
     """Forms of a value."""
 
     ENVELOPE = "envelope"
-    """Also what is no row of any kind: the envelope's reader skips it, or says what is wrong with it."""
+    """Also every value that is not a row: the reader of envelopes skips it or reports what is wrong."""
     FLATTENED = "flattened"
 
 
@@ -48,10 +48,10 @@ def skipped_kind(names: Collection[str]) -> Skipped | None:
 
 
 class Forms:
-    """Tells the form of values meant for one table."""
+    """Determines the form of values meant for one table."""
 
     def __init__(self, columns: Collection[str], policy: EventPolicy) -> None:
-        """``columns``: the source columns of the table; empty where there is no table yet."""
+        """``columns``: the source columns of the table; empty if there is no table yet."""
         self._columns = frozenset(columns)
         self._pinned = policy.form
         self._prefix = policy.fields_prefix
@@ -67,14 +67,14 @@ class Forms:
             return Form.ENVELOPE
         if _DELETED in found:
             return Form.FLATTENED
-        # Fields that have little in common with the table's are another table's, or no row at all.
+        # If few fields match the table's columns, the record is a row of another table or not a row.
         row = {n for n in found if not (self._prefix and n.startswith(self._prefix))} | (found & self._columns)
         shared = len(row & self._columns)
         alike = shared * 2 > min(len(row), len(self._columns))
         return Form.FLATTENED if alike else Form.ENVELOPE
 
     def _are_columns(self, names: frozenset[str]) -> bool:
-        """Whether a record with these fields, which are those of a kind that changes no row, is a row of the table."""
+        """Whether a record is a row of the table although a kind that changes no row has the same fields."""
         row = names if not self._prefix else {n for n in names if n in self._columns or not n.startswith(self._prefix)}
         return row <= self._columns and not row <= _TIMES
 
@@ -83,7 +83,7 @@ class Forms:
         return self.of_names([f.name for f in schema.fields]) if schema.kind == "struct" else Form.ENVELOPE
 
     def of_payload(self, payload: bytes) -> Form:
-        """By a schemaless object's text; texts that cannot be read are left to the reader of envelopes."""
+        """By a schemaless object's text; the reader of envelopes reports text that cannot be read."""
         try:
             return self.of_names(_names.decode(payload))
         except (msgspec.DecodeError, ValueError, RecursionError):

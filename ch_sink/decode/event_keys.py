@@ -32,10 +32,10 @@ def _refuse_nulls(part: Part, reader: KeyReader) -> None:
         array = (part.key or {}).get(name)
         if array is None or not array.null_count:
             continue
-        # The server would store the column's default: the key of another row.
+        # The server would store the column's default, which is the key of another row.
         null = array.is_null().to_numpy(zero_copy_only=False) & (part.op != Op.TRUNCATE)
         if null.any():
-            reason = f"key column {name!r}: the key is null there, and the table's column cannot hold null"
+            reason = f"key column {name!r}: the key is null, but the table's column cannot hold null"
             places = part.source_index[null].tolist()
             raise Fault(reason, "key", name, places if len(part) > 1 else ())
 
@@ -59,7 +59,7 @@ def _fill(part: Part, records: Records, reader: KeyReader) -> None:
 
 
 def _refuse(part: Part, keys: Sequence[bytes | None], reader: KeyReader) -> None:
-    """No key has shown the columns so far: the records whose keys cannot be read are bad. Raises Fault."""
+    """The key columns are still unknown, so records with unreadable keys are bad. Raises Fault."""
     given = [(place, key) for place, key in zip(part.source_index.tolist(), keys, strict=True) if key is not None]
     for _, key in given:
         if key != b"null":
@@ -85,7 +85,7 @@ def pick(values: Sequence[Any], index: Sequence[int]) -> list[Any]:
 def _merge_keys(
     part: Part, keys: Sequence[bytes | None], given: dict[str, pa.Array], types: list[pa.DataType]
 ) -> dict[str, pa.Array]:
-    """Key columns where some records have no Kafka key: those of truncates are null, the others the image's."""
+    """Key columns if some records have no Kafka key: null for truncates, the image's values for the others."""
     n = len(part)
     has_key = np.array([key is not None and key != b"null" for key in keys], dtype=np.bool_)
     truncate = part.op == Op.TRUNCATE
@@ -99,7 +99,7 @@ def _merge_keys(
         lacks_after = part.absent.get(name, everywhere) if name in part.after else nowhere
         lacks_before = ~part.has_before if name in part.before else nowhere
         if bool((~has_key & ~truncate & np.where(deleted, lacks_before, lacks_after)).any()):
-            raise Fault(f"the record has no Kafka key, and no image of its row has {name!r}", "key", name)
+            raise Fault(f"the record has no Kafka key, and neither of its row images has {name!r}", "key", name)
         pool = pa.concat_arrays([array, after, before, pa.nulls(1, arrow)])
         rows = np.arange(n)
         image = np.where(deleted, len(array) + n + rows, len(array) + rows)
@@ -109,7 +109,7 @@ def _merge_keys(
 
 
 def _from_key(part: Part) -> None:
-    """Key columns that an image lacks join it: above all those that only the key has, as a topic router adds them."""
+    """Add key columns to the images that lack them, such as the one that a topic router adds to the key only."""
     if not len(part):
         return
     for name, array in (part.key or {}).items():

@@ -1,7 +1,7 @@
 """Framing: JSON with or without Connect's schema envelope, and Avro in Confluent framing (byte 0, schema id, datum).
 
-The schema part of an envelope is constant text, by far its longest part: it is compared with the texts seen
-before and only the payload behind it is decoded. Avro values are grouped by their schema id.
+The schema part of an envelope is constant and by far its longest part: its text is compared with those seen before,
+and only the payload after it is decoded. Avro values are grouped by their schema id.
 """
 
 import re
@@ -39,7 +39,7 @@ class Framed:
     """``{"schema":…,"payload":``; the five bytes before an Avro datum; empty without schema."""
     schema: SourceType | None
     avro: Node | None = None
-    """Of Avro: how the datum is written. Its payload is the whole value."""
+    """Avro only: the writer's schema. The payload is the whole value."""
 
     @property
     def null(self) -> bytes:
@@ -55,7 +55,7 @@ Group = tuple[Framed, list[int] | None, list[bytes]]
 
 
 class FramingError(DecodeError):
-    """Some values are neither plain JSON nor a readable envelope; ``places`` says which."""
+    """Some values, those at ``places``, are neither plain JSON nor a readable envelope."""
 
     def __init__(self, message: str, places: list[int]) -> None:
         super().__init__(message)
@@ -68,7 +68,7 @@ class _Envelope(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 class Envelopes:
-    """Tells framings apart and remembers the schemas."""
+    """Recognises framings and caches their schemas."""
 
     def __init__(self, registry: SchemaRegistry | None = None, format: Format = "auto") -> None:  # noqa: A002
         """``format``: the only one that is accepted; auto for any."""
@@ -80,7 +80,7 @@ class Envelopes:
     def split(self, values: Sequence[bytes]) -> "list[Group]":
         """Values grouped by framing.
 
-        Raises FramingError where an envelope or its schema cannot be read.
+        Raises FramingError if an envelope or its schema cannot be read.
         """
         groups = self._all_alike(values) if len(values) != 1 else None
         return groups or self._each(values, self.exact if len(values) == 1 else self.one)
@@ -143,7 +143,7 @@ class Envelopes:
         return self._parse(value)
 
     def _avro(self, value: bytes) -> Framed:
-        """The framing of an Avro value. Raises DecodeError where its schema is not to be had, RegistryError."""
+        """The framing of an Avro value. Raises DecodeError if its schema does not exist, RegistryError."""
         head = value[:AVRO_HEAD]
         framed = self._known.get(head)
         if framed is None:
@@ -156,24 +156,24 @@ class Envelopes:
         if self._format == "json":
             raise DecodeError("the value is in Confluent framing (Avro, Protobuf or JSON Schema), not plain JSON")
         if len(head) < AVRO_HEAD:
-            raise DecodeError(f"the value begins like Confluent framing and ends after {len(head)} bytes")
+            raise DecodeError(f"the value begins like Confluent framing but ends after {len(head)} bytes")
         schema_id = int.from_bytes(head[1:], "big", signed=True)
         if schema_id < 0:
-            raise DecodeError(f"the value begins like Confluent framing, and there is no schema id {schema_id}")
+            raise DecodeError(f"the value begins like Confluent framing, but schema id {schema_id} is not valid")
         if self._registry is None:
             raise DecodeError(
-                f"the value is in Confluent framing (schema id {schema_id}), and no schema registry is configured",
+                f"the value is in Confluent framing (schema id {schema_id}), but no schema registry is configured",
                 hint="set kafka.schema.registry.url",
             )
         found = self._registry.find(schema_id)
         if found is None:
-            raise DecodeError(f"the schema registry has no schema of id {schema_id}")
+            raise DecodeError(f"the schema registry has no schema with id {schema_id}")
         if found.kind != "AVRO":
-            raise DecodeError(f"schema id {schema_id} is of type {found.kind}; Avro and plain JSON are served")
+            raise DecodeError(f"schema id {schema_id} is of type {found.kind}; only Avro and plain JSON are supported")
         try:
             node = parse(found.text, found.references)
             if len(node.alternatives) > 1:
-                raise DecodeError("the value itself is a union of several types; a row or key has a schema of its own")
+                raise DecodeError("the value itself is a union of several types; each row or key needs its own schema")
             declared = source_type(node)
         except DecodeError as error:
             raise DecodeError(f"schema id {schema_id}: {error.message}") from error
@@ -194,7 +194,7 @@ class Envelopes:
         try:
             envelope = self._decoder.decode(value)
         except msgspec.ValidationError:
-            return self._plain(value)  # a row or key that has a column of such a name
+            return self._plain(value)  # a row or key with a column of that name
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise DecodeError(f"schema envelope: {error}") from error
         schema, payload = bytes(envelope.schema), bytes(envelope.payload)
@@ -215,7 +215,7 @@ class Envelopes:
 
 
 def _is_plain(value: bytes) -> bool:
-    """Whether a value is certainly no schema envelope."""
+    """Whether a value certainly is not a schema envelope."""
     if value[:2] == b'{"':
         return not value.startswith((b'{"schema"', b'{"payload"'))
     return _ODD_ENVELOPE.match(value) is None

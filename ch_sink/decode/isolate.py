@@ -1,4 +1,4 @@
-"""Decoding together what can be decoded together: records at fault are found by halving."""
+"""Decodes records in groups; if a group fails, halving finds the bad records."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,12 +10,12 @@ from ch_sink.model.change import BadRecord, Records, SkippedPlaces, UnknownColum
 __all__ = ["Attempt", "Found", "isolate"]
 
 _MOST_PARTS = 8
-"""More pieces than this are decoded once more as a whole when the bad records are known."""
+"""With more pieces than this, all good records are decoded again as one once the bad ones are known."""
 
 
 @dataclass(slots=True)
 class Found:
-    """What decoding records gave."""
+    """The result of decoding records."""
 
     parts: list[Part] = field(default_factory=list)
     skipped: SkippedPlaces = field(default_factory=dict)
@@ -42,9 +42,9 @@ Attempt = Callable[[Records, Sequence[int]], Found]
 
 
 def isolate(records: Records, index: Sequence[int], attempt: Attempt) -> Found:
-    """Decode the records at these places, as far as they are not bad.
+    """Decode the records at these places, except bad ones.
 
-    A record means the same alone and among others, so a bad one is always judged alone.
+    A record means the same alone and among others, so whether it is bad is always decided alone.
     """
     pieces, found = _halve(records, index, attempt)
     if pieces > _MOST_PARTS:
@@ -70,12 +70,12 @@ def _halve(records: Records, index: Sequence[int], attempt: Attempt) -> tuple[in
         except Fault as fault:
             if fault.certain:
                 out.bad.extend(fault.certain)
-                out.unknown.extend(_why(fault, records, min(record.index for record in fault.certain)))
+                out.unknown.extend(_pending_changes(fault, records, min(record.index for record in fault.certain)))
                 gone = {record.index for record in fault.certain}
                 waiting.append([i for i in some if i not in gone])
             elif len(some) == 1:
                 out.bad.append(BadRecord(some[0], fault.reason, fault.kind, fault.column))
-                out.unknown.extend(_why(fault, records, some[0]))
+                out.unknown.extend(_pending_changes(fault, records, some[0]))
             elif len(fault.suspects):
                 suspects = set(fault.suspects)
                 waiting.extend([i] for i in suspects)
@@ -87,6 +87,6 @@ def _halve(records: Records, index: Sequence[int], attempt: Attempt) -> tuple[in
     return pieces, out
 
 
-def _why(fault: Fault, records: Records, index: int) -> list[UnknownColumn]:
-    """A value may be too large for the column as it is, and not for what the column is to become."""
+def _pending_changes(fault: Fault, records: Records, index: int) -> list[UnknownColumn]:
+    """Pending column changes of a bad record: its value may fit the column once that has been widened."""
     return [replace(column, first_offset=int(records.offsets[index])) for column in fault.unknown]

@@ -23,7 +23,7 @@ class KeyReader:
     def __init__(
         self, layouts: KeyLayouts, envelopes: Envelopes, profile: TopicProfile, documents: DocumentKeys | None = None
     ) -> None:
-        """``documents``: reads the keys of documents, if the topic's are such."""
+        """``documents``: reads the topic's keys if its rows are documents."""
         self._layouts, self._envelopes, self._profile = layouts, envelopes, profile
         self._documents = documents
         self.columns = profile.key_columns
@@ -55,7 +55,7 @@ class KeyReader:
         return [pa.concat_arrays(column).take(where) for column in zip(*parts, strict=True)]
 
     def id_kind(self, keys: Iterable[bytes | None]) -> IdKind:
-        """The kind of the first of these keys of documents that is a number or looks like one; empty for none."""
+        """The kind of the first document key that is a number or looks like one; empty if none is."""
         for key in keys:
             if key is None or self._documents is None or not self._documents.may_be_number(key):
                 continue

@@ -56,7 +56,7 @@ class _AvroLayout:
 
 
 class KeyLayouts:
-    """Decodes keys into the key columns that they have. A key means the same whatever keys were read before it."""
+    """Decodes keys into their columns. What a key means never depends on the keys read before it."""
 
     def __init__(self, table: TargetTable, policy: Policy) -> None:
         self._table, self._policy = table, policy
@@ -66,7 +66,7 @@ class KeyLayouts:
         self._differing = lru_cache(_KEPT)(self._numbers_differ)
 
     def read(self, framed: Framed, payloads: list[bytes]) -> NamedColumns:
-        """The key columns of keys of one framing. Raises DecodeError where one cannot be read."""
+        """The key columns of keys of one framing. Raises DecodeError if one cannot be read."""
         if framed.avro is not None:
             avro = self._avro(framed)
             arrays = read_keys(framed, avro.columns, payloads, primitive=avro.primitive)
@@ -74,18 +74,18 @@ class KeyLayouts:
         return _read_json(self._json(framed, payloads[0]), payloads)
 
     def column(self, name: str) -> Column:
-        """The table's column for a key column. Raises DecodeError where there is none."""
+        """The table's column for a key column. Raises DecodeError if there is none."""
         column = self._table.column(name)
         if column is None or not column.insertable:
             raise DecodeError(
                 f"the key has the column {name!r}, which {self._table.qualified} lacks",
                 hint="add the column to the table, leave it out of the key (message.key.columns), or list it in "
-                "ignored_key_fields where keys are unique without it",
+                "ignored_key_fields if keys are unique without it",
             )
         return column
 
     def _json(self, framed: Framed, payload: bytes) -> _Layout:
-        """The layout of keys that are written like this one: with these fields, and literals of these kinds."""
+        """The layout for keys written like this one: with the same fields and kinds of literals."""
         schema = framed.schema
         found: Any = None
         fields: _Fields | None = None
@@ -109,7 +109,7 @@ class KeyLayouts:
         return any(_is_number(values.get(name)) for name in names)
 
     def _numbers_differ(self, fields: _Fields) -> tuple[str, ...]:
-        """Names of the fields that are read in another way if decimals are JSON numbers."""
+        """Names of the fields that are read differently if decimals are JSON numbers."""
         out = []
         for name, declared in fields:
             if name in self._policy.keys.ignored:
@@ -167,7 +167,7 @@ class KeyLayouts:
             declared,
             column,
             encoding=encoding,
-            # A clamped key would be another row's.
+            # A clamped key would identify another row.
             policy=replace(self._policy.values, out_of_range="fail"),
             omits=False,
             numbers=numbers,
@@ -181,7 +181,7 @@ class KeyLayouts:
         if len(names) == 1 and self._table.column(names[0]) is not None:
             return names[0]
         raise DecodeError(
-            "the key is a single value and the table's sorting key does not say which column it is",
+            "the key is a single value, and the table's sorting key does not show which column it is",
             hint="name the column in key_columns",
         )
 
@@ -207,7 +207,7 @@ def _read_json(layout: _Layout, payloads: list[bytes]) -> NamedColumns:
 
 
 def _literals(payload: bytes) -> Any:
-    """The key as plain Python has it; None for text without quotes. Raises DecodeError for a broken struct."""
+    """The key as a plain Python value; None for text without quotes. Raises DecodeError for a broken struct."""
     try:
         return msgspec.json.decode(payload)
     except _UNREADABLE as error:

@@ -35,10 +35,10 @@ class KeyLearner:
         self._document_column = key_column_name(policy)
 
     def learn(self, records: Records, profile: TopicProfile) -> TopicProfile:
-        """The profile with the key's columns, if these records show them and none did before.
+        """The profile with the key's columns, if these records are the first to show them.
 
-        Null values count until a row shows the columns. Columns by which the table is not sorted are hardly those of
-        its key: they count only if all null values are deletes by configuration.
+        Keys of null values count until a row shows the columns. Columns outside the table's sorting key are hardly its
+        key: they count only if the configuration makes all null values deletes.
         """
         if profile.key_source in ("configuration", "row"):
             return profile
@@ -86,7 +86,7 @@ class KeyLearner:
         return unsorted or profile
 
     def _columns_of(self, key: bytes) -> tuple[str, ...]:
-        """The columns that a key has; empty if it is no key of this table."""
+        """The columns of a key; empty if it is not a key of this table."""
         try:
             framed, payload = self._keys.exact(key)
             return self._layouts.read(framed, [payload])[0]
@@ -103,7 +103,7 @@ class KeyLearner:
             return False
 
     def _is_document_key(self, key: bytes) -> bool:
-        """Whether a key whose value does not show it is that of a document: `id`, and the table has `_id` instead."""
+        """Whether a key is a document's although its value does not show it: it has `id`, and the table has `_id`."""
         try:
             found: Any = msgspec.json.decode(as_json(*self._keys.exact(key)))
         except _UNREADABLE:

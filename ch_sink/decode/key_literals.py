@@ -11,7 +11,7 @@ __all__ = ["as_written"]
 
 
 def as_written(fields: Sequence[Field], payload: bytes) -> tuple[Field, ...]:
-    """The key's fields, declared integers that are written as text as what they are: text.
+    """The key's fields; a field that is declared as an integer but written as text becomes text.
 
     SingleStore's ``InternalId`` is declared int64 and shown as 24 digits of text, which no int64 holds.
     """

@@ -1,4 +1,4 @@
-"""The readers of a topic's values, and which of them reads a group: envelopes or rows, JSON or Avro."""
+"""Selects the reader for each group of a topic's values: envelopes or rows, JSON or Avro."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -48,7 +48,7 @@ class Group:
 
 
 class Readers:
-    """Reads groups of one framing, each in the form that its values have."""
+    """Reads groups of one framing, each in the form of its values."""
 
     def __init__(self, table: TargetTable, policy: Policy, *, before: bool) -> None:
         """``before``: whether before images are decoded."""
@@ -66,7 +66,7 @@ class Readers:
     def read(
         self, framed: Framed, payloads: list[bytes], own: Sequence[int], records: Records, profile: TopicProfile
     ) -> list[Read]:
-        """Read a group. Rows of the signal table are skipped, if the table is another. Raises Fault."""
+        """Read a group. Rows of the signal table are skipped unless it is the target's source. Raises Fault."""
         headers = [None] * len(own) if records.headers is None else pick(records.headers, own)
         group = Group(framed, payloads, own, headers)
         try:
@@ -96,7 +96,7 @@ class Readers:
         return [*reads, Read(no_events(), {Skipped.WATERMARK: [group.places[i] for i in signals]}, [])]
 
     def _read(self, group: Group, profile: TopicProfile) -> list[Read]:
-        """Read a group, in the form that its schema declares or, schemaless, in that of earlier rows. Raises Fault."""
+        """Read a group in the form that its schema declares, or in that of earlier rows if schemaless. Raises Fault."""
         if group.framed.schema is not None:
             return [self._read_as(self._of_schema(group.framed), group, profile)]
         usual = Form.FLATTENED if self._pinned or profile.flattened else Form.ENVELOPE
@@ -129,7 +129,7 @@ class Readers:
         return self._forms.of_schema(rows.schema)
 
     def _as_rows(self, framed: Framed) -> tuple[Framed, dict[str, str]]:
-        """The framing of Avro rows once they are JSON, and the columns of the fields whose names were adjusted."""
+        """The framing of Avro rows after conversion to JSON, and the columns of fields with adjusted names."""
         assert framed.schema is not None
         named = columns_of([f.name for f in framed.schema.fields], self._columns)
         fields = tuple(replace(f, name=named[f.name]) for f in framed.schema.fields)
@@ -146,9 +146,9 @@ def _deletes(reads: Sequence[Read], own: Sequence[int]) -> list[int]:
 def avro_as_json(
     framed: Framed, values: list[bytes], places: Sequence[int], names: Mapping[str, str] | None = None
 ) -> list[bytes]:
-    """Avro values as JSON: events of documents, whose images are JSON texts in Avro, too, and rows. Raises Fault.
+    """Avro values as JSON: flattened rows, and document events, whose images are JSON text in Avro too. Raises Fault.
 
-    ``names``: fields that get another name.
+    ``names``: fields to rename.
     """
     out: list[bytes] = []
     bad: list[BadRecord] = []

@@ -1,4 +1,4 @@
-"""Kinds of record that change no row, recognised by their content."""
+"""Recognises by their content the kinds of record that change no row."""
 
 from collections.abc import Collection
 from typing import Any
@@ -30,7 +30,7 @@ def classify(op: str, payload: bytes) -> Skipped:
 
 
 def changes_no_row(found: Any, columns: Collection[str], prefix: str) -> bool:
-    """Whether a payload is of a kind that changes no row, so that its key need not be that of a row.
+    """Whether a payload is of a kind that changes no row, so that its key is not necessarily a row's.
 
     ``columns``: the table's; records that have no other fields are its rows. ``prefix``: as of ``names_signal``.
     """
@@ -49,7 +49,7 @@ def classify_document(found: Any) -> Skipped:
     kind = skipped_kind(names)
     if kind is not None:
         return kind
-    # Less than the whole kind: enough for what is no row of the table.
+    # Only some of the kind's fields, which is enough for a record that is not a row of the table.
     if found.get("status") in ("BEGIN", "END") and "id" in names:
         return Skipped.TRANSACTION
     if "ddl" in names or "tableChanges" in names:
@@ -58,7 +58,7 @@ def classify_document(found: Any) -> Skipped:
         return Skipped.WATERMARK
     listed = ", ".join(repr(n) for n in list(names)[:8])
     raise DecodeError(
-        f"no change event: there is no 'op' among its fields ({listed})",
+        f"not a change event: its fields ({listed}) do not include 'op'",
         hint="the topic holds neither Debezium envelopes nor flattened rows of this table "
-        "(events: flattened takes every object for a row)",
+        "(events: flattened reads every object as a row)",
     )

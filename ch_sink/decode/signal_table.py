@@ -1,4 +1,4 @@
-"""Rows of the connector's signal table, which a topic router may have put among those of a table."""
+"""Recognises rows of the connector's signal table, which a topic router may mix with those of a table."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ SIGNALS = frozenset(
 def is_signal(payload: bytes, prefix: str) -> bool:
     """Whether an envelope or a flattened row is a signal: the window of an incremental snapshot opens, …
 
-    ``prefix``: that of the fields which flattening adds to a row.
+    ``prefix``: the prefix of fields that flattening adds to a row.
     """
     try:
         return names_signal(msgspec.json.decode(payload), prefix)

@@ -21,7 +21,7 @@ __all__ = ["Tombstones"]
 
 
 class Tombstones:
-    """Decides what the null values of a topic mean, and makes deletes of those that are.
+    """Decides which null values of a topic are deletes, and turns those into events.
 
     With ``tombstones: auto`` the last row before a null value decides.
     """
@@ -39,10 +39,10 @@ class Tombstones:
         known: bool,
         before: bool | None,
     ) -> list[int]:
-        """Those of the null values (by place in the chunk) that delete a row. Null keys delete none.
+        """The null values (by place in the chunk) that delete a row. A null value with a null key deletes nothing.
 
-        ``known``: they are records that waited, which only deletes do. ``before``: what the last row before the chunk
-        said of null values behind it; None if there was none, so that the first row of the chunk decides.
+        ``known``: the records waited for a hand-over, so they are deletes. ``before``: whether the last row before the
+        chunk makes later null values deletes; None if there was no row, so that the chunk's first row decides.
         """
         chosen = self._policy.events.tombstones
         if known or chosen != "auto":
@@ -52,9 +52,9 @@ class Tombstones:
         return [place for place, delete in zip(places, means.tolist(), strict=True) if delete and keys[place]]
 
     def part(self, records: Records, places: Sequence[int], connector: str) -> Part:
-        """Deletes, without keys; their positions and times come from headers, if at all.
+        """Deletes, without keys; only headers can state their positions and times.
 
-        Raises Fault, and StreamFailed where positions are to order the changes and a delete has none.
+        Raises Fault, and StreamFailed if positions must order the changes and a delete has none.
         """
         every = records.headers
         texts = [self._headers.texts(every[place]) if every is not None else {} for place in places]
@@ -107,7 +107,7 @@ class Tombstones:
 
 
 def _by_form(places: npt.NDArray[np.int64], parts: Sequence[Part], before: bool | None) -> npt.NDArray[np.bool_]:
-    """What the last row before each place says; before the first row, ``before``, else what that row says."""
+    """The answer of the last row before each place; before the first row: ``before``, or that row's if it is None."""
     if not parts:
         return np.full(len(places), bool(before), dtype=np.bool_)
     index = np.concatenate([p.source_index for p in parts])

@@ -1,7 +1,7 @@
-"""Fields of the source that the table lacks or has with an older type: they start schema evolution.
+"""Finds source fields that the table lacks or has with an older type: they start schema evolution.
 
-A field's column is what ``init`` would make of it. If no schema declares it (plain JSON), its values decide: booleans,
-integers, numbers, texts, JSON for the rest, always nullable. A field that was null so far needs no column yet.
+A field gets the column that ``init`` would create for it. If no schema declares it (plain JSON), its values decide:
+boolean, integer, number, text, JSON for the rest, always nullable. A field that has only been null needs no column yet.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,11 +31,11 @@ __all__ = [
 ]
 
 _MOST_VALUES = 1000
-"""Values that are looked at to find the type of a schemaless field."""
+"""How many values are examined to find the type of a schemaless field."""
 
 
 def declared_unknown(table: TargetTable, declared: Mapping[str, SourceType]) -> tuple[UnknownColumn, ...]:
-    """What a schema of the row image declares and the table does not have so."""
+    """The fields that a row image's schema declares and that the table lacks or has with another type."""
     out: list[UnknownColumn] = []
     previous = ""
     for name, source in declared.items():
@@ -54,16 +54,16 @@ def declared_unknown(table: TargetTable, declared: Mapping[str, SourceType]) -> 
 
 
 def reserved(name: str) -> UnknownColumn:
-    """What to report of a field that has the name of a column which the sink fills itself."""
+    """The report for a field with the name of a column that the sink fills itself."""
     return UnknownColumn(name, -1, None, change="reserved")
 
 
 def _outgrown(table: TargetTable, column: Column, source: SourceType) -> UnknownColumn | None:
-    """The change of a column whose comment notes an older type of the source; a column without one is the user's."""
+    """The change of a column whose comment states an older source type; columns without one are the user's."""
     noted = column.stated
     if noted is None:
         return None
-    now = SourceType.from_comment(source.to_comment())  # the default is no part of the type
+    now = SourceType.from_comment(source.to_comment())  # the default is not part of the type
     if now is None or now == noted:
         return None
     placed = column.name in table.place_columns
@@ -81,7 +81,7 @@ def _lets_null_in(column: Column, noted: SourceType, optional: bool) -> bool:
 
 
 def never_null(table: TargetTable, column: Column) -> UnknownColumn | None:
-    """What to report when a schemaless column is null whose comment says that the source's is NOT NULL."""
+    """The report for a null in a schemaless column whose comment states that the source's column is NOT NULL."""
     noted = column.stated
     if noted is None or not _lets_null_in(column, noted, True):
         return None
@@ -93,7 +93,7 @@ def never_null(table: TargetTable, column: Column) -> UnknownColumn | None:
 
 
 def observed(name: str, literals: Iterable[Any], after: str | None) -> UnknownColumn:
-    """A schemaless field by its JSON literals (``msgspec.Raw``); without a type where all of them are null."""
+    """A schemaless field, typed by its JSON literals (``msgspec.Raw``); without a type if all of them are null."""
     found: SourceType | None = None
     seen = 0
     for raw in literals:
@@ -117,7 +117,7 @@ def literal_type(value: Any) -> SourceType | None:
 
 
 def join_types(one: SourceType | None, other: SourceType | None) -> SourceType | None:
-    """The type of a schemaless field that showed both."""
+    """The type of a schemaless field with values of both types."""
     if one is None or other is None or one == other:
         return one or other
     if {one.kind, other.kind} == {"int64", "float64"}:
@@ -133,7 +133,7 @@ _rows = msgspec.json.Decoder(_AnyRow)
 
 
 def field_before(name: str, payload: bytes) -> str | None:
-    """The field before this one in a payload's row image, empty for the first; None where it is not there."""
+    """The field before this one in a payload's row image, empty for the first; None if the image lacks it."""
     names = list(_rows.decode(payload).after or {})
     if name not in names:
         return None
@@ -142,7 +142,7 @@ def field_before(name: str, payload: bytes) -> str | None:
 
 
 def joined(found: Sequence[UnknownColumn]) -> list[UnknownColumn]:
-    """Each column once, by its first offset; where a field was seen in two forms, of a type that holds both."""
+    """Each column once, by its first offset; a field with values of two types gets one that holds both."""
     out: dict[str, UnknownColumn] = {}
     for column in sorted(found, key=lambda c: c.first_offset):
         known = out.get(column.name)

@@ -52,6 +52,6 @@ def test_init_check_run_and_what_stops_it(place: Place, server: RegistryServer) 
     assert done.returncode == 0, done.stderr
     assert place.differences("postgres", STREAM, TABLE) == []
     [letter] = place.rows("SELECT reason FROM {db}.ch_sink_dead_letters FINAL")
-    assert "no schema of id 999" in letter["reason"]
+    assert "no schema with id 999" in letter["reason"]
     for run in (made, checked, refused, done):
         assert "hunter2" not in run.stdout + run.stderr

@@ -68,7 +68,7 @@ def test_init_check_and_the_tasks(
     assert sum(r.dead_letters for r in done) == 1
     assert equal(client, database, "postgres", STREAM, TABLE) == []
     [letter] = client.rows(f"SELECT reason FROM {database}.ch_sink_dead_letters FINAL")
-    assert "no schema of id 999" in letter["reason"]
+    assert "no schema with id 999" in letter["reason"]
     told = [f"{r.failure!r} {vars(r.failure)}" for r in refused if r.failure]
     for text in (*told, made.stdout, made.stderr, checked.stdout, checked.stderr, without.stderr):
         assert "hunter2" not in text

@@ -40,7 +40,7 @@ def convert(name: str, converter: Converter, vector: Vector, places: Sequence[in
 
 
 def culprits(function: Callable[[Any], Any], values: Sequence[Any]) -> list[tuple[int, Exception]]:
-    """Places and reasons of the values that a function of many values refuses, found by halving."""
+    """Places and reasons of the values that a bulk function refuses, found by halving."""
     found: list[tuple[int, Exception]] = []
     ranges = [(0, len(values))]
     while ranges:
@@ -57,7 +57,7 @@ def culprits(function: Callable[[Any], Any], values: Sequence[Any]) -> list[tupl
 
 
 def listed(vector: Vector | None, count: int, absent: Any, places: Sequence[int]) -> list[Any]:
-    """Values of a field of the source block, ``absent`` where the schema lacks it. Raises Fault."""
+    """Values of a field of the source block, ``absent`` if the schema lacks it. Raises Fault."""
     if vector is None:
         return [absent] * count
     try:

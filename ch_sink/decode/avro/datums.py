@@ -109,7 +109,7 @@ class Datums:
         """Reads little-endian floats (``<f4``, ``<f8``)."""
         size = np.dtype(dtype).itemsize
         start, _ = self.fixed(rows, size)
-        # A datum that failed reads what lies behind it; the padding is longer than a number.
+        # A bad datum reads the bytes after it; the padding is longer than a number.
         return np.ndarray((len(self.raw) - size + 1,), dtype=dtype, buffer=self.raw, strides=(1,))[start].astype(
             dtype[1:]
         )
@@ -124,7 +124,7 @@ class Datums:
         return one
 
     def branches(self, rows: Rows, count: int) -> Ints:
-        """Reads which of a union's ``count`` branches follows; 0 for a datum that failed."""
+        """Reads which of a union's ``count`` branches follows; 0 for a bad datum."""
         found = self.longs(rows)
         wrong = (found < 0) | (found >= count)
         if wrong.any():

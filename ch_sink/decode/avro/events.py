@@ -66,7 +66,7 @@ class AvroReader:
         self._table, self._policy, self._before = table, policy, before
         self._layout = lru_cache(maxsize=256)(self._make_layout)
         self._connectors: dict[Framed, str] = {}
-        """That of the last values of each schema: a layout for it is known to fit the schema."""
+        """The connector of the last values of each schema; a layout for the two exists."""
 
     def read(self, framed: Framed, values: list[bytes], places: Sequence[int]) -> Read:
         """Decode a group; ``places`` are the values' places in the chunk. Raises Fault, RegistryError."""
@@ -112,7 +112,7 @@ class AvroReader:
         return Read(no_events(), skipped, [])
 
     def _other_connector(self, framed: Framed, values: list[bytes], places: Sequence[int], found: list[Any]) -> Read:
-        """Decode by the first record's connector. Raises Fault if the others have another one."""
+        """Decode by the first record's connector. Raises Fault if another record has a different one."""
         first = found[0]
         suspects = [place for place, connector in zip(places, found, strict=True) if connector != first]
         if suspects:
@@ -175,7 +175,7 @@ class _Columns:
                 }
                 part.absent_before = {name: part.has_before.copy() for name in self.layout.missing}
         unknown: list[tuple[int, UnknownColumn]] = []
-        # Before images count if they are decoded: one may be stored as the row that leaves its place.
+        # Decoded before images count: one may be stored as the row that leaves its place.
         having = is_row | part.has_before if self.layout.before else is_row
         if self.layout.unknown and having.any():
             unknown = [(int(np.argmax(having)), column) for column in self.layout.unknown]

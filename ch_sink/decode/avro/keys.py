@@ -37,6 +37,6 @@ def read_keys(framed: Framed, columns: Sequence[AvroColumn], values: list[bytes]
 
 
 def holds_documents(framed: Framed) -> bool:
-    """Whether the after image of this schema's events is a text, as that of a document is."""
+    """Whether this schema's after image is text, as a document's is."""
     after = framed.avro.present.member("after") if framed.avro is not None else None
     return after is not None and after.type.present.kind == "string"

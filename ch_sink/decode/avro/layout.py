@@ -34,19 +34,19 @@ class AvroColumn:
 
 @dataclass(frozen=True, slots=True)
 class AvroLayout:
-    """Everything needed to turn the datums of one schema into columns."""
+    """How the datums of one schema become columns."""
 
     connector: str
     source: Source | None
     block: tuple[tuple[str, Any], ...]
-    """Fields of the ``source`` block that the position needs, each with its value where the schema lacks it."""
+    """Fields of the ``source`` block that the position needs, each with the value used if the schema lacks it."""
     columns: tuple[AvroColumn, ...]
     before: bool
     """The before image is read like the after image."""
     missing: tuple[str, ...]
     """Source columns of the target that the schema lacks."""
     unknown: tuple[UnknownColumn, ...]
-    """What the schema declares and the target lacks or has in an older form."""
+    """Fields of the schema that the target lacks or has with an older type."""
     want: Want
     """The fields that are built; all others are skipped."""
 
@@ -59,14 +59,14 @@ def is_envelope(node: Node) -> bool:
 def build_layout(
     table: TargetTable, policy: ValuePolicy, connector: str, *, schema: SourceType, before: bool
 ) -> AvroLayout:
-    """The layout of an envelope's schema. ``connector`` is empty before any is known.
+    """The layout of an envelope's schema. ``connector`` is empty while it is unknown.
 
-    Raises TableError if a column cannot take its source type, DecodeError for an unknown connector or a source
+    Raises TableError if a column cannot hold its source type, DecodeError for an unknown connector or a source
     block whose fields have other types than the connector's.
     """
     source = source_for(connector) if connector else None
     if is_document_source(source):
-        raise DecodeError(f"images of connector {connector!r} are documents, and the schema's are rows")
+        raise DecodeError(f"images of connector {connector!r} are documents, but the schema declares rows")
     fields = row_fields(schema) or {}
     own = [c.name for c in table.columns]
     by_column = {column: field for field, column in columns_of(fields, own).items()}

@@ -132,7 +132,7 @@ def _node(schema: Any, namespace: str, names: dict[str, Node | None]) -> Node:
     if kind == "array":
         items = _node(schema["items"], namespace, names)
         if _takes_no_bytes(items):
-            # A few bytes could ask for any number of them.
+            # A few bytes could declare any number of them.
             raise ValueError("an array of values that take no bytes")
         return Node("array", items=items, properties=properties)
     if kind == "map":
@@ -183,7 +183,7 @@ def _takes_no_bytes(node: Node) -> bool:
 
 
 def _has_no_end(node: Node, name: str) -> bool:
-    """Whether a record has itself in a field that is always there: no datum can hold a value of it."""
+    """Whether a record contains itself in a mandatory field, so that no datum can hold a value of it."""
     if node.kind == "record":
         return any(_has_no_end(member.type, name) for member in node.members)
     return node.kind == "reference" and node.name == name

@@ -102,7 +102,7 @@ def _union(node: Node, optional: bool, default: Any) -> SourceType:
 
 
 def _default(source: SourceType, literal: Any) -> Any:
-    """A default as JSON would write it. None if it cannot be written."""
+    """A default in JSON; None if JSON cannot express it."""
     try:
         return _as_json(source, literal)
     except UnicodeEncodeError:

@@ -1,8 +1,8 @@
 """Values that are read one after the other, by fastavro: arrays, maps, unions of several types, whole records.
 
-fastavro gets a schema of its own, made from the parsed one: without logical types, so that values stay as they are
-written, and with each type of a union of several in a record of one field, so that the value says which type it has
-(such a record is written like its field).
+fastavro gets a schema derived from the parsed one: without logical types, so that values stay as they are written, and
+with each type of a union of several in a record of one field, so that the value shows which type it has (such a record
+is written like its field).
 """
 
 import io
@@ -20,7 +20,7 @@ from ch_sink.errors import DecodeError
 __all__ = ["UNREADABLE", "ValueReader", "value_reader"]
 
 UNREADABLE = (EOFError, ValueError, LookupError, OverflowError, RecursionError, MemoryError)
-"""What reading bytes that do not follow their schema may raise."""
+"""Exceptions that reading bytes that do not follow their schema may raise."""
 
 ValueReader = Callable[[bytes], tuple[Any, int]]
 """Bytes to the value at their start and its length. Raises UNREADABLE.
@@ -39,7 +39,7 @@ def value_reader(node: Node) -> ValueReader:
     except (SchemaParseException, ValueError, TypeError, KeyError) as error:
         raise DecodeError(f"Avro schema: {error}") from error
     types = within(node)
-    # The compiled reader overflows the stack of the process where values are nested some thousand times.
+    # The compiled reader overflows the process's stack if values are nested some thousand times.
     recursive = any(one.kind == "reference" for one in types)
     decode: Any = _read_py.schemaless_reader if recursive else fastavro.schemaless_reader
     entries = any(one.entries for one in types)
@@ -53,7 +53,7 @@ def value_reader(node: Node) -> ValueReader:
 
 
 class _Definitions:
-    """Makes the schema for fastavro; each named type is defined where it comes first, under a name of its own."""
+    """Builds the schema for fastavro; each named type is defined at its first use, under a unique name."""
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}

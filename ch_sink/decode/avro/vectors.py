@@ -21,7 +21,7 @@ _WIDE = 1 << 31
 
 
 class NotText(ValueError):
-    """Bytes of a text are not UTF-8; ``places``: of which datums."""
+    """The bytes of a text are not UTF-8; ``places``: the datums with such texts."""
 
     def __init__(self, places: list[int]) -> None:
         super().__init__("a text is not UTF-8")
@@ -74,7 +74,7 @@ class Plain(Vector):
 
 
 class Segments(Vector):
-    """Texts or bytes, as places in the datums."""
+    """Text or bytes, as offsets into the datums."""
 
     def __init__(self, datums: Datums, rows: Rows, found: tuple[Ints, Ints], *, text: bool) -> None:
         super().__init__(len(datums), rows)
@@ -143,7 +143,7 @@ class Struct(Vector):
 
 
 class Objects(Vector):
-    """Values that have no vector of their own: arrays, maps, unions of several types, records within themselves."""
+    """Values of types without a vector: arrays, maps, unions of several types, records within themselves."""
 
     def __init__(self, count: int, rows: Rows, values: list[Any]) -> None:
         super().__init__(count, rows)

@@ -1,1 +1,1 @@
-"""Flattened rows: what ``ExtractNewRecordState`` leaves of a change event."""
+"""Flattened rows: change events after ``ExtractNewRecordState``."""

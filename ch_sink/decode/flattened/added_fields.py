@@ -15,7 +15,7 @@ from ch_sink.types.scalars import flag, flag_text
 __all__ = ["DELETED", "Added", "block_types", "deleted_flag", "flat_connector", "flattened"]
 
 DELETED = "__deleted"
-"""Always of this name: ``"true"`` for a deleted row."""
+"""This name never has a prefix: ``"true"`` for a deleted row."""
 _BLOCK: dict[str, Any] = {
     "connector": str | None,
     "name": str | None,
@@ -28,14 +28,14 @@ _OTHERS = frozenset(
     id total_order data_collection_order ts_us ts_ns version db schema table query txId xmin thread server_id gtid
     """.split()
 )
-"""Further names that are added; nothing in them is needed here."""
+"""Other added names, which the sink does not use."""
 
 
 class Added:
     """Reads names of added fields: ``__op``, ``__source_ts_ms``, ``__lsn``, … with the configured prefix."""
 
     def __init__(self, prefix: str, columns: Collection[str]) -> None:
-        """``columns``: the table's source columns. Without a prefix they are columns and nothing else."""
+        """``columns``: the table's source columns. Without a prefix, a field of such a name is only a column."""
         self._prefix = prefix
         self._columns = frozenset(columns)
 
@@ -84,7 +84,7 @@ def flat_connector(roles: Collection[str], stated: str = "") -> str:
 
 
 def flattened(connector: str) -> Flattened:
-    """The source of a connector name that :func:`flat_connector` gave."""
+    """The source for a connector name from :func:`flat_connector`."""
     source = source_for(connector)
     assert isinstance(source, Flattened)
     return source

@@ -14,10 +14,10 @@ __all__ = ["HeaderFields"]
 
 
 class HeaderFields:
-    """Reads the headers that state what an envelope would have stated."""
+    """Reads the headers that replace fields of an envelope."""
 
     def __init__(self, prefix: str) -> None:
-        # A header without prefix could be anybody's; columns cannot be among headers.
+        # A header without prefix may have another origin; headers never hold columns.
         self._added = Added(prefix, ())
         self._roles: dict[str, str | None] = {}
 
@@ -33,7 +33,7 @@ class HeaderFields:
         return out
 
     def values(self, texts: Mapping[str, bytes], types: Mapping[str, Any]) -> dict[str, Any]:
-        """The texts as values of these types; roles without a type are left out. Raises DecodeError.
+        """The header texts as values of these types; roles without a type are left out. Raises DecodeError.
 
         Headers are plain texts (Connect's ``SimpleHeaderConverter``) or JSON, with or without schema.
         """

@@ -1,4 +1,4 @@
-"""How flattened rows of one shape are decoded: their columns, and what the added fields say."""
+"""How flattened rows of one shape are decoded: their columns and their added fields."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -23,12 +23,12 @@ __all__ = ["FlatLayout", "FlatLayouts"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlatLayout(Layout):
-    """A layout of rows, with what they say beside their columns."""
+    """A layout of rows, with their added fields."""
 
     roles: dict[str, str]
     """Role → attribute of the row."""
     aliased: bool
-    """Columns of the table hold some of it."""
+    """Whether columns of the table hold some of these fields."""
     types: dict[str, Any]
     block: type[msgspec.Struct]
     flattened: Flattened
@@ -42,7 +42,7 @@ class FlatLayouts:
         self._columns = frozenset(c.name for c in table.source_columns)
         others = [c.name for c in table.columns if c.name not in self._columns]
         self._marks = [name for name in others if added.role(name) in ("op", "deleted")]
-        """Fields that say what a row is and have the name of a column that is not filled from the row."""
+        """Added fields with the name of a column that is not filled from the row."""
 
     def build(self, framed: Framed, connector: str, fields: RowFields | None, numbers: bool) -> FlatLayout:
         """The layout of rows of this connector (see `RowDecoder`). The payload is ``{"after": row}``."""
@@ -71,7 +71,7 @@ class FlatLayouts:
                 more.append((role, str | bool | None | msgspec.UnsetType, msgspec.UNSET, name))
             elif name not in attributes:
                 more.append((role, types.get(role, str | bool | None), None, name))
-        # A block has every field, also those that were not added: their names cannot occur.
+        # A block has every field; those that were not added get names that cannot occur.
         more += [(role, wire, None, f"\x7f{role}") for role, wire in types.items() if at.get(role) != role]
         plain = {name for _, _, _, name in more}
         others = [n for n in names if self._added.is_added(n) and n not in attributes and n not in plain]
@@ -102,7 +102,7 @@ class FlatLayouts:
         )
 
     def _with_deleted_flag(self, row: RowReading) -> RowReading:
-        """The reading with ``__deleted``, which is a text or a boolean, as 1 or 0 if its column is no text."""
+        """The reading with ``__deleted``, a text or a boolean, as 1 or 0 if its column is not text."""
         column = self._table.column(DELETED)
         made = deleted_flag(column.type) if column is not None else None
         if made is None:
@@ -120,6 +120,6 @@ class FlatLayouts:
 def _reading(row: RowReading, names: Collection[str]) -> RowReading:
     """The reading without the fields of these names among those that are skipped.
 
-    A table may have ``__deleted`` as a column of its own: one that the engine takes for deletes, or an ALIAS.
+    A table may have its own column ``__deleted``: the engine's column for deletes, or an ALIAS.
     """
     return replace(row, skipped=tuple(member for member in row.skipped if row.renamed[member[0]] not in names))

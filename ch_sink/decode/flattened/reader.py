@@ -1,4 +1,4 @@
-"""Flattened rows: JSON that ``ExtractNewRecordState`` took out of its envelope, read by the reader of row images."""
+"""Reads flattened rows (the JSON after ``ExtractNewRecordState``) with the reader of row images."""
 
 import contextlib
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ _names = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class _Event(msgspec.Struct, gc=False):
-    """A row change, as the reader of envelopes gives it."""
+    """A row change, as the reader of envelopes returns it."""
 
     op: str
     after: Any
@@ -40,7 +40,7 @@ class _Event(msgspec.Struct, gc=False):
 
 
 class FlatReader:
-    """Decodes groups of flattened rows, each put into an envelope of its own."""
+    """Decodes groups of flattened rows, each wrapped in an envelope."""
 
     def __init__(self, table: TargetTable, policy: Policy, forms: Forms, *, before: bool) -> None:
         self._policy, self._forms = policy, forms
@@ -124,7 +124,7 @@ class FlatReader:
     def _blocks(
         self, flat: FlatLayout, images: list[Any], texts: list[dict[str, bytes]], places: Sequence[int]
     ) -> list[Any]:
-        """What serves as each event's ``source`` block: the row itself, unless headers or columns state some of it."""
+        """Each event's replacement for ``source``: the row itself, unless headers or columns state some of it."""
         if not flat.aliased and not any(texts) and "event_ts_ms" not in flat.roles:
             return images
         out = []
@@ -153,11 +153,11 @@ class FlatReader:
         raise missing_position(sorted(needed))
 
     def _connector(self, framed: Framed, found: dict[str, msgspec.Raw], texts: dict[str, bytes], known: str) -> str:
-        """Which source system the rows are of: by an added field, else by the position fields that were added."""
+        """The source system of the rows: by an added field, else by the added position fields."""
         names = [f.name for f in framed.schema.fields] if framed.schema is not None else ()
         roles = self._added.roles([*names, *found])
         stated = ""
-        with contextlib.suppress(DecodeError):  # the record is refused when it is read as a whole
+        with contextlib.suppress(DecodeError):  # reading the whole record reports the error
             stated = self._headers.values(texts, {"connector": str}).get("connector") or ""
         if "connector" in roles and roles["connector"] in found:
             raw: Any = msgspec.json.decode(found[roles["connector"]])
@@ -169,7 +169,7 @@ class FlatReader:
 def _mark_null_values(
     part: Part, layout: FlatLayout, images: list[Any], texts: list[dict[str, bytes]], places: Sequence[int]
 ) -> None:
-    """Note which rows say that a null value behind them is a delete: those that are not marked as deleted or not."""
+    """Record which rows make a later null value a delete: those without a deleted mark, true or false."""
     deleted = layout.roles.get("deleted")
     if deleted is None:
         says = np.ones(len(images), dtype=np.bool_)
@@ -182,7 +182,7 @@ def _mark_null_values(
     incomplete = np.array([not needed <= found.keys() for found in texts], dtype=np.bool_)
     own = np.searchsorted(places, part.source_index)
     part.null_deletes = says[own]
-    # Null values that are deletes state no position: it cannot join the two halves of a key change.
+    # Null values that are deletes state no position, so positions cannot join the two halves of a key change.
     without = says[own] & incomplete[own]
     if without.any():
         part.commit, part.inner = part.commit.copy(), part.inner.copy()
@@ -191,10 +191,10 @@ def _mark_null_values(
 
 
 def missing_position(needed: Sequence[str]) -> StreamFailed:
-    """The error if positions are to order the changes and the events do not state them."""
-    named = ", ".join(needed) if needed else "of any source that is known"
+    """The error if positions must order the changes but the events do not state them."""
+    named = ", ".join(needed) if needed else "of any known source"
     return StreamFailed(
         f"version.strategy is source_position, and flattened events lack the fields of a position: {named}",
         hint="add them by add.fields (and add.headers, where deletes are null values) in ExtractNewRecordState, "
-        "or leave version.strategy out: the Kafka offset orders flattened events",
+        "or leave version.strategy out: then the Kafka offset orders flattened events",
     )

@@ -1,8 +1,8 @@
 """Aliases for field names that msgspec cannot look for: names with a quote, a backslash or a control character.
 
 msgspec compares names without escaping them and refuses to make a Struct with such a name. A payload whose row images
-may have one is rewritten before it is decoded: each of these names becomes its alias. Tables without such names never
-take this way.
+may have one is rewritten before it is decoded: each of these names becomes its alias. Tables without such names skip
+this step.
 """
 
 import re
@@ -16,7 +16,7 @@ __all__ = ["alias", "object_decoder", "row_decoder", "with_names"]
 _UNFIT = re.compile(r'["\\\x00-\x1f]')
 _MARK = "\x7f"
 _PRIVATE = 0xF000
-"""Start of the private-use characters that stand for the unfit ones, behind the mark."""
+"""First of the private-use characters that replace the unsupported ones, after the mark."""
 _TO_ALIAS = {code: _PRIVATE + code for code in (*range(32), ord('"'), ord("\\"))}
 _FROM_ALIAS = {private: code for code, private in _TO_ALIAS.items()}
 _ALIASES = re.compile("|".join(map(chr, _FROM_ALIAS)))
@@ -26,12 +26,12 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def alias(name: str) -> str:
-    """The name by which a field is decoded: its own, unless msgspec cannot look for that."""
+    """The name by which a field is decoded: its own, unless msgspec cannot look that up."""
     return _MARK + name.translate(_TO_ALIAS) if _UNFIT.search(name) else name
 
 
 def with_names(text: str) -> str:
-    """A message of the decoder with the fields' own names."""
+    """A decoder's message with aliases replaced by the fields' own names."""
     return text.replace(_MARK, "").translate(_FROM_ALIAS) if _MARK in text and _ALIASES.search(text) else text
 
 

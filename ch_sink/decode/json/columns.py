@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
-"""What decoding a text as JSON may raise."""
+"""Exceptions that decoding JSON text may raise."""
 UNCONVERTED = (ValueError, TypeError, ArithmeticError, pa.ArrowException)
 SNAPSHOT = frozenset(
     (True, "true", "first", "last", "first_in_data_collection", "last_in_data_collection", "incremental")
@@ -39,7 +39,7 @@ EXPECT_AFTER = frozenset((Op.CREATE, Op.READ, Op.UPDATE))
 
 
 class Fault(Exception):
-    """Some record of those given cannot be decoded; which one is not known if there were several."""
+    """At least one of the given records cannot be decoded; which one may be unknown."""
 
     def __init__(
         self,
@@ -49,9 +49,9 @@ class Fault(Exception):
         suspects: Sequence[int] = (),
         certain: Sequence[BadRecord] = (),
     ) -> None:
-        """``suspects``: which records fail at this step (by place in the chunk), where that is known.
+        """``suspects``: the records that fail at this step (by place in the chunk), if known.
 
-        ``certain``: the records that are bad, where it is known that the others passed this step.
+        ``certain``: the bad records, if it is known that all others passed this step.
         """
         super().__init__(reason)
         self.reason = reason
@@ -60,11 +60,11 @@ class Fault(Exception):
         self.suspects = suspects
         self.certain = certain
         self.unknown: Sequence[UnknownColumn] = ()
-        """What the records' schema declares and the table does not have so: it may be why they cannot be decoded."""
+        """Fields of the records' schema that the table lacks or has otherwise, a possible reason for the failure."""
 
 
 class Read:
-    """What came of a group's payloads: a part without keys, the records that change no row, unknown columns."""
+    """The result of a group's payloads: a part without keys, the records that change no row, unknown columns."""
 
     __slots__ = ("part", "skipped", "unknown")
 
@@ -76,7 +76,7 @@ class Read:
 
 
 def fails(function: Callable[[Any], Any], value: Any) -> bool:
-    """Whether a function cannot read a value."""
+    """Whether a function refuses a value."""
     try:
         function(value)
     except (Fault, DecodeError, *UNREADABLE):
@@ -87,15 +87,15 @@ def fails(function: Callable[[Any], Any], value: Any) -> bool:
 def to_columns(layout: Layout, rows: list[Any], payloads: list[bytes], places: Sequence[int]) -> Read:
     """Envelopes (decoded by the layout) to a part without keys. Raises Fault."""
     ops = [row.op for row in rows]
-    letters = "".join(ops)
+    codes = "".join(ops)
     skipped: SkippedPlaces = {}
     keep: list[int] | None = None
-    if len(letters) != len(ops) or "" in ops or not row_operations.issuperset(set(letters)):
+    if len(codes) != len(ops) or "" in ops or not row_operations.issuperset(set(codes)):
         keep = _row_changes(ops, payloads, places, skipped)
         rows = [rows[i] for i in keep]
-        letters = "".join([row.op for row in rows])
+        codes = "".join([row.op for row in rows])
         places = [places[i] for i in keep]
-    op = np.frombuffer(letters.encode(), dtype=np.uint8)
+    op = np.frombuffer(codes.encode(), dtype=np.uint8)
     if layout.images is not None:
         part = _meta(layout, rows, op, places)
         return Read(part, skipped, layout.images.fill(rows, part))
@@ -147,7 +147,7 @@ def _images(layout: Layout, rows: list[Any], images: list[Any], is_row: "Mask | 
             }
             present = {
                 c.name for c in layout.before_columns
-            }  # a schemaless before image may have what after images lack
+            }  # a schemaless before image may have fields that after images lack
             part.absent_before = {n: part.has_before.copy() for n in layout.missing if n not in present}
 
 
@@ -158,7 +158,7 @@ def _known(values: list[Any]) -> list[Any]:
 
 
 def _check_images(op: Any, images: list[Any], places: Sequence[int]) -> "Mask | None":
-    """Where an after image counts; None for everywhere. Raises Fault where one is needed and missing."""
+    """The events whose after image counts; None for all. Raises Fault if an event lacks one that it needs."""
     if all(images) and not ((op == Op.DELETE) | (op == Op.TRUNCATE)).any():
         return None
     needed = np.isin(op, list(EXPECT_AFTER))
@@ -173,7 +173,7 @@ def _check_images(op: Any, images: list[Any], places: Sequence[int]) -> "Mask | 
 def _meta(layout: Layout, rows: list[Any], op: Any, places: Sequence[int]) -> Part:
     blocks = [row.source for row in rows]
     if not all(blocks):
-        # Its system would be anybody's guess, and with it the position and what a placeholder means.
+        # Without it the source system is unknown, and so are the position and the meaning of a placeholder.
         suspects = [place for place, block in zip(places, blocks, strict=True) if block is None]
         raise Fault("the change event has no source block", suspects=suspects)
     n = len(rows)
@@ -246,7 +246,7 @@ def convert_column(name: str, converter: Converter, values: list[Any]) -> Conver
 
 
 def _suspects(converter: Converter, values: list[Any]) -> list[int]:
-    """Places of the values that cannot be converted, found by halving."""
+    """Finds the places of values that cannot be converted, by halving."""
     found: list[int] = []
     waiting = [(0, len(values))] if len(values) > 1 else []
     while waiting:
@@ -268,7 +268,7 @@ def _unknown(
     """Unknown columns, each with the first event (by place in the part) that has them."""
     out: list[tuple[int, UnknownColumn]] = []
     if layout.unknown and len(images):
-        # A before image that is asked for counts as well: it may be stored, as the row that leaves.
+        # A decoded before image counts as well: it may be stored as the row that leaves its place.
         having = np.ones(len(images), dtype=np.bool_) if is_row is None else is_row
         if layout.before:
             having = having | part.has_before
@@ -280,7 +280,7 @@ def _unknown(
         if first is not None:
             rest = (value for value in values[first:] if value is not msgspec.UNSET and value is not None)
             out.append((first, observed(name, rest, field_before(name, payloads[first]))))
-    # A column of the source is in all rows from its start on: only one of them is asked.
+    # Once the source has a column, all its rows have it: one row is enough to look at.
     last = next((image for image in reversed(images) if image is not None), None)
     for name, get in layout.reserved if last is not None else ():
         if get(last) is not msgspec.UNSET:

@@ -27,11 +27,11 @@ __all__ = [
 
 
 class NoBlock(msgspec.Struct, gc=False):
-    """The ``source`` block before any connector is known."""
+    """The ``source`` block while the connector is unknown."""
 
 
 class Images(Protocol):
-    """Row images that are no Structs of columns: documents."""
+    """Row images that are not Structs of columns: documents."""
 
     def fill(self, rows: list[Any], part: Part) -> list[tuple[int, UnknownColumn]]:
         """Fill in the part's columns from its envelopes.
@@ -43,7 +43,7 @@ class Images(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Everything needed to turn payloads of one shape into columns."""
+    """How payloads of one shape become columns."""
 
     connector: str
     source: Source | None
@@ -61,17 +61,17 @@ class Layout:
     missing: tuple[str, ...]
     """Source columns of the target that no row of the shape has."""
     unknown: tuple[UnknownColumn, ...] = ()
-    """Fields that the target lacks or has in an older form, as the schema declares them; without offset."""
+    """Fields of the schema that the target lacks or has with an older type; without offset."""
     extras: tuple[tuple[str, Callable[[Any], Any]], ...] = field(default=())
     """The same for schemaless rows, with their attributes (UNSET where the row has no such field)."""
     reserved: tuple[tuple[str, Callable[[Any], Any]], ...] = field(default=())
     """Columns that the sink fills itself, with the attributes of schemaless rows."""
     images: Images | None = None
-    """Fills the columns where the row images are documents; the fields about columns are empty then."""
+    """Fills the columns if the row images are documents; the fields about columns are empty then."""
 
 
 def row_fields(schema: SourceType | None) -> dict[str, SourceType] | None:
-    """Types of the row image's fields by name; None where the schema is not that of change events."""
+    """Types of the row image's fields by name; None if the schema is not that of change events."""
     if schema is None:
         return None
     for image in ("after", "before"):
@@ -98,7 +98,7 @@ def build_layout(
     in which any may be absent and the fields ``extras``, unknown to the table, may occur. ``before``: whether
     the before image is decoded. ``numbers``: decimals are JSON numbers.
 
-    Raises TableError where a column cannot take its source type, DecodeError for an unknown connector.
+    Raises TableError if a column cannot hold its source type, DecodeError for an unknown connector.
     """
     source = source_for(connector) if connector else None
     row = read_row(table, policy, source, row_fields(schema), expected, extras, numbers=numbers)
@@ -127,7 +127,7 @@ def build_layout(
 def source_block(connector: str, source: Source | None) -> type[msgspec.Struct]:
     """The ``source`` block's Struct for a connector."""
     fixed: list[Any] = [
-        # Before a connector is known no block is accepted: its own has to be found first.
+        # No block is accepted while the connector is unknown: the connector must be found first.
         ("connector", Literal[connector or "\0"]),
         ("name", str, ""),
         ("ts_ms", int | None, None),

@@ -30,7 +30,7 @@ class JsonReader:
     def read(self, framed: Framed, payloads: list[bytes], places: Sequence[int], connector: str) -> Read:
         """Decode a group; ``places`` are the payloads' places in the chunk. Raises Fault, OtherForm.
 
-        ``connector``: that of earlier events, if the first payload names none.
+        ``connector``: the connector of earlier events, for a first payload that names none.
         """
         connector = connector_in(payloads[0]) or connector
         try:
@@ -66,7 +66,7 @@ class JsonReader:
 
 
 def declared_unknown(rows: RowDecoder, framed: Framed, connector: str) -> tuple[UnknownColumn, ...]:
-    """What a group's schema declares and the table lacks: it may be why the group cannot be decoded."""
+    """Fields of a group's schema that the table lacks, a possible reason why the group cannot be decoded."""
     if framed.schema is None:
         return ()
     try:

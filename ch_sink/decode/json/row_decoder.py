@@ -1,8 +1,8 @@
 """JSON payloads of one framing to Structs, by the layout that fits their row images.
 
-A schema declares the fields of the images. Schemaless images are taken to have the fields of the first one; that is
-the fast layout, in which every field is required. Where it does not fit, any field may be absent, and all payloads are
-looked at for fields and kinds of literals that the first one does not show.
+A schema declares the fields of the images. Schemaless images are expected to have the fields of the first one; this is
+the fast layout, in which every field is required. If it does not fit, any field may be absent, and all payloads are
+searched for fields and kinds of literals that the first one does not show.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ Raises DecodeError."""
 
 
 class RowDecoder:
-    """Decodes groups of payloads whose row images are of one table."""
+    """Decodes groups of payloads with row images of one table."""
 
     def __init__(self, table: TargetTable, build: Build) -> None:
         self._build = build
@@ -96,7 +96,7 @@ class RowDecoder:
         numbers: bool,
         fault: Exception,
     ) -> tuple[Layout, list[Any]]:
-        """Decode by what a look at all payloads shows. Raises Fault."""
+        """Decode by the layout that all payloads together require. Raises Fault."""
         in_question = self._read_otherwise(framed, connector, fields)
         seen = survey(payloads, self._names, in_question)
         if seen.most > _MOST_UNKNOWN:
@@ -118,7 +118,7 @@ class RowDecoder:
         return [i for i, look in enumerate(looks) if look.most > _MOST_UNKNOWN]
 
     def _fields_of(self, row: Row | None) -> RowFields:
-        """The fields of rows that are like this one."""
+        """The fields of rows like this one."""
         if row is None:
             return self._every
         expected = self._columns.intersection(row)
@@ -129,7 +129,7 @@ class RowDecoder:
         return bool(self._read_otherwise(framed, connector, None))
 
     def _numbers_differ(self, framed: Framed, connector: str, fields: RowFields | None) -> tuple[str, ...]:
-        """Columns that are read in another way if decimals are JSON numbers (``decimal.format=NUMERIC``)."""
+        """Columns that are read differently if decimals are JSON numbers (``decimal.format=NUMERIC``)."""
         one, other = (self.layout(framed, connector, fields, numbers) for numbers in (False, True))
         pairs = zip(one.before_columns, other.before_columns, strict=True)
         return tuple(a.name for a, b in pairs if a.converter.wire != b.converter.wire)
@@ -142,7 +142,7 @@ class RowDecoder:
 
 
 def _fault(error: Exception, layout: Layout, payloads: list[bytes]) -> Fault:
-    text, column = f"no JSON of a change event: {error}", None
+    text, column = f"not the JSON of a change event: {error}", None
     if isinstance(error, msgspec.ValidationError):
         text = with_names(str(error))
         column = _column_in(text)
@@ -153,7 +153,7 @@ def _fault(error: Exception, layout: Layout, payloads: list[bytes]) -> Fault:
 
 
 def _column_in(text: str) -> str | None:
-    """The column that msgspec's message names by its path, for the dead letter; nothing is decided by it."""
+    """The column that msgspec's message names by its path; only the dead letter shows it, nothing depends on it."""
     for image in ("after", "before"):
         _, found, rest = text.partition(f"`$.{image}.")
         if found:

@@ -28,7 +28,7 @@ class ColumnReader:
     get: Callable[[Any], Any]
     converter: Converter
     never_null: UnknownColumn | None = None
-    """For a schemaless column that was noted NOT NULL: what to report when it is null after all."""
+    """The report for a null in a schemaless column whose comment states NOT NULL."""
 
 
 Member = tuple[str, Any]
@@ -37,7 +37,7 @@ Member = tuple[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RowReading:
-    """How the fields of a row image are read, wherever the image stands."""
+    """How the fields of a row image are read, whether before or after image or flattened row."""
 
     readers: tuple[ColumnReader, ...]
     """All columns that a row image may have …"""
@@ -93,9 +93,9 @@ def read_row(
 ) -> RowReading:
     """How the rows of a shape are read: with the ``declared`` fields, or schemaless.
 
-    ``expected`` and ``extras``: as of ``build_layout``. ``numbers``: decimals are JSON numbers.
+    ``expected`` and ``extras``: see ``build_layout``. ``numbers``: decimals are JSON numbers.
 
-    Raises TableError where a column cannot take its source type.
+    Raises TableError if a column cannot hold its source type.
     """
     present = declared.keys() if declared is not None else expected
     readers: list[ColumnReader] = []
@@ -103,7 +103,7 @@ def read_row(
     renamed: dict[str, str] = {}
     missing: list[str] = []
     for column in table.source_columns:
-        # The before image of a schemaless row may have any column, whatever the after images had last.
+        # The before image of a schemaless row may have any column, whichever the last after images had.
         if present is not None and column.name not in present:
             missing.append(column.name)
             if declared is not None:

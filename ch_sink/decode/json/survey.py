@@ -1,4 +1,4 @@
-"""A second look at JSON payloads: which fields their row images have, and which of them are numbers."""
+"""Surveys JSON payloads: which fields their row images have, and which of them are numbers."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _NUMBER = frozenset(b"-0123456789")
 _NUMBER_OR_NESTED = _NUMBER | frozenset(b"[{")
 _NULL = msgspec.Raw(b"null")
 _FIRST = 16
-"""Payloads among which the first row is looked for: deletes have none."""
+"""How many payloads are searched for the first after image: deletes have none."""
 
 Row = dict[str, msgspec.Raw]
 
@@ -41,11 +41,11 @@ class Survey:
     """What the rows of several payloads look like."""
 
     names: tuple[str, ...]
-    """Fields of the after images, in the order in which they are met."""
+    """Fields of the after images, in the order of first appearance."""
     most: int
-    """How many fields that the table lacks the after image with most of them has."""
+    """The highest number of fields in one after image that the table lacks."""
     number: bool
-    """One of the fields in question is a number in some image."""
+    """Whether one of the fields in question is a number in any image."""
 
 
 def connector_in(payload: bytes) -> str:
@@ -76,9 +76,9 @@ def first_row(payloads: Sequence[bytes]) -> Row | None:
 
 
 def survey(payloads: Iterable[bytes], known: Collection[str], in_question: Collection[str]) -> Survey:
-    """Look at all payloads; those that are no JSON of an event count for nothing.
+    """Survey all payloads; those that are not the JSON of an event are ignored.
 
-    ``known``: fields that the table has. ``in_question``: fields of which a number is looked for, in both images.
+    ``known``: fields that the table has. ``in_question``: fields in which numbers are searched for, in both images.
     """
     names: dict[str, None] = {}
     most, number = 0, False
@@ -103,6 +103,6 @@ def survey(payloads: Iterable[bytes], known: Collection[str], in_question: Colle
 
 
 def has_number(row: Row, names: Iterable[str], *, nested: bool = False) -> bool:
-    """Whether one of these fields is a number. ``nested``: or an array or object, in which one may be."""
+    """Whether one of these fields is a number. ``nested``: or an array or object, which may contain one."""
     wanted = _NUMBER_OR_NESTED if nested else _NUMBER
     return any(memoryview(row[name])[0] in wanted for name in names if name in row)

@@ -33,7 +33,7 @@ class DocumentColumn:
     """The column holds its part as JSON text, so that a change inside that part can be applied to what is stored."""
 
     def pick(self, document: Any) -> Any:
-        """The column's part of a document; None where there is none."""
+        """The column's part of a document; None if the document lacks it."""
         found = at(document, self.path)
         return None if found is MISSING else found
 
@@ -42,7 +42,7 @@ class DocumentTable:
     """The columns of a target for documents.
 
     A column gets the field of its name, or the path that ``document.columns`` gives it; the column named in
-    ``document.column`` gets the whole document. Raises TableError where a column's type takes no such value.
+    ``document.column`` gets the whole document. Raises TableError if a column's type cannot hold its value.
     """
 
     def __init__(self, table: TargetTable, policy: Policy) -> None:
@@ -76,9 +76,9 @@ class DocumentTable:
         return DocumentColumn(column.name, path, made, parse_type(column.type).bare.name in TEXTS)
 
     def unknown_fields(self, document: Any) -> list[str]:
-        """Fields of a document that no column takes; none where a column takes the whole.
+        """Fields of a document without a column; none if a column holds the whole document.
 
-        Raises DecodeError where one of them is to become a column and cannot.
+        Raises DecodeError if one of them should become a column but cannot.
         """
         if self.document is not None or not isinstance(document, dict) or document.keys() <= self._known:
             return []
@@ -87,23 +87,23 @@ class DocumentTable:
         return [name for name in document if name not in self._known]
 
     def change(self, column: DocumentColumn, update: Update) -> Callable[[Any], pa.Array]:
-        """What an update makes of the column's stored value, for changes inside that value.
+        """A function that applies an update to the column's stored value, for changes inside that value.
 
-        The function takes the stored text and gives an array of the one new value; it raises DecodeError.
+        It takes the stored text and returns an array of the one new value; it raises DecodeError.
         """
 
         def changed(stored: Any) -> pa.Array:
             if column.path == () and not stored:
-                return column.converter.convert([None]).array  # a document that is not known stays so
+                return column.converter.convert([None]).array  # an unknown document stays unknown
             after = update.apply(self._stored(stored, column))
             return column.converter.convert([None if after is MISSING else after]).array
 
         return changed
 
     def derived(self, column: DocumentColumn) -> Callable[[Any], pa.Array]:
-        """The column's value from the stored text of the whole document; it raises DecodeError.
+        """A function from the stored text of the whole document to the column's value; it raises DecodeError.
 
-        A row may have none: it was stored before the table had a column for it, or the document is known nowhere.
+        A row may lack the text: it was stored before the table had a column for it, or the document is unknown.
         """
 
         def derive(document: Any) -> pa.Array:
@@ -115,7 +115,7 @@ class DocumentTable:
         return derive
 
     def beside(self, column: DocumentColumn, update: Update) -> Callable[[Any], pa.Array]:
-        """The same as `change`, for a row that has this text but no document: where neither is known, it stays so."""
+        """Like `change`, for a row with this text but no document; if both are unknown, the value stays unknown."""
         change = self.change(column, update)
 
         def changed(stored: Any) -> pa.Array:
@@ -125,14 +125,14 @@ class DocumentTable:
         return changed
 
     def _stored(self, stored: Any, column: DocumentColumn) -> Any:
-        """The value that a stored text holds; a text that is no JSON is a text."""
+        """The value of a stored text; text that is not JSON is a string."""
         if stored is None:
             return MISSING
         try:
             return parse(stored, typed=self.typed)
         except DecodeError:
             if column.path == ():
-                raise DecodeError(f"the stored document in column {column.name!r} is no JSON") from None
+                raise DecodeError(f"the stored document in column {column.name!r} is not JSON") from None
             return stored
 
 
@@ -141,7 +141,7 @@ def _holds(column: Column) -> bool:
 
 
 def key_writer(policy: Policy) -> Callable[[Any], str | bytes | None]:
-    """What makes the text of an ``_id``."""
+    """The function that returns the text of an ``_id``."""
     return typed_key_text if policy.documents.keys == "typed" else key_text
 
 

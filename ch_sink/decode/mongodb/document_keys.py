@@ -52,7 +52,7 @@ def is_document_event(value: bytes) -> bool:
 
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?")
-"""Texts that a number has, too."""
+"""Texts that a number may have as well."""
 _DIGIT = re.compile(rb'id[^0-9a-zA-Z$]*(?:\$number|-?[0-9])|^\0.{5,6}(?:"?-?[0-9]|\{ ?"\$number)', re.DOTALL)
 """Keys that may be a number or such a text, in JSON or Avro."""
 IdKind = Literal["", "number", "text"]
@@ -65,21 +65,21 @@ def _kind(value: Any) -> IdKind:
 
 
 class DocumentKeys:
-    """Reads the keys of a document topic into the table's one key column. Raises TableError where it has none."""
+    """Reads the keys of a document topic into the table's one key column. Raises TableError if it has none."""
 
     def __init__(self, table: TargetTable, policy: Policy, id_kind: str = "") -> None:
-        """``id_kind``: as of `TopicProfile`."""
+        """``id_kind``: see `TopicProfile`."""
         self.name = key_column_name(policy)
         column = table.column(self.name)
         if column is None or not column.insertable:
             raise TableError(
-                f"the documents' key is _id, and {table.qualified} has no column {self.name!r}",
+                f"the documents' key is _id, but {table.qualified} has no column {self.name!r}",
                 hint="add a column _id, or name the column that holds it: document.columns: {id: _id}",
             )
         self._converter = into(column, policy.values, table.years, key_writer(policy))
         is_text = parse_type(column.type).bare.name in ("String", "FixedString")
         self._ambiguous = is_text and policy.documents.keys == "plain"
-        """Whether a number and its text would be one key."""
+        """Whether a number and its text would be the same key."""
         self._id_kind = id_kind
         self._decoder = msgspec.json.Decoder(_Key)
 
@@ -104,7 +104,7 @@ class DocumentKeys:
         return _kind(self._value(payload))
 
     def may_be_number(self, key: bytes) -> bool:
-        """Whether a key, with its framing, has to be looked at for its kind."""
+        """Whether the kind of a key, given with its framing, must be determined."""
         return self._ambiguous and _DIGIT.search(key) is not None
 
     def _refuse_other_kind(self, value: Any) -> None:
@@ -123,5 +123,5 @@ class DocumentKeys:
             raise DecodeError(f"key: {error}") from error
         found = key.id if key.id is not msgspec.UNSET else key._id
         if found is msgspec.UNSET:
-            raise DecodeError('key: a document\'s key is {"id": …}, and this one has no id')
+            raise DecodeError('key: a document\'s key is {"id": …}, but this one has no id')
         return parse(found) if isinstance(found, str) else read(found)

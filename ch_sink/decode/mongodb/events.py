@@ -27,13 +27,13 @@ from ch_sink.types.converter import shown
 __all__ = ["DocumentEvents", "document_layout", "is_document_source", "take_key"]
 
 Text = str | dict[str, Any] | None
-"""Extended JSON as text; as an object where something on the way has unpacked it."""
+"""Extended JSON as text, or as an object if a transformation has unpacked it."""
 _MISSHAPEN = (TypeError, AttributeError)
 _UNREADABLE = (DecodeError, ValueError, RecursionError, *_MISSHAPEN)
 
 
 class UpdateDescription(msgspec.Struct, gc=False):
-    """What a change stream says about an update."""
+    """A change stream's description of an update."""
 
     updatedFields: Text = None  # noqa: N815 - the connector's names
     removedFields: list[Any] | str | None = None  # noqa: N815
@@ -46,7 +46,7 @@ def is_document_source(source: Source | None) -> bool:
 
 
 def document_layout(table: TargetTable, policy: Policy, source: Source, *, before: bool) -> Layout:
-    """The layout of document events into a table. Raises TableError where a column cannot take its field."""
+    """The layout of document events into a table. Raises TableError if a column cannot hold its field."""
     envelope = msgspec.defstruct(
         "DocumentEnvelope",
         [
@@ -143,7 +143,7 @@ class DocumentEvents:
         except _UNREADABLE as error:
             reason = "the document is nested too deeply" if isinstance(error, RecursionError) else str(error)
             if isinstance(error, _MISSHAPEN):
-                reason = f"the document or its update does not have its form: {reason}"
+                reason = f"the document or its update is malformed: {reason}"
             raise Fault(reason, suspects=[int(part.source_index[i])]) from error
 
     def _column(self, column: DocumentColumn, documents: list[Any], updates: dict[int, Update], part: Part) -> None:
@@ -172,7 +172,7 @@ class DocumentEvents:
                 changes[i] = self._table.change(column, touched)
             else:
                 raise Fault(
-                    f"column {column.name!r}: the update changes a part of {'.'.join(column.path)!r}, and neither this "
+                    f"column {column.name!r}: the update changes a part of {'.'.join(column.path)!r}, but neither this "
                     "column nor the table holds the document's JSON (a column for the whole document does)",
                     "unresolved",
                     column.name,

@@ -1,4 +1,4 @@
-"""The column types of a collection's fields, found from sampled values."""
+"""Derives the column types of a collection's fields from sampled values."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -24,9 +24,9 @@ _TYPES = {
 
 
 def field_type(values: Iterable[Any]) -> SourceType | None:
-    """The type that holds all these values of a field, null where only nulls were seen.
+    """The type that holds all these values of a field; None if all of them are null.
 
-    Integers and doubles together make a double, a Decimal128 a text; of any other mixture a text is made.
+    Integers mixed with doubles become double, a Decimal128 becomes text, and any other mixture becomes text.
     """
     found: SourceType | None = None
     for value in values:
@@ -37,7 +37,7 @@ def field_type(values: Iterable[Any]) -> SourceType | None:
 
 
 def key_type(values: Iterable[Any]) -> SourceType:
-    """The type of the key: integers or UUIDs where all keys seen are such, else text."""
+    """The type of the key: integer or UUID if all sampled keys are, else text."""
     seen = list(values)
     if seen and all(isinstance(v, (int, Int64)) and not isinstance(v, bool) for v in seen):
         return SourceType("int64", optional=False)

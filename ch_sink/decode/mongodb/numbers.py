@@ -15,9 +15,9 @@ _MOST_DIGITS = 100
 
 
 def integer_of(value: Any, low: int, high: int, what: str) -> int:
-    """A whole number of any of BSON's numeric types (the shells of old wrote doubles for all), or the text of one.
+    """A whole number of any of BSON's numeric types (old shells wrote every number as a double), or the text of one.
 
-    Texts are what a stored plain document has of a Decimal128. Raises DecodeError, and OutOfRange for numbers that are
+    A stored plain document holds a Decimal128 as text. Raises DecodeError, and OutOfRange for numbers that are
     not whole or not within the bounds.
     """
     if isinstance(value, int):
@@ -29,10 +29,10 @@ def integer_of(value: Any, low: int, high: int, what: str) -> int:
         raise DecodeError(f"expected a number, found {shown(value)}")
     if not number.is_finite():
         raise OutOfRange(f"{number} does not fit {what}")
-    if number.adjusted() > _MOST_DIGITS:  # an integer of thousands of digits is not worth making
+    if number.adjusted() > _MOST_DIGITS:  # do not build an integer of thousands of digits
         raise OutOfRange(f"{number} does not fit {what}", low if number < 0 else high)
     if number != number.to_integral_value():
-        raise OutOfRange(f"{number} is no whole number, and the column is {what}", max(low, min(high, int(number))))
+        raise OutOfRange(f"{number} is not a whole number, but the column is {what}", max(low, min(high, int(number))))
     return fit(int(number), low, high, what)
 
 

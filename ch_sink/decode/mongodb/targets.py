@@ -1,4 +1,4 @@
-"""BSON values into ClickHouse columns: what each column type takes, and how it is made the literal of a converter."""
+"""BSON values into ClickHouse columns: which values each type holds, and how they become a converter's literals."""
 
 import re
 from collections.abc import Callable
@@ -34,7 +34,7 @@ _ISO = SourceType("string", "io.debezium.time.ZonedTimestamp")
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """What holds for every part of a column."""
+    """Settings that apply to every part of a column."""
 
     policy: ValuePolicy
     years: Years
@@ -47,11 +47,11 @@ def into(
     years: Years = WIDE_YEARS,
     text: Callable[[Any], str | bytes | None] = text_of,
 ) -> Converter:
-    """The converter of BSON values into a column; ``text`` makes the texts of String columns.
+    """The converter of BSON values into a column; ``text`` returns the text for String columns.
 
-    ``years``: what the server's Date32 and DateTime64 hold.
+    ``years``: the range of the server's Date32 and DateTime64.
 
-    Raises TableError, naming the column, where its type takes none.
+    Raises TableError, naming the column, if its type holds no BSON value.
     """
     try:
         return _into(parse_type(column.type).bare, _Context(policy, years, text))
@@ -73,12 +73,12 @@ def document_converter(column: Column, write: Callable[[Any], bytes]) -> Convert
 
 
 def _json(write: Callable[[Any], str], reaction: Reaction) -> Converter:
-    """Into a JSON column: what the server would refuse ends one event and not the insert."""
+    """Into a JSON column: a value that the server would refuse fails one event, not the insert."""
     return JsonColumn(Any, reaction, text=write, is_placeholder=None)
 
 
 class _Prepared:
-    """A converter behind a function that turns BSON values into its literals."""
+    """A converter with a function that turns BSON values into its literals."""
 
     wire: Any = Any
 
@@ -92,7 +92,7 @@ class _Prepared:
 
 
 class _Moments:
-    """Dates into Date, DateTime and their like; texts and timestamps are taken too."""
+    """Dates into Date, DateTime and similar types; texts and timestamps are accepted too."""
 
     wire: Any = Any
 
@@ -109,7 +109,7 @@ class _Moments:
 
 
 def _moment(value: Any) -> int | str | None:
-    """Milliseconds, or an ISO text as it stands."""
+    """Milliseconds, or an ISO text unchanged."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, Date):
@@ -163,12 +163,15 @@ def _nested(target: ChType, context: _Context) -> Converter:
     if len(parts) == 1 and target.items[0].bare.name in ("Array", "Map"):
         return Wrapped(parts[0], target.names[0] if target.names else "1")
     if not target.names:
-        raise TableError("a document has no order of fields for a Tuple without names", hint="name the Tuple's members")
+        raise TableError(
+            "a document cannot fill a Tuple without names: its fields have no fixed order",
+            hint="name the Tuple's members",
+        )
     return _Prepared(_dict, Structs(arrow_of(target), target.names, target.names, parts, Any))
 
 
 def _column(target: ChType) -> Column:
-    """A column of this type for the converters of other sources."""
+    """A column of this type, as the converters of other sources expect it."""
     arguments = [str(a) if isinstance(a, int) else f"'{a}'" for a in target.arguments]
     if target.values:
         arguments = [f"'{_escaped(label)}' = {number}" for label, number in target.values]

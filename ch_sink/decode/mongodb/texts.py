@@ -46,7 +46,7 @@ def canonical(value: Any) -> Any:
 
 
 def text_of(value: Any) -> str | bytes | None:
-    """A value for a column of text: texts as they are, bytes as they are, everything else as plain JSON has it."""
+    """A value for a text column: text and bytes unchanged, everything else as in plain JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, Binary):
@@ -59,7 +59,7 @@ def text_of(value: Any) -> str | bytes | None:
 
 
 def key_text(value: Any) -> str | bytes | None:
-    """The same for a key, where numbers that MongoDB holds equal have one text: 1, 1.0 and Decimal128 1.00."""
+    """The same for a key: numbers that are equal in MongoDB have one text: 1, 1.0 and Decimal128 1.00."""
     if isinstance(value, (float, Decimal)):
         try:
             number = Number(repr(value) if isinstance(value, float) else value.value)

@@ -1,8 +1,8 @@
 """Updates that state only what changed: change streams' ``updateDescription``, and the oplog's ``patch``.
 
-Both become a list of steps on paths. A path's numeric part is an array's index if the value there is an array, else a
-field's name, as MongoDB takes it. Steps are absolute (set, remove, truncate), so that a run of updates that is
-delivered twice ends where it was.
+Both become a list of steps on paths. As in MongoDB, a numeric part of a path is an index if the value there is an
+array, else a field's name. Steps are absolute (set, remove, truncate), so applying a re-delivered run of updates again
+gives the same document.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,9 @@ __all__ = ["MISSING", "Path", "Step", "Update", "at", "from_description", "from_
 
 Path = tuple[str, ...]
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING", "__bool__": lambda self: False})()
-"""What is at a path where nothing is."""
+"""The value at a path that does not exist."""
 _MOST_INDEX = 1_000_000
-"""An index beyond this is no array's: 16 MB hold no such array."""
+"""No array has an index beyond this: it would exceed MongoDB's 16 MB limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,13 @@ class Update:
     steps: tuple[Step, ...]
 
     def apply(self, document: Any) -> Any:
-        """The document after the update; the given one is not changed."""
+        """The document after the update; the argument is not changed."""
         for step in self.steps:
             document = _apply(document, step.path, step)
         return document
 
     def below(self, path: Path) -> "Update | None":
-        """What it does to the value at a path, as an update of that value; None where that stays as it is.
+        """The update restricted to the value at a path; None if that value does not change.
 
         A step at the path itself has the empty path; one above it becomes one at it.
         """
@@ -53,12 +53,12 @@ class Update:
 
     @property
     def whole(self) -> bool:
-        """Whether the first step says everything, so that no earlier value is needed."""
+        """Whether the first step sets the whole value, so that no earlier value is needed."""
         return bool(self.steps) and self.steps[0].path == () and self.steps[0].kind != "truncate"
 
 
 def at(document: Any, path: Path) -> Any:
-    """The value at a path, MISSING where there is none."""
+    """The value at a path; MISSING if there is none."""
     for part in path:
         if isinstance(document, dict):
             document = document.get(part, MISSING)
@@ -145,7 +145,7 @@ def _diff(diff: Any, path: Path) -> list[Step]:
 
 
 def _listed(given: Any, what: str) -> Sequence[Any]:
-    """A list that may be left out, and may come as its JSON text."""
+    """An optional list, which may also arrive as JSON text."""
     if isinstance(given, str):
         given = parse(given)
     if given is None:
@@ -160,7 +160,7 @@ def _path(dotted: str) -> Path:
 
 
 def _relative(step: Step, path: Path) -> Step | None:
-    """The step as one on the value at ``path``; None where it does not touch that."""
+    """The step relative to the value at ``path``; None if it does not touch that value."""
     n = len(path)
     if step.path[:n] == path:
         return Step(step.kind, step.path[n:], step.value)
@@ -181,7 +181,7 @@ def _index(part: str) -> int | None:
 
 
 def _apply(value: Any, path: Path, step: Step) -> Any:
-    """The value with the step carried out at ``path`` within it."""
+    """The value with the step applied at ``path`` within it."""
     if not path:
         if step.kind == "set":
             return step.value
@@ -195,7 +195,7 @@ def _apply(value: Any, path: Path, step: Step) -> Any:
     if not isinstance(value, dict):
         if step.kind != "set":
             return value
-        value = {}  # nothing there, or what a later update of a repeated stretch has put there
+        value = {}  # missing, or set by a later update of a re-delivered stretch
     inner = _apply(value.get(name, MISSING), rest, step)
     if inner is MISSING:
         return {n: v for n, v in value.items() if n != name} if name in value else value
@@ -208,5 +208,5 @@ def _in_array(value: list[Any], index: int, rest: Path, step: Step) -> list[Any]
             return value
         value = value + [None] * (index + 1 - len(value))
     inner = _apply(value[index], rest, step)
-    # An array has no gaps: what is removed from it leaves null.
+    # An array has no gaps: a removed element becomes null.
     return [*value[:index], None if inner is MISSING else inner, *value[index + 1 :]]

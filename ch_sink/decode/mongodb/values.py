@@ -23,7 +23,7 @@ __all__ = ["Binary", "Date", "Decimal", "Int64", "NonFinite", "ObjectId", "Other
 
 
 class Special:
-    """A BSON value that has no Python type of its own; compared by type and value."""
+    """A BSON value without a matching Python type; compared by type and value."""
 
     __slots__ = ("value",)
 
@@ -115,10 +115,10 @@ def parse(text: "str | bytes | dict[str, Any]", *, typed: bool = False) -> Any:
         try:
             found = json.loads(text)
         except ValueError as error:
-            raise DecodeError(f"no Extended JSON: {error}") from error
+            raise DecodeError(f"not Extended JSON: {error}") from error
     else:
         if not typed and (b"$" if isinstance(text, bytes) else "$") not in text:  # type: ignore[operator]
-            return found  # no wrapper anywhere, and what JSON has is finite
+            return found  # no wrapper anywhere, and JSON numbers are finite
     return read(found, typed)
 
 
@@ -160,14 +160,14 @@ def _name(number: float) -> str:
 
 
 def _special(found: dict[str, Any], typed: bool) -> Any:
-    """The BSON value of a wrapper; None where the object is a plain document after all."""
+    """The BSON value of a wrapper; None if the object is a plain document."""
     reader = _READERS.get(frozenset(found))
     if reader is None:
         return None
     try:
         return reader(found, typed)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise DecodeError(f"no Extended JSON: {shown(found)}") from error
+        raise DecodeError(f"not Extended JSON: {shown(found)}") from error
 
 
 _OID = re.compile(r"[0-9a-fA-F]{24}", re.ASCII)
@@ -194,7 +194,7 @@ def _date(found: dict[str, Any], typed: bool) -> Any:
 def _long(found: dict[str, Any], typed: bool) -> Any:
     number = int(found["$numberLong"])
     if not -(1 << 63) <= number < 1 << 63:
-        raise DecodeError(f"no 64-bit integer: {shown(found)}")
+        raise DecodeError(f"not a 64-bit integer: {shown(found)}")
     return Int64(number) if typed else number
 
 

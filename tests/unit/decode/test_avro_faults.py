@@ -44,7 +44,7 @@ def test_each_bad_record_is_told_and_its_neighbours_go_on() -> None:
     assert sorted(reasons) == sorted(wrong)
     assert "schema id 100" in reasons[1]
     assert "schema id 100" in reasons[2]
-    assert "no schema of id 999" in reasons[3]
+    assert "no schema with id 999" in reasons[3]
     assert "without an after image" in reasons[4]
     assert "unknown operation 'x'" in reasons[5]
     assert "ends after 2 bytes" in reasons[6]

@@ -143,16 +143,16 @@ def after(text: str) -> Event:
 
 BAD = {
     "no document": (after("[1]"), "expected a document"),
-    "no extended json": (after("{"), "no Extended JSON"),
+    "no extended json": (after("{"), "not Extended JSON"),
     "no after image": (event("c", 1), "without an after image"),
     "an update that states nothing": (event("u", 1), "without an after image"),
     "a wrong wrapper": (after('{"_id": 1, "x": {"$oid": "z"}}'), "no ObjectId"),
     "a field that its column cannot take": (event("c", 1, {"_id": 1, "n": "many"}), "column 'n'"),
     "a key without id": (Event({"key": "1"}, event("c", 1, {"_id": 1}).value), "no id"),
     "a key of null": (event("c", None, {"_id": None}), "_id is null"),
-    "a patch with no fields": (event("u", 1, patch='{"$v": 2, "diff": {"u": 1}}'), "does not have its form"),
-    "a patch that cuts to nothing": (event("u", 1, patch='{"$v":2,"diff":{"sa":{"a":true,"l":null}}}'), "its form"),
-    "a filter that is no document": (event("u", 1, patch='{"$set": {"a": 1}}', filter="[]"), "its form"),
+    "a patch with no fields": (event("u", 1, patch='{"$v": 2, "diff": {"u": 1}}'), "is malformed"),
+    "a patch that cuts to nothing": (event("u", 1, patch='{"$v":2,"diff":{"sa":{"a":true,"l":null}}}'), "is malformed"),
+    "a filter that is no document": (event("u", 1, patch='{"$set": {"a": 1}}', filter="[]"), "is malformed"),
     "nested too deeply": (after('{"a":' * 5000 + "1" + "}" * 5000), ""),
 }  # fmt: skip
 
