@@ -236,7 +236,7 @@ def test_an_object_of_another_shape_is_refused_unless_the_form_is_pinned() -> No
     assert "not a change event" in batch.bad[0].reason
     pinned = decode((1, b'{"a":1,"b":2,"c":3}'), policy=policy_of(events="flattened"))
     assert [c.name for c in pinned.unknown] == ["a", "b", "c"]
-    assert "no change event" in decode((1, flat(1)), policy=policy_of(events="envelope")).bad[0].reason
+    assert "not a change event" in decode((1, flat(1)), policy=policy_of(events="envelope")).bad[0].reason
 
 
 def test_envelopes_and_rows_may_share_a_topic() -> None:
