@@ -1,5 +1,6 @@
 """The Spark session of this product: Java is found, workers run this very Python, logs are quiet."""
 
+import logging
 import os
 import sys
 import warnings
@@ -23,6 +24,7 @@ __all__ = [
     "build_application",
     "build_session",
     "default_java_options",
+    "mute_py4j",
     "start_application",
     "start_jvm",
 ]
@@ -143,10 +145,23 @@ def _connect(gateway: Gateway) -> None:
 
 
 def _end_quietly(session: "SparkSession") -> None:
-    """Keep PySpark from printing a traceback when the JVM ends first."""
+    """Keep PySpark and py4j from printing a traceback when the JVM ends first."""
+    mute_py4j()
     server = getattr(session.sparkContext, "_accumulatorServer", None)
     if server is not None:
         server.handle_error = lambda *_: None
+
+
+def mute_py4j() -> None:
+    """Apply the level of py4j's logger to what py4j writes to the root logger: tracebacks of commands that failed.
+
+    Its thread that releases Java objects sends commands until this process ends, also to a JVM that is ending.
+    """
+    logging.getLogger().addFilter(_at_py4js_level)
+
+
+def _at_py4js_level(record: logging.LogRecord) -> bool:
+    return record.module != "java_gateway" or logging.getLogger("py4j").isEnabledFor(record.levelno)
 
 
 def _import_pyspark() -> None:
