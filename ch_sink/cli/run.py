@@ -72,7 +72,9 @@ def progress(out: Output) -> "Callable[[StreamSummary], None]":
 
 
 def show_summaries(out: Output, summaries: "list[StreamSummary]") -> None:
-    """A table with one line per stream."""
+    """A table with one line per stream, and a warning for each that wrote dead letters."""
+    from ch_sink.model.counted import counted, grouped
+
     columns = (
         "table",
         "batches",
@@ -101,3 +103,9 @@ def show_summaries(out: Output, summaries: "list[StreamSummary]") -> None:
         for s in summaries
     ]
     out.table(columns, rows)
+    for s in summaries:
+        if s.figures.dead_letters:
+            number = counted(s.figures.dead_letters, "record")
+            out.warn(
+                f"{s.table}: {number} of {grouped(s.figures.records)} became dead letters; `ch_sink check` says why"
+            )

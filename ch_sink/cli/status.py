@@ -124,7 +124,8 @@ def show(out: Output, seen: "StreamStatus") -> None:
     if seen.behind:
         out.say(f"  behind the source by {seen.behind:.0f} s")
     counts = {name: n for name, n in sorted(seen.counts.items()) if n and not name.endswith("_ms")}
-    out.say("  " + ", ".join(f"{name} {n}" for name, n in counts.items()) if counts else "  no record was skipped")
+    if counts:
+        out.say("  " + ", ".join(f"{name} {n}" for name, n in counts.items()))
     for kind, number in seen.dead_letters.items():
         out.say(f"  {counted(number, 'dead letter')}: {kind}", style="yellow")
     for p in seen.partitions:

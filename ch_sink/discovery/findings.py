@@ -1,6 +1,5 @@
 """What ``check`` reports, in order: each check relies on the ones before it."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -8,13 +7,14 @@ from typing import Literal
 from ch_sink.clickhouse import Client, detect, max_version, server_facts
 from ch_sink.config import Config
 from ch_sink.decode.mongodb import is_document_source
+from ch_sink.discovery.checkpoint import expect_checkpoint
 from ch_sink.discovery.connector_findings import source_finding
 from ch_sink.discovery.flattened_findings import flattened_finding
 from ch_sink.discovery.look import Sampled, look_into, schema_for
 from ch_sink.discovery.mongodb_findings import document_findings
 from ch_sink.discovery.value_findings import value_findings
 from ch_sink.discovery.wiring import client_of, key_columns, ledger_of, table_spec, topic_offsets
-from ch_sink.errors import ChSinkError, ClickHouseError
+from ch_sink.errors import ChSinkError, ClickHouseError, ConfigError
 from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
 from ch_sink.sources import refusal, source_for
@@ -86,14 +86,11 @@ def _machine(config: Config) -> Iterator[Finding]:
         )
     if "://" in config.checkpoint:
         return
-    folder = Path(config.checkpoint).absolute()
-    existing = next(p for p in (folder, *folder.parents) if p.exists())
-    if existing.is_dir() and os.access(existing, os.W_OK):
-        yield Finding("ok", "checkpoint", str(folder))
-    else:
-        yield Finding(
-            "fail", "checkpoint", f"{folder} cannot be written", f"Make {existing} writable, or set checkpoint."
-        )
+    try:
+        expect_checkpoint(config.checkpoint)
+        yield Finding("ok", "checkpoint", str(Path(config.checkpoint).absolute()))
+    except ConfigError as error:
+        yield Finding("fail", "checkpoint", error.message, error.hint)
 
 
 def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | None) -> Iterator[Finding]:

@@ -64,6 +64,10 @@ def plan_init(
             *altering(existing, alter(existing, repairs, spec.cluster)),
             *existing_statements(existing, schema_for(seen, existing) or seen.schema, spec),
         ]
+        names = {column.name for column in existing.columns}
+        added = [field.name for field in seen.schema.fields if field.name not in names]
+        if added and seen.schema.inferred and seen.connector != "mongodb":
+            notes.append(_guessed(seen, f"of the added columns ({', '.join(added)})"))
         found = [f for f in value_findings(existing, seen.literals, config.policy().values) if f.level != "ok"]
         return InitPlan(existing.name, tuple(statements), spec, tuple(notes), tuple(found))
     keyless = not seen.schema.key and not config.key_columns
@@ -71,12 +75,16 @@ def plan_init(
         notes.append("the topic has no keys: the table keeps every change, and the view shows every copy of a row")
         spec = replace(spec, engine=EngineChoice.APPEND)
     if seen.schema.inferred and seen.connector != "mongodb":
-        notes.append(
-            f"the events declare no types: the types of the new columns are guessed from the values of {seen.records} "
-            "records. Decimals, dates and binary values look like text or integers there: correct their types before "
-            "you apply the statements, or create the table by hand and run init again (docs/types.md)"
-        )
+        notes.append(_guessed(seen, "of the new columns"))
     return InitPlan(spec.table, tuple(init_statements(seen.schema, spec)), spec, tuple(notes))
+
+
+def _guessed(seen: Sampled, columns: str) -> str:
+    return (
+        f"the events declare no types: the types {columns} are guessed from the values of {seen.records} records. "
+        "Decimals, dates and binary values look like text or integers there: correct their types before you apply the "
+        "statements, or create the columns by hand and run init again (docs/types.md)"
+    )
 
 
 def _has_nullable_tuple(client: Client) -> bool:

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from ch_sink.cli.output import Output
 from ch_sink.errors import TableNotFound
 
@@ -50,3 +52,16 @@ def test_a_remedy_stands_below_its_finding_unless_all_is_well(capsys):
         "        ALTER TABLE a;",
         "        ALTER TABLE b;",
     ]
+
+
+def test_a_run_that_wrote_dead_letters_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    from ch_sink.cli.run import show_summaries
+    from ch_sink.observe import StreamSummary
+
+    bad, good = StreamSummary("s", "t", "shop.bad"), StreamSummary("s", "t", "shop.good")
+    bad.figures.add(records=20, dead_letters=20)
+    good.figures.add(records=20)
+    show_summaries(Output(), [bad, good])
+    warned = " ".join(capsys.readouterr().err.split())
+    assert "shop.bad: 20 records of 20 became dead letters" in warned
+    assert "shop.good" not in warned
