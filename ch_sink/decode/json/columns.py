@@ -280,12 +280,10 @@ def _unknown(
         if first is not None:
             rest = (value for value in values[first:] if value is not msgspec.UNSET and value is not None)
             out.append((first, observed(name, rest, field_before(name, payloads[first]))))
-    # Once the source has a column, all its rows have it: one row is enough to look at.
-    last = next((image for image in reversed(images) if image is not None), None)
-    for name, get in layout.reserved if last is not None else ():
-        if get(last) is not msgspec.UNSET:
-            first = next(i for i, image in enumerate(images) if get(image) is not msgspec.UNSET)
-            out.append((first, reserved(name)))
+    for name, get in layout.reserved:
+        values = list(map(get, images))
+        if values.count(msgspec.UNSET) != len(values):
+            out.append((next(i for i, value in enumerate(values) if value is not msgspec.UNSET), reserved(name)))
     for column in layout.columns:
         if column.never_null is not None:
             null = _nulls(column.name, part, is_row)
