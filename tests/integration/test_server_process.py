@@ -221,7 +221,8 @@ def test_memory_does_not_grow_with_bodies_and_results(endpoint: EmbeddedClickHou
         watcher.join()
         return highest
 
-    small = peak_of(2_000_000)
+    # Twice: the engine's caches and the allocator's arenas fill up first.
+    small = max(peak_of(2_000_000), peak_of(2_000_000))
     assert peak_of(8_000_000) < small + 150, "megabytes"
 
 
