@@ -12,7 +12,7 @@ from ch_sink.table.model import Engine, Family
 from ch_sink.table.refusals import refusal
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
-from ch_sink.types.lexer import Kind, Token, identifier, split_commas, string_value, tokenize
+from ch_sink.types.lexer import Kind, Token, closing, identifier, split_commas, string_value, tokenize
 
 __all__ = ["DistributedOver", "EngineClause", "distributed_over", "is_version_type", "parse_engine", "to_engine"]
 
@@ -73,7 +73,7 @@ def parse_engine(engine: str, engine_full: str) -> EngineClause:
     place = 1
     arguments: list[str] = []
     if place < len(tokens) and tokens[place].is_symbol("("):
-        end = _closing(tokens, place)
+        end = closing(tokens, place)
         arguments = split_commas(engine_full[tokens[place].end : tokens[end].start])
         place = end + 1
     parts = _clauses(engine_full, tokens, place)
@@ -84,15 +84,6 @@ def parse_engine(engine: str, engine_full: str) -> EngineClause:
     parts.pop("comment", "")
     settings = _settings(parts.pop("settings", ""))
     return _modern(EngineClause(name, tuple(arguments), settings=settings, **parts))
-
-
-def _closing(tokens: list[Token], opening: int) -> int:
-    depth = 0
-    for place in range(opening, len(tokens)):
-        depth += tokens[place].is_symbol("(") - tokens[place].is_symbol(")")
-        if depth == 0:
-            return place
-    raise TableError("missing ')'")  # tokenize has refused such a text already
 
 
 def _clauses(text: str, tokens: list[Token], place: int) -> dict[str, str]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ch_sink.errors import TableError
-from ch_sink.types.lexer import Kind, Token, tokenize
+from ch_sink.types.lexer import Kind, Token, closing, tokenize
 
 __all__ = ["ChType", "parse_type"]
 
@@ -84,7 +84,7 @@ def _type(text: str, tokens: list[Token], place: int) -> tuple[ChType, int]:
     place += 1
     if place >= len(tokens) or not tokens[place].is_symbol("("):
         return ChType("Decimal", (10, 0)) if name == "Decimal" else ChType(name), place
-    end = _closing(tokens, place)
+    end = closing(tokens, place)
     parts = _parts(tokens[place + 1 : end])
     if name in _ENUMS:
         return ChType("Enum8" if name == "Enum" else name, values=_enum(text, parts)), end + 1
@@ -137,15 +137,6 @@ def _enum(text: str, parts: list[list[Token]]) -> tuple[tuple[str, int], ...]:
 
 def _source(text: str, part: list[Token]) -> str:
     return text[part[0].start : part[-1].end]
-
-
-def _closing(tokens: list[Token], opening: int) -> int:
-    depth = 0
-    for place in range(opening, len(tokens)):
-        depth += tokens[place].is_symbol("(") - tokens[place].is_symbol(")")
-        if depth == 0:
-            return place
-    raise TableError("missing ')'")  # tokenize has refused such a text already
 
 
 def _parts(tokens: list[Token]) -> list[list[Token]]:

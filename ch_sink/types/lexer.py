@@ -14,6 +14,7 @@ from ch_sink.errors import TableError
 __all__ = [
     "Kind",
     "Token",
+    "closing",
     "columns_in",
     "identifier",
     "key_expressions",
@@ -216,3 +217,13 @@ def columns_in(expression: str, columns: Collection[str]) -> frozenset[str]:
                 found.add(name)
                 break
     return frozenset(found)
+
+
+def closing(tokens: list[Token], opening: int) -> int:
+    """The place of the parenthesis that closes the one at ``opening``. Raises TableError if there is none."""
+    depth = 0
+    for place in range(opening, len(tokens)):
+        depth += tokens[place].is_symbol("(") - tokens[place].is_symbol(")")
+        if depth == 0:
+            return place
+    raise TableError("missing ')'")  # tokenize has refused such a text already

@@ -1,4 +1,4 @@
-"""`ch_sink run` as a process: what it prints, and how it ends when it is told to."""
+"""`ch_sink run` as a process: what it prints, and how a signal ends it."""
 
 import os
 import re
