@@ -4,21 +4,26 @@ A stream's work is a generator: it yields the tasks of a round, is sent their re
 it is done. Streams that are ready share one call of the executor; a stream that fails does not end the others.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Generator, Mapping, Sequence
 
-from ch_sink.errors import ChSinkError
+from ch_sink.errors import ChSinkError, StreamFailed
 from ch_sink.stream.tasks import Execute, Task, TaskResult
 
-__all__ = ["Rounds", "run_one", "run_together"]
+__all__ = ["Rounds", "as_failure", "run_one", "run_together"]
 
 Rounds = Generator[Sequence[Task], Sequence[TaskResult], None]
 """Yields the tasks of a round and is sent their results, in the same order."""
+Ended = Callable[[str, ChSinkError | None], None]
 
 
-def run_together(streams: Mapping[str, Rounds], execute: Execute) -> dict[str, ChSinkError]:
+def run_together(
+    streams: Mapping[str, Rounds], execute: Execute, ended: Ended = lambda _name, _error: None
+) -> dict[str, ChSinkError]:
     """Run the streams to the end of their rounds; returns the error of each stream that failed.
 
-    Raises what the executor raises; no stream has finished then.
+    ``ended`` is called with each stream as soon as it has ended, and its error if it failed. Raises what the executor
+    raises; the streams that had not ended before did not finish.
     """
     failed: dict[str, ChSinkError] = {}
     ready = dict(streams)
@@ -32,9 +37,11 @@ def run_together(streams: Mapping[str, Rounds], execute: Execute) -> dict[str, C
                     tasks[name] = next(rounds) if answer is None else rounds.send(answer)
                 except StopIteration:
                     del ready[name]
-                except ChSinkError as error:
-                    failed[name] = error
+                    ended(name, None)
+                except Exception as error:  # noqa: BLE001 (the stream's failure, whatever it is)
                     del ready[name]
+                    failed[name] = as_failure(name, error)
+                    ended(name, failed[name])
             everything = [task for of_stream in tasks.values() for task in of_stream]
             results = list(execute(everything)) if everything else []
             for name, of_stream in tasks.items():
@@ -49,3 +56,14 @@ def run_one(rounds: Rounds, execute: Execute) -> None:
     """Run one stream's rounds. Raises its error, or what the executor raises."""
     for error in run_together({"": rounds}, execute).values():
         raise error
+
+
+def as_failure(stream: str, error: Exception) -> ChSinkError:
+    """The error that ends a stream; one that was not raised on purpose keeps its trace for ``--debug``."""
+    if isinstance(error, ChSinkError):
+        return error
+    failure = StreamFailed(
+        f"stream {stream} stopped: {type(error).__name__}: {error}", hint="run again with --debug for the whole trace"
+    )
+    failure.trace = "".join(traceback.format_exception(error))  # type: ignore[attr-defined]
+    return failure

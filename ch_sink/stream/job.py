@@ -1,0 +1,275 @@
+"""The loop of a job: one driver for all streams, from their ledgers and their topics' watermarks to one executor.
+
+Each turn takes the streams that are due, asks for the watermarks of all their topics at once, plans what each reads,
+and starts one batch of them all: their tasks share a call of the executor. A stream whose rounds are done is free for
+the next turn while others of its batch still run; a lane of its own lets a slow stream finish beside the others.
+
+What a stream's work came to is decided in one place, `Job._settle`. A stream that fails stops; the others go on.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from ch_sink.errors import ChSinkError, StreamFailed
+from ch_sink.model.topic import TopicState
+from ch_sink.stream.job_stream import JobStream, Watermarks
+from ch_sink.stream.lanes import Lanes
+from ch_sink.stream.offset_ranges import OffsetRange
+from ch_sink.stream.rounds import as_failure, run_together
+from ch_sink.stream.shares import fair_shares
+from ch_sink.stream.tasks import Execute
+
+__all__ = ["Ended", "Job", "JobOptions"]
+
+log = logging.getLogger("ch_sink")
+
+_LOOK = 0.3
+"""Longest wait before the job looks whether it is to stop, in seconds."""
+_SHORTEST = 0.02
+"""Shortest time between two looks for new events, in seconds."""
+_STRIKES = 3
+"""Calls of the executor in succession that may fail before the stream stops."""
+_FINISH = 60.0
+"""Longest wait for the running batches of the other streams after one has failed under ``fail_fast``, in seconds."""
+_LAST_BATCH = 10.0
+"""Longest wait for running batches after a signal; then they are abandoned, and the next job repeats them."""
+_ABANDONED = 5.0
+"""Longest wait for batches that were abandoned."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """How long a job runs."""
+
+    once: bool = False
+    """Until everything has been read that was there when it started."""
+    fail_fast: bool = False
+    """Until the first stream fails."""
+    stopping: Callable[[], bool] = lambda: False
+    """Whether no further batch is to begin."""
+    abandon: Callable[[], None] = lambda: None
+    """Cancels the running calls of the executor."""
+    on_stop: Callable[[JobStream], None] = lambda _: None
+    """Is told of each stream that stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a piece of a stream's work came to."""
+
+    stream: JobStream
+    work: Literal["open", "look", "batch"]
+    error: ChSinkError | None = None
+    executor: bool = False
+    """The executor failed, so that the outcome of the stream's tasks is unknown."""
+    opened: tuple[TopicState, Sequence[OffsetRange]] | None = None
+    """The topic of a stream that was opened, and what there is to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    stream: JobStream
+    state: TopicState
+    unread: Sequence[OffsetRange]
+    """All that is there now."""
+
+    @property
+    def offsets(self) -> int:
+        return sum(r.end - r.start for r in self.unread)
+
+
+class Job:
+    """Runs streams until they end or are told to. Its own thread alone touches what it knows of them."""
+
+    def __init__(
+        self, streams: Sequence[JobStream], execute: Execute, lanes: Lanes[Ended], options: JobOptions
+    ) -> None:
+        self.streams = list(streams)
+        self._execute, self._lanes, self._options = execute, lanes, options
+        self._began = lanes.now()
+        self._failed_fast = False
+
+    def run(self) -> dict[str, ChSinkError]:
+        """Run to the end; returns the errors of the streams that stopped. The streams are closed after it."""
+        try:
+            while self._active and not self._ending:
+                self._open()
+                if self._lanes.free("batch"):
+                    self._turn()
+                self._take(self._pause())
+            self._finish()
+        finally:
+            self._lanes.close()
+            for stream in self.streams:
+                stream.coordinator.close()
+        return {s.name: s.error for s in self.streams if s.error is not None}
+
+    @property
+    def _active(self) -> bool:
+        return any(s.state in ("opening", "running") for s in self.streams)
+
+    @property
+    def _ending(self) -> bool:
+        return self._failed_fast or self._options.stopping()
+
+    def _open(self) -> None:
+        """Begin to open streams that are due: each in its own thread, since it is all waiting for answers."""
+        now = self._lanes.now()
+        for stream in self.streams:
+            if stream.state == "opening" and not stream.busy and stream.due <= now and self._lanes.free("open"):
+                stream.busy = True
+                self._lanes.start("open", partial(self._open_one, stream))
+
+    def _turn(self) -> None:
+        """Start a batch of all streams that are due and have something to read."""
+        now = self._lanes.now()
+        due = [s for s in self.streams if s.state == "running" and not s.busy and s.due <= now]
+        planned = [found for stream, state in self._look(due) if (found := self._unread(stream, state)) is not None]
+        shares = fair_shares(
+            {p.stream.name: p.offsets for p in planned}, {p.stream.name: p.stream.limit for p in planned}
+        )
+        batch: dict[JobStream, Sequence[OffsetRange]] = {}
+        for found in planned:
+            stream = found.stream
+            batch[stream] = ranges = stream.cut(found.unread, shares[stream.name])
+            stream.busy, stream.seen = True, found.state
+            left = found.offsets - sum(r.end - r.start for r in ranges)
+            stream.backlog = left > 0 or any(r.end < found.state.high[r.partition] for r in found.unread)
+        together = {stream: ranges for stream, ranges in batch.items() if not stream.alone}
+        alone = [{stream: ranges} for stream, ranges in batch.items() if stream.alone]
+        for group in [together, *alone]:
+            if group:
+                self._lanes.start("batch", partial(self._run, group))
+
+    def _look(self, due: Sequence[JobStream]) -> list[tuple[JobStream, TopicState]]:
+        """The states of these streams' topics: one question for each cluster."""
+        found = [(stream, stream.opened[0]) for stream in due if stream.opened is not None]
+        clusters: dict[int, list[JobStream]] = {}
+        for stream in due:
+            if stream.opened is None:
+                clusters.setdefault(id(stream.watermarks), []).append(stream)
+        for streams in clusters.values():
+            answers = _states(streams[0].watermarks, streams)
+            for stream in streams:
+                state = answers[stream.topic]
+                if isinstance(state, TopicState):
+                    found.append((stream, state))
+                else:
+                    self._settle(Ended(stream, "look", state))
+        return found
+
+    def _unread(self, stream: JobStream, state: TopicState) -> _Planned | None:
+        """All that the stream has to read; None if that is nothing."""
+        unread: Sequence[OffsetRange] = ()
+        if stream.opened is not None:
+            unread, stream.opened = stream.opened[1], None
+        elif state != stream.seen:
+            try:
+                unread = self._plan(stream, state)
+            except Exception as error:  # noqa: BLE001 (the stream's failure, whatever it is)
+                self._settle(Ended(stream, "look", as_failure(stream.name, error)))
+                return None
+        if unread or (stream.fresh and stream.coordinator.waiting):
+            return _Planned(stream, state, unread)
+        stream.seen, stream.due = state, self._tick(stream)
+        if self._options.once:
+            stream.state = "done"
+        return None
+
+    def _plan(self, stream: JobStream, state: TopicState) -> Sequence[OffsetRange]:
+        if self._options.once and (stream.end is None or stream.end.topic_id != state.topic_id):
+            stream.end = state
+        return stream.unread(state)
+
+    def _open_one(self, stream: JobStream, report: Callable[[Ended], None]) -> None:
+        """Open a stream, in a lane."""
+        try:
+            stream.coordinator.open()
+            state = stream.coordinator.topic
+            report(Ended(stream, "open", opened=(state, self._plan(stream, state))))
+        except Exception as error:  # noqa: BLE001 (the stream's failure, whatever it is)
+            report(Ended(stream, "open", as_failure(stream.name, error)))
+
+    def _run(self, batch: Mapping[JobStream, Sequence[OffsetRange]], report: Callable[[Ended], None]) -> None:
+        """Run a batch to its end, in a lane."""
+        left = {stream.name: stream for stream in batch}
+
+        def ended(name: str, error: ChSinkError | None) -> None:
+            report(Ended(left.pop(name), "batch", error))
+
+        try:
+            run_together({s.name: s.rounds(ranges) for s, ranges in batch.items()}, self._execute, ended)
+        except Exception as error:
+            log.debug("the executor failed: %s", error, exc_info=error)
+            for name, stream in left.items():
+                report(Ended(stream, "batch", as_failure(name, error), executor=True))
+
+    def _settle(self, ended: Ended) -> None:
+        """Decide what a stream does after a piece of its work: go on, try again, or stop."""
+        stream = ended.stream
+        stream.busy = False
+        if ended.error is not None:
+            stream.seen = None
+            if ended.executor and stream.strikes + 1 < _STRIKES:
+                stream.strikes, stream.alone = stream.strikes + 1, True
+                stream.due = self._lanes.now() + stream.strikes
+            else:
+                self._stop(stream, ended.error)
+            return
+        stream.strikes, stream.alone = 0, False
+        if ended.work == "open":
+            stream.state, stream.due, stream.opened = "running", -math.inf, ended.opened
+        else:
+            stream.fresh = False
+            stream.due = -math.inf if stream.backlog or self._options.once else self._tick(stream)
+            if stream.backlog:
+                stream.seen = None
+
+    def _stop(self, stream: JobStream, error: ChSinkError) -> None:
+        """The stream ends with this error; its claim is released, so that another job may take it."""
+        stream.state, stream.error = "stopped", error
+        stream.coordinator.close()
+        self._failed_fast = self._failed_fast or self._options.fail_fast
+        self._options.on_stop(stream)
+
+    def _take(self, seconds: float) -> None:
+        for ended in self._lanes.wait(seconds):
+            self._settle(ended)
+
+    def _pause(self) -> float:
+        """How long nothing has to be done unless work ends."""
+        if not any(s.busy for s in self.streams) and not self._active:
+            return 0.0
+        idle = [s for s in self.streams if not s.busy and s.state in ("opening", "running")]
+        ready = {"opening": self._lanes.free("open"), "running": self._lanes.free("batch")}
+        waits = [s.due - self._lanes.now() for s in idle if ready[s.state]]
+        return max(0.0, min([_LOOK, *waits]))
+
+    def _tick(self, stream: JobStream) -> float:
+        """The next moment at which the stream looks: the same for all streams of one interval, for one question."""
+        interval = max(stream.interval, _SHORTEST)
+        return self._began + (math.floor((self._lanes.now() - self._began) / interval) + 1) * interval
+
+    def _finish(self) -> None:
+        """Let running work come to its end, for so long."""
+        for seconds in (_LAST_BATCH if self._options.stopping() else _FINISH, _ABANDONED):
+            until = self._lanes.now() + seconds
+            while any(s.busy for s in self.streams) and self._lanes.now() < until:
+                self._take(min(_LOOK, until - self._lanes.now()))
+            if not any(s.busy for s in self.streams):
+                return
+            self._options.abandon()
+
+
+def _states(watermarks: Watermarks, streams: Sequence[JobStream]) -> Mapping[str, TopicState | ChSinkError]:
+    topics = list(dict.fromkeys(s.topic for s in streams))
+    try:
+        found = watermarks.states(topics)
+    except Exception as error:  # noqa: BLE001 (the failure of all of them, whatever it is)
+        return {s.topic: as_failure(s.name, error) for s in streams}
+    missing = StreamFailed("the broker gave no answer for this topic")
+    return {topic: found.get(topic, missing) for topic in topics}

@@ -1,0 +1,97 @@
+"""One stream of a job, as the job's loop sees it."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol
+
+from ch_sink.errors import ChSinkError
+from ch_sink.model.topic import TopicState
+from ch_sink.stream.coordinator import Coordinator
+from ch_sink.stream.offset_ranges import OffsetRange, plan_ranges
+from ch_sink.stream.rounds import Rounds
+
+__all__ = ["JobStream", "Plan", "Watermarks"]
+
+Plan = Callable[[TopicState, Mapping[int, int] | None], Sequence[OffsetRange]]
+"""All that a stream has to read, given its topic and offsets beyond which nothing is read. Raises ChSinkError."""
+
+
+class Watermarks(Protocol):
+    """Asks one Kafka cluster about many topics at once."""
+
+    def states(self, topics: Sequence[str]) -> Mapping[str, TopicState | ChSinkError]:
+        """Id, partitions and watermarks of each topic, or why they are not known. Never raises ChSinkError."""
+        ...
+
+
+@dataclass(eq=False)
+class JobStream:
+    """A stream, what it is doing, and when it looks for new events next. Only the job's own thread changes it."""
+
+    coordinator: Coordinator
+    watermarks: Watermarks
+    plan: Plan
+    interval: float = 1.0
+    """Seconds between two looks for new events while there is no backlog."""
+    limit: int | None = None
+    """The most offsets that one batch may read."""
+    state: Literal["opening", "running", "stopped", "done"] = "opening"
+    error: ChSinkError | None = None
+    """What stopped it."""
+    busy: bool = False
+    """Work of this stream is running."""
+    due: float = -math.inf
+    """When it looks for new events next."""
+    alone: bool = False
+    """It shares no call of the executor with others, as the last such call failed."""
+    strikes: int = 0
+    """Calls of the executor in succession that failed."""
+    seen: TopicState | None = field(default=None, repr=False)
+    """A state of the topic of which everything has been read."""
+    end: TopicState | None = field(default=None, repr=False)
+    """Nothing beyond this state of the topic is read; None if there is no such end."""
+    backlog: bool = False
+    """The running batch leaves something to be read that is there now."""
+    opened: tuple[TopicState, Sequence[OffsetRange]] | None = field(default=None, repr=False)
+    """The topic and what there was to read when it was opened, until its first batch."""
+    fresh: bool = True
+    """No batch of this job has ended: changes may wait since an earlier job."""
+
+    @property
+    def name(self) -> str:
+        """The stream's name in the ledger."""
+        return self.coordinator.settings.name
+
+    @property
+    def topic(self) -> str:
+        """The topic that it reads."""
+        return self.coordinator.settings.topic
+
+    def unread(self, state: TopicState) -> Sequence[OffsetRange]:
+        """All that there is to read, nothing beyond ``end``. Raises ChSinkError."""
+        return self.plan(state, self.end.high if self.end is not None else None)
+
+    def cut(self, unread: Sequence[OffsetRange], limit: int | None) -> Sequence[OffsetRange]:
+        """A batch of at most so many offsets. What an earlier batch has begun is read again whole."""
+        if (
+            limit is None
+            or sum(r.end - r.start for r in unread) <= limit
+            or any(getattr(r, "chunk_offsets", 0) for r in unread)
+        ):
+            return unread
+        ends = plan_ranges(
+            {r.partition: r.start for r in unread},
+            {r.partition: r.end for r in unread},
+            limit,
+            self.coordinator.settings.chunk_offsets,
+        )
+        # A range whose first offsets were lost is kept, as it says how many.
+        cut = [replace(r, end=max(ends[r.partition], r.start + bool(r.lost))) for r in unread]
+        return [r for r in cut if r.start < r.end]
+
+    def rounds(self, ranges: Sequence[OffsetRange]) -> Rounds:
+        """The rounds of the next batch, which may have no ranges."""
+        if self.fresh:
+            yield from self.coordinator.release()
+        yield from self.coordinator.batch(ranges)

@@ -1,0 +1,106 @@
+"""A job of streams in memory: topics that grow, an executor that says what was read, failures where wanted."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ch_sink.errors import ChSinkError, StreamFailed, TopicNotFound
+from ch_sink.model.change import Records
+from ch_sink.model.policy import policy_of
+from ch_sink.model.topic import TopicState
+from ch_sink.order import State
+from ch_sink.stream.coordinator import Coordinator
+from ch_sink.stream.job import Ended, Job, JobOptions
+from ch_sink.stream.job_stream import JobStream
+from ch_sink.stream.lanes import InlineLanes
+from ch_sink.stream.ledger_plan import LedgerPlan
+from ch_sink.stream.ports import StreamPorts
+from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, Task, TaskResult
+from ch_sink.testing import MemoryStream, MemoryTopic
+from ch_sink.types.column import Column
+from tests.support.document_run import document_table
+
+__all__ = ["MemoryJob"]
+
+TABLE = document_table((Column("id", "Int64"),), "replacing", "id")
+
+
+@dataclass
+class MemoryJob:
+    """Streams by name, each of a topic of its own name; what outlives a job outlives `run` here."""
+
+    streams: dict[str, MemoryStream] = field(default_factory=dict)
+    broken: dict[str, int] = field(default_factory=dict)
+    """Stream → the offset at which its tasks fail."""
+    read: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
+    """Stream → the partition, start and end of each range that was applied."""
+    calls: list[list[str]] = field(default_factory=list)
+    """Streams of the tasks of each call of the executor."""
+    looks: list[list[str]] = field(default_factory=list)
+    """Topics of each question to the broker."""
+    before: Callable[["MemoryJob", Sequence[Task]], None] = lambda _job, _tasks: None
+    """Called before each call of the executor, which fails if this does."""
+    lanes: InlineLanes[Ended] = field(default_factory=InlineLanes)
+    job: Job | None = None
+
+    def add(self, name: str, *ends: int) -> None:
+        """A stream whose topic has so many offsets in each partition."""
+        nothing = Records(name, 0, np.zeros(0, np.int64), np.zeros(0, np.int64), [], [])
+        topic = GrowingTopic(name, dict.fromkeys(range(len(ends)), nothing), dict(enumerate(ends)))
+        self.streams[name] = MemoryStream(TABLE, ("id",), topic, policy_of(), name=name, chunk_offsets=10)
+        self.read[name] = []
+
+    def grow(self, name: str, offsets: int, partition: int = 0) -> None:
+        self.streams[name].topic.ends[partition] += offsets
+
+    def run(self, *, limit: int | None = None, interval: float = 1.0, **options: object) -> dict[str, ChSinkError]:
+        """Run a job to its end; returns the errors of its streams that stopped."""
+        made = [self._stream(memory, limit, interval) for memory in self.streams.values()]
+        self.job = Job(made, self._execute, self.lanes, JobOptions(**options))  # type: ignore[arg-type]
+        return self.job.run()
+
+    def states(self, topics: Sequence[str]) -> Mapping[str, TopicState | ChSinkError]:
+        """See Watermarks."""
+        self.looks.append(list(topics))
+        return {t: self.streams[t].topic.state(t) if t in self.streams else TopicNotFound(t) for t in topics}
+
+    def covered(self, name: str) -> dict[int, int]:
+        """Partition → how far it was read from offset 0, without a gap and nothing twice."""
+        reached: dict[int, int] = {}
+        for partition, start, end in self.read[name]:
+            assert start == reached.get(partition, 0), (name, self.read[name])
+            reached[partition] = end
+        return reached
+
+    def _stream(self, memory: MemoryStream, limit: int | None, interval: float) -> JobStream:
+        ports = memory.ports()
+        coordinator = Coordinator(
+            memory.settings, StreamPorts(ports.open_ledger(), memory, memory.topic, memory.pending, memory.group)
+        )
+        return JobStream(coordinator, self, LedgerPlan(coordinator), interval, limit)
+
+    def _execute(self, tasks: Sequence[Task]) -> list[TaskResult]:
+        self.before(self, tasks)
+        self.calls.append(sorted({task.stream for task in tasks}))
+        return [self._done(task) for task in tasks]
+
+    def _done(self, task: Task) -> TaskResult:
+        if not isinstance(task, RangeTask):
+            return ReleaseDone(task.stream, task.partition, State())
+        bad = self.broken.get(task.stream)
+        fails = bad is not None and task.start <= bad < task.end
+        end = bad if fails and bad is not None else task.end
+        if end > task.start:
+            self.read[task.stream].append((task.partition, task.start, end))
+        failure = StreamFailed(f"{task.stream} is broken at {bad}") if fails else None
+        return RangeDone(
+            task.stream, task.partition, task.start, end, State(), records=end - task.start, failure=failure
+        )
+
+
+class GrowingTopic(MemoryTopic):
+    """All its offsets are there, without records."""
+
+    def state(self, topic: str) -> TopicState:
+        return TopicState(topic, self.topic_id, dict.fromkeys(self.ends, 0), dict(self.ends))

@@ -1,0 +1,160 @@
+"""The loop of a job: every stream is read to its end, fairly, whatever becomes of the others."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ch_sink.errors import StreamFailed
+from ch_sink.stream.tasks import RangeTask, Task
+from tests.support.job import MemoryJob
+
+_ends = st.lists(st.integers(0, 60), min_size=1, max_size=3)
+
+
+@given(
+    st.lists(st.tuples(_ends, st.none() | st.integers(0, 60)), min_size=1, max_size=8),
+    st.none() | st.integers(1, 80),
+    st.lists(st.integers(0, 7), max_size=4),
+)
+def test_streams_are_read_once_each_to_the_end_and_broken_ones_to_where_they_break(
+    drawn: list[tuple[list[int], int | None]], limit: int | None, lost_calls: list[int]
+) -> None:
+    job = MemoryJob()
+    for number, (ends, broken) in enumerate(drawn):
+        job.add(f"s{number}", *ends)
+        if broken is not None:
+            job.broken[f"s{number}"] = broken
+    calls = iter(range(10**6))
+
+    def lose_some(_: MemoryJob, tasks: Sequence[Task]) -> None:
+        if next(calls) in lost_calls[:2]:
+            raise RuntimeError("a worker died")
+
+    job.before = lose_some
+    failed = job.run(limit=limit, once=True)
+    hit = {
+        f"s{number}"
+        for number, (ends, broken) in enumerate(drawn)
+        if broken is not None and any(broken < end for end in ends)
+    }
+    assert failed.keys() == hit
+    for number, (ends, _) in enumerate(drawn):
+        covered = job.covered(f"s{number}")
+        if f"s{number}" not in hit:
+            assert covered == {p: end for p, end in enumerate(ends) if end}
+    # The next job, once the streams are mended, reads the rest and nothing twice.
+    job.broken.clear()
+    job.before = lambda _job, _tasks: None
+    assert job.run(limit=limit, once=True) == {}
+    for number, (ends, _) in enumerate(drawn):
+        assert job.covered(f"s{number}") == {p: end for p, end in enumerate(ends) if end}
+
+
+def test_tasks_of_all_streams_share_a_call_and_topics_a_question() -> None:
+    job = MemoryJob()
+    for name in "abcd":
+        job.add(name, 10)
+
+    def grow(_: MemoryJob, tasks: Sequence[Task]) -> None:
+        for name in "abcd":
+            job.grow(name, 5)
+
+    job.before = grow
+    assert job.run(stopping=lambda: len(job.calls) >= 4) == {}
+    assert job.calls[-3:] == [["a", "b", "c", "d"]] * 3
+    assert job.looks[-2:] == [["a", "b", "c", "d"]] * 2
+
+
+def test_a_backlog_is_shared_and_read_without_a_pause() -> None:
+    job = MemoryJob()
+    job.add("large", 1000)
+    job.add("small", 20)
+    job.add("middle", 150)
+    assert job.run(limit=100, once=True) == {}
+    first: dict[str, int] = {}
+    for name in job.streams:
+        first[name] = job.read[name][0][2]
+    assert first == {"large": 40, "small": 20, "middle": 40}
+    assert job.lanes.clock == 0.0, "no time passed between the batches"
+
+
+def test_an_idle_job_looks_once_an_interval() -> None:
+    job = MemoryJob()
+    job.add("a", 3)
+    job.add("b", 3)
+    assert job.run(interval=2.0, stopping=lambda: job.lanes.clock > 20.1) == {}
+    assert len(job.looks) == 10
+    assert len(job.calls) == 1
+
+
+def test_a_stream_that_fails_at_its_start_does_not_keep_the_others_from_theirs() -> None:
+    job = MemoryJob()
+    job.add("good", 30)
+    job.add("bad", 30)
+    job.streams["bad"].detect = _refuse  # type: ignore[method-assign]
+    failed = job.run(once=True)
+    assert str(failed["bad"]) == "no such table"
+    assert job.covered("good") == {0: 30}
+
+
+def _refuse() -> None:
+    raise StreamFailed("no such table")
+
+
+def test_fail_fast_ends_the_job_at_the_first_failure() -> None:
+    job = MemoryJob()
+    job.add("bad", 30)
+    job.add("good", 1000)
+    job.broken["bad"] = 5
+    stopped: list[str] = []
+    failed = job.run(limit=20, fail_fast=True, on_stop=lambda stream: stopped.append(stream.name))
+    assert list(failed) == stopped == ["bad"]
+    assert job.covered("good") == {0: 10}
+
+
+def test_an_executor_that_always_loses_one_stream_stops_that_stream_only() -> None:
+    """Its tasks kill the worker. The others lose the first call with it, and no other."""
+    job = MemoryJob()
+    for name in "abc":
+        job.add(name, 30)
+
+    def lose(_: MemoryJob, tasks: Sequence[Task]) -> None:
+        if any(task.stream == "b" for task in tasks):
+            raise MemoryError("worker was killed")
+
+    job.before = lose
+    failed = job.run(once=True)
+    assert list(failed) == ["b"]
+    assert "MemoryError: worker was killed" in str(failed["b"])
+    assert job.covered("a") == job.covered("c") == {0: 30}
+
+
+def test_once_reads_what_was_there_at_the_start() -> None:
+    job = MemoryJob()
+    job.add("a", 30)
+    job.before = lambda job, _: job.grow("a", 10)
+    assert job.run(once=True) == {}
+    assert job.covered("a") == {0: 30}
+
+
+@pytest.mark.parametrize("asked_at", [1, 2])
+def test_a_stop_lets_the_running_batch_end_and_begins_no_other(asked_at: int) -> None:
+    job = MemoryJob()
+    job.add("a", 1000)
+    assert job.run(limit=20, stopping=lambda: len(job.calls) >= asked_at) == {}
+    assert len(job.calls) == asked_at
+    assert job.covered("a") == {0: asked_at * 20}
+
+
+def test_changes_that_have_waited_since_an_earlier_job_are_applied_though_nothing_new_is_there() -> None:
+    from ch_sink.ports import PendingRecord
+
+    job = MemoryJob()
+    job.add("a", 0)
+    job.streams["a"].pending.put("id", 0, [PendingRecord(3, 0, b"k", b"{}", [], 0, 0)], "token")
+    released: list[Task] = []
+    job.before = lambda _, tasks: released.extend(t for t in tasks if not isinstance(t, RangeTask))
+    assert job.run(once=True) == {}
+    assert len(released) == 1
