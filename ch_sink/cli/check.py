@@ -1,11 +1,12 @@
 """``ch_sink check``: every precondition of a stream, with the remedy for each that fails."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ch_sink.cli.options import AsJson, ConfigFiles, Overrides, load_all
+from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, load_all
 from ch_sink.cli.output import Output
 
 if TYPE_CHECKING:
@@ -14,18 +15,21 @@ if TYPE_CHECKING:
 __all__ = ["check"]
 
 
-def check(configs: ConfigFiles, overrides: Overrides = None, as_json: AsJson = False) -> None:
+def check(configs: ConfigFiles, only: Only = None, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Check every precondition of each stream; exit code 1 if one fails."""
+    from ch_sink.cli.machine import machine_findings
     from ch_sink.discovery.findings import findings
     from ch_sink.model.counted import counted
 
     out = Output(as_json=as_json)
     documents: list[dict[str, Any]] = []
-    for settings in load_all(configs, overrides):
+    for settings in load_all(out, configs, overrides, only):
         if documents:
             out.say()
         found: list[Finding] = []
-        for finding in findings(settings):  # shown one by one: some wait for a server that does not answer
+        for finding in chain(
+            machine_findings(settings), findings(settings)
+        ):  # shown one by one: some wait for a server that does not answer
             found.append(finding)
             out.finding(finding.level, finding.title, finding.detail, finding.remedy)
         document = _document(settings.stream_name, found)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ch_sink.cli.options import ConfigFiles, Overrides, load_all
+from ch_sink.cli.options import ConfigFiles, Only, Overrides, load_all
 from ch_sink.cli.output import Output
 from ch_sink.errors import ClickHouseError, ConfigError
 
@@ -51,13 +51,15 @@ def init(
         typer.Option(metavar="ROLE", help="Hide deleted rows of the table itself from this role. May be repeated."),
     ] = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the statements to a file.")] = None,
+    only: Only = None,
     overrides: Overrides = None,
 ) -> None:
     """Create the table for a topic, or complete an existing one. Safe to repeat."""
     if apply and dry_run:
         raise ConfigError("--apply and --dry-run exclude each other", hint="Leave one of them out.")
     choices = Choices(engine, apply, tuple(row_policy or ()), output)
-    _run(Output(), load_all(configs, overrides), choices)
+    out = Output()
+    _run(out, load_all(out, configs, overrides, only), choices)
 
 
 def make_tables(out: Output, config: "Config", *, quiet: bool = False) -> None:

@@ -8,13 +8,22 @@ import typer
 from ch_sink.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ch_sink.config import Config
+    from ch_sink.cli.output import Output
+    from ch_sink.config import Config, Job
 
-__all__ = ["AsJson", "ConfigFile", "ConfigFiles", "Overrides", "load_all"]
+__all__ = ["AsJson", "ConfigFiles", "Only", "Overrides", "load_all", "load_jobs"]
 
-ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="The stream's YAML file.", show_default=False)]
 ConfigFiles = Annotated[
-    list[Path], typer.Argument(metavar="CONFIG", help="The streams' YAML files, one per topic.", show_default=False)
+    list[Path],
+    typer.Argument(metavar="CONFIG", help="YAML files, each of one topic or of many.", show_default=False),
+]
+Only = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATTERN",
+        help="Only the streams whose name, topic or table matches this regular expression as a whole.",
+        show_default=False,
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,
@@ -23,24 +32,46 @@ Overrides = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
-def load_all(paths: list[Path], overrides: list[str] | None) -> "list[Config]":
-    """The configurations of all files.
-
-    Raises ConfigError if one is wrong, or if two of them share a stream name or checkpoint.
-    """
+def load_jobs(paths: list[Path], overrides: list[str] | None) -> "list[Job]":
+    """The files, checked. Raises ConfigError if one is wrong."""
     # Imported here: help and completion do not need it, and it takes half a second.
-    from ch_sink.config import load
+    from ch_sink.config import load_job
 
-    configs = [load(path, overrides or ()) for path in paths]
-    for what, values in (
-        ("stream name", [c.stream_name for c in configs]),
-        ("checkpoint", [c.checkpoint for c in configs]),
-    ):
-        for place, value in enumerate(values):
-            if value in values[:place]:
-                first = paths[values.index(value)]
-                raise ConfigError(
-                    f"{first} and {paths[place]} have the same {what}, {value}",
-                    hint="Each stream needs a name and a checkpoint of its own.",
-                )
-    return configs
+    return [load_job(path, overrides or ()) for path in dict.fromkeys(paths)]
+
+
+def load_all(out: "Output", paths: list[Path], overrides: list[str] | None, only: str | None = None) -> "list[Config]":
+    """The streams of all files, as their topics are now; those that ``--only`` means.
+
+    Raises ConfigError if a file is wrong, if a topic has no place of its own, or if ``--only`` matches no stream;
+    KafkaError if the topics cannot be listed.
+    """
+    from ch_sink.discovery.job_topics import chosen, streams_of
+
+    wanted = chosen(only)
+    jobs = load_jobs(paths, overrides)
+    found = streams_of(jobs)
+    for note in found.notes:
+        out.warn(note)
+    for topic in found.empty:
+        out.warn(f"topic {topic} holds no event yet, from which its table could be named; it is left out")
+    found.expect_sound()
+    _refuse_one_checkpoint(jobs)
+    streams = [config for config in found.streams if wanted(config)]
+    if only is not None and found.streams and not streams:
+        raise ConfigError(
+            f"--only {only} matches none of {len(found.streams)} streams",
+            hint=f"The first of them is {found.streams[0].stream_name}.",
+        )
+    return streams
+
+
+def _refuse_one_checkpoint(jobs: "list[Job]") -> None:
+    checkpoints: dict[str, str] = {}
+    for job in (job for job in jobs if job.topics is None):
+        first = checkpoints.setdefault(job.usual.checkpoint, job.name)
+        if first != job.name:
+            raise ConfigError(
+                f"{first} and {job.name} have the same checkpoint, {job.usual.checkpoint}",
+                hint="Each stream needs a name and a checkpoint of its own.",
+            )

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ch_sink.cli.options import AsJson, ConfigFiles, Overrides, load_all
+from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, load_all
 from ch_sink.cli.output import Output
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def run(
         str | None,
         typer.Option(metavar="URL", help="Spark master; local[*] if none is configured.", show_default=False),
     ] = None,
+    only: Only = None,
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
@@ -33,7 +34,7 @@ def run(
     Ctrl-C or SIGTERM stops it after the running batch; started again, it continues where it stopped.
     """
     out, stop = Output(as_json=as_json), context.obj
-    settings = load_all(list(dict.fromkeys(configs)), overrides)
+    settings = load_all(out, configs, overrides, only)
     # Neither module imports PySpark: missing things are reported while Spark's JVM is still starting.
     from ch_sink.cli.preconditions import expect_ready
     from ch_sink.spark.session import start_application

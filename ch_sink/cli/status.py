@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ch_sink.cli.options import AsJson, ConfigFiles, Overrides, load_all
+from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, load_all
 from ch_sink.cli.output import Output
 from ch_sink.errors import ClickHouseError, KafkaError
 from ch_sink.model.counted import counted
@@ -20,6 +20,7 @@ __all__ = ["gather", "show", "status"]
 
 def status(
     configs: ConfigFiles,
+    only: Only = None,
     overrides: Overrides = None,
     as_json: AsJson = False,
     watch: Annotated[bool, typer.Option("--watch", help="Refresh until interrupted.")] = False,
@@ -27,13 +28,13 @@ def status(
 ) -> None:
     """Show offsets, lag, rows and skipped records of each partition."""
     out = Output(as_json=as_json)
-    settings = load_all(list(dict.fromkeys(configs)), overrides)
+    settings = load_all(out, configs, overrides, only)
     while True:
         seen = [gather(out, config) for config in settings]
         for stream in seen:
             show(out, stream)
         documents = [stream.as_json() for stream in seen]
-        out.document(documents if len(documents) > 1 else documents[0])
+        out.document(documents[0] if len(documents) == 1 else documents)
         if not watch:
             return
         time.sleep(every)

@@ -1,13 +1,12 @@
-"""The configuration of a stream: a YAML file, environment variables and ``--set``, checked as a whole."""
+"""The configuration: a YAML file of one stream or of many, environment variables and ``--set``, checked as a whole."""
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pydantic import ValidationError
-
+from ch_sink.config.expansion import Expansion, expand
+from ch_sink.config.job import Job, load_job
 from ch_sink.config.model import Config
-from ch_sink.config.problems import config_error
+from ch_sink.config.naming import SourceNames
 from ch_sink.config.sections import (
     ClickHouseSection,
     InitSection,
@@ -16,33 +15,33 @@ from ch_sink.config.sections import (
     TablesSection,
     VersionSection,
 )
-from ch_sink.config.tree import read
 
 __all__ = [
     "ClickHouseSection",
     "Config",
+    "Expansion",
     "InitSection",
+    "Job",
     "KafkaSection",
+    "SourceNames",
     "SparkSection",
     "TablesSection",
     "VersionSection",
+    "expand",
     "load",
+    "load_job",
 ]
 
 
 def load(path: str | Path, overrides: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> Config:
-    """Read and check one stream's configuration.
+    """Read and check the configuration of one stream.
 
     Args:
         overrides: ``a.b=value`` texts as ``--set`` takes them.
         environ: variables such as ``CH_SINK__CLICKHOUSE__PASSWORD``; the process's own if None.
 
     Raises:
-        ConfigError: with the file, the line of every wrong key, and the nearest valid name.
+        ConfigError: with the file, the line of every wrong key, and the nearest valid name; and for a file of several
+            topics.
     """
-    tree = read(Path(path), overrides, os.environ if environ is None else environ)
-    try:
-        return Config.model_validate(tree.values)
-    except ValidationError as error:
-        # Without its cause: pydantic's own text may show what was given.
-        raise config_error(tree, error) from None
+    return load_job(path, overrides, environ).only()

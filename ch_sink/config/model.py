@@ -4,6 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from ch_sink.config.columns import ColumnsSection
 from ch_sink.config.sections import (
     Bytes,
     ClickHouseSection,
@@ -12,6 +13,7 @@ from ch_sink.config.sections import (
     InitSection,
     KafkaSection,
     Name,
+    Patience,
     Seconds,
     Section,
     SparkSection,
@@ -84,6 +86,16 @@ class Config(Section):
     handover_deadline: Seconds = Field(default=600.0, ge=0)
     """How long a change waits for the values of a row that changed its key, before ``on_unresolved`` applies."""
 
+    columns: ColumnsSection = ColumnsSection()
+    merge: bool = False
+    """Other topics are written to the same table; an added column tells their rows apart."""
+    engine: str | None = None
+    """What ``init.engine`` says, in one word; this one wins."""
+    create_tables: bool = False
+    """A job creates the table when it first sees the topic."""
+    retry_for: Patience = 3600.0
+    """How long a server that does not answer is waited for; None: for ever (``unlimited``)."""
+
     document: DocumentSection = DocumentSection()
     tables: TablesSection = TablesSection()
     spark: SparkSection = SparkSection()
@@ -95,6 +107,18 @@ class Config(Section):
             raise ValueError("format: avro needs kafka.schema.registry.url, the address of the schema registry")
         return self
 
+    @model_validator(mode="after")
+    def _key_is_whole(self) -> Self:
+        for group, names in (("excludes", self.columns.exclude), ("masks", self.columns.mask)):
+            both = sorted(set(self.key_columns) & set(names))
+            if both:
+                raise ValueError(
+                    f"columns {group} {both[0]!r}, which is one of key_columns: without it rows cannot be told apart"
+                )
+        if self.merge and self.truncate == "apply":
+            raise ValueError("truncate: apply would delete the rows of every topic of a table with merge: true")
+        return self
+
     @property
     def stream_name(self) -> str:
         """The stream's name in the ledger and in deduplication tokens."""
@@ -104,6 +128,11 @@ class Config(Section):
     def consumer_group(self) -> str:
         """Consumer group whose offsets are committed for lag tools."""
         return self.kafka.properties.get("group.id") or f"ch_sink.{self.stream_name}"
+
+    @property
+    def table_engine(self) -> str:
+        """The engine of the table that ``init`` creates."""
+        return self.engine or self.init.engine
 
     @property
     def state_database(self) -> str:
@@ -140,6 +169,7 @@ class Config(Section):
                 stored_row=self.stored_row,
             ),
             table=TablePolicy(sign_column=self.sign_column, accept_coalescing=self.accept_coalescing),
+            columns=self.columns.policy(tuple(self.columns.add) if self.merge else ()),
         )
 
     def to_task_json(self) -> str:

@@ -93,7 +93,13 @@ def _scalar(value: object) -> object:
     return value
 
 
+def _patience(value: object) -> object:
+    """A duration; ``unlimited`` is None."""
+    return None if value == "unlimited" else _seconds(value)
+
+
 Seconds = Annotated[float, BeforeValidator(_seconds)]
+Patience = Annotated[Annotated[float, Field(ge=0)] | None, BeforeValidator(_patience)]
 Bytes = Annotated[int, BeforeValidator(_size)]
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 Property = Annotated[str, BeforeValidator(_scalar)]

@@ -126,6 +126,12 @@ def _walk(node: yaml.MappingNode, above: KeyPath, tree: Tree) -> None:
         tree.origin[(*above, name)] = f"line {line}"
         if isinstance(value, yaml.MappingNode):
             _walk(value, (*above, name), tree)
+        elif isinstance(value, yaml.SequenceNode):
+            for place, item in enumerate(value.value):
+                if isinstance(item, yaml.MappingNode):
+                    here = (*above, name, str(place))
+                    tree.origin[here] = f"line {item.start_mark.line + 1}"
+                    _walk(item, here, tree)
 
 
 def _syntax(path: Path, error: yaml.YAMLError) -> str:

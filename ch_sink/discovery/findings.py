@@ -1,24 +1,21 @@
 """What ``check`` reports, in order: each check relies on the ones before it."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Literal
 
 from ch_sink.clickhouse import Client, detect, max_version, server_facts
 from ch_sink.config import Config
 from ch_sink.decode.mongodb import is_document_source
-from ch_sink.discovery.checkpoint import expect_checkpoint
 from ch_sink.discovery.connector_findings import source_finding
 from ch_sink.discovery.flattened_findings import flattened_finding
 from ch_sink.discovery.look import Sampled, look_into, schema_for
 from ch_sink.discovery.mongodb_findings import document_findings
 from ch_sink.discovery.value_findings import value_findings
 from ch_sink.discovery.wiring import client_of, key_columns, ledger_of, table_spec, topic_offsets
-from ch_sink.errors import ChSinkError, ClickHouseError, ConfigError
+from ch_sink.errors import ChSinkError, ClickHouseError
 from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
 from ch_sink.sources import refusal, source_for
-from ch_sink.spark.java import MINIMUM, find_java
 from ch_sink.table.checks import Finding, check_table
 from ch_sink.table.evolve import diff
 from ch_sink.table.facts import ServerFacts
@@ -32,9 +29,7 @@ __all__ = ["findings", "topic_findings"]
 
 
 def findings(config: Config) -> Iterator[Finding]:
-    """All findings about a stream. Never raises for what it finds."""
-    yield Finding("ok", "configuration", f"stream {config.stream_name}")
-    yield from _machine(config)
+    """Findings about a stream's topic and table. Never raises for what it finds."""
     topic: TopicState | None = None
     seen = Sampled(None, 0)
     try:
@@ -71,26 +66,6 @@ def topic_findings(seen: Sampled, config: Config) -> Iterator[Finding]:
         yield flattened_finding(seen.flattened, config)
     if seen.connector and refusal(seen.connector) is None:
         yield source_finding(seen.connector)
-
-
-def _machine(config: Config) -> Iterator[Finding]:
-    java = find_java()
-    if java is not None:
-        yield Finding("ok", "java", str(java))
-    else:
-        yield Finding(
-            "fail",
-            "java",
-            f"no Java {MINIMUM} or newer was found, and Spark needs one",
-            "Install one, or set JAVA_HOME.",
-        )
-    if "://" in config.checkpoint:
-        return
-    try:
-        expect_checkpoint(config.checkpoint)
-        yield Finding("ok", "checkpoint", str(Path(config.checkpoint).absolute()))
-    except ConfigError as error:
-        yield Finding("fail", "checkpoint", error.message, error.hint)
 
 
 def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | None) -> Iterator[Finding]:

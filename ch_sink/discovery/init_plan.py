@@ -71,7 +71,8 @@ def plan_init(
         found = [f for f in value_findings(existing, seen.literals, config.policy().values) if f.level != "ok"]
         return InitPlan(existing.name, tuple(statements), spec, tuple(notes), tuple(found))
     keyless = not seen.schema.key and not config.key_columns
-    if keyless and engine is None and "engine" not in config.init.model_fields_set:
+    chosen = config.engine is not None or "engine" in config.init.model_fields_set
+    if keyless and engine is None and not chosen:
         notes.append("the topic has no keys: the table keeps every change, and the view shows every copy of a row")
         spec = replace(spec, engine=EngineChoice.APPEND)
     if seen.schema.inferred and seen.connector != "mongodb":

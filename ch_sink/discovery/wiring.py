@@ -70,7 +70,7 @@ def table_spec(config: Config, *, engine: str | None = None, roles: tuple[str, .
     return TableSpec(
         database=config.clickhouse.database,
         table=config.clickhouse.table,
-        engine=EngineChoice.parse(engine or wanted.engine),
+        engine=EngineChoice.parse(engine or config.table_engine),
         order_by=wanted.order_by,
         partition_by=wanted.partition_by,
         ttl=wanted.ttl,

@@ -47,6 +47,11 @@ class TopicOffsets:
         low = self._offsets_at(topic, partitions, _EARLIEST)
         return TopicState(topic, self.topic_id(topic), low, self._offsets_at(topic, partitions, _LATEST))
 
+    def names(self) -> frozenset[str]:
+        """The names of all topics, by one call. Raises BrokerUnavailable, KafkaError."""
+        metadata: ClusterMetadata = self._with_retries("", lambda: self._consumer.list_topics(timeout=self._timeout))
+        return frozenset(metadata.topics)
+
     def partitions(self, topic: str) -> list[int]:
         """Numbers of the topic's partitions. Raises TopicNotFound, BrokerUnavailable."""
         return sorted(self._metadata(topic).topics[topic].partitions)

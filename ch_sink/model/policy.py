@@ -12,6 +12,7 @@ from ch_sink.types.value_policy import PLACEHOLDER, ValuePolicy
 __all__ = [
     "PLACEHOLDER",
     "ChangePolicy",
+    "ColumnPolicy",
     "DocumentPolicy",
     "EventPolicy",
     "KeyPolicy",
@@ -97,6 +98,32 @@ class TablePolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnPolicy:
+    """How the source's columns become the table's. Names are the source's, except those of ``add`` and ``source``."""
+
+    exclude: tuple[str, ...] = ()
+    """Columns that are not stored."""
+    rename: tuple[tuple[str, str], ...] = ()
+    """Column of the source, column of the table."""
+    mask: tuple[tuple[str, str], ...] = ()
+    """Column, and what is stored instead of its values: sha256, sha512, hmac-sha256, redact."""
+    mask_key: str = field(default="", repr=False)
+    add: tuple[tuple[str, str], ...] = ()
+    """Column of the table, and its constant value as SQL."""
+    source: tuple[str, ...] = ()
+    """Added columns that tell the rows of several topics in one table apart: they belong to the key."""
+
+    def target(self, name: str) -> str:
+        """The table's column for a column of the source."""
+        return dict(self.rename).get(name, name)
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Columns that the stream does not fill even if the table has them."""
+        return frozenset((*self.exclude, *(old for old, _ in self.rename))) - {new for _, new in self.rename}
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """All choices of one stream."""
 
@@ -107,6 +134,7 @@ class Policy:
     versions: VersionPolicy = VersionPolicy()
     changes: ChangePolicy = ChangePolicy()
     table: TablePolicy = TablePolicy()
+    columns: ColumnPolicy = ColumnPolicy()
 
 
 _GROUPS: dict[str, type[Any]] = {
@@ -117,6 +145,7 @@ _GROUPS: dict[str, type[Any]] = {
     "versions": VersionPolicy,
     "changes": ChangePolicy,
     "table": TablePolicy,
+    "columns": ColumnPolicy,
 }
 _FLAT_NAMES = {
     ("events", "form"): "events",
@@ -128,6 +157,7 @@ _FLAT_NAMES = {
     ("documents", "keys"): "document_keys",
     ("versions", "strategy"): "version_strategy",
     ("versions", "floor"): "version_floor",
+    ("columns", "source"): "source_columns",
 }
 """Choices whose flat name differs from their name in the group."""
 

@@ -1,0 +1,164 @@
+"""From the files of a job and the topics that exist to one configuration for each stream. No I/O."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ch_sink.config.job import Job
+from ch_sink.config.model import Config
+from ch_sink.config.naming import SourceNames
+from ch_sink.errors import ChSinkError, ConfigError
+
+__all__ = ["Expansion", "Look", "expand"]
+
+Look = Callable[[Config, str], SourceNames | None]
+"""The names in the source block of an event of this topic; None if it holds no event. Raises ChSinkError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """The streams of a job, and what is to be said about the rest."""
+
+    streams: tuple[Config, ...] = ()
+    skipped: tuple[str, ...] = ()
+    """Topics that an exception skips."""
+    empty: tuple[str, ...] = ()
+    """Topics whose stream cannot be named before they hold an event."""
+    refused: dict[str, ChSinkError] = field(default_factory=dict)
+    """Topics that cannot be streams of this job, with the reason."""
+    notes: tuple[str, ...] = ()
+    """What the user should know: patterns and exceptions that match nothing."""
+
+    def expect_sound(self) -> None:
+        """Raise the error of the first topic that is refused."""
+        for error in self.refused.values():
+            raise error
+
+
+def expand(
+    jobs: Sequence[Job],
+    existing: Callable[[Job], Collection[str]],
+    look: Look,
+    *,
+    taken: Iterable[Config] = (),
+) -> Expansion:
+    """The streams of these files.
+
+    Args:
+        existing: the topics of a file's brokers; not asked for a file of one topic.
+        taken: streams that run already; a topic of theirs keeps its stream, and their tables are not given again.
+    """
+    running = {(c.kafka.bootstrap, c.kafka.topic): c for c in taken}
+    streams: list[_Found] = []
+    skipped: list[str] = []
+    empty: list[str] = []
+    refused: dict[str, ChSinkError] = {}
+    notes: list[str] = []
+    for job in jobs:
+        if job.topics is None:
+            streams.append(_Found(job, job.only()))
+            continue
+        topics = existing(job)
+        mine = job.topics.among(topics)
+        notes += _notes(job, mine, topics)
+        for topic in mine:
+            known = running.get((job.usual.kafka.bootstrap, topic))
+            variant = job.variant(topic)
+            if variant.skip:
+                skipped.append(topic)
+            elif known is not None:
+                streams.append(_Found(job, known))
+            else:
+                try:
+                    source = look(variant.config, topic) if variant.needs_event(topic) else None
+                    if source is None and variant.needs_event(topic):
+                        empty.append(topic)
+                    else:
+                        streams.append(_Found(job, variant.bind(topic, source)))
+                except ChSinkError as error:
+                    refused[topic] = error
+    sound = _without_clashes(streams, {c.stream_name for c in running.values()}, refused)
+    return Expansion(tuple(sound), tuple(skipped), tuple(empty), refused, tuple(notes))
+
+
+def _notes(job: Job, mine: Sequence[str], existing: Collection[str]) -> list[str]:
+    assert job.topics is not None
+    notes = []
+    missing = job.topics.missing(existing)
+    if not mine:
+        notes.append(f"{job.name}: no topic matches {job.topics.text} yet; new topics are looked for while a job runs")
+    elif missing:
+        notes.append(f"{job.name}: these topics do not exist yet: {', '.join(missing)}")
+    reached = {id(job.variant(topic)) for topic in mine}
+    for variant in job.variants[:-1] if mine else ():
+        assert variant.match is not None
+        if id(variant) not in reached:
+            behind = any(variant.match.fullmatch(topic) for topic in mine)
+            why = "only topics that an earlier exception matches" if behind else "no topic"
+            notes.append(f"{job.name} {variant.place}: the exception {variant.match.pattern} matches {why}")
+    return notes
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A stream and the file that it comes from."""
+
+    job: Job
+    config: Config
+
+
+def _without_clashes(streams: Sequence[_Found], running: set[str], refused: dict[str, ChSinkError]) -> list[Config]:
+    """The streams without those that would share a name or, unless they say so, a table. A running one stays."""
+    by_table: dict[tuple[str, str, str], list[_Found]] = {}
+    by_name: dict[str, _Found] = {}
+    out: dict[int, Config] = {}
+    order = sorted(range(len(streams)), key=lambda i: streams[i].config.stream_name not in running)
+    for place in order:
+        found = streams[place]
+        config, target = found.config, found.config.clickhouse
+        sharing = by_table.setdefault((target.url, target.database, target.table), [])
+        other = by_name.get(config.stream_name)
+        error = _same_name(other, found) if other is not None else _clash(found, sharing)
+        if error is not None:
+            refused[config.kafka.topic] = error
+            continue
+        sharing.append(found)
+        by_name[config.stream_name] = found
+        out[place] = config
+    return [out[place] for place in sorted(out)]
+
+
+def _same_name(first: _Found, second: _Found) -> ConfigError:
+    name = second.config.stream_name
+    if first.config.kafka.topic == second.config.kafka.topic and first.job is not second.job:
+        return ConfigError(
+            f"{first.job.name} and {second.job.name} have the same stream name, {name}",
+            hint="A topic belongs to one file of a job; two streams of one topic need names of their own.",
+        )
+    return ConfigError(
+        f"topics {first.config.kafka.topic} and {second.config.kafka.topic} have the same stream name, {name}",
+        hint='Leave `stream` out, or make it a template such as "{topic}".',
+    )
+
+
+def _clash(found: _Found, sharing: Sequence[_Found]) -> ConfigError | None:
+    """Why a stream cannot have the table of these others. Files of one topic each say so by naming the table."""
+    config = found.config
+    others = [other.config for other in sharing if found.job.topics is not None or other.job.topics is not None]
+    if not others:
+        return None
+    first = others[0]
+    table = f"{config.clickhouse.database}.{config.clickhouse.table}"
+    if not (config.merge and first.merge):
+        return ConfigError(
+            f"topics {first.kafka.topic} and {config.kafka.topic} would both be written to {table}",
+            hint="Give each its own table, by {schema} or {topic} in clickhouse.table or by an exception under "
+            "`tables:`; or set merge: true, and a column tells their rows apart.",
+        )
+    same = next((c for c in others if c.columns.add == config.columns.add), None)
+    if same is not None:
+        return ConfigError(
+            f"topics {same.kafka.topic} and {config.kafka.topic} would both be written to {table}, and their added "
+            "columns are the same, so that nothing tells their rows apart",
+            hint="Let one of columns.add differ by topic, such as source: \"'{topic}'\".",
+        )
+    return None

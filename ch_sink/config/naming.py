@@ -1,0 +1,95 @@
+"""Names from templates: ``{table}`` and the like, filled from a topic's name or from the source block of its events."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ch_sink.errors import ConfigError
+
+__all__ = ["FIELDS", "SourceNames", "fields_in", "needs_event", "render"]
+
+FIELDS = ("database", "schema", "table", "topic", "topic[1]")
+"""What a template may hold; any part of the topic's name can be taken by its number."""
+
+_PLACE = re.compile(r"\{([^{}]*)\}")
+_PART = re.compile(r"topic\[(-?\d+)\]")
+_PARTS = 3
+"""Parts of a topic's name, ``prefix.schema.table`` at least, from which schema and table can be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNames:
+    """What an event's source block says of its table; empty where it says nothing."""
+
+    database: str = ""
+    schema: str = ""
+    table: str = ""
+
+
+def fields_in(template: str) -> tuple[str, ...]:
+    """The fields of a template, in order."""
+    return tuple(_PLACE.findall(template))
+
+
+def needs_event(templates: Iterable[str], topic: str) -> bool:
+    """Whether the topic's name does not say all that the templates need, so that an event must be seen.
+
+    Schema and table are the last two parts of a name of three parts or more, as connectors name their topics. The
+    database is never certain: it may be the part before the table, or in no part at all.
+    """
+    wanted = {name for template in templates for name in fields_in(template)}
+    return "database" in wanted or bool(wanted & {"schema", "table"} and len(topic.split(".")) < _PARTS)
+
+
+def render(
+    template: str,
+    topic: str,
+    source: SourceNames | None = None,
+    *,
+    key: str = "the template",
+    in_sql: bool = False,
+) -> str:
+    """The template with its fields filled. ``source``: of a sampled event; None if there is none.
+
+    ``in_sql``: the template is SQL, with its fields inside quotes.
+
+    Raises ConfigError for a field that does not exist, or that neither the name nor the event shows.
+    """
+
+    def filled(found: re.Match[str]) -> str:
+        value = _value(found[1], topic, source or SourceNames(), f"{key}: {template}")
+        return value.replace("\\", "\\\\").replace("'", "\\'") if in_sql else value
+
+    return _PLACE.sub(filled, template)
+
+
+def _value(name: str, topic: str, source: SourceNames, where: str) -> str:
+    parts = topic.split(".")
+    if name == "topic":
+        return topic
+    number = _PART.fullmatch(name)
+    if number is not None:
+        place = int(number[1])
+        if not -len(parts) <= place < len(parts):
+            raise ConfigError(
+                f"{where}: topic {topic} has no part {place}; its {len(parts)} parts are numbered from 0",
+                hint="Use another number, or an exception under `tables:` for this topic.",
+            )
+        return parts[place]
+    if name not in FIELDS:
+        raise ConfigError(
+            f"{where} has the unknown field {{{name}}}",
+            hint="The fields are {database}, {schema}, {table}, {topic}, and {topic[0]}, {topic[1]}, … for its parts.",
+        )
+    long = len(parts) >= _PARTS
+    value = {
+        "table": parts[-1] if long else source.table,
+        "schema": parts[-2] if long else source.schema or source.database,
+        "database": source.database or (parts[-2] if long else ""),
+    }[name]
+    if not value:
+        raise ConfigError(
+            f"{where}: neither the name of topic {topic} nor its events say what {{{name}}} is",
+            hint="Write the name itself in an exception under `tables:` for this topic, or use {topic}.",
+        )
+    return value

@@ -1,0 +1,112 @@
+"""The streams of a job's files: which topics exist now, and what their events say of their tables."""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from ch_sink.config import Config, Expansion, Job, SourceNames, expand
+from ch_sink.decode.avro.events import as_json
+from ch_sink.decode.framing import Envelopes
+from ch_sink.discovery.wiring import kafka_settings, topic_offsets
+from ch_sink.errors import ConfigError, DecodeError
+from ch_sink.kafka import KafkaSettings, RangeConsumer, TopicOffsets, schema_registry
+from ch_sink.model.change import Records
+from ch_sink.ports import SchemaRegistry
+
+__all__ = ["chosen", "existing_topics", "source_names", "streams_of"]
+
+_SEEN = 200
+"""Offsets at each end of a partition that are searched for an event with a source block."""
+
+
+class _Source(msgspec.Struct, gc=False):
+    db: str | None = None
+    schema: str | None = None
+    table: str | None = None
+    collection: str | None = None
+
+
+class _Event(msgspec.Struct, gc=False):
+    source: _Source | None = None
+
+
+_events = msgspec.json.Decoder(_Event)
+
+
+def streams_of(jobs: Sequence[Job], *, taken: Iterable[Config] = ()) -> Expansion:
+    """The streams that the files describe now. Files of one topic each are not looked up. Raises KafkaError."""
+    asked: dict[KafkaSettings, Collection[str]] = {}
+
+    def existing(job: Job) -> Collection[str]:
+        settings = kafka_settings(job.usual)
+        if settings not in asked:
+            asked[settings] = existing_topics(job.usual)
+        return asked[settings]
+
+    return expand(jobs, existing, source_names, taken=taken)
+
+
+def chosen(pattern: str | None) -> Callable[[Config], bool]:
+    """Whether a stream is meant by ``--only``: its name, topic or table matches the whole pattern.
+
+    Raises ConfigError if it is no pattern.
+    """
+    if pattern is None:
+        return lambda _: True
+    try:
+        wanted = re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(f"--only {pattern!r} is no pattern: {error}", hint="Write it as --only '.*orders'.") from None
+
+    def matches(config: Config) -> bool:
+        place = config.clickhouse
+        names = (config.stream_name, config.kafka.topic, place.table, f"{place.database}.{place.table}")
+        return any(wanted.fullmatch(name) for name in names)
+
+    return matches
+
+
+def existing_topics(config: Config) -> frozenset[str]:
+    """The names of all topics. Raises KafkaError."""
+    with topic_offsets(config) as offsets:
+        return offsets.names()
+
+
+def source_names(config: Config, topic: str) -> SourceNames | None:
+    """The names in the source block of one of the topic's events; None if none has any. Raises KafkaError."""
+    registry = schema_registry(config.kafka.registry())
+    offsets = TopicOffsets(kafka_settings(config))
+    consumer = RangeConsumer(kafka_settings(config), patience=20.0)
+    try:
+        state = offsets.state(topic)
+        for partition, low in state.low.items():
+            high = state.high[partition]
+            for start, end in ((low, min(high, low + _SEEN)), (max(low, high - _SEEN), high)):
+                for records in consumer.read(topic, partition, start, end):
+                    found = _in_records(records, registry)
+                    if found is not None:
+                        return found
+        return SourceNames() if any(state.high[p] > low for p, low in state.low.items()) else None
+    finally:
+        consumer.close()
+        offsets.close()
+
+
+def _in_records(records: Records, registry: SchemaRegistry | None) -> SourceNames | None:
+    envelopes = Envelopes(registry)
+    for value in records.values:
+        if value is None:
+            continue
+        try:
+            block = _events.decode(as_json(*envelopes.one(value))).source
+        except (DecodeError, msgspec.DecodeError, ValueError, RecursionError):
+            continue
+        if block is not None and (block.table or block.collection):
+            return _names(block)
+    return None
+
+
+def _names(block: Any) -> SourceNames:
+    return SourceNames(block.db or "", block.schema or block.db or "", block.table or block.collection or "")
