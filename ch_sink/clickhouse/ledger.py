@@ -101,6 +101,9 @@ class ClickHouseLedger:
     def progress(self, topic_id: str) -> dict[int, int]:
         return {int(r["partition"]): int(r["next_offset"]) for r in self._rows(ask.PROGRESS, topic_id=topic_id)}
 
+    def open_intents(self, topic_id: str) -> list[RangeIntent]:
+        return [intent_of(r) for r in self._rows(ask.OPEN_INTENTS, topic_id=topic_id)]
+
     def topic_ids(self) -> list[str]:
         return [str(r["topic_id"]) for r in self._rows(ask.TOPIC_IDS)]
 

@@ -13,6 +13,7 @@ __all__ = [
     "LAST_SCHEMA_CHANGE",
     "LAST_STATES",
     "NEWEST_CLAIM",
+    "OPEN_INTENTS",
     "PROGRESS",
     "PROGRESS_OF",
     "STATE_AT",
@@ -40,27 +41,38 @@ WHERE {_MINE} AND entry = 'intent' GROUP BY topic_id, partition"""
 
 STATE_AT = f"""\
 SELECT state FROM $table
-WHERE {_MINE} AND entry = 'result' AND {_PARTITION}
-    AND end_offset = {{offset:Int64}} AND end_offset > start_offset
+WHERE {_MINE} AND entry = 'result' AND {_PARTITION} AND end_offset = {{offset:Int64}}
 ORDER BY $order DESC LIMIT 1"""
 
-# An unbroken run of results ends where the next one starts above the highest end so far.
+# A result that is empty says where reading goes on after offsets were lost, and where it begins.
 PROGRESS = f"""\
-SELECT partition, argMin(reached, start_offset) AS next_offset
+SELECT partition, argMax(end_offset, $order) AS next_offset FROM $table
+WHERE {_MINE} AND entry = 'result' AND topic_id = {{topic_id:String}}
+GROUP BY partition"""
+
+OPEN_INTENTS = f"""\
+SELECT
+    topic, {{topic_id:String}} AS topic_id, partition,
+    if(finished > intended, reached, start) AS start_offset,
+    end AS end_offset, chunk_offsets, chunk_bytes, 0 AS attempt
 FROM
 (
     SELECT
         partition,
-        start_offset,
-        max(end_offset) OVER (PARTITION BY partition ORDER BY start_offset, end_offset
-            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS reached,
-        leadInFrame(start_offset, 1, toInt64(9223372036854775807)) OVER (PARTITION BY partition
-            ORDER BY start_offset, end_offset ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS following
+        maxIf($order, entry = 'intent') AS intended,
+        argMaxIf(topic, $order, entry = 'intent') AS topic,
+        argMaxIf(start_offset, $order, entry = 'intent') AS start,
+        argMaxIf(end_offset, $order, entry = 'intent') AS end,
+        argMaxIf(chunk_offsets, $order, entry = 'intent') AS chunk_offsets,
+        argMaxIf(chunk_bytes, $order, entry = 'intent') AS chunk_bytes,
+        maxIf($order, entry = 'result') AS finished,
+        argMaxIf(end_offset, $order, entry = 'result') AS reached
     FROM $table
-    WHERE {_MINE} AND entry = 'result' AND topic_id = {{topic_id:String}}
+    WHERE {_MINE} AND entry IN ('intent', 'result') AND topic_id = {{topic_id:String}}
+    GROUP BY partition
 )
-WHERE following > reached
-GROUP BY partition"""
+WHERE intended > 0 AND start <= start_offset AND start_offset < end
+ORDER BY partition"""
 
 TOPIC_IDS = f"""\
 SELECT topic_id FROM $table WHERE {_MINE} AND entry IN ('intent', 'result')

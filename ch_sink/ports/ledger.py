@@ -74,11 +74,18 @@ class Ledger(TaskLedger, Protocol):
         ...
 
     def state_at(self, topic_id: str, partition: int, offset: int) -> str | None:
-        """The state of the last range that ends exactly at this offset."""
+        """The state of the last result that ends exactly at this offset."""
         ...
 
     def progress(self, topic_id: str) -> dict[int, int]:
-        """Partition → next offset: the end of the unbroken run of finished ranges that begins with the first one."""
+        """Partition → next offset: the end of the last result, an empty one included."""
+        ...
+
+    def open_intents(self, topic_id: str) -> list[RangeIntent]:
+        """What was begun and not finished: of each partition the newest intent, unless a result has come to its end.
+
+        It begins where the partition's last result since then ends. Attempts are not filled in.
+        """
         ...
 
     def topic_ids(self) -> list[str]:

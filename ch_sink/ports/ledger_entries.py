@@ -3,10 +3,10 @@
 | Entry (class)                             | Written                                         | What may follow                           | What a restart does                                  |
 |-------------------------------------------|-------------------------------------------------|-------------------------------------------|------------------------------------------------------|
 | claim (`Claim`)                           | by a job that starts; once more, released, when it ends | everything else; a claim with the next number | claims with the next number, unless the owner is alive on this host |
-| intent (`RangeIntent`)                    | before a batch reads, one per range             | progress, cut, result; an intent that overlaps | the range is read again, with the next attempt       |
+| intent (`RangeIntent`)                    | before a batch reads, one per range             | progress, cut, result; an intent that overlaps | what no result covers is read again: the same end and chunk limits, the next attempt |
 | progress (`RangeProgress`)                | by a task, after each chunk of a collapsing table | progress further on; the range's result   | the next attempt continues there; void once the range has a result |
 | cut (`ChunkCut`)                          | by a task, before it stores a chunk that ends because the table lacks columns | schema_change_begun | every later attempt ends a chunk there               |
-| result (`FinishedRange`)                  | after a batch, one per range                    | an intent that begins at its end          | the next range begins at its end, with its state     |
+| result (`FinishedRange`)                  | after a batch, one per range; an empty one where reading begins, or goes on after lost offsets | an intent that begins at its end | the next range begins at the end of the last one, with its state |
 | truncate_floor (`TruncateFloor`)          | after the rows below it were deleted, before the results of that round | a higher floor | changes below the highest floor are dropped; without it the deletion is repeated |
 | topic (`TopicFacts`)                      | when a topic is first read, and when it gains partitions | the same topic with more partitions | versions continue in the highest epoch of the topic  |
 | schema_change_begun (`SchemaChangeBegun`) | before the table is altered                     | schema_change_finished                    | without a finish after it, the view is renewed       |

@@ -112,7 +112,7 @@ class _Batch(InputPartition):
     """All ranges of a micro-batch. They are a handful of numbers, and each Spark partition would cost a task."""
 
     def __init__(self, planned: Sequence[OffsetRange]) -> None:
-        super().__init__([astuple(one) for one in planned])
+        super().__init__([astuple(one)[:7] for one in planned])
 
 
 class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -48,7 +48,14 @@ __all__ = ["SharedTopics", "run_configured", "stream_ports", "stream_settings", 
 def stream_settings(config: Config) -> StreamSettings:
     """What the coordinator needs to know of the configuration."""
     return StreamSettings(
-        config.stream_name, config.kafka.topic, config.policy(), config.chunk_offsets, config.chunk_bytes
+        config.stream_name,
+        config.kafka.topic,
+        config.policy(),
+        config.chunk_offsets,
+        config.chunk_bytes,
+        config.start,
+        config.on_data_loss,
+        config.topic_recreated,
     )
 
 

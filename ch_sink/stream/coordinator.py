@@ -12,10 +12,10 @@ The coordinator knows neither Spark, HTTP nor Kafka's client: it works on ports 
 import logging
 import time
 import uuid
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from ch_sink.errors import ChSinkError
 from ch_sink.model.policy import Policy
@@ -24,7 +24,8 @@ from ch_sink.observe import StreamSummary
 from ch_sink.pipeline.barrier import Barrier
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import BackwardStepSeen, FinishedRange, RangeIntent
-from ch_sink.stream.offset_ranges import OffsetRange
+from ch_sink.stream.batch_plan import BatchPlanner
+from ch_sink.stream.offset_ranges import Choices, OffsetRange
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.rounds import Rounds, run_one
@@ -49,6 +50,10 @@ class StreamSettings:
     policy: Policy
     chunk_offsets: int = 50_000
     chunk_bytes: int = 64 << 20
+    start: str | Mapping[str, Any] = "earliest"
+    """Where a stream begins of whose topic the ledger knows nothing."""
+    on_data_loss: Literal["fail", "continue"] = "fail"
+    topic_recreated: Literal["fail", "restart"] = "fail"
 
 
 class Coordinator:
@@ -66,6 +71,8 @@ class Coordinator:
         """Partition → number of changes that wait for the values of a row that changed its key."""
         self.summary = StreamSummary(settings.name, settings.topic, "")
         self.run_id = uuid.uuid4().hex[:12]
+        choices = Choices(settings.on_data_loss, settings.topic_recreated, settings.chunk_offsets)
+        self._planner = BatchPlanner(ports.ledger, settings.start, choices)
         self._closing = ExitStack()
 
     def open(self) -> None:
@@ -96,6 +103,20 @@ class Coordinator:
         with suppress(ChSinkError):  # what ended the stream is the error to show
             self._closing.close()
 
+    def plan(
+        self, state: TopicState, limit: int | None = None, ceiling: Mapping[int, int] | None = None
+    ) -> list[OffsetRange]:
+        """What the next batch reads, for `batch`; empty if there is nothing. Raises as `BatchPlanner.plan` does.
+
+        Args:
+            state: the topic now.
+            limit: how many offsets the batch may hold.
+            ceiling: offsets beyond which nothing new is read, by partition; partitions without one wait.
+        """
+        self._planner.expect_topic(state)
+        self._expect_topic(state.topic_id, len(state.low))
+        return self._planner.plan(state, self.states, limit, ceiling)
+
     def progress(self) -> dict[str, Any] | None:
         """Where the stream continues according to its ledger, as starting offsets; None if it has read nothing."""
         for topic_id in self.ports.ledger.topic_ids()[:1]:
@@ -113,20 +134,23 @@ class Coordinator:
         run_one(self.release(), execute)
 
     def batch(self, ranges: Sequence[OffsetRange]) -> Rounds:
-        """The rounds of one batch. A batch that ended early is run again with the same ranges."""
+        """The rounds of one batch. `plan` says what to read after one that ended early."""
         if not ranges:
             return
         self._expect_topic(ranges[0].topic_id, max(r.partition for r in ranges) + 1)
+        before, left = self._planner.begin(), self._planner.lag({r.partition: r.end for r in ranges})
+        limits = {r.partition: (r.chunk_offsets, r.chunk_bytes) for r in ranges if r.chunk_offsets}
         figures = self.summary.figures
         figures.batches += 1
         figures.counts["lost"] += sum(r.lost for r in ranges)
         work = {r.partition: (r.start, r.end) for r in ranges}
         reached: dict[int, int] = {}
         while work:
-            reached |= yield from self._round(work)
+            reached |= yield from self._round(work, limits)
             work = {p: (reached[p], end) for p, (_, end) in work.items() if reached[p] < end}
-        self.summary.lag = sum(max(0, r.high - reached[r.partition]) for r in ranges)
+        self.summary.lag = left + sum(max(0, r.high - reached[r.partition]) for r in ranges)
         yield from self.release(caught_up=self.summary.lag == 0)
+        self._planner.finish(before, reached)
         self.ports.group.commit(self.settings.topic, reached)
         figures.seconds = time.monotonic() - self._began
         if self.on_batch is not None:
@@ -157,10 +181,19 @@ class Coordinator:
         self.summary.figures.waiting = sum(left.values())
 
     def _round(
-        self, work: dict[int, tuple[int, int]]
+        self, work: dict[int, tuple[int, int]], limits: Mapping[int, tuple[int, int]]
     ) -> Generator[Sequence[Task], Sequence[TaskResult], dict[int, int]]:
-        """Run ranges once; returns the offset that each partition has reached. Barriers end ranges early."""
-        intents = self.ports.ledger.intents([self._intent(p, *span) for p, span in sorted(work.items())])
+        """Run ranges once; returns the offset that each partition has reached. Barriers end ranges early.
+
+        ``limits``: chunk limits of earlier attempts, by partition.
+        """
+        mine = self.settings.chunk_offsets, self.settings.chunk_bytes
+        intents = self.ports.ledger.intents(
+            [
+                RangeIntent(self.settings.topic, self.topic.topic_id, p, *span, *limits.get(p, mine))
+                for p, span in sorted(work.items())
+            ]
+        )
         began = time.time()
         results = cast(Sequence[RangeDone], (yield [self._range_task(intent) for intent in intents]))
         barriers = [done.barrier for done in results if done.barrier is not None]
@@ -170,12 +203,6 @@ class Coordinator:
         self._raise_failure(results)
         self._add_columns([b for b in barriers if b.kind == "new_columns" and b.columns])
         return {done.partition: done.end for done in results}
-
-    def _intent(self, partition: int, start: int, end: int) -> RangeIntent:
-        chosen = self.settings
-        return RangeIntent(
-            chosen.topic, self.topic.topic_id, partition, start, end, chosen.chunk_offsets, chosen.chunk_bytes
-        )
 
     def _range_task(self, intent: RangeIntent) -> RangeTask:
         return RangeTask(

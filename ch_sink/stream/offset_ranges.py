@@ -12,7 +12,16 @@ from typing import Any, Literal, Self
 from ch_sink.errors import ConfigError, DataLoss
 from ch_sink.model.topic import TopicState
 
-__all__ = ["Choices", "OffsetRange", "StreamOffset", "initial_offset", "next_offset", "plan_ranges"]
+__all__ = [
+    "Choices",
+    "OffsetRange",
+    "StreamOffset",
+    "expect_all",
+    "held",
+    "initial_offset",
+    "next_offset",
+    "plan_ranges",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +37,9 @@ class OffsetRange:
     """Offsets before ``start`` that were dropped before they were read (``on_data_loss: continue``), usually 0."""
     high: int
     """The partition's high watermark when the range was planned."""
+    chunk_offsets: int = 0
+    """Chunk limits of an earlier attempt at this range; 0: those of the settings."""
+    chunk_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +154,10 @@ def next_offset(
             )
         starts = dict(state.low)
     else:
-        _expect_all(last, state)
+        expect_all(last.ends, state)
         starts = {partition: last.ends.get(partition, low) for partition, low in state.low.items()}
         for partition, start in starts.items():
-            starts[partition], gone = _held(state, partition, start, choices)
+            starts[partition], gone = held(state, partition, start, choices)
             if gone:
                 lost[partition] = gone
     known = starts if ceiling is None else [partition for partition in starts if partition in ceiling]
@@ -158,17 +170,18 @@ def next_offset(
     return StreamOffset(state.topic, state.topic_id, {p: starts[p] for p in ends}, ends, lost, high)
 
 
-def _expect_all(last: StreamOffset, state: TopicState) -> None:
-    gone = sorted(last.ends.keys() - state.low.keys())
+def expect_all(reached: Mapping[int, int], state: TopicState) -> None:
+    """Raises DataLoss if the topic lacks a partition that the stream has read."""
+    gone = sorted(reached.keys() - state.low.keys())
     if gone:
         raise DataLoss(
             f"topic {state.topic} no longer has partition {gone[0]}",
-            hint="Kafka topics never lose partitions: check that this is the cluster of the checkpoint.",
+            hint="Kafka topics never lose partitions: check that this is the cluster that the stream has read.",
         )
 
 
-def _held(state: TopicState, partition: int, start: int, choices: Choices) -> tuple[int, int]:
-    """Where reading can continue, and how many offsets are skipped."""
+def held(state: TopicState, partition: int, start: int, choices: Choices) -> tuple[int, int]:
+    """Where reading can continue, and how many offsets are skipped. Raises DataLoss if the user has not allowed it."""
     low, high = state.low[partition], state.high[partition]
     if low <= start <= high:
         return start, 0

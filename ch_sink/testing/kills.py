@@ -39,8 +39,8 @@ POINTS = (
     "before commit",
 )
 """Points at which a life can end. ``release``: waiting changes are marked as applied. ``record``: the ledger stores a
-fact. ``step``: a chunk of one partition, see LocalBatch. ``commit``: the batch is done and recorded, but not yet in the
-checkpoint."""
+fact. ``step``: a chunk of one partition, see LocalBatch. ``commit``: the batch is done and recorded, and the next
+one has not begun."""
 
 
 class Killed(BaseException):

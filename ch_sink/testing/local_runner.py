@@ -5,19 +5,20 @@
     runner.run([LocalBatch({0: (0, 50), 1: (0, 40)}, kills=(Kill("after insert", nth=2), Kill("before results")))])
     assert memory.table.current() == …
 
-A batch's ranges are fixed, as Spark's checkpoint fixes them. Each of its kills ends one life of the job: the
-coordinator, decoders and everything else in the process are gone. The next life begins with what the ports hold, runs
-the same batch again, and dies at the next kill, until an attempt succeeds.
+Each kill of a batch ends one life of the job: the coordinator, decoders and everything else in the process are gone.
+The next life begins with what the ports hold, plans from the ledger up to the ends of the batch, and dies at the next
+kill, until an attempt succeeds.
 
 Tasks run in one thread. A step is one chunk of one partition; ``order`` interleaves the partitions' chunks.
 """
 
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from ch_sink.model.change import Records
+from ch_sink.model.topic import TopicState
 from ch_sink.pipeline.chunks import Chunk, cut
 from ch_sink.pipeline.partition_sink import PartitionSink, StreamName
 from ch_sink.pipeline.plan import BatchDecoder, Ports
@@ -114,9 +115,9 @@ class LocalRunner:
     def run(self, batches: Iterable[LocalBatch]) -> None:
         """Run the batches one after the other. Raises ChSinkError if the stream stops."""
         for batch in batches:
-            struck = all(self._attempt(batch, kill) for kill in batch.kills)
+            struck = all(self._attempt(batch, kill, first=not n) for n, kill in enumerate(batch.kills))
             if struck:
-                self._attempt(batch)
+                self._attempt(batch, first=not batch.kills)
             if self.after_batch is not None:
                 self.after_batch()
 
@@ -137,29 +138,48 @@ class LocalRunner:
             forget(self.settings.name, self._coordinator.run_id)
             self._coordinator = None
 
-    def _attempt(self, batch: LocalBatch, *kills: Kill) -> bool:
-        """Run a batch; returns whether a kill struck. A batch that never reaches the point succeeds."""
+    def _attempt(self, batch: LocalBatch, *kills: Kill, first: bool) -> bool:
+        """Run a batch; returns whether a kill struck. A batch that never reaches the point succeeds.
+
+        The ``first`` attempt has the batch's ranges, later ones what the ledger says.
+        """
         self._switch.arm(*kills)
         self._batch, self._order = batch, list(enumerate(batch.order))
         try:
             coordinator = self.coordinator
-            topic_id = coordinator.topic.topic_id
-            ranges = [
-                OffsetRange(self.settings.topic, topic_id, p, start, end, 0, batch.high.get(p, end))
-                for p, (start, end) in sorted(batch.ranges.items())
-            ]
-            coordinator.run_batch(ranges, self._execute)
+            if first:
+                topic_id = coordinator.topic.topic_id
+                ranges = [
+                    OffsetRange(self.settings.topic, topic_id, p, start, end, 0, batch.high.get(p, end))
+                    for p, (start, end) in sorted(batch.ranges.items())
+                ]
+                coordinator.run_batch(ranges, self._execute)
+            else:
+                while planned := self._planned(coordinator, batch):
+                    coordinator.run_batch(planned, self._execute)
             self._switch.reach("before commit")
         except Killed:
             self.kill()
             return True
         return False
 
+    def _planned(self, coordinator: Coordinator, batch: LocalBatch) -> list[OffsetRange]:
+        """What the ledger says is left of the batch."""
+        topic = coordinator.topic
+        known = self.ports.open_ledger().progress(topic.topic_id)
+        starts = {p: start for p, (start, _) in batch.ranges.items()}
+        at = {p: known.get(p, starts.get(p, low)) for p, low in topic.low.items()}
+        ends = {p: end for p, (_, end) in batch.ranges.items()}
+        high = {p: batch.high.get(p, max(ends.get(p, offset), offset)) for p, offset in at.items()}
+        state = TopicState(topic.topic, topic.topic_id, {p: min(at[p], starts.get(p, at[p])) for p in at}, high)
+        return coordinator.plan(state, None, ends)
+
     def _open(self) -> Coordinator:
         self.lives += 1
         switch, ports = self._switch, self.ports
+        starts = {str(p): start for p, (start, _) in self._batch.ranges.items()}
         made = Coordinator(
-            self.settings,
+            replace(self.settings, start=starts) if starts else self.settings,
             StreamPorts(
                 Guarded(ports.open_ledger(), switch, {"intents": "intents", "results": "results", "record": "record"}),
                 Guarded(ports.admin, switch, {"carry_out": "alter", "truncate": "truncate"}),

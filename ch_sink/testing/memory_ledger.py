@@ -31,6 +31,8 @@ class _Book:
     ranges: list[FinishedRange | RangeProgress] = field(default_factory=list)
     facts: list[Fact] = field(default_factory=list)
     cuts: set[ChunkCut] = field(default_factory=set)
+    topics: list[str] = field(default_factory=list)
+    """Ids of the topics of intents and results."""
 
     @property
     def newest(self) -> Claim | None:
@@ -71,6 +73,7 @@ class MemoryLedger:
         self.check_claim()
         numbered = [replace(r, attempt=self._overlaps(r)) for r in ranges]
         self._book.batches.append(numbered)
+        self._book.topics += dict.fromkeys(r.topic_id for r in ranges)
         return numbered
 
     def _overlaps(self, r: RangeIntent) -> int:
@@ -85,24 +88,33 @@ class MemoryLedger:
     def results(self, results: Sequence[FinishedRange]) -> None:
         self.check_claim()
         run_id = self._claim.run_id if self._claim else ""
+        self._book.topics += dict.fromkeys(r.topic_id for r in results)
         self._book.ranges.extend(replace(r, run_id=run_id, batch=len(self._book.batches)) for r in results)
 
     def state_at(self, topic_id: str, partition: int, offset: int) -> str | None:
         for r in reversed(self._book.results):
-            if (r.topic_id, r.partition, r.end) == (topic_id, partition, offset) and r.end > r.start:
+            if (r.topic_id, r.partition, r.end) == (topic_id, partition, offset):
                 return r.state
         return None
 
     def progress(self, topic_id: str) -> dict[int, int]:
-        reached: dict[int, int] = {}
-        for r in sorted(self._book.results, key=lambda r: (r.partition, r.start)):
-            if r.topic_id == topic_id and r.start <= reached.get(r.partition, r.start):
-                reached[r.partition] = max(reached.get(r.partition, r.end), r.end)
-        return reached
+        return {r.partition: r.end for r in self._book.results if r.topic_id == topic_id}
+
+    def open_intents(self, topic_id: str) -> list[RangeIntent]:
+        newest: dict[int, tuple[int, RangeIntent]] = {}
+        for number, batch in enumerate(self._book.batches, 1):
+            newest |= {r.partition: (number, r) for r in batch if r.topic_id == topic_id}
+        found: list[RangeIntent] = []
+        for partition, (number, intent) in sorted(newest.items()):
+            place = topic_id, partition
+            since = [r.end for r in self._book.results if (r.topic_id, r.partition) == place and r.batch >= number]
+            start = since[-1] if since else intent.start
+            if intent.start <= start < intent.end:
+                found.append(replace(intent, start=start, attempt=0))
+        return found
 
     def topic_ids(self) -> list[str]:
-        seen = [r.topic_id for batch in self._book.batches for r in batch]
-        return list(dict.fromkeys(reversed(seen)))
+        return list(dict.fromkeys(reversed(self._book.topics)))
 
     def last_intents(self) -> list[RangeIntent]:
         last = self._book.batches[-1] if self._book.batches else []

@@ -93,17 +93,50 @@ def test_a_range_done_again_has_its_last_state(job: Job) -> None:
     assert ledger.state_at("t1", 0, 10) == "second"
 
 
-def test_progress_ends_at_the_first_gap(job: Job) -> None:
+def test_progress_is_the_end_of_the_last_result(job: Job) -> None:
     ledger = job()
     ledger.claim("r1")
     ledger.intents([intent(5, 10), intent(0, 4, 1)])
-    ledger.results(
-        [result(5, 10), result(10, 20), result(30, 40), result(8, 15), result(0, 4, 1), result(0, 90, 0, "t2")]
-    )
+    ledger.results([result(5, 10), result(0, 4, 1), result(0, 90, 0, "t2")])
+    ledger.results([result(10, 20)])
     assert ledger.progress("t1") == {0: 20, 1: 4}
-    ledger.results([result(20, 30)])
-    assert ledger.progress("t1") == {0: 40, 1: 4}
     assert ledger.progress("t2") == {0: 90}
+    later = job()
+    ledger.release()
+    later.claim("r2")
+    later.results([result(30, 30, state="after a gap")])
+    assert job().progress("t1") == {0: 30, 1: 4}
+    assert job().state_at("t1", 0, 30) == "after a gap"
+    later.results([result(12, 12, state="cut off")])
+    assert job().progress("t1") == {0: 12, 1: 4}
+
+
+def test_an_intent_is_open_until_a_result_has_come_to_its_end(job: Job) -> None:
+    ledger = job()
+    ledger.claim("r1")
+    assert ledger.open_intents("t1") == []
+    small = RangeIntent("shop.orders", "t1", 1, 0, 40, 10, 1000)
+    ledger.intents([intent(0, 50), small, intent(0, 9, 0, "t2")])
+    assert job().open_intents("t1") == [intent(0, 50), small]
+    ledger.results([result(0, 50), result(0, 20, 1)])
+    assert job().open_intents("t1") == [replace(small, start=20)]
+    ledger.release()
+    later = job()
+    later.claim("r2")
+    later.intents([replace(small, start=20)])
+    assert later.open_intents("t1") == [replace(small, start=20)]
+    later.results([result(20, 40, 1)])
+    assert job().open_intents("t1") == []
+    assert job().open_intents("t2") == [intent(0, 9, 0, "t2")]
+
+
+def test_an_intent_is_not_open_where_reading_goes_on_elsewhere(job: Job) -> None:
+    """Records were lost: the range is run from what is left of it, or not at all."""
+    ledger = job()
+    ledger.claim("r1")
+    ledger.intents([intent(100, 200), intent(100, 200, 1), intent(100, 200, 2)])
+    ledger.results([result(150, 150), result(300, 300, 1), result(20, 20, 2)])
+    assert job().open_intents("t1") == [intent(150, 200)]
 
 
 def test_the_newest_batch_of_intents_comes_back_as_it_was(job: Job) -> None:

@@ -12,15 +12,11 @@ from tests.support.harness import batches_of
 ENGINES = ("replacing", "sign", "collapsing", "versioned", "append")
 SEEDS = 14
 KNOBS = ("ordinary", "adverse", "long", "truncates")
-RECORDED = ("after results", "before record", "after record", "before release", "after release", "before commit")
-"""Points behind a batch's results. A collapsing table cannot always take a batch a second time that it has whole: a row
-that went in it leaves nothing there that a value left out could be looked up in."""
 
 
-def killed(batch: LocalBatch, rng: random.Random, collapsing: bool) -> LocalBatch:
+def killed(batch: LocalBatch, rng: random.Random) -> LocalBatch:
     """The batch with up to three kills at drawn points."""
-    points = [point for point in POINTS if not (collapsing and point in RECORDED)]
-    drawn_kills = ((rng.choice(points), rng.choice((1, 1, 2, 3))) for _ in range(rng.choice((0, 1, 1, 2, 3))))
+    drawn_kills = ((rng.choice(POINTS), rng.choice((1, 1, 2, 3))) for _ in range(rng.choice((0, 1, 1, 2, 3))))
     kills = tuple(Kill(point, 1 if "intents" in point or "results" in point else nth) for point, nth in drawn_kills)
     return LocalBatch(batch.ranges, batch.cuts, batch.order, kills)
 
@@ -31,7 +27,7 @@ def faults(seed: int, engine: str) -> list[str]:
     history, plan = drawn(case)
     rng = random.Random(seed)
     run = memory_run(case, history)
-    run.run_batches([killed(batch, rng, run.collapsing) for batch in batches_of(plan, collapsing=run.collapsing)])
+    run.run_batches([killed(batch, rng) for batch in batches_of(plan, collapsing=run.collapsing)])
     return faults_of_run(case, history, run)
 
 

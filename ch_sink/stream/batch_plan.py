@@ -1,0 +1,182 @@
+"""What a stream's next batch reads. The ledger decides; the topic's watermarks say how far.
+
+1. What was begun and not finished is run again as it was: the same end, and chunks cut by the same limits, whatever the
+   settings say by now. So every attempt has the same chunks, and their inserts the same tokens.
+2. Else the batch goes on from where the partitions' last results end, up to the watermarks and the limit.
+3. A partition that the ledger does not know begins where ``start`` says, or, if the stream has read other partitions of
+   the topic, at its earliest offset.
+
+Where reading begins, and where it goes on after offsets were lost, is recorded as an empty result before anything is
+read there.
+"""
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ch_sink.errors import DataLoss
+from ch_sink.model.topic import TopicState
+from ch_sink.order import State
+from ch_sink.ports import FinishedRange, Ledger, RangeIntent
+from ch_sink.stream.offset_ranges import Choices, OffsetRange, expect_all, held, initial_offset, plan_ranges
+from ch_sink.stream.partition_states import States
+
+__all__ = ["BatchPlanner"]
+
+log = logging.getLogger("ch_sink")
+
+Start = str | Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class BatchPlanner:
+    """Plans the batches of one stream."""
+
+    ledger: Ledger
+    start: Start = "earliest"
+    """Where a stream begins of which the ledger knows nothing: see `offset_ranges.initial_offset`."""
+    choices: Choices = field(default_factory=Choices)
+    _topic_id: str = ""
+    _reached: dict[int, int] | None = None
+    """Partition → next offset; None if the ledger has to be read."""
+    _begun: dict[int, RangeIntent] = field(default_factory=dict)
+    _lost: dict[int, int] = field(default_factory=dict)
+    """Partition → offsets skipped since its last range."""
+    _lag: dict[int, int] = field(default_factory=dict)
+
+    def expect_topic(self, state: TopicState) -> None:
+        """Raises DataLoss if the topic was recreated since the stream last read it, and that has to be confirmed."""
+        if state.topic_id == self._topic_id:
+            return
+        known = self.ledger.topic_ids()
+        if known and known[0] != state.topic_id:
+            self._expect_same(state, known[0], "the ledger's")
+            log.warning("topic %s was recreated: reading it from its start", state.topic)
+        self._topic_id, self._reached = state.topic_id, None
+
+    def plan(
+        self, state: TopicState, states: States, limit: int | None, ceiling: Mapping[int, int] | None
+    ) -> list[OffsetRange]:
+        """The ranges of the next batch, none if there is nothing to read.
+
+        Args:
+            limit: how many offsets the batch may hold; what was begun is run again whole.
+            ceiling: offsets beyond which nothing new is read, by partition; partitions without one wait.
+
+        Raises:
+            DataLoss: records are gone that the stream has not read. ConfigError: ``start`` is not valid.
+        """
+        reached = self._positions(state, states)
+        self._lag = {p: max(0, high - reached[p]) for p, high in state.high.items()}
+        again = [self._again(i, state, reached[p]) for p, i in sorted(self._begun.items()) if i.start <= reached[p]]
+        begun = [r for r in again if r.start < r.end]
+        if begun:
+            for r in begun:
+                self._lost.pop(r.partition, None)
+            return begun
+        known = reached if ceiling is None else [partition for partition in reached if partition in ceiling]
+        high = {p: state.high[p] if ceiling is None else min(ceiling[p], state.high[p]) for p in known}
+        ends = plan_ranges(
+            reached, {p: max(reached[p], end) for p, end in high.items()}, limit, self.choices.chunk_offsets
+        )
+        return [
+            OffsetRange(state.topic, state.topic_id, p, reached[p], end, self._lost.pop(p, 0), state.high[p])
+            for p, end in sorted(ends.items())
+            if reached[p] < end
+        ]
+
+    def lag(self, but: Mapping[int, int]) -> int:
+        """Offsets that the plan left to later batches, in partitions other than these."""
+        return sum(n for partition, n in self._lag.items() if partition not in but)
+
+    def begin(self) -> dict[int, int] | None:
+        """A batch begins: until it has ended well, only the ledger knows how far the stream is."""
+        reached, self._reached = self._reached, None
+        return reached
+
+    def finish(self, before: Mapping[int, int] | None, reached: Mapping[int, int]) -> None:
+        """The batch has ended well. ``before``: what `begin` returned."""
+        if before is not None:
+            self._reached = {**before, **reached}
+            self._begun = {p: intent for p, intent in self._begun.items() if p not in reached}
+        self._lag = {}
+
+    def _positions(self, state: TopicState, states: States) -> dict[int, int]:
+        """Partition → next offset, for every partition of the topic."""
+        if self._reached is None:
+            self._reached = self.ledger.progress(state.topic_id)
+            self._begun = {intent.partition: intent for intent in self.ledger.open_intents(state.topic_id)}
+        reached = self._reached
+        expect_all(reached, state)
+        moved: dict[int, tuple[int, State, int]] = {}
+        for p, low in self._unknown(state, reached).items():
+            begun = self._begun.get(p)  # by a version that did not record where a partition begins
+            moved[p] = (begun.start if begun else low, states.at(p, begun.start if begun else low), 0)
+        for p, offset in reached.items():
+            start, lost = held(state, p, offset, self.choices)
+            if start != offset:
+                moved[p] = (start, self._state_behind(states.at(p, offset), start < offset), lost)
+                what = f"offsets {offset} to {start - 1} were lost" if lost else f"offset {offset} was cut off"
+                log.warning("topic %s partition %d: %s; reading goes on at %d", state.topic, p, what, start)
+        self._record(state, moved)
+        for p, (offset, known, lost) in moved.items():
+            reached[p] = offset
+            states.put(p, offset, known)
+            self._lost[p] = self._lost.get(p, 0) + lost
+        return reached
+
+    def _unknown(self, state: TopicState, reached: Mapping[int, int]) -> dict[int, int]:
+        """Where the partitions begin of which the ledger knows nothing."""
+        if reached.keys() >= state.low.keys():
+            return {}
+        start: Start = "earliest"
+        if not reached and not self.ledger.topic_ids():
+            start = "earliest" if self.start == "ledger" else self.start
+        at = initial_offset(state, start)
+        if at.topic_id != state.topic_id:
+            self._expect_same(state, at.topic_id, "that of the starting offsets")
+            at = initial_offset(state, "earliest")
+        return {p: at.ends[p] for p in sorted(state.low) if p not in reached}
+
+    def _expect_same(self, state: TopicState, known: str, whose: str) -> None:
+        if self.choices.topic_recreated == "fail":
+            raise DataLoss(
+                f"topic {state.topic} was recreated: its id is {state.topic_id}, {whose} is {known}",
+                hint="Its offsets begin again. Set topic_recreated: restart to read the new topic from its start.",
+            )
+
+    @staticmethod
+    def _state_behind(state: State, backward: bool) -> State:
+        """The state after a gap. Where the topic's end was cut off, offsets are given a second time, in a new epoch."""
+        return state.raised_to(state.epoch + 1) if backward else state
+
+    def _record(self, state: TopicState, moved: Mapping[int, tuple[int, State, int]]) -> None:
+        self.ledger.results(
+            [
+                FinishedRange(
+                    state.topic,
+                    state.topic_id,
+                    partition,
+                    offset,
+                    offset,
+                    counts={"lost": lost} if lost else {},
+                    state=known.to_json(),
+                    started=time.time(),
+                    finished=time.time(),
+                )
+                for partition, (offset, known, lost) in sorted(moved.items())
+            ]
+        )
+
+    def _again(self, intent: RangeIntent, state: TopicState, start: int) -> OffsetRange:
+        """The range of an intent from where it continues. An end that was cut off is given up with what lay there."""
+        p = intent.partition
+        end = intent.end
+        if self.choices.on_data_loss == "continue":
+            end = max(start, min(end, state.high[p]))
+        lost, high = self._lost.get(p, 0), state.high[p]
+        return OffsetRange(
+            state.topic, state.topic_id, p, start, end, lost, high, intent.chunk_offsets, intent.chunk_bytes
+        )

@@ -1,0 +1,239 @@
+"""What the next batch reads, over a ledger: what was begun, then what follows, and loud where offsets are gone."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ch_sink.errors import ConfigError, DataLoss
+from ch_sink.model.change import Records
+from ch_sink.model.policy import policy_of
+from ch_sink.model.topic import TopicState
+from ch_sink.order import State
+from ch_sink.stream.coordinator import Coordinator, StreamSettings
+from ch_sink.stream.offset_ranges import OffsetRange
+from ch_sink.stream.ports import StreamPorts
+from ch_sink.stream.tasks import RangeDone, RangeTask, Task
+from ch_sink.testing import MemoryStream, MemoryTopic
+from ch_sink.types.column import Column
+from tests.support.document_run import document_table
+
+TABLE = document_table((Column("id", "Int64"),), "replacing", "id")
+NOTHING = Records("t", 0, np.zeros(0, np.int64), np.zeros(0, np.int64), [], [])
+Span = tuple[int, int, int]
+
+
+class Died(BaseException):
+    """The job ended here."""
+
+
+class Stream:
+    """A stream over ports in memory, whose tasks do nothing; ``settings`` of the next job may differ."""
+
+    def __init__(self, **settings: Any) -> None:
+        topic = MemoryTopic("t", {0: NOTHING, 1: NOTHING}, {0: 0, 1: 0})
+        self.memory = MemoryStream(TABLE, ("id",), topic, policy_of())
+        self.settings = replace(self.memory.settings, chunk_offsets=10, **settings)
+        self.job = self.start()
+        self.tasks: list[RangeTask] = []
+
+    def start(self, **settings: Any) -> Coordinator:
+        """Another job, with other settings."""
+        self.settings: StreamSettings = replace(self.settings, **settings)
+        memory, ports = self.memory, self.memory.ports()
+        if hasattr(self, "job"):
+            self.job.close()
+        self.job = Coordinator(
+            self.settings, StreamPorts(ports.open_ledger(), memory, memory.topic, memory.pending, memory.group)
+        )
+        self.job.open()
+        return self.job
+
+    def plan(
+        self, high: dict[int, int], low: dict[int, int] | None = None, topic_id: str = "id", **more: Any
+    ) -> list[OffsetRange]:
+        at = TopicState("t", topic_id, {**dict.fromkeys(high, 0), **(low or {})}, high)
+        topic = self.memory.topic
+        topic.topic_id, topic.ends, topic.partitions = topic_id, dict(high), dict.fromkeys(high, NOTHING)
+        return self.job.plan(at, **more)
+
+    def run(self, ranges: list[OffsetRange], ends: Mapping[int, int] | None = None, state: State | None = None) -> None:
+        """Run the ranges; those with an end come as far as this, and the job dies there."""
+
+        def execute(tasks: Any) -> list[Any]:
+            self.tasks += tasks
+            if ends is not None and len(self.tasks) > len(ranges):
+                raise Died
+            return [self._done(task, dict(ends or {}), state) for task in tasks]
+
+        self.tasks = []
+        self.job.run_batch(ranges, execute)
+
+    @staticmethod
+    def _done(task: Task, ends: Mapping[int, int], state: State | None) -> RangeDone:
+        assert isinstance(task, RangeTask)
+        end = ends.get(task.partition, task.end)
+        return RangeDone("s", task.partition, task.start, end, state or task.state)
+
+
+def spans(ranges: list[OffsetRange]) -> list[Span]:
+    return [(r.partition, r.start, r.end) for r in ranges]
+
+
+def test_a_batch_goes_on_where_the_last_results_end() -> None:
+    stream = Stream()
+    first = stream.plan({0: 30, 1: 5})
+    assert spans(first) == [(0, 0, 30), (1, 0, 5)]
+    stream.run(first)
+    assert spans(stream.plan({0: 50, 1: 5})) == [(0, 30, 50)]
+    stream.start()
+    assert spans(stream.plan({0: 50, 1: 5})) == [(0, 30, 50)]
+    assert spans(stream.plan({0: 90, 1: 70}, limit=40)) == [(0, 30, 50), (1, 5, 20)]
+    assert stream.plan({0: 30, 1: 5}) == []
+
+
+def test_what_was_begun_is_run_again_as_it_was() -> None:
+    """Whatever the topic holds, the limit is or the settings say by now."""
+    stream = Stream()
+    stream.plan({0: 30, 1: 8})
+    with pytest.raises(Died):
+        stream.run(stream.plan({0: 30, 1: 8}), {0: 12})
+    stream.start(chunk_offsets=7, chunk_bytes=99)
+    [again] = stream.plan({0: 500, 1: 600}, limit=3)
+    assert (again.partition, again.start, again.end, again.high) == (0, 12, 30, 500)
+    stream.run([again])
+    [task] = stream.tasks
+    assert (task.start, task.end, task.chunk_offsets, task.chunk_bytes) == (12, 30, 10, 64 << 20)
+    assert task.attempt > 0
+    assert spans(stream.plan({0: 40, 1: 10})) == [(0, 30, 40), (1, 8, 10)]
+    stream.run(stream.plan({0: 40, 1: 10}))
+    assert {(t.chunk_offsets, t.chunk_bytes) for t in stream.tasks} == {(7, 99)}
+
+
+def test_a_batch_whose_results_are_unknown_is_planned_from_the_ledger() -> None:
+    stream = Stream()
+    ranges = stream.plan({0: 30, 1: 8})
+
+    def execute(tasks: Any) -> list[Any]:
+        raise Died
+
+    with pytest.raises(Died):
+        stream.job.run_batch(ranges, execute)
+    assert spans(stream.plan({0: 99, 1: 99})) == spans(ranges)
+
+
+def test_nothing_counts_as_caught_up_while_another_partition_lags() -> None:
+    """Changes that wait are given up only when everything has been read."""
+    stream = Stream()
+    stream.run(stream.plan({0: 100, 1: 100}, limit=1))
+    assert stream.job.summary.lag == 199
+
+
+def test_latest_is_where_the_topic_ended_when_the_stream_began() -> None:
+    stream = Stream(start="latest")
+    assert stream.plan({0: 100, 1: 10}) == []
+    stream.start(start="earliest")
+    assert spans(stream.plan({0: 130, 1: 10, 2: 40}, {2: 7})) == [(0, 100, 130), (2, 7, 40)]
+
+
+def test_start_does_not_matter_once_the_ledger_knows_the_topic() -> None:
+    stream = Stream()
+    stream.run(stream.plan({0: 30, 1: 5}))
+    stream.start(start="latest")
+    assert spans(stream.plan({0: 50, 1: 9})) == [(0, 30, 50), (1, 5, 9)]
+
+
+def test_starting_offsets_by_partition() -> None:
+    assert spans(Stream(start={"0": 42}).plan({0: 100, 1: 10}, {1: 3})) == [(0, 42, 100), (1, 3, 10)]
+    for start, wrong in (({"7": 1}, "name partition 7"), ("yesterday", "yesterday"), ({"zero": 1}, "not partition")):
+        with pytest.raises(ConfigError, match=wrong):
+            Stream(start=start).plan({0: 1})
+
+
+def test_records_that_retention_removed_are_loud_or_counted_once() -> None:
+    stream = Stream()
+    stream.run(stream.plan({0: 10, 1: 0}), state=State(base_epoch=3))
+    with pytest.raises(DataLoss, match="offset 10 is the next to be read, but the topic holds 25 to 99"):
+        stream.plan({0: 100, 1: 0}, {0: 25})
+    stream.start(on_data_loss="continue")
+    assert stream.plan({0: 25, 1: 0}, {0: 25}) == []
+    [found] = stream.plan({0: 100, 1: 0}, {0: 25})
+    assert (found.start, found.end, found.lost) == (25, 100, 15)
+    stream.run([found])
+    assert stream.tasks[0].state.base_epoch == 3
+    stream.start()
+    [found] = stream.plan({0: 120, 1: 0}, {0: 25})
+    assert (found.start, found.lost) == (100, 0)
+
+
+def test_an_end_that_was_cut_off_is_read_again_from_there_in_a_new_epoch() -> None:
+    """Offsets that are given a second time would lose to the rows of the first ones."""
+    stream = Stream()
+    stream.run(stream.plan({0: 100, 1: 0}), state=State(base_epoch=3))
+    with pytest.raises(DataLoss, match="offset 100 is the next"):
+        stream.plan({0: 50, 1: 0})
+    stream.start(on_data_loss="continue")
+    assert stream.plan({0: 50, 1: 0}) == []
+    stream.start()
+    [found] = stream.plan({0: 70, 1: 0})
+    assert (found.start, found.end, found.lost) == (50, 70, 0)
+    stream.run([found])
+    assert stream.tasks[0].state.base_epoch == 4
+
+
+def test_a_range_that_lost_records_is_run_from_what_is_left_of_it() -> None:
+    """Else every restart fails with a batch that was planned before."""
+    stream = Stream()
+    with pytest.raises(Died):
+        stream.run(stream.plan({0: 100, 1: 60}), {1: 30})
+    with pytest.raises(Died):
+        stream.run(stream.plan({0: 100, 1: 60}), {1: 30})
+    with pytest.raises(DataLoss):
+        stream.plan({0: 150, 1: 200}, {1: 40})
+    stream.start(on_data_loss="continue")
+    assert spans(stream.plan({0: 150, 1: 200}, {1: 40})) == [(1, 40, 60)]
+    stream.run(stream.plan({0: 150, 1: 200}, {1: 45}))
+    assert [(t.partition, t.start, t.end) for t in stream.tasks] == [(1, 45, 60)]
+    assert spans(stream.plan({0: 100, 1: 200}, {1: 90})) == [(1, 90, 200)]
+
+
+def test_a_range_whose_end_was_cut_off_ends_where_the_topic_does() -> None:
+    stream = Stream(on_data_loss="continue")
+    stream.plan({0: 100, 1: 0})
+    with pytest.raises(Died):
+        stream.run(stream.plan({0: 100, 1: 60}), {0: 30})
+    stream.start()
+    assert spans(stream.plan({0: 30, 1: 60})) == []
+    assert spans(stream.plan({0: 50, 1: 60})) == [(0, 30, 50)]
+
+
+def test_a_recreated_topic_is_loud_or_begins_again() -> None:
+    stream = Stream()
+    stream.run(stream.plan({0: 30, 1: 5}), state=State(base_epoch=3))
+    with pytest.raises(DataLoss, match="was recreated: its id is B, the ledger's is id"):
+        stream.plan({0: 100}, topic_id="B")
+    stream.start(topic_recreated="restart", start="latest")
+    found = stream.plan({0: 100}, {0: 2}, topic_id="B")
+    assert [(r.topic_id, r.start, r.end) for r in found] == [("B", 2, 100)]
+    stream.run(found)
+    assert stream.tasks[0].state.epoch == 4
+    stream.start(topic_recreated="fail")
+    assert spans(stream.plan({0: 101}, {0: 2}, topic_id="B")) == [(0, 100, 101)]
+
+
+def test_a_partition_that_went_away_is_loud() -> None:
+    stream = Stream()
+    stream.run(stream.plan({0: 30, 1: 5}))
+    with pytest.raises(DataLoss, match="no longer has partition 1"):
+        stream.plan({0: 30})
+
+
+def test_nothing_new_is_read_beyond_the_ceiling() -> None:
+    stream = Stream()
+    first = stream.plan({0: 90, 1: 50}, ceiling={0: 60})
+    assert spans(first) == [(0, 0, 60)]
+    stream.run(first)
+    assert stream.plan({0: 90, 1: 50}, ceiling={0: 60}) == []
+    assert spans(stream.plan({0: 90, 1: 50})) == [(0, 60, 90), (1, 0, 50)]
