@@ -9,6 +9,7 @@
     │   ├── TopicNotFound        the topic does not exist
     │   └── DataLoss             offsets that were to be read are gone
     ├── RegistryError            the schema registry refuses or lacks a schema
+    │   └── RegistryUnavailable  the schema registry does not answer
     ├── RecordError              one record cannot be decoded or applied
     │   ├── DecodeError          its bytes are not a change event of this table
     │   ├── PositionError        its source position does not fit or cannot be read
@@ -20,8 +21,8 @@
     ├── StreamFailed             the stream stops: what policy or the data demanded
     └── StreamsFailed            several streams of a job stopped; ``failures`` has the error of each
 
-An error carries ``hint``, the next step for the reader, and the process's exit code. Texts name the
-file, key, record or column concerned and never a secret.
+An error carries ``temporary``, whether waiting may mend it, ``hint``, the next step for the reader, and the process's
+exit code. Texts name the file, key, record or column concerned and never a secret.
 """
 
 from collections.abc import Mapping
@@ -40,6 +41,7 @@ __all__ = [
     "PositionError",
     "RecordError",
     "RegistryError",
+    "RegistryUnavailable",
     "StreamFailed",
     "StreamsFailed",
     "TableError",
@@ -53,6 +55,8 @@ class ChSinkError(Exception):
     """The root. ``str(error)`` is one or two sentences; ``hint`` says what to do next."""
 
     exit_code = 1
+    temporary = False
+    """Waiting may mend it: a server is away, or busy with itself."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -95,6 +99,8 @@ class KafkaError(ChSinkError):
 class BrokerUnavailable(KafkaError):
     """No broker answered."""
 
+    temporary = True
+
 
 class TopicNotFound(KafkaError):
     """The topic does not exist."""
@@ -106,6 +112,12 @@ class DataLoss(KafkaError):
 
 class RegistryError(ChSinkError):
     """The schema registry cannot be reached, refuses, or does not know a schema."""
+
+
+class RegistryUnavailable(RegistryError):
+    """The schema registry does not answer, or answers that it cannot serve at the moment."""
+
+    temporary = True
 
 
 class RecordError(ChSinkError):
@@ -138,6 +150,8 @@ class ClickHouseError(ChSinkError):
 
 class ClickHouseUnavailable(ClickHouseError):
     """No answer, or an error that a later attempt may not meet."""
+
+    temporary = True
 
 
 class AccessDenied(ClickHouseError):

@@ -13,6 +13,7 @@ from ch_sink.cli.check import check
 from ch_sink.cli.demo import demo
 from ch_sink.cli.init import init
 from ch_sink.cli.output import Output
+from ch_sink.cli.pause import pause, resume
 from ch_sink.cli.run import run
 from ch_sink.cli.status import status
 from ch_sink.errors import ChSinkError
@@ -58,6 +59,8 @@ app.command()(init)
 app.command()(check)
 app.command()(run)
 app.command()(status)
+app.command()(pause)
+app.command()(resume)
 app.command()(demo)
 
 

@@ -1,17 +1,19 @@
 """Arguments and options that several commands share."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ch_sink.errors import ConfigError
+from ch_sink.errors import ClickHouseError, ConfigError
 
 if TYPE_CHECKING:
     from ch_sink.cli.output import Output
     from ch_sink.config import Config, Job
 
-__all__ = ["AsJson", "ConfigFiles", "Only", "Overrides", "load_all", "load_jobs"]
+__all__ = ["AsJson", "ConfigFiles", "Only", "Overrides", "expecting_a_ledger", "load_all", "load_jobs"]
 
 ConfigFiles = Annotated[
     list[Path],
@@ -75,3 +77,21 @@ def _refuse_one_checkpoint(jobs: "list[Job]") -> None:
                 f"{first} and {job.name} have the same checkpoint, {job.usual.checkpoint}",
                 hint="Each stream needs a name and a checkpoint of its own.",
             )
+
+
+@contextmanager
+def expecting_a_ledger(config: "Config") -> Iterator[None]:
+    """Say what to do if the ledger does not exist."""
+    try:
+        yield
+    except ClickHouseError as error:
+        if error.code != _UNKNOWN_TABLE:
+            raise
+        raise ClickHouseError(
+            f"the ledger does not exist: {config.state_database}.{config.tables.ledger}",
+            code=error.code,
+            hint="Create the sink's tables with `ch_sink init CONFIG --apply`.",
+        ) from None
+
+
+_UNKNOWN_TABLE = 60

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, load_all
+from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, expecting_a_ledger, load_all
 from ch_sink.cli.output import Output
-from ch_sink.errors import ClickHouseError, KafkaError
+from ch_sink.errors import KafkaError
 from ch_sink.model.counted import counted
 
 if TYPE_CHECKING:
@@ -48,17 +48,9 @@ def gather(out: Output, config: "Config") -> "StreamStatus":
 
     client = client_of(config)
     ledger = ledger_of(config, client)
-    try:
+    with expecting_a_ledger(config):
         totals = ledger.totals()
         last = ledger.history(1)
-    except ClickHouseError as error:
-        if error.code == _UNKNOWN_TABLE:
-            raise ClickHouseError(
-                f"the ledger does not exist: {config.state_database}.{config.tables.ledger}",
-                code=error.code,
-                hint="Create the sink's tables with `ch_sink init CONFIG --apply`.",
-            ) from None
-        raise
     watermarks: dict[int, tuple[int, int]] | None = None
     topic_id = last[0].topic_id if last else None
     try:
@@ -90,9 +82,6 @@ def gather(out: Output, config: "Config") -> "StreamStatus":
             "finished": datetime.fromtimestamp(newest.finished, UTC).isoformat(timespec="milliseconds"),
         },
     )
-
-
-_UNKNOWN_TABLE = 60
 
 
 def show(out: Output, seen: "StreamStatus") -> None:

@@ -13,6 +13,7 @@ from ch_sink.clickhouse.running_inserts import wait_for_inserts
 from ch_sink.clickhouse.schema import detect, execute, server_facts
 from ch_sink.clickhouse.settings import ClickHouseSettings
 from ch_sink.clickhouse.state_table import create_statement
+from ch_sink.clickhouse.stream_states import ClickHouseStreamStates
 from ch_sink.clickhouse.table_admin import ClickHouseTableAdmin
 from ch_sink.clickhouse.writer import ClickHouseWriter
 
@@ -24,6 +25,7 @@ __all__ = [
     "ClickHouseLookup",
     "ClickHousePending",
     "ClickHouseSettings",
+    "ClickHouseStreamStates",
     "ClickHouseTableAdmin",
     "ClickHouseWriter",
     "Client",

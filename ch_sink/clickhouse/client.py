@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any
 
-import clickhouse_connect
 import pyarrow as pa
 from clickhouse_connect import common
 from clickhouse_connect.driver.external import ExternalData
+from clickhouse_connect.driver.httpclient import HttpClient
+from urllib3.util import Retry as HttpRetry
 
 from ch_sink.clickhouse.arrow_io import from_stream, one_batch, to_stream
 from ch_sink.clickhouse.failures import translated
@@ -54,6 +55,15 @@ class Keys:
         )
 
 
+class _Driver(HttpClient):
+    """The driver takes a 502, which a proxy sends while the server is away, for an answer of the server."""
+
+    def _init_common_settings(self, tz_source: Any) -> None:
+        # Before the first question. As without it, a connection that is refused is tried a second time.
+        self.http_retries = HttpRetry(total=1, read=False, status=0, status_forcelist=[502], allowed_methods=None)  # type: ignore[assignment]
+        super()._init_common_settings(tz_source)
+
+
 class Client:
     """One server, one user. Safe for several threads, but not across a fork.
 
@@ -69,7 +79,7 @@ class Client:
         at = settings.endpoint
         # Retries are decided here, by error code; the driver's shared pool would be inherited by forked processes.
         with translated(settings.url, "connect", settings.password):
-            self._driver = clickhouse_connect.get_client(
+            self._driver = _Driver(
                 interface=at.interface,
                 host=at.host,
                 port=at.port,

@@ -4,7 +4,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from clickhouse_connect.driver import exceptions as driver
-from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, ReadTimeoutError, SSLError
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    HTTPError,
+    NewConnectionError,
+    ReadTimeoutError,
+    ResponseError,
+    SSLError,
+)
 
 from ch_sink.clickhouse.retry import ACCESS_CODES, RETRYABLE_CODES, TOO_MANY_PARTS
 from ch_sink.errors import AccessDenied, ClickHouseError, ClickHouseUnavailable
@@ -61,6 +68,8 @@ def _no_answer(error: BaseException, url: str, doing: str, secret: str) -> Click
         why, hint = "no answer within the time limit", "Raise clickhouse.timeout, or check the server's load."
     elif isinstance(cause, (NewConnectionError, ConnectTimeoutError, ConnectionRefusedError)):
         why, hint = "no connection", "Is the server up? Check clickhouse.url."
+    elif isinstance(cause, ResponseError):
+        why, hint = "the proxy in front of it answers 502", "Is the server up? Check clickhouse.url."
     else:
         why, hint = f"the connection broke ({type(cause).__name__})", "Is the server up? Check clickhouse.url."
     return ClickHouseUnavailable(f"ClickHouse at {url} does not answer, could not {doing}: {why}", hint=hint)

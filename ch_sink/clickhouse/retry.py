@@ -17,32 +17,59 @@ TOO_MANY_PARTS = 252
 RETRYABLE_CODES = frozenset(
     {
         3,  # UNEXPECTED_END_OF_FILE
+        32,  # ATTEMPT_TO_READ_AFTER_EOF
         107,  # FILE_DOESNT_EXIST
         159,  # TIMEOUT_EXCEEDED
-        164,  # READONLY
+        198,  # DNS_ERROR
+        201,  # QUOTA_EXCEEDED
         202,  # TOO_MANY_SIMULTANEOUS_QUERIES
         203,  # NO_FREE_CONNECTION
         209,  # SOCKET_TIMEOUT
         210,  # NETWORK_ERROR
+        216,  # QUERY_WITH_SAME_ID_IS_ALREADY_RUNNING
         225,  # NO_ZOOKEEPER
+        236,  # ABORTED: the server is shutting down, or merges are stopped
         241,  # MEMORY_LIMIT_EXCEEDED
         242,  # TABLE_IS_READ_ONLY
+        243,  # NOT_ENOUGH_SPACE
+        244,  # UNEXPECTED_ZOOKEEPER_ERROR
         TOO_MANY_PARTS,
+        254,  # NO_ACTIVE_REPLICAS
+        265,  # NO_AVAILABLE_REPLICA
         279,  # ALL_CONNECTION_TRIES_FAILED
         285,  # TOO_FEW_LIVE_REPLICAS
         286,  # UNSATISFIED_QUORUM_FOR_PREVIOUS_WRITE
         289,  # REPLICA_IS_NOT_IN_QUORUM
         319,  # UNKNOWN_STATUS_OF_INSERT
+        364,  # RECEIVED_ERROR_TOO_MANY_REQUESTS
+        394,  # QUERY_WAS_CANCELLED: also by a server that is shutting down
+        410,  # EXTERNAL_SERVER_IS_NOT_RESPONDING
+        415,  # ALL_REPLICAS_LOST
+        416,  # REPLICA_STATUS_CHANGED
         425,  # SYSTEM_ERROR
         439,  # CANNOT_SCHEDULE_TASK
         473,  # DEADLOCK_AVOIDED
+        499,  # S3_ERROR
+        519,  # NO_REMOTE_SHARD_AVAILABLE
+        529,  # NOT_A_LEADER
+        568,  # RAFT_ERROR
+        574,  # DISTRIBUTED_TOO_MANY_PENDING_BYTES
+        667,  # NOT_INITIALIZED
+        692,  # TOO_MANY_MUTATIONS
+        696,  # ASYNC_LOAD_CANCELED
+        700,  # USER_SESSION_LIMIT_EXCEEDED
+        722,  # ASYNC_LOAD_WAIT_FAILED
+        733,  # TABLE_IS_BEING_RESTARTED
+        738,  # PART_IS_LOCKED
         745,  # SERVER_OVERLOADED
         999,  # KEEPER_EXCEPTION
     }
 )
+"""Errors that another attempt may not meet, because they are about the server's moment and not about the statement."""
 
 ACCESS_CODES = frozenset(
     {
+        164,  # READONLY: the user's profile forbids writing; a table that is read-only is 242
         192,  # UNKNOWN_USER
         193,  # WRONG_PASSWORD
         194,  # REQUIRED_PASSWORD

@@ -75,6 +75,13 @@ class StateTable:
     def rewrite(self, columns: str, where: str, parameters: Mapping[str, object], keys: Keys | None = None) -> None:
         """Insert a newer version of rows; ``columns`` is a select list over their newest version."""
         sql = f"INSERT INTO {self.qualified} {columns} FROM {self.qualified} FINAL WHERE {where}"
+        self._insert_select(sql, parameters, keys)
+
+    def select_into(self, sql: str, **parameters: object) -> None:
+        """Run an ``INSERT INTO $table … SELECT`` whose repeat the engine makes harmless."""
+        self._insert_select(sql.replace("$table", self.qualified), parameters)
+
+    def _insert_select(self, sql: str, parameters: Mapping[str, object], keys: Keys | None = None) -> None:
         self.client.command(
             sql,
             parameters,

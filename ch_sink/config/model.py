@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from ch_sink.config.columns import ColumnsSection
+from ch_sink.config.fingerprint import fingerprint
 from ch_sink.config.sections import (
     Bytes,
     ClickHouseSection,
@@ -128,6 +129,10 @@ class Config(Section):
     def consumer_group(self) -> str:
         """Consumer group whose offsets are committed for lag tools."""
         return self.kafka.properties.get("group.id") or f"ch_sink.{self.stream_name}"
+
+    def fingerprint(self) -> str:
+        """Changes with every key, secrets included, and gives none of them away."""
+        return fingerprint(self.model_dump_json(), self.to_task_json())
 
     @property
     def table_engine(self) -> str:

@@ -1,9 +1,9 @@
 """Builds what commands need from a configuration: client, ledger, Kafka settings, table specification."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from ch_sink.clickhouse import ClickHouseLedger, ClickHouseSettings, Client, connect
+from ch_sink.clickhouse import ClickHouseLedger, ClickHouseSettings, ClickHouseStreamStates, Client, connect
 from ch_sink.config import Config
 from ch_sink.kafka import KafkaSettings, TopicOffsets
 from ch_sink.table.model import TargetTable
@@ -15,6 +15,7 @@ __all__ = [
     "kafka_settings",
     "key_columns",
     "ledger_of",
+    "states_by_ledger",
     "table_spec",
     "topic_offsets",
 ]
@@ -30,6 +31,17 @@ def ledger_of(config: Config, client: Client) -> ClickHouseLedger:
     return ClickHouseLedger(
         client, config.state_database, config.tables.ledger, config.stream_name, config.clickhouse.cluster
     )
+
+
+def states_by_ledger(configs: Sequence[Config]) -> list[tuple[ClickHouseStreamStates, list[Config]]]:
+    """The configurations that share a ledger, with the states of their streams. Raises ClickHouseUnavailable, …"""
+    groups: dict[tuple[Client, str, str], list[Config]] = {}
+    for config in configs:
+        place = (client_of(config), config.state_database, config.tables.ledger)
+        groups.setdefault(place, []).append(config)
+    return [
+        (ClickHouseStreamStates(*place, streams[0].clickhouse.cluster), streams) for place, streams in groups.items()
+    ]
 
 
 def kafka_settings(config: Config) -> KafkaSettings:

@@ -43,6 +43,18 @@ _UNREACHABLE = {
     _Code.BROKER_NOT_AVAILABLE,
     _Code.NOT_LEADER_FOR_PARTITION,
     _Code.NETWORK_EXCEPTION,
+    _Code._WAIT_COORD,
+    _Code.REPLICA_NOT_AVAILABLE,
+    _Code.OFFSET_NOT_AVAILABLE,
+    _Code.COORDINATOR_LOAD_IN_PROGRESS,
+    _Code.COORDINATOR_NOT_AVAILABLE,
+    _Code.NOT_COORDINATOR,
+    _Code.NOT_CONTROLLER,
+    _Code.KAFKA_STORAGE_ERROR,
+    _Code.LISTENER_NOT_FOUND,
+    _Code.FENCED_LEADER_EPOCH,
+    _Code.UNKNOWN_LEADER_EPOCH,
+    _Code.THROTTLING_QUOTA_EXCEEDED,
 }
 
 _TRANSIENT = {_Code.LEADER_NOT_AVAILABLE, _Code.NOT_LEADER_FOR_PARTITION, _Code.OFFSET_NOT_AVAILABLE}
@@ -81,6 +93,6 @@ def translate(error: confluent_kafka.KafkaError, settings: KafkaSettings, topic:
             f"the broker at {settings.bootstrap} refuses access to topic {topic}: {error.str()}",
             hint="Check the security properties under kafka, and the user's read rights on the topic.",
         )
-    if code in _UNREACHABLE:
+    if code in _UNREACHABLE or error.retriable():
         return unavailable(settings, error.str())
     return KafkaError(f"topic {topic}: {error.name()}: {error.str()}")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from ch_sink.errors import ConfigError, RegistryError
+from ch_sink.errors import ConfigError, RegistryError, RegistryUnavailable
 from ch_sink.kafka.settings import HIDDEN, redact
 from ch_sink.ports import RegisteredSchema, SchemaRegistry
 
@@ -111,7 +111,7 @@ class ConfluentRegistry:
                 return None
             raise self._refused(what, error.http_status_code, str(error.error_message)) from None
         except Exception as error:  # noqa: BLE001 (transport, TLS and proxy errors have no common class)
-            raise RegistryError(
+            raise RegistryUnavailable(
                 f"the schema registry at {self._url} does not answer for {what}: {self._shown(error)}",
                 hint="Check kafka.schema.registry.url, the network and TLS settings, and that the registry runs.",
             ) from None
@@ -123,9 +123,10 @@ class ConfluentRegistry:
                 hint="Check schema.registry.basic.auth.user.info or bearer.auth.*, and the user's rights.",
             )
         hint = "Check that the registry runs, and run again: no record is lost."
-        if status < 500:
+        if status < 500 and status != 429:
             hint = "Check the path in kafka.schema.registry.url (Apicurio: …/apis/ccompat/v7)."
-        return RegistryError(
+        kind = RegistryUnavailable if status >= 500 or status == 429 else RegistryError
+        return kind(
             f"the schema registry at {self._url} answers status {status} for {what}: {self._shown(message)}", hint=hint
         )
 

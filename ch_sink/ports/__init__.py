@@ -21,13 +21,16 @@ from ch_sink.ports.ledger_entries import (
 from ch_sink.ports.lookup import RowLookup, StoredRows
 from ch_sink.ports.pending import Pending, PendingRecord
 from ch_sink.ports.schema_registry import RegisteredSchema, SchemaRegistry
+from ch_sink.ports.stream_states import Alive, Condition, RecordedState, Request, StreamStates
 from ch_sink.ports.writer import Insert, TableWriter
 
 __all__ = [
+    "Alive",
     "BackwardStepSeen",
     "ChangedColumn",
     "ChunkCut",
     "Claim",
+    "Condition",
     "DeadLetter",
     "DeadLetters",
     "Fact",
@@ -42,13 +45,16 @@ __all__ = [
     "PendingRecord",
     "RangeIntent",
     "RangeProgress",
+    "RecordedState",
     "RegisteredSchema",
+    "Request",
     "RowLookup",
     "SchemaChangeBegun",
     "SchemaChangeFinished",
     "SchemaRegistry",
     "StoredLetter",
     "StoredRows",
+    "StreamStates",
     "TableWriter",
     "TaskLedger",
     "TopicFacts",

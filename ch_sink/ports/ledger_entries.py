@@ -13,6 +13,8 @@
 | schema_change_finished (`SchemaChangeFinished`) | after the table's view shows the columns  | schema_change_begun                       | nothing: it closes the one before it                 |
 | backward_step (`BackwardStepSeen`)        | after a batch, one per step                     | anything                                  | nothing: it is history                               |
 
+The states of streams are entries of the same table: see `ch_sink.ports.stream_states`.
+
 All but progress and cut are written by the owner of the stream and refused to anyone else.
 
 In ClickHouse (`sql/ledger.sql`) the kind is in the column ``entry``. Everything that is searched or summed has a

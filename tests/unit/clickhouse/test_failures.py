@@ -1,7 +1,9 @@
 """What goes wrong with the server is told in ch_sink's own errors: by code, with a next step, without secrets."""
 
+import http.server
 import pickle
 import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -75,9 +77,6 @@ def test_a_server_that_never_answers() -> None:
 
 
 def test_something_else_answers_there() -> None:
-    import http.server
-    import threading
-
     class Page(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -94,6 +93,44 @@ def test_something_else_answers_there() -> None:
             Client(settings_for(f"http://127.0.0.1:{other.server_address[1]}"))
         assert not isinstance(caught.value, ClickHouseUnavailable)
         other.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (429, None, ClickHouseUnavailable),
+        (502, None, ClickHouseUnavailable),
+        (503, None, ClickHouseUnavailable),
+        (504, None, ClickHouseUnavailable),
+        (500, 242, ClickHouseUnavailable),
+        (500, 999, ClickHouseUnavailable),
+        (500, 164, AccessDenied),
+        (500, 16, ClickHouseError),
+        (404, None, ClickHouseError),
+    ],
+)
+def test_what_waiting_may_mend_is_decided_by_status_and_code(
+    status: int, code: int | None, kind: type[ClickHouseError]
+) -> None:
+    class Away(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.send_response(status)
+            if code is not None:
+                self.send_header("X-ClickHouse-Exception-Code", str(code))
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Away) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        with pytest.raises(ClickHouseError) as caught:
+            Client(settings_for(f"http://127.0.0.1:{other.server_address[1]}"))
+        other.shutdown()
+    assert type(caught.value) is kind
+    assert caught.value.temporary == (kind is ClickHouseUnavailable)
+    assert caught.value.code == (code or 0)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +180,7 @@ def test_waits_grow_up_to_a_ceiling_and_are_longer_for_too_many_parts() -> None:
 
 def test_no_code_is_both_retryable_and_about_access() -> None:
     assert not RETRYABLE_CODES & ACCESS_CODES
-    named = {3, 107, 159, 164, 202, 203, 209, 210, 241, 242, 252, 285, 319, 425, 999}
+    named = {3, 107, 159, 202, 203, 209, 210, 241, 242, 252, 285, 319, 425, 999}
     assert named <= RETRYABLE_CODES
 
 

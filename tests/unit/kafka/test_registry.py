@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ch_sink.decode.avro.schema import parse
-from ch_sink.errors import ConfigError, RegistryError
+from ch_sink.errors import ConfigError, RegistryError, RegistryUnavailable
 from ch_sink.kafka import schema_registry
 from ch_sink.kafka.registry import ConfluentRegistry
 from ch_sink.ports import RegisteredSchema
@@ -89,14 +89,14 @@ def test_a_busy_registry_is_asked_again() -> None:
 
 def test_a_registry_that_stays_busy_stops_the_stream() -> None:
     with registry_server(registry_schemas("postgres"), failures=99) as server:
-        with pytest.raises(RegistryError, match="status 503") as caught:
+        with pytest.raises(RegistryUnavailable, match="status 503") as caught:
             client(server).find(2)
         assert caught.value.hint
 
 
 def test_no_registry_at_the_address_stops_the_stream(server: RegistryServer) -> None:
     gone = ConfluentRegistry({"url": "http://127.0.0.1:9", **QUICK})
-    with pytest.raises(RegistryError, match=r"127\.0\.0\.1:9 does not answer for schema id 2") as caught:
+    with pytest.raises(RegistryUnavailable, match=r"127\.0\.0\.1:9 does not answer for schema id 2") as caught:
         gone.find(2)
     assert "schema.registry.url" in (caught.value.hint or "")
 
