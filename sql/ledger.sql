@@ -1,7 +1,7 @@
 CREATE TABLE IF NOT EXISTS $table$on_cluster
 (
     `stream` String COMMENT 'name of the stream',
-    `entry` LowCardinality(String) COMMENT 'kind of entry: claim, intent, progress, cut, result, or a fact: truncate_floor, topic, schema_change_begun, schema_change_finished, backward_step',
+    `entry` LowCardinality(String) COMMENT 'kind of entry: claim, intent, progress, cut, result, summary, or a fact: truncate_floor, topic, schema_change_begun, schema_change_finished, backward_step',
     `topic_id` String COMMENT 'identity of the topic: a recreated topic has another one',
     `partition` Int32,
     `start_offset` Int64 COMMENT 'first offset of the range',
@@ -15,7 +15,7 @@ CREATE TABLE IF NOT EXISTS $table$on_cluster
     `topic` String,
     `chunk_offsets` Int64 COMMENT 'intent: offsets per chunk with which the range is cut',
     `chunk_bytes` Int64,
-    `attempt` UInt32 COMMENT 'intent: how many earlier batches overlap the range',
+    `attempt` UInt32 COMMENT 'intent: how many earlier batches overlap the range; summary: how many it stands for at most',
     `cuts` Array(Int64) COMMENT 'result: offsets at which the range was cut into chunks',
     `rows` UInt64 COMMENT 'result: rows inserted into the target',
     `deletes` UInt64,

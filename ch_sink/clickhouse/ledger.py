@@ -10,6 +10,7 @@ import pyarrow as pa
 from ch_sink.clickhouse import ledger_queries as ask
 from ch_sink.clickhouse import ledger_upgrade as earlier
 from ch_sink.clickhouse.client import Client
+from ch_sink.clickhouse.ledger_folds import LedgerFolds
 from ch_sink.clickhouse.ledger_rows import SCHEMA, Entry, claim_of, fact_of, intent_of, result_of, row, totals_of
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.ports import (
@@ -23,6 +24,7 @@ from ch_sink.ports import (
     SchemaChangeBegun,
 )
 from ch_sink.stream.claims import displaced, mine, new_claim, retired
+from ch_sink.stream.summaries import KEEP, covered, with_summaries
 
 __all__ = ["ClickHouseLedger"]
 
@@ -32,8 +34,21 @@ F = TypeVar("F", bound=Fact)
 class ClickHouseLedger:
     """The Ledger of one stream, and the TaskLedger of its tasks. See the protocols; raises ClickHouseError too."""
 
-    def __init__(self, client: Client, database: str, table: str, stream: str, cluster: str | None = None) -> None:
-        """``cluster``: the cluster on which a table of an earlier version is altered, if any."""
+    def __init__(
+        self,
+        client: Client,
+        database: str,
+        table: str,
+        stream: str,
+        cluster: str | None = None,
+        *,
+        keep: int = KEEP,
+    ) -> None:
+        """
+        Args:
+            cluster: the cluster on which a table of an earlier version is altered, if any.
+            keep: how many results of each partition are kept at least when old ones are folded.
+        """
         self.stream, self._cluster = stream, cluster
         self._table = StateTable(client, database, table)
         self._claim: Claim | None = None
@@ -41,6 +56,7 @@ class ClickHouseLedger:
         self._batch = 0
         self._reached: dict[tuple[str, int], int] | None = None
         self._form: earlier.Form | None = None
+        self._folds = LedgerFolds(self._table, stream, self._rows, keep)
 
     def claim(self, run_id: str) -> None:
         self.upgrade()
@@ -93,6 +109,17 @@ class ClickHouseLedger:
     def results(self, results: Sequence[FinishedRange]) -> None:
         self.check_claim()
         self._insert(results, self._batch, self._claim)
+        self._folds.add((r.topic_id, r.partition) for r in results)
+
+    def fold(self) -> int:
+        places = self._folds.due()
+        if not places:
+            return 0
+        self.check_claim()
+        assert self._claim is not None
+        done = self._folds.fold(places, lambda made: self._insert(made, 0, self._claim))
+        self._folds.sweep(self._claim)
+        return done
 
     def state_at(self, topic_id: str, partition: int, offset: int) -> str | None:
         found = self._rows(ask.STATE_AT, topic_id=topic_id, partition=partition, offset=offset)
@@ -114,10 +141,17 @@ class ClickHouseLedger:
         return [result_of(r) for r in self._rows(ask.HISTORY, limit=limit)]
 
     def totals(self) -> list[PartitionTotals]:
-        found = self._rows(ask.TOTALS)
-        last = [(r["topic_id"], r["partition"], r["last_start"]) for r in found]
-        states = {(r["topic_id"], r["partition"]): str(r["state"]) for r in self._rows(ask.LAST_STATES, ranges=last)}
-        return [totals_of(r, states[r["topic_id"], r["partition"]]) for r in found]
+        summaries = self._folds.summaries()
+        while True:
+            known = [(*place, *span) for place, folded in summaries.items() for span in covered(folded)]
+            found = self._rows(ask.TOTALS, covered=known)
+            last = [(r["topic_id"], r["partition"], r["last_start"]) for r in found]
+            answers = self._rows(ask.LAST_STATES, ranges=last)
+            before, summaries = summaries, self._folds.summaries()
+            if summaries == before:  # else the owner has folded results in between
+                break
+        states = {(r["topic_id"], r["partition"]): str(r["state"]) for r in answers}
+        return with_summaries([totals_of(r, states[r["topic_id"], r["partition"]]) for r in found], summaries)
 
     def put_progress(self, progress: RangeProgress) -> None:
         self._insert([progress], progress.start)
@@ -146,7 +180,7 @@ class ClickHouseLedger:
         return fact_of(found[0], SchemaChangeBegun) if found and found[0]["entry"] == SchemaChangeBegun.kind else None
 
     def _rows(self, sql: str, **parameters: object) -> list[dict[str, Any]]:
-        form = self._known_form() if "$order" in sql else None
+        form = self._known_form() if "$order" in sql or "$attempt" in sql else None
         if form is not None:
             sql = sql.replace("$order", form.order).replace("$attempt", form.attempt)
         return self._table.rows(sql, stream=self.stream, **parameters)
@@ -167,7 +201,8 @@ class ClickHouseLedger:
         if r.start >= self._intended().get((r.topic_id, r.partition), 0):
             return 0
         found = self._rows(ask.ATTEMPTS, topic_id=r.topic_id, partition=r.partition, start=r.start, end=r.end)
-        return int(found[0]["n"])
+        folded = self._folds.summaries().get((r.topic_id, r.partition), [])
+        return int(found[0]["n"]) + sum(s.batches for s in folded if s.start < r.end and s.end > r.start)
 
     def _intended(self) -> dict[tuple[str, int], int]:
         """The highest intended offset by topic and partition; queried once, then kept."""

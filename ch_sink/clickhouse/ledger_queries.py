@@ -7,8 +7,10 @@ __all__ = [
     "ATTEMPTS",
     "CUTS",
     "FACTS",
+    "FOLDABLE",
     "HISTORY",
     "INTENDED",
+    "INTENTS_WITHIN",
     "LAST_INTENTS",
     "LAST_SCHEMA_CHANGE",
     "LAST_STATES",
@@ -16,7 +18,12 @@ __all__ = [
     "OPEN_INTENTS",
     "PROGRESS",
     "PROGRESS_OF",
+    "RESULTS_BY_PLACE",
     "STATE_AT",
+    "SUMMARIES",
+    "SWEEP",
+    "SWEEP_CLAIMS",
+    "SWEEP_SUMMARIES",
     "TOPIC_IDS",
     "TOTALS",
 ]
@@ -41,7 +48,7 @@ WHERE {_MINE} AND entry = 'intent' GROUP BY topic_id, partition"""
 
 STATE_AT = f"""\
 SELECT state FROM $table
-WHERE {_MINE} AND entry = 'result' AND {_PARTITION} AND end_offset = {{offset:Int64}}
+WHERE {_MINE} AND entry IN ('result', 'summary') AND {_PARTITION} AND end_offset = {{offset:Int64}}
 ORDER BY $order DESC LIMIT 1"""
 
 # A result that is empty says where reading goes on after offsets were lost, and where it begins.
@@ -103,17 +110,20 @@ WHERE {_MINE} AND entry = 'result' AND (topic_id, partition, start_offset, end_o
 ORDER BY $order DESC, topic_id, partition LIMIT {{limit:UInt64}}"""
 
 # If a range was run more than once, all results but the last are excluded. They are few, so this is faster than picking
-# the last result of each range.
+# the last result of each range. What summaries contain is counted there.
 TOTALS = f"""\
+WITH NOT arrayExists(
+    c -> c.1 = topic_id AND c.2 = partition AND c.3 <= start_offset AND end_offset <= c.4,
+    {{covered:Array(Tuple(String, Int32, Int64, Int64))}}) AS counted
 SELECT
     topic_id, partition,
     any(topic) AS topic,
     argMax(start_offset, $order) AS last_start,
     max(end_offset) AS next_offset,
-    sum(rows) AS rows,
-    sum(deletes) AS deletes,
-    sum(dead_letters) AS dead_letters,
-    sumMap(counts) AS counts,
+    sumIf(rows, counted) AS rows,
+    sumIf(deletes, counted) AS deletes,
+    sumIf(dead_letters, counted) AS dead_letters,
+    sumMapIf(counts, counted) AS counts,
     toUnixTimestamp64Milli(max(finished)) AS finished_ms,
     toUnixTimestamp64Milli(max(source_time)) AS source_time_ms
 FROM $table
@@ -134,12 +144,15 @@ WHERE {_MINE} AND entry = 'result'
     AND (topic_id, partition, start_offset) IN {{ranges:Array(Tuple(String, Int32, Int64))}}
 GROUP BY topic_id, partition"""
 
-# Progress that is older than the last result of the same range is void.
+# Progress that is older than the last result of the same range, or than a summary of it, is void.
 PROGRESS_OF = f"""\
 SELECT end_offset, state FROM $table
 WHERE {_MINE} AND entry = 'progress' AND {_PARTITION} AND start_offset = {{start:Int64}}
     AND written > (SELECT max(written) FROM $table
         WHERE {_MINE} AND entry = 'result' AND {_PARTITION} AND start_offset = {{start:Int64}})
+    AND written > (SELECT max(written) FROM $table
+        WHERE {_MINE} AND entry = 'summary' AND {_PARTITION}
+            AND start_offset <= {{start:Int64}} AND end_offset > {{start:Int64}})
 ORDER BY end_offset DESC LIMIT 1"""
 
 # A cut of an earlier version has no offset in this column; its upgraded copy has.
@@ -155,3 +168,56 @@ LAST_SCHEMA_CHANGE = f"""\
 SELECT entry, fact FROM $table
 WHERE {_MINE} AND entry IN ('schema_change_begun', 'schema_change_finished')
 ORDER BY $order DESC LIMIT 1"""
+
+_FIGURES = """\
+    topic, topic_id, partition, start_offset, end_offset, rows, deletes, dead_letters, counts, state,
+    toUnixTimestamp64Milli(started) AS started_ms,
+    toUnixTimestamp64Milli(finished) AS finished_ms,
+    toUnixTimestamp64Milli(source_time) AS source_time_ms,
+    claim_number, written, run_id, batch"""
+
+# A few for each partition, however long the stream has run.
+SUMMARIES = f"""\
+SELECT $attempt AS batches,
+{_FIGURES}
+FROM $table FINAL
+WHERE {_MINE} AND entry = 'summary' ORDER BY topic_id, partition, start_offset, end_offset"""
+
+RESULTS_BY_PLACE = f"""\
+SELECT topic_id, partition, count() AS n FROM $table
+WHERE {_MINE} AND entry = 'result' GROUP BY topic_id, partition ORDER BY topic_id, partition"""
+
+# The oldest results of a partition that may be folded: all but the newest ones, and none that summaries contain.
+FOLDABLE = f"""\
+SELECT cuts,
+{_FIGURES}
+FROM $table FINAL
+WHERE {_MINE} AND entry = 'result' AND {_PARTITION}
+    AND $order <= (SELECT $order FROM $table
+        WHERE {_MINE} AND entry = 'result' AND {_PARTITION}
+        ORDER BY $order DESC LIMIT 1 OFFSET {{keep:UInt64}})
+    AND ((claim_number, written) > {{since:Tuple(UInt64, UInt64)}}
+        OR NOT arrayExists(c -> c.1 <= start_offset AND end_offset <= c.2, {{covered:Array(Tuple(Int64, Int64))}}))
+ORDER BY $order LIMIT {{limit:UInt64}}"""
+
+INTENTS_WITHIN = f"""\
+SELECT start_offset, end_offset FROM $table
+WHERE {_MINE} AND entry = 'intent' AND {_PARTITION}
+    AND start_offset >= {{start:Int64}} AND end_offset <= {{end:Int64}}"""
+
+# A rerun's entries are newer than the summary that contains them, and stay.
+SWEEP = f"""\
+DELETE FROM $table
+WHERE {_MINE} AND entry IN {{entries:Array(String)}} AND arrayExists(
+    c -> c.1 = topic_id AND c.2 = partition AND c.3 <= start_offset AND end_offset <= c.4
+        AND (claim_number, written) <= (c.5, c.6),
+    {{covered:Array(Tuple(String, Int32, Int64, Int64, UInt64, UInt64))}})"""
+
+SWEEP_SUMMARIES = f"""\
+DELETE FROM $table
+WHERE {_MINE} AND entry = 'summary' AND (topic_id, partition, start_offset, end_offset, claim_number, written)
+    IN {{void:Array(Tuple(String, Int32, Int64, Int64, UInt64, UInt64))}}"""
+
+SWEEP_CLAIMS = f"""\
+DELETE FROM $table
+WHERE {_MINE} AND entry = 'claim' AND claim_number > 0 AND claim_number < {{claim_number:UInt64}}"""

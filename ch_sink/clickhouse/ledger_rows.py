@@ -7,11 +7,20 @@ from typing import Any, TypeVar
 import msgspec
 import pyarrow as pa
 
-from ch_sink.ports import ChunkCut, Claim, Fact, FinishedRange, PartitionTotals, RangeIntent, RangeProgress
+from ch_sink.ports import (
+    ChunkCut,
+    Claim,
+    Fact,
+    FinishedRange,
+    PartitionTotals,
+    RangeIntent,
+    RangeProgress,
+    RangeSummary,
+)
 
-__all__ = ["SCHEMA", "Entry", "claim_of", "fact_of", "intent_of", "result_of", "row", "totals_of"]
+__all__ = ["SCHEMA", "Entry", "claim_of", "fact_of", "intent_of", "result_of", "row", "summary_of", "totals_of"]
 
-Entry = Claim | RangeIntent | RangeProgress | ChunkCut | FinishedRange | Fact
+Entry = Claim | RangeIntent | RangeProgress | ChunkCut | FinishedRange | RangeSummary | Fact
 
 F = TypeVar("F", bound=Fact)
 
@@ -72,7 +81,7 @@ def row(
         "written": written,
     }
     match entry:
-        case RangeIntent() | FinishedRange() | RangeProgress():
+        case RangeIntent() | FinishedRange() | RangeProgress() | RangeSummary():
             filled |= _range(entry)
         case ChunkCut():
             filled |= {"topic_id": entry.topic_id, "partition": entry.partition, "offset": entry.offset}
@@ -83,7 +92,7 @@ def row(
     return filled
 
 
-def _range(entry: RangeIntent | FinishedRange | RangeProgress) -> dict[str, Any]:
+def _range(entry: RangeIntent | FinishedRange | RangeProgress | RangeSummary) -> dict[str, Any]:
     filled = {
         "topic_id": entry.topic_id,
         "partition": entry.partition,
@@ -98,10 +107,10 @@ def _range(entry: RangeIntent | FinishedRange | RangeProgress) -> dict[str, Any]
                 "chunk_bytes": entry.chunk_bytes,
                 "attempt": entry.attempt,
             }
-        case FinishedRange():
+        case FinishedRange() | RangeSummary():
+            filled |= {"cuts": list(entry.cuts)} if isinstance(entry, FinishedRange) else {"attempt": entry.batches}
             filled |= {
                 "topic": entry.topic,
-                "cuts": list(entry.cuts),
                 "rows": entry.rows,
                 "deletes": entry.deletes,
                 "dead_letters": entry.dead_letters,
@@ -160,6 +169,26 @@ def result_of(r: Mapping[str, Any]) -> FinishedRange:
         source_time=r["source_time_ms"],
         run_id=r["run_id"],
         batch=r["batch"],
+    )
+
+
+def summary_of(r: Mapping[str, Any]) -> RangeSummary:
+    """The summary of a row of `ledger_queries.SUMMARIES`."""
+    return RangeSummary(
+        topic=r["topic"],
+        topic_id=r["topic_id"],
+        partition=r["partition"],
+        start=r["start_offset"],
+        end=r["end_offset"],
+        batches=r["batches"],
+        rows=r["rows"],
+        deletes=r["deletes"],
+        dead_letters=r["dead_letters"],
+        counts=dict(r["counts"]),
+        state=r["state"],
+        started=r["started_ms"] / 1000,
+        finished=r["finished_ms"] / 1000,
+        source_time=r["source_time_ms"],
     )
 
 

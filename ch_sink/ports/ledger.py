@@ -13,7 +13,10 @@ F = TypeVar("F", bound=Fact)
 
 @dataclass(frozen=True, slots=True)
 class PartitionTotals:
-    """Sums over all results of one partition; a range that was run twice counts once, with its last result."""
+    """Sums over all results of one partition.
+
+    A range that was run twice counts once: with its last result, or with the first if that was folded before.
+    """
 
     topic: str
     topic_id: str
@@ -73,6 +76,13 @@ class Ledger(TaskLedger, Protocol):
         """Record what the batch of the last ``intents`` did. Raises LedgerConflict, and then records nothing."""
         ...
 
+    def fold(self) -> int:
+        """Fold old intents and results into summaries if so many came together that it pays; returns how many results.
+
+        The newest results stay as they are, of every partition. Raises LedgerConflict.
+        """
+        ...
+
     def state_at(self, topic_id: str, partition: int, offset: int) -> str | None:
         """The state of the last result that ends exactly at this offset."""
         ...
@@ -97,7 +107,7 @@ class Ledger(TaskLedger, Protocol):
         ...
 
     def history(self, limit: int) -> list[FinishedRange]:
-        """The newest results, newest first."""
+        """The newest results that were not folded, newest first."""
         ...
 
     def totals(self) -> list[PartitionTotals]:

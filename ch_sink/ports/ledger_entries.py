@@ -7,6 +7,7 @@
 | progress (`RangeProgress`)                | by a task, after each chunk of a collapsing table | progress further on; the range's result   | the next attempt continues there; void once the range has a result |
 | cut (`ChunkCut`)                          | by a task, before it stores a chunk that ends because the table lacks columns | schema_change_begun | every later attempt ends a chunk there               |
 | result (`FinishedRange`)                  | after a batch, one per range; an empty one where reading begins, or goes on after lost offsets | an intent that begins at its end | the next range begins at the end of the last one, with its state |
+| summary (`RangeSummary`)                  | every few hundred results, by the owner, before it deletes what it folded | a summary that contains it | deletes what the newest summaries contain; it is counted in them already |
 | truncate_floor (`TruncateFloor`)          | after the rows below it were deleted, before the results of that round | a higher floor | changes below the highest floor are dropped; without it the deletion is repeated |
 | topic (`TopicFacts`)                      | when a topic is first read, and when it gains partitions | the same topic with more partitions | versions continue in the highest epoch of the topic  |
 | schema_change_begun (`SchemaChangeBegun`) | before the table is altered                     | schema_change_finished                    | without a finish after it, the view is renewed       |
@@ -38,6 +39,7 @@ __all__ = [
     "FinishedRange",
     "RangeIntent",
     "RangeProgress",
+    "RangeSummary",
     "SchemaChangeBegun",
     "SchemaChangeFinished",
     "TopicFacts",
@@ -123,6 +125,32 @@ class FinishedRange:
     run_id: str = ""
     """Filled in by the ledger, as is ``batch``."""
     batch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RangeSummary:
+    """Results of one partition between two offsets, folded into one entry with their sums.
+
+    It stands for the intents, the progress and the results within [start, end) that were written before it.
+    """
+
+    kind: ClassVar[str] = "summary"
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+    batches: int
+    """An upper bound of the attempts at any of its offsets."""
+    rows: int = 0
+    deletes: int = 0
+    dead_letters: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    state: str = ""
+    """State of the partition at ``end``."""
+    started: float = 0.0
+    finished: float = 0.0
+    source_time: int = 0
 
 
 @dataclass(frozen=True, slots=True)

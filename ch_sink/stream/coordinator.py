@@ -17,7 +17,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from ch_sink.errors import ChSinkError
+from ch_sink.errors import ChSinkError, ClickHouseError
 from ch_sink.model.policy import Policy
 from ch_sink.model.topic import TopicState
 from ch_sink.observe import StreamSummary
@@ -152,9 +152,17 @@ class Coordinator:
         yield from self.release(caught_up=self.summary.lag == 0)
         self._planner.finish(before, reached)
         self.ports.group.commit(self.settings.topic, reached)
+        self._fold()
         figures.seconds = time.monotonic() - self._began
         if self.on_batch is not None:
             self.on_batch(self.summary)
+
+    def _fold(self) -> None:
+        """Keep the ledger short. What a server refuses now is folded after a later batch."""
+        try:
+            self.ports.ledger.fold()
+        except ClickHouseError as error:
+            log.warning("%s: old entries of the ledger were not folded: %s", self.settings.name, error)
 
     def release(self, *, caught_up: bool = False) -> Rounds:
         """Apply waiting changes whose values have arrived.

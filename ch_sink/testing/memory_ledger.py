@@ -1,5 +1,6 @@
 """The ledger in memory; see `ch_sink.ports.ledger`. Nothing survives the process."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -12,10 +13,12 @@ from ch_sink.ports import (
     PartitionTotals,
     RangeIntent,
     RangeProgress,
+    RangeSummary,
     SchemaChangeBegun,
     SchemaChangeFinished,
 )
 from ch_sink.stream.claims import displaced, mine, new_claim, retired
+from ch_sink.stream.summaries import KEEP, Written, covered, fold, fold_due, standing, with_summaries
 
 __all__ = ["MemoryLedger"]
 
@@ -28,11 +31,13 @@ class _Book:
 
     claims: list[Claim] = field(default_factory=list)
     batches: list[list[RangeIntent]] = field(default_factory=list)
-    ranges: list[FinishedRange | RangeProgress] = field(default_factory=list)
+    ranges: list[FinishedRange | RangeProgress | RangeSummary] = field(default_factory=list)
     facts: list[Fact] = field(default_factory=list)
     cuts: set[ChunkCut] = field(default_factory=set)
     topics: list[str] = field(default_factory=list)
     """Ids of the topics of intents and results."""
+    keep: int = KEEP
+    """How many results of each partition are kept at least when old ones are folded."""
 
     @property
     def newest(self) -> Claim | None:
@@ -41,6 +46,14 @@ class _Book:
     @property
     def results(self) -> list[FinishedRange]:
         return [r for r in self.ranges if isinstance(r, FinishedRange)]
+
+    def summaries(self, topic_id: str, partition: int) -> list[Written]:
+        """The summaries of a partition that stand."""
+        return standing(
+            Written(order, r)
+            for order, r in enumerate(self.ranges)
+            if isinstance(r, RangeSummary) and (r.topic_id, r.partition) == (topic_id, partition)
+        )
 
 
 class MemoryLedger:
@@ -83,7 +96,10 @@ class MemoryLedger:
                 for o in batch
             )
             for batch in self._book.batches
-        )
+        ) + sum(s.batches for s in self._summaries(r.topic_id, r.partition) if s.start < r.end and s.end > r.start)
+
+    def _summaries(self, topic_id: str, partition: int) -> list[RangeSummary]:
+        return [w.entry for w in self._book.summaries(topic_id, partition) if isinstance(w.entry, RangeSummary)]
 
     def results(self, results: Sequence[FinishedRange]) -> None:
         self.check_claim()
@@ -91,11 +107,51 @@ class MemoryLedger:
         self._book.topics += dict.fromkeys(r.topic_id for r in results)
         self._book.ranges.extend(replace(r, run_id=run_id, batch=len(self._book.batches)) for r in results)
 
+    def keep(self, results: int) -> None:
+        """Fold all but so many results of each partition, here and in the ledgers of other jobs."""
+        self._book.keep = results
+
+    def fold(self) -> int:
+        by_place: dict[tuple[str, int], list[Written]] = {}
+        for order, r in enumerate(self._book.ranges):
+            if isinstance(r, FinishedRange):
+                by_place.setdefault((r.topic_id, r.partition), []).append(Written(order, r))
+        due = {
+            place: found for place, found in by_place.items() if len(found) >= fold_due(self.stream, self._book.keep)
+        }
+        if due:
+            self.check_claim()
+        for place, found in due.items():
+            self._fold(place, found[: -self._book.keep])
+        return sum(len(found) - self._book.keep for found in due.values())
+
+    def _fold(self, place: tuple[str, int], results: Sequence[Written]) -> None:
+        book = self._book
+        intents = [(r.start, r.end) for batch in book.batches for r in batch if (r.topic_id, r.partition) == place]
+        before = book.summaries(*place)
+        made = fold(results, before, intents, time.time())
+        known = covered([*(w.entry for w in before if isinstance(w.entry, RangeSummary)), *made])
+        newest = max(results, key=lambda w: w.order)
+
+        def inside(r: RangeIntent | FinishedRange | RangeProgress) -> bool:
+            same = (r.topic_id, r.partition) == place
+            return same and any(start <= r.start and r.end <= end for start, end in known)
+
+        kept = [
+            r
+            for order, r in enumerate(book.ranges)
+            if not isinstance(r, RangeSummary) and (order > newest.order or not inside(r))
+        ]
+        # In place, since the ledgers of other jobs share the book.
+        book.ranges[:] = [*(r for r in book.ranges if isinstance(r, RangeSummary)), *made, *kept]
+        batches = newest.entry.batch if isinstance(newest.entry, FinishedRange) else 0
+        for batch in book.batches[:batches]:
+            batch[:] = [r for r in batch if not inside(r)]
+
     def state_at(self, topic_id: str, partition: int, offset: int) -> str | None:
-        for r in reversed(self._book.results):
-            if (r.topic_id, r.partition, r.end) == (topic_id, partition, offset):
-                return r.state
-        return None
+        found: list[FinishedRange | RangeSummary] = [*self._summaries(topic_id, partition)]
+        found += [r for r in self._book.results if (r.topic_id, r.partition) == (topic_id, partition)]
+        return next((r.state for r in reversed(found) if r.end == offset), None)
 
     def progress(self, topic_id: str) -> dict[int, int]:
         return {r.partition: r.end for r in self._book.results if r.topic_id == topic_id}
@@ -129,7 +185,8 @@ class MemoryLedger:
             ranges = done.setdefault((r.topic_id, r.partition), {})
             ranges.pop((r.start, r.end), None)
             ranges[r.start, r.end] = r
-        return [_totals(list(done[place].values())) for place in sorted(done)]
+        folded = {place: self._summaries(*place) for place in done}
+        return with_summaries([_totals(list(done[place].values()), folded[place]) for place in sorted(done)], folded)
 
     def put_progress(self, progress: RangeProgress) -> None:
         self._book.ranges.append(progress)
@@ -141,7 +198,7 @@ class MemoryLedger:
                 continue
             if isinstance(r, FinishedRange):
                 furthest = None
-            elif furthest is None or r.end >= furthest.end:
+            elif isinstance(r, RangeProgress) and (furthest is None or r.end >= furthest.end):
                 furthest = r
         return furthest
 
@@ -176,9 +233,12 @@ class MemoryLedger:
         return None
 
 
-def _totals(results: list[FinishedRange]) -> PartitionTotals:
+def _totals(results: list[FinishedRange], folded: Sequence[RangeSummary]) -> PartitionTotals:
+    """Sums over the results that no summary contains, and what the last result of all says."""
+    known = covered(folded)
+    counted = [r for r in results if not any(start <= r.start and r.end <= end for start, end in known)]
     counts: dict[str, int] = {}
-    for r in results:
+    for r in counted:
         for kind, n in r.counts.items():
             counts[kind] = counts.get(kind, 0) + n
     last = results[-1]
@@ -187,9 +247,9 @@ def _totals(results: list[FinishedRange]) -> PartitionTotals:
         last.topic_id,
         last.partition,
         max(r.end for r in results),
-        sum(r.rows for r in results),
-        sum(r.deletes for r in results),
-        sum(r.dead_letters for r in results),
+        sum(r.rows for r in counted),
+        sum(r.deletes for r in counted),
+        sum(r.dead_letters for r in counted),
         counts,
         last.state,
         max(r.finished for r in results),

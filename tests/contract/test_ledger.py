@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -27,7 +28,7 @@ from ch_sink.ports import (
     TopicFacts,
     TruncateFloor,
 )
-from ch_sink.stream.claims import born
+from ch_sink.stream.claims import born, forget
 from ch_sink.testing.memory_ledger import MemoryLedger
 
 Job = Callable[[], Any]
@@ -405,3 +406,221 @@ def test_cuts_are_kept_by_topic_and_partition_and_need_no_claim(job: Job) -> Non
     ledger.put_cut(ChunkCut("topic-2", 0, 1))
     assert ledger.cuts("topic-1") == {0: [12, 40], 2: [7]}
     assert ledger.cuts("topic-2") == {0: [1]}
+
+
+@pytest.fixture(params=["memory", "clickhouse"])
+def short(request: pytest.FixtureRequest) -> Job:
+    """Makes the ledger of one more job that folds all but the last two results of a partition."""
+    name = request.getfixturevalue("stream")
+    if request.param == "memory":
+        first = MemoryLedger(name)
+        first.keep(2)
+        return lambda: MemoryLedger(name, beside=first)
+    client: Client = request.getfixturevalue("client")
+    database = request.getfixturevalue("own_tables")
+    return lambda: ClickHouseLedger(client, database, "ledger", name, keep=2)
+
+
+def run_batches(ledger: Any, first: int, last: int, partitions: int = 2, **changes: Any) -> None:
+    """Batches of ten offsets of each partition, from number ``first`` up to ``last``."""
+    for n in range(first, last):
+        ranges = [(n * 10, n * 10 + 10, p) for p in range(partitions)]
+        ledger.intents([intent(*r) for r in ranges])
+        ledger.results([result(*r, rows=7, deletes=1, dead_letters=2, counts={"a": 1}, **changes) for r in ranges])
+
+
+def known(ledger: Any, offsets: int = 400) -> dict[str, Any]:
+    """What a later job asks of a ledger."""
+    newest = ledger.progress("t1")
+    return {
+        "progress": newest,
+        "state": {p: ledger.state_at("t1", p, end) for p, end in newest.items()},
+        "totals": ledger.totals(),
+        "topics": ledger.topic_ids(),
+        "last": ledger.last_intents(),
+        "newest": ledger.history(2),
+        "cuts": ledger.cuts("t1"),
+    }
+
+
+def test_folding_changes_no_answer_but_the_length_of_history(short: Job) -> None:
+    ledger = short()
+    ledger.claim("r1")
+    ledger.put_cut(ChunkCut("t1", 0, 15))
+    run_batches(ledger, 0, 30)
+    ledger.results([result(0, 5, 0, "t0", state="earlier topic")])
+    before = known(ledger)
+    assert ledger.fold() == 2 * 28
+    assert known(ledger) == before
+    assert known(short()) == before
+    assert len(ledger.history(100)) == 5
+    assert ledger.fold() == 0
+    assert ledger.state_at("t1", 1, 280) == '{"end":280}'  # a summary ends there
+    ledger.release()
+    later = short()
+    later.claim("r2")
+    run_batches(later, 30, 60)
+    before = known(later)
+    assert later.fold() == 2 * 30
+    assert known(short()) == before
+    assert [t.rows for t in later.totals()] == [0, 60 * 7, 60 * 7]
+
+
+def test_nothing_is_folded_before_it_pays(short: Job) -> None:
+    ledger = short()
+    ledger.claim("r1")
+    run_batches(ledger, 0, 3)
+    assert ledger.fold() == 0
+    assert len(ledger.history(100)) == 6
+
+
+def test_a_folded_range_that_is_read_again_gets_an_attempt_that_none_had(short: Job) -> None:
+    ledger = short()
+    ledger.claim("r1")
+    attempts = [ledger.intents([intent(0, 10)])[0].attempt for _ in range(4)]  # three of them failed
+    ledger.results([result(0, 10)])
+    for _ in range(2):
+        run_batches(ledger, 1, 20, 1)
+        ledger.fold()
+    for _ in range(3):
+        attempts.append(ledger.intents([intent(0, 10)])[0].attempt)
+        ledger.results([result(0, 10, state="again")])
+        assert ledger.state_at("t1", 0, 10) == "again"
+        run_batches(ledger, 20, 40, 1)
+        ledger.fold()
+    assert len(set(attempts)) == len(attempts), attempts
+    assert ledger.totals()[0].rows == 39 * 7
+
+
+def test_folding_leaves_a_gap_and_what_a_range_has_stored_so_far(short: Job) -> None:
+    ledger = short()
+    ledger.claim("r1")
+    run_batches(ledger, 0, 10, 1)
+    run_batches(ledger, 20, 30, 1)
+    ledger.intents([intent(300, 310)])
+    ledger.put_progress(RangeProgress("t1", 0, 300, 305, "so far"))
+    before = short().progress("t1")
+    ledger.fold()
+    assert short().progress("t1") == before
+    assert short().progress_of("t1", 0, 300) == RangeProgress("t1", 0, 300, 305, "so far")
+    assert short().last_intents() == [intent(300, 310)]
+    assert ledger.intents([intent(100, 200)])[0].attempt == 0  # nobody has read there
+
+
+def test_progress_of_a_folded_range_is_void(short: Job) -> None:
+    ledger = short()
+    ledger.claim("r1")
+    ledger.intents([intent(0, 10)])
+    ledger.put_progress(RangeProgress("t1", 0, 0, 8, "stored"))
+    ledger.results([result(0, 10)])
+    run_batches(ledger, 1, 20, 1)
+    ledger.fold()
+    assert short().progress_of("t1", 0, 0) is None
+
+
+def test_a_job_that_lost_its_stream_folds_nothing(short: Job) -> None:
+    ledger = short()
+    ledger.claim("r1")
+    run_batches(ledger, 0, 30)
+    other = MemoryLedger(ledger.stream, beside=ledger) if isinstance(ledger, MemoryLedger) else short()
+    _plant(other, replace(Claim(0, "r2", "elsewhere", 1, "x"), number=2))
+    with pytest.raises(LedgerConflict):
+        ledger.fold()
+    assert len(ledger.history(100)) == 60
+
+
+class Died(Exception):
+    """A process ended here."""
+
+
+@pytest.mark.parametrize("survives", [0, 1, 2, 3])
+def test_a_fold_that_was_killed_changes_nothing_and_is_finished_later(
+    client: Client, own_tables: str, stream: str, survives: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dies before the insert of the summaries, or before one of the deletions that follow."""
+    ledger = ClickHouseLedger(client, own_tables, "ledger", stream, keep=2)
+    ledger.claim("r1")
+    run_batches(ledger, 0, 30)
+    ledger.fold()
+    ledger.intents([intent(300, 310)])
+    run_batches(ledger, 30, 60)
+    before = known(ledger)
+    left = [survives]
+
+    def dies_at(act: Callable[..., Any]) -> Callable[..., Any]:
+        def guarded(*arguments: Any, **more: Any) -> Any:
+            if not left[0]:
+                raise Died
+            left[0] -= 1
+            return act(*arguments, **more)
+
+        return guarded
+
+    with monkeypatch.context() as patched:
+        patched.setattr(client, "insert", dies_at(client.insert))
+        patched.setattr(client, "command", dies_at(client.command))
+        with pytest.raises(Died):
+            ledger.fold()
+    forget(stream, "r1")
+    assert known(ledger) == before
+    later = ClickHouseLedger(client, own_tables, "ledger", stream, keep=2)
+    later.claim("r2")
+    assert known(later) == before
+    later.fold()
+    assert known(later) == before
+    attempts = [i.attempt for i in later.intents([intent(0, 10), intent(300, 310)])]
+    assert all(a > b for a, b in zip(attempts, (0, 1), strict=True))
+    rows = client.rows(f"SELECT entry FROM {own_tables}.ledger WHERE stream = {{s:String}}", {"s": stream})
+    left_over = Counter(r["entry"] for r in rows)
+    assert left_over == {"claim": 2, "intent": 2 * 2 + 2, "result": 2 * 2, "summary": 2}
+
+
+EARLIER = {
+    "progress": """\
+SELECT partition, argMin(reached, start_offset) AS next_offset
+FROM
+(
+    SELECT
+        partition,
+        start_offset,
+        max(end_offset) OVER (PARTITION BY partition ORDER BY start_offset, end_offset
+            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS reached,
+        leadInFrame(start_offset, 1, toInt64(9223372036854775807)) OVER (PARTITION BY partition
+            ORDER BY start_offset, end_offset ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS following
+    FROM $table
+    WHERE stream = {stream:String} AND entry = 'result' AND topic_id = {topic_id:String}
+)
+WHERE following > reached
+GROUP BY partition""",
+    "state": """\
+SELECT state FROM $table
+WHERE stream = {stream:String} AND entry = 'result' AND topic_id = {topic_id:String} AND partition = 1
+    AND end_offset = 300 AND end_offset > start_offset""",
+    "attempts": """\
+SELECT uniqExact(batch) AS n FROM $table
+WHERE stream = {stream:String} AND entry = 'intent' AND topic_id = {topic_id:String} AND partition = 1
+    AND start_offset < 310 AND end_offset > 290""",
+}
+"""What the version before summaries asks when it continues a stream."""
+
+
+def test_a_version_that_knows_no_summaries_continues_where_the_stream_is(
+    client: Client, own_tables: str, stream: str
+) -> None:
+    ledger = ClickHouseLedger(client, own_tables, "ledger", stream, keep=2)
+    ledger.claim("r1")
+    run_batches(ledger, 0, 30)
+
+    def asked() -> dict[str, Any]:
+        table = f"{own_tables}.ledger"
+        where = {"stream": stream, "topic_id": "t1"}
+        answers = {
+            name: client.rows(sql.replace("$table", table), {k: v for k, v in where.items() if f"{{{k}:" in sql})
+            for name, sql in EARLIER.items()
+        }
+        return {name: sorted(tuple(r.values()) for r in rows) for name, rows in answers.items()}
+
+    before = asked()
+    assert before == {"progress": [(0, 300), (1, 300)], "state": [('{"end":300}',)], "attempts": [(1,)]}
+    assert ledger.fold() == 2 * 28
+    assert asked() == before

@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from ch_sink.ports import RangeSummary
 from ch_sink.testing import POINTS, Kill, KillSwitch, LocalBatch
 from tests.support.cases import Case, drawn, faults_of_run, memory_run
 from tests.support.harness import batches_of
@@ -21,13 +22,18 @@ def killed(batch: LocalBatch, rng: random.Random) -> LocalBatch:
     return LocalBatch(batch.ranges, batch.cuts, batch.order, kills)
 
 
-def faults(seed: int, engine: str) -> list[str]:
+def faults(seed: int, engine: str, folds: list[int] | None = None) -> list[str]:
+    """``folds``: is given how many results were folded, of a ledger that keeps the last of each partition only."""
     knobs = KNOBS[seed % (3 if engine == "append" else 4)]
     case = Case(seed, engine, knobs)
     history, plan = drawn(case)
     rng = random.Random(seed)
     run = memory_run(case, history)
+    if folds is not None:
+        run.stream.ledger.keep(1)
     run.run_batches([killed(batch, rng) for batch in batches_of(plan, collapsing=run.collapsing)])
+    if folds is not None:
+        folds.append(sum(1 for r in run.stream.ledger._book.ranges if isinstance(r, RangeSummary)))
     return faults_of_run(case, history, run)
 
 
@@ -35,6 +41,14 @@ def faults(seed: int, engine: str) -> list[str]:
 def test_tables_equal_their_source(engine: str) -> None:
     found = {seed: faults(seed, engine) for seed in range(7000, 7000 + SEEDS)}
     assert {seed: wrong[0] for seed, wrong in found.items() if wrong} == {}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_ledger_that_keeps_almost_nothing_is_enough(engine: str) -> None:
+    folds: list[int] = []
+    found = {seed: faults(seed, engine, folds) for seed in range(7100, 7100 + SEEDS)}
+    assert {seed: wrong[0] for seed, wrong in found.items() if wrong} == {}
+    assert sum(folds) > SEEDS
 
 
 @pytest.mark.long

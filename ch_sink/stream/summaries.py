@@ -1,0 +1,176 @@
+"""Old results folded into summaries, so that a ledger does not grow with the number of batches.
+
+A partition keeps its newest results as they are. Older ones become one summary for each day, and after `DAYS_APART`
+days one for each month. A summary never spans a gap, and what it contains counts as its own from then on, whether or
+not the folded entries were deleted. So a fold may end at any point and begin again.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from ch_sink.ports import FinishedRange, PartitionTotals, RangeSummary
+
+__all__ = ["DAYS_APART", "KEEP", "Written", "covered", "fold", "fold_due", "standing", "with_summaries"]
+
+KEEP = 500
+"""How many results a partition keeps at least."""
+DAYS_APART = 35
+"""Days for which each day has a summary of its own."""
+
+Item = FinishedRange | RangeSummary
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A result or a summary with its place in the order of the ledger's entries."""
+
+    order: int
+    entry: Item
+
+
+def fold_due(stream: str, keep: int = KEEP) -> int:
+    """How many results a partition has when they are folded: another number for each stream, so that the streams of a
+    job do not all fold in one batch.
+    """
+    return 2 * keep + sum(stream.encode()) * 31 % max(1, keep)
+
+
+def standing(summaries: Iterable[Written]) -> list[Written]:
+    """The summaries of one partition that no other one contains, in the order of their offsets."""
+    found: list[Written] = []
+    for one in sorted(summaries, key=lambda s: (s.entry.start, -s.entry.end, -s.order)):
+        if not found or one.entry.end > max(s.entry.end for s in found):
+            found.append(one)
+    return found
+
+
+def covered(summaries: Iterable[RangeSummary]) -> list[tuple[int, int]]:
+    """The offsets that summaries of one partition contain, as ranges that do not touch."""
+    found: list[tuple[int, int]] = []
+    for start, end in sorted((s.start, s.end) for s in summaries):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((start, end))
+    return found
+
+
+def fold(
+    results: Sequence[Written], summaries: Sequence[Written], intents: Sequence[tuple[int, int]], now: float
+) -> list[RangeSummary]:
+    """The summaries to write for results of one partition, all of which may be folded.
+
+    Args:
+        summaries: those that stand; see `standing`.
+        intents: ranges that were intended, each as often as it was.
+        now: seconds since 1970.
+    """
+    items = [*summaries, *_uncounted(results, summaries)]
+    items.sort(key=lambda w: (w.entry.start, w.entry.end))
+    groups: list[list[Written]] = []
+    for item in items:
+        last = groups[-1] if groups else []
+        end = max((w.entry.end for w in last), default=-1)
+        same_time = bool(last) and _period(_finished(last), now) == _period(item.entry.finished, now)
+        if last and (item.entry.end <= end or (item.entry.start <= end and same_time)):
+            last.append(item)
+        else:
+            groups.append([item])
+    new = [group for group in groups if not _is_known(group, results, intents)]
+    return [_sum(group, results, intents) for group in new]
+
+
+def with_summaries(
+    totals: Sequence[PartitionTotals], summaries: Mapping[tuple[str, int], Sequence[RangeSummary]]
+) -> list[PartitionTotals]:
+    """Totals of the results that no summary contains, plus the summaries by (topic id, partition)."""
+    by_place = {(t.topic_id, t.partition): t for t in totals}
+    for place, folded in summaries.items():
+        for s in folded:
+            by_place[place] = _added(by_place.get(place), s)
+    return [by_place[place] for place in sorted(by_place)]
+
+
+def _uncounted(results: Sequence[Written], summaries: Sequence[Written]) -> list[Written]:
+    """The results that no summary contains; of a range that was run more than once the last."""
+    known = covered(s.entry for s in summaries if isinstance(s.entry, RangeSummary))
+    last: dict[tuple[int, int], Written] = {}
+    for w in sorted(results, key=lambda w: w.order):
+        if not any(start <= w.entry.start and w.entry.end <= end for start, end in known):
+            last[w.entry.start, w.entry.end] = w
+    return list(last.values())
+
+
+def _is_known(group: Sequence[Written], results: Sequence[Written], intents: Sequence[tuple[int, int]]) -> bool:
+    """The group is one summary that stands already, and nothing within it was begun again."""
+    (first, *others) = group
+    again = [*((w.entry.start, w.entry.end) for w in results), *intents]
+    return (
+        not others
+        and isinstance(first.entry, RangeSummary)
+        and not any(first.entry.start < end and start < first.entry.end for start, end in again)
+    )
+
+
+def _sum(group: Sequence[Written], results: Sequence[Written], intents: Sequence[tuple[int, int]]) -> RangeSummary:
+    entries = [w.entry for w in group]
+    counts: dict[str, int] = {}
+    for entry in entries:
+        for kind, n in entry.counts.items():
+            counts[kind] = counts.get(kind, 0) + n
+    last = _last(group, results).entry
+    start, end = min(e.start for e in entries), max(e.end for e in entries)
+    intended = sum(first <= end and start <= after for first, after in intents)
+    return RangeSummary(
+        last.topic,
+        last.topic_id,
+        last.partition,
+        start,
+        end,
+        intended + sum(e.batches for e in entries if isinstance(e, RangeSummary)),
+        rows=sum(e.rows for e in entries),
+        deletes=sum(e.deletes for e in entries),
+        dead_letters=sum(e.dead_letters for e in entries),
+        counts=counts,
+        state=last.state,
+        started=min(e.started for e in entries),
+        finished=max(e.finished for e in entries),
+        source_time=max(e.source_time for e in entries),
+    )
+
+
+def _last(group: Sequence[Written], results: Sequence[Written]) -> Written:
+    """Of what ended at the group's end, the last: its state is the one with which reading continued there."""
+    end = max(w.entry.end for w in group)
+    return max((w for w in (*group, *results) if w.entry.end == end), key=lambda w: w.order)
+
+
+def _finished(group: Sequence[Written]) -> float:
+    return max(w.entry.finished for w in group)
+
+
+def _period(finished: float, now: float) -> tuple[int, ...]:
+    day = datetime.fromtimestamp(finished, UTC)
+    return (day.year, day.month) if now - finished > DAYS_APART * 86_400 else (day.year, day.month, day.day)
+
+
+def _added(total: PartitionTotals | None, s: RangeSummary) -> PartitionTotals:
+    if total is None:
+        return PartitionTotals(
+            *(s.topic, s.topic_id, s.partition, s.end, s.rows, s.deletes, s.dead_letters),
+            dict(s.counts), s.state, s.finished, s.source_time,
+        )  # fmt: skip
+    return PartitionTotals(
+        total.topic,
+        total.topic_id,
+        total.partition,
+        max(total.next_offset, s.end),
+        total.rows + s.rows,
+        total.deletes + s.deletes,
+        total.dead_letters + s.dead_letters,
+        {kind: total.counts.get(kind, 0) + s.counts.get(kind, 0) for kind in {*total.counts, *s.counts}},
+        total.state,
+        max(total.finished, s.finished),
+        max(total.source_time, s.source_time),
+    )
