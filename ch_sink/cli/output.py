@@ -74,8 +74,22 @@ class Output:
         if not self.as_json:
             self._out.print(Text(text), soft_wrap=True)
 
-    def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]], title: str | None = None) -> None:
-        """A table; numbers are right-aligned, with grouped thousands. None is shown as a dash."""
+    def clear(self) -> None:
+        """Empty the screen, on a terminal."""
+        if not self.as_json and self._out.is_terminal:
+            self._out.clear()
+
+    def table(
+        self,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[object]],
+        title: str | None = None,
+        styles: Sequence[str] = (),
+    ) -> None:
+        """A table; numbers are right-aligned, with grouped thousands. None is shown as a dash.
+
+        ``styles``: one for each row.
+        """
         if self.as_json:
             return
         grid = Table(
@@ -84,8 +98,8 @@ class Output:
         for place, name in enumerate(columns):
             numeric = any(isinstance(row[place], int | float) for row in rows)
             grid.add_column(name, justify="right" if numeric else "left", overflow="fold")
-        for row in rows:
-            grid.add_row(*(Text(_cell(value)) for value in row))
+        for place, row in enumerate(rows):
+            grid.add_row(*(Text(_cell(value)) for value in row), style=styles[place] if styles else None)
         self._out.print(grid, soft_wrap=False)
 
     def finding(self, level: Level, title: str, detail: str, remedy: str | None = None) -> None:

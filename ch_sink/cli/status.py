@@ -1,92 +1,155 @@
-"""``ch_sink status``: how far streams have come, from the ledger and the topic's watermarks."""
+"""``ch_sink status``: the state of streams and how far they have come, from the ledger and the topics' watermarks."""
 
 import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, expecting_a_ledger, load_all
+from ch_sink.cli.options import AsJson, Only, Overrides, expecting_a_ledger, load_all
 from ch_sink.cli.output import Output
-from ch_sink.errors import KafkaError
-from ch_sink.model.counted import counted
+from ch_sink.errors import ClickHouseError, ConfigError, KafkaError
+from ch_sink.model.counted import counted, grouped
 
 if TYPE_CHECKING:
-    from ch_sink.config import Config
     from ch_sink.observe import StreamStatus
 
-__all__ = ["gather", "show", "status"]
+__all__ = ["show_all", "show_one", "status"]
+
+_STYLE = {"stopped": "bold red", "waiting": "yellow", "paused": "cyan", "running": "green", "idle": ""}
 
 
 def status(
-    configs: ConfigFiles,
+    configs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="CONFIG… [NAME…]",
+            help="YAML files, each of one topic or of many; then names of streams, topics or tables for their details.",
+            show_default=False,
+        ),
+    ],
     only: Only = None,
     overrides: Overrides = None,
     as_json: AsJson = False,
     watch: Annotated[bool, typer.Option("--watch", help="Refresh until interrupted.")] = False,
     every: Annotated[float, typer.Option(help="Seconds between two refreshes of --watch.", min=0.2)] = 2.0,
 ) -> None:
-    """Show offsets, lag, rows and skipped records of each partition."""
+    """Show one line per stream, the worst first: its state, lag, rows, and what stopped it.
+
+    A single stream is shown with offsets, lag, rows and skipped records of each partition.
+    """
     out = Output(as_json=as_json)
-    settings = load_all(out, configs, overrides, only)
+    files, names = _files_and_names(configs)
     while True:
-        seen = [gather(out, config) for config in settings]
-        for stream in seen:
-            show(out, stream)
-        documents = [stream.as_json() for stream in seen]
-        out.document(documents[0] if len(documents) == 1 else documents)
+        try:
+            _refresh(out, files, names, overrides, only, clear=watch)
+        except (ClickHouseError, KafkaError) as error:
+            if not watch:
+                raise
+            out.warn(str(error))
         if not watch:
             return
         time.sleep(every)
 
 
-def gather(out: Output, config: "Config") -> "StreamStatus":
-    """One stream's status. Raises ClickHouseError if the ledger cannot be read; the broker may be unreachable."""
-    from ch_sink.clickhouse import ClickHouseDeadLetters
-    from ch_sink.discovery.wiring import client_of, ledger_of, topic_offsets
-    from ch_sink.observe import stream_status
+def _refresh(
+    out: Output, files: list[Path], names: set[str], overrides: list[str] | None, only: str | None, *, clear: bool
+) -> None:
+    from ch_sink.discovery.statuses import statuses
 
-    client = client_of(config)
-    ledger = ledger_of(config, client)
-    with expecting_a_ledger(config):
-        totals = ledger.totals()
-        last = ledger.history(1)
-    watermarks: dict[int, tuple[int, int]] | None = None
-    topic_id = last[0].topic_id if last else None
-    try:
-        with topic_offsets(config) as offsets:
-            topic = offsets.state(config.kafka.topic)
-        topic_id = topic.topic_id
-        watermarks = {p: (low, topic.high[p]) for p, low in topic.low.items()}
-    except KafkaError as error:
-        out.warn(f"{error}; the lag is unknown")
-    letters: dict[str, int] = {}
-    if topic_id is not None:
-        letters = ClickHouseDeadLetters(
-            client, config.state_database, config.tables.dead_letters, config.stream_name, topic_id
-        ).count()
-    newest = last[0] if last else None
-    return stream_status(
-        config.stream_name,
-        config.kafka.topic,
-        f"{config.clickhouse.database}.{config.clickhouse.table}",
-        totals,
-        topic_id=topic_id,
-        watermarks=watermarks,
-        progress=ledger.progress(topic_id) if topic_id is not None else {},
-        dead_letters=letters,
-        last_batch=None
-        if newest is None
-        else {
-            "run_id": newest.run_id,
-            "finished": datetime.fromtimestamp(newest.finished, UTC).isoformat(timespec="milliseconds"),
-        },
+    streams = load_all(out, files, overrides, only)
+    chosen = [c for c in streams if not names or names & {c.stream_name, c.kafka.topic, c.clickhouse.table}]
+    if streams and not chosen:
+        raise ConfigError(
+            f"no stream is named {', '.join(sorted(names))}", hint="`ch_sink status CONFIG` lists the streams."
+        )
+    with expecting_a_ledger(chosen[0]) if chosen else nullcontext():
+        seen = statuses(chosen, out.warn)
+    if clear:
+        out.clear()
+        out.say(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", style="dim")
+    if names or len(seen) == 1:
+        for stream in seen:
+            show_one(out, stream)
+    else:
+        show_all(out, seen)
+    out.document({"streams": [stream.as_json() for stream in seen]})
+
+
+def _files_and_names(given: Sequence[str]) -> tuple[list[Path], set[str]]:
+    """Arguments that are files, and the others. What looks like a file is one, so that a typing error is said."""
+    files = [word for word in given if Path(word).is_file() or word.endswith((".yaml", ".yml")) or "/" in word]
+    if not files:
+        raise ConfigError(f"{given[0]} is no file", hint="Name the configuration first: ch_sink status CONFIG NAME.")
+    return list(map(Path, files)), set(given).difference(files)
+
+
+def show_all(out: Output, streams: "Sequence[StreamStatus]") -> None:
+    """One line per stream, what is wrong with each, and totals."""
+    columns = ("stream", "state", "lag", "behind", "rows", "deletes", "dead letters", "last event")
+    out.table(
+        columns,
+        [
+            (
+                seen.stream,
+                seen.standing.state,
+                seen.lag,
+                None if seen.behind is None else f"{seen.behind:.0f} s",
+                sum(p.rows for p in seen.partitions),
+                sum(p.deletes for p in seen.partitions),
+                sum(seen.dead_letters.values()),
+                _moment(max((p.source_time for p in seen.partitions), default=0) / 1000),
+            )
+            for seen in streams
+        ],
+        styles=[_STYLE[seen.standing.state] for seen in streams],
     )
+    for seen in streams:
+        if seen.standing.error:
+            out.say()
+            out.say(seen.stream, style="bold")
+            _show_error(out, seen)
+    if streams:
+        out.say()
+        out.say(_totals(streams))
 
 
-def show(out: Output, seen: "StreamStatus") -> None:
-    """Print one stream's status."""
+def _totals(streams: "Sequence[StreamStatus]") -> str:
+    states = Counter(seen.standing.state for seen in streams)
+    words = ", ".join(
+        f"{n} {state}" for state, n in sorted(states.items(), key=lambda found: list(_STYLE).index(found[0]))
+    )
+    lags = [seen.lag for seen in streams]
+    unknown = lags.count(None)
+    lag = f"lag {grouped(sum(lag for lag in lags if lag is not None))}"
+    lag += f" and {counted(unknown, 'unknown lag', 'unknown lags')}" if unknown else ""
+    rows = sum(p.rows for seen in streams for p in seen.partitions)
+    letters = sum(n for seen in streams for n in seen.dead_letters.values())
+    more = f", {counted(letters, 'dead letter')}" if letters else ""
+    return f"{counted(len(streams), 'stream')}: {words}; {lag}, {counted(rows, 'row')}{more}"
+
+
+def _show_error(out: Output, seen: "StreamStatus") -> None:
+    standing = seen.standing
+    when = f" since {_moment(standing.since)}" if standing.since else ""
+    out.say(f"  {standing.state}{when}: {standing.error}", style=_STYLE[standing.state])
+    if standing.next:
+        out.say(f"  next: {standing.next}")
+
+
+def show_one(out: Output, seen: "StreamStatus") -> None:
+    """All about one stream."""
     out.say(f"{seen.stream}  →  {seen.table}", style="bold")
+    if seen.standing.error:
+        _show_error(out, seen)
+    else:
+        by = f" by {seen.standing.by}" if seen.standing.by else ""
+        since = f" since {_moment(seen.standing.since)}" if seen.standing.since else ""
+        out.say(f"  {seen.standing.state}{since}{by}", style=_STYLE[seen.standing.state])
     if not seen.partitions:
         out.say("  nothing has been read yet")
         return

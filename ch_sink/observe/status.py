@@ -1,18 +1,37 @@
 """How far a stream has come, from its ledger and the topic's watermarks."""
 
+import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from ch_sink.observe.progress import DEDUPLICATED, SKIPPED
 from ch_sink.order import State
 from ch_sink.pipeline.timings import STAGES
 from ch_sink.ports import PartitionTotals
 
-__all__ = ["PartitionStatus", "StreamStatus", "stream_status"]
+__all__ = ["PartitionStatus", "StateName", "StreamState", "StreamStatus", "stream_status", "worst_first"]
+
+StateName = Literal["running", "idle", "waiting", "stopped", "paused"]
+
+_WORST: tuple[StateName, ...] = ("stopped", "waiting", "paused", "running", "idle")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """Whether a stream runs, and if not, why."""
+
+    state: StateName = "idle"
+    since: float = 0.0
+    """Seconds since 1970, 0 if unknown."""
+    error: str = ""
+    next: str = ""
+    """What a person does about the error."""
+    by: str = ""
+    """Who paused it, or the host of the job that found the error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +111,7 @@ class StreamStatus:
     """Whether the broker answered."""
     time: float = 0.0
     """Time of this status, in seconds since 1970."""
+    standing: StreamState = StreamState()
 
     @property
     def lag(self) -> int | None:
@@ -128,7 +148,12 @@ class StreamStatus:
             "topic": self.topic,
             "topic_id": self.topic_id,
             "table": self.table,
+            "state": self.standing.state,
+            "since": _iso(self.standing.since),
+            "by": self.standing.by or None,
             "lag": self.lag,
+            "error": self.standing.error or None,
+            "next": self.standing.next or None,
             "behind_seconds": None if self.behind is None else round(self.behind, 3),
             "seconds": self.seconds,
             "rows": sum(p.rows for p in self.partitions),
@@ -155,6 +180,7 @@ def stream_status(
     dead_letters: Mapping[str, int] | None = None,
     last_batch: Mapping[str, Any] | None = None,
     now: float | None = None,
+    standing: StreamState | None = None,
 ) -> StreamStatus:
     """Combine what the ledger and the broker know.
 
@@ -164,6 +190,7 @@ def stream_status(
         watermarks: (low, high) by partition; None if the broker did not answer.
         progress: next offset by partition, for this topic id.
         now: seconds since 1970; the clock's by default.
+        standing: the stream's state.
     """
     mine = {t.partition: t for t in totals if t.topic_id == topic_id}
     numbers = sorted({*mine, *progress, *(watermarks or {})})
@@ -199,7 +226,17 @@ def stream_status(
         last_batch,
         watermarks is not None,
         time.time() if now is None else now,
+        standing or StreamState(),
     )
+
+
+def worst_first(streams: Iterable[StreamStatus]) -> list[StreamStatus]:
+    """By state, then by lag; an unknown lag counts as a large one."""
+
+    def badness(seen: StreamStatus) -> tuple[int, float, str]:
+        return _WORST.index(seen.standing.state), -(math.inf if seen.lag is None else seen.lag), seen.stream
+
+    return sorted(streams, key=badness)
 
 
 def _iso(seconds: float) -> str | None:

@@ -1,31 +1,18 @@
 """The state of a stream as its recorded entries say it."""
 
 import socket
-from dataclasses import dataclass
-from typing import Literal
 
+from ch_sink.observe import StreamState
 from ch_sink.ports.stream_states import Alive, RecordedState
 from ch_sink.stream.claims import born
 
-__all__ = ["SILENCE", "Standing", "StateName", "has_job", "seen_from_outside", "standing"]
-
-StateName = Literal["running", "idle", "waiting", "stopped", "paused"]
+__all__ = ["SILENCE", "Standing", "has_job", "seen_from_outside", "standing"]
 
 SILENCE = 60.0
 """A job elsewhere that has recorded nothing for so many seconds counts as gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """The state of one stream."""
-
-    state: StateName
-    since: float = 0.0
-    """Seconds since 1970, 0 if unknown."""
-    error: str = ""
-    next: str = ""
-    by: str = ""
-    """Who paused it, or the host of the job that found the error."""
+Standing = StreamState
 
 
 def standing(recorded: RecordedState, config: str | None = None) -> Standing:

@@ -189,8 +189,8 @@ def test_status_before_init_and_before_the_first_batch(config, capsys):
     assert leave("init", config(), "--apply") == 0
     capsys.readouterr()
     assert leave("status", config(), "--json") == 0
-    seen = json.loads(capsys.readouterr().out)
-    assert seen["lag"] == 39
+    [seen] = json.loads(capsys.readouterr().out)["streams"]
+    assert (seen["lag"], seen["state"], seen["error"]) == (39, "idle", None)
     assert [p["next_offset"] for p in seen["partitions"]] == [None, None, None]
 
 
@@ -200,8 +200,22 @@ def test_status_goes_on_without_the_broker(config, impatient, capsys):
     path = config()
     assert leave("status", path, "--json", "--set", "kafka.bootstrap.servers=127.0.0.1:1") == 0
     shown = capsys.readouterr()
-    assert json.loads(shown.out)["lag"] is None
+    assert [s["lag"] for s in json.loads(shown.out)["streams"]] == [None]
     assert "the lag is unknown" in shown.err
+
+
+def test_a_stream_is_named_after_the_file(config, topic, capsys):
+    assert leave("init", config(), "--apply") == 0
+    for name in (topic, "kc"):
+        capsys.readouterr()
+        assert leave("status", config(), name) == 0
+        assert "3 partitions, lag 39 offsets" in capsys.readouterr().out
+    assert leave("status", config(), "nothing") == 2
+    assert "no stream is named nothing" in capsys.readouterr().err
+    assert leave("status", "nothing") == 2
+    assert "nothing is no file" in capsys.readouterr().err
+    assert leave("status", "nothing.yaml") == 2
+    assert "nothing.yaml" in capsys.readouterr().err
 
 
 def test_an_empty_topic_gives_no_table(config, kafka, capsys):

@@ -1,0 +1,84 @@
+"""The status of streams: what their ledgers and topics say now."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+from ch_sink.clickhouse import ClickHouseDeadLetters
+from ch_sink.config import Config
+from ch_sink.discovery.wiring import client_of, kafka_settings, ledger_of, states_by_ledger, topic_offsets
+from ch_sink.errors import BrokerUnavailable, KafkaError
+from ch_sink.kafka import KafkaSettings
+from ch_sink.model.topic import TopicState
+from ch_sink.observe import StreamState, StreamStatus, stream_status, worst_first
+from ch_sink.stream.standing import seen_from_outside
+
+__all__ = ["statuses"]
+
+_AT_ONCE = 8
+"""Streams whose ledgers are read at the same time."""
+
+
+def statuses(configs: Sequence[Config], warn: Callable[[str], None]) -> list[StreamStatus]:
+    """The status of each stream, the worst first. A broker that does not answer is a warning.
+
+    Raises ClickHouseError if a ledger cannot be read.
+    """
+    if not configs:
+        return []
+    standings: dict[str, StreamState] = {}
+    for states, streams in states_by_ledger(configs):
+        found = states.read([config.stream_name for config in streams])
+        standings |= {name: seen_from_outside(recorded) for name, recorded in found.items()}
+    topics = _topics(configs, warn)
+    with ThreadPoolExecutor(min(_AT_ONCE, len(configs))) as pool:
+        seen = pool.map(lambda c: _status(c, topics.get(c.stream_name), standings[c.stream_name]), configs)
+        return worst_first(seen)
+
+
+def _status(config: Config, topic: TopicState | None, standing: StreamState) -> StreamStatus:
+    client = client_of(config)
+    ledger = ledger_of(config, client)
+    totals, last = ledger.totals(), ledger.history(1)
+    topic_id = topic.topic_id if topic is not None else last[0].topic_id if last else None
+    letters: dict[str, int] = {}
+    if topic_id is not None:
+        place = config.state_database, config.tables.dead_letters, config.stream_name, topic_id
+        letters = ClickHouseDeadLetters(client, *place).count()
+    newest = last[0] if last else None
+    return stream_status(
+        config.stream_name,
+        config.kafka.topic,
+        f"{config.clickhouse.database}.{config.clickhouse.table}",
+        totals,
+        topic_id=topic_id,
+        watermarks=None if topic is None else {p: (low, topic.high[p]) for p, low in topic.low.items()},
+        progress=ledger.progress(topic_id) if topic_id is not None else {},
+        dead_letters=letters,
+        last_batch=None
+        if newest is None
+        else {
+            "run_id": newest.run_id,
+            "finished": datetime.fromtimestamp(newest.finished, UTC).isoformat(timespec="milliseconds"),
+        },
+        standing=standing,
+    )
+
+
+def _topics(configs: Sequence[Config], warn: Callable[[str], None]) -> dict[str, TopicState]:
+    """Stream → the state of its topic, where the broker knows it."""
+    clusters: dict[KafkaSettings, list[Config]] = {}
+    for config in configs:
+        clusters.setdefault(kafka_settings(config), []).append(config)
+    found: dict[str, TopicState] = {}
+    for streams in clusters.values():
+        with topic_offsets(streams[0]) as offsets:
+            for config in streams:
+                try:
+                    found[config.stream_name] = offsets.state(config.kafka.topic)
+                except BrokerUnavailable as error:
+                    warn(f"{error}; the lag is unknown")
+                    break
+                except KafkaError as error:
+                    warn(f"{error}; the lag is unknown")
+    return found
