@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from ch_sink.clickhouse.client import Client, Keys
 from ch_sink.clickhouse.state_table import HEADERS, StateTable, headers_in, headers_out
-from ch_sink.ports import PendingRecord
+from ch_sink.ports import AppliedSwap, PendingRecord
 
 __all__ = ["ClickHousePending"]
 
@@ -29,13 +29,14 @@ _SCHEMA = pa.schema(
     ]
 )
 _LOW = (1 << 64) - 1
+_WAITS, _APPLIED, _SWAPPED = 0, 1, 2
 _WHERE = "stream = {stream:String} AND topic_id = {topic_id:String} AND partition = {partition:Int32}"
 _OPEN = (
-    "SELECT offset, timestamp, key, value, headers, epoch, commit_high, commit_low, since "
-    f"FROM $table FINAL WHERE {_WHERE} AND resolved = 0 ORDER BY offset"
+    "SELECT offset, timestamp, key, value, headers, epoch, commit_high, commit_low, since, "
+    f"resolved FROM $table FINAL WHERE {_WHERE} AND resolved != {_APPLIED} ORDER BY offset"
 )
 _RELEASED = (
-    f"SELECT offset FROM $table FINAL WHERE {_WHERE} AND resolved = 1 "
+    f"SELECT offset FROM $table FINAL WHERE {_WHERE} AND resolved != {_WAITS} "
     "AND offset >= {first:Int64} AND offset < {end:Int64} ORDER BY offset"
 )
 
@@ -63,13 +64,13 @@ class ClickHousePending:
                 "offset": r.offset,
                 "timestamp": r.timestamp,
                 "key": r.key,
-                "value": r.value,
+                "value": r.value if r.swap is None else _packed(r.swap),
                 "headers": headers_in(r.headers),
                 "epoch": r.epoch,
                 "commit_high": r.commit >> 64,
                 "commit_low": r.commit & _LOW,
                 "since": r.since,
-                "resolved": 0,
+                "resolved": _WAITS if r.swap is None else _SWAPPED,
             }
             for r in records
         ]
@@ -82,11 +83,12 @@ class ClickHousePending:
                 r["offset"],
                 r["timestamp"],
                 r["key"],
-                r["value"],
+                r["value"] if r["resolved"] == _WAITS else None,
                 headers_out(r["headers"]),
                 r["epoch"],
                 r["commit_high"] << 64 | r["commit_low"],
                 r["since"],
+                None if r["resolved"] == _WAITS else _unpacked(r["value"]),
             )
             for r in found.to_pylist()
         ]
@@ -113,3 +115,13 @@ class ClickHousePending:
     @property
     def _stored(self) -> StateTable:
         return StateTable(self.client, self.database, self.table)
+
+
+def _packed(swap: AppliedSwap) -> bytes:
+    """A swap in the column ``value``."""
+    return f"{swap.inner:x} {swap.closed}".encode()
+
+
+def _unpacked(value: bytes) -> AppliedSwap:
+    inner, closed = value.split()
+    return AppliedSwap(int(inner, 16), int(closed))

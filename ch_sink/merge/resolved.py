@@ -80,6 +80,10 @@ class Resolved:
     handover_origin: dict[str, list[int]] = field(default_factory=dict)
     pending: list[int] = field(default_factory=list)
     """Events that wait for a hand-over, and later ones of the same keys."""
+    awaited: dict[int, HandoverId] = field(default_factory=dict)
+    """The hand-over for which an event waits; events without one wait for an earlier one of their key."""
+    opened: dict[int, int] = field(default_factory=dict)
+    """Create halves that opened a swap of keys, each with the delete half that closed it, -1 while it is open."""
     bad: list[BadRecord] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     doubled: dict[bytes, int] = field(default_factory=dict)

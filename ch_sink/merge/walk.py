@@ -99,12 +99,23 @@ class Walk:
         if self.events.swaps[i] and former_id(i) in self.handed:
             # The row is stored, and the delete of its key's former owner is still to come.
             row.former, row.live = self.handed[former_id(i)], 2
-            self.open_swaps[key] = i
+            self._open(key, i)
         elif self.events.delete_half[i] and (key in self.open_swaps or self._carried(i)):
             # That was the former owner's delete. The next one is the owner's own.
             row.live, row.former = row.stored_live, -1
-            self.open_swaps.pop(key, None)
+            self._close(key, i)
             self.out.settled.add(self.chunk.key_bytes(i))
+
+    def _open(self, key: int, create: int) -> None:
+        self.open_swaps[key] = create
+        self.out.opened[create] = -1
+
+    def _close(self, key: int, delete: int) -> int | None:
+        """The create half that opened the key's swap, if it is in this chunk."""
+        create = self.open_swaps.pop(key, None)
+        if create is not None:
+            self.out.opened[create] = delete
+        return create
 
     def _carried(self, i: int) -> bool:
         """Whether the last chunk left the key doubled, and its former owner is still to leave."""
@@ -128,7 +139,7 @@ class Walk:
             # Kept also within a chunk: a second attempt cannot see any more that two rows lived here.
             self._hand_over(self.dependent.former_id(i), row.ref)
             row.former, row.live = row.ref, 2
-            self.open_swaps[key] = i
+            self._open(key, i)
         else:
             row.live = 1
         row.ref = i
@@ -153,6 +164,7 @@ class Walk:
         if not known:
             self.blocked[key] = self.events.offset[i]
             out.pending.append(i)
+            out.awaited[i] = self.ids[i]
             return False
         if ref < 0 and self.policy.on_unresolved == "dead_letter":
             self.unresolved[i] = missing[0]
@@ -192,7 +204,7 @@ class Walk:
         if row.live == 2 and events.delete_half[i]:
             # The row that took the key stays.
             row.live, row.former = 1, -1
-            owner = self.open_swaps.pop(events.key[i], None)
+            owner = self._close(events.key[i], i)
             below = to_int(self.chunk.order.leaving, owner) if owner is not None else max(row.version - 1, 0)
             out.swapped.append(Swapped(i, leaving, below))
             out.settled.add(self.chunk.key_bytes(i))

@@ -39,7 +39,8 @@ class State:
     doubled: dict[str, str] = field(default_factory=dict)
     """Kafka keys (hex) with two live rows because a swap of keys was open when the chunk ended, each with the
     inner position (hex) of the create half that opened it."""
-
+    closed: dict[str, str] = field(default_factory=dict)
+    """The same of keys whose former row has left since, while that transaction goes on."""
     alone: bool = False
     """The topic has only this partition, so truncates cannot arrive on another one."""
     strategy: str = ""
@@ -77,7 +78,14 @@ class State:
 
     def to_json(self) -> str:
         wire = _Wire(
-            self.sources, self.base_epoch, astuple(self.floor), self.doubled, self.alone, self.strategy, self.profile
+            self.sources,
+            self.base_epoch,
+            astuple(self.floor),
+            self.doubled,
+            self.closed,
+            self.alone,
+            self.strategy,
+            self.profile,
         )
         return msgspec.json.encode(wire).decode()
 
@@ -88,7 +96,14 @@ class State:
             return State()
         wire = msgspec.json.decode(text, type=_Wire)
         return State(
-            wire.sources, wire.base_epoch, Floor(*wire.floor), wire.doubled, wire.alone, wire.strategy, wire.profile
+            wire.sources,
+            wire.base_epoch,
+            Floor(*wire.floor),
+            wire.doubled,
+            wire.closed,
+            wire.alone,
+            wire.strategy,
+            wire.profile,
         )
 
 
@@ -97,6 +112,7 @@ class _Wire(msgspec.Struct):
     base_epoch: int = 0
     floor: tuple[int, int, int] = (0, 0, 0)
     doubled: dict[str, str] = {}
+    closed: dict[str, str] = {}
     alone: bool = False
     strategy: str = ""
     profile: TopicProfile = UNREAD

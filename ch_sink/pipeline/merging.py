@@ -22,7 +22,7 @@ from ch_sink.model.change import BadRecord, ChangeBatch, Op, Records
 from ch_sink.order import Sequenced, State
 from ch_sink.order.version import to_int
 from ch_sink.pipeline.inputs import Ports
-from ch_sink.pipeline.planned import HandoverEntries, Waiting
+from ch_sink.pipeline.planned import HandoverEntries, OpenedSwap, Waiting
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import Insert
 from ch_sink.sources import Source
@@ -39,9 +39,12 @@ class Outcome:
     counts: Counter[str]
     doubled: dict[str, str]
     """`State.doubled` after the chunk."""
+    closed: dict[str, str]
+    """`State.closed` after the chunk."""
     bad: list[BadRecord] = field(default_factory=list)
     pending: list[Waiting] = field(default_factory=list)
     handover: HandoverEntries | None = None
+    swaps: list[OpenedSwap] = field(default_factory=list)
 
 
 def merge_chunk(
@@ -79,15 +82,23 @@ def merge_chunk(
         merged = merge_append(batch, resolved, order, target.table, target.system.layout)
     else:
         merged = merge_replacing(batch, resolved, order, scope, target.system, target.policy.changes)
+    place = batch.source_index.tolist()
+    doubled, closed = _swaps_after(state, order.state, resolved)
     return Outcome(
         inserts=_inserts(merged, target),
         counts=resolved.counts + _counted(merged),
-        doubled=_doubled(state, order.state, resolved),
+        doubled=doubled,
+        closed=closed,
         bad=resolved.bad,
         pending=[
-            Waiting(int(batch.source_index[i]), int(order.epoch[i]), to_int(order.commit, i)) for i in resolved.pending
+            Waiting(place[i], int(order.epoch[i]), to_int(order.commit, i), resolved.awaited.get(i))
+            for i in resolved.pending
         ],
         handover=HandoverEntries(*handed_rows(resolved, batch)) if resolved.handover else None,
+        swaps=[
+            OpenedSwap(place[create], to_int(batch.inner, create), place[delete] if delete >= 0 else -1)
+            for create, delete in resolved.opened.items()
+        ],
     )
 
 
@@ -99,7 +110,7 @@ def _without_keys(batch: ChangeBatch, records: Records, order: Sequenced, target
         )
     bad = _without_old_row(batch, order)
     merged = merge_multiset(batch, order, target.table, target.system.layout)
-    return Outcome(_inserts(merged, target), _counted(merged), state.doubled, bad)
+    return Outcome(_inserts(merged, target), _counted(merged), state.doubled, state.closed, bad)
 
 
 def _without_old_row(batch: ChangeBatch, order: Sequenced) -> list[BadRecord]:
@@ -114,13 +125,18 @@ def _without_old_row(batch: ChangeBatch, order: Sequenced) -> list[BadRecord]:
     return bad
 
 
-def _doubled(before: State, after: State, resolved: Resolved) -> dict[str, str]:
-    """Keys with two live rows after the chunk: opened in it, or earlier in a transaction that is still open."""
+def _swaps_after(before: State, after: State, resolved: Resolved) -> tuple[dict[str, str], dict[str, str]]:
+    """Keys with two live rows after the chunk: opened in it, or earlier in a transaction that is still open.
+
+    And those of that transaction whose former row has left.
+    """
     opened = {key.hex(): f"{inner:x}" for key, inner in sorted(resolved.doubled.items())}
     if all((after.of(n).epoch, after.of(n).commit) == (s.epoch, s.commit) for n, s in before.sources.items()):
         settled = {key.hex() for key in resolved.settled}
-        return {key: inner for key, inner in before.doubled.items() if key not in settled} | opened
-    return opened
+        left = {key: inner for key, inner in before.doubled.items() if key in settled}
+        still = {key: inner for key, inner in before.doubled.items() if key not in settled}
+        return still | opened, before.closed | left
+    return opened, {}
 
 
 def _counted(merged: Merged) -> Counter[str]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import BadRecord, Records
+from ch_sink.model.handover import HandoverId
 from ch_sink.order import BackwardStep, State
 from ch_sink.pipeline.bad_records import dead_letter_of, stop
 from ch_sink.pipeline.chunks import Chunk
@@ -22,7 +23,8 @@ from ch_sink.pipeline.in_flight import InFlight, MissingAsUnknown, settled
 from ch_sink.pipeline.plan import Barrier, BatchDecoder, Plan, Ports, plan
 from ch_sink.pipeline.target import Target
 from ch_sink.pipeline.timings import Stages
-from ch_sink.ports import DeadLetters, Insert, Pending, PendingRecord, TableWriter
+from ch_sink.pipeline.waiting import WaitingChanges
+from ch_sink.ports import AppliedSwap, DeadLetters, Insert, Pending, PendingRecord, TableWriter
 
 __all__ = ["Applied", "PartitionSink", "StreamName"]
 
@@ -75,6 +77,11 @@ def _both(one: Applied, other: Applied) -> Applied:
     return other
 
 
+def _awaited(made: Plan, records: Records) -> dict[int, HandoverId]:
+    """Offset → the hand-over for which that record waits."""
+    return {int(records.offsets[w.index]): w.awaits for w in made.pending if w.awaits is not None}
+
+
 _RELEASE = Applied(State())  # marks waiting records, which are no chunk
 
 
@@ -116,11 +123,10 @@ class PartitionSink:
         self.deadline, self.clock = deadline, clock
         self.progress = progress if target.collapsing else None
         self._cuts, self._note_cut = sorted(cuts), note_cut
-        self._waiting: dict[int, PendingRecord] = {}
+        self._fresh = True
         self.lacking: Barrier | None = None
         """Columns that the table lacks for waiting changes; the coordinator adds them."""
-        if pending is not None:
-            self._waiting = {r.offset: r for r in pending.open(name.topic_id, name.partition)}
+        self._waiting = WaitingChanges(pending.open(name.topic_id, name.partition) if pending is not None else ())
 
     def run(self, chunks: Iterable[Chunk], state: State) -> Iterator[Applied]:
         """Apply chunks in order; planning one overlaps with inserting the one before.
@@ -154,10 +160,9 @@ class PartitionSink:
         retried = self.retry_pending(state)
         if retried is not None:
             state = retried.state
+        state = self._with_open_swaps(state, chunk.first)
         # A record of this chunk may wait since an earlier attempt: it and later records of its key keep waiting.
-        waiting: dict[bytes, int] = {}
-        for offset in sorted(o for o in self._waiting if o < chunk.end):
-            waiting.setdefault(self._waiting[offset].key or b"", offset)
+        waiting = self._waiting.first_below(chunk.end)
         released: list[int] = []
         if self.target.appends and self.name.attempt and self.pending is not None:
             # Tables of other engines tolerate a change that is stored twice.
@@ -180,6 +185,13 @@ class PartitionSink:
         """How many records wait for a hand-over."""
         return len(self._waiting)
 
+    def _with_open_swaps(self, state: State, offset: int) -> State:
+        """The state with the swaps that released records have opened, in this life of the job or an earlier one."""
+        if self._fresh and self.pending is not None and (gone := self._waiting.outlived(state, offset)):
+            self.pending.resolve(self.name.topic_id, self.name.partition, gone)
+        self._fresh = False
+        return self._waiting.with_open_swaps(state, offset)
+
     def retry_pending(self, state: State) -> Applied | None:
         """Apply the waiting records whose hand-over has arrived; past the deadline missing values count as unknown.
 
@@ -188,33 +200,40 @@ class PartitionSink:
         self.lacking = None
         if self.pending is None or not self._waiting:
             return None
-        done = self._retry([self._waiting[o] for o in sorted(self._waiting)], state, self.ports, self.pending)
-        late = self._late()
+        done: Applied | None = None
+        # What is applied may hand over values to others that wait.
+        while queue := self._movable(state):
+            more = self._retry(queue, state, self.ports, self.pending)
+            if more is None:
+                break
+            done, state = more if done is None else _both(done, more), more.state
+        late = self._waiting.since_before(self.clock() - self.deadline)
         if late and self.ports.handover is not None:
             ports = replace(self.ports, handover=MissingAsUnknown(self.ports.handover))
-            rest = self._retry(late, done.state if done is not None else state, ports, self.pending)
+            rest = self._retry(late, state, ports, self.pending)
             done = _both(done, rest) if done is not None and rest is not None else done or rest
         return done
 
-    def _late(self) -> list[PendingRecord]:
-        """The waiting records past the deadline; for each key, those before the first that is not."""
-        now = self.clock()
-        late: list[PendingRecord] = []
-        young: set[bytes | None] = set()
-        for offset in sorted(self._waiting):
-            record = self._waiting[offset]
-            if record.key in young or now - record.since <= self.deadline:
-                young.add(record.key)
-            else:
-                late.append(record)
-        return late
+    def _movable(self, state: State) -> list[PendingRecord]:
+        """The waiting records whose hand-over has arrived, with those behind them."""
+        if self.ports.handover is None:
+            return self._waiting.behind(())
+        first = self._waiting.unknown()
+        if first:  # what they wait for is not stored: it is found by planning them
+            records = self._as_records(first)
+            assigned = {r.offset: (r.epoch, r.commit) for r in first}
+            decoder, known = self._prepared(records, state, self.ports)
+            made = plan(records, self.target, decoder, known, self.ports, assigned=assigned)
+            self._waiting.note(_awaited(made, records))
+        return self._waiting.behind(self.ports.handover.get(self._waiting.awaited()).found)
 
     def _retry(self, queue: Sequence[PendingRecord], state: State, ports: Ports, pending: Pending) -> Applied | None:
         """Apply these waiting records as far as possible; None if nothing could be applied."""
         records = self._as_records(queue)
         assigned = {r.offset: (r.epoch, r.commit) for r in queue}
-        decoder, known = self._prepared(records, state, ports)
+        decoder, known = self._prepared(records, self._waiting.with_swaps_of(queue, state), ports)
         made = plan(records, self.target, decoder, known, ports, assigned=assigned)
+        self._waiting.note(_awaited(made, records))
         still = {int(records.offsets[w.index]) for w in made.pending}
         barrier, made.barrier = made.barrier, None
         if barrier is not None:  # the table has lost a column since, or evolve was turned on since
@@ -223,18 +242,27 @@ class PartitionSink:
         settled = [r.offset for r in queue if r.offset not in still]
         if not settled:
             return None
+        swaps = {
+            int(records.offsets[s.index]): AppliedSwap(s.inner, int(records.offsets[s.closed]) if s.closed >= 0 else -1)
+            for s in made.swaps
+            if int(records.offsets[s.index]) not in still
+        }
         digest = sha256(",".join(map(str, settled)).encode()).hexdigest()[:16]
         made.pending = []
         made.inserts = [Insert(i.rows, f"pending-{digest}/{i.label}") for i in made.inserts]
         done = self._carry_out(made, records, settled[0], settled[-1] + 1, _RELEASE)
-        pending.resolve(self.name.topic_id, self.name.partition, settled)
-        for offset in settled:
-            del self._waiting[offset]
+        if entries := self._waiting.applied(swaps):
+            # Once it does not wait any more, only this entry shows that the key has two rows.
+            token = self.name.token(settled[0], settled[-1] + 1, f"pending-{digest}", reconciles=False)
+            pending.put(self.name.topic_id, self.name.partition, entries, token)
+            self._waiting.keep(entries)
+        pending.resolve(self.name.topic_id, self.name.partition, [o for o in settled if o not in swaps])
+        self._waiting.remove(settled)
         done.counts = Counter(
             {"released": len(settled), **{k: made.counts[k] for k in ("upserts", "deletes", "moves")}}
         )
-        # A released change may be the create half of a swap whose delete half is still to come.
-        done.state = replace(state, doubled=made.state.doubled)
+        # A released change may close a swap. Those that one has opened are added where the next chunk begins.
+        done.state = replace(state, doubled={k: n for k, n in state.doubled.items() if made.state.doubled.get(k) == n})
         return done
 
     def _as_records(self, queue: Sequence[PendingRecord]) -> Records:
@@ -328,5 +356,5 @@ class PartitionSink:
         if fresh:
             token = self.name.token(first, end, "pending", reconciles=False)
             self.pending.put(self.name.topic_id, self.name.partition, fresh, token)
-            self._waiting.update({r.offset: r for r in fresh})
+            self._waiting.add(fresh, _awaited(made, records))
         made.counts["waiting"] += len(fresh)

@@ -82,7 +82,8 @@ def plan(
     made.inserts, made.handover, made.pending = merged.inserts, merged.handover, merged.pending
     made.bad += merged.bad
     made.counts.update(merged.counts)
-    made.state = replace(made.state, doubled=merged.doubled)
+    made.swaps = merged.swaps
+    made.state = replace(made.state, doubled=merged.doubled, closed=merged.closed)
     return made
 
 

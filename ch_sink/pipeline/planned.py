@@ -14,7 +14,7 @@ from ch_sink.order import BackwardStep, State
 from ch_sink.pipeline.barrier import Barrier
 from ch_sink.ports import Insert
 
-__all__ = ["HandoverEntries", "Plan", "Waiting"]
+__all__ = ["HandoverEntries", "OpenedSwap", "Plan", "Waiting"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,18 @@ class Waiting:
     index: int
     epoch: int
     commit: int
+    awaits: HandoverId | None = None
+    """The hand-over that it needs; None if it waits behind an earlier event of its key."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSwap:
+    """A create half that took a key whose former row was still to leave, by its place in the Records."""
+
+    index: int
+    inner: int
+    closed: int = -1
+    """Place of the delete half that closed the swap, -1 while it is open."""
 
 
 @dataclass(slots=True)
@@ -44,6 +56,7 @@ class Plan:
     handover: HandoverEntries | None = None
     pending: list[Waiting] = field(default_factory=list)
     """Events that wait for a hand-over."""
+    swaps: list[OpenedSwap] = field(default_factory=list)
     bad: list[BadRecord] = field(default_factory=list)
     barrier: Barrier | None = None
     steps: list[BackwardStep] = field(default_factory=list)

@@ -20,13 +20,14 @@ from ch_sink.ports.ledger_entries import (
     TruncateFloor,
 )
 from ch_sink.ports.lookup import RowLookup, StoredRows
-from ch_sink.ports.pending import Pending, PendingRecord
+from ch_sink.ports.pending import AppliedSwap, Pending, PendingRecord
 from ch_sink.ports.schema_registry import RegisteredSchema, SchemaRegistry
 from ch_sink.ports.stream_states import Alive, Condition, RecordedState, Request, StreamStates
 from ch_sink.ports.writer import Insert, TableWriter
 
 __all__ = [
     "Alive",
+    "AppliedSwap",
     "BackwardStepSeen",
     "ChangedColumn",
     "ChunkCut",

@@ -4,7 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["Pending", "PendingRecord"]
+__all__ = ["AppliedSwap", "Pending", "PendingRecord"]
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedSwap:
+    """What a create half leaves behind that was applied while the former row of its key was still to leave."""
+
+    inner: int
+    """Its position inside the transaction, by which the former row is handed over."""
+    closed: int = -1
+    """Offset of the delete half that closed the swap in the same release, -1 if the swap is still open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,23 +31,25 @@ class PendingRecord:
     """Effective commit position (80 bits)."""
     since: float = 0.0
     """When it was stored, in seconds since 1970."""
+    swap: AppliedSwap | None = None
+    """If it does not wait any more: the swap of keys that it opened. Such a record has no value."""
 
 
 class Pending(Protocol):
     """Records of one stream that wait for a hand-over, until they are resolved."""
 
     def put(self, topic_id: str, partition: int, records: Sequence[PendingRecord], token: str) -> None:
-        """Store records; a repeat of an offset is stored once."""
+        """Store records; a repeat of an offset is stored once. One with a swap counts as applied."""
         ...
 
     def open(self, topic_id: str, partition: int) -> list[PendingRecord]:
-        """The records that still wait, by offset."""
+        """The records that still wait, and those whose swap may still be open, by offset."""
         ...
 
     def resolve(self, topic_id: str, partition: int, offsets: Sequence[int]) -> None:
-        """Mark records as applied (or given up)."""
+        """Mark records as applied (or given up), and their swaps as over."""
         ...
 
     def released(self, topic_id: str, partition: int, first: int, end: int) -> list[int]:
-        """Offsets in [first, end) that were resolved and have not been stored again since."""
+        """Offsets in [first, end) that were applied and do not wait again since."""
         ...

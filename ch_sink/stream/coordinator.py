@@ -95,7 +95,8 @@ class Coordinator:
         self.summary.table = self.table.qualified.replace("`", "")
         for first, second in clashes(c.name for c in self.table.columns):
             log.warning("%s: columns %r and %r differ by letter case only", self.table.qualified, first, second)
-        open_changes = {p: len(self.ports.pending.open(self.topic.topic_id, p)) for p in self.topic.low}
+        found = {p: self.ports.pending.open(self.topic.topic_id, p) for p in self.topic.low}
+        open_changes = {p: sum(r.swap is None for r in records) for p, records in found.items()}
         self.waiting = {p: n for p, n in open_changes.items() if n}
 
     def close(self) -> None:

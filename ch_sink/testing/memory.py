@@ -91,17 +91,19 @@ class MemoryHandover:
 
 @dataclass(slots=True)
 class MemoryPending:
-    """Records that wait for a hand-over; a record that is stored again waits again. ``len`` counts them."""
+    """Records that wait for a hand-over; a record that is stored again waits again. ``len`` counts those that wait."""
 
     stored: dict[tuple[str, int], dict[int, PendingRecord]] = field(default_factory=dict)
     resolved: dict[tuple[str, int], set[int]] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return sum(len(waiting) for waiting in self.stored.values())
+        return sum(r.swap is None for records in self.stored.values() for r in records.values())
 
     def put(self, topic_id: str, partition: int, records: Sequence[PendingRecord], token: str) -> None:
         self.stored.setdefault((topic_id, partition), {}).update({r.offset: r for r in records})
-        self.resolved.setdefault((topic_id, partition), set()).difference_update(r.offset for r in records)
+        applied = self.resolved.setdefault((topic_id, partition), set())
+        applied.difference_update(r.offset for r in records)
+        applied.update(r.offset for r in records if r.swap is not None)
 
     def open(self, topic_id: str, partition: int) -> list[PendingRecord]:
         waiting = self.stored.get((topic_id, partition), {})

@@ -1,11 +1,12 @@
 """What every Pending implementation keeps."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ch_sink.clickhouse import ClickHousePending, Client
-from ch_sink.ports import PendingRecord
+from ch_sink.ports import AppliedSwap, PendingRecord
 from ch_sink.testing.memory import MemoryPending
 
 
@@ -76,3 +77,18 @@ def test_released_records_are_known_until_they_wait_again(pending: Any) -> None:
     assert pending.released("t1", 1, 0, 10) == []
     pending.put("t1", 0, [record(2)], "x")
     assert pending.released("t1", 0, 0, 10) == [1, 5]
+
+
+def test_a_swap_that_an_applied_record_opened_stays_until_it_is_resolved(pending: Any) -> None:
+    """The record does not wait any more, but says whose row is still to leave its key."""
+    open_swap = replace(record(1), value=None, headers=(), swap=AppliedSwap((1 << 128) - 1))
+    closed = replace(record(2), value=None, headers=(), swap=AppliedSwap(0, 17))
+    pending.put("t1", 0, [record(o) for o in (1, 2, 3)], "x")
+    pending.put("t1", 0, [open_swap, closed], "y")
+    assert pending.open("t1", 0) == [open_swap, closed, record(3)]
+    assert pending.released("t1", 0, 0, 10) == [1, 2]
+    pending.resolve("t1", 0, [1, 3])
+    assert pending.open("t1", 0) == [closed]
+    pending.put("t1", 0, [record(2)], "z")
+    assert pending.open("t1", 0) == [record(2)]
+    assert pending.released("t1", 0, 0, 10) == [1, 3]

@@ -118,7 +118,7 @@ CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_pending`
     `commit_high` UInt64,
     `commit_low` UInt64,
     `since` Float64 COMMENT 'when it began to wait, seconds since 1970',
-    `resolved` UInt8 COMMENT '1: applied or given up',
+    `resolved` UInt8 COMMENT '1: applied or given up; 2: applied, and the value holds the swap of keys that it opened',
     `written` UInt64 DEFAULT toUInt64(toUnixTimestamp64Nano(now64(9))) COMMENT 'the newest entry of an offset counts'
 )
 ENGINE = ReplicatedReplacingMergeTree(written)

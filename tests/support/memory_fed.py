@@ -1,0 +1,64 @@
+"""Hand-written events of several partitions through the whole coordinator into a table in memory, across lives."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ch_sink.model.change import Records
+from ch_sink.model.policy import Policy, policy_of
+from ch_sink.pipeline.chunks import join_records
+from ch_sink.testing import Kill, LocalBatch, LocalRunner, MemoryStream, MemoryTopic
+from ch_sink.types.column import Column
+from tests.support.document_run import document_table
+from tests.support.hand import Event
+from tests.support.small import records_of
+
+__all__ = ["MemoryFed"]
+
+_NOTHING = Records("t", 0, np.zeros(0, np.int64), np.zeros(0, np.int64), [], [])
+
+
+class MemoryFed:
+    """One topic into a table (id, big)."""
+
+    def __init__(self, engine: str = "replacing", partitions: int = 2, policy: Policy | None = None) -> None:
+        table = document_table((Column("id", "Int64"), Column("big", "Nullable(String)")), engine, "id")
+        self.topic = MemoryTopic("t", dict.fromkeys(range(partitions), _NOTHING), dict.fromkeys(range(partitions), 0))
+        self.stream = MemoryStream(table, ("id",), self.topic, policy or policy_of(truncate="apply"))
+        self.runner = LocalRunner(self.stream.settings, self.stream.ports())
+        self.read = dict.fromkeys(range(partitions), 0)
+
+    def send(self, partition: int, *events: Event) -> None:
+        """The source sends events; they are read by the next batch."""
+        first = self.topic.ends.setdefault(partition, 0)
+        more = records_of(events, first)
+        self.topic.partitions[partition] = join_records([self.topic.partitions.get(partition, _NOTHING), more])
+        self.topic.ends[partition] = first + len(events)
+        self.read.setdefault(partition, 0)
+
+    def feed(self, partition: int, *events: Event, kills: Sequence[Kill] = (), cut: int | None = None) -> None:
+        """Send events, and read the partition to its end in one batch; ``cut``: records of a chunk."""
+        self.send(partition, *events)
+        self.batch(partition, kills=kills, cut=cut)
+
+    def batch(self, *partitions: int, kills: Sequence[Kill] = (), cut: int | None = None) -> None:
+        """Read these partitions to their ends."""
+        ranges = {p: (self.read[p], self.topic.ends[p]) for p in partitions}
+        cuts = {p: [*range(start + cut, end, cut), end] for p, (start, end) in ranges.items()} if cut else {}
+        self.runner.run([LocalBatch(ranges, cuts, kills=kills)])
+        self.read.update({p: end for p, (_, end) in ranges.items()})
+
+    def view(self) -> dict[int, Any]:
+        """``big`` of the live rows, by id."""
+        return {row["id"]: _text(row["big"]) for row in self.stream.table.current()}
+
+    @property
+    def letters(self) -> list[tuple[int, int, str]]:
+        """Partition, offset and kind of the dead letters."""
+        found = [stored.letter for stored in self.stream.dead_letters.list()]
+        return [(letter.partition, letter.offset, letter.kind) for letter in found]
+
+
+def _text(value: Any) -> Any:
+    return value.decode() if isinstance(value, bytes) else value

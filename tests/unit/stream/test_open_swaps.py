@@ -1,0 +1,103 @@
+"""Two keys swapped in one transaction, whose halves arrive batches apart and are released in between: the swap that a
+released change opened outlives the process.
+"""
+
+import pytest
+
+from ch_sink.testing import Kill
+from tests.support.hand import PLACEHOLDER, key_change, postgres
+from tests.support.memory_fed import MemoryFed
+
+ENGINES = ("replacing", "sign", "versioned", "append")
+
+
+def row(key: int, big: str) -> dict[str, object]:
+    return {"id": key, "big": big}
+
+
+def create(key: int, big: str, at: int):
+    return postgres("c", {"id": key}, None, row(key, big), at, at - 10)
+
+
+def swap(at: int = 200):
+    """Row 1 becomes 2 and row 2 becomes 1, in one transaction; both large values are left out."""
+    one = key_change(
+        postgres("d", {"id": 1}, None, None, at, at - 10),
+        postgres("c", {"id": 2}, None, row(2, PLACEHOLDER), at, at - 10),
+    )
+    two = key_change(
+        postgres("d", {"id": 2}, None, None, at, at - 5),
+        postgres("c", {"id": 1}, None, row(1, PLACEHOLDER), at, at - 5),
+    )
+    return one, two
+
+
+def stored(engine: str) -> MemoryFed:
+    """Row 1 is on partition 0 and row 2 on partition 1."""
+    fed = MemoryFed(engine)
+    fed.feed(0, create(1, "one", 100))
+    fed.feed(1, create(2, "two", 110))
+    return fed
+
+
+SWAPPED = {1: "two", 2: "one"}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_swap_opened_by_a_released_change_is_known_to_the_next_life(engine: str, dies: bool) -> None:
+    fed, (one, two) = stored(engine), swap()
+    fed.feed(1, one[2])  # waits for the row of key 1
+    fed.feed(0, one[0])  # released after this batch
+    assert len(fed.stream.pending) == 0
+    if dies:
+        fed.runner.kill()
+    fed.feed(1, two[0])
+    fed.feed(0, two[2])
+    assert fed.view() == SWAPPED
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("point", ["after release", "before release", "after pending", "before results", "after step"])
+def test_a_release_inside_a_range_whose_batch_dies(engine: str, point: str) -> None:
+    """The value arrives from a partition whose result is already stored; the range that releases is run again."""
+    fed, (one, two) = stored(engine), swap()
+    fed.feed(1, one[2])
+    fed.send(0, one[0])
+    fed.send(1, two[0], create(3, "three", 300))
+    # Partition 0 goes first: partition 1's first chunk releases the create half, its second closes the swap.
+    fed.batch(0, 1, kills=[Kill(point)], cut=1)
+    fed.feed(0, two[2])
+    assert fed.view() == {**SWAPPED, 3: "three"}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_both_halves_of_the_key_wait_and_the_batch_that_releases_them_dies(engine: str) -> None:
+    fed, (one, two) = stored(engine), swap()
+    fed.feed(1, one[2])
+    fed.send(1, two[0])
+    fed.send(0, one[0])
+    fed.send(1, create(3, "three", 300))
+    fed.batch(1, 0, kills=[Kill("after release"), Kill("before results")], cut=1)
+    fed.feed(0, two[2])
+    assert fed.view() == {**SWAPPED, 3: "three"}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_swap_that_is_over_is_forgotten(engine: str) -> None:
+    """The next change of that key is a delete of its own row."""
+    fed, (one, two) = stored(engine), swap()
+    fed.feed(1, one[2])
+    fed.feed(0, one[0])
+    fed.runner.kill()
+    fed.feed(1, two[0])
+    fed.feed(0, two[2])
+    fed.runner.kill()
+    back = key_change(
+        postgres("d", {"id": 2}, None, None, 400, 390), postgres("c", {"id": 5}, None, row(5, PLACEHOLDER), 400, 390)
+    )
+    fed.feed(1, back[0], back[2])
+    assert fed.view() == {1: "two", 5: "one"}
+    fed.runner.kill()
+    fed.feed(1, create(6, "six", 500))
+    assert fed.stream.pending.open("id", 1) == []
