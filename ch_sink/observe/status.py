@@ -13,11 +13,11 @@ from ch_sink.order import State
 from ch_sink.pipeline.timings import STAGES
 from ch_sink.ports import PartitionTotals
 
-__all__ = ["PartitionStatus", "StateName", "StreamState", "StreamStatus", "stream_status", "worst_first"]
+__all__ = ["WORST", "PartitionStatus", "StateName", "StreamState", "StreamStatus", "stream_status", "worst_first"]
 
 StateName = Literal["running", "idle", "waiting", "stopped", "paused"]
 
-_WORST: tuple[StateName, ...] = ("stopped", "waiting", "paused", "running", "idle")
+WORST: tuple[StateName, ...] = ("stopped", "waiting", "paused", "running", "idle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +234,7 @@ def worst_first(streams: Iterable[StreamStatus]) -> list[StreamStatus]:
     """By state, then by lag; an unknown lag counts as a large one."""
 
     def badness(seen: StreamStatus) -> tuple[int, float, str]:
-        return _WORST.index(seen.standing.state), -(math.inf if seen.lag is None else seen.lag), seen.stream
+        return WORST.index(seen.standing.state), -(math.inf if seen.lag is None else seen.lag), seen.stream
 
     return sorted(streams, key=badness)
 

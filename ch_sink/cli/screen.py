@@ -1,0 +1,163 @@
+"""What `ch_sink run` shows while it runs: one table that redraws on a terminal, a line a minute elsewhere."""
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from ch_sink.errors import ConfigError
+from ch_sink.model.counted import counted, grouped
+from ch_sink.observe.lines import Lines
+from ch_sink.observe.logs import Format, formatter, log_to
+from ch_sink.observe.picture import Album, JobPicture, StreamPicture
+
+__all__ = ["LogOptions", "Screen", "rendered", "shown"]
+
+STYLE = {
+    "stopped": "bold red",
+    "waiting": "yellow",
+    "paused": "cyan",
+    "opening": "dim",
+    "running": "green",
+    "idle": "dim",
+}
+_AROUND = 7
+"""Lines of the terminal that are not rows of the table."""
+Look = Callable[[], JobPicture]
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """What the user wants to see."""
+
+    verbose: bool = False
+    quiet: bool = False
+    file: Path | None = None
+    form: Format = "text"
+    debug: bool = False
+
+    @property
+    def level(self) -> int:
+        """The lowest level of the product's own lines."""
+        if self.debug or self.verbose:
+            return logging.DEBUG
+        return logging.WARNING if self.quiet else logging.INFO
+
+
+class _Printed(logging.Handler):
+    """Log lines above a table that redraws."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        style = "red" if record.levelno >= logging.ERROR else "yellow" if record.levelno >= logging.WARNING else "dim"
+        self._console.print(Text(self.format(record), style=style), soft_wrap=True)
+
+
+@contextmanager
+def shown(look: Look, options: LogOptions) -> Iterator[None]:
+    """Show the job and its log on standard error for as long as this lasts.
+
+    Raises ConfigError if the log's file cannot be written.
+    """
+    console = Console(file=sys.stderr, highlight=False)
+    redraws = console.is_terminal and not console.is_dumb_terminal and options.form == "text" and not options.quiet
+    handlers: list[logging.Handler] = [_Printed(console) if redraws else logging.StreamHandler(sys.stderr)]
+    if options.file is not None:
+        try:
+            handlers.append(logging.FileHandler(options.file, encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"--log-file {options.file} cannot be written: {error.strerror}") from None
+    for handler in handlers:
+        handler.setFormatter(formatter(options.form))
+    log_to(handlers, level=options.level, libraries=options.debug)
+    with ExitStack() as closing:
+        if options.file is not None:
+            closing.callback(handlers[-1].close)
+        if redraws:
+            closing.enter_context(Screen(console, look))
+        if not redraws or options.file is not None:
+            closing.enter_context(Lines(look))
+        yield
+
+
+class Screen:
+    """Redraws the job's streams below the lines that are printed meanwhile."""
+
+    def __init__(self, console: Console, look: Look, *, every: float = 0.5) -> None:
+        self._console, self._look, self._every = console, look, every
+        self._album = Album()
+        self._shown: JobPicture | None = None
+        self._live = Live(
+            get_renderable=self._render,
+            console=console,
+            refresh_per_second=4,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            vertical_overflow="crop",
+        )
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def _render(self) -> RenderableType:
+        if self._shown is None or time.monotonic() - self._shown.time >= self._every:
+            self._shown = self._album.add(self._look())
+        return rendered(self._shown, self._console.height)
+
+
+def rendered(picture: JobPicture, height: int) -> RenderableType:
+    """The job for a terminal of so many lines."""
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
+    table.add_column("table", no_wrap=True, overflow="ellipsis", ratio=2)
+    table.add_column("state", no_wrap=True)
+    for name in ("lag", "records/s", "rows", "dead letters"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("last error", no_wrap=True, overflow="ellipsis", ratio=3)
+    room = max(1, height - _AROUND)
+    for seen in picture.streams[:room]:
+        table.add_row(*_cells(seen))
+    parts: list[RenderableType] = [_head(picture)]
+    if picture.done is not None and not picture.doing:
+        parts.append(ProgressBar(total=1.0, completed=picture.done, width=40))
+    parts.append(table)
+    if len(picture.streams) > room:
+        parts.append(Text(f"… and {counted(len(picture.streams) - room, 'stream')} that do better", style="dim"))
+    return Group(Text(), *parts)
+
+
+def _head(picture: JobPicture) -> Text:
+    lag = "" if picture.lag is None else f", lag {grouped(picture.lag)}"
+    return Text.assemble(
+        (picture.phase, "bold"),
+        f"   {counted(len(picture.streams), 'stream')}{lag}, {grouped(round(picture.rate))} records/s",
+    )
+
+
+def _cells(seen: StreamPicture) -> tuple[Text, ...]:
+    return (
+        Text(seen.table or seen.stream),
+        Text(seen.state, style=STYLE[seen.state]),
+        Text("–" if seen.lag is None else grouped(seen.lag)),
+        Text(grouped(round(seen.rate))),
+        Text(grouped(seen.rows)),
+        Text(grouped(seen.dead_letters) if seen.dead_letters else ""),
+        Text(seen.standing.error.partition("\n")[0]),
+    )

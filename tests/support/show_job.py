@@ -1,0 +1,37 @@
+"""Shows a job of made-up streams as `ch_sink run` does: ``python -m tests.support.show_job SECONDS [json|quiet]``."""
+
+import logging
+import sys
+import time
+
+from ch_sink.cli.screen import LogOptions, shown
+from ch_sink.observe.picture import JobPicture, StreamPicture
+from ch_sink.observe.status import StreamState
+
+__all__ = ["main"]
+
+
+def main(seconds: float, *words: str) -> None:
+    began = time.monotonic()
+
+    def look() -> JobPicture:
+        now = time.monotonic()
+        read = int((now - began) * 1000)
+        streams = [
+            StreamPicture(f"s{n:02}", f"shop.table_{n:02}", StreamState("running"), lag=0, records=read, rows=read)
+            for n in range(40)
+        ]
+        broken = StreamState("stopped", 1.0, "column 'colour' is unknown", "add it")
+        streams.append(StreamPicture("bad", "shop.broken", broken, lag=7))
+        return JobPicture(tuple(streams), now, "starting Spark" if now - began < 0.3 else "")
+
+    with shown(look, LogOptions(quiet="quiet" in words, form="json" if "json" in words else "text")):
+        time.sleep(seconds / 2)
+        logging.getLogger("ch_sink").warning("the broker is away", extra={"stream": "s01"})
+        logging.getLogger("some.library").warning("noise of a library")
+        time.sleep(seconds / 2)
+    sys.stdout.write("the end\n")
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]), *sys.argv[2:])

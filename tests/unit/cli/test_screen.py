@@ -1,0 +1,165 @@
+"""What a running job shows: on a terminal, in a pipe, without colour, after the window's size changed."""
+
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from ch_sink.cli.screen import rendered
+from ch_sink.observe.picture import Album, JobPicture, StreamPicture
+from ch_sink.observe.status import StreamState
+from tests.support.terminal import Terminal
+
+ROOT = Path(__file__).resolve().parents[3]
+SHOW = ("-m", "tests.support.show_job")
+_COLOUR = re.compile(r"\x1b\[[\d;]*3\d(?:;\d+)*m")
+
+
+def whole(terminal: Terminal) -> bool:
+    """Whether the screen is not being redrawn just now."""
+    heads = [line for line in terminal.lines if "records/s" in line and line.startswith("table")]
+    return len(heads) == 1 and terminal.lines[-1].startswith("… and")
+
+
+@pytest.mark.slow
+def test_a_terminal_shows_one_table_that_redraws() -> None:
+    terminal = Terminal([*SHOW, "3"])
+    terminal.until(lambda: "starting Spark" in terminal.text)
+    terminal.until(lambda: "live" in terminal.text)
+    terminal.until(lambda: "the broker is away" in terminal.text)
+    terminal.until(lambda: whole(terminal))
+    shown = [line for line in terminal.lines if line.strip()]
+    [place] = [n for n, line in enumerate(shown) if line.startswith("table")]
+    assert shown[place + 1].split()[:3] == ["shop.broken", "stopped", "7"], terminal.text
+    assert "column 'colour' is unknown" in shown[place + 1]
+    assert "starting Spark" not in terminal.text
+    assert sum("shop.table_00" in line for line in shown) == 1
+    [said] = [n for n, line in enumerate(shown) if "the broker is away" in line]
+    assert said < place, "log lines are above the table"
+    assert shown[-1] == "… and 24 streams that do better"
+    assert _COLOUR.search(terminal.raw)
+    assert terminal.end() == 0
+    assert [line for line in terminal.lines if line.strip()] == [shown[said], "the end"], "the table goes at the end"
+    assert "noise" not in terminal.raw
+
+
+@pytest.mark.slow
+def test_a_window_that_gets_smaller_is_not_written_beyond() -> None:
+    terminal = Terminal([*SHOW, "6"], width=140, height=40)
+    terminal.until(lambda: whole(terminal))
+    assert max(map(len, terminal.lines)) > 100
+    before = len(terminal.raw)
+    terminal.resize(70, 16)
+    terminal.until(lambda: "and 32 streams" in terminal.raw[before:])
+    [start] = [m.start() for m in re.finditer("and 32 streams", terminal.raw)][:1]
+    again = terminal.raw[start:]
+    terminal.until(lambda: terminal.raw[start:].count("and 32 streams") >= 3)
+    again = re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", terminal.raw[start:])
+    assert max(len(line) for line in re.split(r"[\r\n]+", again)) <= 70
+    assert terminal.end() == 0
+
+
+@pytest.mark.slow
+def test_without_colour_it_redraws_just_the_same() -> None:
+    terminal = Terminal([*SHOW, "2"], environ={"NO_COLOR": "1"})
+    terminal.until(lambda: whole(terminal))
+    assert terminal.end() == 0
+    assert not _COLOUR.search(terminal.raw)
+    assert "\x1b[1A" in terminal.raw
+
+
+@pytest.mark.slow
+def test_a_terminal_that_can_do_nothing_gets_lines() -> None:
+    terminal = Terminal([*SHOW, "2"], environ={"TERM": "dumb"})
+    assert terminal.end() == 0
+    assert "\x1b" not in terminal.raw
+    assert "INFO    starting Spark" in terminal.text
+
+
+def in_a_pipe(*words: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, *SHOW, "3", *words], capture_output=True, text=True, check=True, cwd=ROOT, timeout=60
+    )
+    assert done.stdout == "the end\n"
+    return done.stderr.splitlines()
+
+
+@pytest.mark.slow
+def test_a_pipe_gets_lines_and_no_library_s() -> None:
+    moment = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+    lines = [re.fullmatch(f"{moment} (\\w+) +(.*)", line).groups() for line in in_a_pipe()]  # type: ignore[union-attr]
+    assert lines[0] == ("INFO", "starting Spark")
+    assert lines[1][1].startswith("live; 41 streams: 40 running, 1 stopped, lag 7, ")
+    assert lines[2:] == [("WARNING", "the broker is away")]
+    [only] = in_a_pipe("quiet")
+    assert only.endswith("WARNING the broker is away")
+
+
+@pytest.mark.slow
+def test_lines_of_json_name_time_level_and_stream() -> None:
+    last = json.loads(in_a_pipe("json")[-1])
+    assert {k: last[k] for k in ("level", "stream", "message")} == {
+        "level": "warning",
+        "stream": "s01",
+        "message": "the broker is away",
+    }
+    assert last["time"].startswith("20")
+
+
+def picture(time: float, **streams: tuple[int, int | None]) -> JobPicture:
+    """Stream → records and lag."""
+    made = [
+        StreamPicture(name, f"d.{name}", StreamState("running"), records=records, rows=records, lag=lag)
+        for name, (records, lag) in streams.items()
+    ]
+    return JobPicture(tuple(made), time)
+
+
+def test_rates_are_those_of_the_last_interval() -> None:
+    album = Album()
+    album.add(picture(0.0, a=(0, 0), b=(0, 0)))
+    album.add(picture(10.0, a=(1000, 0), b=(0, 0)))
+    shown = album.add(picture(12.0, a=(1100, 0), b=(10, 0)))
+    assert {s.stream: s.rate for s in shown.streams} == {"a": 50.0, "b": 5.0}
+    assert shown.rate == 55.0
+
+
+def test_a_backlog_has_a_share_and_an_estimate_until_it_is_read() -> None:
+    album = Album()
+    assert album.add(picture(0.0, a=(0, 10_000))).phase == "catching up: 0%"
+    assert album.add(picture(10.0, a=(2_000, 8_000))).phase == "catching up: 20%, about 40 s left"
+    assert album.add(picture(40.0, a=(9_900, 100))).phase == "live"
+    assert album.add(picture(41.0, a=(10_100, 0))).phase == "live"
+
+
+def test_a_standstill_has_no_estimate() -> None:
+    album = Album()
+    album.add(picture(0.0, a=(0, 500)))
+    assert album.add(picture(60.0, a=(0, 500))).phase == "catching up: 0%"
+
+
+def test_the_line_of_a_minute_has_states_lag_rate_and_dead_letters() -> None:
+    album = Album()
+    stopped = StreamPicture("x", "d.x", StreamState("stopped"), lag=5, dead_letters=2)
+    opening = StreamPicture("y", "d.y", StreamState("running"), opening=True)
+    first = picture(0.0, a=(0, 0))
+    second = JobPicture((*picture(10.0, a=(100_000, 0)).streams, stopped, opening), 10.0)
+    album.add(first)
+    assert album.add(second).line() == (
+        "live; 3 streams: 1 stopped, 1 running, 1 opening, lag 5, 10 000 records/s, 100 000 rows, 2 dead letters"
+    )
+
+
+def test_nothing_in_a_name_or_an_error_is_markup() -> None:
+    bad = StreamPicture("x", "d.[red]x", StreamState("stopped", 1.0, "[bold]column[/] is unknown\nsecond line"))
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(rendered(JobPicture((bad,), 0.0), 24))
+    text = console.export_text()
+    assert "d.[red]x" in text
+    assert "[bold]column[/] is unknown" in text
+    assert "second line" not in text
