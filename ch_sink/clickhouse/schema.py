@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ch_sink.clickhouse.arrow_io import conform
 from ch_sink.clickhouse.client import Client
-from ch_sink.errors import AccessDenied, ClickHouseError, ClickHouseUnavailable, TableError
+from ch_sink.errors import AccessDenied, ClickHouseError, ClickHouseUnavailable, ConfigError, TableError
 from ch_sink.model.policy import Policy
 from ch_sink.table.detect import DETECT_SQL, assemble, detect_sql, local_table
 from ch_sink.table.facts import POLICIES_SQL, SERVER_SQL, ServerFacts
@@ -41,7 +41,8 @@ def detect(client: Client, database: str, table: str, policy: Policy) -> TargetT
     found = assemble(row, policy, local=local, table=f"table {database}.{table}")
     notes = _notes(client, found)
     columns = tuple(replace(column, note=notes.get(column.name, "")) for column in found.columns)
-    return replace(found, columns=columns, defaults=tuple(_defaults(client, found)))
+    added = tuple(_added(client, found, policy.columns.add))
+    return replace(found, columns=columns, defaults=tuple(_defaults(client, found)), added=added)
 
 
 def _notes(client: Client, table: TargetTable) -> dict[str, str]:
@@ -84,14 +85,40 @@ def _defaults(client: Client, table: TargetTable) -> Iterator[tuple[str, pa.Scal
         if column.default_kind == "DEFAULT" and is_constant(column.default_expression, names):
             with suppress(TableError):  # a type that the sink cannot fill
                 wanted.append((column.name, _cast(column), arrow_type(column.type)))
+    for name, value in _constants(client, wanted, f"read the defaults of {table.qualified}"):
+        if value.is_valid:
+            yield name, value
+
+
+def _added(client: Client, table: TargetTable, added: Sequence[tuple[str, str]]) -> Iterator[tuple[str, pa.Scalar]]:
+    """The values of the user's constants, as the server computes them. Raises ConfigError for one that is none."""
+    names = [c.name for c in table.columns]
+    wanted: list[tuple[str, str, pa.DataType]] = []
+    for name, text in added:
+        column = table.column(name)
+        try:
+            constant = is_constant(text, names)
+        except TableError:  # no SQL
+            constant = False
+        if not constant:
+            raise ConfigError(
+                f"columns.add.{name}: {text} is no constant", hint="Write text in single quotes, as in \"'eu'\"."
+            )
+        if column is not None and column.insertable:
+            wanted.append((name, f"CAST({text} AS {column.type})", arrow_type(column.type)))
+    yield from _constants(client, wanted, f"compute columns.add for {table.qualified}")
+
+
+def _constants(
+    client: Client, wanted: Sequence[tuple[str, str, pa.DataType]], doing: str
+) -> Iterator[tuple[str, pa.Scalar]]:
+    """Name and value of each constant expression."""
     if not wanted:
         return
     sql = "SELECT " + ", ".join(f"{text} AS c{i}" for i, (_, text, _) in enumerate(wanted))
-    values = client.arrow(sql, doing=f"read the defaults of {table.qualified}")
+    values = client.arrow(sql, doing=doing)
     for (name, _, kind), column in zip(wanted, values.columns, strict=True):
-        value = conform(column, kind)[0]
-        if value.is_valid:
-            yield name, value
+        yield name, conform(column, kind)[0]
 
 
 def _cast(column: Column) -> str:

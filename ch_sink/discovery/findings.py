@@ -93,7 +93,12 @@ def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | N
     elif seen.connector and is_document_source(source_for(seen.connector)):
         yield from document_findings(table, config.policy())
     else:
-        types = {f.name: None if schema.inferred else f.type for f in schema.fields} if schema is not None else None
+        own = {name for name, _ in config.policy().columns.add}
+        types = (
+            {f.name: None if schema.inferred else f.type for f in schema.fields if f.name not in own}
+            if schema is not None
+            else None
+        )
         yield from type_findings(table, types, key, config.policy().values, config.init.types())
         yield from value_findings(table, seen.literals, config.policy().values)
         if schema is not None:

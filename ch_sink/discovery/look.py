@@ -5,17 +5,20 @@ from dataclasses import dataclass, field, replace
 
 from ch_sink.config import Config
 from ch_sink.decode.avro.names import columns_of
+from ch_sink.decode.mongodb import is_document_source
 from ch_sink.discovery.connector import connector_of
 from ch_sink.discovery.literals import Literals, sampled_literals
 from ch_sink.discovery.obstacles import Obstacle, obstacle
 from ch_sink.discovery.sample import flattened_deletes, sample_schema, unreadable
 from ch_sink.discovery.wiring import kafka_settings
-from ch_sink.errors import DecodeError
+from ch_sink.errors import DecodeError, TableError
 from ch_sink.kafka import RangeConsumer, schema_registry
 from ch_sink.model.change import Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import ColumnPolicy, Policy
 from ch_sink.model.topic import TopicState
 from ch_sink.ports import SchemaRegistry
+from ch_sink.sources import refusal, source_for
+from ch_sink.table.chosen import chosen_schema
 from ch_sink.table.model import TargetTable
 from ch_sink.types.column import WIDE_YEARS, Years
 from ch_sink.types.connect import Field, RowSchema
@@ -92,7 +95,32 @@ def examine(
     deletes = flattened_deletes(parts, policy, registry)
     literals = sampled_literals(parts, policy, registry) if schema is not None and schema.inferred else {}
     avro = any(value[:1] == b"\0" for part in parts for value in part.values if value)
-    return Sampled(schema, count, why, connector, deletes, found, avro, literals)
+    return _chosen(Sampled(schema, count, why, connector, deletes, found, avro, literals), policy)
+
+
+def _chosen(seen: Sampled, policy: Policy) -> Sampled:
+    """What the sample shows under the table's names, with the columns that the user chose."""
+    chosen = policy.columns
+    if seen.schema is None or chosen == ColumnPolicy():
+        return seen
+    hidden = {*chosen.exclude, *dict(chosen.mask)}
+    known = seen.connector and refusal(seen.connector) is None
+    if known and is_document_source(source_for(seen.connector)) and (hidden or chosen.rename):
+        return replace(seen, obstacle=seen.obstacle or _DOCUMENTS)
+    try:
+        schema = chosen_schema(seen.schema, chosen, policy.keys.columns)
+    except TableError as error:
+        return replace(seen, obstacle=seen.obstacle or Obstacle("columns", error.message, error.hint or ""))
+    literals = {chosen.target(name): values for name, values in seen.literals.items() if name not in hidden}
+    return replace(seen, schema=schema, literals=literals)
+
+
+_DOCUMENTS = Obstacle(
+    "columns",
+    "columns.exclude, rename and mask are for rows, and this topic holds documents",
+    "Choose the fields of documents with document.columns, and set document.column to '' so that the whole document is "
+    "not stored.",
+)
 
 
 def schema_for(seen: Sampled, table: TargetTable) -> RowSchema | None:

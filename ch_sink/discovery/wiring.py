@@ -68,12 +68,17 @@ def key_columns(config: Config, schema: RowSchema | None, table: TargetTable | N
     if schema is not None and schema.key and all(f.name for f in schema.key):
         return tuple(f.name for f in schema.key)
     if config.key_columns:
-        return config.key_columns
+        return _named(config)
     if table is None or (schema is not None and not schema.key):
         return ()
     names = {c.name for c in table.columns}
     assumed = tuple(name for name in table.sorting_key if name in names)
     return assumed if schema is None or len(assumed) == 1 else ()
+
+
+def _named(config: Config) -> tuple[str, ...]:
+    """The configured key's columns under the table's names."""
+    return tuple(config.policy().columns.target(name) for name in config.key_columns)
 
 
 def table_spec(config: Config, *, engine: str | None = None, roles: tuple[str, ...] = ()) -> TableSpec:
@@ -88,7 +93,7 @@ def table_spec(config: Config, *, engine: str | None = None, roles: tuple[str, .
         ttl=wanted.ttl,
         cluster=config.clickhouse.cluster,
         replication=wanted.replication,
-        key_columns=config.key_columns,
+        key_columns=_named(config),
         allow_nullable_key=wanted.allow_nullable_key,
         types=wanted.types(),
         row_policy_roles=roles or wanted.row_policy_roles,

@@ -118,6 +118,11 @@ class ColumnPolicy:
         return dict(self.rename).get(name, name)
 
     @property
+    def hides(self) -> bool:
+        """Whether some of the source's values must not be stored."""
+        return bool(self.exclude or self.mask)
+
+    @property
     def left_out(self) -> frozenset[str]:
         """Columns that the stream does not fill even if the table has them."""
         return frozenset((*self.exclude, *(old for old, _ in self.rename))) - {new for _, new in self.rename}

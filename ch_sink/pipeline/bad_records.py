@@ -4,7 +4,9 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.change import BadRecord, Records
 from ch_sink.ports import DeadLetter
 
-__all__ = ["dead_letter_of", "stop"]
+__all__ = ["WITHHELD", "dead_letter_of", "stop"]
+
+WITHHELD = "its value is withheld, since columns are masked or excluded; Kafka has it at this offset"
 
 
 def stop(bad: BadRecord, records: Records) -> StreamFailed:
@@ -18,19 +20,26 @@ def stop(bad: BadRecord, records: Records) -> StreamFailed:
     )
 
 
-def dead_letter_of(bad: BadRecord, records: Records) -> DeadLetter:
-    """The dead letter of a record: the whole record with the reason."""
+def dead_letter_of(bad: BadRecord, records: Records, *, withheld: bool = False) -> DeadLetter:
+    """The dead letter of a record: the whole record with the reason.
+
+    ``withheld``: without its value and headers, which hold columns that must not be stored.
+    """
     i = bad.index
     headers = records.headers[i] if records.headers is not None else None
+    value, reason = records.values[i], bad.reason
+    if withheld and value is not None:
+        # Empty, not null: a null value would be a delete.
+        value, headers, reason = b"", None, f"{reason} ({WITHHELD})"
     return DeadLetter(
         records.topic,
         records.partition,
         int(records.offsets[i]),
         int(records.timestamps[i]),
         records.keys[i],
-        records.values[i],
+        value,
         headers or (),
         bad.kind,
         bad.column,
-        bad.reason,
+        reason,
     )

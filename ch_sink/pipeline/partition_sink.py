@@ -319,7 +319,8 @@ class PartitionSink:
                 self.writer.write(insert, token)
             done.rows += insert.rows.num_rows
         if made.bad:
-            found = [dead_letter_of(b, records) for b in made.bad]
+            hides = self.target.policy.columns.hides
+            found = [dead_letter_of(b, records, withheld=hides) for b in made.bad]
             self.dead_letters.put(found, name.token(first, end, "dead", reconciles=False))
         if self.progress is not None and retried is not _RELEASE:
             # The truncate itself is still to come: an attempt that began behind it would never carry it out.

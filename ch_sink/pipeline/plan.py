@@ -51,7 +51,7 @@ def plan(
     """
     profile = decoder.learn(records, state.profile, ports.history)
     batch = decoder.decode(records, profile, waited=assigned is not None)
-    barrier = new_columns(batch, target, profile.key_columns)
+    barrier = new_columns(batch, target, target.stored_key(profile.key_columns))
     if barrier is not None:
         place = int(np.searchsorted(records.offsets, barrier.next_offset))
         batch = head(batch, place, barrier.next_offset)

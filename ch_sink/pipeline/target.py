@@ -1,7 +1,9 @@
 """The target of a stream, prepared once: how its versions are laid out and what its engine requires."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ch_sink.errors import TableError
 from ch_sink.merge import Scope, System, version_column
 from ch_sink.model.change import ChangeBatch
 from ch_sink.model.policy import Policy
@@ -28,12 +30,18 @@ class Target:
         """Prepare a table.
 
         Raises:
-            TableError: its version column cannot hold an order.
+            TableError: its version column cannot hold an order, or it lacks a column that the user adds.
         """
+        _expect_added(table, policy)
         name = version_column(table)
         column = table.column(name) if name else None
         layout = layout_for(column.type) if column else _INTERNAL
         return Target(table, policy, layout, System.of(table, layout if column else None))
+
+    def stored_key(self, key: Sequence[str]) -> tuple[str, ...]:
+        """The table's key columns for those of the source."""
+        chosen = self.policy.columns
+        return (*self.table.added_key(chosen), *(chosen.target(name) for name in key)) if key else ()
 
     @property
     def collapsing(self) -> bool:
@@ -92,3 +100,26 @@ class Target:
         if engine.family is Family.MERGE_TREE and self.table.column("_sign") is not None:
             return "_sign", -1
         return None
+
+
+def _expect_added(table: TargetTable, policy: Policy) -> None:
+    """Raises TableError if the table lacks an added column, or is not sorted by one that tells topics apart."""
+    chosen = policy.columns
+    for name, _ in chosen.add:
+        column = table.column(name)
+        if column is None or not column.insertable:
+            raise TableError(
+                f"{table.qualified} lacks the column {name!r} of columns.add",
+                hint="Add it by `ch_sink init CONFIG --apply`.",
+            )
+        if name in table.system_columns:
+            raise TableError(
+                f"columns.add names {name!r}, a column of {table.qualified} that the sink writes itself",
+                hint="Give the added column another name.",
+            )
+        if name in chosen.source and name not in table.sorting_key and table.engine.family is not Family.MERGE_TREE:
+            raise TableError(
+                f"{table.qualified} takes the rows of several topics (merge: true), but is not sorted by {name!r}: the "
+                "engine would merge rows of different topics",
+                hint=f"Recreate the table with {name!r} in ORDER BY; `ch_sink init` creates it so.",
+            )

@@ -20,7 +20,7 @@ from ch_sink.clickhouse import (
     wait_for_inserts,
 )
 from ch_sink.config import Config
-from ch_sink.decode import Decoder
+from ch_sink.decode import decoder_for
 from ch_sink.kafka import (
     GroupOffsets,
     KafkaHistory,
@@ -126,7 +126,7 @@ def task_ports(config: Config, task: Task) -> TaskPorts:
     sink = PartitionSink(
         StreamName(stream, task.topic, task.topic_id, task.partition, task.attempt),
         Target.of(table, policy),
-        lambda before: Decoder(
+        lambda before: decoder_for(
             table,
             policy,
             want_before=before,

@@ -14,6 +14,7 @@ from ch_sink.model.policy import Policy
 from ch_sink.table.engine_full import DistributedOver, EngineClause, distributed_over, parse_engine, to_engine
 from ch_sink.table.facts import YEARS_SQL, years_of
 from ch_sink.table.model import Engine, Family, TargetTable
+from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
 from ch_sink.types.lexer import columns_in, key_expressions
 from ch_sink.types.sql import quote
@@ -144,6 +145,7 @@ def assemble(
             )
     engine = to_engine(stored.clause, stored.columns, sign_column=policy.table.sign_column, table=stored.qualified)
     _refuse(engine, policy, stored)
+    _refuse_masks(policy, seen)
     if stored is not seen:
         # Rows are inserted through the Distributed table: what the engine needs must be a column there too.
         to_engine(stored.clause, seen.columns, sign_column=policy.table.sign_column, table=seen.qualified)
@@ -169,6 +171,7 @@ def assemble(
         settings=stored.clause.settings,
         local=(stored.database, stored.name) if over else None,
         years=years_of(row["years"]),
+        left_out=policy.columns.left_out,
     )
 
 
@@ -187,6 +190,19 @@ def _refuse(engine: Engine, policy: Policy, row: TableRow) -> None:
             "again after a delete looks like an update",
             hint="Use a ReplacingMergeTree (`ch_sink init`), or accept these limits with accept_coalescing: true.",
         )
+
+
+def _refuse_masks(policy: Policy, row: TableRow) -> None:
+    """Raises TableError for a masked column that holds no text."""
+    masked = {policy.columns.target(name): name for name, _ in policy.columns.mask}
+    for column in row.columns:
+        if column.name in masked and parse_type(column.type).bare.name != "String":
+            raise TableError(
+                f"columns.mask has {masked[column.name]!r}, and column {column.name!r} of {row.qualified} is a "
+                f"{column.type}: a mask is text",
+                hint=f"Make it a String: ALTER TABLE {row.qualified} MODIFY COLUMN {quote(column.name)} String. "
+                "Values that it holds already are not masked.",
+            )
 
 
 def _window(engine: Engine, row: TableRow) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from ch_sink.model.policy import ColumnPolicy
 from ch_sink.types.column import WIDE_YEARS, Column, Years
 from ch_sink.types.sql import quote
 
@@ -66,6 +67,10 @@ class TargetTable:
     local: tuple[str, str] | None = None
     """Database and name of the local table behind a Distributed one."""
     years: Years = WIDE_YEARS
+    left_out: frozenset[str] = frozenset()
+    """Columns that the stream leaves to their defaults: the user excluded them, or their source has another name."""
+    added: tuple[tuple[str, Any], ...] = ()
+    """Columns with a constant of the user's, and its value as an Arrow scalar of the type that is inserted."""
 
     @property
     def qualified(self) -> str:
@@ -84,8 +89,13 @@ class TargetTable:
 
     @property
     def source_columns(self) -> tuple[Column, ...]:
-        """Insertable columns that hold the source's values."""
-        return tuple(c for c in self.columns if c.insertable and c.name not in self.system_columns)
+        """Insertable columns that hold the source's values, or constants beside them."""
+        own = self.system_columns | self.left_out
+        return tuple(c for c in self.columns if c.insertable and c.name not in own)
+
+    def added_key(self, chosen: ColumnPolicy) -> tuple[str, ...]:
+        """Added columns that belong to the key: they tell topics apart, or the table is sorted by them."""
+        return tuple(name for name, _ in chosen.add if name in chosen.source or name in self.sorting_key)
 
     def column(self, name: str) -> Column | None:
         return next((c for c in self.columns if c.name == name), None)

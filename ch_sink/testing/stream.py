@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ch_sink.decode import Decoder
+from ch_sink.decode import decoder_for
 from ch_sink.model.change import Records, UnknownColumn
 from ch_sink.model.policy import Policy
 from ch_sink.model.topic import TopicState
@@ -104,7 +104,7 @@ class MemoryStream:
         """
         self.settings = StreamSettings(name, topic.name, policy, chunk_offsets)
         self.topic, self.detected = topic, table
-        self._decoder = decoder or (lambda now, want: Decoder(now, policy, want_before=want))
+        self._decoder = decoder or (lambda now, want: decoder_for(now, policy, want_before=want))
         kinds = schema if schema is not None else _schema(table)
         self.table = MemoryTable(table, key_columns, kinds)
         self.ledger = MemoryLedger(name)

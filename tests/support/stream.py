@@ -16,7 +16,7 @@ from ch_sink.clickhouse import (
     detect,
     execute,
 )
-from ch_sink.decode import Decoder
+from ch_sink.decode import decoder_for
 from ch_sink.discovery.sample import sample_schema
 from ch_sink.model.change import Records, UnknownColumn
 from ch_sink.model.policy import Policy
@@ -143,7 +143,7 @@ class Feed:
             writer=lambda table: ClickHouseWriter(client, table),
             lookup=lambda table: AnyKeyLookup(client, table),
             handover=lambda table: ClickHouseHandover(client, database, "ch_sink_handover", self.name, table),
-            decoder=lambda table, want: Decoder(table, policy, want_before=want, registry=known),
+            decoder=lambda table, want: decoder_for(table, policy, want_before=want, registry=known),
             records=log.read,
             history=log.history,
         )
