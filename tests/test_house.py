@@ -101,12 +101,17 @@ def test_the_package_s_public_names_are_pinned():
     assert importlib.import_module("ch_sink.config").__all__ == [
         "ClickHouseSection",
         "Config",
+        "Expansion",
         "InitSection",
+        "Job",
         "KafkaSection",
+        "SourceNames",
         "SparkSection",
         "TablesSection",
         "VersionSection",
+        "expand",
         "load",
+        "load_job",
     ]
     assert importlib.import_module("ch_sink.cli").__all__ == ["main"]
 
