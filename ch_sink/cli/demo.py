@@ -33,9 +33,7 @@ _KINDS = {"kafka": "a broker", "mock": "librdkafka's mock cluster"}
 
 def demo(
     context: typer.Context,
-    keep: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Keep tables, checkpoints and configurations here.")
-    ] = None,
+    keep: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Keep tables and configurations here.")] = None,
 ) -> None:
     """Apply recorded change events to a local ClickHouse and compare it with their source.
 
@@ -91,7 +89,7 @@ class _Demo:
         started.spark.result()
         self._carry(configs)
 
-        self._step("5. Delete the checkpoints of two streams, and read their topics again from the start")
+        self._step("5. Rewind two streams, and read their topics again from the start")
         self._carry_again([c for c, stream in zip(configs, STREAMS, strict=True) if stream.table == "kc"])
 
         self._step("6. Compare the tables with their source")
@@ -168,11 +166,13 @@ class _Demo:
     def _carry_again(self, configs: "Sequence[Config]") -> None:
         from ch_sink.discovery.wiring import client_of
         from ch_sink.local.demo.compare import stored_count
+        from ch_sink.spark.wiring import rewind_stream
 
-        again = [c.model_copy(update={"start": "earliest", "checkpoint": c.checkpoint + "-again"}) for c in configs]
-        before = [stored_count(client_of(c), c.clickhouse.database, c.clickhouse.table) for c in again]
-        self._carry(again)
-        for config, count in zip(again, before, strict=True):
+        before = [stored_count(client_of(c), c.clickhouse.database, c.clickhouse.table) for c in configs]
+        for config in configs:
+            rewind_stream(config)
+        self._carry(configs)
+        for config, count in zip(configs, before, strict=True):
             after = stored_count(client_of(config), config.clickhouse.database, config.clickhouse.table)
             name = f"{config.clickhouse.database}.{config.clickhouse.table}"
             self.out.say(f"   {name}: {counted(count, 'stored row')} before, {after} after")

@@ -1,11 +1,8 @@
-"""What ``check`` reports of this machine: the configuration, Java, the checkpoint's folder."""
+"""What ``check`` reports of this machine: the configuration, Java."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from ch_sink.config import Config
-from ch_sink.discovery.checkpoint import expect_checkpoint
-from ch_sink.errors import ConfigError
 from ch_sink.spark.java import MINIMUM, find_java
 from ch_sink.table.checks import Finding
 
@@ -25,10 +22,3 @@ def machine_findings(config: Config) -> Iterator[Finding]:
             f"no Java {MINIMUM} or newer was found, and Spark needs one",
             "Install one, or set JAVA_HOME.",
         )
-    if "://" in config.checkpoint:
-        return
-    try:
-        expect_checkpoint(config.checkpoint)
-        yield Finding("ok", "checkpoint", str(Path(config.checkpoint).absolute()))
-    except ConfigError as error:
-        yield Finding("fail", "checkpoint", error.message, error.hint)

@@ -58,7 +58,6 @@ def load_all(out: "Output", paths: list[Path], overrides: list[str] | None, only
     for topic in found.empty:
         out.warn(f"topic {topic} holds no event yet, from which its table could be named; it is left out")
     found.expect_sound()
-    _refuse_one_checkpoint(jobs)
     streams = [config for config in found.streams if wanted(config)]
     if only is not None and found.streams and not streams:
         raise ConfigError(
@@ -66,17 +65,6 @@ def load_all(out: "Output", paths: list[Path], overrides: list[str] | None, only
             hint=f"The first of them is {found.streams[0].stream_name}.",
         )
     return streams
-
-
-def _refuse_one_checkpoint(jobs: "list[Job]") -> None:
-    checkpoints: dict[str, str] = {}
-    for job in (job for job in jobs if job.topics is None):
-        first = checkpoints.setdefault(job.usual.checkpoint, job.name)
-        if first != job.name:
-            raise ConfigError(
-                f"{first} and {job.name} have the same checkpoint, {job.usual.checkpoint}",
-                hint="Each stream needs a name and a checkpoint of its own.",
-            )
 
 
 @contextmanager

@@ -25,41 +25,42 @@ def run(
         str | None,
         typer.Option(metavar="URL", help="Spark master; local[*] if none is configured.", show_default=False),
     ] = None,
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop when the first stream fails.")] = False,
     only: Only = None,
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
     """Apply changes from Kafka to ClickHouse until stopped.
 
-    Ctrl-C or SIGTERM stops it after the running batch; started again, it continues where it stopped.
+    A stream that fails does not end the others; the exit code is then 1. Ctrl-C or SIGTERM stops it after the running
+    batch; started again, it continues where it stopped.
     """
     out, stop = Output(as_json=as_json), context.obj
     settings = load_all(out, configs, overrides, only)
-    # Neither module imports PySpark: missing things are reported while Spark's JVM is still starting.
-    from ch_sink.cli.preconditions import expect_ready
+    # PySpark is imported when a stream is open: missing things are reported while Spark's JVM is still starting.
+    from ch_sink.spark.job import run_job
     from ch_sink.spark.session import start_application
 
     jvm = start_application(settings, master, stop)
     try:
-        expect_ready(settings)
-        stop.check()
-        from ch_sink.spark.job import run_streams
-
-        summaries = run_streams(
+        end = run_job(
             settings,
             once=once,
+            fail_fast=fail_fast,
             master=master,
             on_batch=None if as_json else progress(out),
+            on_stop=lambda stream, error: out.warn(f"stream {stream} stopped: {error}"),
             started=jvm,
             stop=stop,
         )
-    except BaseException:
+    finally:
         if jvm is not None:
             jvm.jvm.abandon()
-        raise
     out.progress_done()
-    show_summaries(out, summaries)
-    out.document([s.as_json() for s in summaries])
+    if len(settings) > len(end.failures) or stop.requested:
+        show_summaries(out, end.summaries)
+        out.document([s.as_json() for s in end.summaries])
+    end.expect_fine()
 
 
 def progress(out: Output) -> "Callable[[StreamSummary], None]":

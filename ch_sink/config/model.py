@@ -38,12 +38,12 @@ __all__ = ["Config"]
 
 
 class Config(Section):
-    """One topic into one table. Only ``kafka``, ``clickhouse`` and ``checkpoint`` have to be given."""
+    """One topic into one table. Only ``kafka`` and ``clickhouse`` have to be given."""
 
     kafka: KafkaSection
     clickhouse: ClickHouseSection
-    checkpoint: Name
-    """Folder or URL of Spark's checkpoint; a relative folder is under the current one."""
+    checkpoint: str | None = None
+    """Accepted for files of earlier versions, and not read: the ledger says how far a stream is."""
     stream: str = ""
     """Name in the ledger and in tokens; built from topic and table if empty."""
     format: Literal["auto", "json", "avro"] = "auto"
@@ -53,7 +53,7 @@ class Config(Section):
     flattened: FlattenedSection = FlattenedSection()
 
     start: Literal["ledger", "earliest", "latest"] = "ledger"
-    """Where a stream without a checkpoint begins. ``ledger``: after the last recorded batch, else the earliest."""
+    """Where a stream begins of whose topic the ledger knows nothing; ``ledger`` means the earliest offset."""
     on_data_loss: Literal["fail", "continue"] = "fail"
     """Offsets that were dropped before they were read: stop, or continue at the earliest and count the gap."""
     topic_recreated: Literal["fail", "restart"] = "fail"

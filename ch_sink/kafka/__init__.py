@@ -6,6 +6,7 @@ from ch_sink.kafka.history import KafkaHistory
 from ch_sink.kafka.offsets import TopicOffsets
 from ch_sink.kafka.registry import schema_registry
 from ch_sink.kafka.settings import KafkaSettings, redact
+from ch_sink.kafka.watermarks import TopicWatermarks
 
 __all__ = [
     "GroupOffsets",
@@ -13,6 +14,7 @@ __all__ = [
     "KafkaSettings",
     "RangeConsumer",
     "TopicOffsets",
+    "TopicWatermarks",
     "range_consumer",
     "redact",
     "schema_registry",

@@ -2,12 +2,9 @@
 
 import resource
 
-from pyspark.java_gateway import ensure_callback_server_started
-from pyspark.sql import SparkSession
-
 from ch_sink.errors import ConfigError
 
-__all__ = ["allow_descriptors", "start_callback_server"]
+__all__ = ["allow_descriptors"]
 
 _BASE = 200
 """Spark's own, and those of a process without streams."""
@@ -29,13 +26,3 @@ def allow_descriptors(streams: int) -> None:
             f"{streams} streams need some {needed} open files, and this process may have {soft}",
             hint=f"Raise the limit (`ulimit -n {needed}`, LimitNOFILE in systemd), or split the streams over jobs.",
         )
-
-
-def start_callback_server(session: SparkSession) -> None:
-    """Start the server through which the JVM calls Python, before anything else opens descriptors.
-
-    py4j waits for its connections by select(), which takes descriptors below 1,024 only.
-    """
-    gateway = session.sparkContext._gateway
-    if gateway is not None:
-        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]

@@ -34,6 +34,10 @@ class SparkExecutor:
         found = {row.task: bytes(row.result) for row in numbers.mapInArrow(_runner(work), _SCHEMA).collect()}
         return [pickle.loads(found[number]) for number in range(len(tasks))]
 
+    def cancel(self) -> None:
+        """Cancel the running tasks of all calls."""
+        self.spark.sparkContext.cancelAllJobs()
+
 
 def _runner(
     work: Sequence[tuple[str, Task]],

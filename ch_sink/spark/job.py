@@ -3,115 +3,119 @@
 import argparse
 import logging
 import sys
-import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 
 from ch_sink.config import Config, load
 from ch_sink.errors import ChSinkError, StreamsFailed
+from ch_sink.kafka import KafkaSettings
 from ch_sink.observe import StreamSummary, progress_line
-from ch_sink.spark.descriptors import allow_descriptors, start_callback_server
-from ch_sink.spark.executor import SparkExecutor
-from ch_sink.spark.query import StreamQuery
-from ch_sink.spark.session import JvmStart, build_application
-from ch_sink.spark.source import SourceFailure
+from ch_sink.spark.application import Application
+from ch_sink.spark.descriptors import allow_descriptors
+from ch_sink.spark.session import JvmStart
 from ch_sink.spark.stop import Stop, run_stoppable
 from ch_sink.spark.wiring import SharedTopics, stream_ports, stream_settings
 from ch_sink.stream.coordinator import Coordinator
+from ch_sink.stream.job import Ended, Job, JobOptions
+from ch_sink.stream.job_stream import JobStream
+from ch_sink.stream.lanes import ThreadLanes
 
-__all__ = ["main", "run_streams"]
+__all__ = ["JobEnd", "main", "run_job", "run_streams"]
 
-_FINISH = 60.0
-"""Longest wait for the running batches of the other streams after one has failed, in seconds."""
-_LAST_BATCH = 10.0
-"""Longest wait for running batches after a signal; then they are abandoned, and the next run repeats them."""
-_LOOK = 0.3
-"""Seconds between two looks at whether a stop is requested."""
+log = logging.getLogger("ch_sink")
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """How a job ended."""
+
+    summaries: list[StreamSummary]
+    failures: Mapping[str, ChSinkError]
+    """Stream → what stopped it."""
+
+    def expect_fine(self) -> None:
+        """Raise what stopped streams: the error itself if there is only one, else all of them in one."""
+        different = list({id(error): error for error in self.failures.values()}.values())
+        if len(different) == 1:
+            raise different[0]
+        if different:
+            raise StreamsFailed(self.failures)
 
 
 def run_streams(
     configs: Sequence[Config],
     *,
     once: bool = False,
+    fail_fast: bool = False,
     master: str | None = None,
     on_batch: Callable[[StreamSummary], None] | None = None,
     started: JvmStart | None = None,
     stop: Stop | None = None,
 ) -> list[StreamSummary]:
+    """As `run_job`; returns the summaries. Raises ChSinkError after the end if a stream failed."""
+    end = run_job(configs, once=once, fail_fast=fail_fast, master=master, on_batch=on_batch, started=started, stop=stop)
+    end.expect_fine()
+    return end.summaries
+
+
+def run_job(
+    configs: Sequence[Config],
+    *,
+    once: bool = False,
+    fail_fast: bool = False,
+    master: str | None = None,
+    on_batch: Callable[[StreamSummary], None] | None = None,
+    on_stop: Callable[[str, ChSinkError], None] | None = None,
+    started: JvmStart | None = None,
+    stop: Stop | None = None,
+) -> JobEnd:
     """Run the streams of these configurations in one Spark application; returns when all have ended.
+
+    A stream that fails does not end the others. Spark is only waited for when a stream is open.
 
     Args:
         once: end when everything that is there now has been read.
-        on_batch: receives each stream's figures after each of its micro-batches.
+        fail_fast: end when the first stream fails.
+        on_batch: receives each stream's figures after each of its batches.
+        on_stop: receives each stream that fails while others go on, and its error.
         started: the JVM, if it has been started for these configurations.
         stop: once requested, running batches come to their end and no further one begins.
-
-    Raises:
-        ChSinkError: a stream failed. The others finish their running batch first, and if they fail as well, the error
-            names all of them.
     """
     allow_descriptors(len(configs))
     stop = stop or Stop()
-    session = build_application(configs, master, started=started, stop=stop)
-    start_callback_server(session)
-    executor = SparkExecutor(session, {config.stream_name: config.to_task_json() for config in configs})
-    streams: list[StreamQuery] = []
-    with ExitStack() as closing:
-        folder = Path(closing.enter_context(TemporaryDirectory(prefix="ch_sink-")))
-        topics = SharedTopics()
-        closing.callback(topics.close)
-        for number, config in enumerate(configs):
-            stop.check()
-            coordinator = Coordinator(stream_settings(config), stream_ports(config, topics), on_batch)
-            closing.callback(coordinator.close)
-            coordinator.open()
-            coordinator.run_release(executor)
-            streams.append(
-                StreamQuery(config, session, coordinator, executor, SourceFailure(folder / f"{number}.failure"))
-            )
-        topics.close()
-        closing.callback(_stop, streams)
-        begun: list[StreamQuery] = []
-        for stream in streams:
-            if stop.requested:
-                break
-            stream.start(once)
-            begun.append(stream)
-            stream.wait_until_initialized()
-        _await(begun, stop)
-    return [stream.coordinator.summary for stream in streams]
+    application = Application(configs, master, started, stop)
+    streams: list[JobStream] = []
+
+    def stopped(stream: JobStream) -> None:
+        if on_stop is not None and stream.error is not None and any(s.active for s in streams):
+            on_stop(stream.name, stream.error)
+
+    options = JobOptions(
+        once=once,
+        fail_fast=fail_fast,
+        stopping=lambda: stop.requested,
+        abandon=application.cancel,
+        # A job that ends once everything has been read need not start Spark for nothing.
+        on_open=lambda _: None if once else application.start(),
+        on_stop=stopped,
+    )
+    with closing(application), closing(SharedTopics()) as topics:
+        streams += [_stream(config, topics, on_batch) for config in configs]
+        lanes: ThreadLanes[Ended] = ThreadLanes()
+        failures = Job(streams, application.execute, lanes, options).run()
+    return JobEnd([stream.summary for stream in streams], failures)
 
 
-def _stop(streams: Sequence[StreamQuery]) -> None:
-    for stream in streams:
-        stream.stop()
-
-
-def _await(streams: Sequence[StreamQuery], stop: Stop) -> None:
-    """Wait until every query has ended or a stop is requested. Raises the errors of those that failed."""
-    while active := [stream for stream in streams if stream.is_active()]:
-        if stop.requested or any(stream.failure is not None for stream in streams):
-            break
-        active[0].wait(_LOOK)
-    _finish(streams, _LAST_BATCH if stop.requested else _FINISH)
-    failed = {s.config.stream_name: s.failure for s in streams if s.failure is not None}
-    if len(failed) == 1:
-        raise next(iter(failed.values()))
-    if failed:
-        raise StreamsFailed(failed)
-
-
-def _finish(streams: Sequence[StreamQuery], seconds: float) -> None:
-    """Let running batches come to their end, for so long; no further one begins."""
-    for stream in streams:
-        stream.stopping = True
-    deadline = time.monotonic() + seconds
-    while any(stream.busy for stream in streams) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    for stream in streams:
-        stream.is_active()  # notes what ended it
+def _stream(config: Config, topics: SharedTopics, on_batch: Callable[[StreamSummary], None] | None) -> JobStream:
+    settings = stream_settings(config)
+    return JobStream(
+        settings,
+        lambda: Coordinator(settings, stream_ports(config, topics), on_batch),
+        topics.watermarks(KafkaSettings(config.kafka.client())),
+        config.trigger_interval,
+        config.max_offsets_per_trigger,
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -126,6 +130,7 @@ def _main(arguments: Sequence[str] | None, stop: Stop) -> int:
     parser = argparse.ArgumentParser(prog="job.py", description="Debezium change events from Kafka into ClickHouse")
     parser.add_argument("--config", action="append", required=True, metavar="FILE", help="one YAML file per topic")
     parser.add_argument("--once", action="store_true", help="stop when everything that is there now has been read")
+    parser.add_argument("--fail-fast", action="store_true", help="stop when the first stream fails")
     parser.add_argument("--master", metavar="URL", help="Spark master, where spark-submit does not say it")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides")
     given = parser.parse_args(arguments)
@@ -134,9 +139,18 @@ def _main(arguments: Sequence[str] | None, stop: Stop) -> int:
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
     try:
         configs = [load(path, given.overrides) for path in given.config]
-        for summary in run_streams(configs, once=given.once, master=given.master, on_batch=_print, stop=stop):
-            if stop.requested:
-                _print(summary)
+        end = run_job(
+            configs,
+            once=given.once,
+            fail_fast=given.fail_fast,
+            master=given.master,
+            on_batch=_print,
+            on_stop=_print_stop,
+            stop=stop,
+        )
+        for summary in end.summaries if stop.requested else ():
+            _print(summary)
+        end.expect_fine()
     except ChSinkError as error:
         sys.stderr.write(f"error: {error}\n" + (f"next: {error.hint}\n" if error.hint else ""))
         return error.exit_code
@@ -146,6 +160,10 @@ def _main(arguments: Sequence[str] | None, stop: Stop) -> int:
 def _print(summary: StreamSummary) -> None:
     sys.stdout.write(progress_line(summary) + "\n")
     sys.stdout.flush()
+
+
+def _print_stop(stream: str, error: ChSinkError) -> None:
+    sys.stderr.write(f"stream {stream} stopped: {error}\n")
 
 
 if __name__ == "__main__":

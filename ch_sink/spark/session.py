@@ -181,7 +181,6 @@ def _properties(app_name: str, master: str | None, conf: Mapping[str, str] | Non
     properties = {
         "spark.app.name": app_name,
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.streaming.stopTimeout": "60s",
         # One malloc arena in the Python workers: each range has threads of its own, and chunks that pass from one
         # arena to another leave holes (two million events: 985 MiB and rising, against 550 MiB and level).
         "spark.executorEnv.MALLOC_ARENA_MAX": "1",

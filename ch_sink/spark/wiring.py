@@ -2,7 +2,9 @@
 
 import math
 import threading
+import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -26,7 +28,7 @@ from ch_sink.kafka import (
     KafkaHistory,
     KafkaSettings,
     RangeConsumer,
-    TopicOffsets,
+    TopicWatermarks,
     range_consumer,
     schema_registry,
 )
@@ -39,10 +41,11 @@ from ch_sink.pipeline.target import Target
 from ch_sink.ports import ChunkCut, RangeProgress
 from ch_sink.stream.coordinator import StreamSettings
 from ch_sink.stream.ports import StreamPorts
+from ch_sink.stream.rewind import rewind
 from ch_sink.stream.run_task import TaskPorts, run_task
 from ch_sink.stream.tasks import RangeTask, ReleaseTask, Task, TaskResult
 
-__all__ = ["SharedTopics", "run_configured", "stream_ports", "stream_settings", "task_ports"]
+__all__ = ["SharedTopics", "rewind_stream", "run_configured", "stream_ports", "stream_settings", "task_ports"]
 
 
 def stream_settings(config: Config) -> StreamSettings:
@@ -74,26 +77,38 @@ def stream_ports(config: Config, topics: "SharedTopics") -> StreamPorts:
     )
 
 
+def rewind_stream(config: Config) -> None:
+    """Let the stream read its topic again, into the same table. Raises ChSinkError, also if a job has it now."""
+    with closing(SharedTopics()) as topics:
+        ports = stream_ports(config, topics)
+        ports.ledger.claim(f"rewind-{uuid.uuid4().hex[:12]}")
+        try:
+            rewind(ports.ledger, ports.topics.state(config.kafka.topic))
+        finally:
+            ports.ledger.release()
+
+
 @dataclass(slots=True)
 class SharedTopics:
     """One client for each broker and its settings, however many streams ask. May be used by several threads."""
 
-    _clients: dict[KafkaSettings, TopicOffsets] = field(default_factory=dict)
+    _clients: dict[KafkaSettings, TopicWatermarks] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def watermarks(self, kafka: KafkaSettings) -> TopicWatermarks:
+        """The client for these settings."""
+        with self._lock:
+            return self._clients.setdefault(kafka, TopicWatermarks(kafka))
 
     def state(self, kafka: KafkaSettings, topic: str) -> TopicState:
         """Id, partitions and watermarks of a topic. Raises KafkaError."""
-        with self._lock:
-            if kafka not in self._clients:
-                self._clients[kafka] = TopicOffsets(kafka)
-            return self._clients[kafka].state(topic)
+        return self.watermarks(kafka).state(topic, age=0.0)
 
     def close(self) -> None:
         """Leave the brokers; the next question opens a client again."""
         with self._lock:
             for client in self._clients.values():
                 client.close()
-            self._clients.clear()
 
 
 @dataclass(frozen=True, slots=True)

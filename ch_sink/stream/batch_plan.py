@@ -138,7 +138,7 @@ class BatchPlanner:
         if at.topic_id != state.topic_id:
             self._expect_same(state, at.topic_id, "that of the starting offsets")
             at = initial_offset(state, "earliest")
-        return {p: at.ends[p] for p in sorted(state.low) if p not in reached}
+        return {p: at.at[p] for p in sorted(state.low) if p not in reached}
 
     def _expect_same(self, state: TopicState, known: str, whose: str) -> None:
         if self.choices.topic_recreated == "fail":

@@ -53,6 +53,8 @@ class JobOptions:
     """Whether no further batch is to begin."""
     abandon: Callable[[], None] = lambda: None
     """Cancels the running calls of the executor."""
+    on_open: Callable[[JobStream], None] = lambda _: None
+    """Is told of each stream that has been opened."""
     on_stop: Callable[[JobStream], None] = lambda _: None
     """Is told of each stream that stops."""
 
@@ -105,12 +107,12 @@ class Job:
         finally:
             self._lanes.close()
             for stream in self.streams:
-                stream.coordinator.close()
+                stream.close()
         return {s.name: s.error for s in self.streams if s.error is not None}
 
     @property
     def _active(self) -> bool:
-        return any(s.state in ("opening", "running") for s in self.streams)
+        return any(s.active for s in self.streams)
 
     @property
     def _ending(self) -> bool:
@@ -138,7 +140,7 @@ class Job:
             batch[stream] = ranges = stream.cut(found.unread, shares[stream.name])
             stream.busy, stream.seen = True, found.state
             left = found.offsets - sum(r.end - r.start for r in ranges)
-            stream.backlog = left > 0 or any(r.end < found.state.high[r.partition] for r in found.unread)
+            stream.backlog = left > 0 or any(r.chunk_offsets for r in ranges)  # what was begun is not all there is
         together = {stream: ranges for stream, ranges in batch.items() if not stream.alone}
         alone = [{stream: ranges} for stream, ranges in batch.items() if stream.alone]
         for group in [together, *alone]:
@@ -188,8 +190,7 @@ class Job:
     def _open_one(self, stream: JobStream, report: Callable[[Ended], None]) -> None:
         """Open a stream, in a lane."""
         try:
-            stream.coordinator.open()
-            state = stream.coordinator.topic
+            state = stream.open()
             report(Ended(stream, "open", opened=(state, self._plan(stream, state))))
         except Exception as error:  # noqa: BLE001 (the stream's failure, whatever it is)
             report(Ended(stream, "open", as_failure(stream.name, error)))
@@ -206,7 +207,9 @@ class Job:
         except Exception as error:
             log.debug("the executor failed: %s", error, exc_info=error)
             for name, stream in left.items():
-                report(Ended(stream, "batch", as_failure(name, error), executor=True))
+                # An error that is raised on purpose would be raised again.
+                lost = not isinstance(error, ChSinkError)
+                report(Ended(stream, "batch", as_failure(name, error), executor=lost))
 
     def _settle(self, ended: Ended) -> None:
         """Decide what a stream does after a piece of its work: go on, try again, or stop."""
@@ -223,6 +226,7 @@ class Job:
         stream.strikes, stream.alone = 0, False
         if ended.work == "open":
             stream.state, stream.due, stream.opened = "running", -math.inf, ended.opened
+            self._options.on_open(stream)
         else:
             stream.fresh = False
             stream.due = -math.inf if stream.backlog or self._options.once else self._tick(stream)
@@ -232,7 +236,7 @@ class Job:
     def _stop(self, stream: JobStream, error: ChSinkError) -> None:
         """The stream ends with this error; its claim is released, so that another job may take it."""
         stream.state, stream.error = "stopped", error
-        stream.coordinator.close()
+        stream.close()
         self._failed_fast = self._failed_fast or self._options.fail_fast
         self._options.on_stop(stream)
 
@@ -244,7 +248,7 @@ class Job:
         """How long nothing has to be done unless work ends."""
         if not any(s.busy for s in self.streams) and not self._active:
             return 0.0
-        idle = [s for s in self.streams if not s.busy and s.state in ("opening", "running")]
+        idle = [s for s in self.streams if s.active and not s.busy]
         ready = {"opening": self._lanes.free("open"), "running": self._lanes.free("batch")}
         waits = [s.due - self._lanes.now() for s in idle if ready[s.state]]
         return max(0.0, min([_LOOK, *waits]))

@@ -7,14 +7,12 @@ from typing import Literal, Protocol
 
 from ch_sink.errors import ChSinkError
 from ch_sink.model.topic import TopicState
-from ch_sink.stream.coordinator import Coordinator
+from ch_sink.observe import StreamSummary
+from ch_sink.stream.coordinator import Coordinator, StreamSettings
 from ch_sink.stream.offset_ranges import OffsetRange, plan_ranges
 from ch_sink.stream.rounds import Rounds
 
-__all__ = ["JobStream", "Plan", "Watermarks"]
-
-Plan = Callable[[TopicState, Mapping[int, int] | None], Sequence[OffsetRange]]
-"""All that a stream has to read, given its topic and offsets beyond which nothing is read. Raises ChSinkError."""
+__all__ = ["JobStream", "Watermarks"]
 
 
 class Watermarks(Protocol):
@@ -29,9 +27,10 @@ class Watermarks(Protocol):
 class JobStream:
     """A stream, what it is doing, and when it looks for new events next. Only the job's own thread changes it."""
 
-    coordinator: Coordinator
+    settings: StreamSettings
+    connect: Callable[[], Coordinator]
+    """Connects to the stream's external systems, each time it is opened. Raises ChSinkError."""
     watermarks: Watermarks
-    plan: Plan
     interval: float = 1.0
     """Seconds between two looks for new events while there is no backlog."""
     limit: int | None = None
@@ -53,38 +52,63 @@ class JobStream:
     """Nothing beyond this state of the topic is read; None if there is no such end."""
     backlog: bool = False
     """The running batch leaves something to be read that is there now."""
+    summary: StreamSummary = field(init=False)
+    """What this job has done of it."""
     opened: tuple[TopicState, Sequence[OffsetRange]] | None = field(default=None, repr=False)
     """The topic and what there was to read when it was opened, until its first batch."""
     fresh: bool = True
     """No batch of this job has ended: changes may wait since an earlier job."""
 
+    def __post_init__(self) -> None:
+        self.summary = StreamSummary(self.settings.name, self.settings.topic, "")
+        self._coordinator: Coordinator | None = None
+
     @property
     def name(self) -> str:
         """The stream's name in the ledger."""
-        return self.coordinator.settings.name
+        return self.settings.name
 
     @property
     def topic(self) -> str:
         """The topic that it reads."""
-        return self.coordinator.settings.topic
+        return self.settings.topic
+
+    @property
+    def active(self) -> bool:
+        """Whether it goes on by itself."""
+        return self.state in ("opening", "running")
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """Works on the stream once it is open."""
+        assert self._coordinator is not None
+        return self._coordinator
+
+    def open(self) -> TopicState:
+        """Connect, and find where the stream left off; returns its topic. Raises ChSinkError."""
+        self._coordinator = made = self.connect()
+        made.summary = self.summary
+        made.open()
+        return made.topic
+
+    def close(self) -> None:
+        """Release what `open` took."""
+        if self._coordinator is not None:
+            self._coordinator.close()
 
     def unread(self, state: TopicState) -> Sequence[OffsetRange]:
         """All that there is to read, nothing beyond ``end``. Raises ChSinkError."""
-        return self.plan(state, self.end.high if self.end is not None else None)
+        return self.coordinator.plan(state, None, self.end.high if self.end is not None else None)
 
     def cut(self, unread: Sequence[OffsetRange], limit: int | None) -> Sequence[OffsetRange]:
         """A batch of at most so many offsets. What an earlier batch has begun is read again whole."""
-        if (
-            limit is None
-            or sum(r.end - r.start for r in unread) <= limit
-            or any(getattr(r, "chunk_offsets", 0) for r in unread)
-        ):
+        if limit is None or sum(r.end - r.start for r in unread) <= limit or any(r.chunk_offsets for r in unread):
             return unread
         ends = plan_ranges(
             {r.partition: r.start for r in unread},
             {r.partition: r.end for r in unread},
             limit,
-            self.coordinator.settings.chunk_offsets,
+            self.settings.chunk_offsets,
         )
         # A range whose first offsets were lost is kept, as it says how many.
         cut = [replace(r, end=max(ends[r.partition], r.start + bool(r.lost))) for r in unread]

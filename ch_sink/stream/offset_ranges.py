@@ -1,13 +1,8 @@
-"""Which offsets the next micro-batch reads: arithmetic over the checkpoint and the topic's watermarks.
-
-A checkpointed offset is the whole plan of the batch that ends there: the start (``from``) and end (``to``) of each
-partition's range. A batch that is run again therefore has the same ranges, including the first batch of a
-stream that began at "latest", and partitions that were added later.
-"""
+"""Offset ranges: arithmetic over starting offsets, what the ledger says, and the topic's watermarks."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from ch_sink.errors import ConfigError, DataLoss
 from ch_sink.model.topic import TopicState
@@ -15,11 +10,10 @@ from ch_sink.model.topic import TopicState
 __all__ = [
     "Choices",
     "OffsetRange",
-    "StreamOffset",
+    "StartingOffsets",
     "expect_all",
     "held",
     "initial_offset",
-    "next_offset",
     "plan_ranges",
 ]
 
@@ -52,54 +46,15 @@ class Choices:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamOffset:
-    """A streaming offset, and the plan of the batch that ends at it. Offsets are by partition."""
+class StartingOffsets:
+    """Where a stream begins, by partition."""
 
-    topic: str
     topic_id: str
-    starts: dict[int, int]
-    ends: dict[int, int]
-    lost: dict[int, int] = field(default_factory=dict)
-    high: dict[int, int] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """The form in which Spark's checkpoint stores it."""
-        offset: dict[str, Any] = {"topic": self.topic, "topic_id": self.topic_id}
-        offset |= {"from": _texts(self.starts), "to": _texts(self.ends)}
-        offset |= {"lost": _texts(self.lost)} if self.lost else {}
-        return offset | {"high": _texts(self.high)}
-
-    @classmethod
-    def from_json(cls, offset: Mapping[str, Any]) -> Self:
-        """Inverse of ``to_json``."""
-        return cls(
-            offset["topic"],
-            offset["topic_id"],
-            _numbers(offset["from"]),
-            _numbers(offset["to"]),
-            _numbers(offset.get("lost", {})),
-            _numbers(offset.get("high", {})),
-        )
-
-    def ranges(self) -> list[OffsetRange]:
-        """The batch's ranges, without empty ones."""
-        return [
-            OffsetRange(
-                self.topic,
-                self.topic_id,
-                partition,
-                self.starts[partition],
-                end,
-                self.lost.get(partition, 0),
-                self.high.get(partition, end),
-            )
-            for partition, end in sorted(self.ends.items())
-            if self.starts.get(partition, end) < end
-        ]
+    at: Mapping[int, int]
 
 
-def initial_offset(state: TopicState, starting: str | Mapping[str, Any]) -> StreamOffset:
-    """Where a stream without a checkpoint begins.
+def initial_offset(state: TopicState, starting: str | Mapping[str, Any]) -> StartingOffsets:
+    """Where a stream begins of whose topic the ledger knows nothing.
 
     ``starting``: "earliest", "latest", or offsets by partition, either bare or as ``{"topic_id": …, "offsets": …}``;
     partitions without one begin at the earliest. Offsets of another topic id are kept: the first batch then finds
@@ -129,45 +84,7 @@ def initial_offset(state: TopicState, starting: str | Mapping[str, Any]) -> Stre
                 f"the starting offsets name partition {unknown[0]}, which topic {state.topic} does not have"
             )
         at = {**state.low, **given} if topic_id == state.topic_id else given
-    return StreamOffset(state.topic, topic_id, at, at)
-
-
-def next_offset(
-    last: StreamOffset,
-    state: TopicState,
-    limit: int | None,
-    choices: Choices,
-    ceiling: Mapping[int, int] | None = None,
-) -> StreamOffset:
-    """The offset at which the next batch ends; ``last`` itself if there is nothing to read.
-
-    ``limit``: how many offsets the batch may hold. ``ceiling``: offsets beyond which nothing is read, by partition;
-    partitions without one wait. Partitions that ``last`` lacks begin at their earliest offset.
-    Raises DataLoss.
-    """
-    lost: dict[int, int] = {}
-    if state.topic_id != last.topic_id:
-        if choices.topic_recreated == "fail":
-            raise DataLoss(
-                f"topic {state.topic} was recreated: its id is {state.topic_id}, the checkpoint's is {last.topic_id}",
-                hint="Its offsets begin again. Set topic_recreated: restart to read the new topic from its start.",
-            )
-        starts = dict(state.low)
-    else:
-        expect_all(last.ends, state)
-        starts = {partition: last.ends.get(partition, low) for partition, low in state.low.items()}
-        for partition, start in starts.items():
-            starts[partition], gone = held(state, partition, start, choices)
-            if gone:
-                lost[partition] = gone
-    known = starts if ceiling is None else [partition for partition in starts if partition in ceiling]
-    reach = {p: max(starts[p], state.high[p] if ceiling is None else min(ceiling[p], state.high[p])) for p in known}
-    ends = plan_ranges(starts, reach, limit, choices.chunk_offsets)
-    if all(ends[partition] == starts[partition] for partition in ends):
-        return last
-    lost = {partition: gone for partition, gone in lost.items() if partition in ends}
-    high = {partition: state.high[partition] for partition in ends}
-    return StreamOffset(state.topic, state.topic_id, {p: starts[p] for p in ends}, ends, lost, high)
+    return StartingOffsets(topic_id, at)
 
 
 def expect_all(reached: Mapping[int, int], state: TopicState) -> None:
@@ -193,10 +110,6 @@ def held(state: TopicState, partition: int, start: int, choices: Choices) -> tup
             "a snapshot, or set on_data_loss to continue with what the topic still holds.",
         )
     return (low, low - start) if start < low else (high, 0)
-
-
-def _texts(offsets: Mapping[int, int]) -> dict[str, int]:
-    return {str(partition): offset for partition, offset in sorted(offsets.items())}
 
 
 def _numbers(offsets: Mapping[str, Any]) -> dict[int, int]:

@@ -62,8 +62,9 @@ def as_failure(stream: str, error: Exception) -> ChSinkError:
     """The error that ends a stream; one that was not raised on purpose keeps its trace for ``--debug``."""
     if isinstance(error, ChSinkError):
         return error
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")[:400]
     failure = StreamFailed(
-        f"stream {stream} stopped: {type(error).__name__}: {error}", hint="run again with --debug for the whole trace"
+        f"stream {stream} stopped: {type(error).__name__}: {first}", hint="run again with --debug for the whole trace"
     )
     failure.trace = "".join(traceback.format_exception(error))  # type: ignore[attr-defined]
     return failure

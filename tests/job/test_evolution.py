@@ -11,6 +11,7 @@ from ch_sink.config import load
 from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.spark.job import run_streams
+from ch_sink.spark.wiring import rewind_stream
 from tests.support.fixtures import topic_of, topics
 from tests.support.kafka import produce
 from tests.support.recorded import at_the_snapshot
@@ -39,8 +40,8 @@ def test_the_job_adds_the_columns_of_the_source(source: str, place: Place, spark
     assert place.differences(source, f"{source}-json_schema", "ac") == []
     table = detect(place.client, place.database, "ac", policy_of())
     assert {"extra", "d2"} <= {c.name for c in table.source_columns}
-    again = load(config, [f"checkpoint={place.folder}/checkpoints/again", "start=earliest"])
-    [summary] = run_streams([again], once=True)
+    rewind_stream(load(config))
+    [summary] = run_streams([load(config)], once=True)
     assert summary.figures.records == 7
     assert place.differences(source, f"{source}-json_schema", "ac") == []
 

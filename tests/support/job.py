@@ -14,7 +14,6 @@ from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.job import Ended, Job, JobOptions
 from ch_sink.stream.job_stream import JobStream
 from ch_sink.stream.lanes import InlineLanes
-from ch_sink.stream.ledger_plan import LedgerPlan
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, Task, TaskResult
 from ch_sink.testing import MemoryStream, MemoryTopic
@@ -75,10 +74,13 @@ class MemoryJob:
 
     def _stream(self, memory: MemoryStream, limit: int | None, interval: float) -> JobStream:
         ports = memory.ports()
-        coordinator = Coordinator(
-            memory.settings, StreamPorts(ports.open_ledger(), memory, memory.topic, memory.pending, memory.group)
-        )
-        return JobStream(coordinator, self, LedgerPlan(coordinator), interval, limit)
+
+        def connect() -> Coordinator:
+            return Coordinator(
+                memory.settings, StreamPorts(ports.open_ledger(), memory, memory.topic, memory.pending, memory.group)
+            )
+
+        return JobStream(memory.settings, connect, self, interval, limit)
 
     def _execute(self, tasks: Sequence[Task]) -> list[TaskResult]:
         self.before(self, tasks)

@@ -136,5 +136,4 @@ clickhouse:
   url: {url}
   database: {stream.database}
   table: {stream.table}
-checkpoint: {folder / "checkpoints" / stream.name}
 {more}"""

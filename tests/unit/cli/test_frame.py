@@ -90,14 +90,11 @@ def test_a_traceback_is_shown_only_with_debug(tmp_path, capsys):
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_two_streams_must_not_share_a_name_or_checkpoint(config, tmp_path, capsys):
+def test_two_streams_must_not_share_a_name(config, tmp_path, capsys):
     other = tmp_path / "other.yaml"
     other.write_text(config.read_text())
     assert leave("status", str(config), str(other)) == 2
     assert "same stream name" in capsys.readouterr().err
-    other.write_text(config.read_text() + "stream: other\n")
-    assert leave("status", str(config), str(other)) == 2
-    assert "same checkpoint" in capsys.readouterr().err
 
 
 def test_status_without_a_server_is_exit_code_1_with_the_next_step(config, capsys):
