@@ -57,9 +57,10 @@ def run(
         if jvm is not None:
             jvm.jvm.abandon()
     out.progress_done()
-    if len(settings) > len(end.failures) or stop.requested:
-        show_summaries(out, end.summaries)
-        out.document([s.as_json() for s in end.summaries])
+    opened = [summary for summary in end.summaries if summary.table]
+    if opened and (stop.requested or len(opened) > len(end.failures)):
+        show_summaries(out, opened)
+        out.document([s.as_json() for s in opened])
     end.expect_fine()
 
 
