@@ -61,7 +61,7 @@ bench: $(STAMP) java
 # Without index addresses: the lock is valid wherever packages come from.
 lock: $(STAMP)
 	$(BIN)/pip install -q pip-tools
-	$(BIN)/pip-compile -q --extra dev,embedded,avro --strip-extras --no-header --no-emit-index-url \
+	$(BIN)/pip-compile -q --extra dev,embedded,avro,ui --strip-extras --no-header --no-emit-index-url \
 	  --no-emit-trusted-host --no-emit-find-links --no-annotate --allow-unsafe -o requirements.lock pyproject.toml
 
 clean:

@@ -1,0 +1,147 @@
+"""The job's figures for Prometheus, at ``/metrics``: names and units as its guidelines ask, prefix ``ch_sink_``."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, start_http_server
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from ch_sink import __version__
+from ch_sink.errors import ConfigError
+from ch_sink.observe.live import BatchSeen, Live, LiveStream
+from ch_sink.serve.address import Address
+
+__all__ = ["STATES", "Metrics", "MetricsServer"]
+
+STATES = ("opening", "running", "idle", "waiting", "stopped", "paused", "done")
+_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+
+class Metrics:
+    """A registry of the job's own, which a `Live` fills."""
+
+    def __init__(self, live: Live, server_version: Callable[[], str] = lambda: "") -> None:
+        """``server_version``: ClickHouse's version, empty while it is not known."""
+        self.registry = CollectorRegistry()
+        self.registry.register(_Streams(live, server_version))
+        ProcessCollector(namespace="ch_sink", registry=self.registry)
+        self._batches = Histogram(
+            "ch_sink_batch_seconds",
+            "Duration of a batch of a stream",
+            ["stream"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._stages = Histogram(
+            "ch_sink_stage_seconds",
+            "Time that a batch of a stream spent in a stage, summed over its tasks; stages overlap",
+            ["stream", "stage"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        live.listen(self._batch)
+
+    def _batch(self, seen: BatchSeen) -> None:
+        self._batches.labels(seen.stream).observe(seen.seconds)
+        for stage, seconds in seen.stages.items():
+            self._stages.labels(seen.stream, stage).observe(seconds)
+
+
+class MetricsServer:
+    """Answers at ``/metrics`` until it is closed."""
+
+    def __init__(self, address: Address, registry: CollectorRegistry) -> None:
+        """Port 0 takes a free one. Raises ConfigError if the address cannot be taken."""
+        self._server: WSGIServer
+        self._thread: threading.Thread
+        try:
+            self._server, self._thread = start_http_server(address.port, address.host, registry)
+        except OSError as error:
+            raise ConfigError(
+                f"metrics: cannot listen on {address}: {error.strerror or error}",
+                hint="Choose another address, or end the process that listens there.",
+            ) from error
+        self.port: int = self._server.server_port
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(5)
+
+
+class _Streams(Collector):
+    """Reads the figures when Prometheus asks."""
+
+    def __init__(self, live: Live, server_version: Callable[[], str]) -> None:
+        self._live, self._server_version = live, server_version
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        streams = self._live.snapshot()
+        info = InfoMetricFamily("ch_sink", "Versions of the sink and of the server")
+        info.add_metric([], {"version": __version__, "clickhouse_version": self._server_version()})
+        yield info
+        yield _states(streams)
+        yield from _gauges(streams, time.time())
+        for name, text, value in _COUNTERS:
+            found = CounterMetricFamily(f"ch_sink_{name}", text, labels=("stream", "table"))
+            for stream in streams:
+                found.add_metric((stream.stream, stream.table), value(stream))
+            yield found
+        skipped = CounterMetricFamily("ch_sink_skipped_records", _SKIPPED, labels=("stream", "kind"))
+        for stream in streams:
+            for kind, number in stream.skipped.items():
+                skipped.add_metric((stream.stream, kind), number)
+        yield skipped
+
+
+_SKIPPED = "Records that change no row, by kind"
+_COUNTERS: Sequence[tuple[str, str, Callable[[LiveStream], float]]] = (
+    ("batches", "Batches that have ended", lambda s: s.batches),
+    ("records", "Records read", lambda s: s.records),
+    ("rows", "Rows inserted into the table", lambda s: s.rows),
+    ("deletes", "Deletes stored", lambda s: s.deletes),
+    ("dead_letters", "Records that could not be applied", lambda s: s.dead_letters),
+    ("deduplicated_changes", "Changes that were applied before or are older than the row", lambda s: s.deduplicated),
+    ("backward_steps", "Times that a source's position stepped back", lambda s: s.backward_steps),
+    ("retries", "Batches that were tried again", lambda s: s.retries),
+)
+
+
+def _states(streams: Sequence[LiveStream]) -> Metric:
+    found = GaugeMetricFamily(
+        "ch_sink_stream_state", "1 for the state of the stream, else 0", labels=("stream", "state")
+    )
+    for stream in streams:
+        for state in dict.fromkeys((*STATES, stream.state)):
+            found.add_metric((stream.stream, state), float(stream.state == state))
+    return found
+
+
+def _gauges(streams: Sequence[LiveStream], now: float) -> Iterator[Metric]:
+    lag = GaugeMetricFamily("ch_sink_lag_records", "Offsets still to read", labels=("stream",))
+    behind = GaugeMetricFamily(
+        "ch_sink_lag_seconds", "Age of the newest change applied, 0 if all are", labels=("stream",)
+    )
+    newest = GaugeMetricFamily(
+        "ch_sink_newest_change_timestamp_seconds", "Source time of the newest change applied", labels=("stream",)
+    )
+    waiting = GaugeMetricFamily(
+        "ch_sink_waiting_changes", "Changes that wait for the other half of a key change", labels=("stream",)
+    )
+    for stream in streams:
+        if stream.lag is not None:
+            lag.add_metric((stream.stream,), stream.lag)
+        seconds = stream.behind(now)
+        if seconds is not None:
+            behind.add_metric((stream.stream,), seconds)
+        if stream.source_time:
+            newest.add_metric((stream.stream,), stream.source_time)
+        waiting.add_metric((stream.stream,), stream.waiting)
+    yield from (lag, behind, newest, waiting)

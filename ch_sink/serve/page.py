@@ -1,0 +1,101 @@
+"""The page of a running job: its streams with plots, dead letters with a retry behind a token, and what else is known.
+
+Its data is at ``/api/streams``, in the form of ``ch_sink status --json``. The page needs nothing from the internet.
+"""
+
+import hmac
+from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
+from typing import Any, Protocol
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from ch_sink.errors import ChSinkError
+
+__all__ = ["PageData", "application"]
+
+_NO_STORE = {"cache-control": "no-store", "x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
+_CONTENT = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:"
+)
+
+
+class PageData(Protocol):
+    """What the page shows. Methods may block; they run outside the server's loop and raise ChSinkError."""
+
+    def streams(self) -> Sequence[Mapping[str, Any]]:
+        """The streams as ``ch_sink status --json`` has them, with figures and history of this job."""
+        ...
+
+    def dead_letters(self, stream: str) -> Sequence[Mapping[str, Any]]:
+        """The newest dead letters of a stream."""
+        ...
+
+    def retry(self, stream: str) -> Mapping[str, Any]:
+        """Retry a stream's dead letters; what became of them."""
+        ...
+
+    def explain(self, stream: str, key: str) -> Mapping[str, Any]:
+        """The biography of one row. ``key``: JSON."""
+        ...
+
+    def reports(self) -> Sequence[Mapping[str, Any]]:
+        """The latest verify report of each stream that has one."""
+        ...
+
+
+def application(data: PageData, token: str) -> Starlette:
+    """The page's application. Whoever knows ``token`` may retry dead letters; everyone who reaches it may read."""
+
+    async def page(_: Request) -> Response:
+        text = files("ch_sink.serve").joinpath("page.html").read_text(encoding="utf-8")
+        return HTMLResponse(text, headers=_NO_STORE | {"content-security-policy": _CONTENT})
+
+    async def streams(_: Request) -> Response:
+        return await _answer(lambda: {"streams": list(data.streams())})
+
+    async def dead_letters(request: Request) -> Response:
+        stream = request.path_params["stream"]
+        return await _answer(lambda: {"dead_letters": list(data.dead_letters(stream))})
+
+    async def retry(request: Request) -> Response:
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if not hmac.compare_digest(given.encode(), token.encode()):
+            return _problem(403, "the token is wrong", "The job prints it when it starts; see also --ui-token.")
+        stream = request.path_params["stream"]
+        return await _answer(lambda: dict(data.retry(stream)))
+
+    async def explain(request: Request) -> Response:
+        stream, key = request.path_params["stream"], request.query_params.get("key", "")
+        return await _answer(lambda: dict(data.explain(stream, key)))
+
+    async def reports(_: Request) -> Response:
+        return await _answer(lambda: {"reports": list(data.reports())})
+
+    return Starlette(
+        routes=[
+            Route("/", page),
+            Route("/api/streams", streams),
+            Route("/api/dead-letters/{stream:path}/retry", retry, methods=["POST"]),
+            Route("/api/dead-letters/{stream:path}", dead_letters),
+            Route("/api/explain/{stream:path}", explain),
+            Route("/api/reports", reports),
+        ]
+    )
+
+
+async def _answer(ask: Callable[[], dict[str, Any]]) -> Response:
+    try:
+        return JSONResponse(await run_in_threadpool(ask), headers=_NO_STORE)
+    except LookupError as error:
+        return _problem(404, str(error.args[0] if error.args else error), "")
+    except ChSinkError as error:
+        return _problem(409, str(error), error.hint or "")
+
+
+def _problem(status: int, text: str, remedy: str) -> Response:
+    return JSONResponse({"error": text, "next": remedy or None}, status_code=status, headers=_NO_STORE)

@@ -1,0 +1,106 @@
+"""What Prometheus reads, by its own parser."""
+
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from ch_sink.errors import ConfigError
+from ch_sink.observe.live import Live
+from ch_sink.observe.progress import StreamSummary
+from ch_sink.serve.address import Address
+from ch_sink.serve.metrics import Metrics, MetricsServer
+
+
+@pytest.fixture
+def live() -> Live:
+    live = Live()
+    live.state("orders", "shop.orders", "running")
+    live.state('odd "name"\n', "odd", "stopped", "no rights", "grant them")
+    return live
+
+
+@pytest.fixture
+def server(live: Live) -> Iterator[MetricsServer]:
+    metrics = Metrics(live, lambda: "26.9.1")
+    summary = StreamSummary("orders", "shop.orders", "shop.orders", lag=40)
+    summary.figures.batches = 3
+    summary.figures.add(
+        records=1000,
+        rows=900,
+        dead_letters=2,
+        counts={"deletes": 50, "redelivered": 7, "tombstone": 5, "decode_ms": 1500, "insert_ms": 200},
+        source_time=1_700_000_000_000,
+    )
+    live.batch(summary, 2.0)
+    found = MetricsServer(Address("127.0.0.1", 0), metrics.registry)
+    yield found
+    found.close()
+
+
+def scrape(server: MetricsServer) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{server.port}/metrics",
+        headers={"accept": "application/openmetrics-text; version=1.0.0"},
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    assert all(family.name.startswith("ch_sink") for family in families)
+    return {
+        (sample.name, frozenset((k, v) for k, v in sample.labels.items() if k != "table")): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def labels(**values: str) -> frozenset[tuple[str, str]]:
+    return frozenset(values.items())
+
+
+def test_figures_of_each_stream(server: MetricsServer) -> None:
+    found = scrape(server)
+    mine = labels(stream="orders")
+    expected = {
+        "ch_sink_records_total": 1000,
+        "ch_sink_rows_total": 900,
+        "ch_sink_deletes_total": 50,
+        "ch_sink_dead_letters_total": 2,
+        "ch_sink_deduplicated_changes_total": 7,
+        "ch_sink_batches_total": 3,
+        "ch_sink_backward_steps_total": 0,
+        "ch_sink_lag_records": 40,
+        "ch_sink_newest_change_timestamp_seconds": 1_700_000_000,
+    }
+    assert {name: found[name, mine] for name in expected} == expected
+    assert found["ch_sink_skipped_records_total", labels(stream="orders", kind="tombstone")] == 5
+    assert found["ch_sink_lag_seconds", mine] > 0
+
+
+def test_durations_are_histograms(server: MetricsServer) -> None:
+    found = scrape(server)
+    assert found["ch_sink_batch_seconds_sum", labels(stream="orders")] == 2.0
+    assert found["ch_sink_batch_seconds_count", labels(stream="orders")] == 1
+    assert found["ch_sink_batch_seconds_bucket", labels(stream="orders", le="1.0")] == 0
+    assert found["ch_sink_batch_seconds_bucket", labels(stream="orders", le="2.5")] == 1
+    assert found["ch_sink_stage_seconds_sum", labels(stream="orders", stage="decode")] == 1.5
+
+
+def test_state_is_one_for_the_present_state_only(server: MetricsServer) -> None:
+    found = scrape(server)
+    odd = 'odd "name"\n'
+    assert found["ch_sink_stream_state", labels(stream=odd, state="stopped")] == 1
+    assert found["ch_sink_stream_state", labels(stream=odd, state="running")] == 0
+    assert found["ch_sink_stream_state", labels(stream="orders", state="running")] == 1
+
+
+def test_versions_and_memory_of_the_process(server: MetricsServer) -> None:
+    found = scrape(server)
+    assert any(name == "ch_sink_info" and ("clickhouse_version", "26.9.1") in given for name, given in found)
+    assert found["ch_sink_process_resident_memory_bytes", labels()] > 1 << 20
+
+
+def test_an_address_in_use_is_said_with_its_key(server: MetricsServer, live: Live) -> None:
+    with pytest.raises(ConfigError, match=f"metrics: cannot listen on 127.0.0.1:{server.port}") as error:
+        MetricsServer(Address("127.0.0.1", server.port), Metrics(live).registry)
+    assert error.value.hint
