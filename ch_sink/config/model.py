@@ -13,6 +13,7 @@ from ch_sink.config.sections import (
     FlattenedSection,
     InitSection,
     KafkaSection,
+    ListenAt,
     Name,
     Patience,
     Seconds,
@@ -47,6 +48,8 @@ class Config(Section):
     stream: str = ""
     """Name in the ledger and in tokens; built from topic and table if empty."""
     format: Literal["auto", "json", "avro"] = "auto"
+    metrics: ListenAt | None = None
+    """Address of the job's metrics, ``HOST:PORT``. The first file of a job that names one decides."""
 
     events: Literal["auto", "envelope", "flattened"] = "auto"
     tombstones: Literal["auto", "delete", "ignore"] = "auto"

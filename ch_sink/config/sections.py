@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -17,6 +18,8 @@ from pydantic import (
 )
 
 from ch_sink.config.properties import LIBRDKAFKA, REGISTRY, REGISTRY_PREFIX, SECRETS
+from ch_sink.errors import ConfigError
+from ch_sink.model.address import Address
 from ch_sink.types.choices import JsonType, TypeChoices
 
 __all__ = [
@@ -25,6 +28,7 @@ __all__ = [
     "FlattenedSection",
     "InitSection",
     "KafkaSection",
+    "ListenAt",
     "Section",
     "SparkSection",
     "TablesSection",
@@ -98,7 +102,16 @@ def _patience(value: object) -> object:
     return None if value == "unlimited" else _seconds(value)
 
 
+def _address(value: str) -> str:
+    """``HOST:PORT``."""
+    try:
+        return str(Address.parse(value, "address"))
+    except ConfigError as error:
+        raise ValueError("is no address; write HOST:PORT, for example 127.0.0.1:9095") from error
+
+
 Seconds = Annotated[float, BeforeValidator(_seconds)]
+ListenAt = Annotated[str, AfterValidator(_address)]
 Patience = Annotated[Annotated[float, Field(ge=0)] | None, BeforeValidator(_patience)]
 Bytes = Annotated[int, BeforeValidator(_size)]
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]

@@ -37,7 +37,6 @@ class BatchSeen:
     records: int
     rows: int
     seconds: float
-    """Since the end of the stream's previous batch or, if it was idle, since this batch began."""
     stages: Mapping[str, float]
     """Seconds by stage, summed over tasks."""
 
@@ -68,6 +67,8 @@ class LiveStream:
     retries: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)
     stages: Mapping[str, float] = field(default_factory=dict)
+    offsets: Mapping[int, int] = field(default_factory=dict)
+    """The next offset of each partition."""
     history: tuple[Point, ...] = ()
 
     def behind(self, now: float) -> float | None:
@@ -114,7 +115,6 @@ class _Kept:
     points: deque[Point] = field(default_factory=lambda: deque(maxlen=_POINTS))
     open: Point | None = None
     """The point of the step that is not over."""
-    ended: float = 0.0
 
 
 class Live:
@@ -148,8 +148,8 @@ class Live:
                 kept = self._streams[stream]
                 kept.now = replace(kept.now, retries=kept.now.retries + 1)
 
-    def batch(self, summary: StreamSummary, seconds: float | None = None) -> None:
-        """A batch has ended. ``seconds``: how long it took; the time since the last one if it is not known."""
+    def batch(self, summary: StreamSummary) -> None:
+        """A batch has ended."""
         now, figures = self._clock(), summary.figures
         with self._lock:
             kept = self._kept(summary.stream, summary.topic)
@@ -170,11 +170,16 @@ class Live:
                 backward_steps=figures.counts["backward_steps"],
                 skipped={kind: figures.counts[kind] for kind in SKIPPED if figures.counts[kind]},
                 stages=stages,
+                offsets=dict(summary.offsets),
             )
             added = {name: s - before.stages.get(name, 0.0) for name, s in stages.items()}
-            took = seconds if seconds is not None else now - (kept.ended or now)
-            kept.ended = now
-            seen = BatchSeen(summary.stream, figures.records - before.records, figures.rows - before.rows, took, added)
+            seen = BatchSeen(
+                summary.stream,
+                figures.records - before.records,
+                figures.rows - before.rows,
+                summary.batch_seconds,
+                added,
+            )
             _note(kept, now, seen, summary.lag)
         for listener in self._listeners:
             listener(seen)

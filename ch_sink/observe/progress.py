@@ -93,6 +93,10 @@ class StreamSummary:
     figures: Figures = field(default_factory=Figures)
     lag: int | None = None
     """Offsets still to read, None if unknown."""
+    batch_seconds: float = 0.0
+    """How long the last batch took."""
+    offsets: dict[int, int] = field(default_factory=dict)
+    """The next offset of each partition that this run has read."""
 
     def as_json(self) -> dict[str, Any]:
         return {

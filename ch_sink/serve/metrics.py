@@ -11,8 +11,8 @@ from prometheus_client.registry import Collector
 
 from ch_sink import __version__
 from ch_sink.errors import ConfigError
+from ch_sink.model.address import Address
 from ch_sink.observe.live import BatchSeen, Live, LiveStream
-from ch_sink.serve.address import Address
 
 __all__ = ["STATES", "Metrics", "MetricsServer"]
 
@@ -135,7 +135,10 @@ def _gauges(streams: Sequence[LiveStream], now: float) -> Iterator[Metric]:
     waiting = GaugeMetricFamily(
         "ch_sink_waiting_changes", "Changes that wait for the other half of a key change", labels=("stream",)
     )
+    offset = GaugeMetricFamily("ch_sink_next_offset", "Offset that is read next", labels=("stream", "partition"))
     for stream in streams:
+        for partition, number in stream.offsets.items():
+            offset.add_metric((stream.stream, str(partition)), number)
         if stream.lag is not None:
             lag.add_metric((stream.stream,), stream.lag)
         seconds = stream.behind(now)
@@ -144,4 +147,4 @@ def _gauges(streams: Sequence[LiveStream], now: float) -> Iterator[Metric]:
         if stream.source_time:
             newest.add_metric((stream.stream,), stream.source_time)
         waiting.add_metric((stream.stream,), stream.waiting)
-    yield from (lag, behind, newest, waiting)
+    yield from (lag, behind, newest, waiting, offset)

@@ -5,7 +5,7 @@ import socket
 import threading
 
 from ch_sink.errors import ConfigError
-from ch_sink.serve.address import Address
+from ch_sink.model.address import Address
 from ch_sink.serve.page import PageData, application
 
 __all__ = ["PageServer"]
@@ -41,6 +41,7 @@ def _listen(address: Address) -> socket.socket:
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind((address.host, address.port))
+        found.listen(128)  # so that nobody is refused before the server has started
     except OSError as error:
         found.close()
         raise ConfigError(

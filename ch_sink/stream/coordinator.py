@@ -141,7 +141,7 @@ class Coordinator:
         self._expect_topic(ranges[0].topic_id, max(r.partition for r in ranges) + 1)
         before, left = self._planner.begin(), self._planner.lag({r.partition: r.end for r in ranges})
         limits = {r.partition: (r.chunk_offsets, r.chunk_bytes) for r in ranges if r.chunk_offsets}
-        figures = self.summary.figures
+        figures, batch_began = self.summary.figures, time.monotonic()
         figures.batches += 1
         figures.counts["lost"] += sum(r.lost for r in ranges)
         work = {r.partition: (r.start, r.end) for r in ranges}
@@ -155,6 +155,8 @@ class Coordinator:
         self.ports.group.commit(self.settings.topic, reached)
         self._fold()
         figures.seconds = time.monotonic() - self._began
+        self.summary.batch_seconds = time.monotonic() - batch_began
+        self.summary.offsets |= reached
         if self.on_batch is not None:
             self.on_batch(self.summary)
 
@@ -248,6 +250,7 @@ class Coordinator:
         self.ports.ledger.results([self._result(r, began) for r in finished])
         for r in finished:
             self.states.put(r.partition, r.end, r.state)
+            self.summary.figures.counts["backward_steps"] += len(r.steps)
             for step in r.steps:
                 log.warning(
                     "%s, partition %d, offset %d: source %r stepped back from position %d to %d (%s)",

@@ -38,23 +38,25 @@ def test_a_stream_is_known_from_its_state_before_its_first_batch() -> None:
 def test_a_batch_adds_to_the_sums_and_tells_listeners_only_what_is_new() -> None:
     live, seen = Live(Clock()), list[BatchSeen]()
     live.listen(seen.append)
-    live.batch(summary(100, decode_ms=1500), 2.0)
-    live.batch(summary(250, decode_ms=2500, insert_ms=500, backward_steps=1, tombstone=3), 1.0)
+    first = summary(100, decode_ms=1500)
+    first.batch_seconds = 2.0
+    live.batch(first)
+    live.batch(summary(250, decode_ms=2500, insert_ms=500, backward_steps=1, tombstone=3))
     [stream] = live.snapshot()
     assert (stream.records, stream.rows, stream.backward_steps, stream.skipped) == (250, 125, 1, {"tombstone": 3})
     assert stream.stages == {"decode": 2.5, "insert": 0.5}
     assert [(one.records, one.seconds, dict(one.stages)) for one in seen] == [
         (100, 2.0, {"decode": 1.5}),
-        (150, 1.0, {"decode": 1.0, "insert": 0.5}),
+        (150, 0.0, {"decode": 1.0, "insert": 0.5}),
     ]
 
 
 def test_history_has_a_point_for_each_ten_seconds_idle_ones_included() -> None:
     clock = Clock()
     live = Live(clock)
-    live.batch(summary(100, lag=7), 1.0)
+    live.batch(summary(100, lag=7))
     clock.now += 4
-    live.batch(summary(150, lag=5), 1.0)
+    live.batch(summary(150, lag=5))
     assert live.snapshot()[0].history == ()
     clock.now += 31
     points = live.snapshot()[0].history
@@ -65,7 +67,7 @@ def test_history_has_a_point_for_each_ten_seconds_idle_ones_included() -> None:
 def test_history_keeps_one_hour() -> None:
     clock = Clock()
     live = Live(clock)
-    live.batch(summary(100), 1.0)
+    live.batch(summary(100))
     clock.now += 86_400
     points = live.snapshot()[0].history
     assert len(points) == 360
@@ -75,9 +77,9 @@ def test_history_keeps_one_hour() -> None:
 
 def test_age_of_the_newest_change_counts_only_while_there_is_lag() -> None:
     live = Live(Clock())
-    live.batch(summary(1, lag=0), 1.0)
+    live.batch(summary(1, lag=0))
     assert live.snapshot()[0].behind(1_000_000.0) == 0.0
-    live.batch(summary(2, lag=3), 1.0)
+    live.batch(summary(2, lag=3))
     assert live.snapshot()[0].behind(1_000_000.0) == 10.0
 
 

@@ -7,9 +7,9 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from ch_sink.errors import ConfigError
+from ch_sink.model.address import Address
 from ch_sink.observe.live import Live
 from ch_sink.observe.progress import StreamSummary
-from ch_sink.serve.address import Address
 from ch_sink.serve.metrics import Metrics, MetricsServer
 
 
@@ -33,7 +33,8 @@ def server(live: Live) -> Iterator[MetricsServer]:
         counts={"deletes": 50, "redelivered": 7, "tombstone": 5, "decode_ms": 1500, "insert_ms": 200},
         source_time=1_700_000_000_000,
     )
-    live.batch(summary, 2.0)
+    summary.batch_seconds, summary.offsets = 2.0, {0: 17, 1: 9}
+    live.batch(summary)
     found = MetricsServer(Address("127.0.0.1", 0), metrics.registry)
     yield found
     found.close()
@@ -74,6 +75,7 @@ def test_figures_of_each_stream(server: MetricsServer) -> None:
     }
     assert {name: found[name, mine] for name in expected} == expected
     assert found["ch_sink_skipped_records_total", labels(stream="orders", kind="tombstone")] == 5
+    assert found["ch_sink_next_offset", labels(stream="orders", partition="1")] == 9
     assert found["ch_sink_lag_seconds", mine] > 0
 
 

@@ -1,0 +1,102 @@
+"""The page in a real browser."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from ch_sink.errors import ChSinkError
+from ch_sink.model.address import Address
+from ch_sink.observe.live import Live
+from ch_sink.observe.progress import StreamSummary
+from ch_sink.serve.server import PageServer
+from tests.real.stand.browser import Browser
+from tests.real.stand.daemon import Missing
+
+
+class Job:
+    """A running stream with an hour behind it, a stopped one with a dead letter and markup in its names."""
+
+    def __init__(self) -> None:
+        self.now = time.time() - 600
+        self.live = Live(lambda: self.now)
+        self.letters = [
+            {"partition": 0, "offset": 7, "kind": "decode", "reason": "no number: 'x'", "value": "<b>x</b>"}
+        ]
+        for number in range(1, 60):
+            summary = StreamSummary("shop.orders", "orders", "shop.orders", lag=60 - number)
+            summary.figures.batches = number
+            summary.figures.add(
+                records=number * 1000, rows=number * 900, counts={"decode_ms": number * 50, "insert_ms": number * 20}
+            )
+            self.live.batch(summary)
+            self.now += 10
+        self.live.state(
+            "<i>users</i>", "users", "stopped", "column `age` is missing", "ALTER TABLE, then ch_sink resume"
+        )
+
+    def streams(self) -> Sequence[Mapping[str, Any]]:
+        return [s.as_json(self.now) for s in self.live.snapshot()]
+
+    def dead_letters(self, stream: str) -> Sequence[Mapping[str, Any]]:
+        return self.letters if stream == "<i>users</i>" else []
+
+    def retry(self, stream: str) -> Mapping[str, Any]:
+        done, self.letters = len(self.letters), []
+        return {"applied": done}
+
+    def explain(self, stream: str, key: str) -> Mapping[str, Any]:
+        if key != '{"id": 1}':
+            raise ChSinkError("the key has no column `id`", hint="Name it.")
+        return {"decided": "newer"}
+
+    def reports(self) -> Sequence[Mapping[str, Any]]:
+        return [{"stream": "shop.orders", "different": 0}]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    try:
+        found = Browser()
+    except Missing as why:
+        pytest.skip(f"no browser: {why}")
+    with found:
+        yield found
+
+
+def test_page_shows_states_and_plots_explains_and_retries_with_the_token_only(browser: Browser) -> None:
+    job = Job()
+    server = PageServer(Address("127.0.0.1", 0), job, "sesame")
+    try:
+        browser.open(f"http://127.0.0.1:{server.port}/")
+        browser.until("document.querySelectorAll('tr.stream').length === 2")
+        # The worst comes first, and names are text, never markup.
+        assert browser.text("tr.stream:first-child td:first-child") == "<i>users</i>"
+        assert browser.text("tr.stream:first-child .state") == "stopped"
+        assert "1 stopped" in browser.text("#sum")
+
+        browser.click("tr.stream:nth-child(2)")
+        points = browser.until("document.querySelector('#rate polyline').getAttribute('points').split(' ').length > 50")
+        assert points
+        assert "decode" in browser.text("#legend")
+        browser.type("#key", '{"id": 1}')
+        browser.click("#ask")
+        browser.until("document.querySelector('#story').innerText.includes('newer')")
+
+        browser.click("tr.stream:first-child")
+        browser.until("document.querySelector('#letters tbody').innerText.includes('no number')")
+        assert browser.text("#letters pre") == "<b>x</b>"
+        assert "ALTER TABLE" in browser.text("#problem")
+        browser.type("#token", "wrong")
+        browser.click("#retry")
+        browser.until("document.querySelector('#answer').innerText.includes('the token is wrong')")
+        assert job.letters
+        browser.type("#token", "sesame")
+        browser.click("#retry")
+        browser.until("document.querySelector('#answer').innerText.includes('applied: 1')")
+        assert job.letters == []
+        assert browser.run("return document.querySelectorAll('#letters tbody tr').length") == 0
+    finally:
+        server.close()
+    browser.until("document.querySelector('#away').innerText.includes('no answer from the job')")
