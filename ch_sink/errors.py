@@ -28,6 +28,7 @@ exit code. Texts name the file, key, record or column concerned and never a secr
 from collections.abc import Mapping
 
 __all__ = [
+    "REFILL",
     "AccessDenied",
     "BrokerUnavailable",
     "ChSinkError",
@@ -49,6 +50,10 @@ __all__ = [
     "TopicNotFound",
     "UnresolvedError",
 ]
+
+
+REFILL = "Empty the table and let a new snapshot fill it: a snapshot alone leaves the rows whose deletes were lost"
+"""How a table becomes equal again after records were lost."""
 
 
 class ChSinkError(Exception):

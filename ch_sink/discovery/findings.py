@@ -12,7 +12,7 @@ from ch_sink.discovery.look import Sampled, look_into, schema_for
 from ch_sink.discovery.mongodb_findings import document_findings
 from ch_sink.discovery.value_findings import value_findings
 from ch_sink.discovery.wiring import client_of, key_columns, ledger_of, table_spec, topic_offsets
-from ch_sink.errors import ChSinkError, ClickHouseError
+from ch_sink.errors import REFILL, ChSinkError, ClickHouseError
 from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
 from ch_sink.sources import refusal, source_for
@@ -189,7 +189,7 @@ def _progress(config: Config, client: Client, table: TargetTable, topic: TopicSt
             "fail" if config.on_data_loss == "fail" else "warn",
             "offsets",
             f"partition {partition}: {count} offsets were dropped by the broker before they were read",
-            "Set on_data_loss: continue to skip them, or rebuild the table from a snapshot.",
+            f"Set on_data_loss: continue to skip them. {REFILL}.",
         )
     if not known and newest > config.version.floor:
         yield Finding(

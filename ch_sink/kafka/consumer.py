@@ -15,7 +15,7 @@ from functools import cache
 import confluent_kafka
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from ch_sink.errors import DataLoss, KafkaError, TopicNotFound
+from ch_sink.errors import REFILL, DataLoss, KafkaError, TopicNotFound
 from ch_sink.kafka.failures import UNKNOWN_TOPIC, client_log, is_denied, translate, unavailable
 from ch_sink.kafka.settings import KafkaSettings
 from ch_sink.kafka.slices import Slices
@@ -172,7 +172,7 @@ class RangeConsumer:
             f"topic {place.topic} partition {place.partition}: offset {position} is the next to be read, "
             f"but the topic holds {low} to {high - 1}",
             hint="Retention removed records before they were read, or the topic was recreated. "
-            "Reload the table from a snapshot, or set on_data_loss to continue with what the topic still holds.",
+            f"{REFILL}, or set on_data_loss: continue to go on with what the topic still holds.",
         )
 
     def _stuck(self, place: TopicPartition, position: int, end: int) -> KafkaError:

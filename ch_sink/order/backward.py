@@ -19,11 +19,19 @@ class BackwardStep:
     """Where a stream stepped back: shown in ``status``."""
 
     kind: str
-    """``redelivery`` or ``regress``."""
+    """``redelivery``, ``regress`` or ``new source``."""
     source: str
     offset: int
     commit: int
     highest: int
+
+    def __str__(self) -> str:
+        if self.kind == "new source":
+            return (
+                f"source {self.source!r} is new and begins at position {self.commit}, below {self.highest} of the "
+                "sources before it: from here on its changes win"
+            )
+        return f"source {self.source!r} stepped back from position {self.highest} to {self.commit} ({self.kind})"
 
 
 class BackwardOrder:

@@ -80,7 +80,7 @@ def sequence(
     epoch = np.zeros(n, dtype=np.int64)
     commit = np.zeros((n, 2), dtype=np.uint64)
     if n:  # a chunk without events says nothing about its source
-        state = state.under(strategy)
+        state = state.under(strategy).met(batch.source_name[code] for code in np.unique(batch.source_code).tolist())
     if strategy != "source_position":
         layout.check_epoch(state.base_epoch)
         commit[:, 1] = batch.offset.astype(np.uint64)
@@ -92,7 +92,7 @@ def sequence(
             mine = np.flatnonzero(batch.source_code == code)
             if not len(mine):
                 continue
-            start = state.with_sources(sources).of(name)
+            start = _entry(state.with_sources(sources), name, batch, int(mine[0]), steps)
             done = forward(batch, records, mine, start, unique_inner, epoch, commit, recheck)
             if done is None or drop_repeats:
                 seen = Seen(batch, records, history, decode, policy.redelivery_scan)
@@ -107,23 +107,45 @@ def sequence(
     return out
 
 
+def _entry(state: State, name: str, batch: ChangeBatch, first: int, steps: list[BackwardStep]) -> SourceState:
+    """The state of a source name before its event ``first`` of this batch.
+
+    A new name may take over the rows of another one, whose positions say nothing about its own: if it begins below
+    them, it begins a new epoch.
+    """
+    start = state.of(name)
+    if name in state.sources:
+        return start
+    _, reached = state.highest()
+    position = to_int(batch.commit, first)
+    if position >= reached:
+        return start
+    steps.append(BackwardStep("new source", name, int(batch.offset[first]), position, reached))
+    return SourceState(epoch=state.epoch + 1, ceiling=reached)
+
+
 def drop_truncated(batch: ChangeBatch, order: Sequenced, state: State) -> None:
     """Drop what a truncate of the whole table supersedes: late changes of other partitions, and its re-deliveries.
 
     A truncate has no key, so the producer may pick a different partition on every delivery, and no earlier record
     proves a re-delivery.
     """
-    at, position = state.floor.epoch, state.floor.commit
-    if not (at or position):
-        return
+    for code, name in enumerate(batch.source_name):
+        floor = state.floor_of(name)
+        if floor.epoch or floor.commit:
+            _drop_below(floor, batch, order, batch.source_code == code)
+
+
+def _drop_below(floor: Floor, batch: ChangeBatch, order: Sequenced, mine: npt.NDArray[np.bool_]) -> None:
+    at, position = floor.epoch, floor.commit
     low = np.uint64(position & 0xFFFFFFFFFFFFFFFF)
     commit = order.commit
     high = np.uint64(position >> 64)
     below = (commit[:, 0] < high) | ((commit[:, 0] == high) & (commit[:, 1] <= low))
-    near = order.keep & (order.epoch <= at) & (below | (order.epoch < at))
+    near = mine & order.keep & (order.epoch <= at) & (below | (order.epoch < at))
     for i in np.flatnonzero(near).tolist():
         here = Floor(int(order.epoch[i]), to_int(commit, i), to_int(batch.inner, i))
-        if here < state.floor or (here == state.floor and batch.op[i] == Op.TRUNCATE):
+        if here < floor or (here == floor and batch.op[i] == Op.TRUNCATE):
             order.keep[i] = False
             order.skipped["truncated"] += 1
 

@@ -1,5 +1,6 @@
 """The state of a partition between chunks: epoch and highest commit position of each source, and its profile."""
 
+from collections.abc import Iterable
 from dataclasses import astuple, dataclass, field, replace
 
 import msgspec
@@ -35,7 +36,11 @@ class State:
     base_epoch: int = 0
     """No source name has an epoch below this one."""
     floor: Floor = NO_FLOOR
-    """Position of the last truncate."""
+    """Position of the last truncate, whatever its source; ledgers of earlier versions state no source."""
+    floors: dict[str, Floor] = field(default_factory=dict)
+    """Position of the last truncate of each source name."""
+    names: tuple[str, ...] = ()
+    """Source names met in the topic, as far as this partition's ranges know."""
     doubled: dict[str, str] = field(default_factory=dict)
     """Kafka keys (hex) with two live rows because a swap of keys was open when the chunk ended, each with the
     inner position (hex) of the create half that opened it."""
@@ -72,15 +77,43 @@ class State:
         risen = self.raised_to(self.epoch + 1) if self.strategy else self
         return replace(risen, strategy=strategy)
 
-    def with_floor(self, floor: Floor) -> "State":
-        """The state with the higher of both floors: a truncate concerns the whole table."""
-        return self if floor <= self.floor else replace(self, floor=floor)
+    def with_floor(self, floor: Floor, source: str | None = None) -> "State":
+        """The state with the higher of both floors, of one source name or of all."""
+        if source is None:
+            return self if floor <= self.floor else replace(self, floor=floor)
+        if floor <= self.floors.get(source, NO_FLOOR):
+            return self
+        return replace(self, floors={**self.floors, source: floor})
+
+    def with_floors_of(self, other: "State") -> "State":
+        """The state with the higher of both floors of each source name: a truncate concerns every partition."""
+        state = self.with_floor(other.floor)
+        for source, floor in other.floors.items():
+            state = state.with_floor(floor, source)
+        return state
+
+    def floor_of(self, source: str) -> Floor:
+        """Below it, changes of this source name were deleted by a truncate."""
+        return max(self.floor, self.floors.get(source, NO_FLOOR))
+
+    def met(self, names: Iterable[str]) -> "State":
+        """The state that knows these source names too."""
+        known = tuple(sorted({*self.names, *self.sources, *names}))
+        return self if known == self.names else replace(self, names=known)
+
+    def highest(self) -> tuple[int, int]:
+        """The highest epoch, and the highest position in it that a change or a truncate has had."""
+        reached = [(s.epoch, s.commit) for s in self.sources.values()]
+        reached += [(floor.epoch, floor.commit) for floor in (self.floor, *self.floors.values())]
+        return max([(self.epoch, 0), *(at for at in reached if at[0] == self.epoch)])
 
     def to_json(self) -> str:
         wire = _Wire(
             self.sources,
             self.base_epoch,
             astuple(self.floor),
+            {name: astuple(floor) for name, floor in self.floors.items()},
+            self.names,
             self.doubled,
             self.closed,
             self.alone,
@@ -99,6 +132,8 @@ class State:
             wire.sources,
             wire.base_epoch,
             Floor(*wire.floor),
+            {name: Floor(*floor) for name, floor in wire.floors.items()},
+            wire.names,
             wire.doubled,
             wire.closed,
             wire.alone,
@@ -111,6 +146,8 @@ class _Wire(msgspec.Struct):
     sources: dict[str, SourceState] = {}
     base_epoch: int = 0
     floor: tuple[int, int, int] = (0, 0, 0)
+    floors: dict[str, tuple[int, int, int]] = {}
+    names: tuple[str, ...] = ()
     doubled: dict[str, str] = {}
     closed: dict[str, str] = {}
     alone: bool = False

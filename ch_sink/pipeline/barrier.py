@@ -38,7 +38,9 @@ class Barrier:
     version: int = 0
     """Truncate: version of the truncate event; stored rows below it are deleted."""
     floor: Floor = NO_FLOOR
-    """Truncate: its position, for `State.floor`."""
+    """Truncate: its position, below which changes of its source name are dropped from then on."""
+    source: str = ""
+    """Truncate: its source name."""
 
 
 def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str]) -> Barrier | None:

@@ -66,7 +66,7 @@ def plan(
         # from the rows that must survive it.
         batch = head(batch, int(batch.source_index[truncate]), int(batch.offset[truncate]))
         order = events_before(order, truncate)
-        drop_truncated(batch, order, state.with_floor(barrier.floor))
+        drop_truncated(batch, order, state.with_floor(barrier.floor, barrier.source))
     made = Plan(
         replace(order.state, profile=profile.after(batch)),
         bad=list(batch.bad),

@@ -1,5 +1,7 @@
 """Truncates of the source table: refused, ignored, or turned into a barrier at which the rows are deleted."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from ch_sink.errors import StreamFailed
@@ -10,7 +12,7 @@ from ch_sink.order.version import to_int
 from ch_sink.pipeline.barrier import Barrier
 from ch_sink.pipeline.target import Target
 
-__all__ = ["refuse_or_ignore", "truncate_barrier"]
+__all__ = ["expect_one_source", "refuse_or_ignore", "truncate_barrier"]
 
 
 def refuse_or_ignore(batch: ChangeBatch, order: Sequenced, target: Target) -> None:
@@ -36,8 +38,11 @@ def truncate_barrier(batch: ChangeBatch, order: Sequenced, event: int, target: T
     """The barrier at a truncate; ``order`` reaches at least to it.
 
     Raises:
-        StreamFailed: versions do not order the truncate against the other partitions.
+        StreamFailed: versions do not order the truncate against the other partitions, or the topic has several
+            source names.
     """
+    source = batch.source_name[int(batch.source_code[event])]
+    expect_one_source(source, order.state.names, int(batch.offset[event]))
     if not state.alone and order.state.strategy != "source_position":
         raise StreamFailed(
             f"the truncate at offset {int(batch.offset[event])} cannot be applied: the topic has several "
@@ -56,4 +61,17 @@ def truncate_barrier(batch: ChangeBatch, order: Sequenced, event: int, target: T
         int(batch.offset[event]) + 1,
         version=version,
         floor=Floor(int(order.epoch[event]), to_int(order.commit, event), inner),
+        source=source,
     )
+
+
+def expect_one_source(source: str, names: Iterable[str], offset: int) -> None:
+    """Raises StreamFailed if the table has rows of other source names than the one that was truncated."""
+    others = sorted(set(names) - {source})
+    if others:
+        raise StreamFailed(
+            f"the truncate of source {source!r} at offset {offset} cannot be applied: the table also has rows of "
+            f"{', '.join(map(repr, others[:5]))}, and rows do not say whose they are",
+            hint="set truncate: ignore and delete the rows of the truncated table by hand, or give each connector a "
+            "topic and a table of its own",
+        )

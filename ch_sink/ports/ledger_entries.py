@@ -8,7 +8,7 @@
 | cut (`ChunkCut`)                          | by a task, before it stores a chunk that ends because the table lacks columns | schema_change_begun | every later attempt ends a chunk there               |
 | result (`FinishedRange`)                  | after a batch, one per range; an empty one where reading begins, or goes on after lost offsets | an intent that begins at its end | the next range begins at the end of the last one, with its state |
 | summary (`RangeSummary`)                  | every few hundred results, by the owner, before it deletes what it folded | a summary that contains it | deletes what the newest summaries contain; it is counted in them already |
-| truncate_floor (`TruncateFloor`)          | after the rows below it were deleted, before the results of that round | a higher floor | changes below the highest floor are dropped; without it the deletion is repeated |
+| truncate_floor (`TruncateFloor`)          | after the rows below it were deleted, before the results of that round | a higher floor | changes of that source below its highest floor are dropped; without it the deletion is repeated |
 | topic (`TopicFacts`)                      | when a topic is first read, and when it gains partitions | the same topic with more partitions | versions continue in the highest epoch of the topic  |
 | schema_change_begun (`SchemaChangeBegun`) | before the table is altered                     | schema_change_finished                    | without a finish after it, the view is renewed       |
 | schema_change_finished (`SchemaChangeFinished`) | after the table's view shows the columns  | schema_change_begun                       | nothing: it closes the one before it                 |
@@ -155,12 +155,14 @@ class RangeSummary:
 
 @dataclass(frozen=True, slots=True)
 class TruncateFloor:
-    """Changes below this position were deleted by a truncate, in every partition."""
+    """Changes of a source name below this position were deleted by a truncate, in every partition."""
 
     kind: ClassVar[str] = "truncate_floor"
     epoch: int
     commit: int
     inner: int
+    source: str | None = None
+    """None: of any, as earlier versions recorded it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +210,7 @@ class BackwardStepSeen:
     partition: int
     offset: int
     step: str
-    """``redelivery`` or ``regress``."""
+    """``redelivery``, ``regress`` or ``new source``."""
     source: str
     commit: int
     """Commit position of the event."""

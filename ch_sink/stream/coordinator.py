@@ -23,6 +23,7 @@ from ch_sink.model.topic import TopicState
 from ch_sink.observe import StreamSummary
 from ch_sink.pipeline.barrier import Barrier
 from ch_sink.pipeline.target import Target
+from ch_sink.pipeline.truncate import expect_one_source
 from ch_sink.ports import BackwardStepSeen, FinishedRange, RangeIntent
 from ch_sink.stream.batch_plan import BatchPlanner
 from ch_sink.stream.offset_ranges import Choices, OffsetRange
@@ -208,6 +209,7 @@ class Coordinator:
         began = time.time()
         results = cast(Sequence[RangeDone], (yield [self._range_task(intent) for intent in intents]))
         barriers = [done.barrier for done in results if done.barrier is not None]
+        self.states.met(name for done in results for name in done.state.names)
         for barrier in sorted((b for b in barriers if b.kind == "truncate"), key=lambda b: b.floor):
             self._truncate(barrier)
         self._record(results, began)
@@ -252,10 +254,7 @@ class Coordinator:
             self.states.put(r.partition, r.end, r.state)
             self.summary.figures.counts["backward_steps"] += len(r.steps)
             for step in r.steps:
-                log.warning(
-                    "%s, partition %d, offset %d: source %r stepped back from position %d to %d (%s)",
-                    *(self.settings.name, r.partition, step.offset, step.source, step.highest, step.commit, step.kind),
-                )
+                log.warning("%s, partition %d, offset %d: %s", self.settings.name, r.partition, step.offset, step)
                 self.ports.ledger.record(
                     BackwardStepSeen(
                         self.topic.topic_id,
@@ -307,8 +306,9 @@ class Coordinator:
 
     def _truncate(self, barrier: Barrier) -> None:
         """Delete the rows that the source truncated, before the rest of the ranges runs."""
+        expect_one_source(barrier.source, self.states.names, barrier.next_offset - 1)
         self.ports.table.truncate(self.table, barrier.version, self.target.system.version)
-        self.states.truncated(barrier.floor)
+        self.states.truncated(barrier.floor, barrier.source)
 
     def _add_columns(self, barriers: Sequence[Barrier]) -> None:
         """Add the columns at which ranges ended; what was applied before them is already in the ledger.

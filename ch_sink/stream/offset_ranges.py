@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ch_sink.errors import ConfigError, DataLoss
+from ch_sink.errors import REFILL, ConfigError, DataLoss
 from ch_sink.model.topic import TopicState
 
 __all__ = [
@@ -106,8 +106,8 @@ def held(state: TopicState, partition: int, start: int, choices: Choices) -> tup
         raise DataLoss(
             f"topic {state.topic} partition {partition}: offset {start} is the next to be read, "
             f"but the topic holds {low} to {high - 1}",
-            hint="Retention removed records before they were read, or records were cut off. Load the table again from "
-            "a snapshot, or set on_data_loss to continue with what the topic still holds.",
+            hint="Retention removed records before they were read, or records were cut off. "
+            f"{REFILL}, or set on_data_loss: continue to go on with what the topic still holds.",
         )
     return (low, low - start) if start < low else (high, 0)
 

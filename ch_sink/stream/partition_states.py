@@ -1,5 +1,6 @@
 """The state with which a range begins, from the last result, the ledger and changes of the topic itself."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ch_sink.model.floor import Floor
@@ -20,10 +21,13 @@ class States:
         """
         self._ledger, self._topic_id = ledger, topic_id
         self._known: dict[int, tuple[int, State]] = {}
-        self._floor = Floor()
+        self._common = State()
+        """What concerns every partition: floors of truncates, and names of sources."""
         self._epoch = 0
         for floor in ledger.facts(TruncateFloor):
-            self._floor = max(self._floor, Floor(floor.epoch, floor.commit, floor.inner))
+            self._common = self._common.with_floor(Floor(floor.epoch, floor.commit, floor.inner), floor.source)
+        last = [State.from_json(t.state) for t in ledger.totals()]
+        self.met(name for state in last for name in (*state.names, *state.sources))
         topics = ledger.facts(TopicFacts)
         mine = [t for t in topics if t.topic_id == topic_id]
         if mine:
@@ -31,7 +35,7 @@ class States:
             self._partitions = max(t.partitions for t in mine)
         else:
             self._partitions = partitions
-            others = [State.from_json(t.state).epoch for t in ledger.totals()] + [t.epoch for t in topics]
+            others = [state.epoch for state in last] + [t.epoch for t in topics]
             if others:  # the topic was recreated
                 self._epoch = max(others) + 1
             elif stored_epoch is not None:  # the ledger was lost
@@ -57,7 +61,7 @@ class States:
         else:
             text = self._ledger.state_at(self._topic_id, partition, offset)
             state = State.from_json(text) if text else self._latest(partition, offset)
-        state = state.raised_to(self._epoch).with_floor(self._floor)
+        state = state.raised_to(self._epoch).with_floors_of(self._common).met(self.names)
         return replace(state, alone=self._partitions == 1)
 
     def _latest(self, partition: int, offset: int) -> State:
@@ -71,17 +75,27 @@ class States:
     def put(self, partition: int, offset: int, state: State) -> None:
         """A range ended at this offset with this state."""
         self._known[partition] = (offset, state)
+        self.met(state.names)
 
-    def truncated(self, floor: Floor) -> None:
-        """Changes below this floor were deleted, in every partition."""
-        if floor > self._floor:
-            self._floor = floor
-            self._ledger.record(TruncateFloor(floor.epoch, floor.commit, floor.inner))
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The source names met in the stream's topics."""
+        return self._common.names
+
+    def met(self, names: Iterable[str]) -> None:
+        """There are changes of these source names."""
+        self._common = self._common.met(names)
+
+    def truncated(self, floor: Floor, source: str) -> None:
+        """Changes of this source name below this floor were deleted, in every partition."""
+        if floor > self._common.floor_of(source):
+            self._common = self._common.with_floor(floor, source)
+            self._ledger.record(TruncateFloor(floor.epoch, floor.commit, floor.inner, source))
 
     def waiting(self, partition: int) -> State:
         """The state with which waiting changes are applied after the ranges of a batch."""
         state = self._known.get(partition, (0, State()))[1]
-        return state.with_floor(self._floor)
+        return state.with_floors_of(self._common)
 
     def released(self, partition: int, state: State) -> None:
         """Waiting changes were applied; a key swap that they opened stays open."""

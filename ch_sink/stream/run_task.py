@@ -137,7 +137,7 @@ class _Tally:
             reached = ports.ledger.progress_of(task.topic_id, task.partition, task.start)
             if reached is not None and reached.end <= task.end:
                 self.end = reached.end
-                self.state = State.from_json(reached.state).with_floor(task.state.floor)
+                self.state = State.from_json(reached.state).with_floors_of(task.state)
         return self.state
 
     def add(self, done: Applied) -> None:

@@ -263,7 +263,10 @@ def test_a_connector_of_a_new_name_goes_on_in_the_highest_epoch():
     """It was recreated, at the same server, which had been restored before."""
     before = run(*events((9, 1), start=0), State({"old": SourceState(epoch=3, commit=8)}))
     assert to_int(before.version, 0) >> 112 == 3
-    batch, records = events((7, 1), (9, 2), (8, 3), start=1)
+    batch, records = events((7, 1), (9, 2), (9, 3), start=1)
     batch.source_name, batch.source_code = ["s", "new"], np.array([0, 0, 1], dtype=np.int16)
     after = run(batch, records, State({"s": SourceState(epoch=3, commit=8)}))
     assert [to_int(after.version, i) >> 112 for i in range(3)] == [4, 4, 4]
+    batch.commit[2, 1] = 8  # below what the other name has reached
+    above = run(batch, records, State({"s": SourceState(epoch=3, commit=8)}))
+    assert [to_int(above.version, i) >> 112 for i in range(3)] == [4, 4, 5]

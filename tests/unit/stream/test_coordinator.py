@@ -141,12 +141,12 @@ def test_a_truncate_is_carried_out_before_the_rest_of_its_range() -> None:
     stream = Stream()
     truncated: list[int] = []
     stream.memory.truncate = lambda table, version, column: truncated.append(version)  # type: ignore[method-assign]
-    barrier = Barrier("truncate", 5, version=77, floor=Floor(0, 9, 0))
+    barrier = Barrier("truncate", 5, version=77, floor=Floor(0, 9, 0), source="a")
     floors = []
 
     def answer(task: Task) -> TaskResult:
         assert isinstance(task, RangeTask)
-        floors.append((task.partition, task.start, task.state.floor, list(truncated)))
+        floors.append((task.partition, task.start, task.state.floor_of("a"), list(truncated)))
         stops = task.partition == 0 and task.start == 0
         return done(task, end=5, barrier=barrier) if stops else done(task)
 

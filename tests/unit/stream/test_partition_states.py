@@ -15,9 +15,9 @@ def states(partitions: int = 2) -> States:
 def test_a_truncate_holds_for_every_partition_and_what_waits_there() -> None:
     known = states()
     known.put(0, 10, State())
-    known.truncated(Floor(0, 500, 7))
-    assert known.at(0, 10).floor == known.at(1, 0).floor == Floor(0, 500, 7)
-    assert known.waiting(0).floor == known.waiting(1).floor == Floor(0, 500, 7)
+    known.truncated(Floor(0, 500, 7), "a")
+    assert known.at(0, 10).floors == known.at(1, 0).floors == {"a": Floor(0, 500, 7)}
+    assert known.waiting(0).floors == known.waiting(1).floors == {"a": Floor(0, 500, 7)}
 
 
 def test_a_swap_that_a_released_change_opened_stays_open() -> None:
