@@ -106,7 +106,7 @@ class Stored:
                 rows = rows.append_column(name, pa.array(np.full(len(ids), value), kind))
         self.rows, self.queries, self.keys = rows, 0, 0
 
-    def fetch(self, keys: pa.Table) -> StoredRows:
+    def fetch(self, keys: pa.Table, below: pa.Array | None = None) -> StoredRows:
         self.queries += 1
         self.keys += keys.num_rows
         return StoredRows(self.rows.take(keys.column("id")))

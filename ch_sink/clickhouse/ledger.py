@@ -21,6 +21,7 @@ from ch_sink.ports import (
     PartitionTotals,
     RangeIntent,
     RangeProgress,
+    ReleaseGroup,
     SchemaChangeBegun,
 )
 from ch_sink.stream.claims import displaced, mine, new_claim, retired
@@ -159,6 +160,16 @@ class ClickHouseLedger:
     def progress_of(self, topic_id: str, partition: int, start: int) -> RangeProgress | None:
         found = self._rows(ask.PROGRESS_OF, topic_id=topic_id, partition=partition, start=start)
         return RangeProgress(topic_id, partition, start, found[0]["end_offset"], found[0]["state"]) if found else None
+
+    def put_release(self, group: ReleaseGroup) -> None:
+        self._insert([group], 0)
+
+    def last_release(self, topic_id: str, partition: int) -> ReleaseGroup | None:
+        found = self._rows(ask.LAST_RELEASE, topic_id=topic_id, partition=partition)
+        if not found:
+            return None
+        self._written = max(self._written, int(found[0]["written"]))
+        return ReleaseGroup(topic_id, partition, tuple(found[0]["cuts"]), bool(found[0]["given_up"]))
 
     def put_cut(self, cut: ChunkCut) -> None:
         self._insert([cut], 0)

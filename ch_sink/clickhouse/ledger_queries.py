@@ -12,6 +12,7 @@ __all__ = [
     "INTENDED",
     "INTENTS_WITHIN",
     "LAST_INTENTS",
+    "LAST_RELEASE",
     "LAST_SCHEMA_CHANGE",
     "LAST_STATES",
     "NEWEST_CLAIM",
@@ -154,6 +155,11 @@ WHERE {_MINE} AND entry = 'progress' AND {_PARTITION} AND start_offset = {{start
         WHERE {_MINE} AND entry = 'summary' AND {_PARTITION}
             AND start_offset <= {{start:Int64}} AND end_offset > {{start:Int64}})
 ORDER BY end_offset DESC LIMIT 1"""
+
+# Each group replaces the one before it.
+LAST_RELEASE = f"""\
+SELECT cuts, counts['given_up'] AS given_up, written FROM $table
+WHERE {_MINE} AND entry = 'release' AND {_PARTITION} ORDER BY written DESC LIMIT 1"""
 
 # A cut of an earlier version has no offset in this column; its upgraded copy has.
 CUTS = f"""\

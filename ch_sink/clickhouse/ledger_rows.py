@@ -16,11 +16,12 @@ from ch_sink.ports import (
     RangeIntent,
     RangeProgress,
     RangeSummary,
+    ReleaseGroup,
 )
 
 __all__ = ["SCHEMA", "Entry", "claim_of", "fact_of", "intent_of", "result_of", "row", "summary_of", "totals_of"]
 
-Entry = Claim | RangeIntent | RangeProgress | ChunkCut | FinishedRange | RangeSummary | Fact
+Entry = Claim | RangeIntent | RangeProgress | ReleaseGroup | ChunkCut | FinishedRange | RangeSummary | Fact
 
 F = TypeVar("F", bound=Fact)
 
@@ -83,6 +84,10 @@ def row(
     match entry:
         case RangeIntent() | FinishedRange() | RangeProgress() | RangeSummary():
             filled |= _range(entry)
+        case ReleaseGroup():
+            # No column of the sorting key holds the offsets: a group replaces the one before it.
+            filled |= {"topic_id": entry.topic_id, "partition": entry.partition, "cuts": list(entry.offsets)}
+            filled["counts"] = [("given_up", int(entry.given_up))]
         case ChunkCut():
             filled |= {"topic_id": entry.topic_id, "partition": entry.partition, "offset": entry.offset}
         case _:

@@ -16,6 +16,7 @@ __all__ = ["AnyKeyLookup", "ClickHouseLookup", "max_version"]
 
 _COUNT = "__rows"
 _KEYS = "_keys"
+_BELOW = "__below"
 
 
 class ClickHouseLookup:
@@ -53,11 +54,18 @@ class ClickHouseLookup:
         """The query, with the keys as table ``_keys``."""
         return self._sql
 
-    def fetch(self, keys: pa.Table) -> StoredRows:
+    def fetch(self, keys: pa.Table, below: pa.Array | None = None) -> StoredRows:
         """See RowLookup.fetch. Raises ClickHouseError."""
-        sent = Keys(_KEYS, keys.select(list(self._keys)), [(name, _plain(self._types[name])) for name in self._keys])
+        named = keys.select(list(self._keys))
+        types = [(name, _plain(self._types[name])) for name in self._keys]
+        sql, version = self._sql, _version(self._table)
+        if below is not None and version is not None:
+            sql = _newest_below_sql(self._table, self._keys, version)
+            named = named.append_column(_BELOW, below)
+            types.append((_BELOW, _plain(self._types[version])))
+        sent = Keys(_KEYS, named, types)
         found = self._client.arrow(
-            self._sql, settings=self._settings, keys=sent, doing=f"look up stored rows of {self._table.qualified}"
+            sql, settings=self._settings, keys=sent, doing=f"look up stored rows of {self._table.qualified}"
         )
         if _COUNT in found.column_names:
             times = np.asarray(found.column(_COUNT).combine_chunks() if found.num_rows else []).astype(np.int64)
@@ -74,12 +82,12 @@ class AnyKeyLookup:
         self._client, self._table = client, table
         self._by: dict[tuple[str, ...], ClickHouseLookup] = {}
 
-    def fetch(self, keys: pa.Table) -> StoredRows:
+    def fetch(self, keys: pa.Table, below: pa.Array | None = None) -> StoredRows:
         """See RowLookup.fetch. Raises ClickHouseError, TableError."""
         names = tuple(keys.column_names)
         if names not in self._by:
             self._by[names] = ClickHouseLookup(self._client, self._table, names)
-        return self._by[names].fetch(keys)
+        return self._by[names].fetch(keys, below)
 
 
 def max_version(client: Client, table: TargetTable) -> int:
@@ -149,9 +157,7 @@ def _where(table: TargetTable, keys: tuple[str, ...]) -> str:
 
 def _newest_sql(table: TargetTable, keys: tuple[str, ...]) -> str:
     columns = ", ".join(_select(table))
-    version = table.engine.version_column
-    if version is None and table.engine.family is Family.MERGE_TREE and table.column("_version") is not None:
-        version = "_version"
+    version = _version(table)
     if version is None:
         final = " FINAL" if table.engine.family is not Family.MERGE_TREE else ""
         return f"SELECT {columns} FROM {table.qualified} AS t{final} WHERE {_where(table, keys)}"
@@ -161,6 +167,27 @@ def _newest_sql(table: TargetTable, keys: tuple[str, ...]) -> str:
     return (
         f"SELECT {columns} FROM {table.qualified} AS t WHERE {_where(table, keys)} "
         f"ORDER BY {by}, {newest} LIMIT 1 BY {by}"
+    )
+
+
+def _version(table: TargetTable) -> str | None:
+    if table.engine.version_column is None and table.engine.family is Family.MERGE_TREE:
+        return "_version" if table.column("_version") is not None else None
+    return table.engine.version_column
+
+
+def _newest_below_sql(table: TargetTable, keys: tuple[str, ...], version: str) -> str:
+    """The newest row of each key below a version of its own."""
+    columns = ", ".join(_select(table))
+    names = ", ".join(f"{quote(k)} AS __key{n}" for n, k in enumerate(keys))
+    same = " AND ".join(f"t.{quote(k)} <=> k.__key{n}" for n, k in enumerate(keys))
+    by = ", ".join(f"t.{quote(k)}" for k in keys)
+    joined = "GLOBAL INNER JOIN" if table.distributed else "INNER JOIN"
+    return (
+        f"SELECT {columns} FROM {table.qualified} AS t "
+        f"{joined} (SELECT {names}, {_BELOW} FROM {_KEYS}) AS k ON {same} "
+        f"WHERE {_where(table, keys)} AND t.{quote(version)} < k.{_BELOW} "
+        f"ORDER BY {by}, t.{quote(version)} DESC LIMIT 1 BY {by}"
     )
 
 

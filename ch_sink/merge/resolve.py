@@ -72,13 +72,14 @@ def resolve(
     dependent = dependent_events(Chunk(batch, records, order, coded, waiting or {}, doubled or {}), scope)
     wanted = np.unique(coded.codes[order.keep]) if scope.lookup_all else keys_to_look_up(dependent, scope)
     if len(wanted) and lookup is not None:
-        _fetch(batch, coded, wanted, lookup, scope, out)
+        _fetch(batch, order, coded, wanted, lookup, scope, out)
     walk(dependent, out, scope, policy, handover)
     return out
 
 
 def _fetch(
     batch: ChangeBatch,
+    order: Sequenced,
     coded: KeyCodes,
     wanted: npt.NDArray[np.int64],
     lookup: RowLookup,
@@ -88,7 +89,13 @@ def _fetch(
     assert batch.key is not None
     places = coded.first()[wanted]
     asked = batch.key.take(pa.array(places))
-    stored = lookup.fetch(asked)
+    below = None
+    if scope.history and scope.layout is not None:
+        kept = np.flatnonzero(order.keep)
+        first = np.full(coded.count, -1, dtype=np.int64)
+        first[coded.codes[kept[::-1]]] = kept[::-1]
+        below = scope.layout.to_arrow(order.leaving[first[wanted]])
+    stored = lookup.fetch(asked, below)
     out.counts["looked_up"] += len(wanted)
     out.stored = stored
     if not len(stored):

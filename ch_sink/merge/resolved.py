@@ -37,6 +37,9 @@ class Scope:
     version_column: str | None = None
     deleted: tuple[str, int] | None = None
     """Column and value that mark a stored row as deleted."""
+    history: bool = False
+    """The table keeps every change, so that a lookup finds what it held before the chunk, whatever an earlier attempt
+    has stored of it."""
     unique_versions: bool = True
     """Equal versions mean the same event (not so for time versions)."""
 

@@ -54,9 +54,9 @@ class _SettledLookup:
     inner: RowLookup
     in_flight: InFlight[Any]
 
-    def fetch(self, keys: pa.Table) -> StoredRows:
+    def fetch(self, keys: pa.Table, below: pa.Array | None = None) -> StoredRows:
         self.in_flight.settle()
-        return self.inner.fetch(keys)
+        return self.inner.fetch(keys, below)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from typing import Protocol
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from ch_sink.pipeline.plan import Barrier, BatchDecoder, Plan, Ports, plan
 from ch_sink.pipeline.target import Target
 from ch_sink.pipeline.timings import Stages
 from ch_sink.pipeline.waiting import WaitingChanges
-from ch_sink.ports import AppliedSwap, DeadLetters, Insert, Pending, PendingRecord, TableWriter
+from ch_sink.ports import AppliedSwap, DeadLetters, Insert, Pending, PendingRecord, ReleaseGroup, TableWriter
 
 __all__ = ["Applied", "PartitionSink", "StreamName"]
 
@@ -82,6 +83,18 @@ def _awaited(made: Plan, records: Records) -> dict[int, HandoverId]:
     return {int(records.offsets[w.index]): w.awaits for w in made.pending if w.awaits is not None}
 
 
+class Releases(Protocol):
+    """Where groups of waiting records are recorded (`TaskLedger`)."""
+
+    def put_release(self, group: ReleaseGroup) -> None:
+        """Record a group before its changes are stored."""
+        ...
+
+    def last_release(self, topic_id: str, partition: int) -> ReleaseGroup | None:
+        """The last group of the partition."""
+        ...
+
+
 _RELEASE = Applied(State())  # marks waiting records, which are no chunk
 
 
@@ -101,6 +114,7 @@ class PartitionSink:
         deadline: float = 600.0,
         clock: Callable[[], float] = time.time,
         progress: Callable[[Applied], None] | None = None,
+        releases: Releases | None = None,
         cuts: Sequence[int] = (),
         note_cut: Callable[[int], None] | None = None,
     ) -> None:
@@ -111,6 +125,9 @@ class PartitionSink:
                 Infinite while records that may bring the hand-over have not been read.
             progress: called for each finished chunk of a collapsing table. A deleted row leaves no trace there, so a
                 second attempt cannot see that its changes were applied, and must not start at an earlier chunk.
+            releases: where a group of waiting records is recorded before its changes are stored. Which records can be
+                released depends on the moment; after a kill the recorded group is released again, so that its inserts
+                have the same tokens.
             cuts: offsets at which earlier attempts ended a chunk because the table lacked columns, which may exist now.
             note_cut: called with such an offset before anything of the chunk is stored, so that every later attempt
                 cuts at the same offset, whatever columns the table has gained since.
@@ -122,11 +139,15 @@ class PartitionSink:
         self.writer, self.dead_letters, self.pending = writer, dead_letters, pending
         self.deadline, self.clock = deadline, clock
         self.progress = progress if target.collapsing else None
+        self._releases = releases
         self._cuts, self._note_cut = sorted(cuts), note_cut
         self._fresh = True
         self.lacking: Barrier | None = None
         """Columns that the table lacks for waiting changes; the coordinator adds them."""
         self._waiting = WaitingChanges(pending.open(name.topic_id, name.partition) if pending is not None else ())
+        self._begun: ReleaseGroup | None = None
+        if releases is not None and self._waiting:
+            self._begun = releases.last_release(name.topic_id, name.partition)
 
     def run(self, chunks: Iterable[Chunk], state: State) -> Iterator[Applied]:
         """Apply chunks in order; planning one overlaps with inserting the one before.
@@ -157,15 +178,14 @@ class PartitionSink:
         return self._carry_out(made, chunk.records, chunk.first, end, retried)
 
     def _plan(self, chunk: Chunk, state: State, ports: Ports) -> tuple[Plan, int, Applied | None]:
-        retried = self.retry_pending(state)
+        retried = self.retry_pending(state, chunk.first)
         if retried is not None:
             state = retried.state
         state = self._with_open_swaps(state, chunk.first)
         # A record of this chunk may wait since an earlier attempt: it and later records of its key keep waiting.
         waiting = self._waiting.first_below(chunk.end)
         released: list[int] = []
-        if self.target.appends and self.name.attempt and self.pending is not None:
-            # Tables of other engines tolerate a change that is stored twice.
+        if self.name.attempt and self.pending is not None:
             released = self.pending.released(self.name.topic_id, self.name.partition, chunk.first, chunk.end)
         asked = self.stages.ports(ports)
         # Learn from the whole chunk, as the first attempt did before it cut the chunk short.
@@ -192,32 +212,49 @@ class PartitionSink:
         self._fresh = False
         return self._waiting.with_open_swaps(state, offset)
 
-    def retry_pending(self, state: State) -> Applied | None:
+    def retry_pending(self, state: State, below: int) -> Applied | None:
         """Apply the waiting records whose hand-over has arrived; past the deadline missing values count as unknown.
 
         Records for which the table lacks columns keep waiting; `lacking` names the columns.
+
+        Args:
+            below: records from this offset on keep waiting: the chunk that left them has not been stored whole. Its
+                other changes come first, or they would find themselves outdated.
         """
         self.lacking = None
         if self.pending is None or not self._waiting:
             return None
-        done: Applied | None = None
+        done = self._finished(state, below, self.pending)
+        state = done.state if done is not None else state
         # What is applied may hand over values to others that wait.
-        while queue := self._movable(state):
-            more = self._retry(queue, state, self.ports, self.pending)
+        while queue := self._movable(state, below):
+            more = self._retry(queue, state, self.pending, given_up=False)
             if more is None:
                 break
             done, state = more if done is None else _both(done, more), more.state
-        late = self._waiting.since_before(self.clock() - self.deadline)
+        late = self._waiting.since_before(self.clock() - self.deadline, below)
         if late and self.ports.handover is not None:
-            ports = replace(self.ports, handover=MissingAsUnknown(self.ports.handover))
-            rest = self._retry(late, state, ports, self.pending)
+            rest = self._retry(late, state, self.pending, given_up=True)
             done = _both(done, rest) if done is not None and rest is not None else done or rest
         return done
 
-    def _movable(self, state: State) -> list[PendingRecord]:
+    def _finished(self, state: State, below: int, pending: Pending) -> Applied | None:
+        """Finish the release that an earlier life has begun: the same records, whatever else can be released by now."""
+        begun, self._begun = self._begun, None
+        left = [offset for offset in begun.offsets if offset in self._waiting] if begun is not None else []
+        if begun is None or not left or left[-1] >= below:
+            return None
+        if len(left) == len(begun.offsets):
+            return self._release(begun, state, pending)
+        if self._waiting.has_swaps(begun.offsets):  # everything is stored
+            pending.resolve(self.name.topic_id, self.name.partition, left)
+            self._waiting.remove(left)
+        return None
+
+    def _movable(self, state: State, below: int) -> list[PendingRecord]:
         """The waiting records whose hand-over has arrived, with those behind them."""
         if self.ports.handover is None:
-            return self._waiting.behind(())
+            return self._waiting.behind((), below)
         first = self._waiting.unknown()
         if first:  # what they wait for is not stored: it is found by planning them
             records = self._as_records(first)
@@ -225,35 +262,51 @@ class PartitionSink:
             decoder, known = self._prepared(records, state, self.ports)
             made = plan(records, self.target, decoder, known, self.ports, assigned=assigned)
             self._waiting.note(_awaited(made, records))
-        return self._waiting.behind(self.ports.handover.get(self._waiting.awaited()).found)
+        return self._waiting.behind(self.ports.handover.get(self._waiting.awaited()).found, below)
 
-    def _retry(self, queue: Sequence[PendingRecord], state: State, ports: Ports, pending: Pending) -> Applied | None:
+    def _retry(
+        self, queue: Sequence[PendingRecord], state: State, pending: Pending, *, given_up: bool
+    ) -> Applied | None:
         """Apply these waiting records as far as possible; None if nothing could be applied."""
-        records = self._as_records(queue)
-        assigned = {r.offset: (r.epoch, r.commit) for r in queue}
-        decoder, known = self._prepared(records, self._waiting.with_swaps_of(queue, state), ports)
-        made = plan(records, self.target, decoder, known, ports, assigned=assigned)
+        made, records = planned = self._plan_waiting(queue, state, given_up=given_up)
         self._waiting.note(_awaited(made, records))
         still = {int(records.offsets[w.index]) for w in made.pending}
-        barrier, made.barrier = made.barrier, None
-        if barrier is not None:  # the table has lost a column since, or evolve was turned on since
-            self.lacking = barrier
-            still.update(r.offset for r in queue if r.offset >= barrier.next_offset)
-        settled = [r.offset for r in queue if r.offset not in still]
+        if made.barrier is not None:  # the table has lost a column since, or evolve was turned on since
+            self.lacking = made.barrier
+            still.update(r.offset for r in queue if r.offset >= made.barrier.next_offset)
+        settled = tuple(r.offset for r in queue if r.offset not in still)
         if not settled:
             return None
+        group = ReleaseGroup(self.name.topic_id, self.name.partition, settled, given_up)
+        if self._releases is not None:
+            self._releases.put_release(group)
+        return self._release(group, state, pending, None if still else planned)
+
+    def _release(
+        self, group: ReleaseGroup, state: State, pending: Pending, planned: tuple[Plan, Records] | None = None
+    ) -> Applied | None:
+        """Apply a group of waiting records that has been recorded; None if the table lacks columns for it."""
+        made, records = planned or self._plan_waiting(
+            self._waiting.records(group.offsets), state, given_up=group.given_up
+        )
+        if made.barrier is not None:
+            self.lacking = made.barrier
+            return None
+        still = {int(records.offsets[w.index]) for w in made.pending}
         swaps = {
             int(records.offsets[s.index]): AppliedSwap(s.inner, int(records.offsets[s.closed]) if s.closed >= 0 else -1)
             for s in made.swaps
             if int(records.offsets[s.index]) not in still
         }
-        digest = sha256(",".join(map(str, settled)).encode()).hexdigest()[:16]
+        settled = [offset for offset in group.offsets if offset not in still]
+        digest = sha256(",".join(map(str, group.offsets)).encode()).hexdigest()[:16]
         made.pending = []
         made.inserts = [Insert(i.rows, f"pending-{digest}/{i.label}") for i in made.inserts]
-        done = self._carry_out(made, records, settled[0], settled[-1] + 1, _RELEASE)
+        first, end = group.offsets[0], group.offsets[-1] + 1
+        done = self._carry_out(made, records, first, end, _RELEASE)
         if entries := self._waiting.applied(swaps):
             # Once it does not wait any more, only this entry shows that the key has two rows.
-            token = self.name.token(settled[0], settled[-1] + 1, f"pending-{digest}", reconciles=False)
+            token = self.name.token(first, end, f"pending-{digest}", reconciles=False)
             pending.put(self.name.topic_id, self.name.partition, entries, token)
             self._waiting.keep(entries)
         pending.resolve(self.name.topic_id, self.name.partition, [o for o in settled if o not in swaps])
@@ -264,6 +317,16 @@ class PartitionSink:
         # A released change may close a swap. Those that one has opened are added where the next chunk begins.
         done.state = replace(state, doubled={k: n for k, n in state.doubled.items() if made.state.doubled.get(k) == n})
         return done
+
+    def _plan_waiting(self, queue: Sequence[PendingRecord], state: State, *, given_up: bool) -> tuple[Plan, Records]:
+        """The plan of waiting records, in the order that they were given on arrival."""
+        ports = self.ports
+        if given_up and ports.handover is not None:
+            ports = replace(ports, handover=MissingAsUnknown(ports.handover))
+        records = self._as_records(queue)
+        assigned = {r.offset: (r.epoch, r.commit) for r in queue}
+        decoder, known = self._prepared(records, self._waiting.with_swaps_of(queue, state), ports)
+        return plan(records, self.target, decoder, known, ports, assigned=assigned), records
 
     def _as_records(self, queue: Sequence[PendingRecord]) -> Records:
         return Records(

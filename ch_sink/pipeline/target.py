@@ -87,6 +87,7 @@ class Target:
             layout=self.layout,
             version_column=self.system.version,
             deleted=self._deleted(),
+            history=self.appends and self.layout.kind != "time" and self.system.version is not None,
             unique_versions=self.layout.kind != "time" and self.system.version is not None,
         )
 

@@ -74,6 +74,6 @@ class _Lookup:
     inner: RowLookup
     stages: Stages
 
-    def fetch(self, keys: pa.Table) -> StoredRows:
+    def fetch(self, keys: pa.Table, below: pa.Array | None = None) -> StoredRows:
         with self.stages.stage("lookup"):
-            return self.inner.fetch(keys)
+            return self.inner.fetch(keys, below)

@@ -75,17 +75,27 @@ class WaitingChanges:
         """The hand-overs for which changes wait."""
         return list(dict.fromkeys(self._awaited.values()))
 
-    def behind(self, arrived: Collection[HandoverId]) -> list[PendingRecord]:
-        """The changes that need not wait for anything but these hand-overs, with all behind them, by offset."""
-        keys = [key for key in self._by_key if key not in self._awaited or self._awaited[key] in arrived]
-        return [self._records[offset] for offset in sorted(o for key in keys for o in self._by_key[key])]
+    def records(self, offsets: Iterable[int]) -> list[PendingRecord]:
+        """These waiting changes."""
+        return [self._records[offset] for offset in offsets]
 
-    def since_before(self, moment: float) -> list[PendingRecord]:
-        """The changes that have waited since before a moment; of each key, those before the first that has not."""
+    def behind(self, arrived: Collection[HandoverId], below: int) -> list[PendingRecord]:
+        """The changes that need not wait for anything but these hand-overs, with those behind them, by offset.
+
+        ``below``: none from this offset on.
+        """
+        keys = [key for key in self._by_key if key not in self._awaited or self._awaited[key] in arrived]
+        return [self._records[offset] for offset in sorted(o for key in keys for o in self._by_key[key] if o < below)]
+
+    def since_before(self, moment: float, below: int) -> list[PendingRecord]:
+        """The changes that have waited since before a moment; of each key, those before the first that has not.
+
+        ``below``: none from this offset on.
+        """
         late: list[int] = []
         for offsets in self._by_key.values():
             for offset in offsets:
-                if self._records[offset].since >= moment:
+                if self._records[offset].since >= moment or offset >= below:
                     break
                 late.append(offset)
         return [self._records[offset] for offset in sorted(late)]
@@ -93,6 +103,10 @@ class WaitingChanges:
     def applied(self, swaps: Mapping[int, AppliedSwap]) -> list[PendingRecord]:
         """The entries of released changes that opened swaps, by offset; stored before the changes are resolved."""
         return [replace(self._records[offset], value=None, headers=(), swap=swap) for offset, swap in swaps.items()]
+
+    def has_swaps(self, offsets: Iterable[int]) -> bool:
+        """Whether one of these is known as a released change that opened a swap."""
+        return any(offset in self._swaps for offset in offsets)
 
     def keep(self, entries: Iterable[PendingRecord]) -> None:
         """Remember these swaps."""

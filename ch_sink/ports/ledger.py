@@ -4,7 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from ch_sink.ports.ledger_entries import ChunkCut, Fact, FinishedRange, RangeIntent, RangeProgress, SchemaChangeBegun
+from ch_sink.ports.ledger_entries import (
+    ChunkCut,
+    Fact,
+    FinishedRange,
+    RangeIntent,
+    RangeProgress,
+    ReleaseGroup,
+    SchemaChangeBegun,
+)
 
 __all__ = ["Ledger", "PartitionTotals", "TaskLedger"]
 
@@ -40,6 +48,14 @@ class TaskLedger(Protocol):
 
     def progress_of(self, topic_id: str, partition: int, start: int) -> RangeProgress | None:
         """The furthest progress of the range that begins at ``start``, recorded since that range last had a result."""
+        ...
+
+    def put_release(self, group: ReleaseGroup) -> None:
+        """Record which waiting records are released together."""
+        ...
+
+    def last_release(self, topic_id: str, partition: int) -> ReleaseGroup | None:
+        """The last group of the partition."""
         ...
 
     def put_cut(self, cut: ChunkCut) -> None:

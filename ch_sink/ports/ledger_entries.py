@@ -5,6 +5,7 @@
 | claim (`Claim`)                           | by a job that starts; once more, released, when it ends | everything else; a claim with the next number | claims with the next number, unless the owner is alive on this host |
 | intent (`RangeIntent`)                    | before a batch reads, one per range             | progress, cut, result; an intent that overlaps | what no result covers is read again: the same end and chunk limits, the next attempt |
 | progress (`RangeProgress`)                | by a task, after each chunk of a collapsing table | progress further on; the range's result   | the next attempt continues there; void once the range has a result |
+| release (`ReleaseGroup`)                  | by a task, before it stores the changes of waiting records | the records are resolved; another group | the same group is released again before anything else, so that its inserts have the same tokens; the last one of a partition counts |
 | cut (`ChunkCut`)                          | by a task, before it stores a chunk that ends because the table lacks columns | schema_change_begun | every later attempt ends a chunk there               |
 | result (`FinishedRange`)                  | after a batch, one per range; an empty one where reading begins, or goes on after lost offsets | an intent that begins at its end | the next range begins at the end of the last one, with its state |
 | summary (`RangeSummary`)                  | every few hundred results, by the owner, before it deletes what it folded | a summary that contains it | deletes what the newest summaries contain; it is counted in them already |
@@ -16,7 +17,7 @@
 
 The states of streams are entries of the same table: see `ch_sink.ports.stream_states`.
 
-All but progress and cut are written by the owner of the stream and refused to anyone else.
+All but progress, release and cut are written by the owner of the stream and refused to anyone else.
 
 In ClickHouse (`sql/ledger.sql`) the kind is in the column ``entry``. Everything that is searched or summed has a
 column of its own: the ranges and their figures, the topic, the offset, the claim's number. The rest of a claim or a
@@ -40,6 +41,7 @@ __all__ = [
     "RangeIntent",
     "RangeProgress",
     "RangeSummary",
+    "ReleaseGroup",
     "SchemaChangeBegun",
     "SchemaChangeFinished",
     "TopicFacts",
@@ -88,6 +90,18 @@ class RangeProgress:
     end: int
     state: str
     """State of the partition at ``end``; opaque here."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseGroup:
+    """Waiting records of a partition whose changes are about to be stored together."""
+
+    kind: ClassVar[str] = "release"
+    topic_id: str
+    partition: int
+    offsets: tuple[int, ...]
+    given_up: bool = False
+    """Values that have not arrived count as unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,12 @@ class StoredRows:
 class RowLookup(Protocol):
     """Currently stored rows by key, with sequential consistency if the table is replicated."""
 
-    def fetch(self, keys: pa.Table) -> StoredRows:
-        """``keys``: distinct keys, columns named and typed as the target's key columns. One query per call."""
+    def fetch(self, keys: pa.Table, below: pa.Array | None = None) -> StoredRows:
+        """Look rows up; one query per call.
+
+        Args:
+            keys: distinct keys, columns named and typed as the target's key columns.
+            below: for each key the version below which its row has to be, typed as the version column is inserted; only
+                for tables that keep every change.
+        """
         ...

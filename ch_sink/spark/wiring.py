@@ -160,6 +160,7 @@ def task_ports(config: Config, task: Task) -> TaskPorts:
         progress=lambda done: ledger.put_progress(
             RangeProgress(task.topic_id, task.partition, start, done.end, done.state.to_json())
         ),
+        releases=ledger,
         cuts=task.cuts if isinstance(task, RangeTask) else (),
         note_cut=lambda offset: ledger.put_cut(ChunkCut(task.topic_id, task.partition, offset)),
     )

@@ -93,6 +93,7 @@ class Coordinator:
         self._use(self._schema_changes.finish(table))
         self.states = States(ledger, self.topic.topic_id, len(self.topic.low), self._stored_epoch())
         self._cuts = ledger.cuts(self.topic.topic_id)
+        self._reached = ledger.progress(self.topic.topic_id)
         self.summary.table = self.table.qualified.replace("`", "")
         for first, second in clashes(c.name for c in self.table.columns):
             log.warning("%s: columns %r and %r differ by letter case only", self.table.qualified, first, second)
@@ -241,6 +242,7 @@ class Coordinator:
             partition,
             self.table,
             self.states.waiting(partition),
+            below=self._reached.get(partition, 0),
             caught_up=caught_up,
         )
 
@@ -253,6 +255,7 @@ class Coordinator:
         for r in finished:
             self.states.put(r.partition, r.end, r.state)
             self.summary.figures.counts["backward_steps"] += len(r.steps)
+            self._reached[r.partition] = r.end
             for step in r.steps:
                 log.warning("%s, partition %d, offset %d: %s", self.settings.name, r.partition, step.offset, step)
                 self.ports.ledger.record(
@@ -327,7 +330,7 @@ class Coordinator:
         if topic_id != self.topic.topic_id:
             self.topic = self.ports.topics.state(self.settings.topic)
             self.states = States(self.ports.ledger, topic_id, len(self.topic.low), None)
-            self._cuts = self.ports.ledger.cuts(topic_id)
+            self._cuts, self._reached = self.ports.ledger.cuts(topic_id), self.ports.ledger.progress(topic_id)
         self.states.add_partitions(max(partitions, len(self.topic.low)))
 
     def _stored_epoch(self) -> int | None:

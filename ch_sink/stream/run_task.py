@@ -50,7 +50,7 @@ def release(task: ReleaseTask, open_ports: OpenPorts) -> ReleaseDone:
     """Apply the changes of a partition that need not wait any more."""
     try:
         sink = open_ports(task).sink
-        done = sink.retry_pending(task.state)
+        done = sink.retry_pending(task.state, task.below)
     except Exception as error:  # noqa: BLE001 (the coordinator raises it)
         return ReleaseDone(task.stream, task.partition, failure=_failure(task, error, "waiting changes"))
     found = ReleaseDone(task.stream, task.partition, waiting=sink.waiting, lacking=sink.lacking)

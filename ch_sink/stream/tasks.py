@@ -44,6 +44,8 @@ class ReleaseTask:
     table: TargetTable
     state: State
     attempt: int = 0
+    below: int = 0
+    """Offset that the partition has reached: records from there on belong to a chunk that is not stored whole."""
     caught_up: bool = False
     """Everything in the topic has been read: a change that still waits after its deadline is given up."""
 

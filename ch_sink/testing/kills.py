@@ -25,6 +25,8 @@ POINTS = (
     "after dead letters",
     "before progress",
     "after progress",
+    "before group",
+    "after group",
     "before release",
     "after release",
     "after step",
@@ -38,9 +40,9 @@ POINTS = (
     "after record",
     "before commit",
 )
-"""Points at which a life can end. ``release``: waiting changes are marked as applied. ``record``: the ledger stores a
-fact. ``step``: a chunk of one partition, see LocalBatch. ``commit``: the batch is done and recorded, and the next
-one has not begun."""
+"""Points at which a life can end. ``group``: the ledger stores which waiting changes are released together.
+``release``: they are marked as applied. ``record``: the ledger stores a fact. ``step``: a chunk of one partition, see
+LocalBatch. ``commit``: the batch is done and recorded, and the next one has not begun."""
 
 
 class Killed(BaseException):

@@ -92,9 +92,15 @@ class LocalRunner:
     """Runs batches of one stream; each kill ends a life, and a new one begins."""
 
     def __init__(
-        self, settings: StreamSettings, ports: LocalPorts, *, after_batch: Callable[[], None] | None = None
+        self,
+        settings: StreamSettings,
+        ports: LocalPorts,
+        *,
+        after_batch: Callable[[], None] | None = None,
+        after_kill: Callable[[], None] | None = None,
     ) -> None:
-        self.settings, self.ports, self.after_batch = settings, ports, after_batch
+        """``after_kill``: what happens outside before the next life begins."""
+        self.settings, self.ports, self.after_batch, self.after_kill = settings, ports, after_batch, after_kill
         self.lives = 0
         self.results: list[RangeDone] = []
         """Results of the attempts that finished."""
@@ -160,6 +166,8 @@ class LocalRunner:
             self._switch.reach("before commit")
         except Killed:
             self.kill()
+            if self.after_kill is not None:
+                self.after_kill()
             return True
         return False
 
@@ -227,7 +235,9 @@ class LocalRunner:
 
     def _open_task(self, task: Task) -> TaskPorts:
         ports, switch, table = self.ports, self._switch, task.table
-        ledger = Guarded(ports.open_ledger(), switch, {"put_progress": "progress", "put_cut": "cut"})
+        ledger = Guarded(
+            ports.open_ledger(), switch, {"put_progress": "progress", "put_cut": "cut", "put_release": "group"}
+        )
         start = task.start if isinstance(task, RangeTask) else 0
         gives_up = not isinstance(task, RangeTask) and task.caught_up
         sink = PartitionSink(
@@ -246,6 +256,7 @@ class LocalRunner:
             progress=lambda done: ledger.put_progress(
                 RangeProgress(task.topic_id, task.partition, start, done.end, done.state.to_json())
             ),
+            releases=ledger,
             cuts=task.cuts if isinstance(task, RangeTask) else (),
             note_cut=lambda offset: ledger.put_cut(ChunkCut(task.topic_id, task.partition, offset)),
         )

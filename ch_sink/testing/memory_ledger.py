@@ -14,6 +14,7 @@ from ch_sink.ports import (
     RangeIntent,
     RangeProgress,
     RangeSummary,
+    ReleaseGroup,
     SchemaChangeBegun,
     SchemaChangeFinished,
 )
@@ -34,6 +35,7 @@ class _Book:
     ranges: list[FinishedRange | RangeProgress | RangeSummary] = field(default_factory=list)
     facts: list[Fact] = field(default_factory=list)
     cuts: set[ChunkCut] = field(default_factory=set)
+    releases: dict[tuple[str, int], ReleaseGroup] = field(default_factory=dict)
     topics: list[str] = field(default_factory=list)
     """Ids of the topics of intents and results."""
     keep: int = KEEP
@@ -201,6 +203,12 @@ class MemoryLedger:
             elif isinstance(r, RangeProgress) and (furthest is None or r.end >= furthest.end):
                 furthest = r
         return furthest
+
+    def put_release(self, group: ReleaseGroup) -> None:
+        self._book.releases[group.topic_id, group.partition] = group
+
+    def last_release(self, topic_id: str, partition: int) -> ReleaseGroup | None:
+        return self._book.releases.get((topic_id, partition))
 
     def put_cut(self, cut: ChunkCut) -> None:
         self._book.cuts.add(cut)

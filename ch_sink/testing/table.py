@@ -59,12 +59,17 @@ class MemoryTable:
             self._by_key.setdefault(self._key(row, self.keys), []).append(len(self.rows))
             self.rows.append(row)
 
-    def fetch(self, keys: pa.Table) -> StoredRows:
+    def fetch(self, keys: pa.Table, below: pa.Array | None = None) -> StoredRows:
         """See RowLookup.fetch."""
         if self._schema is None:
             return StoredRows(keys.slice(0, 0))
-        wanted = dict.fromkeys(self._key(key, self.keys) for key in keys.to_pylist())
-        places = sorted(place for key in wanted for place in self._by_key.get(key, ()))
+        wanted = [self._key(key, self.keys) for key in keys.to_pylist()]
+        tops = dict(zip(wanted, below.to_pylist(), strict=True)) if below is not None else {}
+        places = sorted(place for key in dict.fromkeys(wanted) for place in self._by_key.get(key, ()))
+        if self._version is not None and tops:
+            low = {key: _number(top) for key, top in tops.items()}
+            rows = self.rows
+            places = [at for at in places if _number(rows[at][self._version]) < low[self._key(rows[at], self.keys)]]
         found = self._of_keys([self.rows[place] for place in places])
         # A row that lacks a column is older than the column.
         defaults = dict(self.table.defaults)

@@ -23,6 +23,7 @@ from ch_sink.ports import (
     FinishedRange,
     RangeIntent,
     RangeProgress,
+    ReleaseGroup,
     SchemaChangeBegun,
     SchemaChangeFinished,
     TopicFacts,
@@ -280,6 +281,19 @@ def test_progress_counts_until_the_range_has_a_result(job: Job) -> None:
     assert task.progress_of("t1", 0, 100) is None  # read again on purpose: from its start
     task.put_progress(RangeProgress("t1", 0, 100, 120, "again"))
     assert job().progress_of("t1", 0, 100) == RangeProgress("t1", 0, 100, 120, "again")
+
+
+def test_the_last_group_of_released_records_counts(job: Job) -> None:
+    task = job()
+    assert task.last_release("t1", 0) is None
+    task.put_release(ReleaseGroup("t1", 0, (3, 5, 1 << 40), given_up=True))
+    assert job().last_release("t1", 0) == ReleaseGroup("t1", 0, (3, 5, 1 << 40), given_up=True)
+    for offsets in ((7,), (6, 8)):
+        task.put_release(ReleaseGroup("t1", 0, offsets))
+        task.put_release(ReleaseGroup("t1", 1, offsets))
+    task.put_release(ReleaseGroup("t2", 0, (9,)))
+    assert job().last_release("t1", 0) == ReleaseGroup("t1", 0, (6, 8))
+    assert job().last_release("t1", 2) is None
 
 
 def test_nothing_is_written_without_a_claim(job: Job) -> None:

@@ -12,6 +12,14 @@ from tests.support.harness import batches_of
 
 ENGINES = ("replacing", "sign", "collapsing", "versioned", "append")
 SEEDS = 14
+FOUND = (
+    # A batch that was recorded whole was run again: an omitted value was looked up in a row that had gone in it.
+    *((seed, "collapsing") for seed in (7005, 7007)),
+    # A change was released before the rest of its chunk was stored, which then counted as outdated.
+    (8921, "append"),
+    # A change was released with others than before the kill, under another token.
+    (20054, "replacing"),
+)
 KNOBS = ("ordinary", "adverse", "long", "truncates")
 SWAPS = ("deferred swaps", "oracle", "db2, adverse")
 """Connectors that exchange two keys in one statement and report it row by row."""
@@ -68,6 +76,11 @@ def test_swapped_keys_are_right_whenever_a_life_ends(engine: str) -> None:
 def test_a_thousand_scripts_with_swaps(engine: str) -> None:
     found = {seed: faults(seed, engine, SWAPS[seed % 3]) for seed in range(10000, 11000)}
     assert {seed: wrong[0] for seed, wrong in found.items() if wrong} == {}
+
+
+@pytest.mark.parametrize(("seed", "engine"), FOUND)
+def test_scripts_that_found_something(seed: int, engine: str) -> None:
+    assert faults(seed, engine) == []
 
 
 @pytest.mark.long

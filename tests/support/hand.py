@@ -142,7 +142,7 @@ class HandFed:
 
     def drain(self) -> None:
         for partition, sink in self.sinks.items():
-            sink.retry_pending(self.states[partition].with_floor(self.floor))
+            sink.retry_pending(self.states[partition].with_floor(self.floor), below=1 << 62)
 
     def sink(self, partition: int) -> PartitionSink:
         if partition not in self.sinks:
@@ -163,9 +163,9 @@ class HandFed:
             )
         return self.sinks[partition]
 
-    def fetch(self, keys: Any) -> Any:
+    def fetch(self, keys: Any, below: Any = None) -> Any:
         self.lookups += 1
-        return AnyKeyLookup(self.client, self.table).fetch(keys)
+        return AnyKeyLookup(self.client, self.table).fetch(keys, below)
 
     def write(self, insert: Insert, token: str) -> int:
         if self.kill_after is not None:

@@ -96,9 +96,9 @@ class Small:
         self.next = 0
         self.queries = 0
 
-    def fetch(self, keys: Any) -> Any:
+    def fetch(self, keys: Any, below: Any = None) -> Any:
         self.queries += 1
-        return self.table.fetch(keys)
+        return self.table.fetch(keys, below)
 
     def decoder(self) -> Decoder:
         return Decoder(self.target.table, self.policy, want_before=self.target.wants_before(("id",)))

@@ -42,8 +42,8 @@ def change(extra: int | None = None) -> list[Event]:
 class Rows(MemoryTable):
     """Rows that have no value of a column are null there, as a server's are of a column that came later."""
 
-    def fetch(self, keys: pa.Table) -> StoredRows:
-        found = super().fetch(keys).rows
+    def fetch(self, keys: pa.Table, below: pa.Array | None = None) -> StoredRows:
+        found = super().fetch(keys, below).rows
         missing = [name for name in BOTH if name not in found.column_names]
         for name in missing:
             found = found.append_column(name, pa.nulls(found.num_rows, arrow_type(TYPES[name])))
@@ -95,7 +95,7 @@ class Stream:
         self.states[partition] = done.state
 
     def retry(self) -> PartitionSink:
-        self.sinks[0].retry_pending(self.states[0])
+        self.sinks[0].retry_pending(self.states[0], below=1 << 62)
         return self.sinks[0]
 
     def current(self) -> list[dict[str, Any]]:

@@ -253,3 +253,27 @@ def test_awkward_column_names(client: Client, database: str) -> None:
     found = lookup.fetch(keys).rows
     assert found.column_names == ["a b", "select", "q`uote", "_part_of", "__rows_", "sign"]
     assert found.num_rows == 1
+
+
+@pytest.mark.parametrize("order", ["tuple()", "(`a b`, region)"])
+def test_what_a_history_held_before_a_version(client: Client, database: str, order: str) -> None:
+    """A second attempt at a chunk must not see what the first one stored of it."""
+    client.command(
+        f"CREATE TABLE {database}.t (region LowCardinality(Nullable(String)), `a b` Nullable(Int64), text String, "
+        f"_version UInt128) ENGINE = MergeTree ORDER BY {order} SETTINGS allow_nullable_key = 1"
+    )
+    top = (1 << 127) + 5
+    client.command(
+        f"INSERT INTO {database}.t VALUES ('r', 1, 'one', 10), ('r', 1, 'two', 20), ('r', NULL, 'null', {top - 1}), "
+        f"('r', NULL, 'newer', {top}), (NULL, 2, 'only', 7), ('s', 1, 'other key', 1)"
+    )
+    lookup = ClickHouseLookup(client, detect(client, database, "t", policy_of()), ("region", "a b"))
+    keys = pa.table({"region": pa.array(["r", "r", None]), "a b": pa.array([1, None, 2])})
+
+    def before(*versions: int) -> list[str]:
+        below = pa.array([v.to_bytes(16, "little") for v in versions], pa.binary(16))
+        return sorted(text.decode() for text in lookup.fetch(keys, below).rows.column("text").to_pylist())
+
+    assert before(20, top, 7) == ["null", "one"]
+    assert before(21, top + 1, 8) == ["newer", "only", "two"]
+    assert before(0, 0, 0) == []
