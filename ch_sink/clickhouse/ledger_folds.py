@@ -48,6 +48,10 @@ class LedgerFolds:
             for place in places:
                 self._counts[place] = self._counts.get(place, 0) + 1
 
+    def forget(self) -> None:
+        """Count the results again before the next fold."""
+        self._counts = None
+
     def due(self) -> list[Place]:
         """The partitions with so many results that they are to be folded."""
         if self._counts is None:

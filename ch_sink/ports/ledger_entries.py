@@ -145,7 +145,8 @@ class FinishedRange:
 class RangeSummary:
     """Results of one partition between two offsets, folded into one entry with their sums.
 
-    It stands for the intents, the progress and the results within [start, end) that were written before it.
+    It stands for the intents, the progress and the results within [start, end) that were written before it. It may span
+    offsets that were lost.
     """
 
     kind: ClassVar[str] = "summary"

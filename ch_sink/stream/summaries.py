@@ -1,8 +1,8 @@
 """Old results folded into summaries, so that a ledger does not grow with the number of batches.
 
 A partition keeps its newest results as they are. Older ones become one summary for each day, and after `DAYS_APART`
-days one for each month. A summary never spans a gap, and what it contains counts as its own from then on, whether or
-not the folded entries were deleted. So a fold may end at any point and begin again.
+days one for each month. What a summary spans counts as its own from then on, whether or not the folded entries were
+deleted. So a fold may end at any point and begin again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -69,14 +69,16 @@ def fold(
     items = [*summaries, *_uncounted(results, summaries)]
     items.sort(key=lambda w: (w.entry.start, w.entry.end))
     groups: list[list[Written]] = []
+    end, finished = -1, 0.0
     for item in items:
-        last = groups[-1] if groups else []
-        end = max((w.entry.end for w in last), default=-1)
-        same_time = bool(last) and _period(_finished(last), now) == _period(item.entry.finished, now)
-        if last and (item.entry.end <= end or (item.entry.start <= end and same_time)):
-            last.append(item)
+        one = item.entry
+        same_time = bool(groups) and _period(finished, now) == _period(one.finished, now)
+        if groups and (one.end <= end or same_time):
+            groups[-1].append(item)
         else:
             groups.append([item])
+            end, finished = one.end, one.finished
+        end, finished = max(end, one.end), max(finished, one.finished)
     new = [group for group in groups if not _is_known(group, results, intents)]
     return [_sum(group, results, intents) for group in new]
 
@@ -144,10 +146,6 @@ def _last(group: Sequence[Written], results: Sequence[Written]) -> Written:
     """Of what ended at the group's end, the last: its state is the one with which reading continued there."""
     end = max(w.entry.end for w in group)
     return max((w for w in (*group, *results) if w.entry.end == end), key=lambda w: w.order)
-
-
-def _finished(group: Sequence[Written]) -> float:
-    return max(w.entry.finished for w in group)
 
 
 def _period(finished: float, now: float) -> tuple[int, ...]:

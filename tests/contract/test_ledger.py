@@ -518,7 +518,6 @@ def test_folding_leaves_a_gap_and_what_a_range_has_stored_so_far(short: Job) -> 
     assert short().progress("t1") == before
     assert short().progress_of("t1", 0, 300) == RangeProgress("t1", 0, 300, 305, "so far")
     assert short().last_intents() == [intent(300, 310)]
-    assert ledger.intents([intent(100, 200)])[0].attempt == 0  # nobody has read there
 
 
 def test_progress_of_a_folded_range_is_void(short: Job) -> None:

@@ -7,10 +7,12 @@ import pytest
 from ch_sink.clickhouse import ClickHouseLedger, Client, create_statement, execute
 from ch_sink.clickhouse import ledger_queries as ask
 from ch_sink.ports import FinishedRange
+from ch_sink.stream.summaries import KEEP
 
 pytestmark = pytest.mark.integration
 
 BATCHES = 200_000
+FEW = 30_000
 GRANULE = 8_192
 """Rows that are read at least, whatever the question."""
 
@@ -21,13 +23,13 @@ def ledger(client: Client) -> Iterator[ClickHouseLedger]:
     database = "long_ledger"
     client.command(f"CREATE DATABASE {database}")
     execute(client, [create_statement("ledger", database, "ledger")])
-    for stream in ("one", "two"):
+    for stream, batches in (("one", BATCHES), ("two", FEW)):
         for entry in ("intent", "result"):
             client.command(
                 f"INSERT INTO {database}.ledger (stream, entry, topic_id, partition, start_offset, end_offset, batch, "
                 "claim_number, written, state) "
                 f"SELECT '{stream}', '{entry}', 'id', number % 4, number * 10, number * 10 + 10, number, "
-                f"1 + intDiv(number, 1000), number, concat('state ', number) FROM numbers({BATCHES})"
+                f"1 + intDiv(number, 1000), number, concat('state ', number) FROM numbers({batches})"
             )
         client.command(
             f"INSERT INTO {database}.ledger (stream, entry, claim_number, fact) "
@@ -65,3 +67,32 @@ def test_totals_and_history_are_right_in_a_long_ledger(ledger: ClickHouseLedger)
         "", "id", 3, BATCHES * 10 - 10, BATCHES * 10, state=f"state {BATCHES - 1}", batch=BATCHES - 1
     )
     assert ledger.history(1) == [newest]
+
+
+def test_what_a_folded_ledger_is_asked_reads_no_more_than_a_young_one(client: Client) -> None:
+    """Also what a start and `status` ask, which look at every result that is left."""
+    ledger = ClickHouseLedger(client, "long_ledger", "ledger", "two")
+    before, progress = ledger.totals(), ledger.progress("id")
+    ledger.claim("later")
+    folded = 0
+    while n := ledger.fold():
+        folded += n
+    assert folded == FEW - 4 * KEEP
+    client.command("OPTIMIZE TABLE long_ledger.ledger FINAL")
+    asked: dict[str, dict[str, object]] = {
+        ask.NEWEST_CLAIM: {},
+        ask.INTENDED: {},
+        ask.PROGRESS: {"topic_id": "id"},
+        ask.OPEN_INTENTS: {"topic_id": "id"},
+        ask.STATE_AT: {"topic_id": "id", "partition": 1, "offset": 10},
+        ask.TOPIC_IDS: {},
+        ask.LAST_INTENTS: {},
+        ask.TOTALS: {"covered": []},
+        ask.SUMMARIES: {},
+        ask.RESULTS_BY_PLACE: {},
+    }
+    read = {sql: rows_read(ledger, sql, **parameters) for sql, parameters in asked.items()}
+    assert {sql: n for sql, n in read.items() if n > 2 * GRANULE} == {}
+    assert (ledger.totals(), ledger.progress("id")) == (before, progress)
+    kept = client.rows("SELECT entry, count() AS n FROM long_ledger.ledger WHERE stream = 'two' GROUP BY entry")
+    assert {r["entry"]: r["n"] for r in kept} == {"claim": 21, "intent": 4 * KEEP, "result": 4 * KEEP, "summary": 4}
