@@ -97,6 +97,8 @@ class Config(Section):
     """What ``init.engine`` says, in one word; this one wins."""
     create_tables: bool = False
     """A job creates the table when it first sees the topic."""
+    discovery_interval: Seconds = Field(default=30.0, gt=0)
+    """How often a job of many topics looks for new ones."""
     retry_for: Patience = 3600.0
     """How long a server that does not answer is waited for; None: for ever (``unlimited``)."""
 

@@ -1,0 +1,68 @@
+"""What a job does for a topic that it sees for the first time: create its table, as ``init --apply`` does."""
+
+import logging
+from collections.abc import Collection, Iterable
+
+from ch_sink.clickhouse import Client, run_statement, server_facts
+from ch_sink.config import Config
+from ch_sink.discovery.init_plan import plan_init
+from ch_sink.discovery.look import look_into
+from ch_sink.discovery.wiring import client_of, topic_offsets
+from ch_sink.errors import ChSinkError, ClickHouseError
+
+__all__ = ["create_tables", "lacks_tables"]
+
+log = logging.getLogger("ch_sink")
+
+
+def create_tables(config: Config) -> tuple[str, ...]:
+    """Create the stream's table, view and the sink's own tables, unless they exist; what was created, in order.
+
+    Raises ChSinkError: the topic is no change stream, the server refuses or a server does not answer.
+    """
+    client = client_of(config)
+    if not lacks_tables(client, config):
+        return ()
+    with topic_offsets(config) as offsets:
+        seen = look_into(config, offsets.state(config.kafka.topic), server_facts(client).years)
+    try:
+        plan = plan_init(config, seen, client)
+    except ChSinkError as error:
+        raise _cannot(config, error) from None
+    made: list[str] = []
+    for statement in plan.statements:
+        if run_statement(client, statement) != "unchanged":
+            made.append(statement.title)
+    place = f"{config.clickhouse.database}.{config.clickhouse.table}"
+    log.warning("%s: created %s", place, ", ".join(made), extra={"stream": config.stream_name})
+    for note in plan.notes:
+        log.warning("%s: %s", place, note, extra={"stream": config.stream_name})
+    return tuple(made)
+
+
+def lacks_tables(client: Client, config: Config) -> bool:
+    """Whether the stream's table or one of the sink's own does not exist. Raises ClickHouseError."""
+    own = config.tables
+    names = {config.clickhouse.table, own.ledger, own.dead_letters, own.handover, own.pending}
+    return bool(names - existing(client, config.clickhouse.database, names))
+
+
+def existing(client: Client, database: str, names: Collection[str]) -> set[str]:
+    """Those of the tables that exist. Raises ClickHouseError."""
+    found: Iterable[dict[str, object]] = client.rows(
+        "SELECT name FROM system.tables WHERE database = {database:String} AND name IN {names:Array(String)}",
+        {"database": database, "names": list(names)},
+        doing=f"look for the tables of {database}",
+    )
+    return {str(row["name"]) for row in found}
+
+
+def _cannot(config: Config, error: ChSinkError) -> ChSinkError:
+    """The error, with what to do about a topic that no table can follow."""
+    if isinstance(error, ClickHouseError):
+        return error
+    return type(error)(
+        f"no table can be created for topic {config.kafka.topic}: {error.message}",
+        hint=f"{error.hint or ''} If the topic is no change stream, leave it out: an exception under `tables:` with "
+        f"`match: {config.kafka.topic}` and `skip: true`.".strip(),
+    )

@@ -1,0 +1,119 @@
+"""Topics that come and go while a job runs: which streams join it, and which leave."""
+
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from ch_sink.config import Config, Expansion, Job
+from ch_sink.discovery.creation import existing
+from ch_sink.discovery.job_topics import streams_of
+from ch_sink.discovery.wiring import client_of, kafka_settings, topic_offsets
+from ch_sink.errors import ChSinkError, KafkaError
+from ch_sink.kafka import KafkaSettings
+
+__all__ = ["TopicChanges", "TopicWatch", "without_events"]
+
+_GONE = 2
+"""Looks in succession in which a topic is missing before its stream leaves: brokers that restart may list fewer."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChanges:
+    """What a look at the topics found since the one before."""
+
+    joined: tuple[Config, ...] = ()
+    left: tuple[str, ...] = ()
+    """Names of the streams whose topics are gone."""
+    notes: tuple[str, ...] = ()
+    """What is to be said about topics, each once."""
+    refused: dict[str, ChSinkError] = field(default_factory=dict)
+    """Topics that cannot be streams of this job, each once."""
+
+
+class TopicWatch:
+    """Looks at the topics of a job's files. Used by one thread at a time."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        wanted: Callable[[Config], bool] = lambda _: True,
+        *,
+        expand: Callable[[Sequence[Job], Collection[Config]], Expansion] | None = None,
+        empty: Callable[[Sequence[Config]], Collection[str]] | None = None,
+    ) -> None:
+        """``wanted``: what ``--only`` means. ``expand``, ``empty``: how topics are looked at, if not at the brokers'."""
+        self._jobs, self._wanted = jobs, wanted
+        self._expand = expand or (lambda jobs, taken: streams_of(jobs, taken=taken))
+        self._empty = empty or without_events
+        self._streams: dict[str, Config] = {}
+        self._missing: dict[str, int] = {}
+        self._said: set[str] = set()
+
+    @property
+    def open(self) -> bool:
+        """Whether topics may join."""
+        return any(job.topics is not None for job in self._jobs)
+
+    @property
+    def interval(self) -> float:
+        """Seconds from one look to the next."""
+        return min((job.usual.discovery_interval for job in self._jobs if job.topics is not None), default=30.0)
+
+    def look(self) -> TopicChanges:
+        """What has changed since the last look; the first one finds all streams. Raises KafkaError, ConfigError."""
+        found = self._expand(self._jobs, list(self._streams.values()))
+        streams = {config.stream_name: config for config in found.streams if self._wanted(config)}
+        fresh = [config for name, config in streams.items() if name not in self._streams]
+        empty = self._empty(fresh) if fresh else ()
+        joined = [config for config in fresh if config.stream_name not in empty]
+        gone = {name for name in self._streams if name not in streams}
+        self._missing = {name: self._missing.get(name, 0) + 1 for name in gone}
+        left = tuple(sorted(name for name, times in self._missing.items() if times >= _GONE))
+        for name in left:
+            del self._streams[name]
+        self._streams |= {config.stream_name: config for config in joined}
+        waiting = [*found.empty, *(c.kafka.topic for c in fresh if c.stream_name in empty)]
+        notes = [*found.notes, *(f"topic {topic} holds no event yet; it joins with its first" for topic in waiting)]
+        refused = {topic: error for topic, error in found.refused.items() if self._first(f"{topic}: {error}")}
+        return TopicChanges(tuple(joined), left, tuple(note for note in notes if self._first(note)), refused)
+
+    def _first(self, text: str) -> bool:
+        """Whether this has not been said yet."""
+        new = text not in self._said
+        self._said.add(text)
+        return new
+
+
+def without_events(configs: Sequence[Config]) -> set[str]:
+    """Streams whose table is to be created from their first events, which are not there yet.
+
+    A ClickHouse that does not answer is no reason to leave a stream out: it is waited for when the stream is opened.
+    """
+    places: dict[tuple[str, str], list[Config]] = {}
+    for config in configs:
+        if config.create_tables:
+            places.setdefault((config.clickhouse.url, config.clickhouse.database), []).append(config)
+    found: set[str] = set()
+    for (_, database), streams in places.items():
+        try:
+            there = existing(client_of(streams[0]), database, {c.clickhouse.table for c in streams})
+        except ChSinkError:
+            continue
+        lacking = [config for config in streams if config.clickhouse.table not in there]
+        found |= _of_empty_topics(lacking)
+    return found
+
+
+def _of_empty_topics(configs: Sequence[Config]) -> set[str]:
+    clusters: dict[KafkaSettings, list[Config]] = {}
+    for config in configs:
+        clusters.setdefault(kafka_settings(config), []).append(config)
+    found: set[str] = set()
+    for streams in clusters.values():
+        with topic_offsets(streams[0]) as offsets:
+            for config in streams:
+                with suppress(KafkaError):
+                    state = offsets.state(config.kafka.topic)
+                    if all(state.high[partition] == low for partition, low in state.low.items()):
+                        found.add(config.stream_name)
+    return found
