@@ -12,6 +12,7 @@ from pydantic import (
     Field,
     SecretStr,
     SerializationInfo,
+    WithJsonSchema,
     field_serializer,
     field_validator,
     model_validator,
@@ -110,12 +111,16 @@ def _address(value: str) -> str:
         raise ValueError("is no address; write HOST:PORT, for example 127.0.0.1:9095") from error
 
 
-Seconds = Annotated[float, BeforeValidator(_seconds)]
+_TEXT_OR_NUMBER = WithJsonSchema({"type": ["number", "string"]})
+_SCALAR = WithJsonSchema({"type": ["string", "number", "boolean"]})
+_WORDS = WithJsonSchema({"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]})
+
+Seconds = Annotated[float, BeforeValidator(_seconds), _TEXT_OR_NUMBER]
 ListenAt = Annotated[str, AfterValidator(_address)]
-Patience = Annotated[Annotated[float, Field(ge=0)] | None, BeforeValidator(_patience)]
-Bytes = Annotated[int, BeforeValidator(_size)]
-Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
-Property = Annotated[str, BeforeValidator(_scalar)]
+Patience = Annotated[Annotated[float, Field(ge=0)] | None, BeforeValidator(_patience), _TEXT_OR_NUMBER]
+Bytes = Annotated[int, BeforeValidator(_size), _TEXT_OR_NUMBER]
+Words = Annotated[tuple[str, ...], BeforeValidator(_words), _WORDS]
+Property = Annotated[str, BeforeValidator(_scalar), _SCALAR]
 Name = Annotated[str, Field(min_length=1)]
 
 

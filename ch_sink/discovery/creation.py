@@ -29,10 +29,7 @@ def create_tables(config: Config) -> tuple[str, ...]:
         plan = plan_init(config, seen, client)
     except ChSinkError as error:
         raise _cannot(config, error) from None
-    made: list[str] = []
-    for statement in plan.statements:
-        if run_statement(client, statement) != "unchanged":
-            made.append(statement.title)
+    made = [s.title for s in plan.statements if run_statement(client, s) != "unchanged"]
     place = f"{config.clickhouse.database}.{config.clickhouse.table}"
     log.warning("%s: created %s", place, ", ".join(made), extra={"stream": config.stream_name})
     for note in plan.notes:

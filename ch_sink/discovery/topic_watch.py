@@ -41,7 +41,7 @@ class TopicWatch:
         expand: Callable[[Sequence[Job], Collection[Config]], Expansion] | None = None,
         empty: Callable[[Sequence[Config]], Collection[str]] | None = None,
     ) -> None:
-        """``wanted``: what ``--only`` means. ``expand``, ``empty``: how topics are looked at, if not at the brokers'."""
+        """``wanted``: what ``--only`` means. ``expand``, ``empty``: look elsewhere than at the brokers."""
         self._jobs, self._wanted = jobs, wanted
         self._expand = expand or (lambda jobs, taken: streams_of(jobs, taken=taken))
         self._empty = empty or without_events
