@@ -3,6 +3,7 @@
 import argparse
 import logging
 import sys
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from ch_sink.kafka import KafkaSettings
 from ch_sink.observe import StreamSummary, progress_line
 from ch_sink.spark.application import Application
 from ch_sink.spark.descriptors import allow_descriptors
+from ch_sink.spark.members import members_of
 from ch_sink.spark.session import JvmStart
 from ch_sink.spark.stop import Stop, run_stoppable
 from ch_sink.spark.wiring import SharedTopics, stream_ports, stream_settings
@@ -20,6 +22,7 @@ from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.job import Ended, Job, JobOptions
 from ch_sink.stream.job_stream import JobStream
 from ch_sink.stream.lanes import ThreadLanes
+from ch_sink.stream.roster import Roster
 
 __all__ = ["JobEnd", "main", "run_job", "run_streams"]
 
@@ -103,7 +106,8 @@ def run_job(
     with closing(application), closing(SharedTopics()) as topics:
         streams += [_stream(config, topics, on_batch) for config in configs]
         lanes: ThreadLanes[Ended] = ThreadLanes()
-        failures = Job(streams, application.execute, lanes, options).run()
+        roster = Roster(members_of(configs), uuid.uuid4().hex[:12], steady=lanes.now)
+        failures = Job(streams, application.execute, lanes, options, roster).run()
     return JobEnd([stream.summary for stream in streams], failures)
 
 

@@ -4,7 +4,8 @@ Each turn takes the streams that are due, asks for the watermarks of all their t
 and starts one batch of them all: their tasks share a call of the executor. A stream whose rounds are done is free for
 the next turn while others of its batch still run; a lane of its own lets a slow stream finish beside the others.
 
-What a stream's work came to is decided in one place, `Job._settle`. A stream that fails stops; the others go on.
+What a stream's work came to is decided in one place, `Job._settle`. A stream that fails waits or stops, as its roster
+says; the others go on. A stream that waited, or was resumed, is opened again: what it had begun is in its ledger.
 """
 
 import logging
@@ -14,11 +15,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from ch_sink.errors import ChSinkError, StreamFailed
+from ch_sink.errors import ChSinkError, LedgerConflict, StreamFailed
 from ch_sink.model.topic import TopicState
 from ch_sink.stream.job_stream import JobStream, Watermarks
 from ch_sink.stream.lanes import Lanes
 from ch_sink.stream.offset_ranges import OffsetRange
+from ch_sink.stream.roster import Roster
 from ch_sink.stream.rounds import as_failure, run_together
 from ch_sink.stream.shares import fair_shares
 from ch_sink.stream.tasks import Execute
@@ -33,6 +35,8 @@ _SHORTEST = 0.02
 """Shortest time between two looks for new events, in seconds."""
 _STRIKES = 3
 """Calls of the executor in succession that may fail before the stream stops."""
+_STATES = 1.0
+"""Seconds between two exchanges of states with the ledger."""
 _FINISH = 60.0
 """Longest wait for the running batches of the other streams after one has failed under ``fail_fast``, in seconds."""
 _LAST_BATCH = 10.0
@@ -57,17 +61,21 @@ class JobOptions:
     """Is told of each stream that has been opened."""
     on_stop: Callable[[JobStream], None] = lambda _: None
     """Is told of each stream that stops."""
+    on_resume: Callable[[JobStream], None] = lambda _: None
+    """Is told of each stream that somebody resumed, before it is opened again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
     """What a piece of a stream's work came to."""
 
-    stream: JobStream
-    work: Literal["open", "look", "batch"]
+    stream: JobStream | None
+    work: Literal["open", "look", "batch", "close", "states"]
     error: ChSinkError | None = None
     executor: bool = False
     """The executor failed, so that the outcome of the stream's tasks is unknown."""
+    job: bool = False
+    """The error is that of the job, such as Spark that cannot be started."""
     opened: tuple[TopicState, Sequence[OffsetRange]] | None = None
     """The topic of a stream that was opened, and what there is to read."""
 
@@ -88,17 +96,27 @@ class Job:
     """Runs streams until they end or are told to. Its own thread alone touches what it knows of them."""
 
     def __init__(
-        self, streams: Sequence[JobStream], execute: Execute, lanes: Lanes[Ended], options: JobOptions
+        self,
+        streams: Sequence[JobStream],
+        execute: Execute,
+        lanes: Lanes[Ended],
+        options: JobOptions,
+        roster: Roster,
     ) -> None:
-        self.streams = list(streams)
+        """``roster``: of the same streams, with the lanes' clock."""
+        self.streams, self.roster = list(streams), roster
         self._execute, self._lanes, self._options = execute, lanes, options
         self._began = lanes.now()
         self._failed_fast = False
+        self._ready: frozenset[str] = frozenset()
+        self._exchanging = False
+        self._next_exchange = -math.inf
 
     def run(self) -> dict[str, ChSinkError]:
         """Run to the end; returns the errors of the streams that stopped. The streams are closed after it."""
         try:
             while self._active and not self._ending:
+                self._follow()
                 self._open()
                 if self._lanes.free("batch"):
                     self._turn()
@@ -108,21 +126,71 @@ class Job:
             self._lanes.close()
             for stream in self.streams:
                 stream.close()
+            self.roster.close()
         return {s.name: s.error for s in self.streams if s.error is not None}
 
     @property
     def _active(self) -> bool:
-        return any(s.active for s in self.streams)
+        if self._options.once:
+            return any(s.active or s.busy for s in self.streams)
+        # A stream that is paused or stopped may be resumed.
+        return any(s.busy or not s.hopeless for s in self.streams)
 
     @property
     def _ending(self) -> bool:
         return self._failed_fast or self._options.stopping()
 
+    def _follow(self) -> None:
+        """Do with each stream what its state says."""
+        now = self._lanes.now()
+        if not self._exchanging and now >= self._next_exchange:
+            self._exchanging = True
+            self._lanes.start("states", self._exchange)
+        self._ready = frozenset(self.roster.ready())
+        for stream in self.streams:
+            if stream.busy or stream.state == "done":
+                continue
+            works = self.roster.works(stream.name)
+            if stream.active and not works:
+                self._hold(stream)
+            elif works and not stream.active:
+                stream.state, stream.error, stream.hopeless, stream.due = "opening", None, False, -math.inf
+                self._options.on_resume(stream)
+
+    def _exchange(self, report: Callable[[Ended], None]) -> None:
+        """Exchange states with the ledgers, in a lane."""
+        try:
+            self.roster.look()
+        except Exception as error:
+            log.debug("states of streams were not exchanged: %s", error, exc_info=error)
+        finally:
+            report(Ended(None, "states"))
+
+    def _hold(self, stream: JobStream) -> None:
+        """The stream is paused or stopped; its claim is released, so that another job may take it."""
+        standing = self.roster.standing(stream.name)
+        stream.state = "paused" if standing.state == "paused" else "stopped"
+        stream.opened = stream.seen = None
+        stream.busy = True
+        self._lanes.start("open", partial(self._close_one, stream))
+        if stream.state == "stopped":
+            stream.error = self.roster.failures().get(stream.name)
+            self._failed_fast = self._failed_fast or self._options.fail_fast
+            self._options.on_stop(stream)
+
+    def _close_one(self, stream: JobStream, report: Callable[[Ended], None]) -> None:
+        """Let a stream's claim go, in a lane."""
+        try:
+            stream.close()
+        finally:
+            report(Ended(stream, "close"))
+
     def _open(self) -> None:
         """Begin to open streams that are due: each in its own thread, since it is all waiting for answers."""
         now = self._lanes.now()
         for stream in self.streams:
-            if stream.state == "opening" and not stream.busy and stream.due <= now and self._lanes.free("open"):
+            waits = stream.busy or stream.due > now or stream.name not in self._ready
+            if stream.state == "opening" and not waits and self._lanes.free("open"):
                 stream.busy = True
                 self._lanes.start("open", partial(self._open_one, stream))
 
@@ -138,7 +206,7 @@ class Job:
         for found in planned:
             stream = found.stream
             batch[stream] = ranges = stream.cut(found.unread, shares[stream.name])
-            stream.busy, stream.seen = True, found.state
+            stream.busy, stream.seen, stream.summary.lag = True, found.state, found.offsets
             left = found.offsets - sum(r.end - r.start for r in ranges)
             stream.backlog = left > 0 or any(r.chunk_offsets for r in ranges)  # what was begun is not all there is
         together = {stream: ranges for stream, ranges in batch.items() if not stream.alone}
@@ -177,7 +245,8 @@ class Job:
                 return None
         if unread or (stream.fresh and stream.coordinator.waiting):
             return _Planned(stream, state, unread)
-        stream.seen, stream.due = state, self._tick(stream)
+        stream.seen, stream.due, stream.summary.lag = state, self._tick(stream), 0
+        self.roster.worked(stream.name)
         if self._options.once:
             stream.state = "done"
         return None
@@ -208,37 +277,47 @@ class Job:
             log.debug("the executor failed: %s", error, exc_info=error)
             for name, stream in left.items():
                 # An error that is raised on purpose would be raised again.
-                lost = not isinstance(error, ChSinkError)
-                report(Ended(stream, "batch", as_failure(name, error), executor=lost))
+                meant = isinstance(error, ChSinkError)
+                report(Ended(stream, "batch", as_failure(name, error), executor=not meant, job=meant))
 
     def _settle(self, ended: Ended) -> None:
-        """Decide what a stream does after a piece of its work: go on, try again, or stop."""
+        """Decide what a stream does after a piece of its work: go on, try again, wait or stop."""
         stream = ended.stream
+        if stream is None:
+            self._exchanging, self._next_exchange = False, self._lanes.now() + _STATES
+            return
         stream.busy = False
+        if ended.work == "close":
+            return
         if ended.error is not None:
             stream.seen = None
             if ended.executor and stream.strikes + 1 < _STRIKES:
                 stream.strikes, stream.alone = stream.strikes + 1, True
                 stream.due = self._lanes.now() + stream.strikes
             else:
-                self._stop(stream, ended.error)
+                self._fail(stream, ended.error, ended)
             return
         stream.strikes, stream.alone = 0, False
         if ended.work == "open":
             stream.state, stream.due, stream.opened = "running", -math.inf, ended.opened
             self._options.on_open(stream)
         else:
+            self.roster.worked(stream.name)
             stream.fresh = False
             stream.due = -math.inf if stream.backlog or self._options.once else self._tick(stream)
             if stream.backlog:
                 stream.seen = None
 
-    def _stop(self, stream: JobStream, error: ChSinkError) -> None:
-        """The stream ends with this error; its claim is released, so that another job may take it."""
-        stream.state, stream.error = "stopped", error
-        stream.close()
-        self._failed_fast = self._failed_fast or self._options.fail_fast
-        self._options.on_stop(stream)
+    def _fail(self, stream: JobStream, error: ChSinkError, ended: Ended) -> None:
+        """The stream waits until it is opened again, or stops."""
+        at_start = ended.work == "open" and not stream.was_open
+        self.roster.failed(stream.name, error, recorded=not ended.job, settled=not at_start)
+        if self.roster.works(stream.name):
+            stream.state, stream.opened, stream.due = "opening", None, -math.inf
+        else:
+            stopped = self.roster.standing(stream.name).state == "stopped"
+            stream.hopeless = stopped and (at_start or ended.job or isinstance(error, LedgerConflict))
+            self._hold(stream)
 
     def _take(self, seconds: float) -> None:
         for ended in self._lanes.wait(seconds):
@@ -248,9 +327,12 @@ class Job:
         """How long nothing has to be done unless work ends."""
         if not any(s.busy for s in self.streams) and not self._active:
             return 0.0
-        idle = [s for s in self.streams if s.active and not s.busy]
-        ready = {"opening": self._lanes.free("open"), "running": self._lanes.free("batch")}
-        waits = [s.due - self._lanes.now() for s in idle if ready[s.state]]
+        now = self._lanes.now()
+        free = {"opening": self._lanes.free("open"), "running": self._lanes.free("batch")}
+        idle = [s for s in self.streams if s.active and not s.busy and free[s.state]]
+        waits = [s.due - now for s in idle if s.state == "running" or s.name in self._ready]
+        if not self._exchanging:
+            waits += [self._next_exchange - now, self.roster.next_due()]
         return max(0.0, min([_LOOK, *waits]))
 
     def _tick(self, stream: JobStream) -> float:

@@ -35,9 +35,11 @@ class JobStream:
     """Seconds between two looks for new events while there is no backlog."""
     limit: int | None = None
     """The most offsets that one batch may read."""
-    state: Literal["opening", "running", "stopped", "done"] = "opening"
+    state: Literal["opening", "running", "paused", "stopped", "done"] = "opening"
     error: ChSinkError | None = None
     """What stopped it."""
+    hopeless: bool = False
+    """It cannot go on in this job by itself: it never opened, or another job has it."""
     busy: bool = False
     """Work of this stream is running."""
     due: float = -math.inf
@@ -62,6 +64,7 @@ class JobStream:
     def __post_init__(self) -> None:
         self.summary = StreamSummary(self.settings.name, self.settings.topic, "")
         self._coordinator: Coordinator | None = None
+        self._was_open = False
 
     @property
     def name(self) -> str:
@@ -84,17 +87,25 @@ class JobStream:
         assert self._coordinator is not None
         return self._coordinator
 
+    @property
+    def was_open(self) -> bool:
+        """Whether this job has opened it."""
+        return self._was_open
+
     def open(self) -> TopicState:
         """Connect, and find where the stream left off; returns its topic. Raises ChSinkError."""
+        self.close()
         self._coordinator = made = self.connect()
         made.summary = self.summary
         made.open()
+        self._was_open = True
         return made.topic
 
     def close(self) -> None:
         """Release what `open` took."""
-        if self._coordinator is not None:
-            self._coordinator.close()
+        made, self._coordinator = self._coordinator, None
+        if made is not None:
+            made.close()
 
     def unread(self, state: TopicState) -> Sequence[OffsetRange]:
         """All that there is to read, nothing beyond ``end``. Raises ChSinkError."""

@@ -49,7 +49,9 @@ class Member:
     known: bool = False
     """Its recorded state was read."""
     lost: bool = False
-    """Another job has it."""
+    """Another job has it, or the failure is that of the job: nothing is recorded."""
+    settled: bool = True
+    """A person must settle its error: a job that starts with the same configuration does not try again."""
     _request: Request | None = None
     """The last request that was followed."""
     _noted: bool = True
@@ -104,7 +106,7 @@ class Member:
             found.error,
             found.next,
             socket.gethostname(),
-            self.config if found.state == "stopped" else "",
+            self.config if found.state == "stopped" and self.settled else "",
         )
 
     def written(self, condition: Condition) -> None:
@@ -180,22 +182,33 @@ class Roster:
         with self._lock:
             member = self._members[name]
             if member.standing.state == "waiting":
+                self._hurry(member.failure)
                 member.change(Standing("running", self._clock()), None)
                 self._outages.over(name, self._steady())
             member.patience.reset()
 
-    def failed(self, name: str, error: ChSinkError) -> None:
-        """The stream failed: it waits if that may mend the error, else it is stopped."""
+    def _hurry(self, error: ChSinkError | None) -> None:
+        """What this error was about works again: the others that wait for it need not wait any longer."""
+        for other in self._members.values():
+            if other.standing.state == "waiting" and type(other.failure) is type(error):
+                other.patience.due = -math.inf
+
+    def failed(self, name: str, error: ChSinkError, *, recorded: bool = True, settled: bool = True) -> None:
+        """The stream failed: it waits if that may mend the error, else it is stopped.
+
+        Args:
+            recorded: false for a failure of the job, which says nothing about the stream.
+            settled: false if the next job may try again by itself, since this one found the error before it began.
+        """
         now = self._steady()
         with self._lock:
             member = self._members[name]
             if not member.works:
                 return
             error_text, remedy = str(error), error.hint or ""
-            if isinstance(error, LedgerConflict):
-                # The other job says what the stream's state is.
-                member.lost = True
-            elif error.temporary and member.patience.failed(now):
+            # Of a stream that another job has, that job says what its state is.
+            member.lost, member.settled = isinstance(error, LedgerConflict) or not recorded, settled
+            if not member.lost and error.temporary and member.patience.failed(now):
                 since = member.standing.since if member.standing.state == "waiting" else self._clock()
                 member.change(Standing("waiting", since, error_text, remedy), error)
                 self._outages.waits(name, error, now)
@@ -203,6 +216,11 @@ class Roster:
             self._outages.over(name, now)
             member.change(Standing("stopped", self._clock(), error_text, remedy), error)
             log.error("%s stopped: %s%s", name, error, f" Next: {remedy}" if remedy else "", extra={"stream": name})
+
+    def standing(self, name: str) -> Standing:
+        """The state of one stream."""
+        with self._lock:
+            return self._members[name].standing
 
     def standings(self) -> dict[str, Standing]:
         """The state of each stream."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -10,13 +11,17 @@ from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
+from ch_sink.ports import Request
 from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.job import Ended, Job, JobOptions
 from ch_sink.stream.job_stream import JobStream
 from ch_sink.stream.lanes import InlineLanes
+from ch_sink.stream.patience import Patience, Pauses
 from ch_sink.stream.ports import StreamPorts
+from ch_sink.stream.roster import Member, Roster
 from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, Task, TaskResult
 from ch_sink.testing import MemoryStream, MemoryTopic
+from ch_sink.testing.memory_states import MemoryStreamStates
 from ch_sink.types.column import Column
 from tests.support.document_run import document_table
 
@@ -42,6 +47,13 @@ class MemoryJob:
     """Called before each call of the executor, which fails if this does."""
     lanes: InlineLanes[Ended] = field(default_factory=InlineLanes)
     job: Job | None = None
+    states_of_streams: MemoryStreamStates = field(init=False)
+    asked: int = 0
+    failing: ChSinkError | None = None
+    """Every task fails with this error, before it applies anything."""
+
+    def __post_init__(self) -> None:
+        self.states_of_streams = MemoryStreamStates(self.lanes.now)
 
     def add(self, name: str, *ends: int) -> None:
         """A stream whose topic has so many offsets in each partition."""
@@ -53,11 +65,22 @@ class MemoryJob:
     def grow(self, name: str, offsets: int, partition: int = 0) -> None:
         self.streams[name].topic.ends[partition] += offsets
 
-    def run(self, *, limit: int | None = None, interval: float = 1.0, **options: object) -> dict[str, ChSinkError]:
+    def run(
+        self, *, limit: int | None = None, interval: float = 1.0, retry_for: float = 3600.0, **options: object
+    ) -> dict[str, ChSinkError]:
         """Run a job to its end; returns the errors of its streams that stopped."""
         made = [self._stream(memory, limit, interval) for memory in self.streams.values()]
-        self.job = Job(made, self._execute, self.lanes, JobOptions(**options))  # type: ignore[arg-type]
+        members = [
+            Member(m.name, self.states_of_streams, "config", Patience(retry_for, Pauses(1.0, 30.0))) for m in made
+        ]
+        roster = Roster(members, f"run-{len(self.calls)}", clock=self.lanes.now, steady=self.lanes.now)
+        self.job = Job(made, self._execute, self.lanes, JobOptions(**options), roster)  # type: ignore[arg-type]
         return self.job.run()
+
+    def ask(self, wanted: Literal["pause", "resume"], *names: str) -> None:
+        """What `ch_sink pause` and `resume` do."""
+        self.asked += 1
+        self.states_of_streams.ask(dict.fromkeys(names, Request(wanted, "ann", float(self.asked))))
 
     def states(self, topics: Sequence[str]) -> Mapping[str, TopicState | ChSinkError]:
         """See Watermarks."""
@@ -90,6 +113,8 @@ class MemoryJob:
     def _done(self, task: Task) -> TaskResult:
         if not isinstance(task, RangeTask):
             return ReleaseDone(task.stream, task.partition, State())
+        if self.failing is not None:
+            return RangeDone(task.stream, task.partition, task.start, task.start, State(), failure=self.failing)
         bad = self.broken.get(task.stream)
         fails = bad is not None and task.start <= bad < task.end
         end = bad if fails and bad is not None else task.end

@@ -1,13 +1,16 @@
 """The loop of a job: every stream is read to its end, fairly, whatever becomes of the others."""
 
+import math
 from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ch_sink.errors import StreamFailed
+from ch_sink.errors import BrokerUnavailable, ChSinkError, ClickHouseUnavailable, StreamFailed
+from ch_sink.model.topic import TopicState
 from ch_sink.stream.tasks import RangeTask, Task
+from ch_sink.table.model import TargetTable
 from tests.support.job import MemoryJob
 
 _ends = st.lists(st.integers(0, 60), min_size=1, max_size=3)
@@ -46,6 +49,7 @@ def test_streams_are_read_once_each_to_the_end_and_broken_ones_to_where_they_bre
             assert covered == {p: end for p, end in enumerate(ends) if end}
     # The next job, once the streams are mended, reads the rest and nothing twice.
     job.broken.clear()
+    job.ask("resume", *hit)
     job.before = lambda _job, _tasks: None
     assert job.run(limit=limit, once=True) == {}
     for number, (ends, _) in enumerate(drawn):
@@ -158,3 +162,176 @@ def test_changes_that_have_waited_since_an_earlier_job_are_applied_though_nothin
     job.before = lambda _, tasks: released.extend(t for t in tasks if not isinstance(t, RangeTask))
     assert job.run(once=True) == {}
     assert len(released) == 1
+
+
+def outage(job: MemoryJob, began: float, ended: float, error: ChSinkError) -> None:
+    """Every call of the executor fails in this time."""
+
+    def away(_: MemoryJob, tasks: Sequence[Task]) -> None:
+        job.failing = error if began <= job.lanes.clock < ended else None
+
+    job.before = away
+
+
+def test_an_outage_is_waited_out_and_nothing_is_read_twice() -> None:
+    job = MemoryJob()
+    for name in "abc":
+        job.add(name, 40)
+    outage(job, 5.0, 300.0, ClickHouseUnavailable("no answer"))
+    grown: set[int] = set()
+
+    def stopping() -> bool:
+        moment = int(job.lanes.clock)
+        if moment % 20 == 3 and moment not in grown:
+            grown.add(moment)
+            for name in "abc":
+                job.grow(name, 7)
+        return job.lanes.clock > 400
+
+    assert job.run(stopping=stopping) == {}
+    total = 40 + 7 * len(grown)
+    assert [job.covered(name) for name in "abc"] == [{0: total}] * 3
+    assert job.job is not None
+    assert {s.state for s in job.job.roster.standings().values()} == {"running"}
+
+
+def test_once_waits_too() -> None:
+    job = MemoryJob()
+    job.add("a", 40)
+    outage(job, 0.0, 100.0, BrokerUnavailable("no broker"))
+    assert job.run(once=True) == {}
+    assert job.covered("a") == {0: 40}
+    assert job.lanes.clock >= 100
+
+
+def test_a_server_that_does_not_come_back_stops_its_streams_after_retry_for() -> None:
+    job = MemoryJob()
+    job.add("a", 40)
+    outage(job, 0.0, math.inf, ClickHouseUnavailable("no answer"))
+    failed = job.run(once=True, retry_for=600.0)
+    assert str(failed["a"]) == "no answer"
+    assert 600 <= job.lanes.clock < 640
+
+
+def test_a_server_that_is_away_at_the_start_is_waited_for() -> None:
+    job = MemoryJob()
+    job.add("a", 40)
+    whole, tries = job.streams["a"].detect, 0
+
+    def detect() -> TargetTable:
+        nonlocal tries
+        tries += 1
+        if job.lanes.clock < 50:
+            raise ClickHouseUnavailable("it is starting")
+        return whole()
+
+    job.streams["a"].detect = detect  # type: ignore[method-assign]
+    assert job.run(once=True) == {}
+    assert job.covered("a") == {0: 40}
+    assert 3 < tries < 12
+
+
+def test_a_topic_whose_broker_is_away_waits_while_others_go_on() -> None:
+    job = MemoryJob()
+    job.add("a", 40)
+    job.add("b", 40)
+    whole = job.states
+
+    def states(topics: Sequence[str]) -> dict[str, TopicState | ChSinkError]:
+        found = dict(whole(topics))
+        if job.lanes.clock < 60:
+            found |= {t: BrokerUnavailable("no broker") for t in topics if t == "a"}
+        job.grow("b", 1)
+        return found
+
+    job.states = states  # type: ignore[method-assign]
+    seen: list[str] = []
+
+    def stopping() -> bool:
+        assert job.job is not None
+        seen.append(job.job.roster.standing("a").state)
+        return job.lanes.clock > 120
+
+    assert job.run(stopping=stopping) == {}
+    assert set(seen) == {"running", "waiting"}
+    assert seen[-1] == "running"
+    assert job.covered("b")[0] > 100
+
+
+def test_pause_and_resume_while_the_job_runs() -> None:
+    job = MemoryJob()
+    job.add("a", 10)
+    job.add("b", 10)
+    reached: dict[int, int] = {}
+
+    def stopping() -> bool:
+        moment = int(job.lanes.clock)
+        if moment not in reached:
+            reached[moment] = job.covered("a").get(0, 0)
+            job.grow("a", 1)
+            job.grow("b", 1)
+            if moment == 10:
+                job.ask("pause", "a")
+            if moment == 30:
+                job.ask("resume", "a")
+        return moment > 40
+
+    assert job.run(stopping=stopping) == {}
+    assert reached[29] <= reached[12] + 1
+    assert reached[40] > reached[29] + 20
+    assert job.covered("b")[0] >= 49
+
+
+def test_a_paused_stream_is_not_even_opened() -> None:
+    job = MemoryJob()
+    job.add("a", 10)
+    job.add("b", 10)
+    job.ask("pause", "a")
+    assert job.run(once=True) == {}
+    assert job.read["a"] == []
+    assert job.covered("b") == {0: 10}
+
+
+def test_a_stream_is_mended_and_resumed_without_a_restart() -> None:
+    job = MemoryJob()
+    job.add("a", 30)
+    job.broken["a"] = 12
+    states: list[str] = []
+
+    def stopping() -> bool:
+        assert job.job is not None
+        state = job.job.roster.standing("a").state
+        states.append(state)
+        if state == "stopped" and job.lanes.clock > 20 and job.broken:
+            job.broken.clear()
+            job.ask("resume", "a")
+        return job.lanes.clock > 60
+
+    assert job.run(stopping=stopping) == {}
+    assert job.covered("a") == {0: 30}
+    assert states.count("stopped") > 10, "the job went on though its only stream was stopped"
+    assert states[-1] == "running"
+
+
+def test_a_job_of_which_no_stream_can_be_opened_ends() -> None:
+    job = MemoryJob()
+    job.add("a", 30)
+    whole = job.streams["a"].detect
+    job.streams["a"].detect = _refuse  # type: ignore[method-assign]
+    assert list(job.run()) == ["a"]
+    # The next one tries again, although nobody resumed the stream.
+    job.streams["a"].detect = whole  # type: ignore[method-assign]
+    assert job.run(once=True) == {}
+    assert job.covered("a") == {0: 30}
+
+
+def test_a_failure_of_the_job_is_not_recorded_as_one_of_its_streams() -> None:
+    job = MemoryJob()
+    job.add("a", 30)
+
+    def no_java(_: MemoryJob, tasks: Sequence[Task]) -> None:
+        raise StreamFailed("Spark needs Java")
+
+    job.before = no_java
+    assert list(job.run()) == ["a"]
+    assert job.states_of_streams.conditions == {}
