@@ -97,7 +97,8 @@ def run_command(arguments: Sequence[str], stop: Stop) -> int:
             logging.getLogger(noisy).setLevel(logging.CRITICAL)
     output = Output()
     try:
-        app(args=[word for word in arguments if word != "--debug"], prog_name=PROGRAM, obj=stop)
+        words = [word for word in arguments if word != "--debug"]
+        app(args=["--debug", *words] if debug else words, prog_name=PROGRAM, obj=stop)
     except ChSinkError as error:
         if not stop.requested:
             output.error(error, debug=debug)

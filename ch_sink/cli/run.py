@@ -1,18 +1,31 @@
 """``ch_sink run``: the streams of these configurations in one Spark application."""
 
+import logging
+from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, load_all
 from ch_sink.cli.output import Output
+from ch_sink.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ch_sink.observe import StreamSummary
 
-__all__ = ["progress", "run", "show_summaries"]
+__all__ = ["LogFormat", "progress", "run", "show_summaries"]
+
+log = logging.getLogger("ch_sink")
+
+
+class LogFormat(StrEnum):
+    """Form of the log's lines."""
+
+    text = "text"
+    json = "json"
 
 
 def run(
@@ -29,39 +42,59 @@ def run(
     only: Only = None,
     overrides: Overrides = None,
     as_json: AsJson = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log each batch of each stream.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show warnings and errors only.")] = False,
+    log_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Append the log to this file, too.", show_default=False)
+    ] = None,
+    log_format: Annotated[LogFormat, typer.Option(help="Form of the log's lines.")] = LogFormat.text,
 ) -> None:
     """Apply changes from Kafka to ClickHouse until stopped.
 
-    A stream that fails does not end the others; the exit code is then 1. Ctrl-C or SIGTERM stops it after the running
-    batch; started again, it continues where it stopped.
+    A stream that fails does not end the others; the exit code is then 1. A server that is away is waited for, as long
+    as retry_for says. Ctrl-C or SIGTERM stops it after the running batch; started again, it continues where it stopped.
     """
-    out, stop = Output(as_json=as_json), context.obj
-    settings = load_all(out, configs, overrides, only)
-    # PySpark is imported when a stream is open: missing things are reported while Spark's JVM is still starting.
-    from ch_sink.spark.job import run_job
-    from ch_sink.spark.session import start_application
+    if verbose and quiet:
+        raise ConfigError("--verbose and --quiet exclude each other", hint="Leave out one of them.")
+    from ch_sink.cli.screen import LogOptions, shown
+    from ch_sink.observe.watch import JobWatch
 
-    jvm = start_application(settings, master, stop)
-    try:
-        end = run_job(
-            settings,
-            once=once,
-            fail_fast=fail_fast,
-            master=master,
-            on_batch=None if as_json else progress(out),
-            on_stop=lambda stream, error: out.warn(f"stream {stream} stopped: {error}"),
-            started=jvm,
-            stop=stop,
-        )
-    finally:
-        if jvm is not None:
-            jvm.jvm.abandon()
-    out.progress_done()
+    out, stop = Output(as_json=as_json), context.obj
+    watch = JobWatch("reading the configuration")
+    debug = bool(context.find_root().params.get("debug"))
+    with shown(watch.look, LogOptions(verbose, quiet or as_json, log_file, log_format.value, debug)):
+        settings = load_all(out, configs, overrides, only)
+        # PySpark is imported when a stream is open: missing things are reported while Spark's JVM is still starting.
+        from ch_sink.spark.job import run_job
+        from ch_sink.spark.session import start_application
+
+        jvm = start_application(settings, master, stop)
+        try:
+            end = run_job(
+                settings,
+                once=once,
+                fail_fast=fail_fast,
+                master=master,
+                on_batch=logged,
+                watch=watch,
+                started=jvm,
+                stop=stop,
+            )
+        finally:
+            if jvm is not None:
+                jvm.jvm.abandon()
     opened = [summary for summary in end.summaries if summary.table]
     if opened and (stop.requested or len(opened) > len(end.failures)):
         show_summaries(out, opened)
         out.document([s.as_json() for s in opened])
     end.expect_fine()
+
+
+def logged(summary: "StreamSummary") -> None:
+    """Log what a batch came to."""
+    from ch_sink.observe import progress_line
+
+    log.debug("%s", progress_line(summary), extra={"stream": summary.stream})
 
 
 def progress(out: Output) -> "Callable[[StreamSummary], None]":

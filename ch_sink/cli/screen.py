@@ -18,7 +18,7 @@ from rich.text import Text
 from ch_sink.errors import ConfigError
 from ch_sink.model.counted import counted, grouped
 from ch_sink.observe.lines import Lines
-from ch_sink.observe.logs import Format, formatter, log_to
+from ch_sink.observe.logs import Format, formatter, logging_to
 from ch_sink.observe.picture import Album, JobPicture, StreamPicture
 
 __all__ = ["LogOptions", "Screen", "rendered", "shown"]
@@ -82,10 +82,8 @@ def shown(look: Look, options: LogOptions) -> Iterator[None]:
             raise ConfigError(f"--log-file {options.file} cannot be written: {error.strerror}") from None
     for handler in handlers:
         handler.setFormatter(formatter(options.form))
-    log_to(handlers, level=options.level, libraries=options.debug)
     with ExitStack() as closing:
-        if options.file is not None:
-            closing.callback(handlers[-1].close)
+        closing.enter_context(logging_to(handlers, level=options.level, libraries=options.debug))
         if redraws:
             closing.enter_context(Screen(console, look))
         if not redraws or options.file is not None:

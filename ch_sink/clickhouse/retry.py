@@ -86,10 +86,10 @@ class Retry:
     """Exponential backoff with full jitter. Times in seconds.
 
     ``attempts`` counts the first one too. After "too many parts" the wait is ``slow_factor`` times longer: merges need
-    time, and more inserts make it worse.
+    time, and more inserts make it worse. A server that is away for longer is waited for by the job.
     """
 
-    attempts: int = 8
+    attempts: int = 5
     first_wait: float = 0.2
     longest_wait: float = 30.0
     slow_factor: float = 10.0

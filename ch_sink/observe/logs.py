@@ -2,11 +2,12 @@
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Literal
 
-__all__ = ["Format", "formatter", "log_to"]
+__all__ = ["Format", "formatter", "logging_to"]
 
 Format = Literal["text", "json"]
 
@@ -49,20 +50,22 @@ def formatter(form: Format) -> logging.Formatter:
     return _Json() if form == "json" else _Text()
 
 
-def log_to(handlers: Sequence[logging.Handler], *, level: int, libraries: bool = False) -> None:
-    """Send the product's log to these handlers, and with ``libraries`` everybody's; replaces earlier ones."""
-    own, root = logging.getLogger(_OWN), logging.getLogger()
-    for logger in (own, root):
-        for handler in list(logger.handlers):
-            logger.removeHandler(handler)
-    own.setLevel(level)
-    logging.getLogger(_CLIENT).setLevel(level if libraries else logging.CRITICAL)
-    own.propagate = libraries
+@contextmanager
+def logging_to(handlers: Sequence[logging.Handler], *, level: int, libraries: bool = False) -> Iterator[None]:
+    """Send the product's log to these handlers alone, and with ``libraries`` everybody's; closes them at the end."""
+    own, root, client = logging.getLogger(_OWN), logging.getLogger(), logging.getLogger(_CLIENT)
+    before = own.handlers, own.level, own.propagate, root.handlers, root.level, client.level
+    own.handlers, own.propagate = list(handlers), False
     # Without a handler Python prints warnings of libraries to standard error.
-    for handler in handlers if libraries else [logging.NullHandler()]:
-        root.addHandler(handler)
-    if libraries:
-        root.setLevel(level)
-        return
-    for handler in handlers:
-        own.addHandler(handler)
+    root.handlers = list(handlers) if libraries else [logging.NullHandler()]
+    own.setLevel(level)
+    root.setLevel(level if libraries else logging.WARNING)
+    client.setLevel(level if libraries else logging.CRITICAL)
+    try:
+        yield
+    finally:
+        own.handlers, own_level, own.propagate, root.handlers, root_level, client_level = before
+        for logger, was in ((own, own_level), (root, root_level), (client, client_level)):
+            logger.setLevel(was)
+        for handler in handlers:
+            handler.close()

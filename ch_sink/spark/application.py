@@ -29,12 +29,18 @@ class Application:
         self._executor: SparkExecutor | None = None
         self._failure: ChSinkError | None = None
         self._thread: threading.Thread | None = None
+        self._starting = False
 
     def start(self) -> None:
         """Begin to start Spark, unless that has begun; returns at once."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._try, name="ch_sink spark", daemon=True)
             self._thread.start()
+
+    @property
+    def doing(self) -> str:
+        """What whoever waits for Spark waits for."""
+        return "starting Spark" if self._starting else ""
 
     def execute(self, tasks: Sequence[Task]) -> list[TaskResult]:
         """See Execute."""
@@ -60,6 +66,7 @@ class Application:
             if self._failure is not None:
                 raise self._failure
             if self._executor is None:
+                self._starting = True
                 try:
                     session = build_application(self._configs, self._master, started=self._started, stop=self._stop)
                 except ChSinkError as error:
@@ -70,4 +77,5 @@ class Application:
                 from ch_sink.spark.executor import SparkExecutor
 
                 self._executor = SparkExecutor(session, {c.stream_name: c.to_task_json() for c in self._configs})
+                self._starting = False
             return self._executor

@@ -6,12 +6,16 @@ import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ch_sink.config import Config, load
 from ch_sink.errors import ChSinkError, StreamsFailed
 from ch_sink.kafka import KafkaSettings
 from ch_sink.observe import StreamSummary, progress_line
+from ch_sink.observe.lines import Lines
+from ch_sink.observe.logs import formatter, logging_to
+from ch_sink.observe.picture import JobPicture
+from ch_sink.observe.watch import JobWatch
 from ch_sink.spark.application import Application
 from ch_sink.spark.descriptors import allow_descriptors
 from ch_sink.spark.members import members_of
@@ -25,8 +29,6 @@ from ch_sink.stream.lanes import ThreadLanes
 from ch_sink.stream.roster import Roster
 
 __all__ = ["JobEnd", "main", "run_job", "run_streams"]
-
-log = logging.getLogger("ch_sink")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ def run_job(
     fail_fast: bool = False,
     master: str | None = None,
     on_batch: Callable[[StreamSummary], None] | None = None,
-    on_stop: Callable[[str, ChSinkError], None] | None = None,
+    watch: JobWatch | None = None,
     started: JvmStart | None = None,
     stop: Stop | None = None,
 ) -> JobEnd:
@@ -81,19 +83,13 @@ def run_job(
         once: end when everything that is there now has been read.
         fail_fast: end when the first stream fails.
         on_batch: receives each stream's figures after each of its batches.
-        on_stop: receives each stream that fails while others go on, and its error.
+        watch: gets the job's pictures while it runs.
         started: the JVM, if it has been started for these configurations.
         stop: once requested, running batches come to their end and no further one begins.
     """
     allow_descriptors(len(configs))
     stop = stop or Stop()
     application = Application(configs, master, started, stop)
-    streams: list[JobStream] = []
-
-    def stopped(stream: JobStream) -> None:
-        if on_stop is not None and stream.error is not None and any(s.active for s in streams):
-            on_stop(stream.name, stream.error)
-
     options = JobOptions(
         once=once,
         fail_fast=fail_fast,
@@ -101,14 +97,21 @@ def run_job(
         abandon=application.cancel,
         # A job that ends once everything has been read need not start Spark for nothing.
         on_open=lambda _: None if once else application.start(),
-        on_stop=stopped,
     )
     with closing(application), closing(SharedTopics()) as topics:
-        streams += [_stream(config, topics, on_batch) for config in configs]
+        streams = [_stream(config, topics, on_batch) for config in configs]
         lanes: ThreadLanes[Ended] = ThreadLanes()
         roster = Roster(members_of(configs), uuid.uuid4().hex[:12], steady=lanes.now)
-        failures = Job(streams, application.execute, lanes, options, roster).run()
+        job = Job(streams, application.execute, lanes, options, roster)
+        if watch is not None:
+            watch.source = lambda: _picture(job, application)
+        failures = job.run()
     return JobEnd([stream.summary for stream in streams], failures)
+
+
+def _picture(job: Job, application: Application) -> JobPicture:
+    seen = job.picture()
+    return replace(seen, doing=seen.doing or application.doing)
 
 
 def _stream(config: Config, topics: SharedTopics, on_batch: Callable[[StreamSummary], None] | None) -> JobStream:
@@ -138,36 +141,22 @@ def _main(arguments: Sequence[str] | None, stop: Stop) -> int:
     parser.add_argument("--master", metavar="URL", help="Spark master, where spark-submit does not say it")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides")
     given = parser.parse_args(arguments)
-    # What these log follows as an error of this product, with the next step.
-    for noisy in ("urllib3.connectionpool", "clickhouse_connect", "py4j"):
-        logging.getLogger(noisy).setLevel(logging.CRITICAL)
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(formatter("text"))
+    watch = JobWatch("reading the configuration")
     try:
-        configs = [load(path, given.overrides) for path in given.config]
-        end = run_job(
-            configs,
-            once=given.once,
-            fail_fast=given.fail_fast,
-            master=given.master,
-            on_batch=_print,
-            on_stop=_print_stop,
-            stop=stop,
-        )
-        for summary in end.summaries if stop.requested else ():
-            _print(summary)
+        with logging_to([handler], level=logging.INFO), Lines(watch.look):
+            configs = [load(path, given.overrides) for path in given.config]
+            end = run_job(
+                configs, once=given.once, fail_fast=given.fail_fast, master=given.master, watch=watch, stop=stop
+            )
+        for summary in end.summaries:
+            sys.stdout.write(progress_line(summary) + "\n")
         end.expect_fine()
     except ChSinkError as error:
         sys.stderr.write(f"error: {error}\n" + (f"next: {error.hint}\n" if error.hint else ""))
         return error.exit_code
     return 0
-
-
-def _print(summary: StreamSummary) -> None:
-    sys.stdout.write(progress_line(summary) + "\n")
-    sys.stdout.flush()
-
-
-def _print_stop(stream: str, error: ChSinkError) -> None:
-    sys.stderr.write(f"stream {stream} stopped: {error}\n")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,9 @@ from functools import partial
 from typing import Literal
 
 from ch_sink.errors import ChSinkError, LedgerConflict, StreamFailed
+from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
+from ch_sink.observe.picture import JobPicture
 from ch_sink.stream.job_stream import JobStream, Watermarks
 from ch_sink.stream.lanes import Lanes
 from ch_sink.stream.offset_ranges import OffsetRange
@@ -128,6 +130,13 @@ class Job:
                 stream.close()
             self.roster.close()
         return {s.name: s.error for s in self.streams if s.error is not None}
+
+    def picture(self) -> JobPicture:
+        """What the job does now; may be called by any thread."""
+        standings, streams = self.roster.standings(), list(self.streams)
+        opened = sum(s.was_open for s in streams)
+        doing = "" if opened else f"opening {counted(len(streams), 'stream')}"
+        return JobPicture(tuple(s.picture(standings[s.name]) for s in streams), self._lanes.now(), doing)
 
     @property
     def _active(self) -> bool:
@@ -300,6 +309,7 @@ class Job:
         stream.strikes, stream.alone = 0, False
         if ended.work == "open":
             stream.state, stream.due, stream.opened = "running", -math.inf, ended.opened
+            stream.summary.lag = sum(r.end - r.start for r in ended.opened[1]) if ended.opened is not None else None
             self._options.on_open(stream)
         else:
             self.roster.worked(stream.name)

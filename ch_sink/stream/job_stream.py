@@ -7,7 +7,8 @@ from typing import Literal, Protocol
 
 from ch_sink.errors import ChSinkError
 from ch_sink.model.topic import TopicState
-from ch_sink.observe import StreamSummary
+from ch_sink.observe import StreamState, StreamSummary
+from ch_sink.observe.picture import StreamPicture
 from ch_sink.stream.coordinator import Coordinator, StreamSettings
 from ch_sink.stream.offset_ranges import OffsetRange, plan_ranges
 from ch_sink.stream.rounds import Rounds
@@ -106,6 +107,21 @@ class JobStream:
         made, self._coordinator = self._coordinator, None
         if made is not None:
             made.close()
+
+    def picture(self, standing: StreamState) -> StreamPicture:
+        """What it has done and has to do. ``standing``: its state."""
+        seen = self.summary.figures
+        return StreamPicture(
+            self.name,
+            self.summary.table,
+            standing,
+            self.state == "opening",
+            self.summary.lag,
+            seen.records,
+            seen.rows,
+            seen.deletes,
+            seen.dead_letters,
+        )
 
     def unread(self, state: TopicState) -> Sequence[OffsetRange]:
         """All that there is to read, nothing beyond ``end``. Raises ChSinkError."""

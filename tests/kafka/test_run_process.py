@@ -136,7 +136,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
 COMMANDS = {"run": ("-m", "ch_sink", "run"), "job": ("-m", "ch_sink.spark.job", "--config")}
 
 _OURS = re.compile(
-    r"\S+\.kc  batch \d+  .* lag \d+"
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d INFO    (reading|opening|starting|catching up|live)\b.*"
+    r"|\S+\.kc  batch \d+  .* lag \d+"
     r"|table +batches +records .*"
     r"|\S+\.kc +\d.*"
     r"|"
@@ -152,7 +153,10 @@ def test_nothing_is_printed_but_the_product_s_own_lines(
     assert running.process.wait(PATIENCE) == 0, running.text()
     lines = running.text().splitlines()
     assert [line for line in lines if not _OURS.fullmatch(line)] == []
-    assert any("39 records" in line for line in lines)
+    assert any(re.search(r"\.kc +(1 +39\b|batch 1 +39 records)", line) for line in lines), lines
+    doing = [line.split("INFO")[1].split()[0] for line in lines if "INFO" in line]
+    assert doing[:2] == ["reading", "opening"]
+    assert "starting" in doing
     assert running.children() == []
 
 
