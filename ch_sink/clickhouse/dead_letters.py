@@ -91,6 +91,18 @@ class ClickHouseDeadLetters:
             for r in found.to_pylist()
         ]
 
+    def failed(self, partition: int, first: int, end: int) -> Sequence[int]:
+        """Offsets in [first, end) of the records that have not been applied since. Raises ClickHouseError."""
+        found = self._stored.rows(
+            f"SELECT offset FROM $table FINAL WHERE {_MINE} AND partition = {{partition:Int32}} "
+            "AND offset >= {first:Int64} AND offset < {end:Int64} AND retried IS NULL ORDER BY offset",
+            **self._named,
+            partition=partition,
+            first=first,
+            end=end,
+        )
+        return [int(r["offset"]) for r in found]
+
     def count(self) -> dict[str, int]:
         """Number of dead letters not yet applied, by kind. Raises ClickHouseError."""
         found = self._stored.rows(

@@ -77,7 +77,8 @@ class BackwardOrder:
             epoch[i] = self.state.epoch
             at = self.state.commit if not keep[i] else position
             commit[i, 0], commit[i, 1] = at >> 64, at & 0xFFFFFFFFFFFFFFFF
-            recheck[i] = self.state.ceiling >= position > 0
+            # What is applied late may meet later changes of its key.
+            recheck[i] = self.state.ceiling >= position > 0 or (keep[i] and position < self.state.commit)
         return self.state
 
     def _applies(self, i: int, position: int, stated: int, inner: int, offset: int) -> bool:
@@ -87,6 +88,11 @@ class BackwardOrder:
             if self.seen.before(i):
                 self._skip(offset, position)
                 return False
+            if self.seen.failed(i):
+                # It is applied at its own position, below what has been applied since.
+                self._repeats(offset, position)
+                self.skipped["applied_late"] += 1
+                return True
             if self.batch.op[i] == Op.TRUNCATE and not self.alone:
                 # A truncate has no key, so the producer may pick a different partition on every delivery, and the lack
                 # of an earlier record proves nothing. It is applied at its offset, to the rows below it.
@@ -116,7 +122,11 @@ class BackwardOrder:
         return True
 
     def _skip(self, offset: int, position: int) -> None:
+        self._repeats(offset, position)
+        self.skipped["redelivered"] += 1
+
+    def _repeats(self, offset: int, position: int) -> None:
+        """The event was delivered before."""
         if not self.state.redelivering:
             self.steps.append(BackwardStep("redelivery", self.name, offset, position, self.state.commit))
-        self.skipped["redelivered"] += 1
         self.state = replace(self.state, redelivering=True)

@@ -1,6 +1,6 @@
 """Recognises re-delivered changes: the very same record exists at an earlier offset."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,24 +61,41 @@ class Seen:
         history: History | None,
         decode: Callable[[Records], ChangeBatch] | None,
         limit: int,
+        failed: Callable[[int, int], Collection[int]] | None = None,
     ) -> None:
         self._batch, self._records = batch, records
         self._mine: list[ChangeIdentity] | None = None
         self._offsets = batch.offset
         self._history = history
         self._decode = decode
-        self._limit = limit
+        self._limit, self._dead_letters = limit, failed
         self._known: set[ChangeIdentity] | None = None
+        self._failed: set[ChangeIdentity] = set()
         self._upto = 0
 
     def before(self, event: int) -> bool:
-        """Whether the very same record is at an offset below this event's."""
+        """Whether the very same record is at an offset below this event's, and was applied there."""
         if self._mine is None or self._known is None:
             self._mine, self._known = identities(self._batch, self._records), set()
-            if self._history is not None and self._decode is not None and len(self._offsets):
-                earlier = self._history.before(int(self._offsets[0]), self._limit)
-                if len(earlier):
-                    self._known.update(identities(self._decode(earlier), earlier))
+            self._look_back(self._known)
         self._known.update(self._mine[self._upto : event])
         self._upto = max(self._upto, event)
         return self._mine[event] in self._known
+
+    def failed(self, event: int) -> bool:
+        """Whether the very same record is at an offset below this event's, and only ever was a dead letter."""
+        return not self.before(event) and self._mine is not None and self._mine[event] in self._failed
+
+    def _look_back(self, known: set[ChangeIdentity]) -> None:
+        if self._history is None or self._decode is None or not len(self._offsets):
+            return
+        earlier = self._history.before(int(self._offsets[0]), self._limit)
+        if not len(earlier):
+            return
+        batch = self._decode(earlier)
+        found = identities(batch, earlier)
+        # Only of earlier chunks: what an earlier attempt did with this one must not decide the next.
+        span = int(earlier.offsets[0]), int(self._records.offsets[0])
+        dead = set(self._dead_letters(*span)) if self._dead_letters is not None and span[0] < span[1] else set()
+        for identity, offset in zip(found, batch.offset.tolist(), strict=True):
+            (self._failed if offset in dead else known).add(identity)

@@ -10,7 +10,7 @@ or with records that state no commit position, would be applied a second time to
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -62,6 +62,7 @@ def sequence(
     history: History | None = None,
     decode: Callable[[Records], ChangeBatch] | None = None,
     drop_repeats: bool = False,
+    failed: Callable[[int, int], Collection[int]] | None = None,
 ) -> Sequenced:
     """Versions for every event, and which events are re-deliveries.
 
@@ -71,6 +72,7 @@ def sequence(
         history: earlier records, read only when a position steps back.
         decode: decodes the records of ``history``.
         drop_repeats: also skip an event at the highest position that repeats one seen there (append mode).
+        failed: first offset, end → offsets of the records that became dead letters.
     """
     n = len(batch)
     steps: list[BackwardStep] = []
@@ -95,7 +97,7 @@ def sequence(
             start = _entry(state.with_sources(sources), name, batch, int(mine[0]), steps)
             done = forward(batch, records, mine, start, unique_inner, epoch, commit, recheck)
             if done is None or drop_repeats:
-                seen = Seen(batch, records, history, decode, policy.redelivery_scan)
+                seen = Seen(batch, records, history, decode, policy.redelivery_scan, failed)
                 order = BackwardOrder(batch, name, start, seen, unique_inner, drop_repeats, steps, skipped, state.alone)
                 done = order.run(mine, keep, epoch, commit, recheck)
             layout.check_epoch(done.epoch)

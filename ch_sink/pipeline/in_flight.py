@@ -1,6 +1,6 @@
 """Planning one chunk while the previous one is being inserted, with ports that wait for those inserts."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ch_sink.model.handover import HandoverId
-from ch_sink.pipeline.plan import Ports
+from ch_sink.pipeline.inputs import Failed, Ports
 from ch_sink.ports import HandedOver, Handover, RowLookup, StoredRows
 
 __all__ = ["InFlight", "MissingAsUnknown", "settled"]
@@ -46,6 +46,7 @@ def settled(ports: Ports, in_flight: InFlight[Any]) -> Ports:
         ports,
         lookup=None if ports.lookup is None else _SettledLookup(ports.lookup, in_flight),
         handover=None if ports.handover is None else _SettledHandover(ports.handover, in_flight),
+        failed=None if ports.failed is None else _SettledFailed(ports.failed, in_flight),
     )
 
 
@@ -57,6 +58,16 @@ class _SettledLookup:
     def fetch(self, keys: pa.Table, below: pa.Array | None = None) -> StoredRows:
         self.in_flight.settle()
         return self.inner.fetch(keys, below)
+
+
+@dataclass(frozen=True, slots=True)
+class _SettledFailed:
+    inner: Failed
+    in_flight: InFlight[Any]
+
+    def __call__(self, first: int, end: int) -> Collection[int]:
+        self.in_flight.settle()
+        return self.inner(first, end)
 
 
 @dataclass(frozen=True, slots=True)

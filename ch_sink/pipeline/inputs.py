@@ -1,5 +1,6 @@
 """Inputs of planning: a decoder, and the ports that planning may query."""
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,6 +28,10 @@ class BatchDecoder(Protocol):
         ...
 
 
+Failed = Callable[[int, int], Collection[int]]
+"""First offset, end → offsets of the partition's records that became dead letters and were not applied since."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
     """What planning may query."""
@@ -34,3 +39,4 @@ class Ports:
     lookup: RowLookup | None = None
     handover: Handover | None = None
     history: History | None = None
+    failed: Failed | None = None

@@ -10,6 +10,7 @@ from ch_sink.model.cut import event_range
 from ch_sink.order import Sequenced, State, sequence
 from ch_sink.order.sequence import drop_truncated, ordered
 from ch_sink.pipeline.chunks import join_records
+from ch_sink.pipeline.inputs import Failed
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import History
 from ch_sink.sources import Source
@@ -38,6 +39,7 @@ class Orderer:
     source: Source | None
     history: History | None
     decode: Callable[[Records], ChangeBatch]
+    failed: Failed | None = None
 
     def whole(self, batch: ChangeBatch, state: State) -> Sequenced:
         """The order of all events of a batch."""
@@ -73,6 +75,7 @@ class Orderer:
             history=history,
             decode=self.decode,
             drop_repeats=target.appends,
+            failed=self.failed,
         )
 
 

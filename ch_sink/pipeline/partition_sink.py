@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from typing import Protocol
 
@@ -132,7 +133,8 @@ class PartitionSink:
             note_cut: called with such an offset before anything of the chunk is stored, so that every later attempt
                 cuts at the same offset, whatever columns the table has gained since.
         """
-        self.name, self.target, self.ports = name, target, ports
+        self.name, self.target = name, target
+        self.ports = replace(ports, failed=partial(dead_letters.failed, name.partition))
         self._make_decoder = decoder
         self._decoders: dict[bool, BatchDecoder] = {}
         self.stages = Stages()

@@ -101,7 +101,9 @@ def _ordered(
     """The order of the events, and the event that is a truncate to apply (the order ends there)."""
     if assigned is not None:
         return in_given_order(batch, target, state, assigned), None
-    orderer = Orderer(records, target, source, ports.history, lambda earlier: decoder.decode(earlier, profile))
+    orderer = Orderer(
+        records, target, source, ports.history, lambda earlier: decoder.decode(earlier, profile), ports.failed
+    )
     if target.policy.changes.truncate == "apply":
         return orderer.until_truncate(batch, state)
     order = orderer.whole(batch, state)

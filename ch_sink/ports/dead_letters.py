@@ -37,3 +37,7 @@ class DeadLetters(Protocol):
     """Stores records that cannot be applied; a repeat of the same offset is stored once."""
 
     def put(self, letters: Sequence[DeadLetter], token: str) -> None: ...
+
+    def failed(self, partition: int, first: int, end: int) -> Sequence[int]:
+        """Offsets in [first, end) of the records that have not been applied since, in order."""
+        ...

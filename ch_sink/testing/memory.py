@@ -39,6 +39,10 @@ class MemoryDeadLetters:
         found = [self.stored[place] for place in sorted(self.stored)]
         return [s for s in found if retried or s.retried is None][:limit]
 
+    def failed(self, partition: int, first: int, end: int) -> Sequence[int]:
+        """See DeadLetters."""
+        return sorted(o for (p, o), s in self.stored.items() if p == partition and first <= o < end and not s.retried)
+
     def count(self) -> dict[str, int]:
         """Dead letters not yet applied, by kind."""
         kinds = sorted(s.letter.kind for s in self.stored.values() if s.retried is None)

@@ -81,6 +81,14 @@ def test_a_letter_put_again_after_it_was_retried_is_open_again(letters: Any) -> 
     assert len(letters.list()) == 1
 
 
+def test_offsets_of_records_that_were_not_applied(letters: Any) -> None:
+    letters.put([letter(o) for o in (1, 3, 5, 7)] + [letter(4, 1)], "t")
+    letters.mark_retried([(0, 3)])
+    assert letters.failed(0, 1, 7) == [1, 5]
+    assert letters.failed(1, 0, 10) == [4]
+    assert letters.failed(2, 0, 10) == []
+
+
 def test_nothing_to_put_is_nothing(letters: Any) -> None:
     letters.put([], "t")
     assert letters.list() == []

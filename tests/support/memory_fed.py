@@ -1,6 +1,8 @@
 """Hand-written events of several partitions through the whole coordinator into a table in memory, across lives."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,11 +24,18 @@ _NOTHING = Records("t", 0, np.zeros(0, np.int64), np.zeros(0, np.int64), [], [])
 class MemoryFed:
     """One topic into a table (id, big)."""
 
-    def __init__(self, engine: str = "replacing", partitions: int = 2, policy: Policy | None = None) -> None:
+    def __init__(
+        self,
+        engine: str = "replacing",
+        partitions: int = 2,
+        policy: Policy | None = None,
+        deadline: float = math.inf,
+    ) -> None:
+        """``deadline``: seconds after which a waiting change is given up."""
         table = document_table((Column("id", "Int64"), Column("big", "Nullable(String)")), engine, "id")
         self.topic = MemoryTopic("t", dict.fromkeys(range(partitions), _NOTHING), dict.fromkeys(range(partitions), 0))
         self.stream = MemoryStream(table, ("id",), self.topic, policy or policy_of(truncate="apply"))
-        self.runner = LocalRunner(self.stream.settings, self.stream.ports())
+        self.runner = LocalRunner(self.stream.settings, replace(self.stream.ports(), deadline=deadline))
         self.read = dict.fromkeys(range(partitions), 0)
 
     def send(self, partition: int, *events: Event) -> None:
