@@ -59,7 +59,7 @@ REFILL = "Empty the table and let a new snapshot fill it: a snapshot alone leave
 class ChSinkError(Exception):
     """The root. ``str(error)`` is one or two sentences; ``hint`` says what to do next."""
 
-    exit_code = 1
+    exit_code: int = 1
     temporary = False
     """Waiting may mend it: a server is away, or busy with itself."""
 

@@ -9,16 +9,21 @@ import typer
 
 from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, load_all
 from ch_sink.cli.output import Output
-from ch_sink.errors import ConfigError
+from ch_sink.errors import ChSinkError, ConfigError
+from ch_sink.model.counted import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from ch_sink.observe import StreamSummary
 
 __all__ = ["LogFormat", "progress", "run", "show_summaries"]
 
 log = logging.getLogger("ch_sink")
+
+
+_NAMED = 5
+"""Streams that an error names."""
 
 
 class LogFormat(StrEnum):
@@ -87,7 +92,21 @@ def run(
     if opened and (stop.requested or len(opened) > len(end.failures)):
         show_summaries(out, opened)
         out.document([s.as_json() for s in opened])
+    if len(end.failures) > 1:
+        raise stopped_streams(end.failures, len(settings))
     end.expect_fine()
+
+
+def stopped_streams(failures: "Mapping[str, ChSinkError]", of: int) -> ChSinkError:
+    """What the command ends with: the log has said why each stream stopped."""
+    names = [*failures][:_NAMED]
+    more = f" and {counted(len(failures) - len(names), 'other')}" if len(failures) > len(names) else ""
+    error = ChSinkError(
+        f"{len(failures)} of {counted(of, 'stream')} stopped: {', '.join(names)}{more}",
+        hint="`ch_sink status` says why; continue with `ch_sink resume` once that is settled.",
+    )
+    error.exit_code = max(failure.exit_code for failure in failures.values())
+    return error
 
 
 def logged(summary: "StreamSummary") -> None:
@@ -109,7 +128,7 @@ def progress(out: Output) -> "Callable[[StreamSummary], None]":
 
 def show_summaries(out: Output, summaries: "list[StreamSummary]") -> None:
     """A table with one line per stream, and a warning for each that wrote dead letters."""
-    from ch_sink.model.counted import counted, grouped
+    from ch_sink.model.counted import grouped
 
     columns = (
         "table",
