@@ -329,7 +329,7 @@ class Coordinator:
     def _expect_topic(self, topic_id: str, partitions: int) -> None:
         if topic_id != self.topic.topic_id:
             self.topic = self.ports.topics.state(self.settings.topic)
-            self.states = States(self.ports.ledger, topic_id, len(self.topic.low), None)
+            self.states = States(self.ports.ledger, topic_id, len(self.topic.low), self._stored_epoch())
             self._cuts, self._reached = self.ports.ledger.cuts(topic_id), self.ports.ledger.progress(topic_id)
         self.states.add_partitions(max(partitions, len(self.topic.low)))
 

@@ -17,9 +17,10 @@ class States:
         """
         Args:
             partitions: how many the topic has now.
-            stored_epoch: highest epoch in the table, None if it is empty; used if the ledger knows no topic.
+            stored_epoch: highest epoch in the table, None if it is empty.
         """
         self._ledger, self._topic_id = ledger, topic_id
+        self._stored = -1 if stored_epoch is None else stored_epoch
         self._known: dict[int, tuple[int, State]] = {}
         self._common = State()
         """What concerns every partition: floors of truncates, and names of sources."""
@@ -35,11 +36,9 @@ class States:
             self._partitions = max(t.partitions for t in mine)
         else:
             self._partitions = partitions
+            # If there is anything, the topic was recreated or the ledger was lost: what is read now beats all of it.
             others = [state.epoch for state in last] + [t.epoch for t in topics]
-            if others:  # the topic was recreated
-                self._epoch = max(others) + 1
-            elif stored_epoch is not None:  # the ledger was lost
-                self._epoch = stored_epoch + 1
+            self._epoch = max([*others, self._stored]) + 1
             self._record()
         if partitions > self._partitions:
             self.add_partitions(partitions)
@@ -65,11 +64,21 @@ class States:
         return replace(state, alone=self._partitions == 1)
 
     def _latest(self, partition: int, offset: int) -> State:
-        """The state if no range ended there (offsets were skipped, or the stream begins). Never a later offset's."""
+        """The state if no range ended there (offsets were skipped, or the stream begins). Never a later offset's.
+
+        Changes that are read again from an offset of which no state is known begin an epoch of their own: positions
+        alone would let all of them lose to the rows that they wrote at first.
+        """
         for total in self._ledger.totals():
-            same = total.topic_id == self._topic_id and total.partition == partition
-            if same and total.next_offset <= offset and total.state:
-                return State.from_json(total.state)
+            if (total.topic_id, total.partition) != (self._topic_id, partition) or not total.state:
+                continue
+            last = State.from_json(total.state)
+            if total.next_offset <= offset:
+                return last
+            above = max(last.epoch + 1, self._stored + (self._stored > self._epoch))
+            if self._epoch < above:
+                self._epoch = above
+                self._record()
         return State()
 
     def put(self, partition: int, offset: int, state: State) -> None:
