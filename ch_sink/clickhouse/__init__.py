@@ -9,7 +9,7 @@ from ch_sink.clickhouse.lookup import AnyKeyLookup, ClickHouseLookup, max_versio
 from ch_sink.clickhouse.pending import ClickHousePending
 from ch_sink.clickhouse.retry import Retry
 from ch_sink.clickhouse.run_statement import run_statement
-from ch_sink.clickhouse.running_inserts import wait_for_inserts
+from ch_sink.clickhouse.running_inserts import await_earlier_inserts
 from ch_sink.clickhouse.schema import detect, execute, server_facts
 from ch_sink.clickhouse.settings import ClickHouseSettings
 from ch_sink.clickhouse.state_table import create_statement
@@ -31,6 +31,7 @@ __all__ = [
     "Client",
     "Evolution",
     "Retry",
+    "await_earlier_inserts",
     "connect",
     "create_statement",
     "detect",
@@ -39,5 +40,4 @@ __all__ = [
     "max_version",
     "run_statement",
     "server_facts",
-    "wait_for_inserts",
 ]

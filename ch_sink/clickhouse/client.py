@@ -3,6 +3,7 @@
 import logging
 import os
 import threading
+import uuid
 from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any
@@ -192,21 +193,39 @@ class Client:
             act()
 
     def insert(
-        self, table: str, rows: pa.Table, *, settings: Settings, doing: str | None = None, retry: Retry | None = None
+        self,
+        table: str,
+        rows: pa.Table,
+        *,
+        settings: Settings,
+        doing: str | None = None,
+        retry: Retry | None = None,
+        query: str | None = None,
+        query_id: str = "",
     ) -> int:
         """Insert rows as one Arrow record batch; returns the rows that the server reports as written.
 
         Every repeat sends the same bytes with the same settings: the caller makes a repeat harmless, by a
-        deduplication token or by the engine. ``table`` is a quoted, qualified name.
+        deduplication token or by the engine.
+
+        Args:
+            table: a quoted, qualified name.
+            query: what follows ``INSERT INTO``, in place of the table and its columns.
+            query_id: how the ids of the requests begin; by default the server draws one.
         """
         # As a view the body goes out uncopied, with the statement in the URL.
         body: Any = to_stream(one_batch(rows), self.settings.compression)
-        columns = list(rows.column_names)
+        columns = list(rows.column_names) if query is None else None
 
         def act() -> int:
+            named = self._known(settings)
+            if query_id:
+                # Each attempt has its own: the server refuses an id whose query is still running.
+                own = f"{query_id}{uuid.uuid4().hex[:8]}"
+                named |= {"query_id": own, "log_comment": own}
             with translated(self.settings.url, doing or f"insert into {table}", self.settings.password):
                 return self._driver.raw_insert(
-                    table, columns, body, settings=self._known(settings), fmt="ArrowStream"
+                    query or table, columns, body, settings=named, fmt="ArrowStream"
                 ).written_rows
 
         return (retry or self.retry).run(act, on_retry=self._on_retry)

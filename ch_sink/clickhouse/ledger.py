@@ -1,6 +1,7 @@
 """The ledger in a ClickHouse table (``sql/ledger.sql``)."""
 
 import time
+import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -10,13 +11,16 @@ import pyarrow as pa
 from ch_sink.clickhouse import ledger_queries as ask
 from ch_sink.clickhouse import ledger_upgrade as earlier
 from ch_sink.clickhouse.client import Client
+from ch_sink.clickhouse.fence import CLAIM_BITS, ClickHouseFence, rank
 from ch_sink.clickhouse.ledger_folds import LedgerFolds
 from ch_sink.clickhouse.ledger_rows import SCHEMA, Entry, claim_of, fact_of, intent_of, result_of, row, totals_of
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.ports import (
     ChunkCut,
     Claim,
+    Execution,
     Fact,
+    Fence,
     FinishedRange,
     PartitionTotals,
     RangeIntent,
@@ -59,7 +63,7 @@ class ClickHouseLedger:
         self._form: earlier.Form | None = None
         self._folds = LedgerFolds(self._table, stream, self._rows, keep)
 
-    def claim(self, run_id: str) -> None:
+    def claim(self, run_id: str) -> Claim:
         self.upgrade()
         before = earlier.last_claim(self._table, self.stream) if self._known_form().has_details else None
         newest = self._newest()
@@ -71,6 +75,7 @@ class ClickHouseLedger:
         self.check_claim()
         if before is not None:
             earlier.convert(self._table, self.stream, before, self._claim)
+        return self._claim
 
     def upgrade(self) -> bool:
         """Upgrade a table of an earlier version; returns whether it was one.
@@ -98,8 +103,8 @@ class ClickHouseLedger:
 
     def intents(self, ranges: Sequence[RangeIntent]) -> list[RangeIntent]:
         self.check_claim()
-        numbered = [replace(r, attempt=self._overlaps(r)) for r in ranges]
         self._batch = self._tick()
+        numbered = [replace(r, attempt=self._overlaps(r), batch=self._batch) for r in ranges]
         self._insert(numbered, self._batch, self._claim)
         reached = self._intended()
         for r in numbered:
@@ -154,6 +159,29 @@ class ClickHouseLedger:
         states = {(r["topic_id"], r["partition"]): str(r["state"]) for r in answers}
         return with_summaries([totals_of(r, states[r["topic_id"], r["partition"]]) for r in found], summaries)
 
+    def begin(self, topic_id: str, partition: int, claim: Claim | None, work: str) -> Fence:
+        number, before = claim.number if claim is not None else 0, self._last_execution(topic_id, partition)
+        repeats = before is not None and before.work == work
+        while before is None or before.claim <= number:
+            mine = Execution(
+                topic_id, partition, number, before.number + 1 if before else 1, uuid.uuid4().hex[:12], work
+            )
+            self._insert([mine], 0)
+            fence = ClickHouseFence(self._table, self.stream, mine, claim, repeats, self._newest)
+            if fence.holds():
+                return fence
+            fence.check_claim()
+            # Two executions drew the same number at the same moment, and the other one is the newest.
+            before = self._last_execution(topic_id, partition)
+        raise displaced(self.stream, self._newest())
+
+    def _last_execution(self, topic_id: str, partition: int) -> Execution | None:
+        found = self._rows(ask.LAST_EXECUTION, topic_id=topic_id, partition=partition)
+        if not found:
+            return None
+        claim, number = divmod(int(found[0]["written"]), 1 << CLAIM_BITS)
+        return Execution(topic_id, partition, claim, number, str(found[0]["run_id"]), str(found[0]["state"]))
+
     def put_progress(self, progress: RangeProgress) -> None:
         self._insert([progress], progress.start)
 
@@ -191,9 +219,9 @@ class ClickHouseLedger:
         return fact_of(found[0], SchemaChangeBegun) if found and found[0]["entry"] == SchemaChangeBegun.kind else None
 
     def _rows(self, sql: str, **parameters: object) -> list[dict[str, Any]]:
-        form = self._known_form() if "$order" in sql or "$attempt" in sql else None
-        if form is not None:
-            sql = sql.replace("$order", form.order).replace("$attempt", form.attempt)
+        if any(name in sql for name in ("$order", "$attempt", "$claim")):
+            form = self._known_form()
+            sql = sql.replace("$order", form.order).replace("$attempt", form.attempt).replace("$claim", form.claim)
         return self._table.rows(sql, stream=self.stream, **parameters)
 
     def _known_form(self) -> earlier.Form:
@@ -230,7 +258,16 @@ class ClickHouseLedger:
         """Insert entries as one block, under a claim, or under none for tasks."""
         number, run_id = (under.number, under.run_id) if under is not None else (0, "")
         rows = [
-            row(self.stream, e, claim_number=number, run_id=run_id, batch=batch, written=self._tick()) for e in entries
+            row(
+                self.stream,
+                e,
+                claim_number=number,
+                run_id=run_id,
+                batch=batch,
+                # The version of an execution's row is its rank, so that the engine keeps the newest one.
+                written=rank(e) if isinstance(e, Execution) else self._tick(),
+            )
+            for e in entries
         ]
         if rows:
             first = rows[0]

@@ -1,4 +1,5 @@
-"""Queries of the ledger's table. ``$table`` is its name, ``$order`` the expression that orders a stream's entries.
+"""Queries of the ledger's table. ``$table`` is its name, ``$order`` the expression that orders a stream's entries,
+``$claim`` the number of an entry's claim.
 
 A table of an earlier version has neither ``claim_number`` nor ``attempt``; see `ch_sink.clickhouse.ledger_upgrade`.
 """
@@ -11,6 +12,7 @@ __all__ = [
     "HISTORY",
     "INTENDED",
     "INTENTS_WITHIN",
+    "LAST_EXECUTION",
     "LAST_INTENTS",
     "LAST_RELEASE",
     "LAST_SCHEMA_CHANGE",
@@ -145,15 +147,24 @@ WHERE {_MINE} AND entry = 'result'
     AND (topic_id, partition, start_offset) IN {{ranges:Array(Tuple(String, Int32, Int64))}}
 GROUP BY topic_id, partition"""
 
-# Progress that is older than the last result of the same range, or than a summary of it, is void.
+# Served by the primary key. The engine keeps one row for each partition, and `written` is the execution's rank.
+LAST_EXECUTION = f"""\
+SELECT written, run_id, state FROM $table
+WHERE {_MINE} AND entry = 'execution' AND {_PARTITION}
+ORDER BY written DESC, run_id DESC LIMIT 1"""
+
+# Progress under the claim and batch of the last result of the same range, or under an earlier one, is void; likewise if
+# a summary of the range was written after its batch began. A batch's number is a time of the owner's clock; the clocks
+# of tasks are not looked at, except in progress that an earlier version recorded (without a claim).
 PROGRESS_OF = f"""\
+WITH (SELECT (max(($claim, batch)), max(written)) FROM $table
+    WHERE {_MINE} AND entry = 'result' AND {_PARTITION} AND start_offset = {{start:Int64}}) AS last,
+    (SELECT (max(($claim, written)), max(written)) FROM $table
+    WHERE {_MINE} AND entry = 'summary' AND {_PARTITION}
+        AND start_offset <= {{start:Int64}} AND end_offset > {{start:Int64}}) AS folded
 SELECT end_offset, state FROM $table
 WHERE {_MINE} AND entry = 'progress' AND {_PARTITION} AND start_offset = {{start:Int64}}
-    AND written > (SELECT max(written) FROM $table
-        WHERE {_MINE} AND entry = 'result' AND {_PARTITION} AND start_offset = {{start:Int64}})
-    AND written > (SELECT max(written) FROM $table
-        WHERE {_MINE} AND entry = 'summary' AND {_PARTITION}
-            AND start_offset <= {{start:Int64}} AND end_offset > {{start:Int64}})
+    AND if($claim > 0, ($claim, batch) > greatest(last.1, folded.1), written > greatest(last.2, folded.2))
 ORDER BY end_offset DESC LIMIT 1"""
 
 # Each group replaces the one before it.
@@ -216,7 +227,7 @@ SWEEP = f"""\
 DELETE FROM $table
 WHERE {_MINE} AND entry IN {{entries:Array(String)}} AND arrayExists(
     c -> c.1 = topic_id AND c.2 = partition AND c.3 <= start_offset AND end_offset <= c.4
-        AND (claim_number, written) <= (c.5, c.6),
+        AND (claim_number, if(entry = 'progress' AND claim_number > 0, batch, written)) <= (c.5, c.6),
     {{covered:Array(Tuple(String, Int32, Int64, Int64, UInt64, UInt64))}})"""
 
 SWEEP_SUMMARIES = f"""\

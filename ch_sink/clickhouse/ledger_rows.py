@@ -10,6 +10,7 @@ import pyarrow as pa
 from ch_sink.ports import (
     ChunkCut,
     Claim,
+    Execution,
     Fact,
     FinishedRange,
     PartitionTotals,
@@ -21,7 +22,7 @@ from ch_sink.ports import (
 
 __all__ = ["SCHEMA", "Entry", "claim_of", "fact_of", "intent_of", "result_of", "row", "summary_of", "totals_of"]
 
-Entry = Claim | RangeIntent | RangeProgress | ReleaseGroup | ChunkCut | FinishedRange | RangeSummary | Fact
+Entry = Claim | RangeIntent | Execution | RangeProgress | ReleaseGroup | ChunkCut | FinishedRange | RangeSummary | Fact
 
 F = TypeVar("F", bound=Fact)
 
@@ -88,6 +89,10 @@ def row(
             # No column of the sorting key holds the offsets: a group replaces the one before it.
             filled |= {"topic_id": entry.topic_id, "partition": entry.partition, "cuts": list(entry.offsets)}
             filled["counts"] = [("given_up", int(entry.given_up))]
+        case Execution():
+            # Whatever distinguishes executions is outside the sorting key: the engine keeps the row of the newest.
+            place = {"topic_id": entry.topic_id, "partition": entry.partition}
+            filled |= {**place, "run_id": entry.id, "state": entry.work}
         case ChunkCut():
             filled |= {"topic_id": entry.topic_id, "partition": entry.partition, "offset": entry.offset}
         case _:
@@ -126,7 +131,7 @@ def _range(entry: RangeIntent | FinishedRange | RangeProgress | RangeSummary) ->
                 "source_time": entry.source_time,
             }
         case RangeProgress():
-            filled["state"] = entry.state
+            filled |= {"state": entry.state, "claim_number": entry.claim, "batch": entry.batch or entry.start}
     return filled
 
 

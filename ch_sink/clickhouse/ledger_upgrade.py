@@ -61,6 +61,10 @@ class Form:
         return "bitOr(bitShiftLeft(toUInt128(claim_number), 64), toUInt128(written))"
 
     @property
+    def claim(self) -> str:
+        return "claim_number" if self.is_current else "0"
+
+    @property
     def attempt(self) -> str:
         return "attempt" if self.is_current else "toUInt32OrZero(details)"
 

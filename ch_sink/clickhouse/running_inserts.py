@@ -1,29 +1,80 @@
-"""Waits for inserts of a killed attempt that the server is still running."""
+"""Waits for inserts of superseded executions that a server is still running."""
 
 import time
 
 from ch_sink.clickhouse.client import Client
-from ch_sink.errors import ClickHouseError
+from ch_sink.errors import ClickHouseError, ClickHouseUnavailable
+from ch_sink.ports import Fence
 from ch_sink.table.model import TargetTable
+from ch_sink.types.sql import literal, quote
 
-__all__ = ["wait_for_inserts"]
+__all__ = ["await_earlier_inserts"]
+
+# Sub-queries of a Distributed table have ids of their own, and chDB gives every query its own.
+_ID = "if(startsWith(initial_query_id, 'ch_sink/'), initial_query_id, Settings['log_comment'])"
+_POLL = 0.1
 
 
-def wait_for_inserts(client: Client, table: TargetTable, patience: float = 60.0) -> None:
-    """Return once no insert into the table is running, or after ``patience`` seconds.
+def await_earlier_inserts(
+    client: Client,
+    table: TargetTable,
+    fence: Fence,
+    *,
+    cluster: str | None = None,
+    patience: float = 120.0,
+) -> None:
+    """Return once no insert into the partition's rows runs that an earlier execution sent.
 
-    A lookup then sees each insert of a killed attempt whole or not at all.
+    Lookups then see each of them whole or not at all, and later ones are refused by their fence. They are killed, since
+    the client of a running one may be frozen in mid-request. Inserts of a version without fences have no such ids:
+    those that run now are waited for.
+
+    Args:
+        fence: the execution that begins now.
+        cluster: the cluster on whose servers the inserts may run; by default this server only.
+
+    Raises:
+        ClickHouseUnavailable: one of them still runs after ``patience`` seconds.
+        ClickHouseError: the server does not show what runs.
     """
+    earlier = f"startsWith({_ID}, {literal(fence.partition_id)}) AND NOT startsWith({_ID}, {literal(fence.query_id)})"
+    running, unnamed = _running(client, table, cluster, earlier)
+    if running:
+        _kill(client, cluster, earlier)
     deadline = time.monotonic() + patience
-    while time.monotonic() < deadline:
-        try:
-            running = client.rows(
-                "SELECT count() AS n FROM system.processes WHERE query_kind = 'Insert' AND has(tables, {table:String})",
-                {"table": f"{table.database}.{table.name}"},
-                doing="look for running inserts",
+    while running or unnamed:
+        if time.monotonic() > deadline:
+            raise ClickHouseUnavailable(
+                f"an insert of an earlier job into {table.qualified} still runs after {patience:.0f} s "
+                f"(query {min(running | unnamed)})",
+                hint="Find it in system.processes and stop it with KILL QUERY; the stream then goes on.",
             )
-        except ClickHouseError:
-            return  # not allowed to see them: the token still drops a repeat
-        if not running or not running[0]["n"]:
-            return
-        time.sleep(0.2)
+        time.sleep(_POLL)
+        running, still = _running(client, table, cluster, earlier)
+        unnamed &= still
+
+
+def _running(client: Client, table: TargetTable, cluster: str | None, earlier: str) -> tuple[set[str], set[str]]:
+    """Query ids of the earlier executions' inserts, and of the inserts into the table by a version without fences."""
+    processes = f"clusterAllReplicas({literal(cluster)}, system.processes)" if cluster else "system.processes"
+    # Inserts of a version without fences: the table's name and the client's are all that is known of them.
+    other = "position(query, {table:String}) AND position(http_user_agent, 'ch_sink')"
+    found = client.rows(
+        f"SELECT query_id, {earlier} AS named FROM {processes} WHERE query_kind = 'Insert' "
+        f"AND (named OR ({other} AND NOT startsWith({_ID}, 'ch_sink/')))",
+        {"table": table.qualified},
+        doing="look for inserts of an earlier job that still run",
+    )
+    named = {str(row["query_id"]) for row in found if row["named"]}
+    return named, {str(row["query_id"]) for row in found} - named
+
+
+def _kill(client: Client, cluster: str | None, where: str) -> None:
+    """Stop inserts. A user may stop its own queries; one that may not waits for their end."""
+    on_cluster = f" ON CLUSTER {quote(cluster)}" if cluster else ""
+    try:
+        client.command(f"KILL QUERY{on_cluster} WHERE {where} ASYNC", doing="stop inserts of an earlier job")
+    except ClickHouseUnavailable:
+        raise
+    except ClickHouseError:
+        return

@@ -1,11 +1,13 @@
 """Insert blocks once."""
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from ch_sink.clickhouse.client import Client
+from ch_sink.clickhouse.fenced_insert import SETTINGS, SUPERSEDED, fenced_target, with_defaults
 from ch_sink.clickhouse.retry import Retry
-from ch_sink.errors import TableError
-from ch_sink.ports import Insert
+from ch_sink.errors import ClickHouseError, TableError
+from ch_sink.ports import Fence, Insert
 from ch_sink.table.model import TargetTable
 from ch_sink.types.chtype import parse_type
 
@@ -58,13 +60,14 @@ class ClickHouseWriter:
         self.rows = 0
         """Rows sent so far."""
 
-    def write(self, insert: Insert, token: str) -> int:
+    def write(self, insert: Insert, token: str, *, fence: Fence | None = None) -> int:
         """Insert one block under its token; returns the rows that the server reports as written.
 
         Raises:
             TableError: the block has a column that the table lacks or computes itself.
             ClickHouseUnavailable: no attempt reached the server or succeeded there.
             ClickHouseError, AccessDenied: it refuses.
+            LedgerConflict: the execution is superseded; nothing was stored.
         """
         rows = insert.rows
         strange = [name for name in rows.column_names if name not in self._insertable]
@@ -79,12 +82,33 @@ class ClickHouseWriter:
             # A null text fails there instead of taking the default: the server cannot read it (26.9).
             at = rows.schema.get_field_index(name)
             rows = rows.set_column(at, rows.schema.field(at), pc.fill_null(rows.column(name), "{}"))
-        written = self._client.insert(
-            self._table.qualified,
-            rows,
-            settings={**PINNED, "insert_deduplication_token": token},
-            doing=f"insert {rows.num_rows} rows into {self._table.qualified} ({insert.label})",
-            retry=self._retry,
-        )
+        settings: dict[str, str | int] = {**PINNED, "insert_deduplication_token": token}
+        doing = f"insert {rows.num_rows} rows into {self._table.qualified} ({insert.label})"
+        if fence is None:
+            written = self._client.insert(
+                self._table.qualified, rows, settings=settings, doing=doing, retry=self._retry
+            )
+        else:
+            written = self._fenced(rows, settings, doing, fence)
         self.rows += rows.num_rows
         return written
+
+    def _fenced(self, rows: pa.Table, settings: dict[str, str | int], doing: str, fence: Fence) -> int:
+        if not fence.condition:
+            fence.check()
+            return self._client.insert(self._table.qualified, rows, settings=settings, doing=doing, retry=self._retry)
+        rows = with_defaults(self._table, rows)
+        try:
+            return self._client.insert(
+                self._table.qualified,
+                rows,
+                settings={**settings, **SETTINGS},
+                doing=doing,
+                retry=self._retry,
+                query=fenced_target(self._table, rows, fence.condition),
+                query_id=fence.query_id,
+            )
+        except ClickHouseError as error:
+            if error.code in SUPERSEDED:
+                fence.check()
+            raise

@@ -21,12 +21,13 @@ from ch_sink.model.handover import HandoverId
 from ch_sink.order import BackwardStep, State
 from ch_sink.pipeline.bad_records import dead_letter_of, stop
 from ch_sink.pipeline.chunks import Chunk
+from ch_sink.pipeline.fencing import Fencing
 from ch_sink.pipeline.in_flight import InFlight, MissingAsUnknown, settled
 from ch_sink.pipeline.plan import Barrier, BatchDecoder, Plan, Ports, plan
 from ch_sink.pipeline.target import Target
 from ch_sink.pipeline.timings import Stages
 from ch_sink.pipeline.waiting import WaitingChanges
-from ch_sink.ports import AppliedSwap, DeadLetters, Insert, Pending, PendingRecord, ReleaseGroup, TableWriter
+from ch_sink.ports import AppliedSwap, DeadLetters, Fence, Insert, Pending, PendingRecord, ReleaseGroup, TableWriter
 
 __all__ = ["Applied", "PartitionSink", "StreamName"]
 
@@ -40,14 +41,17 @@ class StreamName:
     topic_id: str
     partition: int
     attempt: int = 0
-    """Attempt at this range; above 0 it is part of the tokens of reconciling tables, whose content may differ."""
+    """How many earlier batches overlap this range."""
     replay: str = ""
 
-    def token(self, first: int, end: int, label: str, *, reconciles: bool) -> str:
-        """Deduplication token of one insert: the same token always means the same rows."""
+    def token(self, first: int, end: int, label: str, *, execution: str = "") -> str:
+        """Deduplication token of one insert: the same token always means the same rows.
+
+        ``execution`` belongs to the tokens of reconciling inserts, whose content differs each time.
+        """
         parts = [self.stream, self.topic_id, str(self.partition), f"{first}-{end - 1}", label]
-        if reconciles and self.attempt:
-            parts.append(f"attempt-{self.attempt}")
+        if execution:
+            parts.append(f"execution-{execution}")
         if self.replay:
             parts.append(f"replay-{self.replay}")
         return "/".join(parts)
@@ -118,6 +122,7 @@ class PartitionSink:
         releases: Releases | None = None,
         cuts: Sequence[int] = (),
         note_cut: Callable[[int], None] | None = None,
+        fencing: Fencing | None = None,
     ) -> None:
         """
         Args:
@@ -132,9 +137,16 @@ class PartitionSink:
             cuts: offsets at which earlier attempts ended a chunk because the table lacked columns, which may exist now.
             note_cut: called with such an offset before anything of the chunk is stored, so that every later attempt
                 cuts at the same offset, whatever columns the table has gained since.
+            fencing: begins the task's execution, so that no other one changes the table at the same time. None if there
+                can be no other.
         """
-        self.name, self.target = name, target
+        self.name, self.target, self._fencing = name, target, fencing
+        if fencing is not None and target.exclusive:
+            # Before anything is read that an earlier execution may still be changing.
+            fencing.begin()
         self.ports = replace(ports, failed=partial(dead_letters.failed, name.partition))
+        if fencing is not None and ports.lookup is not None:
+            self.ports = replace(self.ports, lookup=fencing.lookup(ports.lookup))
         self._make_decoder = decoder
         self._decoders: dict[bool, BatchDecoder] = {}
         self.stages = Stages()
@@ -187,7 +199,7 @@ class PartitionSink:
         # A record of this chunk may wait since an earlier attempt: it and later records of its key keep waiting.
         waiting = self._waiting.first_below(chunk.end)
         released: list[int] = []
-        if self.name.attempt and self.pending is not None:
+        if self.repeats and self.pending is not None:
             released = self.pending.released(self.name.topic_id, self.name.partition, chunk.first, chunk.end)
         asked = self.stages.ports(ports)
         # Learn from the whole chunk, as the first attempt did before it cut the chunk short.
@@ -201,6 +213,16 @@ class PartitionSink:
             made.barrier = Barrier("new_columns", cut)
         end = made.barrier.next_offset if made.barrier is not None else chunk.end
         return made, end, retried
+
+    @property
+    def fence(self) -> Fence | None:
+        """The fence of this execution, None if it has none so far."""
+        return self._fencing.fence if self._fencing is not None else None
+
+    @property
+    def repeats(self) -> bool:
+        """An earlier batch or an earlier execution may have applied the range, or a part of it."""
+        return self.name.attempt > 0 or (self.fence is not None and self.fence.repeats)
 
     @property
     def waiting(self) -> int:
@@ -308,7 +330,7 @@ class PartitionSink:
         done = self._carry_out(made, records, first, end, _RELEASE)
         if entries := self._waiting.applied(swaps):
             # Once it does not wait any more, only this entry shows that the key has two rows.
-            token = self.name.token(first, end, f"pending-{digest}", reconciles=False)
+            token = self.name.token(first, end, f"pending-{digest}")
             pending.put(self.name.topic_id, self.name.partition, entries, token)
             self._waiting.keep(entries)
         pending.resolve(self.name.topic_id, self.name.partition, [o for o in settled if o not in swaps])
@@ -375,18 +397,20 @@ class PartitionSink:
         if cut is not None and cut.kind == "new_columns" and cut.columns and end > first and self._note_cut is not None:
             self._note_cut(end)
         if made.handover is not None and self.ports.handover is not None:
-            token = name.token(first, end, "handover", reconciles=False)
+            token = name.token(first, end, "handover")
             self.ports.handover.put(made.handover.ids, made.handover.rows, made.handover.known, token)
         self._park(made, records, first, end)
+        fence = self.fence
+        execution = fence.execution if fence is not None else f"attempt-{name.attempt}"
         for insert in made.inserts:
-            token = name.token(first, end, insert.label, reconciles=made.reconciles)
+            token = name.token(first, end, insert.label, execution=execution if made.reconciles else "")
             with self.stages.stage("insert"):
-                self.writer.write(insert, token)
+                self.writer.write(insert, token, fence=fence)
             done.rows += insert.rows.num_rows
         if made.bad:
             hides = self.target.policy.columns.hides
             found = [dead_letter_of(b, records, withheld=hides) for b in made.bad]
-            self.dead_letters.put(found, name.token(first, end, "dead", reconciles=False))
+            self.dead_letters.put(found, name.token(first, end, "dead"))
         if self.progress is not None and retried is not _RELEASE:
             # The truncate itself is still to come: an attempt that began behind it would never carry it out.
             before = cut is not None and cut.kind == "truncate"
@@ -420,7 +444,7 @@ class PartitionSink:
             )
         fresh = [r for r in parked if r.offset not in self._waiting]
         if fresh:
-            token = self.name.token(first, end, "pending", reconciles=False)
+            token = self.name.token(first, end, "pending")
             self.pending.put(self.name.topic_id, self.name.partition, fresh, token)
             self._waiting.add(fresh, _awaited(made, records))
         made.counts["waiting"] += len(fresh)

@@ -51,6 +51,12 @@ class Target:
     def appends(self) -> bool:
         return self.table.engine.family is Family.MERGE_TREE
 
+    @property
+    def exclusive(self) -> bool:
+        """Whether only one execution at a time may insert: rows are reconciled, or no version decides between them."""
+        versioned = self.table.engine.family is Family.REPLACING and self.table.engine.version_column is not None
+        return not versioned
+
     def places(self, key: tuple[str, ...]) -> tuple[str, ...]:
         """Source columns outside the key that decide the place of a row: its sorting key and partition."""
         mine = {c.name for c in self.table.source_columns}

@@ -1,6 +1,7 @@
 """The protocols between the core and external systems; each has a real and an in-memory implementation."""
 
 from ch_sink.ports.dead_letters import DeadLetter, DeadLetters, StoredLetter
+from ch_sink.ports.fence import Fence
 from ch_sink.ports.handover import HandedOver, Handover
 from ch_sink.ports.history import History
 from ch_sink.ports.ledger import Ledger, PartitionTotals, TaskLedger
@@ -9,6 +10,7 @@ from ch_sink.ports.ledger_entries import (
     ChangedColumn,
     ChunkCut,
     Claim,
+    Execution,
     Fact,
     FinishedRange,
     RangeIntent,
@@ -36,7 +38,9 @@ __all__ = [
     "Condition",
     "DeadLetter",
     "DeadLetters",
+    "Execution",
     "Fact",
+    "Fence",
     "FinishedRange",
     "HandedOver",
     "Handover",

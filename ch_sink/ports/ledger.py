@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from ch_sink.ports.fence import Fence
 from ch_sink.ports.ledger_entries import (
     ChunkCut,
+    Claim,
     Fact,
     FinishedRange,
     RangeIntent,
@@ -40,14 +42,28 @@ class PartitionTotals:
 
 
 class TaskLedger(Protocol):
-    """What a task records while its range runs. It needs no claim, since the coordinator holds it."""
+    """What a task records while its range runs, under the claim of the coordinator that planned it."""
+
+    def begin(self, topic_id: str, partition: int, claim: Claim | None, work: str) -> Fence:
+        """Register an execution of a task, which supersedes all earlier ones of the partition.
+
+        Args:
+            claim: the claim under which the task was planned; None: whoever owns the stream.
+            work: identifies what the task is to do; a second execution of the same work is a repeat.
+
+        Raises LedgerConflict if another job has claimed the stream since, or runs this partition at the same moment.
+        """
+        ...
 
     def put_progress(self, progress: RangeProgress) -> None:
         """Record how far the range has come."""
         ...
 
     def progress_of(self, topic_id: str, partition: int, start: int) -> RangeProgress | None:
-        """The furthest progress of the range that begins at ``start``, recorded since that range last had a result."""
+        """The furthest progress of the range that begins at ``start``, of a batch after the last result of that range.
+
+        Batches are compared by claim and number: the clocks of tasks and drivers may differ.
+        """
         ...
 
     def put_release(self, group: ReleaseGroup) -> None:
@@ -69,8 +85,8 @@ class Ledger(TaskLedger, Protocol):
     A stream has one owner: whoever claimed it last. An owner that has lost it finds out at its next write.
     """
 
-    def claim(self, run_id: str) -> None:
-        """Take the stream. A claim is void once the OS process of its job has ended.
+    def claim(self, run_id: str) -> Claim:
+        """Take the stream; returns the claim. A claim is void once the OS process of its job has ended.
 
         Raises LedgerConflict if a live job on this host owns it; a job elsewhere is displaced.
         """

@@ -6,6 +6,7 @@
 | intent (`RangeIntent`)                    | before a batch reads, one per range             | progress, cut, result; an intent that overlaps | what no result covers is read again: the same end and chunk limits, the next attempt |
 | progress (`RangeProgress`)                | by a task, after each chunk of a collapsing table | progress further on; the range's result   | the next attempt continues there; void once the range has a result |
 | release (`ReleaseGroup`)                  | by a task, before it stores the changes of waiting records | the records are resolved; another group | the same group is released again before anything else, so that its inserts have the same tokens; the last one of a partition counts |
+| execution (`Execution`)                   | by a task, before its first lookup or insert that another execution must not repeat | a newer execution of the partition | a new execution supersedes it                       |
 | cut (`ChunkCut`)                          | by a task, before it stores a chunk that ends because the table lacks columns | schema_change_begun | every later attempt ends a chunk there               |
 | result (`FinishedRange`)                  | after a batch, one per range; an empty one where reading begins, or goes on after lost offsets | an intent that begins at its end | the next range begins at the end of the last one, with its state |
 | summary (`RangeSummary`)                  | every few hundred results, by the owner, before it deletes what it folded | a summary that contains it | deletes what the newest summaries contain; it is counted in them already |
@@ -17,7 +18,7 @@
 
 The states of streams are entries of the same table: see `ch_sink.ports.stream_states`.
 
-All but progress, release and cut are written by the owner of the stream and refused to anyone else.
+All but execution, progress, release and cut are written by the owner of the stream and refused to anyone else.
 
 In ClickHouse (`sql/ledger.sql`) the kind is in the column ``entry``. Everything that is searched or summed has a
 column of its own: the ranges and their figures, the topic, the offset, the claim's number. The rest of a claim or a
@@ -36,6 +37,7 @@ __all__ = [
     "ChangedColumn",
     "ChunkCut",
     "Claim",
+    "Execution",
     "Fact",
     "FinishedRange",
     "RangeIntent",
@@ -77,6 +79,25 @@ class RangeIntent:
     chunk_bytes: int = 0
     attempt: int = 0
     """How many earlier batches have an intent that overlaps this range; the ledger fills it in."""
+    batch: int = field(default=0, compare=False)
+    """Number of the batch; the ledger fills it in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One execution of a task. Of a partition's executions the one with the highest (claim, number, id) may insert."""
+
+    kind: ClassVar[str] = "execution"
+    topic_id: str
+    partition: int
+    claim: int
+    """Number of the claim under which the task was planned, 0 for none."""
+    number: int
+    """Counts the executions of the partition."""
+    id: str
+    """Drawn at random: two executions that draw the same number are still told apart."""
+    work: str
+    """What the task is to do: the batch and the start of its range, or the release of waiting changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +111,10 @@ class RangeProgress:
     end: int
     state: str
     """State of the partition at ``end``; opaque here."""
+    claim: int = 0
+    """Number of the claim under which the range is run, 0 if unknown."""
+    batch: int = 0
+    """Number of the batch that the range belongs to, 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True)

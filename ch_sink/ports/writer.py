@@ -5,6 +5,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from ch_sink.ports.fence import Fence
+
 __all__ = ["Insert", "TableWriter"]
 
 
@@ -20,9 +22,13 @@ class Insert:
 class TableWriter(Protocol):
     """Inserts blocks once."""
 
-    def write(self, insert: Insert, token: str) -> int:
+    def write(self, insert: Insert, token: str, *, fence: Fence | None = None) -> int:
         """Insert as one block under the deduplication token; returns rows the server reports as written.
 
-        Raises ClickHouseError if it fails and a retry would not help.
+        ``fence``: the insert takes effect only while this execution may insert.
+
+        Raises:
+            ClickHouseError: it fails, and a retry would not help.
+            LedgerConflict: the execution is superseded; nothing was stored.
         """
         ...

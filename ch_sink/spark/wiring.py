@@ -18,8 +18,8 @@ from ch_sink.clickhouse import (
     ClickHouseTableAdmin,
     ClickHouseWriter,
     Client,
+    await_earlier_inserts,
     connect,
-    wait_for_inserts,
 )
 from ch_sink.config import Config
 from ch_sink.decode import decoder_for
@@ -35,15 +35,16 @@ from ch_sink.kafka import (
 from ch_sink.model.change import Records
 from ch_sink.model.topic import TopicState
 from ch_sink.pipeline.chunks import Chunk, cut
+from ch_sink.pipeline.fencing import Fencing
 from ch_sink.pipeline.partition_sink import PartitionSink, StreamName
 from ch_sink.pipeline.plan import Ports
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import ChunkCut, RangeProgress
+from ch_sink.ports import ChunkCut, Fence
 from ch_sink.stream.coordinator import StreamSettings
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.rewind import rewind
 from ch_sink.stream.run_task import TaskPorts, run_task
-from ch_sink.stream.tasks import RangeTask, ReleaseTask, Task, TaskResult
+from ch_sink.stream.tasks import RangeTask, ReleaseTask, Task, TaskResult, progress_entry
 
 __all__ = ["SharedTopics", "rewind_stream", "run_configured", "stream_ports", "stream_settings", "task_ports"]
 
@@ -135,9 +136,14 @@ def task_ports(config: Config, task: Task) -> TaskPorts:
     client, policy, table = _client(config), config.policy(), task.table
     own, tables, stream = config.state_database, config.tables, task.stream
     kafka = KafkaSettings(config.kafka.client())
-    start = task.start if isinstance(task, RangeTask) else 0
     ledger = ClickHouseLedger(client, own, tables.ledger, stream)
     gives_up = isinstance(task, ReleaseTask) and task.caught_up
+
+    def begin() -> Fence:
+        fence = ledger.begin(task.topic_id, task.partition, task.claim, task.work)
+        await_earlier_inserts(client, table, fence, cluster=table.cluster or config.clickhouse.cluster)
+        return fence
+
     sink = PartitionSink(
         StreamName(stream, task.topic, task.topic_id, task.partition, task.attempt),
         Target.of(table, policy),
@@ -157,12 +163,11 @@ def task_ports(config: Config, task: Task) -> TaskPorts:
         ClickHouseDeadLetters(client, own, tables.dead_letters, stream, task.topic_id),
         ClickHousePending(client, own, tables.pending, stream),
         deadline=config.handover_deadline if gives_up else math.inf,
-        progress=lambda done: ledger.put_progress(
-            RangeProgress(task.topic_id, task.partition, start, done.end, done.state.to_json())
-        ),
+        progress=lambda done: ledger.put_progress(progress_entry(task, done.end, done.state)),
         releases=ledger,
         cuts=task.cuts if isinstance(task, RangeTask) else (),
         note_cut=lambda offset: ledger.put_cut(ChunkCut(task.topic_id, task.partition, offset)),
+        fencing=Fencing(begin),
     )
 
     def chunks(first: int) -> Iterator[Chunk]:
@@ -173,7 +178,7 @@ def task_ports(config: Config, task: Task) -> TaskPorts:
         )
         return cut(slices, first, task.end, chunk_offsets=size, chunk_bytes=most)
 
-    return TaskPorts(sink, chunks, ledger, lambda: wait_for_inserts(client, table))
+    return TaskPorts(sink, chunks, ledger)
 
 
 def _client(config: Config) -> Client:

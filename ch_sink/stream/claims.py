@@ -13,7 +13,7 @@ from pathlib import Path
 from ch_sink.errors import LedgerConflict
 from ch_sink.ports import Claim
 
-__all__ = ["born", "displaced", "forget", "live", "mine", "new_claim", "retired"]
+__all__ = ["born", "displaced", "forget", "live", "mine", "new_claim", "retired", "superseded"]
 
 # Claims that this process holds: several streams may run in one process.
 _held: set[tuple[str, str]] = set()
@@ -59,6 +59,14 @@ def displaced(stream: str, newest: Claim | None) -> LedgerConflict:
     return LedgerConflict(
         f"this job no longer owns stream {stream!r}; the owner is {by}",
         hint="Only one job may work on a stream: stop one of them, or give it its own stream name and table.",
+    )
+
+
+def superseded(stream: str, partition: int) -> LedgerConflict:
+    """The error for a task whose work another execution has taken over, under the same claim."""
+    return LedgerConflict(
+        f"a newer execution of the same task runs partition {partition} of stream {stream!r}",
+        hint="Spark started the task again; this one was slow or believed dead, and has stored nothing more.",
     )
 
 

@@ -87,7 +87,7 @@ class Coordinator:
         self._closing.callback(self.ports.group.close)
         self.topic: TopicState = self.ports.topics.state(self.settings.topic)
         table = self.ports.table.detect()
-        ledger.claim(self.run_id)
+        self._claim = ledger.claim(self.run_id)
         self._closing.callback(ledger.release)
         self._schema_changes = SchemaChanges(self.ports.table, ledger)
         self._use(self._schema_changes.finish(table))
@@ -232,6 +232,8 @@ class Coordinator:
             intent.chunk_offsets,
             intent.chunk_bytes,
             cuts=tuple(c for c in self._cuts.get(intent.partition, ()) if intent.start < c < intent.end),
+            claim=self._claim,
+            batch=intent.batch,
         )
 
     def _release_task(self, partition: int, caught_up: bool) -> ReleaseTask:
@@ -244,6 +246,7 @@ class Coordinator:
             self.states.waiting(partition),
             below=self._reached.get(partition, 0),
             caught_up=caught_up,
+            claim=self._claim,
         )
 
     def _record(self, results: Sequence[RangeDone], began: float) -> None:

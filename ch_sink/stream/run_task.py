@@ -32,8 +32,6 @@ class TaskPorts:
     chunks: Callable[[int], Iterator[Chunk]]
     """Offset → the chunks of the task's range from there on; not used by a ReleaseTask."""
     ledger: TaskLedger
-    settle: Callable[[], None]
-    """Returns once no insert of an earlier attempt is running, so that lookups see each of them whole or not at all."""
 
 
 OpenPorts = Callable[[Task], TaskPorts]
@@ -132,8 +130,7 @@ class _Tally:
     def begin(self, ports: TaskPorts) -> State:
         """The state with which the range begins, or continues after an earlier attempt at a collapsing table."""
         task = self.task
-        if task.attempt and ports.sink.target.collapsing:
-            ports.settle()
+        if ports.sink.target.collapsing and ports.sink.repeats:
             reached = ports.ledger.progress_of(task.topic_id, task.partition, task.start)
             if reached is not None and reached.end <= task.end:
                 self.end = reached.end

@@ -7,9 +7,10 @@ from typing import Protocol
 from ch_sink.errors import ChSinkError
 from ch_sink.order import BackwardStep, State
 from ch_sink.pipeline.barrier import Barrier
+from ch_sink.ports import Claim, RangeProgress
 from ch_sink.table.model import TargetTable
 
-__all__ = ["Execute", "RangeDone", "RangeTask", "ReleaseDone", "ReleaseTask", "Task", "TaskResult"]
+__all__ = ["Execute", "RangeDone", "RangeTask", "ReleaseDone", "ReleaseTask", "Task", "TaskResult", "progress_entry"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,14 @@ class RangeTask:
     chunk_bytes: int = 64 << 20
     cuts: tuple[int, ...] = ()
     """Offsets inside the range at which an earlier attempt ended a chunk because the table lacked columns."""
+    claim: Claim | None = None
+    """The claim under which the coordinator planned the task: the task acts only while this claim is the newest."""
+    batch: int = 0
+
+    @property
+    def work(self) -> str:
+        """Identifies what the task is to do, in whichever execution."""
+        return f"{self.batch}/{self.start}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +57,12 @@ class ReleaseTask:
     """Offset that the partition has reached: records from there on belong to a chunk that is not stored whole."""
     caught_up: bool = False
     """Everything in the topic has been read: a change that still waits after its deadline is given up."""
+    claim: Claim | None = None
+
+    @property
+    def work(self) -> str:
+        """See RangeTask."""
+        return "release"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +108,13 @@ class ReleaseDone:
 
 Task = RangeTask | ReleaseTask
 TaskResult = RangeDone | ReleaseDone
+
+
+def progress_entry(task: Task, end: int, state: State) -> RangeProgress:
+    """What a task records when everything below ``end`` is stored."""
+    claim = task.claim.number if task.claim is not None else 0
+    start, batch = (task.start, task.batch) if isinstance(task, RangeTask) else (0, 0)
+    return RangeProgress(task.topic_id, task.partition, start, end, state.to_json(), claim, batch)
 
 
 class Execute(Protocol):

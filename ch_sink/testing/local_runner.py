@@ -20,17 +20,18 @@ from functools import lru_cache
 from ch_sink.model.change import Records
 from ch_sink.model.topic import TopicState
 from ch_sink.pipeline.chunks import Chunk, cut
+from ch_sink.pipeline.fencing import Fencing
 from ch_sink.pipeline.partition_sink import PartitionSink, StreamName
 from ch_sink.pipeline.plan import BatchDecoder, Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import (
     ChunkCut,
     DeadLetters,
+    Fence,
     Handover,
     History,
     Ledger,
     Pending,
-    RangeProgress,
     RowLookup,
     TableWriter,
 )
@@ -39,7 +40,7 @@ from ch_sink.stream.coordinator import Coordinator, StreamSettings
 from ch_sink.stream.offset_ranges import OffsetRange
 from ch_sink.stream.ports import GroupOffsets, StreamPorts, TableAdmin, Topics
 from ch_sink.stream.run_task import TaskPorts, range_steps, release
-from ch_sink.stream.tasks import RangeDone, RangeTask, Task, TaskResult
+from ch_sink.stream.tasks import RangeDone, RangeTask, Task, TaskResult, progress_entry
 from ch_sink.table.model import TargetTable
 from ch_sink.testing.kills import Guarded, Kill, Killed, KillSwitch
 
@@ -67,7 +68,8 @@ class LocalPorts:
     """Partition, first offset, end → its records."""
     history: Callable[[int], History | None] = lambda _: None
     """Partition → earlier records, for the look back."""
-    settle: Callable[[], None] = lambda: None
+    settle: Callable[[TargetTable, Fence], None] = lambda _table, _fence: None
+    """Returns once no insert into the partition runs that an earlier execution sent."""
     deadline: float = math.inf
     """Seconds after which a waiting change is given up once the stream has caught up."""
 
@@ -202,11 +204,11 @@ class LocalRunner:
         return made
 
     def _execute(self, tasks: Sequence[Task]) -> list[TaskResult]:
-        ranges = {task.partition: range_steps(task, self._open_task) for task in tasks if isinstance(task, RangeTask)}
+        ranges = {task.partition: range_steps(task, self.open_task) for task in tasks if isinstance(task, RangeTask)}
         done = self._interleaved(ranges)
         self.results += done.values()
         return [
-            done[task.partition] if isinstance(task, RangeTask) else release(task, self._open_task) for task in tasks
+            done[task.partition] if isinstance(task, RangeTask) else release(task, self.open_task) for task in tasks
         ]
 
     def _interleaved(self, ranges: Mapping[int, Generator[None, None, RangeDone]]) -> dict[int, RangeDone]:
@@ -233,12 +235,18 @@ class LocalRunner:
         except StopIteration as end:
             done[partition] = end.value
 
-    def _open_task(self, task: Task) -> TaskPorts:
+    def open_task(self, task: Task) -> TaskPorts:
+        """The ports of a task, with the kill points."""
         ports, switch, table = self.ports, self._switch, task.table
         ledger = Guarded(
             ports.open_ledger(), switch, {"put_progress": "progress", "put_cut": "cut", "put_release": "group"}
         )
-        start = task.start if isinstance(task, RangeTask) else 0
+
+        def begin() -> Fence:
+            fence: Fence = ledger.begin(task.topic_id, task.partition, task.claim, task.work)
+            ports.settle(table, fence)
+            return fence
+
         gives_up = not isinstance(task, RangeTask) and task.caught_up
         sink = PartitionSink(
             StreamName(task.stream, task.topic, task.topic_id, task.partition, task.attempt),
@@ -253,14 +261,13 @@ class LocalRunner:
             Guarded(ports.dead_letters, switch, {"put": "dead letters"}),
             Guarded(ports.pending, switch, {"put": "pending", "resolve": "release"}),
             deadline=ports.deadline if gives_up else math.inf,
-            progress=lambda done: ledger.put_progress(
-                RangeProgress(task.topic_id, task.partition, start, done.end, done.state.to_json())
-            ),
+            progress=lambda done: ledger.put_progress(progress_entry(task, done.end, done.state)),
             releases=ledger,
             cuts=task.cuts if isinstance(task, RangeTask) else (),
             note_cut=lambda offset: ledger.put_cut(ChunkCut(task.topic_id, task.partition, offset)),
+            fencing=Fencing(begin),
         )
-        return TaskPorts(sink, lambda first: self._chunks(task, first), ledger, ports.settle)
+        return TaskPorts(sink, lambda first: self._chunks(task, first), ledger)
 
     def _chunks(self, task: Task, first: int) -> Iterator[Chunk]:
         assert isinstance(task, RangeTask)

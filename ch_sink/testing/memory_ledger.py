@@ -8,7 +8,9 @@ from typing import TypeVar
 from ch_sink.ports import (
     ChunkCut,
     Claim,
+    Execution,
     Fact,
+    Fence,
     FinishedRange,
     PartitionTotals,
     RangeIntent,
@@ -18,7 +20,7 @@ from ch_sink.ports import (
     SchemaChangeBegun,
     SchemaChangeFinished,
 )
-from ch_sink.stream.claims import displaced, mine, new_claim, retired
+from ch_sink.stream.claims import displaced, mine, new_claim, retired, superseded
 from ch_sink.stream.summaries import KEEP, Written, covered, fold, fold_due, standing, with_summaries
 
 __all__ = ["MemoryLedger"]
@@ -40,6 +42,8 @@ class _Book:
     """Ids of the topics of intents and results."""
     keep: int = KEEP
     """How many results of each partition are kept at least when old ones are folded."""
+    executions: dict[tuple[str, int], Execution] = field(default_factory=dict)
+    """Topic id and partition → the newest execution."""
 
     @property
     def newest(self) -> Claim | None:
@@ -58,6 +62,40 @@ class _Book:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryFence:
+    """The Fence of one execution."""
+
+    book: _Book
+    stream: str
+    own: Execution
+    claim: Claim | None
+    repeats: bool
+    condition: str = ""
+
+    @property
+    def execution(self) -> str:
+        return f"{self.own.claim}-{self.own.number}"
+
+    @property
+    def query_id(self) -> str:
+        return f"{self.partition_id}{self.execution}/"
+
+    @property
+    def partition_id(self) -> str:
+        return f"ch_sink/{self.stream}/{self.own.topic_id}/{self.own.partition}/"
+
+    def check(self) -> None:
+        self.check_claim()
+        if self.book.executions[self.own.topic_id, self.own.partition] != self.own:
+            raise superseded(self.stream, self.own.partition)
+
+    def check_claim(self) -> None:
+        """Raises LedgerConflict if another job has claimed the stream since the task was planned."""
+        if self.claim is not None and not mine(self.claim, self.book.newest):
+            raise displaced(self.stream, self.book.newest)
+
+
 class MemoryLedger:
     """The Ledger of one stream and the TaskLedger of its tasks.
 
@@ -69,9 +107,10 @@ class MemoryLedger:
         self._book: _Book = beside._book if beside is not None else _Book()
         self._claim: Claim | None = None
 
-    def claim(self, run_id: str) -> None:
+    def claim(self, run_id: str) -> Claim:
         self._claim = new_claim(self.stream, run_id, self._book.newest)
         self._book.claims.append(self._claim)
+        return self._claim
 
     def release(self) -> None:
         claim, self._claim = self._claim, None
@@ -86,7 +125,8 @@ class MemoryLedger:
 
     def intents(self, ranges: Sequence[RangeIntent]) -> list[RangeIntent]:
         self.check_claim()
-        numbered = [replace(r, attempt=self._overlaps(r)) for r in ranges]
+        batch = len(self._book.batches) + 1
+        numbered = [replace(r, attempt=self._overlaps(r), batch=batch) for r in ranges]
         self._book.batches.append(numbered)
         self._book.topics += dict.fromkeys(r.topic_id for r in ranges)
         return numbered
@@ -189,6 +229,15 @@ class MemoryLedger:
             ranges[r.start, r.end] = r
         folded = {place: self._summaries(*place) for place in done}
         return with_summaries([_totals(list(done[place].values()), folded[place]) for place in sorted(done)], folded)
+
+    def begin(self, topic_id: str, partition: int, claim: Claim | None, work: str) -> Fence:
+        before = self._book.executions.get((topic_id, partition))
+        number = before.number + 1 if before is not None else 1
+        mine = Execution(topic_id, partition, claim.number if claim else 0, number, f"{number}", work)
+        fence = MemoryFence(self._book, self.stream, mine, claim, before is not None and before.work == work)
+        fence.check_claim()
+        self._book.executions[topic_id, partition] = mine
+        return fence
 
     def put_progress(self, progress: RangeProgress) -> None:
         self._book.ranges.append(progress)

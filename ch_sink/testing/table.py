@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ch_sink.ports import Insert, StoredRows
+from ch_sink.ports import Fence, Insert, StoredRows
 from ch_sink.table.model import Family, TargetTable
 
 __all__ = ["MemoryTable", "Row"]
@@ -41,8 +41,10 @@ class MemoryTable:
             if table.column(name) is not None:
                 self._schema = self._schema.append(pa.field(name, kind))
 
-    def write(self, insert: Insert, token: str) -> int:
+    def write(self, insert: Insert, token: str, *, fence: Fence | None = None) -> int:
         """See TableWriter.write: an insert whose token was seen before is dropped, whatever its rows."""
+        if fence is not None:
+            fence.check()
         if token in self.tokens or not insert.rows.num_rows:
             return 0
         self.tokens.add(token)

@@ -637,3 +637,54 @@ def test_a_version_that_knows_no_summaries_continues_where_the_stream_is(
     assert before == {"progress": [(0, 300), (1, 300)], "state": [('{"end":300}',)], "attempts": [(1,)]}
     assert ledger.fold() == 2 * 28
     assert asked() == before
+
+
+def test_a_new_execution_supersedes_the_earlier_ones_of_its_partition(job: Job) -> None:
+    owner = job()
+    claim = owner.claim("a")
+    first, other = owner.begin("t1", 0, claim, "1/0"), owner.begin("t1", 1, claim, "1/0")
+    assert (first.repeats, other.repeats) == (False, False)
+    again = job().begin("t1", 0, claim, "1/0")
+    assert again.repeats
+    assert again.execution != first.execution
+    with pytest.raises(LedgerConflict, match="partition 0"):
+        first.check()
+    again.check()
+    other.check()
+    assert not job().begin("t1", 0, claim, "2/5").repeats
+
+
+def test_no_execution_begins_or_goes_on_under_an_older_claim(job: Job) -> None:
+    owner, successor = job(), job()
+    old = owner.claim("a")
+    running = owner.begin("t1", 0, old, "1/0")
+    forget(owner.stream, "a")
+    new = successor.claim("b")
+    with pytest.raises(LedgerConflict, match="run b"):
+        running.check()
+    with pytest.raises(LedgerConflict, match="run b"):
+        job().begin("t1", 0, old, "1/0")
+    begun = job().begin("t1", 0, new, "2/0")
+    with pytest.raises(LedgerConflict, match="run b"):
+        job().begin("t1", 0, old, "1/0")
+    begun.check()
+
+
+def test_progress_is_that_of_the_batch_whatever_the_clocks_of_task_and_driver_say(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = job()
+    claim = owner.claim("a")
+    now = time.time_ns()
+    (first,) = owner.intents([intent(0, 10)])
+    job().put_progress(RangeProgress("t1", 0, 0, 5, "x", claim.number, first.batch))
+    assert job().progress_of("t1", 0, 0) is not None
+    owner.results([result(0, 10)])
+    assert job().progress_of("t1", 0, 0) is None
+    (again,) = owner.intents([intent(0, 10)])
+    # The task's host is an hour behind the driver's.
+    monkeypatch.setattr(time, "time_ns", lambda: now - 3_600_000_000_000)
+    job().put_progress(RangeProgress("t1", 0, 0, 7, "y", claim.number, again.batch))
+    found = job().progress_of("t1", 0, 0)
+    assert found is not None
+    assert (found.end, found.state) == (7, "y")
