@@ -191,7 +191,7 @@ _FIGURES = """\
     toUnixTimestamp64Milli(started) AS started_ms,
     toUnixTimestamp64Milli(finished) AS finished_ms,
     toUnixTimestamp64Milli(source_time) AS source_time_ms,
-    claim_number, written, run_id, batch"""
+    $claim AS claim_number, written, run_id, batch"""
 
 # A few for each partition, however long the stream has run.
 SUMMARIES = f"""\
