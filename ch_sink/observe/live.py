@@ -125,21 +125,15 @@ class Live:
         self._lock = threading.Lock()
         self._streams: dict[str, _Kept] = {}
         self._listeners: list[Callable[[BatchSeen], None]] = []
+        self._look: Callable[[], Iterable[LiveStream]] = tuple
+
+    def follow(self, look: Callable[[], Iterable[LiveStream]]) -> None:
+        """Ask ``look`` at each snapshot for the streams of the job; only their names, topics and states count."""
+        self._look = look
 
     def listen(self, listener: Callable[[BatchSeen], None]) -> None:
         """Call ``listener`` after each batch, in the thread that ran it."""
         self._listeners.append(listener)
-
-    def state(self, stream: str, topic: str, state: str, error: str = "", remedy: str = "") -> None:
-        """A stream has joined the job, or its state has changed."""
-        with self._lock:
-            kept = self._kept(stream, topic)
-            kept.now = replace(kept.now, state=state, error=error, next=remedy)
-
-    def remove(self, stream: str) -> None:
-        """A stream has left the job."""
-        with self._lock:
-            self._streams.pop(stream, None)
 
     def retried(self, stream: str) -> None:
         """A batch of the stream is tried again."""
@@ -186,8 +180,15 @@ class Live:
 
     def snapshot(self) -> list[LiveStream]:
         """All streams now, by name."""
-        now = self._clock()
+        now, found = self._clock(), list(self._look())
         with self._lock:
+            for seen in found:
+                kept = self._kept(seen.stream, seen.topic)
+                kept.now = replace(kept.now, state=seen.state, error=seen.error, next=seen.next)
+            if found:
+                left = self._streams.keys() - {seen.stream for seen in found}
+                for name in left:
+                    del self._streams[name]
             for kept in self._streams.values():
                 _close(kept, now)
             return [replace(k.now, history=tuple(k.points)) for _, k in sorted(self._streams.items())]

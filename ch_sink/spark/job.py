@@ -13,9 +13,11 @@ from ch_sink.errors import ChSinkError, StreamsFailed
 from ch_sink.kafka import KafkaSettings
 from ch_sink.observe import StreamSummary, progress_line
 from ch_sink.observe.lines import Lines
+from ch_sink.observe.live import Live, LiveStream
 from ch_sink.observe.logs import formatter, logging_to
 from ch_sink.observe.picture import JobPicture
 from ch_sink.observe.watch import JobWatch
+from ch_sink.serve.serving import serving
 from ch_sink.spark.application import Application
 from ch_sink.spark.descriptors import allow_descriptors
 from ch_sink.spark.members import members_of
@@ -74,6 +76,7 @@ def run_job(
     watch: JobWatch | None = None,
     started: JvmStart | None = None,
     stop: Stop | None = None,
+    live: Live | None = None,
 ) -> JobEnd:
     """Run the streams of these configurations in one Spark application; returns when all have ended.
 
@@ -86,10 +89,20 @@ def run_job(
         watch: gets the job's pictures while it runs.
         started: the JVM, if it has been started for these configurations.
         stop: once requested, running batches come to their end and no further one begins.
+        live: is kept up to date with what the streams do; the metrics are served from it.
+
+    Raises ConfigError if the metrics' address cannot be taken.
     """
     allow_descriptors(len(configs))
     stop = stop or Stop()
     application = Application(configs, master, started, stop)
+    live = live or Live()
+
+    def batch(summary: StreamSummary, live: Live = live) -> None:
+        live.batch(summary)
+        if on_batch is not None:
+            on_batch(summary)
+
     options = JobOptions(
         once=once,
         fail_fast=fail_fast,
@@ -98,13 +111,15 @@ def run_job(
         # A job that ends once everything has been read need not start Spark for nothing.
         on_open=lambda _: None if once else application.start(),
     )
-    with closing(application), closing(SharedTopics()) as topics:
-        streams = [_stream(config, topics, on_batch) for config in configs]
+    address = next((config.metrics for config in configs if config.metrics), None)
+    with serving(address, live), closing(application), closing(SharedTopics()) as topics:
+        streams = [_stream(config, topics, batch) for config in configs]
         lanes: ThreadLanes[Ended] = ThreadLanes()
         roster = Roster(members_of(configs), uuid.uuid4().hex[:12], steady=lanes.now)
         job = Job(streams, application.execute, lanes, options, roster)
         if watch is not None:
             watch.source = lambda: _picture(job, application)
+        live.follow(lambda: _seen(job))
         failures = job.run()
     return JobEnd([stream.summary for stream in streams], failures)
 
@@ -114,7 +129,7 @@ def _picture(job: Job, application: Application) -> JobPicture:
     return replace(seen, doing=seen.doing or application.doing)
 
 
-def _stream(config: Config, topics: SharedTopics, on_batch: Callable[[StreamSummary], None] | None) -> JobStream:
+def _stream(config: Config, topics: SharedTopics, on_batch: Callable[[StreamSummary], None]) -> JobStream:
     settings = stream_settings(config)
     return JobStream(
         settings,
@@ -123,6 +138,20 @@ def _stream(config: Config, topics: SharedTopics, on_batch: Callable[[StreamSumm
         config.trigger_interval,
         config.max_offsets_per_trigger,
     )
+
+
+def _seen(job: Job) -> list[LiveStream]:
+    topics = {stream.name: stream.topic for stream in job.streams}
+    return [
+        LiveStream(
+            seen.stream,
+            topics.get(seen.stream, ""),
+            state=seen.state,
+            error=seen.standing.error,
+            next=seen.standing.next,
+        )
+        for seen in job.picture().streams
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from ch_sink.errors import ChSinkError
 from ch_sink.model.address import Address
-from ch_sink.observe.live import Live
+from ch_sink.observe.live import Live, LiveStream
 from ch_sink.observe.progress import StreamSummary
 from ch_sink.serve.server import PageServer
 from tests.real.stand.browser import Browser
@@ -32,9 +32,8 @@ class Job:
             )
             self.live.batch(summary)
             self.now += 10
-        self.live.state(
-            "<i>users</i>", "users", "stopped", "column `age` is missing", "ALTER TABLE, then ch_sink resume"
-        )
+        users = LiveStream("<i>users</i>", "users", "", "stopped", "column `age` is missing", "ALTER TABLE")
+        self.live.follow(lambda: [LiveStream("shop.orders", "orders"), users])
 
     def streams(self) -> Sequence[Mapping[str, Any]]:
         return [s.as_json(self.now) for s in self.live.snapshot()]

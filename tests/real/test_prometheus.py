@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from ch_sink.model.address import Address
-from ch_sink.observe.live import Live
+from ch_sink.observe.live import Live, LiveStream
 from ch_sink.observe.progress import StreamSummary
 from ch_sink.serve.metrics import Metrics, MetricsServer
 from tests.real.stand.daemon import Daemon, Missing, free_port
@@ -98,8 +98,8 @@ def batch(live: Live, number: int) -> None:
 
 
 def test_rules_and_dashboard_hold_against_what_the_job_exports(live: Live, prometheus: str) -> None:
-    live.state("orders", "shop.orders", "running")
-    live.state("users", "shop.users", "stopped", "no rights", "grant them")
+    stopped = LiveStream("users", "shop.users", state="stopped", error="no rights", next="grant them")
+    live.follow(lambda: [LiveStream("orders", "shop.orders"), stopped])
     batch(live, 1)
     until(lambda: ask(prometheus, "query", query="ch_sink_records_total == 100")["result"])
     batch(live, 2)

@@ -1,6 +1,6 @@
 """The figures of a running job, with an hour of history."""
 
-from ch_sink.observe.live import BatchSeen, Live
+from ch_sink.observe.live import BatchSeen, Live, LiveStream
 from ch_sink.observe.progress import StreamSummary
 
 
@@ -23,7 +23,7 @@ def summary(records: int, *, lag: int = 0, **counts: int) -> StreamSummary:
 
 def test_a_stream_is_known_from_its_state_before_its_first_batch() -> None:
     live = Live(Clock())
-    live.state("shop.orders", "orders", "stopped", "column `x` is missing", "add it")
+    live.follow(lambda: [LiveStream("shop.orders", "orders", "", "stopped", "column `x` is missing", "add it")])
     [stream] = live.snapshot()
     assert (stream.stream, stream.state, stream.error, stream.next) == (
         "shop.orders",
@@ -85,7 +85,8 @@ def test_age_of_the_newest_change_counts_only_while_there_is_lag() -> None:
 
 def test_a_stream_that_left_is_gone() -> None:
     live = Live(Clock())
-    live.state("a", "a", "running")
-    live.state("b", "b", "running")
-    live.remove("a")
+    job = [LiveStream("a", "a"), LiveStream("b", "b")]
+    live.follow(lambda: job)
+    assert [s.stream for s in live.snapshot()] == ["a", "b"]
+    del job[0]
     assert [s.stream for s in live.snapshot()] == ["b"]

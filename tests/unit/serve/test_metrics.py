@@ -8,7 +8,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from ch_sink.errors import ConfigError
 from ch_sink.model.address import Address
-from ch_sink.observe.live import Live
+from ch_sink.observe.live import Live, LiveStream
 from ch_sink.observe.progress import StreamSummary
 from ch_sink.serve.metrics import Metrics, MetricsServer
 
@@ -16,8 +16,8 @@ from ch_sink.serve.metrics import Metrics, MetricsServer
 @pytest.fixture
 def live() -> Live:
     live = Live()
-    live.state("orders", "shop.orders", "running")
-    live.state('odd "name"\n', "odd", "stopped", "no rights", "grant them")
+    odd = LiveStream('odd "name"\n', "odd", state="stopped", error="no rights", next="grant them")
+    live.follow(lambda: [LiveStream("orders", "shop.orders"), odd])
     return live
 
 

@@ -1,0 +1,41 @@
+"""A job's own metrics, read while it runs."""
+
+import urllib.request
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from pyspark.sql import SparkSession
+
+from ch_sink.config import load
+from ch_sink.observe import StreamSummary
+from ch_sink.spark.job import run_streams
+from tests.job.test_job import prepared
+from tests.real.stand.daemon import free_port
+from tests.support.kafka import produce
+from tests.support.sink import Place
+
+pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+
+
+def test_metrics_of_a_running_job_equal_what_its_summary_says(place: Place, spark: SparkSession) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    config, topic, records = prepared(place, "mariadb-json_plain", "kc", metrics=address)
+    produce(place.kafka, records, topic)
+    seen: dict[str, float] = {}
+
+    def scrape(_: StreamSummary) -> None:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+            for family in text_string_to_metric_families(answer.read().decode()):
+                for sample in family.samples:
+                    if sample.labels.get("state", "running") == "running":
+                        seen[sample.name] = sample.value
+
+    [summary] = run_streams([load(config)], once=True, on_batch=scrape)
+    assert seen["ch_sink_records_total"] == summary.figures.records == len(records)
+    assert seen["ch_sink_rows_total"] == summary.figures.rows > 0
+    assert seen["ch_sink_deletes_total"] == summary.figures.deletes
+    assert seen["ch_sink_lag_records"] == 0
+    assert seen["ch_sink_stream_state"] == 1
+    assert seen["ch_sink_batch_seconds_sum"] > 0
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(f"http://{address}/metrics", timeout=10)
