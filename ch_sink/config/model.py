@@ -10,6 +10,7 @@ from ch_sink.config.sections import (
     Bytes,
     ClickHouseSection,
     DocumentSection,
+    ErrorsSection,
     FlattenedSection,
     InitSection,
     KafkaSection,
@@ -72,6 +73,7 @@ class Config(Section):
     truncate: Literal["apply", "ignore", "fail"] = "fail"
     on_unresolved: Literal["dead_letter", "null"] = "dead_letter"
     on_bad_record: Literal["dead_letter", "fail"] = "dead_letter"
+    errors: ErrorsSection = ErrorsSection()
     out_of_range: Literal["fail", "clamp", "null"] = "fail"
     decimal_handling: Literal["precise", "double", "string"] = "precise"
     """The connector's ``decimal.handling.mode``; like the next two for events that do not declare their types."""

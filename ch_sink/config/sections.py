@@ -26,6 +26,7 @@ from ch_sink.types.choices import JsonType, TypeChoices
 __all__ = [
     "ClickHouseSection",
     "DocumentSection",
+    "ErrorsSection",
     "FlattenedSection",
     "InitSection",
     "KafkaSection",
@@ -78,6 +79,14 @@ def _size(value: object) -> object:
     if not found:
         raise ValueError('is not a size; write for example 67108864 or "64 MiB"')
     return int(found[1]) * _BYTES[found[2] or "b"]
+
+
+def _share(value: object) -> object:
+    """``0.01`` or ``"1%"``."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%?)\s*", value) if isinstance(value, str) else None
+    if found is None:
+        return value
+    return float(found[1]) / 100 if found[2] else float(found[1])
 
 
 def _words(value: object) -> object:
@@ -295,6 +304,15 @@ class FlattenedSection(Section):
     """Its ``add.headers.prefix``."""
     columns: Words = ()
     """Added fields for which ``init`` creates columns."""
+
+
+class ErrorsSection(Section):
+    """How many records may become dead letters before the stream stops. Without a limit it never does."""
+
+    max: int | None = Field(default=None, ge=0)
+    """Dead letters of the topic that were neither applied nor dropped since."""
+    max_rate: Annotated[float | None, BeforeValidator(_share)] = Field(default=None, ge=0, lt=1)
+    """Their share of the newest 1,000 records or more, such as ``0.01`` or ``1%``."""
 
 
 class VersionSection(Section):

@@ -41,6 +41,7 @@ from ch_sink.pipeline.plan import Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import ChunkCut, Fence
 from ch_sink.stream.coordinator import StreamSettings
+from ch_sink.stream.error_limits import ErrorLimits
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.rewind import rewind
 from ch_sink.stream.run_task import TaskPorts, run_task
@@ -60,6 +61,7 @@ def stream_settings(config: Config) -> StreamSettings:
         config.start,
         config.on_data_loss,
         config.topic_recreated,
+        ErrorLimits(config.errors.max, config.errors.max_rate),
     )
 
 
@@ -75,6 +77,13 @@ def stream_ports(config: Config, topics: "SharedTopics") -> StreamPorts:
         _Topics(topics, kafka),
         ClickHousePending(client, config.state_database, config.tables.pending, config.stream_name),
         GroupOffsets(kafka, config.consumer_group),
+        lambda topic_id: sum(
+            ClickHouseDeadLetters(
+                client, config.state_database, config.tables.dead_letters, config.stream_name, topic_id
+            )
+            .count()
+            .values()
+        ),
     )
 
 

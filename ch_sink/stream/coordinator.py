@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from ch_sink.errors import ChSinkError, ClickHouseError
@@ -26,6 +26,7 @@ from ch_sink.pipeline.target import Target
 from ch_sink.pipeline.truncate import expect_one_source
 from ch_sink.ports import BackwardStepSeen, FinishedRange, RangeIntent
 from ch_sink.stream.batch_plan import BatchPlanner
+from ch_sink.stream.error_limits import ErrorLimits, ErrorWatch
 from ch_sink.stream.offset_ranges import Choices, OffsetRange
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts
@@ -55,6 +56,7 @@ class StreamSettings:
     """Where a stream begins of whose topic the ledger knows nothing."""
     on_data_loss: Literal["fail", "continue"] = "fail"
     topic_recreated: Literal["fail", "restart"] = "fail"
+    errors: ErrorLimits = field(default_factory=ErrorLimits)
 
 
 class Coordinator:
@@ -73,6 +75,7 @@ class Coordinator:
         self.summary = StreamSummary(settings.name, settings.topic, "")
         self.run_id = uuid.uuid4().hex[:12]
         choices = Choices(settings.on_data_loss, settings.topic_recreated, settings.chunk_offsets)
+        self._errors = ErrorWatch(settings.errors, lambda: ports.dead_letters(self.topic.topic_id))
         self._planner = BatchPlanner(ports.ledger, settings.start, choices)
         self._closing = ExitStack()
 
@@ -86,6 +89,7 @@ class Coordinator:
         ledger = self.ports.ledger
         self._closing.callback(self.ports.group.close)
         self.topic: TopicState = self.ports.topics.state(self.settings.topic)
+        self._errors.expect_few()
         table = self.ports.table.detect()
         self._claim = ledger.claim(self.run_id)
         self._closing.callback(ledger.release)
@@ -144,6 +148,7 @@ class Coordinator:
         before, left = self._planner.begin(), self._planner.lag({r.partition: r.end for r in ranges})
         limits = {r.partition: (r.chunk_offsets, r.chunk_bytes) for r in ranges if r.chunk_offsets}
         figures, batch_began = self.summary.figures, time.monotonic()
+        earlier = figures.records, figures.dead_letters
         figures.batches += 1
         figures.counts["lost"] += sum(r.lost for r in ranges)
         work = {r.partition: (r.start, r.end) for r in ranges}
@@ -161,6 +166,7 @@ class Coordinator:
         self.summary.offsets |= reached
         if self.on_batch is not None:
             self.on_batch(self.summary)
+        self._errors.add(figures.records - earlier[0], figures.dead_letters - earlier[1])
 
     def _fold(self) -> None:
         """Keep the ledger short. What a server refuses now is folded after a later batch."""

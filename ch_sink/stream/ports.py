@@ -1,6 +1,6 @@
 """What the coordinator needs from external systems, besides the ports that the tasks use as well."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -61,3 +61,5 @@ class StreamPorts:
     topics: Topics
     pending: Pending
     group: GroupOffsets
+    dead_letters: Callable[[str], int] = lambda _: 0
+    """Topic id → how many of its dead letters are neither applied nor dropped. Raises ClickHouseError."""

@@ -328,3 +328,16 @@ def test_choices_of_types_reach_init(write):
     choices = load(write(text), environ={}).init.types()
     assert choices == TypeChoices(arrays="empty_for_null", json_type="JSON", json_columns=(("payload", "String"),))
     assert "init.json_columns.payload" in str(refused(write(SMALLEST + "init: {json_columns: {payload: Text}}\n")))
+
+
+@pytest.mark.parametrize(("text", "rate"), [("0.25", 0.25), ("'0.25'", 0.25), ("1%", 0.01), ("0.5 %", 0.005)])
+def test_limits_of_errors_are_a_number_and_a_share(write, text, rate):
+    config = load(write(f"{SMALLEST}errors: {{max: 10, max_rate: {text}}}\n"), environ={})
+    assert (config.errors.max, config.errors.max_rate) == (10, rate)
+    assert load(write(SMALLEST), environ={}).errors == type(config.errors)()
+
+
+@pytest.mark.parametrize("wrong", ["max: -1", "max_rate: 110%", "max_rate: few"])
+def test_limits_of_errors_that_mean_nothing_are_refused(write, wrong):
+    with pytest.raises(ConfigError, match=r"errors\.max"):
+        load(write(f"{SMALLEST}errors: {{{wrong}}}\n"), environ={})
