@@ -17,7 +17,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from ch_sink.errors import ChSinkError, ClickHouseError
+from ch_sink.errors import ChSinkError, ClickHouseError, DataLoss
 from ch_sink.model.policy import Policy
 from ch_sink.model.topic import TopicState
 from ch_sink.observe import StreamSummary
@@ -76,6 +76,8 @@ class Coordinator:
         self.run_id = uuid.uuid4().hex[:12]
         choices = Choices(settings.on_data_loss, settings.topic_recreated, settings.chunk_offsets)
         self._errors = ErrorWatch(settings.errors, lambda: ports.dead_letters(self.topic.topic_id))
+        self._gone: dict[int, int] = {}
+        """Where records were lost in the last batch, by partition."""
         self._planner = BatchPlanner(ports.ledger, settings.start, choices)
         self._closing = ExitStack()
 
@@ -153,12 +155,15 @@ class Coordinator:
         figures.counts["lost"] += sum(r.lost for r in ranges)
         work = {r.partition: (r.start, r.end) for r in ranges}
         reached: dict[int, int] = {}
+        gone: dict[int, int] = {}
         while work:
-            reached |= yield from self._round(work, limits)
-            work = {p: (reached[p], end) for p, (_, end) in work.items() if reached[p] < end}
+            done = yield from self._round(work, limits, gone)
+            reached |= done
+            work = {p: (done[p], end) for p, (_, end) in work.items() if done[p] < end and p not in gone}
+        self._gone = gone
         self.summary.lag = left + sum(max(0, r.high - reached[r.partition]) for r in ranges)
         yield from self.release(caught_up=self.summary.lag == 0)
-        self._planner.finish(before, reached)
+        self._planner.finish(None if gone else before, reached)
         self.ports.group.commit(self.settings.topic, reached)
         self._fold()
         figures.seconds = time.monotonic() - self._began
@@ -200,11 +205,14 @@ class Coordinator:
         self.summary.figures.waiting = sum(left.values())
 
     def _round(
-        self, work: dict[int, tuple[int, int]], limits: Mapping[int, tuple[int, int]]
+        self, work: dict[int, tuple[int, int]], limits: Mapping[int, tuple[int, int]], gone: dict[int, int]
     ) -> Generator[Sequence[Task], Sequence[TaskResult], dict[int, int]]:
         """Run ranges once; returns the offset that each partition has reached. Barriers end ranges early.
 
-        ``limits``: chunk limits of earlier attempts, by partition.
+        Args:
+            limits: chunk limits of earlier attempts, by partition.
+            gone: receives the partitions whose next records were lost while the batch ran, each with its offset; the
+                next plan goes on behind them.
         """
         mine = self.settings.chunk_offsets, self.settings.chunk_bytes
         intents = self.ports.ledger.intents(
@@ -220,9 +228,19 @@ class Coordinator:
         for barrier in sorted((b for b in barriers if b.kind == "truncate"), key=lambda b: b.floor):
             self._truncate(barrier)
         self._record(results, began)
-        self._raise_failure(results)
+        gone |= {r.partition: r.end for r in results if isinstance(r.failure, DataLoss) and self._may_skip(r)}
+        for done in results:
+            if done.partition in gone:
+                log.warning("%s: %s", self.settings.name, done.failure)
+        self._raise_failure([r for r in results if r.partition not in gone])
         self._add_columns([b for b in barriers if b.kind == "new_columns" and b.columns])
-        return {done.partition: done.end for done in results}
+        # A range of a collapsing table that failed has no result.
+        kept = {r.partition: r.start for r in results if r.partition in gone and self.target.collapsing}
+        return {done.partition: done.end for done in results} | kept
+
+    def _may_skip(self, done: RangeDone) -> bool:
+        """Whether the next plan goes on behind records that were lost; not if it has led to the same place again."""
+        return self.settings.on_data_loss == "continue" and self._gone.get(done.partition) != done.end
 
     def _range_task(self, intent: RangeIntent) -> RangeTask:
         return RangeTask(
@@ -307,13 +325,15 @@ class Coordinator:
             source_time=done.source_time,
         )
 
-    @staticmethod
-    def _raise_failure(results: Sequence[RangeDone] | Sequence[ReleaseDone]) -> None:
+    def _raise_failure(self, results: Sequence[RangeDone] | Sequence[ReleaseDone]) -> None:
         failed = [r for r in results if r.failure is not None]
         for other in failed[1:]:
             log.error("partition %d: %s", other.partition, other.failure)
         for first in failed[:1]:
             assert first.failure is not None
+            if isinstance(first.failure, DataLoss) and self.settings.on_data_loss == "continue":
+                hint = "The topic's watermarks say that these offsets are there: see whether its brokers agree."
+                raise DataLoss(str(first.failure), hint=hint)
             raise first.failure
 
     def _truncate(self, barrier: Barrier) -> None:

@@ -1,12 +1,13 @@
 """The coordinator between tasks: what waits, what fails, columns that waiting changes need; no executor of tasks."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ch_sink.errors import StreamFailed
+from ch_sink.errors import DataLoss, StreamFailed
 from ch_sink.model.change import Records, UnknownColumn
 from ch_sink.model.floor import Floor
 from ch_sink.model.policy import policy_of
@@ -29,10 +30,11 @@ Answer = Callable[[Task], TaskResult]
 class Stream:
     """A coordinator over ports in memory; ``answer`` stands for the tasks."""
 
-    def __init__(self, engine: str = "replacing", waiting: Sequence[int] = ()) -> None:
+    def __init__(self, engine: str = "replacing", waiting: Sequence[int] = (), **settings: Any) -> None:
         table = document_table((Column("id", "Int64"), Column("big", "Nullable(String)")), engine, "id")
         topic = MemoryTopic("t", {0: NOTHING, 1: NOTHING}, {0: 100, 1: 100})
         self.memory = MemoryStream(table, ("id",), topic, policy_of(evolve="add_columns"))
+        self.memory.settings = replace(self.memory.settings, **settings)
         self.memory.pending.put("id", 0, [PendingRecord(o, 0, b"k", b"{}", [], 0, 0) for o in waiting], "token")
         self.made = self.coordinator()
         self.made.open()
@@ -180,3 +182,39 @@ def test_a_second_attempt_goes_on_with_the_recorded_state() -> None:
     stream.run(lambda task: done(task), span(0, 10, 20))
     assert [t.state.base_epoch for t in stream.given if isinstance(t, RangeTask)] == [0, 3]
     assert stream.made.progress() == {"topic_id": "id", "offsets": {"0": 20}}
+
+
+@pytest.mark.parametrize(("engine", "start"), [("replacing", 30), ("collapsing", 30)])
+def test_records_that_are_lost_while_a_batch_runs_are_skipped_if_that_is_allowed(engine: str, start: int) -> None:
+    """Retention goes on between plan and read."""
+    stream = Stream(engine, on_data_loss="continue")
+    topic = stream.memory.topic.state("t")
+    ranges = stream.made.plan(replace(topic, low={0: 0, 1: 0}))
+
+    def loses(task: Task) -> TaskResult:
+        error = DataLoss("gone", hint="set on_data_loss to continue")
+        return done(task) if task.partition else done(task, end=10, failure=error)
+
+    stream.run(loses, *ranges)
+    assert stream.made.summary.lag > 0
+    again = stream.made.plan(replace(topic, low={0: start, 1: 0}))
+    assert [(r.partition, r.start, r.end) for r in again] == [(0, start, 100)]
+    stream.run(lambda task: done(task), *again)
+    assert stream.made.plan(topic) == []
+
+
+def test_records_that_are_lost_where_the_watermarks_say_otherwise_stop_the_stream() -> None:
+    """The hint does not name the setting that is in force."""
+    stream = Stream(on_data_loss="continue")
+    topic = replace(stream.memory.topic.state("t"), low={0: 0, 1: 0})
+
+    def loses(task: Task) -> TaskResult:
+        return done(task, end=10, failure=DataLoss("gone", hint="set on_data_loss to continue"))
+
+    stream.run(loses, *stream.made.plan(topic))
+    with pytest.raises(DataLoss) as stopped:
+        stream.run(loses, *stream.made.plan(topic))
+    assert "on_data_loss" not in str(stopped.value.hint)
+    with pytest.raises(DataLoss) as stopped:
+        Stream().run(loses, span(0, 0, 20))
+    assert "on_data_loss" in str(stopped.value.hint)
