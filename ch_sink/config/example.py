@@ -37,6 +37,7 @@ create_tables: true                   # on first sight of a topic; else run `ch_
 # truncate: fail                      # apply, ignore, fail
 # deletes: fail                       # on a table that cannot mark rows as deleted: fail, ignore
 # on_bad_record: dead_letter          # or fail
+# errors: {max: 1000, max_rate: 1%}   # stop when more records became dead letters
 # on_unresolved: dead_letter          # or null
 # out_of_range: fail                  # or clamp, null
 # handover_deadline: 10 minutes

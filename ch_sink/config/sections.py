@@ -311,7 +311,7 @@ class ErrorsSection(Section):
 
     max: int | None = Field(default=None, ge=0)
     """Dead letters of the topic that were neither applied nor dropped since."""
-    max_rate: Annotated[float | None, BeforeValidator(_share)] = Field(default=None, ge=0, lt=1)
+    max_rate: Annotated[float | None, BeforeValidator(_share), _TEXT_OR_NUMBER] = Field(default=None, ge=0, lt=1)
     """Their share of the newest 1,000 records or more, such as ``0.01`` or ``1%``."""
 
 
