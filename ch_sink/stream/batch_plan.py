@@ -68,7 +68,7 @@ class BatchPlanner:
         Raises:
             DataLoss: records are gone that the stream has not read. ConfigError: ``start`` is not valid.
         """
-        reached = self._positions(state, states)
+        reached = self.positions(state, states)
         self._lag = {p: max(0, high - reached[p]) for p, high in state.high.items()}
         again = [self._again(i, state, reached[p]) for p, i in sorted(self._begun.items()) if i.start <= reached[p]]
         begun = [r for r in again if r.start < r.end]
@@ -103,7 +103,7 @@ class BatchPlanner:
             self._begun = {p: intent for p, intent in self._begun.items() if p not in reached}
         self._lag = {}
 
-    def _positions(self, state: TopicState, states: States) -> dict[int, int]:
+    def positions(self, state: TopicState, states: States) -> dict[int, int]:
         """Partition → next offset, for every partition of the topic."""
         if self._reached is None:
             self._reached = self.ledger.progress(state.topic_id)

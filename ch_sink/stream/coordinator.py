@@ -25,6 +25,7 @@ from ch_sink.pipeline.barrier import Barrier
 from ch_sink.pipeline.target import Target
 from ch_sink.pipeline.truncate import expect_one_source
 from ch_sink.ports import BackwardStepSeen, FinishedRange, RangeIntent
+from ch_sink.stream.added_partitions import AddedPartitions
 from ch_sink.stream.batch_plan import BatchPlanner
 from ch_sink.stream.error_limits import ErrorLimits, ErrorWatch
 from ch_sink.stream.offset_ranges import Choices, OffsetRange
@@ -79,6 +80,7 @@ class Coordinator:
         self._gone: dict[int, int] = {}
         """Where records were lost in the last batch, by partition."""
         self._planner = BatchPlanner(ports.ledger, settings.start, choices)
+        self._added = AddedPartitions()
         self._closing = ExitStack()
 
     def open(self) -> None:
@@ -123,8 +125,8 @@ class Coordinator:
             ceiling: offsets beyond which nothing new is read, by partition; partitions without one wait.
         """
         self._planner.expect_topic(state)
-        self._expect_topic(state.topic_id, len(state.low))
-        return self._planner.plan(state, self.states, limit, ceiling)
+        self._expect_topic(state.topic_id)
+        return self._planner.plan(state, self.states, limit, self._with_added_partitions(state, ceiling))
 
     def progress(self) -> dict[str, Any] | None:
         """Where the stream continues according to its ledger, as starting offsets; None if it has read nothing."""
@@ -146,7 +148,8 @@ class Coordinator:
         """The rounds of one batch. `plan` says what to read after one that ended early."""
         if not ranges:
             return
-        self._expect_topic(ranges[0].topic_id, max(r.partition for r in ranges) + 1)
+        self._expect_topic(ranges[0].topic_id)
+        self.states.add_partitions(max(r.partition for r in ranges) + 1)
         before, left = self._planner.begin(), self._planner.lag({r.partition: r.end for r in ranges})
         limits = {r.partition: (r.chunk_offsets, r.chunk_bytes) for r in ranges if r.chunk_offsets}
         figures, batch_began = self.summary.figures, time.monotonic()
@@ -355,12 +358,23 @@ class Coordinator:
         """Use this version of the table from now on, here and in tasks."""
         self.table, self.target = table, Target.of(table, self.settings.policy)
 
-    def _expect_topic(self, topic_id: str, partitions: int) -> None:
+    def _with_added_partitions(self, state: TopicState, ceiling: Mapping[int, int] | None) -> Mapping[int, int] | None:
+        """The ceiling under which the partitions are read that the topic had before it got more of them."""
+        former = self.states.partitions
+        if former < len(state.low):
+            if self.states.ordered_by_offset:
+                reached = self._planner.positions(state, self.states)
+                first = self._added.ceiling(former, state, reached, ceiling)
+                if first is not None:
+                    return first
+            self.states.add_partitions(len(state.low))
+        return ceiling
+
+    def _expect_topic(self, topic_id: str) -> None:
         if topic_id != self.topic.topic_id:
             self.topic = self.ports.topics.state(self.settings.topic)
             self.states = States(self.ports.ledger, topic_id, len(self.topic.low), self._stored_epoch())
             self._cuts, self._reached = self.ports.ledger.cuts(topic_id), self.ports.ledger.progress(topic_id)
-        self.states.add_partitions(max(partitions, len(self.topic.low)))
 
     def _stored_epoch(self) -> int | None:
         """The highest epoch in the table, None if it is empty or its versions hold none."""

@@ -16,7 +16,7 @@ class States:
     def __init__(self, ledger: Ledger, topic_id: str, partitions: int, stored_epoch: int | None) -> None:
         """
         Args:
-            partitions: how many the topic has now.
+            partitions: how many the topic has now; used if the ledger does not know the topic.
             stored_epoch: highest epoch in the table, None if it is empty.
         """
         self._ledger, self._topic_id = ledger, topic_id
@@ -40,8 +40,17 @@ class States:
             others = [state.epoch for state in last] + [t.epoch for t in topics]
             self._epoch = max([*others, self._stored]) + 1
             self._record()
-        if partitions > self._partitions:
-            self.add_partitions(partitions)
+        self._strategies = {state.strategy for state in last}
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the stream knows the topic to have."""
+        return self._partitions
+
+    @property
+    def ordered_by_offset(self) -> bool:
+        """Whether changes of the topic are ordered by their Kafka offsets, or by the order in which they are read."""
+        return not self._strategies.isdisjoint(("kafka_offset", "insertion_order"))
 
     def add_partitions(self, partitions: int) -> None:
         """The topic has more partitions than before. Keys may have moved between them, so all epochs rise."""
@@ -85,6 +94,7 @@ class States:
         """A range ended at this offset with this state."""
         self._known[partition] = (offset, state)
         self.met(state.names)
+        self._strategies.add(state.strategy)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -58,6 +58,14 @@ class MemoryFed:
         self.runner.run([LocalBatch(ranges, cuts, kills=kills)])
         self.read.update({p: end for p, (_, end) in ranges.items()})
 
+    def poll(self, limit: int | None = None, *, ceiling: dict[int, int] | None = None) -> dict[int, tuple[int, int]]:
+        """One batch as the job plans it, from the ledger and the topic; returns what it read."""
+        made = self.runner.coordinator
+        ranges = made.plan(self.topic.state("t"), limit, ceiling)
+        made.run_batch(ranges, self.runner._execute)
+        self.read.update({r.partition: r.end for r in ranges})
+        return {r.partition: (r.start, r.end) for r in ranges}
+
     def view(self) -> dict[int, Any]:
         """``big`` of the live rows, by id."""
         return {row["id"]: _text(row["big"]) for row in self.stream.table.current()}
