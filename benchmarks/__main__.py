@@ -1,4 +1,8 @@
-"""``python -m benchmarks``: prints the figures with machine, versions and spread."""
+"""Prints figures with machine, versions and spread.
+
+python -m benchmarks         the whole job on one large topic
+python -m benchmarks fleet   one job of many topics
+"""
 
 import argparse
 import json
@@ -7,6 +11,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks import fleet
 from benchmarks.machine import describe
 from benchmarks.whole import run, spread
 
@@ -14,6 +19,8 @@ HISTORY = Path(__file__).with_name("history.jsonl")
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["fleet"]:
+        return fleet.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--repeat", type=int, default=3)
