@@ -7,10 +7,10 @@ an offset that compaction removed.
 import gc
 import logging
 import os
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 
 import confluent_kafka
 from confluent_kafka import Consumer, Message, TopicPartition
@@ -71,7 +71,7 @@ class RangeConsumer:
         end: int,
         max_records: int = 50_000,
         max_bytes: int = 64 * 1024 * 1024,
-    ) -> Iterator[Records]:
+    ) -> Generator[Records, None, None]:
         """Yield the records at offsets ``start`` ≤ offset < ``end``, in offset order, in slices.
 
         A slice ends before each offset that is a multiple of ``max_records``, and, once its keys and values have
@@ -218,12 +218,21 @@ def _as_kafka_error(error: Exception) -> KafkaError:
     return error if isinstance(error, KafkaError) else KafkaError(str(error))
 
 
-@cache
-def _cached_consumer(settings: KafkaSettings, _process: int) -> RangeConsumer:
-    return RangeConsumer(settings)
+_idle: dict[tuple[KafkaSettings, int], list[RangeConsumer]] = {}
+_lock = threading.Lock()
 
 
-def range_consumer(settings: Mapping[str, object]) -> RangeConsumer:
-    """The only consumer of this OS process with these settings, kept open from one range to the next."""
+@contextmanager
+def range_consumer(settings: Mapping[str, object]) -> Iterator[RangeConsumer]:
+    """A consumer with these settings that nobody else uses now; kept open from one range to the next."""
     # The process id is part of the key: a client does not survive a fork.
-    return _cached_consumer(settings if isinstance(settings, KafkaSettings) else KafkaSettings(settings), os.getpid())
+    key = (settings if isinstance(settings, KafkaSettings) else KafkaSettings(settings), os.getpid())
+    with _lock:
+        idle = _idle.setdefault(key, [])
+        consumer = idle.pop() if idle else None
+    consumer = consumer or RangeConsumer(key[0])
+    try:
+        yield consumer
+    finally:
+        with _lock:
+            idle.append(consumer)

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from ch_sink.spark.packing import packed
 from ch_sink.spark.wiring import run_configured
+from ch_sink.spark.worker import Work, run_group
 from ch_sink.stream.tasks import Task, TaskResult
 
 __all__ = ["SparkExecutor"]
@@ -17,7 +19,7 @@ _SCHEMA = "task long, result binary"
 
 @dataclass(frozen=True)
 class SparkExecutor:
-    """One Spark task for each task; results come back as rows.
+    """One Spark task for each slot, which runs a group of tasks; results come back as rows, one for each task.
 
     Configurations hold secrets. They travel inside the pickled function: plans, the UI and event logs show no more of
     that than its name.
@@ -29,9 +31,11 @@ class SparkExecutor:
 
     def __call__(self, tasks: Sequence[Task]) -> list[TaskResult]:
         """See Execute."""
-        work = [(self.configs[task.stream], task) for task in tasks]
-        numbers = self.spark.range(0, len(tasks), 1, len(tasks))
-        found = {row.task: bytes(row.result) for row in numbers.mapInArrow(_runner(work), _SCHEMA).collect()}
+        groups = packed(tasks, self.spark.sparkContext.defaultParallelism)
+        work = [[(self.configs[tasks[n].stream], tasks[n]) for n in group] for group in groups]
+        numbers = self.spark.range(0, len(groups), 1, len(groups))
+        rows = numbers.mapInArrow(_runner(groups, work), _SCHEMA).collect()
+        found = {row.task: bytes(row.result) for row in rows}
         return [pickle.loads(found[number]) for number in range(len(tasks))]
 
     def cancel(self) -> None:
@@ -40,12 +44,15 @@ class SparkExecutor:
 
 
 def _runner(
-    work: Sequence[tuple[str, Task]],
+    groups: Sequence[Sequence[int]], work: Sequence[Sequence[Work]]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    # Pickled apart, so that a worker unpickles the group only that it runs.
+    pickled = [pickle.dumps(group) for group in work]
+
     def ch_sink_tasks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                result = pickle.dumps(run_configured(*work[number]))
-                yield pa.RecordBatch.from_pydict({"task": [number], "result": [result]})
+                results = [pickle.dumps(result) for result in run_group(pickle.loads(pickled[number]), run_configured)]
+                yield pa.RecordBatch.from_pydict({"task": list(groups[number]), "result": results})
 
     return ch_sink_tasks

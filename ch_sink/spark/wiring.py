@@ -3,10 +3,9 @@
 import math
 import threading
 import uuid
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from functools import cache
 
 from ch_sink.clickhouse import (
     AnyKeyLookup,
@@ -37,15 +36,17 @@ from ch_sink.model.topic import TopicState
 from ch_sink.pipeline.chunks import Chunk, cut
 from ch_sink.pipeline.fencing import Fencing
 from ch_sink.pipeline.partition_sink import PartitionSink, StreamName
-from ch_sink.pipeline.plan import Ports
+from ch_sink.pipeline.plan import BatchDecoder, Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import ChunkCut, Fence
+from ch_sink.spark.kept import kept_stream
 from ch_sink.stream.coordinator import StreamSettings
 from ch_sink.stream.error_limits import ErrorLimits
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.rewind import rewind
 from ch_sink.stream.run_task import TaskPorts, run_task
 from ch_sink.stream.tasks import RangeTask, ReleaseTask, Task, TaskResult, progress_entry
+from ch_sink.table.model import TargetTable
 
 __all__ = ["SharedTopics", "rewind_stream", "run_configured", "stream_ports", "stream_settings", "task_ports"]
 
@@ -130,18 +131,25 @@ class _Topics:
         return self.shared.state(self.kafka, topic)
 
 
-@cache
-def _config(text: str) -> Config:
-    return Config.from_task_json(text)
-
-
 def run_configured(config: str, task: Task) -> TaskResult:
     """Carry a task out over real ports. ``config``: JSON of the stream's Config, secrets included."""
-    return run_task(task, lambda wanted: task_ports(_config(config), wanted))
+    with ExitStack() as stack:
+
+        def open_ports(wanted: Task) -> TaskPorts:
+            kept = kept_stream(config)
+            decoder = stack.enter_context(kept.decoders(lambda table, before: _decoder(kept.config, table, before)))
+            return task_ports(kept.config, wanted, decoder)
+
+        return run_task(task, open_ports)
 
 
-def task_ports(config: Config, task: Task) -> TaskPorts:
-    """What a task works with. Raises ClickHouseError."""
+def _decoder(config: Config, table: TargetTable, before: bool) -> BatchDecoder:
+    registry = schema_registry(config.kafka.registry())
+    return decoder_for(table, config.policy(), want_before=before, format=config.format, registry=registry)
+
+
+def task_ports(config: Config, task: Task, decoder: Callable[[TargetTable, bool], BatchDecoder]) -> TaskPorts:
+    """What a task works with. ``decoder``: for a table, with before images or not. Raises ClickHouseError."""
     client, policy, table = _client(config), config.policy(), task.table
     own, tables, stream = config.state_database, config.tables, task.stream
     kafka = KafkaSettings(config.kafka.client())
@@ -156,13 +164,7 @@ def task_ports(config: Config, task: Task) -> TaskPorts:
     sink = PartitionSink(
         StreamName(stream, task.topic, task.topic_id, task.partition, task.attempt),
         Target.of(table, policy),
-        lambda before: decoder_for(
-            table,
-            policy,
-            want_before=before,
-            format=config.format,
-            registry=schema_registry(config.kafka.registry()),
-        ),
+        lambda before: decoder(table, before),
         Ports(
             lookup=AnyKeyLookup(client, table),
             handover=ClickHouseHandover(client, own, tables.handover, stream, table),
@@ -182,10 +184,10 @@ def task_ports(config: Config, task: Task) -> TaskPorts:
     def chunks(first: int) -> Iterator[Chunk]:
         assert isinstance(task, RangeTask)
         size, most = task.chunk_offsets, task.chunk_bytes
-        slices = range_consumer(kafka).read(
-            task.topic, task.partition, first, task.end, max(size // 4, 1), max(most // 4, 1)
-        )
-        return cut(slices, first, task.end, chunk_offsets=size, chunk_bytes=most)
+        with range_consumer(kafka) as consumer:
+            slices = consumer.read(task.topic, task.partition, first, task.end, max(size // 4, 1), max(most // 4, 1))
+            with closing(slices):
+                yield from cut(slices, first, task.end, chunk_offsets=size, chunk_bytes=most)
 
     return TaskPorts(sink, chunks, ledger)
 

@@ -34,7 +34,7 @@ def test_each_task_has_its_result_and_its_failure(spark: SparkSession) -> None:
 
 def test_plans_show_no_configuration(spark: SparkSession) -> None:
     executor = SparkExecutor(spark, {"s": CONFIG})
-    frame = spark.range(0, 2, 1, 2).mapInArrow(_runner([(CONFIG, task) for task in tasks(1)]), _SCHEMA)
+    frame = spark.range(0, 2, 1, 2).mapInArrow(_runner([[0], [1]], [[(CONFIG, task)] for task in tasks(1)]), _SCHEMA)
     plans = frame._jdf.queryExecution().toString()
     assert "ch_sink_tasks" in plans
     assert SECRET not in plans + repr(executor)

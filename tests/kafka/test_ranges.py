@@ -295,8 +295,11 @@ def test_the_mock_cluster_serves_the_same_calls(mock_kafka: LocalKafka) -> None:
     state = offsets.state(topic)
     assert state.high == {0: 0, 1: 0, 2: 0, 3: 0, 4: 10}
     assert offsets.topic_id(topic) == state.topic_id
-    consumer = range_consumer({"bootstrap.servers": mock_kafka.bootstrap})
-    assert consumer is range_consumer({"bootstrap.servers": mock_kafka.bootstrap})
-    assert _texts(list(consumer.read(topic, 4, 3, 8))) == ["3", "4", "5", "6", "7"]
-    assert KafkaHistory(consumer, topic, 4).before(6, 2).values == [b"4", b"5"]
+    settings = {"bootstrap.servers": mock_kafka.bootstrap}
+    with range_consumer(settings) as consumer, range_consumer(settings) as other:
+        assert other is not consumer
+        assert _texts(list(consumer.read(topic, 4, 3, 8))) == ["3", "4", "5", "6", "7"]
+        assert KafkaHistory(consumer, topic, 4).before(6, 2).values == [b"4", b"5"]
+    with range_consumer(settings) as again:
+        assert again in (consumer, other)
     offsets.close()
