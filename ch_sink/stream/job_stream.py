@@ -97,6 +97,7 @@ class JobStream:
         """Connect, and find where the stream left off; returns its topic. Raises ChSinkError."""
         self.close()
         self._coordinator = made = self.connect()
+        self.settings = made.settings
         made.summary = self.summary
         made.open()
         self._was_open = True

@@ -143,6 +143,12 @@ class Roster:
         with self._lock:
             self._members[member.name] = member
 
+    def configured(self, name: str, config: str) -> None:
+        """The stream goes on with another configuration, of this fingerprint."""
+        with self._lock:
+            if name in self._members:
+                self._members[name].config = config
+
     def remove(self, name: str) -> None:
         """A stream that leaves, because its topic is gone."""
         with self._lock:

@@ -1,0 +1,115 @@
+"""Many streams in one job, five of them broken in five ways: the others equal their source while the five are stopped.
+
+Each is mended and resumed while the job runs, and is equal after that.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from ch_sink.clickhouse import Client
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+from ch_sink.local.kafka.broker import LocalKafka
+from tests.support.kafka import fresh_topic
+from tests.support.live_job import LiveJob
+from tests.support.rights import RightsProxy
+from tests.support.shop import Shop
+from tests.support.sink import inside
+
+pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
+
+
+def states(*files: Path) -> dict[str, dict[str, object]]:
+    shown = inside("status", *files, "--json")
+    assert shown.returncode == 0, shown.stderr
+    return {s["stream"]: s for s in json.loads(shown.stdout)["streams"]}
+
+
+@pytest.mark.parametrize("number", [7, pytest.param(45, marks=pytest.mark.long)])
+def test_the_others_are_equal_while_five_are_mended_and_resumed(
+    number: int, tmp_path: Path, broker: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, database: str
+) -> None:
+    shop = Shop(tmp_path, broker, clickhouse, client, database, fresh_topic("iso"))
+    well = [shop.add(f"well_{n:02}") for n in range(number)]
+    with RightsProxy(clickhouse.url) as rights:
+        broken = {
+            "column": shop.add("column"),
+            "poison": shop.add("poison", on_bad_record="fail"),
+            "rights": shop.add("rights", clickhouse={"url": rights.url}),
+            "gone": shop.add("gone"),
+            "engine": shop.add("engine", "log"),
+        }
+        for table in shop.rows:
+            shop.change(table, 20)
+        shop.flush()
+        files = [*well, *broken.values()]
+        with LiveJob(files) as job:
+            job.until(lambda: not [t for t in shop.differences() if t != "engine"])
+            _break(shop, job, rights)
+            job.until(lambda: all(job.states()[name].state == "stopped" for name in broken))
+            for table in shop.rows:
+                if table.startswith("well"):
+                    shop.change(table, 10)
+            shop.flush()
+            job.until(lambda: not [t for t in shop.differences() if t.startswith("well")])
+            seen = states(*files)
+            assert {name for name, s in seen.items() if s["state"] == "stopped"} == set(broken)
+            assert {s["state"] for name, s in seen.items() if name not in broken} == {"running"}
+            for name, part in NAMED.items():
+                assert part in str(seen[name]["error"]), seen[name]
+                assert seen[name]["next"], seen[name]
+            _mend(shop, rights)
+            shop.flush()
+            for name, file in broken.items():
+                assert inside("resume", file).returncode == 0
+                job.until(lambda name=name: job.states()[name].state == "running")
+            job.until(lambda: not shop.differences())
+            job.until(lambda: {s["state"] for s in states(*files).values()} == {"running"})
+            for table in shop.rows:
+                shop.change(table, 5, **({"colour": "red"} if table == "column" else {}))
+            shop.flush()
+            job.until(lambda: not shop.differences())
+    assert job.failures == {}
+
+
+NAMED = {
+    "column": "'colour'",
+    "poison": "offset 20",
+    "rights": "Not enough privileges",
+    "gone": "is the next to be read, but the topic holds",
+    "engine": "engine Log",
+}
+"""What each error names."""
+
+
+def _break(shop: Shop, job: LiveJob, rights: RightsProxy) -> None:
+    shop.change("column", 5, colour="red")
+    shop.send_bytes("poison", b'{"id":1}', b'{"before":null,"aft')
+    rights.denied.add("`rights`")
+    shop.change("rights", 5)
+    # Its topic loses events that were not read, since the stream is paused.
+    gone = shop.folder / "gone.yaml"
+    assert inside("pause", gone).returncode == 0
+    job.until(lambda: job.states()["gone"].state == "paused")
+    shop.flush()
+    shop.change("gone", 5)
+    shop.flush()
+    place = TopicPartition(shop.topic("gone"), 0, shop.sent["gone"] - 2)
+    admin = AdminClient({"bootstrap.servers": shop.kafka.bootstrap})
+    for future in admin.delete_records([place]).values():
+        future.result(20)
+    assert inside("resume", gone).returncode == 0
+
+
+def _mend(shop: Shop, rights: RightsProxy) -> None:
+    """Each as its error says."""
+    shop.client.command(f"ALTER TABLE {shop.database}.column ADD COLUMN colour Nullable(String)")
+    shop.file("poison", on_bad_record="dead_letter")
+    rights.denied.clear()
+    shop.file("gone", on_data_loss="continue")
+    shop.snapshot("gone")
+    shop.client.command(f"DROP TABLE {shop.database}.engine SYNC")
+    shop.create("engine", "replacing")

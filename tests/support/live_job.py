@@ -1,0 +1,97 @@
+"""A job of real streams, Kafka to ClickHouse, in a thread of the test; its tasks run in this process, too."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from ch_sink.config import Config, load
+from ch_sink.errors import ChSinkError
+from ch_sink.kafka import KafkaSettings
+from ch_sink.observe import StreamState
+from ch_sink.spark.configurations import Configurations
+from ch_sink.spark.members import members_of
+from ch_sink.spark.wiring import SharedTopics, run_configured, stream_ports, stream_settings
+from ch_sink.stream.coordinator import Coordinator
+from ch_sink.stream.job import Ended, Job, JobOptions
+from ch_sink.stream.job_stream import JobStream
+from ch_sink.stream.lanes import ThreadLanes
+from ch_sink.stream.patience import Pauses
+from ch_sink.stream.roster import Roster
+from ch_sink.stream.tasks import Task, TaskResult
+
+__all__ = ["LiveJob"]
+
+
+class LiveJob:
+    """A context manager. ``pauses``: short ones, so that tests do not wait."""
+
+    def __init__(self, files: Sequence[Path], *, pauses: Pauses | None = None, name: str = "live") -> None:
+        self.configs: list[Config] = [load(file) for file in files]
+        self._texts = {c.stream_name: c.to_task_json() for c in self.configs}
+        self._topics, self._stopping, self._one = SharedTopics(), threading.Event(), threading.Lock()
+        lanes: ThreadLanes[Ended] = ThreadLanes()
+        members = members_of(self.configs)
+        for member in members:
+            member.patience.pauses = pauses or Pauses(0.05, 0.5)
+        self.roster = Roster(members, f"{name}-{id(self)}", steady=lanes.now)
+        self._configurations = Configurations(self.configs, lambda: [load(file) for file in files], self._changed)
+        options = JobOptions(
+            stopping=self._stopping.is_set, on_resume=lambda stream: self._configurations.outdated(stream.name)
+        )
+        self.job = Job([self._stream(c) for c in self.configs], self._execute, lanes, options, self.roster)
+        self.failures: Mapping[str, ChSinkError] = {}
+        self.crash: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> "LiveJob":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join(120)
+        self._topics.close()
+        assert not self._thread.is_alive()
+        if self.crash is not None:
+            raise self.crash
+
+    def states(self) -> dict[str, StreamState]:
+        """The state of each stream, as the job knows it."""
+        return self.roster.standings()
+
+    def until(self, seen: Callable[[], object], seconds: float = 120.0) -> None:
+        """Wait until something is so. Fails with the streams' states if the job ends or the time is over."""
+        deadline = time.monotonic() + seconds
+        while not seen():
+            assert self._thread.is_alive(), (self.crash, self.failures)
+            assert time.monotonic() < deadline, self.states()
+            time.sleep(0.05)
+
+    def _stream(self, config: Config) -> JobStream:
+        def connect() -> Coordinator:
+            now = self._configurations.of(config.stream_name)
+            return Coordinator(stream_settings(now), stream_ports(now, self._topics))
+
+        return JobStream(
+            stream_settings(config),
+            connect,
+            self._topics.watermarks(KafkaSettings(config.kafka.client())),
+            config.trigger_interval,
+            config.max_offsets_per_trigger,
+        )
+
+    def _changed(self, config: Config) -> None:
+        self._texts[config.stream_name] = config.to_task_json()
+        self.roster.configured(config.stream_name, config.fingerprint())
+
+    def _run(self) -> None:
+        try:
+            self.failures = self.job.run()
+        except BaseException as error:  # noqa: BLE001 (raised in the test's thread)
+            self.crash = error
+
+    def _execute(self, tasks: Sequence[Task]) -> list[TaskResult]:
+        # The consumer of a process is not for two threads.
+        with self._one:
+            return [run_configured(self._texts[task.stream], task) for task in tasks]

@@ -1,0 +1,150 @@
+"""Many small streams: topics of JSON events (id, v), tables of each engine, and the rows that the events lead to."""
+
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from confluent_kafka import Producer
+
+from ch_sink.clickhouse import Client, create_statement, detect, execute
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.model.policy import policy_of
+from ch_sink.table.view import view_of
+from tests.support.hand import mysql
+from tests.support.hand_tables import APPEND, OWN
+
+__all__ = ["STATE_TABLES", "Shop"]
+
+STATE_TABLES = ("ledger", "dead_letters", "handover", "pending")
+
+
+@dataclass
+class Shop:
+    """Streams by table name, in one database. ``rows``: table → key → value, as they should be."""
+
+    folder: Path
+    kafka: LocalKafka
+    clickhouse: EmbeddedClickHouse
+    client: Client
+    database: str
+    prefix: str
+    rows: dict[str, dict[int, str]] = field(default_factory=dict)
+    engines: dict[str, str] = field(default_factory=dict)
+    sent: dict[str, int] = field(default_factory=dict)
+    """Events per table."""
+    _position: int = 100
+
+    def __post_init__(self) -> None:
+        self._producer = Producer({"bootstrap.servers": self.kafka.bootstrap, "linger.ms": 5})
+        self._random = random.Random(self.prefix)
+        execute(self.client, [create_statement(name, self.database, f"ch_sink_{name}") for name in STATE_TABLES])
+
+    def add(self, table: str, engine: str = "replacing", *, partitions: int = 1, **more: Any) -> Path:
+        """Make topic and table; returns the stream's file."""
+        self.kafka.create_topic(self.topic(table), partitions)
+        self.create(table, engine)
+        self.rows[table], self.sent[table] = {}, 0
+        return self.file(table, **more)
+
+    def create(self, table: str, engine: str, columns: str = "") -> None:
+        """Make the table and its view."""
+        self.engines[table] = engine
+        if engine == "log":
+            self.client.command(f"CREATE TABLE {self.database}.{table} (id Int64, v Nullable(String)) ENGINE = Log")
+            return
+        clause, own = OWN.get(engine, APPEND)
+        self.client.command(
+            f"CREATE TABLE {self.database}.{table} (id Int64, v Nullable(String), {columns}{own}) ENGINE = {clause} "
+            "ORDER BY id SETTINGS non_replicated_deduplication_window = 1000"
+        )
+        self.client.command(view_of(detect(self.client, self.database, table, policy_of()), ("id",)))
+
+    def drop(self, table: str) -> None:
+        """Remove the table and its view."""
+        self.client.command(f"DROP VIEW {self.database}.{table}_current SYNC")
+        self.client.command(f"DROP TABLE {self.database}.{table} SYNC")
+
+    def topic(self, table: str) -> str:
+        return f"{self.prefix}.{table}"
+
+    def file(self, table: str, **more: Any) -> Path:
+        """Write the stream's file."""
+        place = {"url": self.clickhouse.url, "database": self.database, "table": table, **more.pop("clickhouse", {})}
+        settings: Mapping[str, Any] = {
+            "kafka": {"topic": self.topic(table), "bootstrap.servers": self.kafka.bootstrap},
+            "clickhouse": place,
+            "stream": table,
+            "trigger_interval": "200ms",
+            **more,
+        }
+        path = self.folder / f"{table}.yaml"
+        path.write_text(yaml.safe_dump(settings), encoding="utf-8")
+        return path
+
+    def change(self, table: str, events: int = 1, **columns: Any) -> None:
+        """Send so many drawn changes; ``columns`` are further ones of each row."""
+        rows = self.rows[table]
+        for _ in range(events):
+            id_, drawn = self._random.randrange(20), self._random.random()
+            old = {"id": id_, "v": rows[id_], **columns} if id_ in rows else None
+            if old is not None and drawn < 0.2:
+                del rows[id_]
+                self.send(table, id_, "d", old, None)
+                continue
+            rows[id_] = f"{id_}-{self._position}"
+            self.send(table, id_, "c" if old is None else "u", old, {"id": id_, "v": rows[id_], **columns})
+
+    def snapshot(self, table: str) -> None:
+        """Send all rows, and a delete for each key that may be left, as after a new snapshot."""
+        for id_ in range(20):
+            value = self.rows[table].get(id_)
+            if value is None:
+                self.send(table, id_, "d", {"id": id_, "v": None}, None)
+            else:
+                self.send(table, id_, "r", None, {"id": id_, "v": value})
+
+    def send(self, table: str, id_: int, op: str, before: Any, after: Any) -> None:
+        """Send one event."""
+        self._position += 10
+        event = mysql(op, {"id": id_}, before, after, self._position)
+        self.send_bytes(table, json.dumps(event.key).encode(), json.dumps(event.value).encode())
+
+    def send_bytes(self, table: str, key: bytes, value: bytes) -> None:
+        """Send one record as it is."""
+        self._producer.produce(self.topic(table), key=key, value=value)
+        self.sent[table] += 1
+
+    def flush(self) -> None:
+        """Wait until the broker has all."""
+        left = self._producer.flush(120)
+        assert not left, f"{left} events were not sent"
+
+    def differences(self) -> dict[str, object]:
+        """Table → what differs from the rows that should be there; collapsing sums and append counts included."""
+        return {table: found for table in self.rows if (found := self._difference(table)) is not None}
+
+    def _difference(self, table: str) -> object:
+        place, engine = f"{self.database}.{table}", self.engines[table]
+        if engine == "log":
+            return "has no view"
+        found = {
+            int(r["id"]): r["v"] for r in self.client.rows(f"SELECT id, CAST(v, 'String') AS v FROM {place}_current")
+        }
+        if found != self.rows[table]:
+            return {
+                "missing": sorted(self.rows[table].items() - found.items()),
+                "extra": sorted(found.items() - self.rows[table].items()),
+            }
+        if engine in ("collapsing", "versioned"):
+            sums = self.client.rows(f"SELECT id, sum(_sign) AS s FROM {place} GROUP BY id HAVING s NOT IN (0, 1)")
+            return sums or None
+        if engine == "append":
+            [counted] = self.client.rows(f"SELECT count() AS n, uniqExact(_version) AS u FROM {place}")
+            events = self.sent[table]
+            return None if (counted["n"], counted["u"]) == (events, events) else {**counted, "sent": events}
+        return None
