@@ -118,7 +118,7 @@ def _entry(state: State, name: str, batch: ChangeBatch, first: int, steps: list[
     start = state.of(name)
     if name in state.sources:
         return start
-    _, reached = state.highest()
+    _, reached = state.highest_but(name)
     position = to_int(batch.commit, first)
     if position >= reached:
         return start

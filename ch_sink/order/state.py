@@ -101,10 +101,10 @@ class State:
         known = tuple(sorted({*self.names, *self.sources, *names}))
         return self if known == self.names else replace(self, names=known)
 
-    def highest(self) -> tuple[int, int]:
-        """The highest epoch, and the highest position in it that a change or a truncate has had."""
-        reached = [(s.epoch, s.commit) for s in self.sources.values()]
-        reached += [(floor.epoch, floor.commit) for floor in (self.floor, *self.floors.values())]
+    def highest_but(self, source: str) -> tuple[int, int]:
+        """The highest epoch, and the highest position in it that a change or a truncate of another source has had."""
+        reached = [(s.epoch, s.commit) for name, s in self.sources.items() if name != source]
+        reached += [(floor.epoch, floor.commit) for name, floor in self.floors.items() if name != source]
         return max([(self.epoch, 0), *(at for at in reached if at[0] == self.epoch)])
 
     def to_json(self) -> str:
