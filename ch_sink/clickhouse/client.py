@@ -5,6 +5,7 @@ import os
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from math import ceil
 from typing import Any
 
@@ -202,6 +203,7 @@ class Client:
         retry: Retry | None = None,
         query: str | None = None,
         query_id: str = "",
+        by_content: bool = False,
     ) -> int:
         """Insert rows as one Arrow record batch; returns the rows that the server reports as written.
 
@@ -212,10 +214,14 @@ class Client:
             table: a quoted, qualified name.
             query: what follows ``INSERT INTO``, in place of the table and its columns.
             query_id: how the ids of the requests begin; by default the server draws one.
+            by_content: the deduplication token is extended by a digest of the bytes sent.
         """
         # As a view the body goes out uncopied, with the statement in the URL.
         body: Any = to_stream(one_batch(rows), self.settings.compression)
         columns = list(rows.column_names) if query is None else None
+        if by_content:
+            token = f"{settings['insert_deduplication_token']}/{blake2b(body, digest_size=16).hexdigest()}"
+            settings = {**settings, "insert_deduplication_token": token}
 
         def act() -> int:
             named = self._known(settings)

@@ -1,5 +1,8 @@
 """Insert blocks once."""
 
+from collections.abc import Mapping
+from typing import TypedDict
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -45,6 +48,15 @@ PINNED: dict[str, str | int] = {
 """Settings of every insert into a target table; the user's own cannot change them."""
 
 
+class _Options(TypedDict):
+    """How a block is inserted, fenced or not."""
+
+    settings: Mapping[str, str | int]
+    doing: str
+    retry: Retry | None
+    by_content: bool
+
+
 class ClickHouseWriter:
     """The TableWriter of one target table, over HTTP in Arrow.
 
@@ -60,7 +72,7 @@ class ClickHouseWriter:
         self.rows = 0
         """Rows sent so far."""
 
-    def write(self, insert: Insert, token: str, *, fence: Fence | None = None) -> int:
+    def write(self, insert: Insert, token: str, *, fence: Fence | None = None, by_content: bool = False) -> int:
         """Insert one block under its token; returns the rows that the server reports as written.
 
         Raises:
@@ -82,32 +94,28 @@ class ClickHouseWriter:
             # A null text fails there instead of taking the default: the server cannot read it (26.9).
             at = rows.schema.get_field_index(name)
             rows = rows.set_column(at, rows.schema.field(at), pc.fill_null(rows.column(name), "{}"))
-        settings: dict[str, str | int] = {**PINNED, "insert_deduplication_token": token}
-        doing = f"insert {rows.num_rows} rows into {self._table.qualified} ({insert.label})"
+        options: _Options = {
+            "settings": {**PINNED, "insert_deduplication_token": token},
+            "doing": f"insert {rows.num_rows} rows into {self._table.qualified} ({insert.label})",
+            "retry": self._retry,
+            "by_content": by_content,
+        }
         if fence is None:
-            written = self._client.insert(
-                self._table.qualified, rows, settings=settings, doing=doing, retry=self._retry
-            )
+            written = self._client.insert(self._table.qualified, rows, **options)
         else:
-            written = self._fenced(rows, settings, doing, fence)
+            written = self._fenced(rows, fence, options)
         self.rows += rows.num_rows
         return written
 
-    def _fenced(self, rows: pa.Table, settings: dict[str, str | int], doing: str, fence: Fence) -> int:
+    def _fenced(self, rows: pa.Table, fence: Fence, options: _Options) -> int:
         if not fence.condition:
             fence.check()
-            return self._client.insert(self._table.qualified, rows, settings=settings, doing=doing, retry=self._retry)
+            return self._client.insert(self._table.qualified, rows, **options)
         rows = with_defaults(self._table, rows)
+        options["settings"] = {**options["settings"], **SETTINGS}
+        query = fenced_target(self._table, rows, fence.condition)
         try:
-            return self._client.insert(
-                self._table.qualified,
-                rows,
-                settings={**settings, **SETTINGS},
-                doing=doing,
-                retry=self._retry,
-                query=fenced_target(self._table, rows, fence.condition),
-                query_id=fence.query_id,
-            )
+            return self._client.insert(self._table.qualified, rows, **options, query=query, query_id=fence.query_id)
         except ClickHouseError as error:
             if error.code in SUPERSEDED:
                 fence.check()

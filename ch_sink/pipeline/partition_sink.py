@@ -405,7 +405,7 @@ class PartitionSink:
         for insert in made.inserts:
             token = name.token(first, end, insert.label, execution=execution if made.reconciles else "")
             with self.stages.stage("insert"):
-                self.writer.write(insert, token, fence=fence)
+                self.writer.write(insert, token, fence=fence, by_content=not self.target.exclusive)
             done.rows += insert.rows.num_rows
         if made.bad:
             hides = self.target.policy.columns.hides

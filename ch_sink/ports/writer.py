@@ -22,10 +22,13 @@ class Insert:
 class TableWriter(Protocol):
     """Inserts blocks once."""
 
-    def write(self, insert: Insert, token: str, *, fence: Fence | None = None) -> int:
+    def write(self, insert: Insert, token: str, *, fence: Fence | None = None, by_content: bool = False) -> int:
         """Insert as one block under the deduplication token; returns rows the server reports as written.
 
-        ``fence``: the insert takes effect only while this execution may insert.
+        Args:
+            fence: the insert takes effect only while this execution may insert.
+            by_content: the token is extended by a digest of the block, so that it never stands for other rows. For
+                tables where storing a block twice does no harm, and dropping one that has changed does.
 
         Raises:
             ClickHouseError: it fails, and a retry would not help.

@@ -6,6 +6,7 @@ signs). Nothing is merged in the background.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import pyarrow as pa
@@ -41,10 +42,13 @@ class MemoryTable:
             if table.column(name) is not None:
                 self._schema = self._schema.append(pa.field(name, kind))
 
-    def write(self, insert: Insert, token: str, *, fence: Fence | None = None) -> int:
+    def write(self, insert: Insert, token: str, *, fence: Fence | None = None, by_content: bool = False) -> int:
         """See TableWriter.write: an insert whose token was seen before is dropped, whatever its rows."""
         if fence is not None:
             fence.check()
+        rows = insert.rows.to_pylist()
+        if by_content:
+            token = f"{token}/{blake2b(repr(rows).encode(), digest_size=16).hexdigest()}"
         if token in self.tokens or not insert.rows.num_rows:
             return 0
         self.tokens.add(token)
@@ -52,7 +56,7 @@ class MemoryTable:
             self._schema = insert.rows.schema
         elif insert.rows.schema.names != self._schema.names:
             self._schema = pa.unify_schemas([self._schema, insert.rows.schema])
-        self.put(insert.rows.to_pylist())
+        self.put(rows)
         return int(insert.rows.num_rows)
 
     def put(self, rows: Iterable[Row]) -> None:

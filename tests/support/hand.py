@@ -25,7 +25,7 @@ from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.partition_sink import Applied, PartitionSink, StreamName
 from ch_sink.pipeline.plan import Ports
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import Fence, Insert
+from ch_sink.ports import Insert
 from ch_sink.table.truncate import truncate_statement
 from ch_sink.table.view import view_of
 from ch_sink.testing import Killed
@@ -167,12 +167,12 @@ class HandFed:
         self.lookups += 1
         return AnyKeyLookup(self.client, self.table).fetch(keys, below)
 
-    def write(self, insert: Insert, token: str, *, fence: Fence | None = None) -> int:
+    def write(self, insert: Insert, token: str, **options: Any) -> int:
         if self.kill_after is not None:
             if self.kill_after == 0:
                 raise Killed
             self.kill_after -= 1
-        return ClickHouseWriter(self.client, self.table).write(insert, token, fence=fence)
+        return ClickHouseWriter(self.client, self.table).write(insert, token, **options)
 
     def view(self) -> list[tuple[Any, ...]]:
         """The current state, sorted."""

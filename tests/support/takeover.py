@@ -24,7 +24,7 @@ from ch_sink.decode import Decoder
 from ch_sink.errors import ChSinkError
 from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy, policy_of
-from ch_sink.ports import Fence, Insert, TableWriter
+from ch_sink.ports import Insert, TableWriter
 from ch_sink.stream.claims import forget
 from ch_sink.stream.coordinator import StreamSettings
 from ch_sink.stream.run_task import range_steps
@@ -50,13 +50,13 @@ class Freezing:
     after: bool = False
     inserts: int = 0
 
-    def write(self, insert: Insert, token: str, *, fence: Fence | None = None) -> int:
+    def write(self, insert: Insert, token: str, **options: Any) -> int:
         self.inserts += 1
         if self.inserts != self.nth:
-            return self.inner.write(insert, token, fence=fence)
+            return self.inner.write(insert, token, **options)
         if not self.after:
             self.meanwhile()
-        done = self.inner.write(insert, token, fence=fence)
+        done = self.inner.write(insert, token, **options)
         if self.after:
             self.meanwhile()
         return done
