@@ -46,6 +46,10 @@ class Pending(Protocol):
         """The records that still wait, and those whose swap may still be open, by offset."""
         ...
 
+    def of_other_topics(self, topic_id: str) -> list[tuple[str, int]]:
+        """Topic ids other than this one with their partitions in which records wait, in order."""
+        ...
+
     def resolve(self, topic_id: str, partition: int, offsets: Sequence[int]) -> None:
         """Mark records as applied (or given up), and their swaps as over."""
         ...

@@ -1,6 +1,5 @@
 """Real Kafka and real ClickHouse behind the ports, for the coordinator and for the tasks. No Spark."""
 
-import math
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -45,7 +44,7 @@ from ch_sink.stream.error_limits import ErrorLimits
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.rewind import rewind
 from ch_sink.stream.run_task import TaskPorts, run_task
-from ch_sink.stream.tasks import RangeTask, ReleaseTask, Task, TaskResult, progress_entry
+from ch_sink.stream.tasks import RangeTask, Task, TaskResult, patience, progress_entry
 from ch_sink.table.model import TargetTable
 
 __all__ = ["SharedTopics", "rewind_stream", "run_configured", "stream_ports", "stream_settings", "task_ports"]
@@ -154,7 +153,6 @@ def task_ports(config: Config, task: Task, decoder: Callable[[TargetTable, bool]
     own, tables, stream = config.state_database, config.tables, task.stream
     kafka = KafkaSettings(config.kafka.client())
     ledger = ClickHouseLedger(client, own, tables.ledger, stream)
-    gives_up = isinstance(task, ReleaseTask) and task.caught_up
 
     def begin() -> Fence:
         fence = ledger.begin(task.topic_id, task.partition, task.claim, task.work)
@@ -173,7 +171,7 @@ def task_ports(config: Config, task: Task, decoder: Callable[[TargetTable, bool]
         ClickHouseWriter(client, table),
         ClickHouseDeadLetters(client, own, tables.dead_letters, stream, task.topic_id),
         ClickHousePending(client, own, tables.pending, stream),
-        deadline=config.handover_deadline if gives_up else math.inf,
+        deadline=patience(task, config.handover_deadline),
         progress=lambda done: ledger.put_progress(progress_entry(task, done.end, done.state)),
         releases=ledger,
         cuts=task.cuts if isinstance(task, RangeTask) else (),

@@ -10,6 +10,7 @@ The coordinator knows neither Spark, HTTP nor Kafka's client: it works on ports 
 """
 
 import logging
+import sys
 import time
 import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -108,6 +109,7 @@ class Coordinator:
         found = {p: self.ports.pending.open(self.topic.topic_id, p) for p in self.topic.low}
         open_changes = {p: sum(r.swap is None for r in records) for p, records in found.items()}
         self.waiting = {p: n for p, n in open_changes.items() if n}
+        self._former = self.ports.pending.of_other_topics(self.topic.topic_id)
 
     def close(self) -> None:
         """Release what `open` took."""
@@ -190,6 +192,7 @@ class Coordinator:
         that has caught up gives changes up: after an outage, or if another partition lags far behind, the values may
         not have been read yet.
         """
+        yield from self._release_former_topics()
         left, before = dict(self.waiting), -1
         lacking: list[Barrier] = []
         while left and (lacking or sum(left.values()) != before):
@@ -206,6 +209,37 @@ class Coordinator:
             left = {done.partition: done.waiting for done in results if done.waiting}
         self.waiting = left
         self.summary.figures.waiting = sum(left.values())
+
+    def _release_former_topics(self) -> Rounds:
+        """Apply or give up the changes that wait since the topic was another one: what they wait for cannot come."""
+        while self._former:
+            tasks = [self._final_task(*place) for place in self._former]
+            results = cast(Sequence[ReleaseDone], (yield tasks))
+            self._raise_failure(results)
+            for task, done in zip(tasks, results, strict=True):
+                self.summary.figures.add(rows=done.rows, dead_letters=done.dead_letters, counts=done.counts)
+                log.warning(
+                    "%s: %d changes of partition %d of the former topic %s no longer wait (dead letters: %d)",
+                    *(self.settings.name, done.counts.get("released", 0), task.partition, task.topic_id),
+                    done.dead_letters,
+                )
+            self._add_columns([done.lacking for done in results if done.lacking is not None])
+            lacking = {(t.topic_id, t.partition) for t, done in zip(tasks, results, strict=True) if done.lacking}
+            self._former = [place for place in self._former if place in lacking]
+
+    def _final_task(self, topic_id: str, partition: int) -> ReleaseTask:
+        return ReleaseTask(
+            self.settings.name,
+            self.settings.topic,
+            topic_id,
+            partition,
+            self.table,
+            self.states.of_former(topic_id, partition),
+            below=sys.maxsize,
+            caught_up=True,
+            final=True,
+            claim=self._claim,
+        )
 
     def _round(
         self, work: dict[int, tuple[int, int]], limits: Mapping[int, tuple[int, int]], gone: dict[int, int]
@@ -375,6 +409,8 @@ class Coordinator:
             self.topic = self.ports.topics.state(self.settings.topic)
             self.states = States(self.ports.ledger, topic_id, len(self.topic.low), self._stored_epoch())
             self._cuts, self._reached = self.ports.ledger.cuts(topic_id), self.ports.ledger.progress(topic_id)
+            self._former = self.ports.pending.of_other_topics(topic_id)
+            self.waiting = {}
 
     def _stored_epoch(self) -> int | None:
         """The highest epoch in the table, None if it is empty or its versions hold none."""

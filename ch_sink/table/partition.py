@@ -91,7 +91,10 @@ def _text(part: _Part, value: object) -> str:
     if part.kind == "time" and isinstance(value, int):
         return str(np.datetime64(value, "s")).replace("T", " ")
     if isinstance(value, bytes):
-        return literal(value.decode("utf-8", "backslashreplace"))
+        try:
+            return literal(value.decode())
+        except UnicodeDecodeError:  # written so that no text has the same label
+            return f"unhex('{value.hex()}')"
     return literal(value) if isinstance(value, str) else str(value)
 
 

@@ -40,7 +40,7 @@ from ch_sink.stream.coordinator import Coordinator, StreamSettings
 from ch_sink.stream.offset_ranges import OffsetRange
 from ch_sink.stream.ports import GroupOffsets, StreamPorts, TableAdmin, Topics
 from ch_sink.stream.run_task import TaskPorts, range_steps, release
-from ch_sink.stream.tasks import RangeDone, RangeTask, Task, TaskResult, progress_entry
+from ch_sink.stream.tasks import RangeDone, RangeTask, Task, TaskResult, patience, progress_entry
 from ch_sink.table.model import TargetTable
 from ch_sink.testing.kills import Guarded, Kill, Killed, KillSwitch
 
@@ -247,7 +247,6 @@ class LocalRunner:
             ports.settle(table, fence)
             return fence
 
-        gives_up = not isinstance(task, RangeTask) and task.caught_up
         sink = PartitionSink(
             StreamName(task.stream, task.topic, task.topic_id, task.partition, task.attempt),
             Target.of(table, self.settings.policy),
@@ -260,7 +259,7 @@ class LocalRunner:
             Guarded(ports.writer(table), switch, {"write": "insert"}),
             Guarded(ports.dead_letters, switch, {"put": "dead letters"}),
             Guarded(ports.pending, switch, {"put": "pending", "resolve": "release"}),
-            deadline=ports.deadline if gives_up else math.inf,
+            deadline=patience(task, ports.deadline),
             progress=lambda done: ledger.put_progress(progress_entry(task, done.end, done.state)),
             releases=ledger,
             cuts=task.cuts if isinstance(task, RangeTask) else (),

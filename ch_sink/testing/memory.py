@@ -113,6 +113,10 @@ class MemoryPending:
         waiting = self.stored.get((topic_id, partition), {})
         return [waiting[offset] for offset in sorted(waiting)]
 
+    def of_other_topics(self, topic_id: str) -> list[tuple[str, int]]:
+        waits = [place for place, records in self.stored.items() if any(r.swap is None for r in records.values())]
+        return sorted(place for place in waits if place[0] != topic_id)
+
     def resolve(self, topic_id: str, partition: int, offsets: Sequence[int]) -> None:
         for offset in offsets:
             if self.stored.get((topic_id, partition), {}).pop(offset, None) is not None:

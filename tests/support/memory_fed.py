@@ -16,9 +16,9 @@ from tests.support.document_run import document_table
 from tests.support.hand import Event
 from tests.support.small import records_of
 
-__all__ = ["MemoryFed"]
+__all__ = ["NOTHING", "MemoryFed"]
 
-_NOTHING = Records("t", 0, np.zeros(0, np.int64), np.zeros(0, np.int64), [], [])
+NOTHING = Records("t", 0, np.zeros(0, np.int64), np.zeros(0, np.int64), [], [])
 
 
 class MemoryFed:
@@ -30,19 +30,22 @@ class MemoryFed:
         partitions: int = 2,
         policy: Policy | None = None,
         deadline: float = math.inf,
+        **settings: Any,
     ) -> None:
-        """``deadline``: seconds after which a waiting change is given up."""
+        """``deadline``: seconds after which a waiting change is given up. ``settings``: as of StreamSettings."""
         table = document_table((Column("id", "Int64"), Column("big", "Nullable(String)")), engine, "id")
-        self.topic = MemoryTopic("t", dict.fromkeys(range(partitions), _NOTHING), dict.fromkeys(range(partitions), 0))
+        self.topic = MemoryTopic("t", dict.fromkeys(range(partitions), NOTHING), dict.fromkeys(range(partitions), 0))
         self.stream = MemoryStream(table, ("id",), self.topic, policy or policy_of(truncate="apply"))
-        self.runner = LocalRunner(self.stream.settings, replace(self.stream.ports(), deadline=deadline))
+        self.runner = LocalRunner(
+            replace(self.stream.settings, **settings), replace(self.stream.ports(), deadline=deadline)
+        )
         self.read = dict.fromkeys(range(partitions), 0)
 
     def send(self, partition: int, *events: Event) -> None:
         """The source sends events; they are read by the next batch."""
         first = self.topic.ends.setdefault(partition, 0)
         more = records_of(events, first)
-        self.topic.partitions[partition] = join_records([self.topic.partitions.get(partition, _NOTHING), more])
+        self.topic.partitions[partition] = join_records([self.topic.partitions.get(partition, NOTHING), more])
         self.topic.ends[partition] = first + len(events)
         self.read.setdefault(partition, 0)
 

@@ -234,3 +234,14 @@ def test_a_million_rows_stand_with_those_of_their_month_and_remainder() -> None:
     held = [np.asarray(index) for _, index in groups]
     assert [len(set(own[index])) for index in held] == [1] * len(set(own))
     np.testing.assert_array_equal(np.sort(np.concatenate(held)), number)
+
+
+def test_labels_of_different_partitions_differ_whatever_bytes_they_hold() -> None:
+    """They are part of the inserts' tokens: of two blocks with one token the server keeps one."""
+    texts = [b"\xff", b"\\xff", b"\\\\xff", b"unhex('ff')", b"'\\xff'", b"\xfe", b"a\xff", b"a", b"", b"NULL", None]
+    table = TargetTable(
+        "d", "t", Engine(Family.REPLACING, "ReplacingMergeTree"), (Column("s", "Nullable(String)"),), partition_key="s"
+    )
+    groups = partition_groups(table, pa.table({"s": pa.array(texts, pa.binary())}))
+    assert groups is not None
+    assert len({label for label, _ in groups}) == len(groups) == len(texts)
