@@ -1,6 +1,6 @@
 """Arguments and options that several commands share."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,8 +12,19 @@ from ch_sink.errors import ClickHouseError, ConfigError
 if TYPE_CHECKING:
     from ch_sink.cli.output import Output
     from ch_sink.config import Config, Job
+    from ch_sink.discovery.topic_watch import TopicWatch
 
-__all__ = ["AsJson", "ConfigFiles", "Only", "Overrides", "expecting_a_ledger", "load_all", "load_jobs"]
+__all__ = [
+    "AsJson",
+    "ConfigFiles",
+    "Only",
+    "Overrides",
+    "expect_some",
+    "expecting_a_ledger",
+    "load_all",
+    "load_jobs",
+    "watch_topics",
+]
 
 ConfigFiles = Annotated[
     list[Path],
@@ -65,6 +76,23 @@ def load_all(out: "Output", paths: list[Path], overrides: list[str] | None, only
             hint=f"The first of them is {found.streams[0].stream_name}.",
         )
     return streams
+
+
+def watch_topics(paths: list[Path], overrides: list[str] | None, only: str | None = None) -> "TopicWatch":
+    """What finds the streams of all files, now and while a job runs. Raises ConfigError if a file is wrong."""
+    from ch_sink.discovery.job_topics import chosen
+    from ch_sink.discovery.topic_watch import TopicWatch
+
+    wanted = chosen(only)
+    return TopicWatch(load_jobs(paths, overrides), wanted)
+
+
+def expect_some(topics: "TopicWatch", streams: "Sequence[Config]", only: str | None) -> None:
+    """Raise ConfigError if ``--only`` means no stream, and none can come."""
+    if only is not None and not streams and not topics.open:
+        raise ConfigError(
+            f"--only {only} matches no stream", hint="It is held against the whole name, topic or table of a stream."
+        )
 
 
 @contextmanager

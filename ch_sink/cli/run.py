@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, load_all
+from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, expect_some, watch_topics
 from ch_sink.cli.output import Output
 from ch_sink.errors import ChSinkError, ConfigError
 from ch_sink.model.counted import counted
@@ -68,12 +68,14 @@ def run(
     watch = JobWatch("reading the configuration")
     debug = bool(context.find_root().params.get("debug"))
     with shown(watch.look, LogOptions(verbose, quiet or as_json, log_file, log_format.value, debug)):
-        settings = load_all(out, configs, overrides, only)
+        topics = watch_topics(configs, overrides, only)
+        settings = topics.first(log, wait=not once)
+        expect_some(topics, settings, only)
         # PySpark is imported when a stream is open: missing things are reported while Spark's JVM is still starting.
         from ch_sink.spark.job import run_job
         from ch_sink.spark.session import start_application
 
-        jvm = start_application(settings, master, stop)
+        jvm = start_application(settings or topics.usual, master, stop) if settings or not once else None
         try:
             end = run_job(
                 settings,
@@ -82,6 +84,7 @@ def run(
                 master=master,
                 on_batch=logged,
                 watch=watch,
+                topics=topics,
                 started=jvm,
                 stop=stop,
             )

@@ -1,5 +1,6 @@
 """Topics that come and go while a job runs: which streams join it, and which leave."""
 
+import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,6 +30,13 @@ class TopicChanges:
     refused: dict[str, ChSinkError] = field(default_factory=dict)
     """Topics that cannot be streams of this job, each once."""
 
+    def say(self, log: logging.Logger) -> None:
+        """Log what is to be said."""
+        for note in self.notes:
+            log.warning("%s", note)
+        for topic, error in self.refused.items():
+            log.error("topic %s is left out: %s Next: %s", topic, error, error.hint or "")
+
 
 class TopicWatch:
     """Looks at the topics of a job's files. Used by one thread at a time."""
@@ -51,13 +59,40 @@ class TopicWatch:
 
     @property
     def open(self) -> bool:
-        """Whether topics may join."""
-        return any(job.topics is not None for job in self._jobs)
+        """Whether streams may join: of new topics, or of topics whose first event their table waits for."""
+        return any(job.topics is not None or job.usual.create_tables for job in self._jobs)
 
     @property
     def interval(self) -> float:
         """Seconds from one look to the next."""
-        return min((job.usual.discovery_interval for job in self._jobs if job.topics is not None), default=30.0)
+        return min((job.usual.discovery_interval for job in self._jobs), default=30.0)
+
+    @property
+    def usual(self) -> tuple[Config, ...]:
+        """The configurations of topics without exceptions, one of each file."""
+        return tuple(job.usual for job in self._jobs)
+
+    def finds(self, config: Config) -> bool:
+        """Whether the stream is of a file of many topics, so that it leaves when its topic is deleted."""
+        mine = (job for job in self._jobs if job.topics is not None)
+        return any(job.topics is not None and job.topics.among([config.kafka.topic]) for job in mine)
+
+    def first(self, log: logging.Logger, *, wait: bool = True) -> tuple[Config, ...]:
+        """The streams at the start, logging what is to be said. ``wait``: brokers that are away are looked at later.
+
+        Raises ConfigError for topics that have no place of their own, KafkaError.
+        """
+        try:
+            found = self.look()
+        except KafkaError as error:
+            if not (wait and error.temporary and all(job.topics is not None for job in self._jobs)):
+                raise
+            log.warning("topics could not be looked at, which is tried again: %s", error)
+            return ()
+        for refusal in found.refused.values():
+            raise refusal
+        found.say(log)
+        return found.joined
 
     def look(self) -> TopicChanges:
         """What has changed since the last look; the first one finds all streams. Raises KafkaError, ConfigError."""

@@ -23,13 +23,19 @@ _START_SECONDS = 15.0
 class Application:
     """Runs tasks on Spark. PySpark is imported when it is needed: a stream that cannot be opened is reported first."""
 
-    def __init__(self, configs: Sequence[Config], master: str | None, started: JvmStart | None, stop: Stop) -> None:
-        self._configs, self._master, self._started, self._stop = configs, master, started, stop
+    def __init__(self, settings: Sequence[Config], master: str | None, started: JvmStart | None, stop: Stop) -> None:
+        """``settings``: configurations whose section ``spark`` holds for the session; at least one."""
+        self._settings, self._master, self._started, self._stop = settings, master, started, stop
+        self._configs: dict[str, str] = {}
         self._lock = threading.Lock()
         self._executor: SparkExecutor | None = None
         self._failure: ChSinkError | None = None
         self._thread: threading.Thread | None = None
         self._starting = False
+
+    def add(self, config: Config) -> None:
+        """Tasks of this stream may come from now on."""
+        self._configs[config.stream_name] = config.to_task_json()
 
     def start(self) -> None:
         """Begin to start Spark, unless that has begun; returns at once."""
@@ -68,7 +74,7 @@ class Application:
             if self._executor is None:
                 self._starting = True
                 try:
-                    session = build_application(self._configs, self._master, started=self._started, stop=self._stop)
+                    session = build_application(self._settings, self._master, started=self._started, stop=self._stop)
                 except ChSinkError as error:
                     self._failure = error
                     raise
@@ -76,6 +82,6 @@ class Application:
                     raise InterruptedError("the job is stopping") from None
                 from ch_sink.spark.executor import SparkExecutor
 
-                self._executor = SparkExecutor(session, {c.stream_name: c.to_task_json() for c in self._configs})
+                self._executor = SparkExecutor(session, self._configs)
                 self._starting = False
             return self._executor

@@ -27,7 +27,7 @@ class SparkExecutor:
 
     spark: SparkSession
     configs: Mapping[str, str] = field(repr=False)
-    """Stream → JSON of its Config, secrets included."""
+    """Stream → JSON of its Config, secrets included. Streams may be added while it runs."""
 
     def __call__(self, tasks: Sequence[Task]) -> list[TaskResult]:
         """See Execute."""

@@ -2,13 +2,16 @@
 
 import argparse
 import logging
+import math
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from ch_sink.config import Config, load
+from ch_sink.config import Config, load_job
+from ch_sink.discovery.creation import create_tables
+from ch_sink.discovery.topic_watch import TopicWatch
 from ch_sink.errors import ChSinkError, StreamsFailed
 from ch_sink.kafka import KafkaSettings
 from ch_sink.observe import StreamSummary, progress_line
@@ -24,13 +27,15 @@ from ch_sink.spark.members import members_of
 from ch_sink.spark.session import JvmStart
 from ch_sink.spark.stop import Stop, run_stoppable
 from ch_sink.spark.wiring import SharedTopics, stream_ports, stream_settings
-from ch_sink.stream.coordinator import Coordinator
-from ch_sink.stream.job import Ended, Job, JobOptions
+from ch_sink.stream.coordinator import Coordinator, StreamSettings
+from ch_sink.stream.job import Changed, Ended, Job, JobOptions
 from ch_sink.stream.job_stream import JobStream
 from ch_sink.stream.lanes import ThreadLanes
 from ch_sink.stream.roster import Roster
 
 __all__ = ["JobEnd", "main", "run_job", "run_streams"]
+
+log = logging.getLogger("ch_sink")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,7 @@ def run_job(
     master: str | None = None,
     on_batch: Callable[[StreamSummary], None] | None = None,
     watch: JobWatch | None = None,
+    topics: TopicWatch | None = None,
     started: JvmStart | None = None,
     stop: Stop | None = None,
     live: Live | None = None,
@@ -87,6 +93,7 @@ def run_job(
         fail_fast: end when the first stream fails.
         on_batch: receives each stream's figures after each of its batches.
         watch: gets the job's pictures while it runs.
+        topics: finds the topics that come and go; its first look made ``configs``.
         started: the JVM, if it has been started for these configurations.
         stop: once requested, running batches come to their end and no further one begins.
         live: is kept up to date with what the streams do; the metrics are served from it.
@@ -95,25 +102,31 @@ def run_job(
     """
     allow_descriptors(len(configs))
     stop = stop or Stop()
-    application = Application(configs, master, started, stop)
     live = live or Live()
+    settings = list(configs) or (list(topics.usual) if topics is not None else [])
+    if not settings:
+        return JobEnd([], {})
+    application = Application(settings, master, started, stop)
 
     def batch(summary: StreamSummary, live: Live = live) -> None:
         live.batch(summary)
         if on_batch is not None:
             on_batch(summary)
 
-    options = JobOptions(
-        once=once,
-        fail_fast=fail_fast,
-        stopping=lambda: stop.requested,
-        abandon=application.cancel,
-        # A job that ends once everything has been read need not start Spark for nothing.
-        on_open=lambda _: None if once else application.start(),
-    )
-    address = next((config.metrics for config in configs if config.metrics), None)
-    with serving(address, live), closing(application), closing(SharedTopics()) as topics:
-        streams = [_stream(config, topics, batch) for config in configs]
+    address = next((config.metrics for config in settings if config.metrics), None)
+    with serving(address, live), closing(application), closing(SharedTopics()) as brokers:
+        crew = _Crew(application, brokers, batch, topics)
+        options = JobOptions(
+            once=once,
+            fail_fast=fail_fast,
+            stopping=lambda: stop.requested,
+            abandon=application.cancel,
+            # A job that ends once everything has been read need not start Spark for nothing.
+            on_open=lambda _: None if once else application.start(),
+            discover=crew.discover if topics is not None and topics.open else None,
+            discover_every=topics.interval if topics is not None else math.inf,
+        )
+        streams = [crew.stream(config) for config in configs]
         lanes: ThreadLanes[Ended] = ThreadLanes()
         roster = Roster(members_of(configs), uuid.uuid4().hex[:12], steady=lanes.now)
         job = Job(streams, application.execute, lanes, options, roster)
@@ -121,23 +134,57 @@ def run_job(
             watch.source = lambda: _picture(job, application)
         live.follow(lambda: _seen(job))
         failures = job.run()
-    return JobEnd([stream.summary for stream in streams], failures)
+    return JobEnd([stream.summary for stream in (*job.streams, *job.left)], failures)
+
+
+@dataclass(slots=True)
+class _Crew:
+    """Makes the job's streams, those of the start and those that join."""
+
+    application: Application
+    brokers: SharedTopics
+    on_batch: Callable[[StreamSummary], None] | None
+    topics: TopicWatch | None
+    made: int = 0
+
+    def stream(self, config: Config) -> JobStream:
+        """A stream of the job. Raises ConfigError if the process may not have enough open files for it."""
+        self.made += 1
+        allow_descriptors(self.made)
+        self.application.add(config)
+        settings = stream_settings(config)
+        return JobStream(
+            settings,
+            lambda: self._connect(config, settings),
+            self.brokers.watermarks(KafkaSettings(config.kafka.client())),
+            config.trigger_interval,
+            config.max_offsets_per_trigger,
+            comes_and_goes=self.topics is not None and self.topics.finds(config),
+        )
+
+    def discover(self) -> Changed:
+        """Which streams join and leave."""
+        assert self.topics is not None
+        try:
+            found = self.topics.look()
+            joined = [(self.stream(config), members_of([config])[0]) for config in found.joined]
+        except ChSinkError as error:
+            log.warning("topics could not be looked at: %s", error)
+            return Changed()
+        found.say(log)
+        for stream, _ in joined:
+            log.warning("%s joins the job", stream.name, extra={"stream": stream.name})
+        return Changed(joined, found.left)
+
+    def _connect(self, config: Config, settings: StreamSettings) -> Coordinator:
+        if config.create_tables:
+            create_tables(config)
+        return Coordinator(settings, stream_ports(config, self.brokers), self.on_batch)
 
 
 def _picture(job: Job, application: Application) -> JobPicture:
     seen = job.picture()
     return replace(seen, doing=seen.doing or application.doing)
-
-
-def _stream(config: Config, topics: SharedTopics, on_batch: Callable[[StreamSummary], None]) -> JobStream:
-    settings = stream_settings(config)
-    return JobStream(
-        settings,
-        lambda: Coordinator(settings, stream_ports(config, topics), on_batch),
-        topics.watermarks(KafkaSettings(config.kafka.client())),
-        config.trigger_interval,
-        config.max_offsets_per_trigger,
-    )
 
 
 def _seen(job: Job) -> list[LiveStream]:
@@ -164,7 +211,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(arguments: Sequence[str] | None, stop: Stop) -> int:
     parser = argparse.ArgumentParser(prog="job.py", description="Debezium change events from Kafka into ClickHouse")
-    parser.add_argument("--config", action="append", required=True, metavar="FILE", help="one YAML file per topic")
+    parser.add_argument(
+        "--config", action="append", required=True, metavar="FILE", help="YAML file of one topic or of many"
+    )
     parser.add_argument("--once", action="store_true", help="stop when everything that is there now has been read")
     parser.add_argument("--fail-fast", action="store_true", help="stop when the first stream fails")
     parser.add_argument("--master", metavar="URL", help="Spark master, where spark-submit does not say it")
@@ -175,9 +224,15 @@ def _main(arguments: Sequence[str] | None, stop: Stop) -> int:
     watch = JobWatch("reading the configuration")
     try:
         with logging_to([handler], level=logging.INFO), Lines(watch.look):
-            configs = [load(path, given.overrides) for path in given.config]
+            topics = TopicWatch([load_job(path, given.overrides) for path in given.config])
             end = run_job(
-                configs, once=given.once, fail_fast=given.fail_fast, master=given.master, watch=watch, stop=stop
+                topics.first(log, wait=not given.once),
+                once=given.once,
+                fail_fast=given.fail_fast,
+                master=given.master,
+                watch=watch,
+                topics=topics,
+                stop=stop,
             )
         for summary in end.summaries:
             sys.stdout.write(progress_line(summary) + "\n")

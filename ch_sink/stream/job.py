@@ -15,19 +15,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from ch_sink.errors import ChSinkError, LedgerConflict, StreamFailed
+from ch_sink.errors import ChSinkError, LedgerConflict, StreamFailed, TopicNotFound
 from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
 from ch_sink.observe.picture import JobPicture
 from ch_sink.stream.job_stream import JobStream, Watermarks
 from ch_sink.stream.lanes import Lanes
 from ch_sink.stream.offset_ranges import OffsetRange
-from ch_sink.stream.roster import Roster
+from ch_sink.stream.roster import Member, Roster
 from ch_sink.stream.rounds import as_failure, run_together
 from ch_sink.stream.shares import fair_shares
 from ch_sink.stream.tasks import Execute
 
-__all__ = ["Ended", "Job", "JobOptions"]
+__all__ = ["Changed", "Ended", "Job", "JobOptions"]
 
 log = logging.getLogger("ch_sink")
 
@@ -39,12 +39,22 @@ _STRIKES = 3
 """Calls of the executor in succession that may fail before the stream stops."""
 _STATES = 1.0
 """Seconds between two exchanges of states with the ledger."""
+_ABSENT = 5.0
+"""Seconds after which a stream whose topic is missing looks again, until the topic is known to be deleted."""
 _FINISH = 60.0
 """Longest wait for the running batches of the other streams after one has failed under ``fail_fast``, in seconds."""
 _LAST_BATCH = 10.0
 """Longest wait for running batches after a signal; then they are abandoned, and the next job repeats them."""
 _ABANDONED = 5.0
 """Longest wait for batches that were abandoned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Streams that join a running job, and names of those whose topics are gone."""
+
+    joined: Sequence[tuple[JobStream, Member]] = ()
+    left: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,10 @@ class JobOptions:
     """Is told of each stream that stops."""
     on_resume: Callable[[JobStream], None] = lambda _: None
     """Is told of each stream that somebody resumed, before it is opened again."""
+    discover: Callable[[], Changed] | None = None
+    """Looks which streams join and leave; None if the job's streams are given once and for all. It must not raise."""
+    discover_every: float = 30.0
+    """Seconds from one such look to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +86,7 @@ class Ended:
     """What a piece of a stream's work came to."""
 
     stream: JobStream | None
-    work: Literal["open", "look", "batch", "close", "states"]
+    work: Literal["open", "look", "batch", "close", "states", "topics"]
     error: ChSinkError | None = None
     executor: bool = False
     """The executor failed, so that the outcome of the stream's tasks is unknown."""
@@ -80,6 +94,8 @@ class Ended:
     """The error is that of the job, such as Spark that cannot be started."""
     opened: tuple[TopicState, Sequence[OffsetRange]] | None = None
     """The topic of a stream that was opened, and what there is to read."""
+    changed: Changed = Changed()
+    """What a look at the topics found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,18 +123,23 @@ class Job:
     ) -> None:
         """``roster``: of the same streams, with the lanes' clock."""
         self.streams, self.roster = list(streams), roster
+        self.left: list[JobStream] = []
+        """Streams whose topics were deleted while the job ran."""
         self._execute, self._lanes, self._options = execute, lanes, options
         self._began = lanes.now()
         self._failed_fast = False
         self._ready: frozenset[str] = frozenset()
         self._exchanging = False
         self._next_exchange = -math.inf
+        self._discovering = options.discover is None or options.once
+        self._next_discovery = self._began + options.discover_every
 
     def run(self) -> dict[str, ChSinkError]:
         """Run to the end; returns the errors of the streams that stopped. The streams are closed after it."""
         try:
             while self._active and not self._ending:
                 self._follow()
+                self._discover()
                 self._open()
                 if self._lanes.free("batch"):
                     self._turn()
@@ -133,17 +154,19 @@ class Job:
 
     def picture(self) -> JobPicture:
         """What the job does now; may be called by any thread."""
-        standings, streams = self.roster.standings(), list(self.streams)
+        streams = list(self.streams)
+        standings = self.roster.standings()
+        streams = [s for s in streams if s.name in standings]
         opened = sum(s.was_open for s in streams)
-        doing = "" if opened else f"opening {counted(len(streams), 'stream')}"
+        doing = "" if opened else f"opening {counted(len(streams), 'stream')}" if streams else "waiting for topics"
         return JobPicture(tuple(s.picture(standings[s.name]) for s in streams), self._lanes.now(), doing)
 
     @property
     def _active(self) -> bool:
         if self._options.once:
             return any(s.active or s.busy for s in self.streams)
-        # A stream that is paused or stopped may be resumed.
-        return any(s.busy or not s.hopeless for s in self.streams)
+        # A stream that is paused or stopped may be resumed, and topics may come.
+        return self._options.discover is not None or any(s.busy or not s.hopeless for s in self.streams)
 
     @property
     def _ending(self) -> bool:
@@ -158,6 +181,10 @@ class Job:
         self._ready = frozenset(self.roster.ready())
         for stream in self.streams:
             if stream.busy or stream.state == "done":
+                continue
+            if stream.leaving:
+                stream.busy, stream.state = True, "done"
+                self._lanes.start("open", partial(self._close_one, stream))
                 continue
             works = self.roster.works(stream.name)
             if stream.active and not works:
@@ -175,6 +202,32 @@ class Job:
         finally:
             report(Ended(None, "states"))
 
+    def _discover(self) -> None:
+        """Begin to look which topics have come and gone."""
+        if not self._discovering and self._lanes.now() >= self._next_discovery and self._lanes.free("open"):
+            self._discovering = True
+            self._lanes.start("open", self._discover_one)
+
+    def _discover_one(self, report: Callable[[Ended], None]) -> None:
+        """Look for topics, in a lane."""
+        assert self._options.discover is not None
+        found = Changed()
+        try:
+            found = self._options.discover()
+        finally:
+            report(Ended(None, "topics", changed=found))
+
+    def _change(self, changed: Changed) -> None:
+        """Take up the streams that join; those that leave are closed when their running work is done."""
+        self._discovering, self._next_discovery = False, self._lanes.now() + self._options.discover_every
+        for stream, member in changed.joined:
+            self.roster.add(member)
+            self.streams.append(stream)
+        for stream in self.streams:
+            if stream.name in changed.left and not stream.leaving:
+                stream.leaving = True
+                log.warning("%s leaves the job: topic %s was deleted", stream.name, stream.topic)
+
     def _hold(self, stream: JobStream) -> None:
         """The stream is paused or stopped; its claim is released, so that another job may take it."""
         standing = self.roster.standing(stream.name)
@@ -191,6 +244,8 @@ class Job:
         """Let a stream's claim go, in a lane."""
         try:
             stream.close()
+            if stream.leaving:
+                self.roster.remove(stream.name)
         finally:
             report(Ended(stream, "close"))
 
@@ -292,11 +347,17 @@ class Job:
     def _settle(self, ended: Ended) -> None:
         """Decide what a stream does after a piece of its work: go on, try again, wait or stop."""
         stream = ended.stream
+        if ended.work == "topics":
+            self._change(ended.changed)
+            return
         if stream is None:
             self._exchanging, self._next_exchange = False, self._lanes.now() + _STATES
             return
         stream.busy = False
         if ended.work == "close":
+            if stream.leaving:
+                self.streams.remove(stream)
+                self.left.append(stream)
             return
         if ended.error is not None:
             stream.seen = None
@@ -320,6 +381,10 @@ class Job:
 
     def _fail(self, stream: JobStream, error: ChSinkError, ended: Ended) -> None:
         """The stream waits until it is opened again, or stops."""
+        if stream.comes_and_goes and isinstance(error, TopicNotFound) and not self._options.once:
+            # Looking for topics finds out whether it is gone for good.
+            stream.due, self._next_discovery = self._lanes.now() + _ABSENT, self._lanes.now()
+            return
         at_start = ended.work == "open" and not stream.was_open
         self.roster.failed(stream.name, error, recorded=not ended.job, settled=not at_start)
         if self.roster.works(stream.name):
@@ -341,6 +406,8 @@ class Job:
         free = {"opening": self._lanes.free("open"), "running": self._lanes.free("batch")}
         idle = [s for s in self.streams if s.active and not s.busy and free[s.state]]
         waits = [s.due - now for s in idle if s.state == "running" or s.name in self._ready]
+        if not self._discovering:
+            waits.append(self._next_discovery - now)
         if not self._exchanging:
             waits += [self._next_exchange - now, self.roster.next_due()]
         return max(0.0, min([_LOOK, *waits]))

@@ -39,6 +39,10 @@ class JobStream:
     state: Literal["opening", "running", "paused", "stopped", "done"] = "opening"
     error: ChSinkError | None = None
     """What stopped it."""
+    comes_and_goes: bool = False
+    """Its topic was found by a pattern: if it is deleted, the stream leaves the job."""
+    leaving: bool = False
+    """Its topic was deleted."""
     hopeless: bool = False
     """It cannot go on in this job by itself: it never opened, or another job has it."""
     busy: bool = False

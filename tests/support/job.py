@@ -70,12 +70,19 @@ class MemoryJob:
     ) -> dict[str, ChSinkError]:
         """Run a job to its end; returns the errors of its streams that stopped."""
         made = [self._stream(memory, limit, interval) for memory in self.streams.values()]
-        members = [
-            Member(m.name, self.states_of_streams, "config", Patience(retry_for, Pauses(1.0, 30.0))) for m in made
-        ]
+        members = [self._member(m.name, retry_for) for m in made]
         roster = Roster(members, f"run-{len(self.calls)}", clock=self.lanes.now, steady=self.lanes.now)
         self.job = Job(made, self._execute, self.lanes, JobOptions(**options), roster)  # type: ignore[arg-type]
         return self.job.run()
+
+    def joining(self, name: str) -> tuple[JobStream, Member]:
+        """A stream that joins the running job, as one of a topic that a pattern found."""
+        stream = self._stream(self.streams[name], None, 1.0)
+        stream.comes_and_goes = True
+        return stream, self._member(name)
+
+    def _member(self, name: str, retry_for: float = 3600.0) -> Member:
+        return Member(name, self.states_of_streams, "config", Patience(retry_for, Pauses(1.0, 30.0)))
 
     def ask(self, wanted: Literal["pause", "resume"], *names: str) -> None:
         """What `ch_sink pause` and `resume` do."""

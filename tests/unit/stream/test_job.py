@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from ch_sink.errors import BrokerUnavailable, ChSinkError, ClickHouseUnavailable, StreamFailed
 from ch_sink.model.topic import TopicState
+from ch_sink.stream.job import Changed
 from ch_sink.stream.tasks import RangeTask, Task
 from ch_sink.table.model import TargetTable
+from ch_sink.testing import MemoryStream
 from tests.support.job import MemoryJob
 
 _ends = st.lists(st.integers(0, 60), min_size=1, max_size=3)
@@ -335,3 +337,69 @@ def test_a_failure_of_the_job_is_not_recorded_as_one_of_its_streams() -> None:
     job.before = no_java
     assert list(job.run()) == ["a"]
     assert job.states_of_streams.conditions == {}
+
+
+def test_streams_join_and_leave_while_the_job_runs() -> None:
+    """A job that begins without any stream; one of two joins after 30 s, and leaves when its topic is deleted."""
+    job, looks = MemoryJob(), []
+
+    def discover() -> Changed:
+        looks.append(job.lanes.now())
+        if len(looks) == 2:
+            job.add("a", 25)
+            job.add("b", 5)
+            return Changed([job.joining("a"), job.joining("b")])
+        if len(looks) == 4:
+            del job.streams["a"]
+        # The topic's absence makes the job look again at once.
+        return Changed(left=("a",)) if len(looks) == 6 else Changed()
+
+    failed = job.run(discover=discover, discover_every=30.0, stopping=lambda: job.lanes.now() > 300)
+    assert failed == {}
+    assert looks[:3] == pytest.approx([30, 60, 90], abs=1)
+    assert looks[5] - looks[3] < 15
+    assert job.covered("a") == {0: 25}
+    assert job.covered("b") == {0: 5}
+    assert job.job is not None
+    assert [s.name for s in job.job.streams] == ["b"]
+    assert [s.name for s in job.job.left] == ["a"]
+    assert [s.stream for s in job.job.picture().streams] == ["b"]
+
+
+def test_a_stream_whose_topic_is_missing_for_a_moment_goes_on() -> None:
+    job = MemoryJob()
+    joined: list[str] = []
+
+    def discover() -> Changed:
+        if joined:
+            return Changed()
+        job.add("a", 5)
+        joined.append("a")
+        return Changed([job.joining("a")])
+
+    hidden: list[MemoryStream] = []
+
+    def stopping() -> bool:
+        gone = 40 < job.lanes.now() < 55
+        if gone and "a" in job.streams:
+            hidden.append(job.streams.pop("a"))
+        elif not gone and hidden:
+            job.streams["a"] = hidden.pop()
+            job.grow("a", 7)
+        return job.lanes.now() > 100
+
+    assert job.run(discover=discover, discover_every=10.0, stopping=stopping) == {}
+    assert job.covered("a") == {0: 12}
+
+
+def test_a_deleted_topic_of_a_file_of_its_own_stops_its_stream() -> None:
+    job = MemoryJob()
+    job.add("a", 5)
+    job.add("b", 5)
+
+    def stopping() -> bool:
+        if job.lanes.now() > 10:
+            job.streams.pop("a", None)
+        return job.lanes.now() > 100
+
+    assert set(job.run(discover=Changed, discover_every=10.0, stopping=stopping)) == {"a"}

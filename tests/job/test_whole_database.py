@@ -1,0 +1,163 @@
+"""A whole database by one file, as users run it: tables made on first sight, exceptions, topics that come and go."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from confluent_kafka.admin import AdminClient
+
+from tests.support.fixtures import read_truth, topic_of, topics
+from tests.support.kafka import produce, values
+from tests.support.recorded import tables
+from tests.support.sink import ROOT, Place, command, inside
+
+pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+
+STREAMS = {
+    table: stream
+    for stream in ("postgres-json_schema", "postgres-json_schema-kc", "postgres-json_schema-wide")
+    for table in tables(stream)
+}
+"""Each recorded table, and the stream that has it."""
+
+
+def filled(place: Place, table: str, name: str | None = None) -> str:
+    """A topic of this database's schema with the recorded changes of a table."""
+    topic = f"{place.database}.public.{name or table}"
+    place.kafka.create_topic(topic, 3)
+    produce(place.kafka, topics(STREAMS[table])[topic_of(STREAMS[table], table)], topic)
+    return topic
+
+
+def job_file(place: Place, exceptions: list[dict[str, object]], **more: object) -> Path:
+    path = place.folder / "shop.yaml"
+    settings = {
+        "kafka": {"topics": rf"{place.database}\.public\..*", "bootstrap.servers": place.kafka.bootstrap},
+        "clickhouse": {"url": place.clickhouse.url, "database": place.database, "table": "{table}"},
+        "create_tables": True,
+        "truncate": "apply",
+        "discovery_interval": "1s",
+        "tables": exceptions,
+        **more,
+    }
+    path.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
+    return path
+
+
+def test_one_file_makes_and_fills_the_tables_of_a_dozen_topics(place: Place) -> None:
+    """Without `init`: every table equals its source; one is skipped, one appended to, one has chosen columns."""
+    for table in STREAMS:
+        filled(place, table)
+    filled(place, "ac", "tmp_ac")
+    path = job_file(
+        place,
+        [
+            {"match": r".*\.tmp_.*", "skip": True},
+            {"match": r".*\.strkey", "engine": "append"},
+            {
+                "match": r".*\.nn",
+                "columns": {
+                    "exclude": ["u"],
+                    "rename": {"i": "number"},
+                    "mask": {"t": "sha256"},
+                    "add": {"origin": "'{topic[1]}'"},
+                },
+            },
+        ],
+    )
+    assert inside("check", path, "--only", "strkey").returncode == 1, "there is no table yet"
+    done = command("run", path, "--once")
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert [d for t in STREAMS if t != "nn" for d in place.differences("postgres", STREAMS[t], t)] == []
+    names = {r["name"] for r in place.rows("SELECT name FROM system.tables WHERE database = '{db}'")}
+    assert "tmp_ac" not in names
+    [engine] = place.rows("SELECT engine FROM system.tables WHERE database = '{db}' AND name = 'strkey'")
+    assert engine["engine"] == "MergeTree"
+
+    truth = read_truth("postgres")["nn"]
+    kept = [c["name"] for c in truth.columns if c["name"] not in ("u", "t", "i")]
+    assert kept
+    columns = {
+        r["name"]: r["type"]
+        for r in place.rows("SELECT name, type FROM system.columns WHERE database = '{db}' AND table = 'nn'")
+    }
+    assert not {"u", "i"} & columns.keys()
+    assert columns["t"] in ("String", "Nullable(String)")
+    [row] = place.rows("SELECT number, t, lower(hex(SHA256('dflt'))) AS hashed, origin FROM {db}.nn_current")
+    assert (row["number"], row["t"], row["origin"]) == (43, row["hashed"], "public")
+
+    # Nothing is read twice when topics move to files of their own, and `check` is content with what was made.
+    again = inside("run", path, "--once", "--json")
+    assert again.returncode == 0, again.stderr
+    assert '"records": 0' in again.stdout or again.stdout in ("", "[]\n")
+    own = place.config(f"{place.database}.public.kc", "kc", truncate="apply")
+    moved = inside("run", own, "--once", "--json")
+    assert '"records": 0' in moved.stdout or moved.stdout == ""
+    assert place.differences("postgres", STREAMS["kc"], "kc") == []
+    checked = inside("check", path, "--only", "nn|kc|ac")
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_a_topic_that_is_no_change_stream_stops_alone(place: Place) -> None:
+    filled(place, "kc")
+    topic = f"{place.database}.public.transaction"
+    place.kafka.create_topic(topic, 1)
+    produce(place.kafka, values(topic, 0, ['{"status": "BEGIN", "id": "1", "event_count": null}']), topic)
+    path = job_file(place, [{"match": "nothing", "engine": "append"}])
+    done = inside("run", path, "--once")
+    assert done.returncode == 1
+    assert f"no table can be created for topic {topic}" in done.stderr
+    assert "skip: true" in done.stderr
+    assert "the exception nothing matches no topic" in done.stderr + done.stdout
+    assert place.differences("postgres", STREAMS["kc"], "kc") == []
+
+
+@pytest.mark.usefixtures("broker")
+def test_topics_join_and_leave_a_running_job(place: Place) -> None:
+    """The job begins without any topic."""
+    path = job_file(place, [])
+    log = place.folder / "log"
+    with log.open("w") as file:
+        job = subprocess.Popen(
+            [sys.executable, "-m", "ch_sink", "run", str(path)],
+            cwd=ROOT,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        _until(lambda: "no topic matches" in log.read_text(), job, log)
+        topic = filled(place, "kc")
+        _until(lambda: _equal(place, "kc"), job, log)
+        place.kafka.create_topic(f"{place.database}.public.ac", 3)
+        _until(lambda: "public.ac holds no event yet" in log.read_text(), job, log)
+        produce(place.kafka, topics(STREAMS["ac"])[topic_of(STREAMS["ac"], "ac")], f"{place.database}.public.ac")
+        _until(lambda: _equal(place, "ac"), job, log)
+        admin = AdminClient({"bootstrap.servers": place.kafka.bootstrap})
+        admin.delete_topics([topic])[topic].result(30)
+        _until(lambda: f"leaves the job: topic {topic} was deleted" in log.read_text(), job, log)
+        assert job.poll() is None
+        os.kill(job.pid, signal.SIGTERM)
+        assert job.wait(60) == 143, log.read_text()
+    finally:
+        if job.poll() is None:
+            os.killpg(job.pid, signal.SIGKILL)
+
+
+def _equal(place: Place, table: str) -> bool:
+    names = {r["name"] for r in place.rows("SELECT name FROM system.tables WHERE database = '{db}'")}
+    return f"{table}_current" in names and place.differences("postgres", STREAMS[table], table) == []
+
+
+def _until(done: Callable[[], bool], job: "subprocess.Popen[bytes]", log: Path, seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert job.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.3)
