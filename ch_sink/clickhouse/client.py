@@ -246,7 +246,8 @@ class Client:
     def _on_retry(self, error: ClickHouseError, wait: float) -> None:
         if error.code == TOO_MANY_PARTS:
             self.slow_downs += 1
-        log.warning("%s; next attempt in %.1f s", error, wait)
+        # The job says so once the attempts are used up.
+        log.debug("%s; next attempt in %.1f s", error, wait)
 
 
 def connect(settings: ClickHouseSettings) -> Client:
