@@ -23,6 +23,7 @@ __all__ = [
     "expecting_a_ledger",
     "load_all",
     "load_jobs",
+    "streams_again",
     "watch_topics",
 ]
 
@@ -76,6 +77,13 @@ def load_all(out: "Output", paths: list[Path], overrides: list[str] | None, only
             hint=f"The first of them is {found.streams[0].stream_name}.",
         )
     return streams
+
+
+def streams_again(paths: list[Path], overrides: list[str] | None) -> "Sequence[Config]":
+    """The streams of all files as they are now, for a job that has read them before. Raises ChSinkError."""
+    from ch_sink.discovery.job_topics import streams_of
+
+    return streams_of(load_jobs(paths, overrides)).streams
 
 
 def watch_topics(paths: list[Path], overrides: list[str] | None, only: str | None = None) -> "TopicWatch":

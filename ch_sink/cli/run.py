@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, expect_some, watch_topics
+from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, expect_some, streams_again, watch_topics
 from ch_sink.cli.output import Output
 from ch_sink.errors import ChSinkError, ConfigError
 from ch_sink.model.counted import counted
@@ -87,6 +87,7 @@ def run(
                 topics=topics,
                 started=jvm,
                 stop=stop,
+                reload=lambda: streams_again(configs, overrides),
             )
         finally:
             if jvm is not None:

@@ -1,7 +1,9 @@
 """The configurations of a running job: a stream that is resumed reads its file again."""
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable, Iterable
 
 from ch_sink.config import Config
@@ -11,6 +13,8 @@ __all__ = ["Configurations"]
 
 log = logging.getLogger("ch_sink")
 
+_FRESH = 2.0
+"""Seconds for which what was read counts as new."""
 Changed = Callable[[Config], None]
 
 
@@ -31,7 +35,8 @@ class Configurations:
         self._current = {config.stream_name: config for config in configs}
         self._reload, self._changed = reload, changed
         self._stale: set[str] = set()
-        self._lock = threading.Lock()
+        self._lock, self._reading = threading.Lock(), threading.Lock()
+        self._read: tuple[float, dict[str, Config]] = (-math.inf, {})
 
     def add(self, config: Config) -> None:
         """A stream that joins the job."""
@@ -52,7 +57,7 @@ class Configurations:
         if not stale or self._reload is None:
             return current
         try:
-            found = next((c for c in self._reload() if c.stream_name == name), current)
+            found = self._again(self._reload).get(name, current)
         except ChSinkError as error:
             log.warning("%s goes on with the configuration it has: %s", name, error, extra={"stream": name})
             return current
@@ -62,3 +67,10 @@ class Configurations:
             log.warning("%s has another configuration now", name, extra={"stream": name})
             self._changed(found)
         return found
+
+    def _again(self, reload: Callable[[], Iterable[Config]]) -> dict[str, Config]:
+        """The files now; streams that are resumed together share one look."""
+        with self._reading:
+            if time.monotonic() - self._read[0] >= _FRESH:
+                self._read = (time.monotonic(), {config.stream_name: config for config in reload()})
+            return self._read[1]

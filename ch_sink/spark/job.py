@@ -5,12 +5,13 @@ import logging
 import math
 import sys
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
 from ch_sink.config import Config, load_job
 from ch_sink.discovery.creation import create_tables
+from ch_sink.discovery.job_topics import streams_of
 from ch_sink.discovery.topic_watch import TopicWatch
 from ch_sink.errors import ChSinkError, StreamsFailed
 from ch_sink.kafka import KafkaSettings
@@ -22,12 +23,13 @@ from ch_sink.observe.picture import JobPicture
 from ch_sink.observe.watch import JobWatch
 from ch_sink.serve.serving import serving
 from ch_sink.spark.application import Application
+from ch_sink.spark.configurations import Configurations
 from ch_sink.spark.descriptors import allow_descriptors
 from ch_sink.spark.members import members_of
 from ch_sink.spark.session import JvmStart
 from ch_sink.spark.stop import Stop, run_stoppable
 from ch_sink.spark.wiring import SharedTopics, stream_ports, stream_settings
-from ch_sink.stream.coordinator import Coordinator, StreamSettings
+from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.job import Changed, Ended, Job, JobOptions
 from ch_sink.stream.job_stream import JobStream
 from ch_sink.stream.lanes import ThreadLanes
@@ -83,6 +85,7 @@ def run_job(
     started: JvmStart | None = None,
     stop: Stop | None = None,
     live: Live | None = None,
+    reload: Callable[[], Iterable[Config]] | None = None,
 ) -> JobEnd:
     """Run the streams of these configurations in one Spark application; returns when all have ended.
 
@@ -97,6 +100,7 @@ def run_job(
         started: the JVM, if it has been started for these configurations.
         stop: once requested, running batches come to their end and no further one begins.
         live: is kept up to date with what the streams do; the metrics are served from it.
+        reload: reads the files again, for a stream that is resumed.
 
     Raises ConfigError if the metrics' address cannot be taken.
     """
@@ -115,7 +119,13 @@ def run_job(
 
     address = next((config.metrics for config in settings if config.metrics), None)
     with serving(address, live), closing(application), closing(SharedTopics()) as brokers:
-        crew = _Crew(application, brokers, batch, topics)
+
+        def changed(config: Config) -> None:
+            application.add(config)
+            roster.configured(config.stream_name, config.fingerprint())
+
+        configurations = Configurations((), reload, changed)
+        crew = _Crew(application, brokers, configurations, batch, topics)
         options = JobOptions(
             once=once,
             fail_fast=fail_fast,
@@ -123,6 +133,7 @@ def run_job(
             abandon=application.cancel,
             # A job that ends once everything has been read need not start Spark for nothing.
             on_open=lambda _: None if once else application.start(),
+            on_resume=lambda stream: configurations.outdated(stream.name),
             discover=crew.discover if topics is not None and topics.open else None,
             discover_every=topics.interval if topics is not None else math.inf,
         )
@@ -143,6 +154,7 @@ class _Crew:
 
     application: Application
     brokers: SharedTopics
+    configurations: Configurations
     on_batch: Callable[[StreamSummary], None] | None
     topics: TopicWatch | None
     made: int = 0
@@ -152,10 +164,10 @@ class _Crew:
         self.made += 1
         allow_descriptors(self.made)
         self.application.add(config)
-        settings = stream_settings(config)
+        self.configurations.add(config)
         return JobStream(
-            settings,
-            lambda: self._connect(config, settings),
+            stream_settings(config),
+            lambda: self._connect(config.stream_name),
             self.brokers.watermarks(KafkaSettings(config.kafka.client())),
             config.trigger_interval,
             config.max_offsets_per_trigger,
@@ -176,10 +188,11 @@ class _Crew:
             log.warning("%s joins the job", stream.name, extra={"stream": stream.name})
         return Changed(joined, found.left)
 
-    def _connect(self, config: Config, settings: StreamSettings) -> Coordinator:
+    def _connect(self, name: str) -> Coordinator:
+        config = self.configurations.of(name)
         if config.create_tables:
             create_tables(config)
-        return Coordinator(settings, stream_ports(config, self.brokers), self.on_batch)
+        return Coordinator(stream_settings(config), stream_ports(config, self.brokers), self.on_batch)
 
 
 def _picture(job: Job, application: Application) -> JobPicture:
@@ -233,6 +246,7 @@ def _main(arguments: Sequence[str] | None, stop: Stop) -> int:
                 watch=watch,
                 topics=topics,
                 stop=stop,
+                reload=lambda: streams_of([load_job(path, given.overrides) for path in given.config]).streams,
             )
         for summary in end.summaries:
             sys.stdout.write(progress_line(summary) + "\n")
