@@ -110,21 +110,23 @@ class BatchPlanner:
             self._begun = {intent.partition: intent for intent in self.ledger.open_intents(state.topic_id)}
         reached = self._reached
         expect_all(reached, state)
-        moved: dict[int, tuple[int, State, int]] = {}
+        moved: dict[int, tuple[int, State, dict[str, int]]] = {}
         for p, low in self._unknown(state, reached).items():
             begun = self._begun.get(p)  # by a version that did not record where a partition begins
-            moved[p] = (begun.start if begun else low, states.at(p, begun.start if begun else low), 0)
+            moved[p] = (begun.start if begun else low, states.at(p, begun.start if begun else low), {})
         for p, offset in reached.items():
             start, lost = held(state, p, offset, self.choices)
             if start != offset:
-                moved[p] = (start, self._state_behind(states.at(p, offset), start < offset), lost)
-                what = f"offsets {offset} to {start - 1} were lost" if lost else f"offset {offset} was cut off"
+                counts = {"lost": lost} if lost else {"cut_off": offset - start}
+                moved[p] = (start, self._state_behind(states.at(p, offset), start < offset), counts)
+                gone = (offset, start - 1, "lost") if lost else (start, offset - 1, "cut off after they were read")
+                what = "offsets {} to {} were {}".format(*gone)
                 log.warning("topic %s partition %d: %s; reading goes on at %d", state.topic, p, what, start)
         self._record(state, moved)
-        for p, (offset, known, lost) in moved.items():
+        for p, (offset, known, counts) in moved.items():
             reached[p] = offset
             states.put(p, offset, known)
-            self._lost[p] = self._lost.get(p, 0) + lost
+            self._lost[p] = self._lost.get(p, 0) + counts.get("lost", 0)
         return reached
 
     def _unknown(self, state: TopicState, reached: Mapping[int, int]) -> dict[int, int]:
@@ -152,7 +154,7 @@ class BatchPlanner:
         """The state after a gap. Where the topic's end was cut off, offsets are given a second time, in a new epoch."""
         return state.raised_to(state.epoch + 1) if backward else state
 
-    def _record(self, state: TopicState, moved: Mapping[int, tuple[int, State, int]]) -> None:
+    def _record(self, state: TopicState, moved: Mapping[int, tuple[int, State, dict[str, int]]]) -> None:
         self.ledger.results(
             [
                 FinishedRange(
@@ -161,12 +163,12 @@ class BatchPlanner:
                     partition,
                     offset,
                     offset,
-                    counts={"lost": lost} if lost else {},
+                    counts=counts,
                     state=known.to_json(),
                     started=time.time(),
                     finished=time.time(),
                 )
-                for partition, (offset, known, lost) in sorted(moved.items())
+                for partition, (offset, known, counts) in sorted(moved.items())
             ]
         )
 

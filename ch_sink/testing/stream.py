@@ -108,7 +108,7 @@ class MemoryStream:
         kinds = schema if schema is not None else _schema(table)
         self.table = MemoryTable(table, key_columns, kinds)
         self.ledger = MemoryLedger(name)
-        self.handover, self.pending = MemoryHandover(), MemoryPending()
+        self.handover, self.pending = MemoryHandover({f.name: f.type for f in kinds}), MemoryPending()
         self.dead_letters, self.group = MemoryDeadLetters(), MemoryGroup()
         self._default_of = default_of
 
@@ -139,8 +139,7 @@ class MemoryStream:
             if self.detected.column(column.name) is None and column.clickhouse_type is not None:
                 self._add(column, column.clickhouse_type)
         self.table.alter(self.detected, _schema(self.detected))
-        if self.handover.types:
-            self.handover.types = {c.name: arrow_type(c.type) for c in self.detected.source_columns}
+        self.handover.types = {c.name: arrow_type(c.type) for c in self.detected.source_columns}
         return self.detected
 
     def _add(self, column: UnknownColumn, kind: str) -> None:
