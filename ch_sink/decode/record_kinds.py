@@ -36,9 +36,14 @@ def changes_no_row(found: Any, columns: Collection[str], prefix: str) -> bool:
     """
     if not isinstance(found, dict) or found.keys() <= set(columns):
         return False
-    if skipped_kind(found.keys()) is not None or found.get("op") == "m":
+    if skipped_kind(found.keys()) is not None or _is_message(found):
         return True
     return not set(columns) >= FIELDS and names_signal(found, prefix)
+
+
+def _is_message(found: dict[str, Any]) -> bool:
+    """Whether an object is a logical message; a flattened row may have a column ``op`` that holds "m"."""
+    return found.get("op") == "m" and isinstance(found.get("message"), dict) and isinstance(found.get("source"), dict)
 
 
 def classify_document(found: Any) -> Skipped:

@@ -18,6 +18,7 @@ from ch_sink.table.model import TargetTable
 __all__ = ["JsonReader", "declared_unknown"]
 
 _OP = attrgetter("op")
+_NO_ROW = ("", "m")
 
 
 class JsonReader:
@@ -41,7 +42,8 @@ class JsonReader:
                 raise
             if framed.schema is None:
                 ops = list(map(_OP, rows))
-                odd = [i for i, op in enumerate(ops) if not op] if "" in ops else ()
+                # A logical message, or a flattened row with a column `op` of its own.
+                odd = [i for i, op in enumerate(ops) if op in _NO_ROW] if "" in ops or "m" in ops else ()
                 if any(self._forms.of_payload(payloads[i]) is Form.FLATTENED for i in odd):
                     raise OtherForm
             return to_columns(layout, rows, payloads, places)

@@ -70,6 +70,16 @@ def test_a_row_without_added_fields_is_an_upsert_and_a_null_value_its_delete() -
     assert source_for(batch.connector).default_strategy == "kafka_offset"
 
 
+@pytest.mark.parametrize("op", ["m", "c", "t"])
+def test_the_first_row_may_have_a_column_op_of_its_own(op: str) -> None:
+    columns = (Column("id", "Int64"), Column("v", "Nullable(String)"), Column("op", "String"))
+    batch = decode((1, flat(1, op=op, __deleted="false")), table=replacing(columns, ("id",)))
+    assert batch.key is not None
+    assert batch.key.to_pylist() == [{"id": 1}]
+    assert batch.after.to_pylist() == [{"id": 1, "v": b"x", "op": op.encode()}]
+    assert (batch.bad, batch.skipped_counts) == ([], {})
+
+
 def test_the_schema_s_null_payload_is_a_delete_too() -> None:
     """Connect's JsonConverter writes the schema of a null that has one."""
     fields = [{"type": "int64", "optional": False, "field": "id"}, {"type": "string", "optional": True, "field": "v"}]
