@@ -5,6 +5,7 @@ from ch_sink.clickhouse.dead_letters import ClickHouseDeadLetters
 from ch_sink.clickhouse.evolution import Evolution
 from ch_sink.clickhouse.handover import ClickHouseHandover
 from ch_sink.clickhouse.ledger import ClickHouseLedger
+from ch_sink.clickhouse.ledger_writes import write_together
 from ch_sink.clickhouse.lookup import AnyKeyLookup, ClickHouseLookup, max_version
 from ch_sink.clickhouse.pending import ClickHousePending
 from ch_sink.clickhouse.retry import Retry
@@ -40,4 +41,5 @@ __all__ = [
     "max_version",
     "run_statement",
     "server_facts",
+    "write_together",
 ]

@@ -31,7 +31,10 @@ from ch_sink.ports import (
 from ch_sink.stream.claims import displaced, mine, new_claim, retired
 from ch_sink.stream.summaries import KEEP, covered, with_summaries
 
-__all__ = ["ClickHouseLedger"]
+__all__ = ["ClickHouseLedger", "Row", "insert_rows"]
+
+Row = dict[str, Any]
+"""An entry as a row of the table."""
 
 F = TypeVar("F", bound=Fact)
 
@@ -55,17 +58,17 @@ class ClickHouseLedger:
             keep: how many results of each partition are kept at least when old ones are folded.
         """
         self.stream, self._cluster = stream, cluster
-        self._table = StateTable(client, database, table)
+        self.table = StateTable(client, database, table)
         self._claim: Claim | None = None
         self._written = 0
         self._batch = 0
         self._reached: dict[tuple[str, int], int] | None = None
         self._form: earlier.Form | None = None
-        self._folds = LedgerFolds(self._table, stream, self._rows, keep)
+        self._folds = LedgerFolds(self.table, stream, self._rows, keep)
 
     def claim(self, run_id: str) -> Claim:
         self.upgrade()
-        before = earlier.last_claim(self._table, self.stream) if self._known_form().has_details else None
+        before = earlier.last_claim(self.table, self.stream) if self._known_form().has_details else None
         newest = self._newest()
         if before is not None and (newest is None or before.number > newest.number):
             newest = before
@@ -74,7 +77,7 @@ class ClickHouseLedger:
         # Two jobs that claim at the same moment get the same number; the later of the two owns the stream.
         self.check_claim()
         if before is not None:
-            earlier.convert(self._table, self.stream, before, self._claim)
+            earlier.convert(self.table, self.stream, before, self._claim)
         return self._claim
 
     def upgrade(self) -> bool:
@@ -84,7 +87,7 @@ class ClickHouseLedger:
         """
         if self._known_form().is_current:
             return False
-        earlier.add_columns(self._table, self._cluster)
+        earlier.add_columns(self.table, self._cluster)
         self._form = None
         return True
 
@@ -97,24 +100,44 @@ class ClickHouseLedger:
             self._insert([given_back], 0, claim)
 
     def check_claim(self) -> None:
-        newest = self._newest()
+        self.expect_mine(self._newest())
+
+    def expect_mine(self, newest: Claim | None) -> None:
+        """Raises LedgerConflict if the stream's newest claim is another one."""
         if not mine(self._claim, newest):
             raise displaced(self.stream, newest)
 
     def intents(self, ranges: Sequence[RangeIntent]) -> list[RangeIntent]:
         self.check_claim()
+        numbered, rows = self.intent_rows(ranges)
+        self._insert_rows(rows)
+        self.intended(numbered)
+        return numbered
+
+    def intent_rows(self, ranges: Sequence[RangeIntent]) -> tuple[list[RangeIntent], list[Row]]:
+        """The intents of a new batch with their attempts, and their rows. The claim must have been checked."""
         self._batch = self._tick()
         numbered = [replace(r, attempt=self._overlaps(r), batch=self._batch) for r in ranges]
-        self._insert(numbered, self._batch, self._claim)
+        return numbered, self._entry_rows(numbered, self._batch, self._claim)
+
+    def intended(self, numbered: Sequence[RangeIntent]) -> None:
+        """The rows of these intents are inserted."""
         reached = self._intended()
         for r in numbered:
             place = (r.topic_id, r.partition)
             reached[place] = max(reached.get(place, 0), r.end)
-        return numbered
 
     def results(self, results: Sequence[FinishedRange]) -> None:
         self.check_claim()
-        self._insert(results, self._batch, self._claim)
+        self._insert_rows(self.result_rows(results))
+        self.finished(results)
+
+    def result_rows(self, results: Sequence[FinishedRange]) -> list[Row]:
+        """The rows of these results. The claim must have been checked."""
+        return self._entry_rows(results, self._batch, self._claim)
+
+    def finished(self, results: Sequence[FinishedRange]) -> None:
+        """The rows of these results are inserted."""
         self._folds.add((r.topic_id, r.partition) for r in results)
 
     def fold(self) -> int:
@@ -167,7 +190,7 @@ class ClickHouseLedger:
                 topic_id, partition, number, before.number + 1 if before else 1, uuid.uuid4().hex[:12], work
             )
             self._insert([mine], 0)
-            fence = ClickHouseFence(self._table, self.stream, mine, claim, repeats, self._newest)
+            fence = ClickHouseFence(self.table, self.stream, mine, claim, repeats, self._newest)
             if fence.holds():
                 return fence
             fence.check_claim()
@@ -222,11 +245,11 @@ class ClickHouseLedger:
         if any(name in sql for name in ("$order", "$attempt", "$claim")):
             form = self._known_form()
             sql = sql.replace("$order", form.order).replace("$attempt", form.attempt).replace("$claim", form.claim)
-        return self._table.rows(sql, stream=self.stream, **parameters)
+        return self.table.rows(sql, stream=self.stream, **parameters)
 
     def _known_form(self) -> earlier.Form:
         if self._form is None:
-            self._form = earlier.form_of(self._table)
+            self._form = earlier.form_of(self.table)
         return self._form
 
     def _newest(self) -> Claim | None:
@@ -256,8 +279,11 @@ class ClickHouseLedger:
 
     def _insert(self, entries: Iterable[Entry], batch: int, under: Claim | None = None) -> None:
         """Insert entries as one block, under a claim, or under none for tasks."""
+        self._insert_rows(self._entry_rows(entries, batch, under))
+
+    def _entry_rows(self, entries: Iterable[Entry], batch: int, under: Claim | None) -> list[Row]:
         number, run_id = (under.number, under.run_id) if under is not None else (0, "")
-        rows = [
+        return [
             row(
                 self.stream,
                 e,
@@ -269,7 +295,14 @@ class ClickHouseLedger:
             )
             for e in entries
         ]
-        if rows:
-            first = rows[0]
-            token = f"{self.stream}/{first['entry']}/{first['run_id']}/{batch}/{first['written']}"
-            self._table.insert(pa.Table.from_pylist(rows, schema=SCHEMA), token=token)
+
+    def _insert_rows(self, rows: Sequence[Row]) -> None:
+        insert_rows(self.table, rows)
+
+
+def insert_rows(table: StateTable, rows: Sequence[Row]) -> None:
+    """Insert rows of entries as one block. Raises ClickHouseError."""
+    if rows:
+        first = rows[0]
+        token = f"{first['stream']}/{first['entry']}/{first['run_id']}/{first['batch']}/{first['written']}"
+        table.insert(pa.Table.from_pylist(list(rows), schema=SCHEMA), token=token)

@@ -18,6 +18,7 @@ __all__ = [
     "LAST_SCHEMA_CHANGE",
     "LAST_STATES",
     "NEWEST_CLAIM",
+    "NEWEST_CLAIMS",
     "OPEN_INTENTS",
     "PROGRESS",
     "PROGRESS_OF",
@@ -39,6 +40,11 @@ NEWEST_CLAIM = f"""\
 SELECT claim_number, run_id, fact, written FROM $table
 WHERE {_MINE} AND entry = 'claim' AND fact != ''
 ORDER BY claim_number DESC, written DESC LIMIT 1"""
+
+NEWEST_CLAIMS = """\
+SELECT stream, claim_number, run_id, fact, written FROM $table
+WHERE stream IN {streams:Array(String)} AND entry = 'claim' AND fact != ''
+ORDER BY claim_number DESC, written DESC LIMIT 1 BY stream"""
 
 ATTEMPTS = f"""\
 SELECT uniqExact(batch) AS n FROM $table

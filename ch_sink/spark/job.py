@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
+from ch_sink.clickhouse import write_together
 from ch_sink.config import Config, load_job
 from ch_sink.discovery.creation import create_tables
 from ch_sink.discovery.job_topics import streams_of
@@ -140,7 +141,7 @@ def run_job(
         streams = [crew.stream(config) for config in configs]
         lanes: ThreadLanes[Ended] = ThreadLanes()
         roster = Roster(members_of(configs), uuid.uuid4().hex[:12], steady=lanes.now)
-        job = Job(streams, application.execute, lanes, options, roster)
+        job = Job(streams, application.execute, lanes, options, roster, write_together)
         if watch is not None:
             watch.source = lambda: _picture(job, application)
         live.follow(lambda: _seen(job))

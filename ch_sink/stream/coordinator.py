@@ -34,7 +34,8 @@ from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.rounds import Rounds, run_one
 from ch_sink.stream.schema_changes import SchemaChanges
-from ch_sink.stream.tasks import Execute, RangeDone, RangeTask, ReleaseDone, ReleaseTask, Task, TaskResult
+from ch_sink.stream.tasks import Execute, RangeDone, RangeTask, ReleaseDone, ReleaseTask, Task
+from ch_sink.stream.writes import Intend, Record, Write
 from ch_sink.table.letter_case import clashes
 from ch_sink.table.model import TargetTable
 
@@ -243,7 +244,7 @@ class Coordinator:
 
     def _round(
         self, work: dict[int, tuple[int, int]], limits: Mapping[int, tuple[int, int]], gone: dict[int, int]
-    ) -> Generator[Sequence[Task], Sequence[TaskResult], dict[int, int]]:
+    ) -> Generator[Write | Sequence[Task], Any, dict[int, int]]:
         """Run ranges once; returns the offset that each partition has reached. Barriers end ranges early.
 
         Args:
@@ -252,19 +253,18 @@ class Coordinator:
                 next plan goes on behind them.
         """
         mine = self.settings.chunk_offsets, self.settings.chunk_bytes
-        intents = self.ports.ledger.intents(
-            [
-                RangeIntent(self.settings.topic, self.topic.topic_id, p, *span, *limits.get(p, mine))
-                for p, span in sorted(work.items())
-            ]
-        )
+        wanted = [
+            RangeIntent(self.settings.topic, self.topic.topic_id, p, *span, *limits.get(p, mine))
+            for p, span in sorted(work.items())
+        ]
+        intents = cast(Sequence[RangeIntent], (yield Intend(self.ports.ledger, wanted)))
         began = time.time()
         results = cast(Sequence[RangeDone], (yield [self._range_task(intent) for intent in intents]))
         barriers = [done.barrier for done in results if done.barrier is not None]
         self.states.met(name for done in results for name in done.state.names)
         for barrier in sorted((b for b in barriers if b.kind == "truncate"), key=lambda b: b.floor):
             self._truncate(barrier)
-        self._record(results, began)
+        yield from self._record(results, began)
         gone |= {r.partition: r.end for r in results if isinstance(r.failure, DataLoss) and self._may_skip(r)}
         for done in results:
             if done.partition in gone:
@@ -310,12 +310,12 @@ class Coordinator:
             claim=self._claim,
         )
 
-    def _record(self, results: Sequence[RangeDone], began: float) -> None:
+    def _record(self, results: Sequence[RangeDone], began: float) -> Generator[Write, Any, None]:
         """Record what is applied. A failed range of a collapsing table gets no result: it continues from its recorded
         progress, which a result would void.
         """
         finished = [r for r in results if r.end > r.start and not (r.failure and self.target.collapsing)]
-        self.ports.ledger.results([self._result(r, began) for r in finished])
+        yield Record(self.ports.ledger, [self._result(r, began) for r in finished])
         for r in finished:
             self.states.put(r.partition, r.end, r.state)
             self.summary.figures.counts["backward_steps"] += len(r.steps)

@@ -26,6 +26,7 @@ from ch_sink.stream.roster import Member, Roster
 from ch_sink.stream.rounds import as_failure, run_together
 from ch_sink.stream.shares import fair_shares
 from ch_sink.stream.tasks import Execute
+from ch_sink.stream.writes import WriteAll, write_each
 
 __all__ = ["Changed", "Ended", "Job", "JobOptions"]
 
@@ -120,12 +121,17 @@ class Job:
         lanes: Lanes[Ended],
         options: JobOptions,
         roster: Roster,
+        write: WriteAll = write_each,
     ) -> None:
-        """``roster``: of the same streams, with the lanes' clock."""
+        """
+        Args:
+            roster: of the same streams, with the lanes' clock.
+            write: writes to the ledgers of many streams at once.
+        """
         self.streams, self.roster = list(streams), roster
         self.left: list[JobStream] = []
         """Streams whose topics were deleted while the job ran."""
-        self._execute, self._lanes, self._options = execute, lanes, options
+        self._execute, self._lanes, self._options, self._write = execute, lanes, options, write
         self._began = lanes.now()
         self._failed_fast = False
         self._ready: frozenset[str] = frozenset()
@@ -336,7 +342,8 @@ class Job:
             report(Ended(left.pop(name), "batch", error))
 
         try:
-            run_together({s.name: s.rounds(ranges) for s, ranges in batch.items()}, self._execute, ended)
+            rounds = {s.name: s.rounds(ranges) for s, ranges in batch.items()}
+            run_together(rounds, self._execute, ended, self._write)
         except Exception as error:
             log.debug("the executor failed: %s", error, exc_info=error)
             for name, stream in left.items():

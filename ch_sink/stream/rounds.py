@@ -1,24 +1,31 @@
 """Drive several streams through their rounds of tasks together.
 
-A stream's work is a generator: it yields the tasks of a round, is sent their results, and yields the next round, until
-it is done. Streams that are ready share one call of the executor; a stream that fails does not end the others.
+A stream's work is a generator: it yields what its ledger is to record, or the tasks of a round, is sent the answer or
+the results, and yields the next step, until it is done. Streams that are ready share one write and one call of the
+executor; a stream that fails does not end the others.
 """
 
 import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
+from itertools import islice
+from typing import Any
 
 from ch_sink.errors import ChSinkError, StreamFailed
 from ch_sink.stream.tasks import Execute, Task, TaskResult
+from ch_sink.stream.writes import Intend, Record, Write, WriteAll, write_each
 
 __all__ = ["Rounds", "as_failure", "run_one", "run_together"]
 
-Rounds = Generator[Sequence[Task], Sequence[TaskResult], None]
-"""Yields the tasks of a round and is sent their results, in the same order."""
+Rounds = Generator[Write | Sequence[Task], Any, None]
+"""Yields a write and is sent its answer, or the tasks of a round and is sent their results, in the same order."""
 Ended = Callable[[str, ChSinkError | None], None]
 
 
 def run_together(
-    streams: Mapping[str, Rounds], execute: Execute, ended: Ended = lambda _name, _error: None
+    streams: Mapping[str, Rounds],
+    execute: Execute,
+    ended: Ended = lambda _name, _error: None,
+    write: WriteAll = write_each,
 ) -> dict[str, ChSinkError]:
     """Run the streams to the end of their rounds; returns the error of each stream that failed.
 
@@ -27,14 +34,14 @@ def run_together(
     """
     failed: dict[str, ChSinkError] = {}
     ready = dict(streams)
-    answers: dict[str, Sequence[TaskResult] | None] = dict.fromkeys(streams)
+    answers: dict[str, Any] = dict.fromkeys(streams)
+    tasks: dict[str, Sequence[Task]] = {}
     try:
         while ready:
-            tasks: dict[str, Sequence[Task]] = {}
-            for name, rounds in list(ready.items()):
+            writes: dict[str, Write] = {}
+            for name, answer in answers.items():
                 try:
-                    answer = answers[name]
-                    tasks[name] = next(rounds) if answer is None else rounds.send(answer)
+                    step = _next(ready[name], answer)
                 except StopIteration:
                     del ready[name]
                     ended(name, None)
@@ -42,14 +49,30 @@ def run_together(
                     del ready[name]
                     failed[name] = as_failure(name, error)
                     ended(name, failed[name])
-            everything = [task for of_stream in tasks.values() for task in of_stream]
-            results = list(execute(everything)) if everything else []
-            for name, of_stream in tasks.items():
-                answers[name], results = results[: len(of_stream)], results[len(of_stream) :]
+                else:
+                    if isinstance(step, Intend | Record):
+                        writes[name] = step
+                    else:
+                        tasks[name] = step
+            if writes:
+                answers = dict(zip(writes, write(list(writes.values())), strict=True))
+            else:
+                answers, tasks = _results(tasks, execute), {}
     finally:
         for rounds in ready.values():
             rounds.close()
     return failed
+
+
+def _next(rounds: Rounds, answer: Any) -> Write | Sequence[Task]:
+    return rounds.throw(answer) if isinstance(answer, ChSinkError) else rounds.send(answer)
+
+
+def _results(tasks: Mapping[str, Sequence[Task]], execute: Execute) -> dict[str, Sequence[TaskResult]]:
+    """The results of the tasks of each stream."""
+    everything = [task for of_stream in tasks.values() for task in of_stream]
+    results = iter(execute(everything) if everything else ())
+    return {name: list(islice(results, len(of_stream))) for name, of_stream in tasks.items()}
 
 
 def run_one(rounds: Rounds, execute: Execute) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from ch_sink.errors import StreamFailed
 from ch_sink.stream.rounds import Rounds, run_one, run_together
+from ch_sink.stream.writes import Intend, Record
 
 
 def stream(name: str, rounds: int, log: list[Any], fails: bool = False) -> Rounds:
@@ -59,3 +60,32 @@ def test_an_executor_that_fails_ends_all_streams() -> None:
     assert log == []
     with pytest.raises(StopIteration):
         next(rounds)
+
+
+def test_streams_share_a_write_and_one_that_is_refused_raises_where_it_wrote() -> None:
+    """Nobody's tasks begin before the writes of all are done."""
+    log: list[Any] = []
+
+    def writer(name: str) -> Rounds:
+        for number in range(2):
+            intents = yield Intend(name, [number])  # type: ignore[arg-type,list-item]
+            log.append(("task", name, intents))
+            yield [f"{name}{number}"]  # type: ignore[misc]
+            yield Record(name, [number])  # type: ignore[arg-type,list-item]
+
+    def write(writes: Sequence[Any]) -> list[Any]:
+        log.append([(type(w).__name__, w.ledger) for w in writes])
+        refused = StreamFailed("displaced")
+        return [refused if w.ledger == "b" and isinstance(w, Record) else f"for {w.ledger}" for w in writes]
+
+    failed = run_together({n: writer(n) for n in "ab"}, echo([]), write=write)
+    assert {name: str(error) for name, error in failed.items()} == {"b": "displaced"}
+    assert log == [
+        [("Intend", "a"), ("Intend", "b")],
+        ("task", "a", "for a"),
+        ("task", "b", "for b"),
+        [("Record", "a"), ("Record", "b")],
+        [("Intend", "a")],
+        ("task", "a", "for a"),
+        [("Record", "a")],
+    ]

@@ -1,0 +1,109 @@
+"""The ledgers of many streams in one insert: each keeps what it would keep alone, and a lost claim concerns one."""
+
+from typing import Any
+
+import pytest
+
+from ch_sink.clickhouse import ClickHouseLedger, Client, write_together
+from ch_sink.errors import ChSinkError, LedgerConflict
+from ch_sink.ports import FinishedRange, RangeIntent
+from ch_sink.stream.claims import forget
+from ch_sink.stream.writes import Intend, Record
+from ch_sink.testing.memory_ledger import MemoryLedger
+
+pytestmark = pytest.mark.integration
+
+
+def intents(stream: str, start: int) -> list[RangeIntent]:
+    return [RangeIntent(stream, "id", p, start, start + 10, 50_000, 1 << 26) for p in range(2)]
+
+
+def results(stream: str, start: int) -> list[FinishedRange]:
+    made = range(2)
+    return [FinishedRange(stream, "id", p, start, start + 10, rows=p + start, state=f"{stream}-{start}") for p in made]
+
+
+def claimed(client: Client, database: str, streams: str) -> dict[str, ClickHouseLedger]:
+    made = {stream: ClickHouseLedger(client, database, "ledger", stream) for stream in streams}
+    for stream, ledger in made.items():
+        ledger.claim(f"run-{stream}")
+    return made
+
+
+def test_streams_that_write_together_keep_what_each_would_keep_alone(client: Client, own_tables: str) -> None:
+    ledgers = claimed(client, own_tables, "abc")
+    alone = {stream: MemoryLedger(stream) for stream in "abc"}
+    for stream, memory in alone.items():
+        memory.claim(f"run-{stream}")
+    # The second batch is begun twice, so that its ranges have a second attempt.
+    for begun, finished in ((0, True), (10, False), (10, True), (20, False)):
+        answers = write_together([Intend(ledger, intents(s, begun)) for s, ledger in ledgers.items()])
+        wanted = {stream: memory.intents(intents(stream, begun)) for stream, memory in alone.items()}
+        for answer, ranges in zip(answers, wanted.values(), strict=True):
+            assert isinstance(answer, list)
+            assert [(r.start, r.end, r.attempt) for r in answer] == [(r.start, r.end, r.attempt) for r in ranges]
+        if finished:
+            assert write_together([Record(x, results(s, begun)) for s, x in ledgers.items()]) == [None] * 3
+            for stream, memory in alone.items():
+                memory.results(results(stream, begun))
+    for stream, memory in alone.items():
+        fresh = ClickHouseLedger(client, own_tables, "ledger", stream)
+        assert fresh.progress("id") == memory.progress("id") == {0: 20, 1: 20}
+        assert [r.start for r in fresh.open_intents("id")] == [r.start for r in memory.open_intents("id")] == [20, 20]
+        assert fresh.state_at("id", 1, 20) == f"{stream}-10"
+        assert [(t.partition, t.rows) for t in fresh.totals()] == [(t.partition, t.rows) for t in memory.totals()]
+
+
+def test_they_cost_one_look_and_one_insert(client: Client, own_tables: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledgers = claimed(client, own_tables, "ghijkl")
+    write_together([Intend(ledger, intents(s, 0)) for s, ledger in ledgers.items()])
+    write_together([Record(ledger, results(s, 0)) for s, ledger in ledgers.items()])
+    asked: list[str] = []
+    for name in ("rows", "insert", "command", "arrow"):
+        original = getattr(Client, name)
+
+        def counted(self: Client, *given: Any, _name: str = name, _original: Any = original, **more: Any) -> Any:
+            asked.append(_name)
+            return _original(self, *given, **more)
+
+        monkeypatch.setattr(Client, name, counted)
+    write_together([Intend(ledger, intents(s, 10)) for s, ledger in ledgers.items()])
+    write_together([Record(ledger, results(s, 10)) for s, ledger in ledgers.items()])
+    assert asked == ["rows", "insert"] * 2
+
+
+def test_a_stream_that_was_lost_writes_nothing_and_the_others_do(client: Client, own_tables: str) -> None:
+    ledgers = claimed(client, own_tables, "xyz")
+    forget("y", "run-y")
+    ClickHouseLedger(client, own_tables, "ledger", "y").claim("another job")
+    answers = write_together([Intend(ledger, intents(s, 0)) for s, ledger in ledgers.items()])
+    assert isinstance(answers[1], LedgerConflict)
+    assert isinstance(answers[0], list)
+    again = write_together([Record(ledger, results(s, 0)) for s, ledger in ledgers.items()])
+    assert (again[0], again[2]) == (None, None)
+    assert isinstance(again[1], LedgerConflict)
+    assert {s: ledger.progress("id") for s, ledger in ledgers.items()} == {
+        "x": {0: 10, 1: 10},
+        "y": {},
+        "z": {0: 10, 1: 10},
+    }
+
+
+def test_an_insert_that_fails_fails_for_all_and_ledgers_in_memory_are_written_apart(
+    client: Client, own_tables: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledgers = claimed(client, own_tables, "pq")
+    memory = MemoryLedger("m")
+    memory.claim("run-m")
+
+    def refuse(*_given: Any, **_more: Any) -> None:
+        raise ChSinkError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Client, "insert", refuse)
+        answers = write_together(
+            [Intend(memory, intents("m", 0)), *(Intend(ledger, intents(s, 0)) for s, ledger in ledgers.items())]
+        )
+    assert isinstance(answers[0], list)
+    assert [str(answer) for answer in answers[1:]] == ["no space left"] * 2
+    assert all(ledger.open_intents("id") == [] for ledger in ledgers.values())
