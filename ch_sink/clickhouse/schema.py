@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ch_sink.clickhouse.arrow_io import conform
 from ch_sink.clickhouse.client import Client
-from ch_sink.errors import AccessDenied, ClickHouseError, ClickHouseUnavailable, ConfigError, TableError
+from ch_sink.errors import AccessDenied, ClickHouseError, ConfigError, TableError
 from ch_sink.model.policy import Policy
 from ch_sink.table.detect import DETECT_SQL, assemble, detect_sql, local_table
 from ch_sink.table.facts import POLICIES_SQL, SERVER_SQL, ServerFacts
@@ -45,6 +45,10 @@ def detect(client: Client, database: str, table: str, policy: Policy) -> TargetT
     return replace(found, columns=columns, defaults=tuple(_defaults(client, found)), added=added)
 
 
+_NO_TABLE = (60, 81)
+"""UNKNOWN_TABLE, UNKNOWN_DATABASE."""
+
+
 def _notes(client: Client, table: TargetTable) -> dict[str, str]:
     """The source types of columns that ``init`` noted; empty if it noted none, or if their table does not exist.
 
@@ -61,9 +65,13 @@ def _notes(client: Client, table: TargetTable) -> dict[str, str]:
             where,
             doing=f"read the column types of {table.qualified}",
         )
-    except ClickHouseUnavailable:
+    except AccessDenied as error:
+        # Without them, values of plain JSON would be read as other types.
+        error.hint = f"Grant the user SELECT ON {notes}, where `ch_sink init` notes the source types of columns."
         raise
-    except ClickHouseError:
+    except ClickHouseError as error:
+        if error.code not in _NO_TABLE:
+            raise
         return {}
     noted = {str(row["column"]): (str(row["type"]), bool(row["mine"])) for row in found}
     return {name: note for name, (note, mine) in noted.items() if mine or _fits(table.column(name), note)}

@@ -1,9 +1,11 @@
 """Detection and DDL against the real engine."""
 
+from typing import Any
+
 import pytest
 
 from ch_sink.clickhouse import Client, create_statement, detect, execute, server_facts
-from ch_sink.errors import ClickHouseError, TableError, TableNotFound
+from ch_sink.errors import AccessDenied, ClickHouseError, TableError, TableNotFound
 from ch_sink.model.policy import policy_of
 from ch_sink.table.model import Family
 
@@ -32,6 +34,34 @@ def test_a_table_that_does_not_exist(client: Client, database: str) -> None:
         detect(client, database, "nope", policy_of())
     with pytest.raises(TableNotFound):
         detect(client, "no_such_database", "nope", policy_of())
+
+
+class _Refusing:
+    """A client that meets an error when it reads the table of column types."""
+
+    def __init__(self, inner: Client, error: ClickHouseError) -> None:
+        self.inner, self.error = inner, error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def rows(self, sql: str, *given: Any, **named: Any) -> Any:
+        if "ch_sink_columns" in sql:
+            raise self.error
+        return self.inner.rows(sql, *given, **named)
+
+
+def test_column_types_that_may_not_be_read_are_no_missing_ones(client: Client, database: str) -> None:
+    client.command(f"CREATE TABLE {database}.t (id UInt64, ver UInt64) ENGINE = ReplacingMergeTree(ver) ORDER BY id")
+    denied: Any = _Refusing(client, AccessDenied("not enough privileges", code=497))
+    with pytest.raises(AccessDenied) as caught:
+        detect(denied, database, "t", policy_of())
+    assert f"SELECT ON `{database}`.`ch_sink_columns`" in (caught.value.hint or "")
+    broken: Any = _Refusing(client, ClickHouseError("cannot read", code=117))
+    with pytest.raises(ClickHouseError, match="cannot read"):
+        detect(broken, database, "t", policy_of())
+    missing: Any = _Refusing(client, ClickHouseError("unknown table", code=60))
+    assert [c.name for c in detect(missing, database, "t", policy_of()).columns] == ["id", "ver"]
 
 
 def test_what_cannot_be_served_is_refused(client: Client, database: str) -> None:
