@@ -4,7 +4,7 @@
 #   make test        lint, types, layers and tests (eight minutes on two cores)
 #   make quick       the tests without servers and long draws
 #   make lint        ruff, mypy, import-linter
-#   make bench       the benchmarks
+#   make bench       the benchmarks in brief (five minutes); make bench-full: all workloads
 #   make test-long   what `make test` leaves out: kills, live databases, drawn histories (hours)
 #   make lock        compile requirements.lock again
 #   make clean       remove what the targets made, the virtual environment included
@@ -18,7 +18,7 @@ STAMP := $(VENV)/.ch_sink-installed
 WITH_JAVA = export JAVA_HOME="$$(compose/java_home.sh)" &&
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java demo test quick lint bench test-long lock clean
+.PHONY: help venv java demo test quick lint bench bench-full test-long lock clean
 
 help:
 	@sed -n '3,10s/^#   //p' Makefile
@@ -56,7 +56,10 @@ test-long: $(STAMP) java
 	$(WITH_JAVA) $(BIN)/pytest -n $(WORKERS) -m long --timeout=14400
 
 bench: $(STAMP) java
-	$(WITH_JAVA) $(BIN)/python -m benchmarks
+	$(WITH_JAVA) $(BIN)/python -m benchmarks.suite
+
+bench-full: $(STAMP) java
+	$(WITH_JAVA) $(BIN)/python -m benchmarks.suite --full
 
 # Without index addresses: the lock is valid wherever packages come from.
 lock: $(STAMP)

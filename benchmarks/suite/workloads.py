@@ -1,0 +1,78 @@
+"""The workloads of the suite."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.suite.changes import Mix
+from benchmarks.suite.rows import ORDERS, PADDED, WIDE, Field, RowKind
+
+__all__ = ["QUICK", "WORKLOADS", "Workload"]
+
+_ENGINES = {
+    "replacing": ("`_version` UInt128, `_is_deleted` UInt8", "ReplacingMergeTree(_version, _is_deleted)"),
+    "collapsing": ("`_sign` Int8", "CollapsingMergeTree(_sign)"),
+    "versioned": ("`_version` UInt128, `_sign` Int8", "VersionedCollapsingMergeTree(_sign, _version)"),
+    "append": ("", "MergeTree"),
+}
+_DOCUMENT = RowKind(
+    (Field("_id", "String", "string"), Field("document", "Nullable(String)", "string", optional=True)),
+    ("_id",),
+    ORDERS.make,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A topic, the table it goes into, and the stream's settings."""
+
+    name: str
+    form: str = "json"
+    rows: RowKind = ORDERS
+    mix: Mix = field(default_factory=Mix)
+    engine: str = "replacing"
+    table: RowKind | None = None
+    """The table's columns where they are not the rows' own."""
+    partition_by: str = ""
+    share: float = 1.0
+    """Of the suite's number of events: less for long ones."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def create(self, database: str, table: str) -> str:
+        """The statement that makes the table."""
+        more, engine = _ENGINES[self.engine]
+        target = self.table or self.rows
+        columns = ", ".join(filter(None, (target.columns, more)))
+        by = f"PARTITION BY {self.partition_by} " if self.partition_by else ""
+        order = ", ".join(target.key) if self.engine != "append" else ""
+        return (
+            f"CREATE TABLE {database}.{table} ({columns}) ENGINE = {engine} {by}ORDER BY ({order}) "
+            "SETTINGS non_replicated_deduplication_window = 10000"
+        )
+
+
+WORKLOADS: Mapping[str, Workload] = {
+    one.name: one
+    for one in (
+        Workload("json"),
+        Workload("json with schema", form="json with schema", share=0.4),
+        Workload("avro", form="avro"),
+        Workload("flattened", form="flattened"),
+        Workload("sysbench rows", rows=PADDED),
+        Workload("wide rows", rows=WIDE, share=0.2),
+        Workload("snapshot only", mix=Mix(snapshot=100)),
+        Workload("hot keys", mix=Mix(snapshot=5, updates=90, deletes=0, hot=True)),
+        Workload("deletes", mix=Mix(snapshot=20, updates=0, deletes=49)),
+        Workload("1 % key changes", mix=Mix(key_changes=1)),
+        Workload("PostgreSQL", form="postgres"),
+        Workload("PostgreSQL, 5 % placeholders", form="postgres", mix=Mix(placeholders=14)),
+        Workload("200 partitions", partition_by="id % 200"),
+        Workload("documents", form="documents", table=_DOCUMENT),
+        Workload("collapsing, before images", engine="collapsing", settings={"stored_row": "before"}),
+        Workload("collapsing, lookups", engine="collapsing", settings={"stored_row": "lookup"}),
+        Workload("versioned collapsing", engine="versioned", settings={"stored_row": "before"}),
+        Workload("append", engine="append"),
+    )
+}
+QUICK = ("json", "json with schema", "avro", "collapsing, before images")
+"""What ``make bench`` runs."""
