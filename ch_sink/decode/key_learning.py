@@ -11,7 +11,8 @@ from ch_sink.decode.framing import Envelopes
 from ch_sink.decode.key_layouts import KeyLayouts
 from ch_sink.decode.mongodb import is_document_event, key_column_name
 from ch_sink.decode.record_kinds import changes_no_row
-from ch_sink.errors import DecodeError, TableError
+from ch_sink.decode.struct_text import REMEDY, is_struct_text, reason
+from ch_sink.errors import DecodeError, StreamFailed, TableError
 from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy
 from ch_sink.model.profile import TopicProfile
@@ -37,11 +38,15 @@ class KeyLearner:
     def learn(self, records: Records, profile: TopicProfile) -> TopicProfile:
         """The profile with the key's columns, if these records are the first to show them.
 
+        Raises StreamFailed if all rows have the text of a struct as their key.
+
         Keys of null values count until a row shows the columns. Columns outside the table's sorting key are hardly its
         key: they count only if the configuration makes all null values deletes.
         """
         if profile.key_source in ("configuration", "row"):
             return profile
+        texts: list[bytes] = []
+        rows = False
         places = [i for i, key in enumerate(records.keys) if key is not None and key != b"null"]
         for i in places:
             value, key = records.values[i], records.keys[i]
@@ -58,11 +63,17 @@ class KeyLearner:
                 )
             if self._is_no_row(value):
                 continue
+            columns = self._columns_of(key)
+            if is_struct_text(key) and b'"' not in key and (not columns or key.startswith(b"Struct{")):
+                texts.append(key)
+                continue
             if self._policy.keys.columns:
                 return replace(profile, key_source="configuration", key_offset=offset)
-            columns = self._columns_of(key)
+            rows = True
             if columns:
                 return replace(profile, key_columns=columns, key_source="row", key_offset=offset)
+        if texts and not rows:
+            raise StreamFailed(reason(records.topic, texts[0]), hint=REMEDY)
         if self._policy.keys.columns or profile.key_source:
             return profile
         return self._of_null_values(records, places, profile)

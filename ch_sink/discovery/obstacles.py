@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ch_sink.discovery.sample_rows import framed_payloads, is_struct_text, row_pairs
+from ch_sink.decode.struct_text import REMEDY, is_struct_text, reason
+from ch_sink.discovery.sample_rows import framed_payloads, row_pairs
 from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy
 from ch_sink.ports import SchemaRegistry
@@ -34,16 +35,9 @@ def obstacle(
     refused = refusal(connector)
     if refused is not None:
         return Obstacle("source", refused.message, refused.hint or "")
-    text = _struct_key(parts, policy, registry)
-    if text is not None:
-        return Obstacle(
-            "key",
-            f"the keys of topic {topic} are text such as {text!r}: StringConverter wrote the key's struct as "
-            "text, and no column can be read from it",
-            "Set key.converter to org.apache.kafka.connect.json.JsonConverter (or Avro's) at the connector and take a "
-            "new snapshot into a new topic. If the key is one column, an ExtractField$Key transformation before "
-            "StringConverter works too: then name the column with key_columns.",
-        )
+    key = _struct_key(parts, policy, registry)
+    if key is not None:
+        return Obstacle("key", reason(topic, key), REMEDY)
     if _is_outbox(parts, policy, registry):
         return Obstacle(
             "outbox",
@@ -57,10 +51,10 @@ def obstacle(
     return None
 
 
-def _struct_key(parts: Sequence[Records], policy: Policy, registry: SchemaRegistry | None) -> str | None:
+def _struct_key(parts: Sequence[Records], policy: Policy, registry: SchemaRegistry | None) -> bytes | None:
     for key, value in row_pairs(parts, policy, registry):
         if key is not None and value is not None and key[:1] != b"\0":
-            return key.decode(errors="replace")[:80] if is_struct_text(key) else None
+            return key if is_struct_text(key) else None
     return None
 
 

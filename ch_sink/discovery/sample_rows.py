@@ -1,6 +1,5 @@
 """The rows and keys among sampled records, read without a table."""
 
-import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -9,6 +8,7 @@ from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.framing import Envelopes, Framed
 from ch_sink.decode.key_literals import as_written
 from ch_sink.decode.record_kinds import changes_no_row
+from ch_sink.decode.struct_text import is_struct_text
 from ch_sink.decode.unknown_columns import literal_type
 from ch_sink.discovery.flattened_sample import enveloped
 from ch_sink.errors import DecodeError
@@ -17,11 +17,10 @@ from ch_sink.model.policy import Policy
 from ch_sink.ports import SchemaRegistry
 from ch_sink.types.connect import Field, SourceType
 
-__all__ = ["Pair", "framed_payloads", "is_struct_text", "key_fields", "keys_in_order", "row_events", "row_pairs"]
+__all__ = ["Pair", "framed_payloads", "key_fields", "keys_in_order", "row_events", "row_pairs"]
 
 Pair = tuple[bytes | None, bytes | None]
 """Key and value of a record."""
-_STRUCT_TEXT = re.compile(rb"(Struct)?\{.*\}", re.DOTALL)
 
 
 def row_events(
@@ -87,17 +86,6 @@ def key_fields(keys: Sequence[bytes | None], registry: SchemaRegistry | None) ->
             return tuple(Field(name, literal_type(value) or SourceType("string")) for name, value in found.items())
         return (Field("", literal_type(found) or SourceType("string")),)
     return ()
-
-
-def is_struct_text(key: bytes) -> bool:
-    """Whether a key is the text that Java prints for a struct or map, such as ``Struct{id=1}``."""
-    if _STRUCT_TEXT.fullmatch(key) is None:
-        return False
-    try:
-        msgspec.json.decode(key)
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        return True
-    return False
 
 
 def _is_text(payload: bytes) -> bool:

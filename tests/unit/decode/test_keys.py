@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from ch_sink.decode import Decoder
+from ch_sink.errors import StreamFailed
 from ch_sink.model.change import Records, Skipped
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.table.model import TargetTable
@@ -49,6 +50,25 @@ def test_the_key_is_not_that_of_a_record_that_changes_no_row(key: Any, value: An
     assert batch.skipped_counts == {kind: 1}
     assert batch.key is not None
     assert batch.key.to_pylist() == [{"a": b"1"}]
+
+
+@pytest.mark.parametrize("columns", [(), ("id",)])
+@pytest.mark.parametrize("id_type", ["Int64", "String"])
+def test_keys_that_are_the_text_of_a_struct_stop_the_stream(columns: tuple[str, ...], id_type: str) -> None:
+    """Every record would be a dead letter, or have a row of its own."""
+    found = replacing((Column("id", id_type), Column("v", "Nullable(String)")), ("id",))
+    decoder = Decoder(found, policy_of(key_columns=columns))
+    chunk = records((b"Struct{id=1}", event("c", row(1))), (b"Struct{id=2}", event("c", row(2))))
+    with pytest.raises(StreamFailed, match=r"keys of topic .* are text such as 'Struct\{id=1\}'") as stopped:
+        decoder.learn(chunk)
+    assert "key.converter" in (stopped.value.hint or "")
+
+
+def test_one_such_key_among_others_is_a_bad_record() -> None:
+    chunk = records((b"Struct{id=1}", event("c", row(1))), (b'{"id":2}', event("c", row(2))))
+    batch = Decoder(TABLE, policy_of()).decode(chunk)
+    assert [bad.kind for bad in batch.bad] == ["key"]
+    assert len(batch) == 1
 
 
 @pytest.mark.parametrize("key", [b'{"id":"\xff"}', b"{", b'{"id":1,"other":2}', b""])
