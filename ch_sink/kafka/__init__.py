@@ -1,7 +1,7 @@
 """Kafka: offset ranges, the consumer of a range, watermarks, group offsets, earlier records, schema registry."""
 
 from ch_sink.kafka.consumer import RangeConsumer, range_consumer
-from ch_sink.kafka.group import GroupOffsets
+from ch_sink.kafka.group import GroupCommits, GroupOffsets
 from ch_sink.kafka.history import KafkaHistory
 from ch_sink.kafka.offsets import TopicOffsets
 from ch_sink.kafka.registry import schema_registry
@@ -9,6 +9,7 @@ from ch_sink.kafka.settings import KafkaSettings, redact
 from ch_sink.kafka.watermarks import TopicWatermarks
 
 __all__ = [
+    "GroupCommits",
     "GroupOffsets",
     "KafkaHistory",
     "KafkaSettings",

@@ -1,68 +1,117 @@
-"""Commits the stream's offsets to a consumer group, for lag tools. The sink never reads them back."""
+"""Commits the streams' offsets to their consumer groups, for lag tools. The sink never reads them back."""
 
 import logging
-import time
+import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
 
 import confluent_kafka
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from ch_sink.kafka.failures import client_log
 from ch_sink.kafka.settings import KafkaSettings
 
-__all__ = ["GroupOffsets"]
+__all__ = ["GroupCommits", "GroupOffsets"]
 
 _log = logging.getLogger("ch_sink.kafka")
 
+_Offsets = dict[tuple[str, int], int]
+"""(Topic, partition) → offset."""
 
-class GroupOffsets:
-    """Commits offsets of one consumer group from the driver. A failure is logged as a warning and never raised."""
 
-    def __init__(self, settings: Mapping[str, object], group: str, *, timeout: float = 10.0) -> None:
-        self._group = group
-        self._timeout = timeout
-        self._answers: list[tuple[confluent_kafka.KafkaError | None, list[TopicPartition]]] = []
+class GroupCommits:
+    """Commits offsets of many groups by one client, every few seconds. A failure is logged and never raised.
+
+    May be used by several threads. ``close`` commits what is left.
+    """
+
+    def __init__(self, settings: Mapping[str, object], *, every: float = 5.0, timeout: float = 10.0) -> None:
         self._settings = settings if isinstance(settings, KafkaSettings) else KafkaSettings(settings)
-        self._consumer: Consumer | None = None
+        self._every, self._timeout = every, timeout
+        self._lock = threading.Lock()
+        self._due: dict[str, _Offsets] = {}
+        self._refused: dict[str, str] = {}
+        self._filled, self._closing = threading.Event(), threading.Event()
+        self._admin: AdminClient | None = None
+        self._thread: threading.Thread | None = None
+
+    def put(self, group: str, topic: str, ends: Mapping[int, int]) -> None:
+        """Commit the next offset of each partition soon."""
+        with self._lock:
+            self._due.setdefault(group, {}).update({(topic, p): end for p, end in ends.items()})
+            self._filled.set()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="ch_sink groups", daemon=True)
+                self._thread.start()
+
+    def flush(self) -> bool:
+        """Commit what is due now; whether the broker accepted all of it."""
+        with self._lock:
+            due, self._due = self._due, {}
+            self._filled.clear()
+        if not due:
+            return True
+        refused = self._commit(due)
+        for group, reason in refused.items():
+            if self._refused.get(group) != reason:  # once, not with every batch
+                _log.warning("offsets of group %s were not committed: %s", group, reason)
+        self._refused = {g: r for g, r in self._refused.items() if g not in due} | refused
+        return not refused
 
     def close(self) -> None:
-        """Disconnect from the broker."""
-        if self._consumer is not None:
-            self._consumer.close()
-            self._consumer = None
+        """Commit what is left, and disconnect; the next `put` opens a client again."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            self._closing.set()
+            self._filled.set()
+            thread.join(2 * self._timeout)
+            self._closing.clear()
+        self.flush()
+        self._admin = None
 
-    def commit(self, topic: str, ends: Mapping[int, int]) -> bool:
-        """Commit the offset after the last applied one of each partition; returns whether the broker accepted all."""
-        places = [TopicPartition(topic, partition, end) for partition, end in sorted(ends.items())]
-        if not places:
-            return True
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            self._filled.wait()
+            if not self._closing.wait(self._every):
+                self.flush()
+
+    def _commit(self, due: Mapping[str, _Offsets]) -> dict[str, str]:
+        """Commit; the reasons for which groups were refused."""
+        refused: dict[str, str] = {}
         try:
-            failed = self._commit(places)
+            if self._admin is None:
+                self._admin = AdminClient({**self._settings.for_admin()}, logger=client_log)
+            asked: dict[str, Future[ConsumerGroupTopicPartitions]] = {}
+            for group, offsets in due.items():
+                places = [TopicPartition(topic, p, end) for (topic, p), end in sorted(offsets.items())]
+                request = [ConsumerGroupTopicPartitions(group, places)]
+                asked |= self._admin.alter_consumer_group_offsets(request, request_timeout=self._timeout)
         except confluent_kafka.KafkaException as error:
-            failed = error.args[0].str()
-        if failed is not None:
-            _log.warning("offsets of group %s for topic %s were not committed: %s", self._group, topic, failed)
-        return failed is None
+            return dict.fromkeys(due, error.args[0].str())
+        for group, answer in asked.items():
+            try:
+                found = answer.result(self._timeout + 5)
+            except confluent_kafka.KafkaException as error:
+                refused[group] = error.args[0].str()
+            except TimeoutError:
+                refused[group] = f"no answer in {self._timeout:g} seconds"
+            else:
+                failed = [place.error for place in found.topic_partitions if place.error is not None]
+                if failed:
+                    refused[group] = failed[0].str()
+        return refused
 
-    def _commit(self, places: list[TopicPartition]) -> str | None:
-        if self._consumer is None:
-            properties = {**self._settings.for_group(self._group), "on_commit": self._note}
-            self._consumer = Consumer(properties, logger=client_log)
-        self._answers.clear()
-        # This call comes first because it has a timeout: a commit that waits for a coordinator cannot be cancelled
-        # and delays the closing of the client for most of a minute.
-        self._consumer.committed([TopicPartition(place.topic, place.partition) for place in places], self._timeout)
-        self._consumer.commit(offsets=places, asynchronous=True)
-        deadline = time.monotonic() + self._timeout
-        while not self._answers:
-            if time.monotonic() > deadline:
-                return f"no answer in {self._timeout:g} seconds"
-            self._consumer.poll(0.05)
-        error, answered = self._answers[0]
-        if error is not None:
-            return str(error.str())
-        refused = [place for place in answered if place.error is not None]
-        return str(refused[0].error) if refused else None
 
-    def _note(self, error: confluent_kafka.KafkaError | None, places: list[TopicPartition]) -> None:
-        self._answers.append((error, places))
+@dataclass(frozen=True, slots=True)
+class GroupOffsets:
+    """The consumer group of one stream."""
+
+    commits: GroupCommits
+    group: str
+
+    def commit(self, topic: str, ends: Mapping[int, int]) -> None:
+        """Commit the offset after the last applied one of each partition, soon."""
+        self.commits.put(self.group, topic, ends)

@@ -6,10 +6,10 @@ from ch_sink.errors import ConfigError
 
 __all__ = ["allow_descriptors"]
 
-_BASE = 200
+_BASE = 300
 """Spark's own, and those of a process without streams."""
-_PER_STREAM = 12
-"""Sockets and pipes of a stream's Kafka and ClickHouse clients in the driver, with some to spare."""
+_PER_STREAM = 1
+"""Streams share their clients in the driver; one to spare for each."""
 
 
 def allow_descriptors(streams: int) -> None:

@@ -22,6 +22,7 @@ from ch_sink.clickhouse import (
 from ch_sink.config import Config
 from ch_sink.decode import decoder_for
 from ch_sink.kafka import (
+    GroupCommits,
     GroupOffsets,
     KafkaHistory,
     KafkaSettings,
@@ -76,7 +77,7 @@ def stream_ports(config: Config, topics: "SharedTopics") -> StreamPorts:
         ClickHouseTableAdmin(client, place.database, place.table, config.policy(), place.cluster, config.init.types()),
         _Topics(topics, kafka),
         ClickHousePending(client, config.state_database, config.tables.pending, config.stream_name),
-        GroupOffsets(kafka, config.consumer_group),
+        GroupOffsets(topics.commits(kafka), config.consumer_group),
         lambda topic_id: sum(
             ClickHouseDeadLetters(
                 client, config.state_database, config.tables.dead_letters, config.stream_name, topic_id
@@ -103,12 +104,18 @@ class SharedTopics:
     """One client for each broker and its settings, however many streams ask. May be used by several threads."""
 
     _clients: dict[KafkaSettings, TopicWatermarks] = field(default_factory=dict)
+    _commits: dict[KafkaSettings, GroupCommits] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def watermarks(self, kafka: KafkaSettings) -> TopicWatermarks:
         """The client for these settings."""
         with self._lock:
             return self._clients.setdefault(kafka, TopicWatermarks(kafka))
+
+    def commits(self, kafka: KafkaSettings) -> GroupCommits:
+        """Commits the offsets of consumer groups with these settings."""
+        with self._lock:
+            return self._commits.setdefault(kafka, GroupCommits(kafka))
 
     def state(self, kafka: KafkaSettings, topic: str) -> TopicState:
         """Id, partitions and watermarks of a topic. Raises KafkaError."""
@@ -119,6 +126,8 @@ class SharedTopics:
         with self._lock:
             for client in self._clients.values():
                 client.close()
+            for commits in self._commits.values():
+                commits.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,6 @@ class Coordinator:
         """
         self._began = time.monotonic()
         ledger = self.ports.ledger
-        self._closing.callback(self.ports.group.close)
         self.topic: TopicState = self.ports.topics.state(self.settings.topic)
         self._errors.expect_few()
         table = self.ports.table.detect()

@@ -43,12 +43,8 @@ class Topics(Protocol):
 class GroupOffsets(Protocol):
     """The consumer group of a stream; lag tools read its offsets, the sink does not."""
 
-    def commit(self, topic: str, ends: Mapping[int, int]) -> bool:
-        """Commit the next offset of each partition; returns whether the broker accepted all of them. Never raises."""
-        ...
-
-    def close(self) -> None:
-        """Disconnect from the broker."""
+    def commit(self, topic: str, ends: Mapping[int, int]) -> None:
+        """Commit the next offset of each partition, now or soon. Never raises."""
         ...
 
 

@@ -71,13 +71,9 @@ class MemoryGroup:
     def __init__(self) -> None:
         self.committed: dict[int, int] = {}
 
-    def commit(self, topic: str, ends: Mapping[int, int]) -> bool:
+    def commit(self, topic: str, ends: Mapping[int, int]) -> None:
         """See GroupOffsets.commit."""
         self.committed.update(ends)
-        return True
-
-    def close(self) -> None:
-        """Nothing to close."""
 
 
 class MemoryStream:

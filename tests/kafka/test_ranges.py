@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from ch_sink.errors import BrokerUnavailable, DataLoss, TopicNotFound
-from ch_sink.kafka import GroupOffsets, KafkaHistory, RangeConsumer, TopicOffsets, range_consumer
+from ch_sink.kafka import GroupCommits, GroupOffsets, KafkaHistory, RangeConsumer, TopicOffsets, range_consumer
 from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.model.change import Records
 from tests.support.fixtures import partitions, topic_of, topics
@@ -244,8 +244,10 @@ def test_no_broker_is_said_in_time_and_without_secrets() -> None:
             ask()
         assert time.monotonic() - begin < 15
         assert "hunter2" not in repr(raised.value) + str(raised.value.hint)
-    group = GroupOffsets(settings, "g", timeout=1)
-    assert group.commit("t", {0: 1}) is False
+    commits = GroupCommits(settings, timeout=1)
+    GroupOffsets(commits, "g").commit("t", {0: 1})
+    assert commits.flush() is False
+    commits.close()
 
 
 def test_a_broker_that_comes_back_is_read_on(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -279,12 +281,18 @@ def test_group_offsets_are_what_lag_tools_read(kafka: LocalKafka) -> None:
     topic = fresh_topic()
     kafka.create_topic(topic, 2)
     produce(kafka, values(topic, 0, "abc"))
-    group = GroupOffsets({"bootstrap.servers": kafka.bootstrap}, fresh_topic("group"))
-    assert group.commit(topic, {0: 3, 1: 0}) is True
-    assert group._consumer is not None
-    committed = group._consumer.committed([TopicPartition(topic, 0), TopicPartition(topic, 1)], timeout=10)
-    assert [place.offset for place in committed] == [3, 0]
-    group.close()
+    groups = [fresh_topic("group") for _ in range(3)]
+    commits = GroupCommits({"bootstrap.servers": kafka.bootstrap}, every=0.01)
+    for number, group in enumerate(groups):
+        GroupOffsets(commits, group).commit(topic, {0: 1})
+        GroupOffsets(commits, group).commit(topic, {0: 3, 1: number})
+    commits.close()
+    for number, group in enumerate(groups):
+        reader = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group})
+        committed = reader.committed([TopicPartition(topic, 0), TopicPartition(topic, 1)], timeout=10)
+        assert [place.offset for place in committed] == [3, number]
+        reader.close()
+    assert commits.flush() is True, "nothing is left"
 
 
 def test_the_mock_cluster_serves_the_same_calls(mock_kafka: LocalKafka) -> None:
