@@ -99,7 +99,7 @@ class GroupCommits:
             except TimeoutError:
                 refused[group] = f"no answer in {self._timeout:g} seconds"
             else:
-                failed = [place.error for place in found.topic_partitions if place.error is not None]
+                failed = [place.error for place in found.topic_partitions or () if place.error is not None]
                 if failed:
                     refused[group] = failed[0].str()
         return refused
