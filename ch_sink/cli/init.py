@@ -1,20 +1,26 @@
 """``ch_sink init``: the table, its current-state view and the sink's own tables, from what the topic holds."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ch_sink.cli.options import ConfigFiles, Only, Overrides, load_all
+from ch_sink.cli.options import ConfigFiles, Only, Overrides, load_all, watch_topics
 from ch_sink.cli.output import Output
-from ch_sink.errors import ClickHouseError, ConfigError
+from ch_sink.errors import BrokerUnavailable, ChSinkError, ClickHouseError, ConfigError, StreamsFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ch_sink.clickhouse import Client
     from ch_sink.config import Config
     from ch_sink.discovery.init_plan import InitPlan
     from ch_sink.discovery.look import Sampled
+
+_AT_ONCE = 8
+"""Topics that are looked into at the same time."""
 
 __all__ = ["Choices", "init", "make_tables", "plan_one"]
 
@@ -59,7 +65,8 @@ def init(
         raise ConfigError("--apply and --dry-run exclude each other", hint="Leave one of them out.")
     choices = Choices(engine, apply, tuple(row_policy or ()), output)
     out = Output()
-    _run(out, load_all(out, configs, overrides, only), choices)
+    streams = load_all(out, configs, overrides, only)
+    _run(out, streams, choices, found=watch_topics(configs, overrides, only).finds)
 
 
 def make_tables(out: Output, config: "Config", *, quiet: bool = False) -> None:
@@ -67,12 +74,36 @@ def make_tables(out: Output, config: "Config", *, quiet: bool = False) -> None:
     _run(out, [config], Choices(apply=True), quiet=quiet)
 
 
-def _run(out: Output, configs: "list[Config]", choices: Choices, *, quiet: bool = False) -> None:
-    """Plan every stream before the first statement runs."""
-    planned = [_look_and_plan(out, config, choices) for config in configs]
+def _run(
+    out: Output,
+    configs: "list[Config]",
+    choices: Choices,
+    *,
+    quiet: bool = False,
+    found: "Callable[[Config], bool]" = lambda _: False,
+) -> None:
+    """Plan every stream before the first statement runs.
+
+    ``found``: whether a stream's topic was found by a pattern. Such a topic that is no change stream is left out.
+
+    Raises ChSinkError; after the other streams are done, if one was left out.
+    """
     from ch_sink.discovery.wiring import ledger_of
     from ch_sink.table.ddl import once, script
 
+    planned: list[_Planned] = []
+    failed: dict[str, ChSinkError] = {}
+    with ThreadPoolExecutor(max(1, min(_AT_ONCE, len(configs)))) as pool:
+        looks = [(config, pool.submit(_look, config)) for config in configs]
+        for config, look in looks:
+            try:
+                planned.append(_plan(out, config, look.result(), choices))
+            except (ClickHouseError, ConfigError, BrokerUnavailable):
+                raise
+            except ChSinkError as error:
+                if not found(config):
+                    raise
+                failed[config.stream_name] = error
     statements = once([statement for one in planned for statement in one.plan.statements])
     if choices.output is not None:
         _write(choices.output, script(statements))
@@ -85,9 +116,22 @@ def _run(out: Output, configs: "list[Config]", choices: Choices, *, quiet: bool 
                 apply_plan(out, one.client, one.plan, quiet=quiet)
                 if ledger_of(one.config, one.client).upgrade() and not quiet:
                     out.say(f"{'changed':<10} ledger of an earlier version, upgraded")
+    if len(failed) == 1:
+        raise next(iter(failed.values()))
+    if failed:
+        raise StreamsFailed(failed)
 
 
-def _look_and_plan(out: Output, config: "Config", choices: Choices) -> _Planned:
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """What a stream's topic shows, and the server on which its table is, or why there is none."""
+
+    seen: "Sampled"
+    client: "Client | None"
+    trouble: ClickHouseError | None
+
+
+def _look(config: "Config") -> _Looked:
     from ch_sink.clickhouse import server_facts
     from ch_sink.discovery.look import look_into
     from ch_sink.discovery.wiring import topic_offsets
@@ -97,13 +141,17 @@ def _look_and_plan(out: Output, config: "Config", choices: Choices) -> _Planned:
     # The range of years that the server's dates hold decides column types.
     years = server_facts(client).years if client is not None else WIDE_YEARS
     with topic_offsets(config) as offsets:
-        seen = look_into(config, offsets.state(config.kafka.topic), years)
+        return _Looked(look_into(config, offsets.state(config.kafka.topic), years), client, trouble)
+
+
+def _plan(out: Output, config: "Config", looked: _Looked, choices: Choices) -> _Planned:
+    trouble = looked.trouble
     if trouble is not None and not choices.apply:
         out.warn(f"{trouble}; the statements are those for a table that does not exist yet")
-    plan = plan_one(out, config, seen, client, choices)
+    plan = plan_one(out, config, looked.seen, looked.client, choices)
     if trouble is not None and choices.apply:
         raise trouble
-    return _Planned(config, plan, client)
+    return _Planned(config, plan, looked.client)
 
 
 def plan_one(out: Output, config: "Config", seen: "Sampled", client: "Client | None", choices: Choices) -> "InitPlan":

@@ -54,8 +54,12 @@ def load_jobs(paths: list[Path], overrides: list[str] | None) -> "list[Job]":
     return [load_job(path, overrides or ()) for path in dict.fromkeys(paths)]
 
 
-def load_all(out: "Output", paths: list[Path], overrides: list[str] | None, only: str | None = None) -> "list[Config]":
+def load_all(
+    out: "Output", paths: list[Path], overrides: list[str] | None, only: str | None = None, *, recorded: bool = False
+) -> "list[Config]":
     """The streams of all files, as their topics are now; those that ``--only`` means.
+
+    ``recorded``: while brokers are away, the topics are those that the ledger knows.
 
     Raises ConfigError if a file is wrong, if a topic has no place of its own, or if ``--only`` matches no stream;
     KafkaError if the topics cannot be listed.
@@ -64,7 +68,7 @@ def load_all(out: "Output", paths: list[Path], overrides: list[str] | None, only
 
     wanted = chosen(only)
     jobs = load_jobs(paths, overrides)
-    found = streams_of(jobs)
+    found = streams_of(jobs, away=out.warn if recorded else None)
     for note in found.notes:
         out.warn(note)
     for topic in found.empty:

@@ -39,7 +39,7 @@ def _ask(
     from ch_sink.ports import Request
     from ch_sink.stream.standing import seen_from_outside
 
-    configs = load_all(out, files, overrides, only)
+    configs = load_all(out, files, overrides, only, recorded=True)
     request = Request(wanted, f"{getpass.getuser()}@{socket.gethostname()}", time.time())
     done: list[dict[str, str]] = []
     for states, streams in states_by_ledger(configs):

@@ -61,7 +61,7 @@ def _refresh(
 ) -> None:
     from ch_sink.discovery.statuses import statuses
 
-    streams = load_all(out, files, overrides, only)
+    streams = load_all(out, files, overrides, only, recorded=True)
     chosen = [c for c in streams if not names or names & {c.stream_name, c.kafka.topic, c.clickhouse.table}]
     if streams and not chosen:
         raise ConfigError(

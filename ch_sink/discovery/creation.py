@@ -1,11 +1,11 @@
 """What a job does for a topic that it sees for the first time: create its table, as ``init --apply`` does."""
 
 import logging
-from collections.abc import Collection, Iterable
 
 from ch_sink.clickhouse import Client, run_statement, server_facts
 from ch_sink.config import Config
 from ch_sink.discovery.init_plan import plan_init
+from ch_sink.discovery.job_topics import existing_tables
 from ch_sink.discovery.look import look_into
 from ch_sink.discovery.wiring import client_of, topic_offsets
 from ch_sink.errors import ChSinkError, ClickHouseError
@@ -41,17 +41,7 @@ def lacks_tables(client: Client, config: Config) -> bool:
     """Whether the stream's table or one of the sink's own does not exist. Raises ClickHouseError."""
     own = config.tables
     names = {config.clickhouse.table, own.ledger, own.dead_letters, own.handover, own.pending}
-    return bool(names - existing(client, config.clickhouse.database, names))
-
-
-def existing(client: Client, database: str, names: Collection[str]) -> set[str]:
-    """Those of the tables that exist. Raises ClickHouseError."""
-    found: Iterable[dict[str, object]] = client.rows(
-        "SELECT name FROM system.tables WHERE database = {database:String} AND name IN {names:Array(String)}",
-        {"database": database, "names": list(names)},
-        doing=f"look for the tables of {database}",
-    )
-    return {str(row["name"]) for row in found}
+    return bool(names - existing_tables(client, config.clickhouse.database, names))
 
 
 def _cannot(config: Config, error: ChSinkError) -> ChSinkError:

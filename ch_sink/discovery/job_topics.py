@@ -6,16 +6,19 @@ from typing import Any
 
 import msgspec
 
+from ch_sink.clickhouse import Client
 from ch_sink.config import Config, Expansion, Job, SourceNames, expand
+from ch_sink.config.naming import fields_in
 from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.framing import Envelopes
-from ch_sink.discovery.wiring import kafka_settings, topic_offsets
-from ch_sink.errors import ConfigError, DecodeError
+from ch_sink.discovery.wiring import client_of, kafka_settings, topic_offsets
+from ch_sink.errors import BrokerUnavailable, ConfigError, DecodeError
 from ch_sink.kafka import KafkaSettings, RangeConsumer, TopicOffsets, schema_registry
 from ch_sink.model.change import Records
 from ch_sink.ports import SchemaRegistry
+from ch_sink.types.sql import quote
 
-__all__ = ["chosen", "existing_topics", "source_names", "streams_of"]
+__all__ = ["chosen", "existing_tables", "existing_topics", "recorded_topics", "source_names", "streams_of"]
 
 _SEEN = 200
 """Offsets at each end of a partition that are searched for an event with a source block."""
@@ -35,17 +38,51 @@ class _Event(msgspec.Struct, gc=False):
 _events = msgspec.json.Decoder(_Event)
 
 
-def streams_of(jobs: Sequence[Job], *, taken: Iterable[Config] = ()) -> Expansion:
-    """The streams that the files describe now. Files of one topic each are not looked up. Raises KafkaError."""
+def streams_of(
+    jobs: Sequence[Job], *, taken: Iterable[Config] = (), away: Callable[[str], None] | None = None
+) -> Expansion:
+    """The streams that the files describe now. Files of one topic each are not looked up.
+
+    ``away``: is told of brokers that do not answer; then the topics are those that the ledger knows.
+
+    Raises KafkaError.
+    """
     asked: dict[KafkaSettings, Collection[str]] = {}
 
     def existing(job: Job) -> Collection[str]:
         settings = kafka_settings(job.usual)
-        if settings not in asked:
+        if settings in asked:
+            return asked[settings]
+        try:
             asked[settings] = existing_topics(job.usual)
+        except BrokerUnavailable as error:
+            if away is None or fields_in(job.usual.clickhouse.database):
+                raise
+            away(f"{error}; the streams are those that have read something")
+            return recorded_topics(job.usual)
         return asked[settings]
 
     return expand(jobs, existing, source_names, taken=taken)
+
+
+def recorded_topics(config: Config) -> frozenset[str]:
+    """The topics that the ledger knows; none if it does not exist. Raises ClickHouseError."""
+    client = client_of(config)
+    if not existing_tables(client, config.state_database, {config.tables.ledger}):
+        return frozenset()
+    table = f"{quote(config.state_database)}.{quote(config.tables.ledger)}"
+    found = client.rows(f"SELECT DISTINCT topic FROM {table} WHERE topic != ''", doing="read the ledger's topics")
+    return frozenset(str(row["topic"]) for row in found)
+
+
+def existing_tables(client: Client, database: str, names: Collection[str]) -> set[str]:
+    """Those of the tables that exist. Raises ClickHouseError."""
+    found = client.rows(
+        "SELECT name FROM system.tables WHERE database = {database:String} AND name IN {names:Array(String)}",
+        {"database": database, "names": list(names)},
+        doing=f"look for the tables of {database}",
+    )
+    return {str(row["name"]) for row in found}
 
 
 def chosen(pattern: str | None) -> Callable[[Config], bool]:

@@ -6,8 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ch_sink.config import Config, Expansion, Job
-from ch_sink.discovery.creation import existing
-from ch_sink.discovery.job_topics import streams_of
+from ch_sink.discovery.job_topics import existing_tables, streams_of
 from ch_sink.discovery.wiring import client_of, kafka_settings, topic_offsets
 from ch_sink.errors import ChSinkError, KafkaError
 from ch_sink.kafka import KafkaSettings
@@ -131,7 +130,7 @@ def without_events(configs: Sequence[Config]) -> set[str]:
     found: set[str] = set()
     for (_, database), streams in places.items():
         try:
-            there = existing(client_of(streams[0]), database, {c.clickhouse.table for c in streams})
+            there = existing_tables(client_of(streams[0]), database, {c.clickhouse.table for c in streams})
         except ChSinkError:
             continue
         lacking = [config for config in streams if config.clickhouse.table not in there]

@@ -1,5 +1,6 @@
 """A whole database by one file, as users run it: tables made on first sight, exceptions, topics that come and go."""
 
+import json
 import os
 import signal
 import subprocess
@@ -161,3 +162,36 @@ def _until(done: Callable[[], bool], job: "subprocess.Popen[bytes]", log: Path, 
         assert job.poll() is None, log.read_text()
         assert time.monotonic() < deadline, log.read_text()
         time.sleep(0.3)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_init_makes_the_tables_of_all_topics_but_one_that_is_no_change_stream(place: Place) -> None:
+    """And `status` and `pause` know the streams while no broker answers."""
+    for table in ("kc", "ac"):
+        filled(place, table)
+    topic = f"{place.database}.public.transaction"
+    place.kafka.create_topic(topic, 1)
+    produce(place.kafka, values(topic, 0, ['{"status": "BEGIN", "id": "1", "event_count": null}']), topic)
+    path = job_file(place, [], create_tables=False)
+    stopped = inside("run", path, "--once", "--only", "kc")
+    assert stopped.returncode == 1
+    assert "ch_sink init CONFIG --apply" in stopped.stderr
+    made = inside("init", path, "--apply")
+    assert made.returncode == 1
+    assert "the columns of the table are not known" in made.stderr
+    names = {r["name"] for r in place.rows("SELECT name FROM system.tables WHERE database = '{db}'")}
+    assert {"kc", "kc_current", "ac", "ac_current", "ch_sink_ledger"} <= names
+    assert inside("run", path, "--once", "--only", "kc|ac").returncode == 0
+    assert [d for t in ("kc", "ac") for d in place.differences("postgres", STREAMS[t], t)] == []
+
+    away = ("--set", "kafka.bootstrap.servers=127.0.0.1:1")
+    seen = inside("status", path, "--json", *away)
+    assert seen.returncode == 0, seen.stderr
+    shown = {s["table"].partition(".")[2]: s for s in json.loads(seen.stdout)["streams"]}
+    assert set(shown) == {"kc", "ac"}
+    assert shown["kc"]["rows"] > 0
+    assert "no Kafka broker answers" in seen.stderr
+    assert inside("pause", path, "--only", "kc", *away).returncode == 0
+    assert {s["state"] for s in json.loads(inside("status", path, "--json", "--only", "kc").stdout)["streams"]} == {
+        "paused"
+    }
