@@ -13,7 +13,17 @@ from ch_sink.clickhouse import ledger_upgrade as earlier
 from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.fence import CLAIM_BITS, ClickHouseFence, rank
 from ch_sink.clickhouse.ledger_folds import LedgerFolds
-from ch_sink.clickhouse.ledger_rows import SCHEMA, Entry, claim_of, fact_of, intent_of, result_of, row, totals_of
+from ch_sink.clickhouse.ledger_rows import (
+    SCHEMA,
+    Entry,
+    claim_of,
+    fact_of,
+    fingerprint_of,
+    intent_of,
+    result_of,
+    row,
+    totals_of,
+)
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.ports import (
     ChunkCut,
@@ -117,7 +127,7 @@ class ClickHouseLedger:
     def intent_rows(self, ranges: Sequence[RangeIntent]) -> tuple[list[RangeIntent], list[Row]]:
         """The intents of a new batch with their attempts, and their rows. The claim must have been checked."""
         self._batch = self._tick()
-        numbered = [replace(r, attempt=self._overlaps(r), batch=self._batch) for r in ranges]
+        numbered = [self._numbered(r) for r in ranges]
         return numbered, self._entry_rows(numbered, self._batch, self._claim)
 
     def intended(self, numbered: Sequence[RangeIntent]) -> None:
@@ -259,12 +269,14 @@ class ClickHouseLedger:
         self._written = max(self._written, int(found[0]["written"]))
         return claim_of(found[0])
 
-    def _overlaps(self, r: RangeIntent) -> int:
+    def _numbered(self, r: RangeIntent) -> RangeIntent:
         if r.start >= self._intended().get((r.topic_id, r.partition), 0):
-            return 0
-        found = self._rows(ask.ATTEMPTS, topic_id=r.topic_id, partition=r.partition, start=r.start, end=r.end)
-        folded = self._folds.summaries().get((r.topic_id, r.partition), [])
-        return int(found[0]["n"]) + sum(s.batches for s in folded if s.start < r.end and s.end > r.start)
+            return replace(r, batch=self._batch)
+        found = self._rows(ask.ATTEMPTS, topic_id=r.topic_id, partition=r.partition, start=r.start, end=r.end)[0]
+        summaries = self._folds.summaries().get((r.topic_id, r.partition), [])
+        folded = [s.batches for s in summaries if s.start < r.end and s.end > r.start]
+        earlier = {fingerprint_of(str(fact)) for fact in found["facts"]} | ({""} if folded else set())
+        return replace(r, attempt=int(found["n"]) + sum(folded), batch=self._batch, earlier=tuple(sorted(earlier)))
 
     def _intended(self) -> dict[tuple[str, int], int]:
         """The highest intended offset by topic and partition; queried once, then kept."""

@@ -47,7 +47,7 @@ WHERE stream IN {streams:Array(String)} AND entry = 'claim' AND fact != ''
 ORDER BY claim_number DESC, written DESC LIMIT 1 BY stream"""
 
 ATTEMPTS = f"""\
-SELECT uniqExact(batch) AS n FROM $table
+SELECT uniqExact(batch) AS n, groupUniqArray(fact) AS facts FROM $table
 WHERE {_MINE} AND entry = 'intent' AND {_PARTITION}
     AND start_offset < {{end:Int64}} AND end_offset > {{start:Int64}}"""
 

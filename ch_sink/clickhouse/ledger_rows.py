@@ -20,7 +20,18 @@ from ch_sink.ports import (
     ReleaseGroup,
 )
 
-__all__ = ["SCHEMA", "Entry", "claim_of", "fact_of", "intent_of", "result_of", "row", "summary_of", "totals_of"]
+__all__ = [
+    "SCHEMA",
+    "Entry",
+    "claim_of",
+    "fact_of",
+    "fingerprint_of",
+    "intent_of",
+    "result_of",
+    "row",
+    "summary_of",
+    "totals_of",
+]
 
 Entry = Claim | RangeIntent | Execution | RangeProgress | ReleaseGroup | ChunkCut | FinishedRange | RangeSummary | Fact
 
@@ -116,6 +127,7 @@ def _range(entry: RangeIntent | FinishedRange | RangeProgress | RangeSummary) ->
                 "chunk_offsets": entry.chunk_offsets,
                 "chunk_bytes": entry.chunk_bytes,
                 "attempt": entry.attempt,
+                "fact": json.dumps({"fingerprint": entry.fingerprint}) if entry.fingerprint else "",
             }
         case FinishedRange() | RangeSummary():
             filled |= {"cuts": list(entry.cuts)} if isinstance(entry, FinishedRange) else {"attempt": entry.batches}
@@ -133,6 +145,11 @@ def _range(entry: RangeIntent | FinishedRange | RangeProgress | RangeSummary) ->
         case RangeProgress():
             filled |= {"state": entry.state, "claim_number": entry.claim, "batch": entry.batch or entry.start}
     return filled
+
+
+def fingerprint_of(fact: str) -> str:
+    """The fingerprint in the column ``fact`` of an intent."""
+    return str(json.loads(fact).get("fingerprint", "")) if fact else ""
 
 
 def claim_of(r: Mapping[str, Any]) -> Claim:

@@ -6,6 +6,7 @@ from ch_sink.merge.replacing import merge_replacing
 from ch_sink.merge.resolve import handed_rows, resolve
 from ch_sink.merge.resolved import Resolved, Scope
 from ch_sink.merge.rows import Merged, System, version_column
+from ch_sink.merge.stored_before import not_stored
 
 __all__ = [
     "Merged",
@@ -17,6 +18,7 @@ __all__ = [
     "merge_collapsing",
     "merge_multiset",
     "merge_replacing",
+    "not_stored",
     "resolve",
     "version_column",
 ]

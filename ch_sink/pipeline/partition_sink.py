@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -24,12 +24,17 @@ from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.fencing import Fencing
 from ch_sink.pipeline.in_flight import InFlight, MissingAsUnknown, settled
 from ch_sink.pipeline.plan import Barrier, BatchDecoder, Plan, Ports, plan
+from ch_sink.pipeline.stored_before import without_stored
 from ch_sink.pipeline.target import Target
 from ch_sink.pipeline.timings import Stages
 from ch_sink.pipeline.waiting import WaitingChanges
 from ch_sink.ports import AppliedSwap, DeadLetters, Fence, Insert, Pending, PendingRecord, ReleaseGroup, TableWriter
 
-__all__ = ["Applied", "PartitionSink", "StreamName"]
+__all__ = ["Applied", "Changed", "PartitionSink", "StreamName"]
+
+Changed = Literal["", "unknown", "other"]
+"""Whether an earlier attempt at a range had another configuration, table or version of ch_sink. ``unknown``: a version
+that did not record it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +128,7 @@ class PartitionSink:
         cuts: Sequence[int] = (),
         note_cut: Callable[[int], None] | None = None,
         fencing: Fencing | None = None,
+        changed: Changed = "",
     ) -> None:
         """
         Args:
@@ -139,6 +145,7 @@ class PartitionSink:
                 cuts at the same offset, whatever columns the table has gained since.
             fencing: begins the task's execution, so that no other one changes the table at the same time. None if there
                 can be no other.
+            changed: whether earlier attempts may have stored other rows of the range than this one would.
         """
         self.name, self.target, self._fencing = name, target, fencing
         if fencing is not None and target.exclusive:
@@ -147,6 +154,7 @@ class PartitionSink:
         self.ports = replace(ports, failed=partial(dead_letters.failed, name.partition))
         if fencing is not None and ports.lookup is not None:
             self.ports = replace(self.ports, lookup=fencing.lookup(ports.lookup))
+        self._changed = changed
         self._make_decoder = decoder
         self._decoders: dict[bool, BatchDecoder] = {}
         self.stages = Stages()
@@ -209,6 +217,8 @@ class PartitionSink:
             records = records.slice(0, int(np.searchsorted(records.offsets, cut)))
         with self.stages.stage("merge"):
             made = plan(records, self.target, timed, state, asked, waiting=waiting, released=released)
+        if self._changed:
+            made = without_stored(made, self.target, asked.lookup, self._changed, alone=state.alone)
         if cut is not None and made.barrier is None:
             made.barrier = Barrier("new_columns", cut)
         end = made.barrier.next_offset if made.barrier is not None else chunk.end
@@ -403,7 +413,8 @@ class PartitionSink:
         fence = self.fence
         execution = fence.execution if fence is not None else f"attempt-{name.attempt}"
         for insert in made.inserts:
-            token = name.token(first, end, insert.label, execution=execution if made.reconciles else "")
+            differs = made.reconciles or insert.partial
+            token = name.token(first, end, insert.label, execution=execution if differs else "")
             with self.stages.stage("insert"):
                 self.writer.write(insert, token, fence=fence, by_content=not self.target.exclusive)
             done.rows += insert.rows.num_rows

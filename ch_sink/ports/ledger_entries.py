@@ -81,6 +81,10 @@ class RangeIntent:
     """How many earlier batches have an intent that overlaps this range; the ledger fills it in."""
     batch: int = field(default=0, compare=False)
     """Number of the batch; the ledger fills it in."""
+    fingerprint: str = field(default="", compare=False)
+    """Identifies configuration, table and version of ch_sink with which the range is read; empty if unknown."""
+    earlier: tuple[str, ...] = field(default=(), compare=False)
+    """The fingerprints of the earlier intents that overlap this range; the ledger fills them in."""
 
 
 @dataclass(frozen=True, slots=True)

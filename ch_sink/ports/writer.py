@@ -17,6 +17,8 @@ class Insert:
     rows: pa.Table
     label: str
     """Identifies the insert within its chunk (the table partition's value and the step); part of the token."""
+    partial: bool = False
+    """Rows that were stored before are left out."""
 
 
 class TableWriter(Protocol):

@@ -2,9 +2,10 @@
 
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from ch_sink.spark.packing import packed
@@ -52,7 +53,14 @@ def _runner(
     def ch_sink_tasks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                results = [pickle.dumps(result) for result in run_group(pickle.loads(pickled[number]), run_configured)]
+                context = TaskContext.get()
+                group = _tried(pickle.loads(pickled[number]), context.attemptNumber() if context is not None else 0)
+                results = [pickle.dumps(result) for result in run_group(group, run_configured)]
                 yield pa.RecordBatch.from_pydict({"task": list(groups[number]), "result": results})
 
     return ch_sink_tasks
+
+
+def _tried(group: Sequence[Work], times: int) -> list[Work]:
+    """The group as Spark starts it after so many failures: the tasks may have stored something each time."""
+    return [(config, replace(task, attempt=task.attempt + times)) for config, task in group]

@@ -186,6 +186,7 @@ def task_ports(config: Config, task: Task, decoder: Callable[[TargetTable, bool]
         cuts=task.cuts if isinstance(task, RangeTask) else (),
         note_cut=lambda offset: ledger.put_cut(ChunkCut(task.topic_id, task.partition, offset)),
         fencing=Fencing(begin),
+        changed=task.changed if isinstance(task, RangeTask) else "",
     )
 
     def chunks(first: int) -> Iterator[Chunk]:

@@ -23,12 +23,14 @@ from ch_sink.model.policy import Policy
 from ch_sink.model.topic import TopicState
 from ch_sink.observe import StreamSummary
 from ch_sink.pipeline.barrier import Barrier
+from ch_sink.pipeline.partition_sink import Changed
 from ch_sink.pipeline.target import Target
 from ch_sink.pipeline.truncate import expect_one_source
 from ch_sink.ports import BackwardStepSeen, FinishedRange, RangeIntent
 from ch_sink.stream.added_partitions import AddedPartitions
 from ch_sink.stream.batch_plan import BatchPlanner
 from ch_sink.stream.error_limits import ErrorLimits, ErrorWatch
+from ch_sink.stream.fingerprint import fingerprint
 from ch_sink.stream.offset_ranges import Choices, OffsetRange
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts
@@ -99,6 +101,8 @@ class Coordinator:
         self._claim = ledger.claim(self.run_id)
         self._closing.callback(ledger.release)
         self._schema_changes = SchemaChanges(self.ports.table, ledger)
+        # Of this life: a round that ends because columns are missing has stored nothing behind that end.
+        self._used: set[str] = set()
         self._use(self._schema_changes.finish(table))
         self.states = States(ledger, self.topic.topic_id, len(self.topic.low), self._stored_epoch())
         self._cuts = ledger.cuts(self.topic.topic_id)
@@ -252,8 +256,9 @@ class Coordinator:
                 next plan goes on behind them.
         """
         mine = self.settings.chunk_offsets, self.settings.chunk_bytes
+        name, fingerprint = self.settings.topic, self._fingerprint
         wanted = [
-            RangeIntent(self.settings.topic, self.topic.topic_id, p, *span, *limits.get(p, mine))
+            RangeIntent(name, self.topic.topic_id, p, *span, *limits.get(p, mine), fingerprint=fingerprint)
             for p, span in sorted(work.items())
         ]
         intents = cast(Sequence[RangeIntent], (yield Intend(self.ports.ledger, wanted)))
@@ -278,6 +283,11 @@ class Coordinator:
         """Whether the next plan goes on behind records that were lost; not if it has led to the same place again."""
         return self.settings.on_data_loss == "continue" and self._gone.get(done.partition) != done.end
 
+    def _changed(self, intent: RangeIntent) -> Changed:
+        """Whether earlier attempts at the range may have stored other rows than this one would."""
+        others = set(intent.earlier) - self._used
+        return "unknown" if others == {""} else "other" if others else ""
+
     def _range_task(self, intent: RangeIntent) -> RangeTask:
         return RangeTask(
             self.settings.name,
@@ -294,6 +304,7 @@ class Coordinator:
             cuts=tuple(c for c in self._cuts.get(intent.partition, ()) if intent.start < c < intent.end),
             claim=self._claim,
             batch=intent.batch,
+            changed=self._changed(intent),
         )
 
     def _release_task(self, partition: int, caught_up: bool) -> ReleaseTask:
@@ -390,6 +401,8 @@ class Coordinator:
     def _use(self, table: TargetTable) -> None:
         """Use this version of the table from now on, here and in tasks."""
         self.table, self.target = table, Target.of(table, self.settings.policy)
+        self._fingerprint = fingerprint(self.settings.policy, table)
+        self._used.add(self._fingerprint)
 
     def _with_added_partitions(self, state: TopicState, ceiling: Mapping[int, int] | None) -> Mapping[int, int] | None:
         """The ceiling under which the partitions are read that the topic had before it got more of them."""

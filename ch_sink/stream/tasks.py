@@ -8,6 +8,7 @@ from typing import Protocol
 from ch_sink.errors import ChSinkError
 from ch_sink.order import BackwardStep, State
 from ch_sink.pipeline.barrier import Barrier
+from ch_sink.pipeline.partition_sink import Changed
 from ch_sink.ports import Claim, RangeProgress
 from ch_sink.table.model import TargetTable
 
@@ -36,6 +37,7 @@ class RangeTask:
     claim: Claim | None = None
     """The claim under which the coordinator planned the task: the task acts only while this claim is the newest."""
     batch: int = 0
+    changed: Changed = ""
 
     @property
     def work(self) -> str:

@@ -265,6 +265,7 @@ class LocalRunner:
             cuts=task.cuts if isinstance(task, RangeTask) else (),
             note_cut=lambda offset: ledger.put_cut(ChunkCut(task.topic_id, task.partition, offset)),
             fencing=Fencing(begin),
+            changed=task.changed if isinstance(task, RangeTask) else "",
         )
         return TaskPorts(sink, lambda first: self._chunks(task, first), ledger)
 

@@ -126,10 +126,23 @@ class MemoryLedger:
     def intents(self, ranges: Sequence[RangeIntent]) -> list[RangeIntent]:
         self.check_claim()
         batch = len(self._book.batches) + 1
-        numbered = [replace(r, attempt=self._overlaps(r), batch=batch) for r in ranges]
+        numbered = [
+            replace(r, attempt=self._overlaps(r), batch=batch, earlier=tuple(sorted(self._fingerprints(r))))
+            for r in ranges
+        ]
         self._book.batches.append(numbered)
         self._book.topics += dict.fromkeys(r.topic_id for r in ranges)
         return numbered
+
+    def _fingerprints(self, r: RangeIntent) -> set[str]:
+        place = (r.topic_id, r.partition)
+        found = {
+            o.fingerprint
+            for batch in self._book.batches
+            for o in batch
+            if (o.topic_id, o.partition) == place and o.start < r.end and o.end > r.start
+        }
+        return found | {"" for s in self._summaries(*place) if s.start < r.end and s.end > r.start}
 
     def _overlaps(self, r: RangeIntent) -> int:
         return sum(

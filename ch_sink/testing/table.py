@@ -69,6 +69,8 @@ class MemoryTable:
         """See RowLookup.fetch."""
         if self._schema is None:
             return StoredRows(keys.slice(0, 0))
+        if not set(self.keys) >= set(keys.column_names):
+            return self._same(keys)
         wanted = [self._key(key, self.keys) for key in keys.to_pylist()]
         tops = dict(zip(wanted, below.to_pylist(), strict=True)) if below is not None else {}
         places = sorted(place for key in dict.fromkeys(wanted) for place in self._by_key.get(key, ()))
@@ -81,6 +83,13 @@ class MemoryTable:
         defaults = dict(self.table.defaults)
         whole = [{n: r[n] if n in r else _plain(defaults.get(n)) for n in self._schema.names} for r in found]
         return StoredRows(pa.Table.from_pylist(whole, schema=self._schema))
+
+    def _same(self, keys: pa.Table) -> StoredRows:
+        """The rows with these values, in whichever columns."""
+        names = keys.column_names
+        wanted = {self._key(key, names) for key in keys.to_pylist()}
+        found = [row for row in self.rows if self._key(row, names) in wanted]
+        return StoredRows(pa.Table.from_pylist(found, schema=self._schema))
 
     def current(self) -> list[Row]:
         """Live rows without system columns, as the current-state view shows them."""

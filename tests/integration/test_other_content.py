@@ -5,12 +5,16 @@ from typing import Any
 
 import pytest
 
+from ch_sink.clickhouse import Client
 from ch_sink.errors import ClickHouseError
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import DeadLetter
+from ch_sink.stream import coordinator
+from ch_sink.testing import Kill
 from tests.support.hand_tables import Make, insert
+from tests.support.takeover import Takeover
 
 pytestmark = pytest.mark.integration
 
@@ -62,3 +66,38 @@ def test_the_same_content_is_still_stored_once(make: Make, engine: str) -> None:
     for _ in range(2):
         fed.feed(EVENTS) if not fed.log else fed.again(0, 0, 2, State())
     assert fed.query("SELECT count() FROM {t}") == [(2,)]
+
+
+@pytest.fixture
+def append(client: Client, database: str, own_tables: str) -> Takeover:
+    policy = policy_of(out_of_range="fail")
+    return Takeover(client, database, own_tables, "append", {0: EVENTS}, more="n Int8", policy=policy)
+
+
+def rows_of(made: Takeover) -> list[dict[str, Any]]:
+    return made.client.rows(f"SELECT id, n, _op FROM {made.table} ORDER BY ALL")
+
+
+@pytest.mark.parametrize("recorded", [True, False], ids=["its settings are known", "by an earlier version"])
+def test_append_stores_each_change_once_when_a_setting_changes_in_mid_batch(
+    append: Takeover, monkeypatch: pytest.MonkeyPatch, recorded: bool
+) -> None:
+    if not recorded:
+        monkeypatch.setattr(coordinator, "fingerprint", lambda *_: "")
+    append.run_killed(Kill("before dead letters"))
+    monkeypatch.undo()
+    assert [r["id"] for r in rows_of(append)] == [1]
+    append.policy = policy_of(out_of_range="clamp")
+    assert append.run_all(append.job()) is None
+    assert rows_of(append) == [{"id": 1, "n": 1, "_op": "c"}, {"id": 2, "n": 127, "_op": "c"}]
+
+
+def test_append_stores_each_change_once_when_the_table_forgets_tokens_and_the_version_changes(
+    append: Takeover, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append.policy = policy_of(out_of_range="clamp")
+    append.run_killed(Kill("before results"))
+    append.client.command(f"ALTER TABLE {append.table} MODIFY SETTING non_replicated_deduplication_window = 0")
+    monkeypatch.setattr(coordinator, "fingerprint", lambda *_: "another version")
+    assert append.run_all(append.job()) is None
+    assert [r["id"] for r in rows_of(append)] == [1, 2]

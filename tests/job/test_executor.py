@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 
 from ch_sink.errors import StreamFailed
 from ch_sink.order import State
-from ch_sink.spark.executor import _SCHEMA, SparkExecutor, _runner
+from ch_sink.spark.executor import _SCHEMA, SparkExecutor, _runner, _tried
 from ch_sink.stream.tasks import RangeTask, ReleaseTask, Task
 from tests.model import LAYOUTS
 from tests.support.harness import ENGINES, target_table
@@ -38,3 +38,9 @@ def test_plans_show_no_configuration(spark: SparkSession) -> None:
     plans = frame._jdf.queryExecution().toString()
     assert "ch_sink_tasks" in plans
     assert SECRET not in plans + repr(executor)
+
+
+def test_a_task_that_spark_starts_again_is_a_further_attempt() -> None:
+    given: list[tuple[str, Task]] = [(CONFIG, task) for task in tasks(1)]
+    assert [task.attempt for _, task in _tried(given, 0)] == [0, 0]
+    assert [task.attempt for _, task in _tried(given, 2)] == [2, 2]

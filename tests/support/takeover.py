@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -31,7 +32,7 @@ from ch_sink.stream.run_task import range_steps
 from ch_sink.stream.tasks import RangeTask, Task, TaskResult
 from ch_sink.table.model import TargetTable
 from ch_sink.table.view import view_of
-from ch_sink.testing import LocalBatch, LocalPorts, LocalRunner, MemoryGroup, MemoryTopic
+from ch_sink.testing import Kill, LocalBatch, LocalPorts, LocalRunner, MemoryGroup, MemoryTopic
 from tests.support.hand import Event
 from tests.support.hand_tables import APPEND, OWN
 
@@ -135,6 +136,13 @@ class Takeover:
             return error
         return None
 
+    def run_killed(self, kill: Kill) -> None:
+        """A job that dies in its only batch, at this point."""
+        job = self.job()
+        job.after_kill = _stay_dead
+        with suppress(_Dead):
+            job.run([replace(batch, kills=(kill,)) for batch in self.whole()])
+
     def run_twice(self, nth: int, *, after: bool = False) -> list[TaskResult]:
         """One job whose first task is run a second time, as Spark does, while the first execution is frozen.
 
@@ -178,6 +186,14 @@ class Takeover:
 
     def stored(self) -> int:
         return int(self.client.rows(f"SELECT count() AS n FROM {self.table}")[0]["n"])
+
+
+class _Dead(Exception):
+    """The job is not started again."""
+
+
+def _stay_dead() -> None:
+    raise _Dead
 
 
 def _finished(task: Task, job: LocalRunner) -> TaskResult:

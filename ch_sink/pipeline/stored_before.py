@@ -1,0 +1,58 @@
+"""A chunk whose first attempt had other settings, another table or another version: what of it is not stored yet.
+
+Collapsing tables are reconciled anyway, and tables with versions may store a row twice. In all others the same offsets
+must not be stored twice, and the tokens of the first attempt say nothing about rows that differ.
+"""
+
+from dataclasses import replace
+
+from ch_sink.errors import StreamFailed
+from ch_sink.merge import not_stored
+from ch_sink.pipeline.planned import Plan
+from ch_sink.pipeline.target import Target
+from ch_sink.ports import Insert, RowLookup
+
+__all__ = ["without_stored"]
+
+
+def without_stored(made: Plan, target: Target, lookup: RowLookup | None, changed: str, *, alone: bool) -> Plan:
+    """The plan without the rows that the earlier attempt has stored.
+
+    Args:
+        changed: how the earlier attempt differs; ``unknown`` for a version that did not record it, whose tokens are
+            the same.
+        alone: the topic has one partition only.
+
+    Raises:
+        StreamFailed: rows of the table cannot be told apart.
+    """
+    if not target.exclusive or target.collapsing or not made.inserts:
+        return made
+    if not target.appends:
+        # The row inserted last wins, and everything behind this chunk is inserted again, too.
+        return replace(made, reconciles=True)
+    identity = _identity(made.inserts[0], target, made.state.profile.key_columns, alone=alone)
+    if identity is None or lookup is None:
+        if changed == "unknown":
+            return made
+        raise StreamFailed(
+            f"a batch of {target.table.qualified} was begun with other settings, another table or another version of "
+            "ch_sink, and its rows cannot be found again by version and key",
+            hint="Run the job with the settings and the version that began the batch until it has ended; then change "
+            "them.",
+        )
+    return replace(made, inserts=[_rest(insert, identity, lookup) for insert in made.inserts])
+
+
+def _identity(insert: Insert, target: Target, key: tuple[str, ...], *, alone: bool) -> tuple[str, ...] | None:
+    """The columns that identify a change; None if there are none. Two partitions may have the same offsets."""
+    have, version = set(insert.rows.column_names), target.system.version
+    told_apart = alone or (bool(key) and set(key) <= have)
+    if version is None or version not in have or not told_apart:
+        return None
+    return tuple(name for name in (version, "_sign", *key) if name in have)
+
+
+def _rest(insert: Insert, identity: tuple[str, ...], lookup: RowLookup) -> Insert:
+    rows = not_stored(insert.rows, identity, lookup)
+    return insert if rows.num_rows == insert.rows.num_rows else replace(insert, rows=rows, partial=True)

@@ -1,0 +1,80 @@
+"""What is left of a chunk that an earlier attempt with other settings may have stored in part."""
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from ch_sink.errors import StreamFailed
+from ch_sink.model.policy import policy_of
+from ch_sink.model.profile import TopicProfile
+from ch_sink.order import State
+from ch_sink.pipeline.planned import Plan
+from ch_sink.pipeline.stored_before import without_stored
+from ch_sink.pipeline.target import Target
+from ch_sink.ports import Insert, StoredRows
+from ch_sink.table.model import Engine, Family, TargetTable
+from ch_sink.types.column import Column
+
+OWN = (Column("_op", "String"), Column("_sign", "Int8"), Column("_version", "UInt128"))
+
+
+def target(family: Family, *, versioned: bool = True) -> Target:
+    own = OWN if versioned else OWN[:2]
+    table = TargetTable("d", "t", Engine(family, family.value), (Column("id", "Int64"), *own))
+    return Target.of(table, policy_of(version_strategy="insertion_order" if not versioned else "auto"))
+
+
+def planned(*ids: int, key: tuple[str, ...] = ("id",), versioned: bool = True) -> Plan:
+    rows = {"id": pa.array(ids), "_sign": pa.array([1] * len(ids), pa.int8())}
+    if versioned:
+        rows["_version"] = pa.array([(100 + i).to_bytes(16, "little") for i in ids], pa.binary(16))
+    return Plan(State(profile=replace(TopicProfile(), key_columns=key)), [Insert(pa.table(rows), "rows/*")])
+
+
+class Stored:
+    """Holds the rows of these ids."""
+
+    def __init__(self, *ids: int) -> None:
+        self.rows = planned(*ids).inserts[0].rows
+        self.asked: list[str] = []
+
+    def fetch(self, keys: pa.Table, below: pa.Array | None = None) -> StoredRows:
+        self.asked = keys.column_names
+        return StoredRows(self.rows)
+
+
+def left(made: Plan) -> list[tuple[list[int], bool]]:
+    return [(i.rows.column("id").to_pylist(), i.partial) for i in made.inserts]
+
+
+@pytest.mark.parametrize(
+    ("stored", "wanted"),
+    [((), ([1, 2, 3], False)), ((2,), ([1, 3], True)), ((1, 2, 3), ([], True)), ((9,), ([1, 2, 3], False))],
+)
+def test_changes_that_are_stored_are_left_out(stored: tuple[int, ...], wanted: tuple[list[int], bool]) -> None:
+    lookup = Stored(*stored)
+    made = without_stored(planned(1, 2, 3), target(Family.MERGE_TREE), lookup, "other", alone=False)
+    assert left(made) == [wanted]
+    assert lookup.asked == ["_version", "_sign", "id"]
+
+
+def test_without_a_key_only_a_topic_of_one_partition_tells_its_changes_apart() -> None:
+    lookup, appends = Stored(1), target(Family.MERGE_TREE)
+    assert left(without_stored(planned(1, 2, key=()), appends, lookup, "other", alone=True)) == [([2], True)]
+    with pytest.raises(StreamFailed, match="cannot be found again") as caught:
+        without_stored(planned(1, 2, key=()), appends, lookup, "other", alone=False)
+    assert "version that began the batch" in (caught.value.hint or "")
+
+
+def test_without_versions_a_changed_setting_is_refused_and_an_older_version_s_tokens_are_kept() -> None:
+    appends, made = target(Family.MERGE_TREE, versioned=False), planned(1, versioned=False)
+    with pytest.raises(StreamFailed):
+        without_stored(made, appends, Stored(), "other", alone=True)
+    assert without_stored(made, appends, Stored(), "unknown", alone=True) is made
+
+
+def test_where_the_last_insert_wins_everything_is_inserted_again() -> None:
+    made = without_stored(planned(1), target(Family.COALESCING), Stored(1), "other", alone=True)
+    assert made.reconciles
+    assert left(made) == [([1], False)]
