@@ -13,7 +13,8 @@ CREATE TABLE IF NOT EXISTS $table$on_cluster
     `column` Nullable(String) COMMENT 'the column at fault, if any',
     `reason` String,
     `time` DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'when the record failed',
-    `retried` Nullable(DateTime64(3, 'UTC')) COMMENT 'when it was applied after all',
+    `retried` Nullable(DateTime64(3, 'UTC')) COMMENT 'when it was settled, null: not so far',
+    `outcome` LowCardinality(String) COMMENT 'how it was settled: applied, superseded by a newer change, waiting for another row, or dropped',
     `written` UInt64 DEFAULT toUInt64(toUnixTimestamp64Nano(now64(9))) COMMENT 'the newest entry of an offset counts'
 )
 ENGINE = ${replicated}ReplacingMergeTree(${path}written)

@@ -11,6 +11,7 @@ import typer
 import ch_sink
 from ch_sink.cli.check import check
 from ch_sink.cli.config import config
+from ch_sink.cli.dead_letters import dead_letters
 from ch_sink.cli.demo import demo
 from ch_sink.cli.init import init
 from ch_sink.cli.output import Output
@@ -62,6 +63,7 @@ app.command()(run)
 app.command()(status)
 app.command()(pause)
 app.command()(resume)
+app.add_typer(dead_letters, name="dead-letters")
 app.command()(demo)
 app.add_typer(config)
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 from ch_sink.clickhouse.client import Client, Keys
 from ch_sink.clickhouse.state_table import HEADERS, StateTable, headers_in, headers_out
 from ch_sink.ports import DeadLetter, StoredLetter
+from ch_sink.types.sql import quote
 
 __all__ = ["ClickHouseDeadLetters"]
 
@@ -30,7 +31,8 @@ _SCHEMA = pa.schema(
 _MINE = "stream = {stream:String} AND topic_id = {topic_id:String}"
 _LIST = (
     "SELECT topic, partition, offset, timestamp, key, value, headers, kind, column, reason, "
-    "toUnixTimestamp64Milli(time) AS time, toUnixTimestamp64Milli(retried) AS retried FROM $table FINAL WHERE "
+    "toUnixTimestamp64Milli(time) AS time, toUnixTimestamp64Milli(retried) AS retried, $outcome AS outcome "
+    "FROM $table FINAL WHERE "
 )
 
 
@@ -43,6 +45,8 @@ class ClickHouseDeadLetters:
     table: str
     stream: str
     topic_id: str
+    cluster: str | None = None
+    """The cluster on which a table of an earlier version is altered, if any."""
 
     def put(self, records: Sequence[DeadLetter], token: str) -> None:
         """Store dead letters. A repeat is harmless, so ``token`` is not used. Raises ClickHouseError."""
@@ -66,10 +70,12 @@ class ClickHouseDeadLetters:
         self._stored.insert(pa.Table.from_pylist(rows, schema=_SCHEMA))
 
     def list(self, limit: int = 100, *, retried: bool = False) -> list[StoredLetter]:
-        """Dead letters by partition and offset; ``retried``: include those applied since. Raises ClickHouseError."""
+        """Dead letters by partition and offset; ``retried``: include those settled since. Raises ClickHouseError."""
         where = _MINE if retried else f"{_MINE} AND retried IS NULL"
-        found = self._stored.arrow(
-            f"{_LIST}{where} ORDER BY partition, offset LIMIT {{limit:UInt64}}", {**self._named, "limit": limit}
+        stored = self._stored
+        listed = _LIST.replace("$outcome", "outcome" if "outcome" in stored.columns() else "''")
+        found = stored.arrow(
+            f"{listed}{where} ORDER BY partition, offset LIMIT {{limit:UInt64}}", {**self._named, "limit": limit}
         )
         return [
             StoredLetter(
@@ -87,6 +93,7 @@ class ClickHouseDeadLetters:
                 ),
                 r["time"] / 1000,
                 None if r["retried"] is None else r["retried"] / 1000,
+                _text(r["outcome"]),
             )
             for r in found.to_pylist()
         ]
@@ -104,7 +111,7 @@ class ClickHouseDeadLetters:
         return [int(r["offset"]) for r in found]
 
     def count(self) -> dict[str, int]:
-        """Number of dead letters not yet applied, by kind. Raises ClickHouseError."""
+        """Number of dead letters that are not settled, by kind. Raises ClickHouseError."""
         found = self._stored.rows(
             f"SELECT kind, count() AS n FROM $table FINAL WHERE {_MINE} AND retried IS NULL "
             "GROUP BY kind ORDER BY kind",
@@ -112,10 +119,11 @@ class ClickHouseDeadLetters:
         )
         return {str(r["kind"]): int(r["n"]) for r in found}
 
-    def mark_retried(self, places: Sequence[tuple[int, int]]) -> None:
-        """Mark dead letters as applied, by (partition, offset). Raises ClickHouseError."""
+    def settle(self, places: Sequence[tuple[int, int]], outcome: str) -> None:
+        """Note what became of dead letters, by (partition, offset). They stay in the table. Raises ClickHouseError."""
         if not places:
             return
+        self._expect_outcome()
         asked = pa.table(
             {
                 "partition": pa.array([p for p, _ in places], pa.int32()),
@@ -123,10 +131,32 @@ class ClickHouseDeadLetters:
             }
         )
         self._stored.rewrite(
-            "SELECT * REPLACE (now64(3) AS retried, toUInt64(toUnixTimestamp64Nano(now64(9))) AS written)",
+            "SELECT * REPLACE (now64(3) AS retried, {outcome:String} AS outcome, "
+            "toUInt64(toUnixTimestamp64Nano(now64(9))) AS written)",
             f"{_MINE} AND (partition, offset) IN (SELECT partition, offset FROM _places)",
-            self._named,
+            {**self._named, "outcome": outcome},
             Keys("_places", asked, [("partition", "Int32"), ("offset", "Int64")]),
+        )
+
+    def topic_ids(self) -> Sequence[str]:
+        """Ids of the topics of which the stream has dead letters that are not settled. Raises ClickHouseError."""
+        found = self._stored.rows(
+            "SELECT DISTINCT topic_id FROM $table FINAL WHERE stream = {stream:String} AND retried IS NULL "
+            "ORDER BY topic_id",
+            stream=self.stream,
+        )
+        return [str(r["topic_id"]) for r in found]
+
+    def _expect_outcome(self) -> None:
+        """A table of an earlier version has no column for outcomes."""
+        if "outcome" in self._stored.columns():
+            return
+        on_cluster = f" ON CLUSTER {quote(self.cluster)}" if self.cluster else ""
+        self.client.command(
+            f"ALTER TABLE {self._stored.qualified}{on_cluster} ADD COLUMN IF NOT EXISTS `outcome` "
+            "LowCardinality(String) AFTER `retried`",
+            settings={"alter_sync": 2},
+            doing=f"add the column outcome to {self._stored.qualified}",
         )
 
     @property

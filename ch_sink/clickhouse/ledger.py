@@ -164,6 +164,10 @@ class ClickHouseLedger:
         found = self._rows(ask.STATE_AT, topic_id=topic_id, partition=partition, offset=offset)
         return str(found[0]["state"]) if found else None
 
+    def state_before(self, topic_id: str, partition: int, offset: int) -> tuple[int, str] | None:
+        found = self._rows(ask.STATE_BEFORE, topic_id=topic_id, partition=partition, offset=offset)
+        return (int(found[0]["end_offset"]), str(found[0]["state"])) if found else None
+
     def progress(self, topic_id: str) -> dict[int, int]:
         return {int(r["partition"]): int(r["next_offset"]) for r in self._rows(ask.PROGRESS, topic_id=topic_id)}
 

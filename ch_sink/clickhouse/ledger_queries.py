@@ -24,6 +24,7 @@ __all__ = [
     "PROGRESS_OF",
     "RESULTS_BY_PLACE",
     "STATE_AT",
+    "STATE_BEFORE",
     "SUMMARIES",
     "SWEEP",
     "SWEEP_CLAIMS",
@@ -59,6 +60,11 @@ STATE_AT = f"""\
 SELECT state FROM $table
 WHERE {_MINE} AND entry IN ('result', 'summary') AND {_PARTITION} AND end_offset = {{offset:Int64}}
 ORDER BY $order DESC LIMIT 1"""
+
+STATE_BEFORE = f"""\
+SELECT end_offset, state FROM $table
+WHERE {_MINE} AND entry IN ('result', 'summary') AND {_PARTITION} AND end_offset <= {{offset:Int64}}
+ORDER BY end_offset DESC, $order DESC LIMIT 1"""
 
 # A result that is empty says where reading goes on after offsets were lost, and where it begins.
 PROGRESS = f"""\

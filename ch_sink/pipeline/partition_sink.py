@@ -6,7 +6,7 @@ recognised by its token or found by the lookup of the next attempt.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -351,6 +351,32 @@ class PartitionSink:
         # A released change may close a swap. Those that one has opened are added where the next chunk begins.
         done.state = replace(state, doubled={k: n for k, n in state.doubled.items() if made.state.doubled.get(k) == n})
         return done
+
+    def prepared(self, records: Records, state: State) -> tuple[BatchDecoder, State]:
+        """The decoder for records of any offsets, and the state with the profile for decoding them."""
+        return self._prepared(records, state, self.ports)
+
+    def apply_again(self, records: Records, state: State, assigned: Mapping[int, tuple[int, int]]) -> Plan:
+        """Apply single records in the order of their own time, whatever the partition has reached since.
+
+        Returns what was carried out: ``bad`` names the records that still cannot be applied, which are not stored as
+        dead letters again, and ``barrier`` the columns for which it and what follows were left out.
+
+        Args:
+            assigned: offset → (epoch, commit position).
+        """
+        decoder, known = self.prepared(records, state)
+        made = plan(records, self.target, decoder, known, self.ports, assigned=assigned)
+        offsets = ",".join(map(str, records.offsets.tolist()))
+        digest = sha256(offsets.encode()).hexdigest()[:16]
+        stored = replace(
+            made,
+            bad=[],
+            barrier=None,
+            inserts=[Insert(i.rows, f"retry-{digest}/{i.label}") for i in made.inserts],
+        )
+        self._carry_out(stored, records, int(records.offsets[0]), int(records.offsets[-1]) + 1, _RELEASE)
+        return made
 
     def _plan_waiting(self, queue: Sequence[PendingRecord], state: State, *, given_up: bool) -> tuple[Plan, Records]:
         """The plan of waiting records, in the order that they were given on arrival."""

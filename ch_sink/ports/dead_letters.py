@@ -30,7 +30,9 @@ class StoredLetter:
     letter: DeadLetter
     time: float
     retried: float | None = None
-    """When a retry applied it, None if none has."""
+    """When it was settled, None if it was not."""
+    outcome: str = ""
+    """How: ``applied``, ``superseded``, ``waiting`` or ``dropped``."""
 
 
 class DeadLetters(Protocol):

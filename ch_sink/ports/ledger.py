@@ -119,6 +119,13 @@ class Ledger(TaskLedger, Protocol):
         """The state of the last result that ends exactly at this offset."""
         ...
 
+    def state_before(self, topic_id: str, partition: int, offset: int) -> tuple[int, str] | None:
+        """Of the results that end at or before this offset, the end and state of the nearest, of equal ones the last.
+
+        Folded results are known by their summaries only.
+        """
+        ...
+
     def progress(self, topic_id: str) -> dict[int, int]:
         """Partition → next offset: the end of the last result, an empty one included."""
         ...

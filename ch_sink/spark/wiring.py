@@ -48,7 +48,15 @@ from ch_sink.stream.run_task import TaskPorts, run_task
 from ch_sink.stream.tasks import RangeTask, Task, TaskResult, patience, progress_entry
 from ch_sink.table.model import TargetTable
 
-__all__ = ["SharedTopics", "rewind_stream", "run_configured", "stream_ports", "stream_settings", "task_ports"]
+__all__ = [
+    "SharedTopics",
+    "batch_decoder",
+    "rewind_stream",
+    "run_configured",
+    "stream_ports",
+    "stream_settings",
+    "task_ports",
+]
 
 
 def stream_settings(config: Config) -> StreamSettings:
@@ -145,13 +153,16 @@ def run_configured(config: str, task: Task) -> TaskResult:
 
         def open_ports(wanted: Task) -> TaskPorts:
             kept = kept_stream(config)
-            decoder = stack.enter_context(kept.decoders(lambda table, before: _decoder(kept.config, table, before)))
+            decoder = stack.enter_context(
+                kept.decoders(lambda table, before: batch_decoder(kept.config, table, before))
+            )
             return task_ports(kept.config, wanted, decoder)
 
         return run_task(task, open_ports)
 
 
-def _decoder(config: Config, table: TargetTable, before: bool) -> BatchDecoder:
+def batch_decoder(config: Config, table: TargetTable, before: bool) -> BatchDecoder:
+    """A decoder for this table. ``before``: before images are wanted."""
     registry = schema_registry(config.kafka.registry())
     return decoder_for(table, config.policy(), want_before=before, format=config.format, registry=registry)
 

@@ -48,11 +48,11 @@ class MemoryDeadLetters:
         kinds = sorted(s.letter.kind for s in self.stored.values() if s.retried is None)
         return {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
 
-    def mark_retried(self, places: Sequence[tuple[int, int]]) -> None:
-        """Mark dead letters as applied, by (partition, offset)."""
+    def settle(self, places: Sequence[tuple[int, int]], outcome: str) -> None:
+        """Note what became of dead letters, by (partition, offset)."""
         for place in places:
             if place in self.stored:
-                self.stored[place] = replace(self.stored[place], retried=self.clock())
+                self.stored[place] = replace(self.stored[place], retried=self.clock(), outcome=outcome)
 
 
 @dataclass(slots=True)

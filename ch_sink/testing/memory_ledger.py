@@ -208,6 +208,12 @@ class MemoryLedger:
         found += [r for r in self._book.results if (r.topic_id, r.partition) == (topic_id, partition)]
         return next((r.state for r in reversed(found) if r.end == offset), None)
 
+    def state_before(self, topic_id: str, partition: int, offset: int) -> tuple[int, str] | None:
+        found: list[FinishedRange | RangeSummary] = [*self._summaries(topic_id, partition)]
+        found += [r for r in self._book.results if (r.topic_id, r.partition) == (topic_id, partition)]
+        below = [(r.end, number, r.state) for number, r in enumerate(found) if r.end <= offset]
+        return (max(below)[0], max(below)[2]) if below else None
+
     def progress(self, topic_id: str) -> dict[int, int]:
         return {r.partition: r.end for r in self._book.results if r.topic_id == topic_id}
 

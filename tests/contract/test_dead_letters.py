@@ -63,27 +63,28 @@ def test_letters_are_listed_by_partition_and_offset_up_to_the_limit(letters: Any
     assert len(letters.list(2)) == 2
 
 
-def test_letters_marked_as_retried_are_listed_only_when_asked_for(letters: Any) -> None:
+def test_letters_that_are_settled_are_listed_only_when_asked_for(letters: Any) -> None:
     letters.put([letter(1), letter(2, kind="range"), letter(1, 1)], "t")
-    letters.mark_retried([(0, 1), (0, 99)])
-    letters.mark_retried([])
+    letters.settle([(0, 1), (0, 99)], "applied")
+    letters.settle([], "applied")
     assert [(s.letter.partition, s.letter.offset) for s in letters.list()] == [(0, 2), (1, 1)]
     everything = letters.list(retried=True)
     assert [s.retried is not None for s in everything] == [True, False, False]
     assert everything[0].letter == letter(1)
+    assert [s.outcome for s in everything] == ["applied", "", ""]
     assert letters.count() == {"decode": 1, "range": 1}
 
 
 def test_a_letter_put_again_after_it_was_retried_is_open_again(letters: Any) -> None:
     letters.put([letter(1)], "t")
-    letters.mark_retried([(0, 1)])
+    letters.settle([(0, 1)], "dropped")
     letters.put([letter(1)], "t")
     assert len(letters.list()) == 1
 
 
 def test_offsets_of_records_that_were_not_applied(letters: Any) -> None:
     letters.put([letter(o) for o in (1, 3, 5, 7)] + [letter(4, 1)], "t")
-    letters.mark_retried([(0, 3)])
+    letters.settle([(0, 3)], "superseded")
     assert letters.failed(0, 1, 7) == [1, 5]
     assert letters.failed(1, 0, 10) == [4]
     assert letters.failed(2, 0, 10) == []

@@ -86,6 +86,20 @@ def test_the_state_is_that_of_the_range_that_ends_exactly_there(job: Job) -> Non
     assert ledger.state_at("t2", 0, 10) is None
 
 
+def test_the_state_before_an_offset_is_the_nearest(short: Job) -> None:
+    ledger = short()
+    ledger.claim("r1")
+    ledger.results([result(5, 5, state="begins")])
+    run_batches(ledger, 1, 30, 1)
+    ledger.results([result(290, 300, state="again")])
+    found = [ledger.state_before("t1", 0, offset) for offset in (4, 5, 9, 295, 299, 300, 999)]
+    assert found == [None, (5, "begins"), (5, "begins"), *[(290, '{"end":290}')] * 2, *[(300, "again")] * 2]
+    ledger.fold()
+    assert ledger.state_before("t1", 0, 301) == (300, "again")
+    assert ledger.state_before("t1", 0, 291) == (290, '{"end":290}')
+    assert ledger.state_before("t1", 0, 100) is None
+
+
 def test_a_range_done_again_has_its_last_state(job: Job) -> None:
     ledger = job()
     ledger.claim("r1")

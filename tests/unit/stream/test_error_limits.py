@@ -82,7 +82,7 @@ def test_a_stream_stops_above_the_most_dead_letters_and_in_later_jobs_too_until_
     made.close()
     with pytest.raises(StreamFailed, match=r"errors.max is 2"):
         life.open()
-    life.memory.dead_letters.mark_retried([(0, 12)])
+    life.memory.dead_letters.settle([(0, 12)], "dropped")
     made = life.open()
     life.run(made, 20, 30)
 

@@ -1,0 +1,186 @@
+"""``ch_sink dead-letters``: the records that could not be applied, and what to do about them."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, expecting_a_ledger, load_all
+from ch_sink.cli.output import Output
+from ch_sink.errors import LedgerConflict
+from ch_sink.model.counted import counted
+
+if TYPE_CHECKING:
+    from ch_sink.config import Config
+    from ch_sink.ports import StoredLetter
+    from ch_sink.spark.letters import Letters
+
+__all__ = ["dead_letters"]
+
+dead_letters = typer.Typer(no_args_is_help=True, help="See, retry or drop records that could not be applied.")
+
+Limit = Annotated[int, typer.Option(help="The most records of each stream that are shown.", min=1)]
+Kind = Annotated[str | None, typer.Option(help="Only those of this kind of failure.", show_default=False)]
+
+
+@dead_letters.command("list")
+def list_letters(
+    configs: ConfigFiles,
+    only: Only = None,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+    kind: Kind = None,
+    limit: Limit = 100,
+) -> None:
+    """List dead letters that are not settled, with the reason of each."""
+    _show(configs, only, overrides, Output(as_json=as_json), kind, limit, whole=False)
+
+
+@dead_letters.command("show")
+def show_letters(
+    configs: ConfigFiles,
+    only: Only = None,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+    kind: Kind = None,
+    limit: Limit = 10,
+) -> None:
+    """Show dead letters with their whole records: key, value and headers."""
+    _show(configs, only, overrides, Output(as_json=as_json), kind, limit, whole=True)
+
+
+@dead_letters.command()
+def retry(
+    configs: ConfigFiles, only: Only = None, overrides: Overrides = None, as_json: AsJson = False, kind: Kind = None
+) -> None:
+    """Apply dead letters with the present configuration, in order and never over newer rows.
+
+    No job may have the stream. Each letter is marked with what became of it and stays in the table; those that still
+    cannot be applied stay open, and the exit code is 1.
+    """
+    out = Output(as_json=as_json)
+    streams: list[dict[str, Any]] = []
+    for config, letters in _each(out, configs, only, overrides):
+        _expect_no_job(config)
+        chosen = {
+            topic_id: [s.letter for s in found if kind in (None, s.letter.kind)]
+            for topic_id, found in letters.open().items()
+        }
+        done = letters.retry(chosen)
+        entry: dict[str, Any] = {**_named(config), "applied": 0, "superseded": 0, "waiting": 0, "failed": []}
+        for (_, partition), result in done.items():
+            for outcome in ("applied", "superseded", "waiting"):
+                entry[outcome] += len(getattr(result, outcome))
+            entry["failed"] += [
+                {"partition": partition, "offset": offset, "reason": reason}
+                for offset, reason in sorted(result.failed.items())
+            ]
+        streams.append(entry)
+        out.say(
+            f"{config.stream_name}: {entry['applied']} applied, {entry['superseded']} superseded by newer changes, "
+            f"{entry['waiting']} waiting for other rows, {len(entry['failed'])} still cannot be applied"
+        )
+        for failed in entry["failed"]:
+            out.say(f"  partition {failed['partition']}, offset {failed['offset']}: {failed['reason']}")
+    out.document({"streams": streams})
+    if any(entry["failed"] for entry in streams):
+        raise typer.Exit(1)
+
+
+@dead_letters.command()
+def drop(
+    configs: ConfigFiles, only: Only = None, overrides: Overrides = None, as_json: AsJson = False, kind: Kind = None
+) -> None:
+    """Settle dead letters without applying them. Their records stay in the table, marked as dropped."""
+    out = Output(as_json=as_json)
+    streams: list[dict[str, Any]] = []
+    for config, letters in _each(out, configs, only, overrides):
+        chosen = {
+            topic_id: [s.letter for s in found if kind in (None, s.letter.kind)]
+            for topic_id, found in letters.open().items()
+        }
+        letters.drop(chosen)
+        dropped = sum(map(len, chosen.values()))
+        streams.append({**_named(config), "dropped": dropped})
+        out.say(f"{config.stream_name}: {counted(dropped, 'dead letter')} dropped")
+    out.document({"streams": streams})
+
+
+def _show(
+    configs: Any, only: str | None, overrides: Any, out: Output, kind: str | None, limit: int, *, whole: bool
+) -> None:
+    streams: list[dict[str, Any]] = []
+    for config, letters in _each(out, configs, only, overrides):
+        found = [s for of_topic in letters.open().values() for s in of_topic if kind in (None, s.letter.kind)]
+        streams.append(
+            {
+                **_named(config),
+                "count": len(found),
+                "dead_letters": [_as_json(s, whole=whole) for s in found[:limit]],
+            }
+        )
+        out.say(f"{config.stream_name}: {counted(len(found), 'dead letter')}", style="bold")
+        for entry in streams[-1]["dead_letters"]:
+            column = f", column {entry['column']}" if entry["column"] else ""
+            place = f"partition {entry['partition']}, offset {entry['offset']}"
+            out.say(f"  {place}, {entry['time']}: {entry['kind']}{column}: {entry['reason']}")
+            if whole:
+                for part in ("key", "value", "headers"):
+                    out.say(f"    {part}: {json.dumps(entry[part], ensure_ascii=False)}")
+        if len(found) > limit:
+            out.say(f"  and {len(found) - limit} more; --limit shows them")
+    out.document({"streams": streams})
+
+
+def _each(out: Output, configs: Any, only: str | None, overrides: Any) -> "Iterator[tuple[Config, Letters]]":
+    from ch_sink.spark.letters import Letters
+
+    for config in load_all(out, configs, overrides, only):
+        with expecting_a_ledger(config), Letters.of(config) as letters:
+            yield config, letters
+
+
+def _expect_no_job(config: "Config") -> None:
+    from ch_sink.discovery.wiring import states_by_ledger
+    from ch_sink.stream.standing import has_job
+
+    for states, _ in states_by_ledger([config]):
+        recorded = states.read([config.stream_name])[config.stream_name]
+        if has_job(recorded.alive, recorded.quiet):
+            raise LedgerConflict(
+                f"a job has stream {config.stream_name!r}, so its dead letters cannot be retried now",
+                hint="Stop the job, retry, and start it again: it goes on where it was.",
+            )
+
+
+def _named(config: "Config") -> dict[str, str]:
+    place = config.clickhouse
+    return {"stream": config.stream_name, "topic": config.kafka.topic, "table": f"{place.database}.{place.table}"}
+
+
+def _as_json(stored: "StoredLetter", *, whole: bool) -> dict[str, Any]:
+    letter = stored.letter
+    entry: dict[str, Any] = {
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "kind": letter.kind,
+        "column": letter.column,
+        "reason": letter.reason,
+        "time": datetime.fromtimestamp(stored.time, UTC).isoformat(timespec="milliseconds"),
+    }
+    if whole:
+        entry["key"], entry["value"] = _text(letter.key), _text(letter.value)
+        entry["headers"] = [[name, _text(value)] for name, value in letter.headers]
+    return entry
+
+
+def _text(value: bytes | None) -> str | None:
+    """Bytes as text; those that are no text as Python writes them."""
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return repr(value)

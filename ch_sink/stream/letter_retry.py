@@ -1,0 +1,195 @@
+"""Dead letters of one partition, applied after all: in order, each in the place that it had among the changes.
+
+A letter gets the version that its change would have had when it was read: the epoch of its time and its own commit
+position. So a newer row wins over it, also one that is stored while the retry runs. Where the table cannot tell which
+change is newer (rows of a collapsing table that were deleted left nothing, or there are no versions), the topic does:
+a later record of the same key decides.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ch_sink.model.change import BadRecord, ChangeBatch, Records
+from ch_sink.order import State
+from ch_sink.order.version import to_int, to_ints, to_words
+from ch_sink.pipeline.ordering import in_given_order
+from ch_sink.pipeline.partition_sink import PartitionSink
+from ch_sink.ports import BackwardStepSeen, DeadLetter, Ledger
+from ch_sink.sources import source_for
+from ch_sink.table.model import Family
+
+__all__ = ["LetterRetry", "Retried"]
+
+LaterKeys = Callable[[int, Collection[int]], Mapping[bytes, int] | None]
+"""First offset, offsets to leave out → the last offset of each Kafka key from there on, as far as the stream has read;
+None if the topic does not hold all these records any more."""
+
+
+@dataclass(slots=True)
+class Retried:
+    """What became of the letters, by offset."""
+
+    applied: list[int] = field(default_factory=list)
+    superseded: list[int] = field(default_factory=list)
+    """A newer change of their keys is stored."""
+    waiting: list[int] = field(default_factory=list)
+    """Their changes wait for the values of another row, and are applied by the job."""
+    failed: dict[int, str] = field(default_factory=dict)
+    """Offset → why it still cannot be applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class LetterRetry:
+    """Retries letters of one topic-partition. The ledger is claimed, and no job works on the stream."""
+
+    sink: PartitionSink
+    ledger: Ledger
+    state: State
+    """The state that the partition has reached."""
+    later_keys: LaterKeys
+
+    def run(self, letters: Sequence[DeadLetter]) -> Retried:
+        """Apply letters of one partition, by offset. Raises ChSinkError; what was applied by then stays applied."""
+        done = Retried()
+        queue = sorted(letters, key=lambda letter: letter.offset)
+        all_of_them = {letter.offset for letter in queue}
+        while queue:
+            records = _records(queue)
+            decoder, known = self.sink.prepared(records, self.state)
+            batch = decoder.decode(records, known.profile)
+            failed = _reasons(batch.bad, records)
+            done.failed.update(failed)
+            events = set(batch.offset.tolist())
+            done.applied += [o for o in records.offsets.tolist() if o not in events and o not in failed]
+            good = self._without_unknown_columns(batch, done)
+            if not good:
+                return done
+            queue = [letter for letter in queue if letter.offset in good]
+            if len(queue) < len(records):
+                continue  # decode again without the others
+            assigned = self._assigned(batch)
+            newer = self._superseded(batch, records, known, assigned, all_of_them, done)
+            rest = [letter for letter in queue if letter.offset not in newer]
+            if rest:
+                self._apply(rest, known, assigned, done)
+            return done
+        return done
+
+    def _without_unknown_columns(self, batch: ChangeBatch, done: Retried) -> set[int]:
+        """Offsets of the events that need no column that the table lacks."""
+        offsets = set(batch.offset.tolist())
+        if self.sink.target.policy.changes.evolve == "ignore":
+            return offsets
+        for column in batch.unknown:
+            done.failed[column.first_offset] = f"the table lacks the column {column.name!r}, or has it too narrow"
+            offsets.discard(column.first_offset)
+        return offsets
+
+    def _assigned(self, batch: ChangeBatch) -> dict[int, tuple[int, int]]:
+        """Offset → epoch and commit position, as the change would have had them when it was read."""
+        name = self.sink.name
+        steps = [
+            s
+            for s in self.ledger.facts(BackwardStepSeen)
+            if (s.topic_id, s.partition) == (name.topic_id, name.partition) and s.step != "redelivery"
+        ]
+        strategy = self.sink.target.strategy(source_for(batch.connector) if batch.connector else None)
+        found: dict[int, tuple[int, int]] = {}
+        for i, offset in enumerate(batch.offset.tolist()):
+            source = batch.source_name[int(batch.source_code[i])]
+            end, text = self.ledger.state_before(name.topic_id, name.partition, offset) or (0, "")
+            state = State.from_json(text).under(strategy)
+            if strategy != "source_position":
+                found[offset] = state.base_epoch, offset
+                continue
+            here = state.of(source)
+            risen = sum(s.source == source and end <= s.offset <= offset for s in steps)
+            own = to_int(batch.commit, i)
+            stated = bool(batch.has_commit[i]) or risen
+            found[offset] = here.epoch + risen, own if stated else max(own, here.commit)
+        return found
+
+    def _superseded(
+        self,
+        batch: ChangeBatch,
+        records: Records,
+        state: State,
+        assigned: Mapping[int, tuple[int, int]],
+        letters: Collection[int],
+        done: Retried,
+    ) -> set[int]:
+        """Offsets of the letters that need not be applied, or of which it is not known whether they may be."""
+        target = self.sink.target
+        order = in_given_order(batch, target, state, assigned)
+        settled = set(batch.offset[~order.keep].tolist())  # a truncate came after them
+        done.superseded += sorted(settled)
+        engine = target.table.engine
+        by_version = engine.family is Family.REPLACING and target.system.version and target.layout.kind != "time"
+        if not by_version and not target.appends:
+            return settled | self._followed(batch, records, letters, done)
+        if batch.key is None or target.system.version is None or self.sink.ports.lookup is None:
+            return settled
+        versions = to_ints(order.version)
+        for i, offset in enumerate(batch.offset.tolist()):
+            if offset in settled:
+                continue
+            key = batch.key.slice(i, 1)
+            # Of a table that keeps every change, the newest row up to this very change.
+            below = target.layout.to_arrow(to_words([versions[i] + 1])) if target.appends else None
+            stored = self.sink.ports.lookup.fetch(key, below).rows
+            held = to_ints(target.layout.from_arrow(stored.column(target.system.version)))
+            if versions[i] in held:
+                done.applied.append(offset)
+            elif not target.appends and any(v > versions[i] for v in held):
+                done.superseded.append(offset)
+            else:
+                continue
+            settled.add(offset)
+        return settled
+
+    def _followed(self, batch: ChangeBatch, records: Records, letters: Collection[int], done: Retried) -> set[int]:
+        """Offsets of the letters whose key has a later record that was applied."""
+        offsets = batch.offset.tolist()
+        later = self.later_keys(min(offsets) + 1, letters)
+        if later is None:
+            reason = "the topic does not hold all later records, so that a newer change of the row cannot be ruled out"
+            done.failed.update(dict.fromkeys(offsets, reason))
+            return set(offsets)
+        keys = [records.keys[place] or b"" for place in batch.source_index.tolist()]
+        found = {offset for offset, key in zip(offsets, keys, strict=True) if later.get(key, -1) > offset}
+        done.superseded += sorted(found)
+        return found
+
+    def _apply(
+        self, letters: Sequence[DeadLetter], state: State, assigned: Mapping[int, tuple[int, int]], done: Retried
+    ) -> None:
+        records = _records(letters)
+        made = self.sink.apply_again(records, state, assigned)
+        failed = _reasons(made.bad, records)
+        done.failed.update(failed)
+        waiting = {int(records.offsets[w.index]) for w in made.pending}
+        done.waiting += sorted(waiting)
+        end = made.barrier.next_offset if made.barrier is not None else int(records.offsets[-1]) + 1
+        for offset in records.offsets.tolist():
+            if offset >= end:
+                done.failed[offset] = "the table has to be changed first"
+            elif offset not in waiting and offset not in failed:
+                done.applied.append(offset)
+
+
+def _records(letters: Sequence[DeadLetter]) -> Records:
+    return Records(
+        letters[0].topic,
+        letters[0].partition,
+        np.array([letter.offset for letter in letters], dtype=np.int64),
+        np.array([letter.timestamp for letter in letters], dtype=np.int64),
+        [letter.key for letter in letters],
+        [letter.value for letter in letters],
+        [list(letter.headers) for letter in letters],
+    )
+
+
+def _reasons(bad: Sequence[BadRecord], records: Records) -> dict[int, str]:
+    return {int(records.offsets[b.index]): b.reason for b in bad}
