@@ -105,6 +105,7 @@ class Coordinator:
         self._used: set[str] = set()
         self._use(self._schema_changes.finish(table))
         self.states = States(ledger, self.topic.topic_id, len(self.topic.low), self._stored_epoch())
+        self._expect_one_id_kind()
         self._cuts = ledger.cuts(self.topic.topic_id)
         self._reached = ledger.progress(self.topic.topic_id)
         self.summary.table = self.table.qualified.replace("`", "")
@@ -269,6 +270,7 @@ class Coordinator:
         for barrier in sorted((b for b in barriers if b.kind == "truncate"), key=lambda b: b.floor):
             self._truncate(barrier)
         yield from self._record(results, began)
+        self._expect_one_id_kind()
         gone |= {r.partition: r.end for r in results if isinstance(r.failure, DataLoss) and self._may_skip(r)}
         for done in results:
             if done.partition in gone:
@@ -353,6 +355,10 @@ class Coordinator:
         # A partition without a range in this round keeps its waiting changes.
         self.waiting |= {r.partition: r.waiting for r in results if r.failure is None}
         self.waiting = {p: n for p, n in self.waiting.items() if n}
+
+    def _expect_one_id_kind(self) -> None:
+        if self.settings.policy.documents.keys == "plain":
+            self.states.expect_one_id_kind()
 
     def _result(self, done: RangeDone, began: float) -> FinishedRange:
         return FinishedRange(

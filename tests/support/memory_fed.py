@@ -22,7 +22,7 @@ NOTHING = Records("t", 0, np.zeros(0, np.int64), np.zeros(0, np.int64), [], [])
 
 
 class MemoryFed:
-    """One topic into a table (id, big)."""
+    """One topic into a table (id, big), or of other columns, the first of which is the key."""
 
     def __init__(
         self,
@@ -30,12 +30,13 @@ class MemoryFed:
         partitions: int = 2,
         policy: Policy | None = None,
         deadline: float = math.inf,
+        columns: Sequence[Column] = (Column("id", "Int64"), Column("big", "Nullable(String)")),
         **settings: Any,
     ) -> None:
         """``deadline``: seconds after which a waiting change is given up. ``settings``: as of StreamSettings."""
-        table = document_table((Column("id", "Int64"), Column("big", "Nullable(String)")), engine, "id")
+        table = document_table(columns, engine, columns[0].name)
         self.topic = MemoryTopic("t", dict.fromkeys(range(partitions), NOTHING), dict.fromkeys(range(partitions), 0))
-        self.stream = MemoryStream(table, ("id",), self.topic, policy or policy_of(truncate="apply"))
+        self.stream = MemoryStream(table, (columns[0].name,), self.topic, policy or policy_of(truncate="apply"))
         self.runner = LocalRunner(
             replace(self.stream.settings, **settings), replace(self.stream.ports(), deadline=deadline)
         )
@@ -44,7 +45,7 @@ class MemoryFed:
     def send(self, partition: int, *events: Event) -> None:
         """The source sends events; they are read by the next batch."""
         first = self.topic.ends.setdefault(partition, 0)
-        more = records_of(events, first)
+        more = replace(records_of(events, first), partition=partition)
         self.topic.partitions[partition] = join_records([self.topic.partitions.get(partition, NOTHING), more])
         self.topic.ends[partition] = first + len(events)
         self.read.setdefault(partition, 0)
