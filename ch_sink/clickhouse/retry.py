@@ -93,6 +93,8 @@ class Retry:
     first_wait: float = 0.2
     longest_wait: float = 30.0
     slow_factor: float = 10.0
+    patience: float = 60.0
+    """No further attempt begins later than this: whoever shares a call with a frozen server waits for it, too."""
     sleep: Callable[[float], None] = field(default=time.sleep, compare=False)
 
     def run(
@@ -103,15 +105,15 @@ class Retry:
     ) -> T:
         """Call ``act`` until it succeeds. ``on_retry`` gets the error and the wait in seconds before each repeat.
 
-        Raises the last ClickHouseUnavailable once the attempts are used up, any other error at once.
+        Raises the last ClickHouseUnavailable once the attempts or the patience are used up, any other error at once.
         """
-        attempt = 0
+        attempt, began = 0, time.monotonic()
         while True:
             attempt += 1
             try:
                 return act()
             except ClickHouseUnavailable as error:
-                if attempt >= self.attempts:
+                if attempt >= self.attempts or time.monotonic() - began > self.patience:
                     raise
                 wait = self.wait(attempt, error.code)
                 if on_retry is not None:

@@ -11,6 +11,7 @@ says; the others go on. A stream that waited, or was resumed, is opened again: w
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -40,6 +41,8 @@ _STRIKES = 3
 """Calls of the executor in succession that may fail before the stream stops."""
 _STATES = 1.0
 """Seconds between two exchanges of states with the ledger."""
+_CLOSED_AT_ONCE = 8
+"""Streams that are closed at the same time at the end."""
 _ABSENT = 5.0
 """Seconds after which a stream whose topic is missing looks again, until the topic is known to be deleted."""
 _FINISH = 60.0
@@ -153,8 +156,9 @@ class Job:
             self._finish()
         finally:
             self._lanes.close()
-            for stream in self.streams:
-                stream.close()
+            # Each waits for its ledger, which may be away.
+            with ThreadPoolExecutor(_CLOSED_AT_ONCE) as pool:
+                list(pool.map(JobStream.close, self.streams))
             self.roster.close()
         return {s.name: s.error for s in self.streams if s.error is not None}
 

@@ -37,6 +37,17 @@ def shop(tmp_path: Path, kafka: LocalKafka, endpoint: EmbeddedClickHouse) -> Sho
     return Shop(tmp_path, kafka, endpoint, client, "shop", fresh_topic("out"))
 
 
+@pytest.fixture
+def brittle(tmp_path: Path, endpoint: EmbeddedClickHouse) -> Iterator[Shop]:
+    """With a Kafka of the test's own, too."""
+    client = Client(settings_for(endpoint.url))
+    client.command("CREATE DATABASE shop")
+    with LocalKafka(path=tmp_path / "kafka") as broker:
+        if broker.kind != "kafka":
+            pytest.skip(f"needs a real broker: {broker.why}")
+        yield Shop(tmp_path, broker, endpoint, client, "shop", fresh_topic("out"))
+
+
 @contextmanager
 def changing(shop: Shop, every: float = 0.02) -> Iterator[None]:
     """Changes of all streams go on meanwhile."""
@@ -79,7 +90,7 @@ def kill(endpoint: EmbeddedClickHouse, seconds: float) -> None:
 OUTAGES: dict[str, Callable[[EmbeddedClickHouse, float], None]] = {"stop": stop, "freeze": freeze, "kill": kill}
 
 
-@pytest.mark.parametrize("seconds", [4.0, pytest.param(600.0, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seconds", [3.0, pytest.param(600.0, marks=pytest.mark.long)])
 def test_clickhouse_goes_away_and_comes_back(
     seconds: float, shop: Shop, endpoint: EmbeddedClickHouse, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -127,4 +138,29 @@ def test_clickhouse_is_away_when_the_job_starts(seconds: float, shop: Shop, endp
         endpoint.start()
         job.until(lambda: not shop.differences())
         job.until(lambda: {s.state for s in job.states().values()} == {"running"})
+    assert job.failures == {}
+
+
+@pytest.mark.parametrize("seconds", [3.0, pytest.param(600.0, marks=pytest.mark.long)])
+def test_kafka_goes_away_then_both_in_turn(seconds: float, brittle: Shop, endpoint: EmbeddedClickHouse) -> None:
+    shop, broker = brittle, brittle.kafka
+    files = [
+        shop.add(engine, engine, partitions=2, clickhouse={"timeout": 2, "connect_timeout": 1})
+        for engine in ("replacing", "collapsing", "append")
+    ]
+    long = seconds > 60
+    with LiveJob(files, pauses=Pauses() if long else Pauses(0.1, 1.0)) as job:
+        with changing(shop, 0.5 if long else 0.02):
+            job.until(lambda: sum(s.summary.figures.batches for s in job.job.streams) > 3)
+            broker.halt(graceful=False)
+            time.sleep(seconds)
+            if long:
+                assert {s.state for s in job.states().values()} == {"waiting"}
+            broker.start()
+            stop(endpoint, seconds)
+            broker.halt()
+            freeze(endpoint, seconds)
+            broker.start()
+            job.until(lambda: {s.state for s in job.states().values()} == {"running"})
+        job.until(lambda: not shop.differences())
     assert job.failures == {}

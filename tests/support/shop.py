@@ -40,7 +40,9 @@ class Shop:
     _position: int = 100
 
     def __post_init__(self) -> None:
-        self._producer = Producer({"bootstrap.servers": self.kafka.bootstrap, "linger.ms": 5})
+        # Sent in order and once, however long the broker is away.
+        once = {"enable.idempotence": True, "message.timeout.ms": 0}
+        self._producer = Producer({"bootstrap.servers": self.kafka.bootstrap, "linger.ms": 5, **once})
         self._random = random.Random(self.prefix)
         execute(self.client, [create_statement(name, self.database, f"ch_sink_{name}") for name in STATE_TABLES])
 

@@ -4,6 +4,7 @@ import http.server
 import pickle
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -176,6 +177,20 @@ def test_waits_grow_up_to_a_ceiling_and_are_longer_for_too_many_parts() -> None:
         assert max(drawn) > ceiling * 0.8
     slow = [retry.wait(1, TOO_MANY_PARTS) for _ in range(200)]
     assert 5.0 <= min(slow) <= max(slow) <= 10.0
+
+
+def test_a_server_that_answers_too_late_is_not_asked_again_for_long(clickhouse: EmbeddedClickHouse) -> None:
+    """A request that was waited for in full is left to the job, so that nobody waits for it five times."""
+    tries: list[float] = []
+
+    def ask() -> None:
+        tries.append(time.monotonic())
+        time.sleep(0.2)
+        raise ClickHouseUnavailable("no answer within the time limit")
+
+    with pytest.raises(ClickHouseUnavailable):
+        Retry(50, 0.01, 0.01, patience=0.5).run(ask)
+    assert 2 <= len(tries) <= 4
 
 
 def test_no_code_is_both_retryable_and_about_access() -> None:
