@@ -1,0 +1,147 @@
+"""``ch_sink verify`` and ``ch_sink repair``: whether tables equal their source, and how they are made so."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ch_sink.cli.options import AsJson, ConfigFiles, Overrides, load_all
+from ch_sink.cli.output import Output
+from ch_sink.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ch_sink.config import Config
+    from ch_sink.trust.report import Report
+    from ch_sink.trust.verify import Options
+
+__all__ = ["repair", "verify"]
+
+Against = Annotated[
+    str, typer.Option("--against", metavar="source|topic", help="What holds the truth: the topic, folded by key.")
+]
+Examples = Annotated[int, typer.Option("--examples", metavar="N", min=0, help="How many rows to show for each table.")]
+Sample = Annotated[
+    str, typer.Option("--sample", metavar="SHARE", help="Compare a part of the keys only, e.g. 5%.", show_default=False)
+]
+Where = Annotated[
+    str, typer.Option("--where", metavar="SQL", help="Compare the rows that meet this condition.", show_default=False)
+]
+Columns = Annotated[
+    str, typer.Option("--columns", metavar="A,B", help="Compare these columns only.", show_default=False)
+]
+
+
+def verify(
+    configs: ConfigFiles,
+    against: Against = "topic",
+    examples: Examples = 10,
+    sample: Sample = "",
+    where: Where = "",
+    columns: Columns = "",
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="PATH", help="Write the report as one HTML file.")
+    ] = None,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare each table with its source while the stream runs; exit code 1 if anything differs.
+
+    The rows of the source are put into a shadow table and compared by checksums. Nothing is locked, and the table is
+    not changed.
+    """
+    from ch_sink.trust.html import page
+    from ch_sink.trust.report import document, lines
+    from ch_sink.trust.verify import verified
+
+    out = Output(as_json=as_json)
+    options = _options(examples, sample, where, columns)
+    reports: list[Report] = []
+    for config in load_all(list(dict.fromkeys(configs)), overrides):
+        with verified(_subject(config, against), options, _say(out)) as found:
+            report = found.report
+        out.progress_done()
+        reports.append(report)
+        for line in lines(report):
+            out.say(line)
+    out.document(document(reports))
+    if html is not None:
+        html.write_text(page(reports), encoding="utf-8")
+    if not all(report.equal for report in reports):
+        raise typer.Exit(1)
+
+
+def repair(
+    configs: ConfigFiles,
+    against: Against = "topic",
+    apply: Annotated[bool, typer.Option("--apply", help="Write; without it, only say what would be written.")] = False,
+    examples: Examples = 10,
+    where: Where = "",
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make each table equal to its source again: write the rows that ``verify`` finds, under versions that later changes beat."""
+    from ch_sink.trust.mend import repaired
+    from ch_sink.trust.report import lines
+
+    out = Output(as_json=as_json)
+    options = _options(examples, "", where, "")
+    documents = []
+    ok = True
+    for config in load_all(list(dict.fromkeys(configs)), overrides):
+        done = repaired(_subject(config, against), options, apply=apply, say=_say(out))
+        out.progress_done()
+        documents.append(done.as_json())
+        ok = ok and not (done.left or done.too_new or done.unmendable)
+        for line in [*lines(done.report), *_outcome(done.rows, done.left, done.too_new, done.unmendable, apply)]:
+            out.say(line)
+    out.document({"streams": documents})
+    if not ok:
+        raise typer.Exit(1)
+
+
+def _outcome(rows: int, left: int, too_new: int, unmendable: int, applied: bool) -> list[str]:
+    from ch_sink.model.counted import counted
+
+    said = []
+    if rows:
+        said = [f"  repaired {counted(rows, 'row')}"] if applied else [f"  would repair {counted(rows, 'row')}: --apply"]
+    if left:
+        said.append(f"  {counted(left, 'row')} still differ: the stream may have changed them meanwhile; verify again")
+    if too_new:
+        said.append(f"  {counted(too_new, 'row')} left alone: their versions are above all that the stream has written")
+    if unmendable:
+        said.append(f"  {counted(unmendable, 'row')} cannot be removed: the engine has no mark for deleted rows")
+    return said
+
+
+def _subject(config: "Config", against: str) -> "Subject":
+    from ch_sink.trust.wiring import subject_of
+
+    if against != "topic":
+        raise ConfigError(f"--against {against} is not known", hint="Use --against topic.")
+    return subject_of(config)
+
+
+def _options(examples: int, sample: str, where: str, columns: str) -> "Options":
+    from ch_sink.trust.verify import Options
+
+    names = tuple(name.strip() for name in columns.split(",") if name.strip())
+    return Options(names, where, _share(sample), examples)
+
+
+def _share(text: str) -> float:
+    """``5%`` or ``0.05``; all if empty."""
+    if not text:
+        return 1.0
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise ConfigError(f"--sample {text} is no part of the keys", hint="Write it as 5% or 0.05.")
+    return share
+
+
+def _say(out: Output) -> Callable[[str], None]:
+    return lambda text: out.progress(text) if out.interactive else None

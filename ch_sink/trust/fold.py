@@ -1,0 +1,138 @@
+"""A topic folded by key into a shadow table: the stream's own pipeline, with everything but the rows kept in memory.
+
+The coordinator, decoder, ordering and merging are those of the stream, so a row becomes exactly what the stream would
+store. The ledger, waiting changes and dead letters are this run's own and end with it.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ch_sink.clickhouse import AnyKeyLookup, ClickHouseTableAdmin, ClickHouseWriter, Client
+from ch_sink.model.policy import Policy
+from ch_sink.pipeline.partition_sink import PartitionSink, StreamName
+from ch_sink.pipeline.plan import BatchDecoder, Ports
+from ch_sink.pipeline.target import Target
+from ch_sink.ports import DeadLetter
+from ch_sink.stream.coordinator import Coordinator, StreamSettings
+from ch_sink.stream.offset_ranges import OffsetRange, plan_ranges
+from ch_sink.stream.ports import StreamPorts
+from ch_sink.stream.run_task import TaskPorts, run_task
+from ch_sink.stream.tasks import RangeTask, Task, TaskResult
+from ch_sink.table.model import TargetTable
+from ch_sink.testing import MemoryGroup, MemoryHandover, MemoryLedger, MemoryPending
+from ch_sink.trust.topic import TopicReader
+
+__all__ = ["Fold", "MakeDecoder", "lenient"]
+
+_LIMIT = 500_000
+"""Offsets in one batch."""
+
+MakeDecoder = Callable[[TargetTable, bool], BatchDecoder]
+"""The table and whether before images are wanted."""
+
+
+def lenient(policy: Policy) -> Policy:
+    """The stream's choices, except that nothing stops a fold which did not stop the stream."""
+    return replace(policy, changes=replace(policy.changes, evolve="ignore", on_bad_record="dead_letter"))
+
+
+@dataclass(slots=True)
+class Letters:
+    """Counts records that cannot be applied."""
+
+    kinds: Counter[str] = field(default_factory=Counter)
+
+    def put(self, letters: Sequence[DeadLetter], token: str) -> None:
+        """See DeadLetters."""
+        self.kinds.update(letter.kind for letter in letters)
+
+
+class Fold:
+    """One topic into one shadow table, up to any offset and then further on."""
+
+    def __init__(
+        self,
+        client: Client,
+        shadow: TargetTable,
+        settings: StreamSettings,
+        topic: TopicReader,
+        decoder: MakeDecoder,
+    ) -> None:
+        self._client, self._shadow, self._topic, self._decoder = client, shadow, topic, decoder
+        self._settings = replace(settings, name=f"shadow:{settings.name}", policy=lenient(settings.policy))
+        self._ledger = MemoryLedger(self._settings.name)
+        self._handover, self._pending = MemoryHandover(), MemoryPending()
+        self.letters = Letters()
+        admin = _ShadowAdmin(shadow, ClickHouseTableAdmin(client, shadow.database, shadow.name, settings.policy))
+        ports = StreamPorts(self._ledger, admin, topic, self._pending, MemoryGroup())
+        self._coordinator = Coordinator(self._settings, ports)
+        self.at: dict[int, int] = {}
+        """Partition → the next offset."""
+
+    def open(self, at: Mapping[int, int]) -> None:
+        """Begin at these offsets. Raises KafkaError."""
+        self.at = dict(at)
+        self._coordinator.open()
+
+    def close(self) -> None:
+        """End the fold."""
+        self._coordinator.close()
+
+    def to(self, ends: Mapping[int, int]) -> None:
+        """Fold everything below these offsets. Raises ChSinkError."""
+        goal = {partition: max(end, self.at.get(partition, 0)) for partition, end in ends.items()}
+        self.at = {**dict.fromkeys(goal, 0), **self.at}
+        topic_id = self._coordinator.topic.topic_id
+        while any(self.at[p] < end for p, end in goal.items()):
+            reach = plan_ranges(self.at, goal, _LIMIT, self._settings.chunk_offsets)
+            ranges = [
+                OffsetRange(self._settings.topic, topic_id, p, self.at[p], end, 0, goal[p])
+                for p, end in sorted(reach.items())
+                if end > self.at[p]
+            ]
+            self._coordinator.run_batch(ranges, self._execute)
+            self.at |= {r.partition: r.end for r in ranges}
+
+    def _execute(self, tasks: Sequence[Task]) -> list[TaskResult]:
+        return [run_task(task, self._open_task) for task in tasks]
+
+    def _open_task(self, task: Task) -> TaskPorts:
+        table = task.table
+        sink = PartitionSink(
+            StreamName(f"{task.stream}/{self._coordinator.run_id}", task.topic, task.topic_id, task.partition),
+            Target.of(table, self._settings.policy),
+            lambda before: self._decoder(table, before),
+            Ports(AnyKeyLookup(self._client, table), self._handover, self._topic.history(task.partition)),
+            ClickHouseWriter(self._client, table),
+            self.letters,
+            self._pending,
+            deadline=math.inf,
+        )
+
+        def chunks(first: int) -> object:
+            assert isinstance(task, RangeTask)
+            return self._topic.chunks(task, first)
+
+        return TaskPorts(sink, chunks, self._ledger, lambda: None)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class _ShadowAdmin:
+    """The shadow keeps its shape; a truncate is carried out on it as on any table."""
+
+    table: TargetTable
+    inner: ClickHouseTableAdmin
+
+    def detect(self) -> TargetTable:
+        return self.table
+
+    def carry_out(self, table: TargetTable, columns: object, key: object) -> TargetTable:
+        return self.table
+
+    def truncate(self, table: TargetTable, version: int, version_column: str | None) -> None:
+        self.inner.truncate(table, version, version_column)
+
+    def highest_version(self, table: TargetTable) -> int:
+        return 0

@@ -1,0 +1,95 @@
+"""The procedure of ``repair``: verify, write what differs, and look again at the rows that did."""
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ch_sink.order import State
+from ch_sink.pipeline.target import Target
+from ch_sink.trust.repair import ceilings, needs_stream, statements, too_new, unmendable
+from ch_sink.trust.report import Report
+from ch_sink.trust.verify import FOUND, Options, Subject, Verified, verified
+from ch_sink.types.sql import literal
+
+__all__ = ["Mended", "repaired"]
+
+_INSERT: dict[str, str | int] = {
+    "async_insert": 0,
+    # A row that went wrong twice in the same way is mended twice.
+    "insert_deduplicate": 0,
+    "max_insert_threads": 1,
+    "max_partitions_per_insert_block": 0,
+    "allow_suspicious_types_in_group_by": 1,
+    "allow_suspicious_types_in_order_by": 1,
+    "max_bytes_before_external_group_by": 1 << 30,
+    "max_bytes_before_external_sort": 1 << 30,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """What a repair found, and what it wrote or would write."""
+
+    report: Report
+    applied: bool
+    rows: int
+    """Keys whose rows are written, or would be."""
+    too_new: int = 0
+    """Keys with a version above everything that the stream has written; they are left alone."""
+    unmendable: int = 0
+    """Rows that the engine cannot remove."""
+    left: int = 0
+    """Keys that differ after the repair, too: the stream has changed them since, or the repair could not mend them."""
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            **self.report.as_json(),
+            "applied": self.applied,
+            "repaired": self.rows,
+            "too_new": self.too_new,
+            "unmendable": self.unmendable,
+            "left": self.left,
+        }
+
+
+def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[str], None] = lambda _: None) -> Mended:
+    """Find what differs and, with ``apply``, write it. Raises ChSinkError."""
+    with _alone(subject, apply and needs_stream(subject.table)), verified(subject, options, say) as found:
+        differences = found.differences
+        limits = ceilings(Target.of(subject.table, subject.settings.policy), _states(subject, found))
+        newer = too_new(subject.table, limits[1] if limits else None)
+        skipped = differences.drop(FOUND, newer) if newer else 0
+        kinds = ", ".join(literal(kind) for kind in unmendable(subject.table))
+        stuck = differences.drop(FOUND, f"kind IN ({kinds})") if kinds else 0
+        rows = differences.count(FOUND)
+        left = 0
+        if apply and rows:
+            say(f"writing {rows} rows")
+            for sql in statements(found.source, found.target, differences, FOUND, limits[0] if limits else None):
+                subject.client.command(sql, settings=_INSERT, again=False, doing=f"repair {subject.table.qualified}")
+            left = differences.find_among(FOUND + 10, FOUND)
+        return Mended(found.report, apply, rows, skipped, stuck, left)
+
+
+def _states(subject: Subject, found: Verified) -> dict[int, tuple[int, State]]:
+    """The stream's state at the offsets that it had applied."""
+    texts = {p: subject.ledger.state_at(found.topic_id, p, offset) for p, offset in found.applied.items()}
+    return {p: (found.applied[p], State.from_json(text)) for p, text in texts.items() if text}
+
+
+@contextmanager
+def _alone(subject: Subject, wanted: bool) -> Iterator[None]:
+    """Hold the stream's claim meanwhile, if the repair cannot be ordered against the stream by versions.
+
+    Raises LedgerConflict if a job on this host runs the stream.
+    """
+    if not wanted:
+        yield
+        return
+    subject.ledger.claim(f"repair-{uuid.uuid4().hex[:8]}")
+    try:
+        yield
+    finally:
+        subject.ledger.release()

@@ -1,0 +1,102 @@
+"""What a comparison found: as JSON and as text lines."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ch_sink.model.counted import counted, grouped
+from ch_sink.trust.differences import Difference
+
+__all__ = ["Report", "document", "lines"]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One stream's table against its source."""
+
+    stream: str
+    table: str
+    against: str
+    rows: int
+    """Rows of the table that were compared."""
+    missing: int = 0
+    """Rows that the source has and the table lacks."""
+    extra: int = 0
+    """Rows that the table has and the source lacks."""
+    different: int = 0
+    columns: dict[str, int] = field(default_factory=dict)
+    """Column → number of rows in which it differs."""
+    examples: tuple[Difference, ...] = ()
+    changing: int = 0
+    """Rows that kept changing and could not be judged."""
+    unknown: int = 0
+    """Rows of which the topic holds no event any more."""
+    dead_letters: int = 0
+    """Records that cannot be applied."""
+    share: float = 1.0
+    seconds: float = 0.0
+    position: str = ""
+    """How far the source was read."""
+
+    @property
+    def equal(self) -> bool:
+        return not (self.missing or self.extra or self.different)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "stream": self.stream,
+            "table": self.table,
+            "against": self.against,
+            "equal": self.equal,
+            "rows": self.rows,
+            "missing": self.missing,
+            "extra": self.extra,
+            "different": self.different,
+            "columns": self.columns,
+            "examples": [
+                {"key": e.key, "kind": e.kind, "columns": {name: list(pair) for name, pair in e.columns.items()}}
+                for e in self.examples
+            ],
+            "changing": self.changing,
+            "unknown": self.unknown,
+            "dead_letters": self.dead_letters,
+            "sample": self.share,
+            "position": self.position,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def document(reports: list[Report]) -> dict[str, Any]:
+    """The JSON document of a run."""
+    return {"streams": [report.as_json() for report in reports]}
+
+
+def lines(report: Report) -> list[str]:
+    """The report for the console."""
+    part = "" if report.share == 1 else f" (a sample of {report.share:.2%})"
+    head = f"{report.stream}  →  {report.table}: {counted(report.rows, 'row')} compared with the {report.against}{part}"
+    if report.equal:
+        out = [head, "  equal"]
+    else:
+        found = f"{grouped(report.missing)} missing, {grouped(report.extra)} extra, {grouped(report.different)} different"
+        out = [head, f"  {found}"]
+    out += [f"  column {name}: {counted(n, 'row')}" for name, n in sorted(report.columns.items(), key=lambda c: -c[1])]
+    for e in report.examples:
+        out.append(f"  {e.kind} {_pairs(e.key)}")
+        if e.kind == "different":
+            out += [f"    {name}: source {_shown(a)}, table {_shown(b)}" for name, (a, b) in e.columns.items()]
+    if report.changing:
+        out.append(f"  {counted(report.changing, 'row')} kept changing and could not be judged")
+    if report.unknown:
+        out.append(f"  {counted(report.unknown, 'row')} of the table cannot be judged: the topic no longer holds their events")
+    if report.dead_letters:
+        out.append(f"  {counted(report.dead_letters, 'record')} of the topic cannot be applied: see the dead letters")
+    return out
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={_shown(value)}" for name, value in values.items())
+
+
+def _shown(value: Any) -> str:
+    text = "NULL" if value is None else repr(value)
+    return text if len(text) <= 200 else text[:200] + "…"

@@ -1,0 +1,123 @@
+"""The rows that readers of a table see, as SQL: each with the hash of its key, the hash of its values, and how often.
+
+Two tables of one shape are compared by these hashes alone, so the same expressions serve every engine.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ch_sink.merge import version_column
+from ch_sink.table.model import Family, TargetTable
+from ch_sink.table.view import partition_in_sorting_key
+from ch_sink.types.chtype import parse_type
+from ch_sink.types.column import Column
+from ch_sink.types.sql import quote
+
+__all__ = ["KEY", "ROW", "TIMES", "Side", "hashed"]
+
+KEY, ROW, TIMES = "__key", "__row", "__times"
+"""Columns of the queries: hash of the key, hash of the values, how often the row is there."""
+
+_PLAIN = frozenset(
+    "Int8 Int16 Int32 Int64 Int128 Int256 UInt8 UInt16 UInt32 UInt64 UInt128 UInt256 Float32 Float64 Decimal Date Date32 "
+    "DateTime DateTime64 String FixedString UUID IPv4 IPv6 Bool Enum Enum8 Enum16".split()
+)
+
+
+def hashed(column: Column) -> str:
+    """Expressions that together are equal exactly where the column's values are; hash functions accept all of them.
+
+    A hash of NULL is NULL, so nulls are told by a flag of their own. Nested types are compared by their text.
+    """
+    kind, name = parse_type(column.type), quote(column.name)
+    plain = kind.bare.name in _PLAIN
+    if not kind.nullable:
+        return name if plain else f"toString({name})"
+    if kind.bare.name == "String":
+        return f"isNull({name}), ifNull({name}, '')"
+    text = f"hex({name})" if kind.bare.name == "FixedString" else f"toString({name})"
+    return f"isNull({name}), ifNull({text}, '')"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two tables, with the columns that are compared."""
+
+    table: TargetTable
+    key: tuple[str, ...]
+    """Empty if rows have no key: then equal rows are counted."""
+    columns: tuple[Column, ...]
+    condition: str = ""
+    """SQL over the table's columns; rows for which it is false are left out."""
+
+    @property
+    def key_hash(self) -> str:
+        """The hash that identifies a row: of its key, or of all its values."""
+        own = [column for column in self.table.columns if column.name in self.key] or self.columns
+        by_name = {column.name: column for column in own}
+        ordered = [by_name[name] for name in self.key] if self.key else list(self.columns)
+        return f"sipHash128({', '.join(hashed(column) for column in ordered)})"
+
+    @property
+    def row_hash(self) -> str:
+        """The hash of the compared values."""
+        return f"sipHash64(1, {', '.join(hashed(column) for column in self.columns)})"
+
+    @property
+    def version_column(self) -> str | None:
+        """The column that orders the versions of a row, if the table stores one."""
+        return version_column(self.table)
+
+    def live(self, select: Sequence[str] = (), among: str = "") -> str:
+        """The rows that readers see. ``select``: further expressions; ``among``: SQL that gives the key hashes wanted."""
+        chosen = ", ".join(
+            [f"{self.key_hash} AS {KEY}", f"{self.row_hash} AS {ROW}", f"{self._times} AS {TIMES}", *select]
+        )
+        wanted = [f"({self.condition})"] if self.condition else []
+        wanted += [f"{self.key_hash} IN ({among})"] if among else []
+        rows, alive, settings = self._rows()
+        where = " AND ".join([*alive, *wanted])
+        return f"SELECT {chosen} FROM {rows}" + (f" WHERE {where}" if where else "") + settings
+
+    def versions(self, among: str) -> str:
+        """The newest version of each of these keys, as text, deleted rows included."""
+        name = self.version_column
+        newest = f"toString(max({quote(name)}))" if name else "''"
+        return (
+            f"SELECT {self.key_hash} AS {KEY}, {newest} AS version FROM {self.table.qualified} "
+            f"WHERE {self.key_hash} IN ({among}) GROUP BY {KEY}"
+        )
+
+    @property
+    def _times(self) -> str:
+        return f"toInt64({TIMES}_stored)" if self._is_multiset else "toInt64(1)"
+
+    @property
+    def _is_multiset(self) -> bool:
+        return self.table.engine.family is Family.MERGE_TREE and not self.key
+
+    def _rows(self) -> tuple[str, list[str], str]:
+        """What to read from, the conditions of a living row, and settings."""
+        engine, name = self.table.engine, self.table.qualified
+        own = [c for c in self.table.columns if c.default_kind not in ("ALIAS", "EPHEMERAL")]
+        if self._is_multiset:
+            names = ", ".join(quote(c.name) for c in own if c.name not in self.table.system_columns)
+            sign = quote(engine.sign_column or "_sign")
+            inner = f"SELECT {names}, sum(toInt64({sign})) AS {TIMES}_stored FROM {name} GROUP BY {names}"
+            return f"({inner} HAVING {TIMES}_stored > 0)", [], ""
+        if engine.family is Family.MERGE_TREE:
+            key = ", ".join(quote(part) for part in self.key)
+            version = quote(self.version_column or "_version")
+            newest = f"SELECT * FROM {name} ORDER BY {key}, {version} DESC LIMIT 1 BY {key}"
+            return f"({newest})", [f"{quote(engine.sign_column or '_sign')} > 0"], ""
+        alive = []
+        if engine.is_deleted_column is not None:
+            alive = [f"{quote(engine.is_deleted_column)} = 0"]
+        elif engine.sign_column is not None:
+            alive = [f"{quote(engine.sign_column)} > 0"]
+        settings = ""
+        if engine.family is Family.COLLAPSING and not partition_in_sorting_key(
+            self.table.partition_key, self.table.sorting_key, [c.name for c in self.table.columns]
+        ):
+            settings = " SETTINGS do_not_merge_across_partitions_select_final = 1"
+        return f"{name} FINAL", alive, settings

@@ -1,0 +1,90 @@
+"""What a fold needs of a topic, and Kafka behind it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from ch_sink.kafka import KafkaHistory, KafkaSettings, RangeConsumer, TopicOffsets, range_consumer
+from ch_sink.model.change import Records
+from ch_sink.model.topic import TopicState
+from ch_sink.pipeline.chunks import Chunk, cut
+from ch_sink.ports import History, Ledger
+from ch_sink.stream.tasks import RangeTask
+
+__all__ = ["KafkaTopic", "Reached", "TopicReader", "reached"]
+
+
+class TopicReader(Protocol):
+    """One topic. Methods raise KafkaError."""
+
+    def state(self, topic: str) -> TopicState:
+        """Id, partitions and watermarks."""
+        ...
+
+    def chunks(self, task: RangeTask, first: int) -> Iterator[Chunk]:
+        """The records of the task's range from this offset on, cut into chunks."""
+        ...
+
+    def history(self, partition: int) -> History | None:
+        """Earlier records of a partition."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaTopic:
+    """One topic of a broker."""
+
+    settings: KafkaSettings
+    topic: str
+
+    def state(self, topic: str) -> TopicState:
+        offsets = TopicOffsets(self.settings)
+        try:
+            return offsets.state(topic)
+        finally:
+            offsets.close()
+
+    def chunks(self, task: RangeTask, first: int) -> Iterator[Chunk]:
+        size, most = task.chunk_offsets, task.chunk_bytes
+        consumer = range_consumer(self.settings)
+        slices = consumer.read(task.topic, task.partition, first, task.end, max(size // 4, 1), max(most // 4, 1))
+        return cut(slices, first, task.end, chunk_offsets=size, chunk_bytes=most)
+
+    def history(self, partition: int) -> History | None:
+        return _Earlier(self.settings, self.topic, partition)
+
+
+@dataclass(frozen=True, slots=True)
+class _Earlier:
+    """Earlier records of a partition, by a consumer that is opened when they are first asked for."""
+
+    settings: KafkaSettings
+    topic: str
+    partition: int
+
+    def before(self, offset: int, limit: int) -> Records:
+        consumer = RangeConsumer(self.settings)
+        try:
+            return KafkaHistory(consumer, self.topic, self.partition).before(offset, limit)
+        finally:
+            consumer.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far a stream has come, by partition."""
+
+    applied: dict[int, int]
+    """Everything below these offsets is in the table."""
+    touched: dict[int, int]
+    """Nothing from these offsets on is in the table; between both, anything may be."""
+
+
+def reached(ledger: Ledger, topic_id: str) -> Reached:
+    """What the stream's ledger says of a topic."""
+    applied = ledger.progress(topic_id)
+    touched = dict(applied)
+    for intent in ledger.last_intents():
+        if intent.topic_id == topic_id:
+            touched[intent.partition] = max(intent.end, touched.get(intent.partition, 0))
+    return Reached({partition: applied.get(partition, 0) for partition in touched}, touched)

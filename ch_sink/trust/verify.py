@@ -1,0 +1,204 @@
+"""The procedure of ``verify``: fold the topic to what the stream has applied, compare, and judge what differs.
+
+    L = offsets that the stream has applied ─▶ fold to L ─▶ compare ─▶ H = offsets that it may have touched by now
+      ─▶ fold to H ─▶ a key whose source row has changed between L and H is not judged; it is compared again later
+
+Nothing is locked and nothing is stopped. The table holds everything below L, and nothing from H on; a key that differs,
+and has no event between both, differs indeed.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ch_sink.clickhouse import Client
+from ch_sink.errors import StreamFailed
+from ch_sink.model.counted import counted
+from ch_sink.ports import Ledger
+from ch_sink.stream.coordinator import StreamSettings
+from ch_sink.table.model import Family, TargetTable
+from ch_sink.trust.differences import Differences
+from ch_sink.trust.fold import Fold, MakeDecoder
+from ch_sink.trust.report import Report
+from ch_sink.trust.shadow import shadow_of, shadow_tables
+from ch_sink.trust.sides import Side
+from ch_sink.trust.topic import Reached, TopicReader, reached
+from ch_sink.types.column import Column
+
+__all__ = ["FOUND", "Options", "Subject", "Verified", "verified"]
+
+FOUND = 10_000
+"""Step of the keys that differ."""
+_ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One stream and its table."""
+
+    client: Client
+    settings: StreamSettings
+    table: TargetTable
+    key: tuple[str, ...]
+    columns: tuple[Column, ...]
+    """The columns that the stream fills."""
+    database: str
+    """Where the shadow is made."""
+    topic: TopicReader
+    decoder: MakeDecoder
+    ledger: Ledger
+    """The stream's own; it is read, and claimed only by a repair that needs the stream to stand still."""
+
+    def reached(self, topic_id: str) -> Reached:
+        """How far the stream has come in this topic."""
+        return reached(self.ledger, topic_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What of the table is compared."""
+
+    columns: tuple[str, ...] = ()
+    """Names of the columns that are compared, besides the key; empty for all."""
+    condition: str = ""
+    share: float = 1.0
+    examples: int = 10
+    patience: float = 30.0
+    """Seconds to wait for the stream to apply what keys that change need to be judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """The outcome, while the shadow still exists."""
+
+    report: Report
+    differences: Differences
+    source: Side
+    target: Side
+    topic_id: str
+    applied: dict[int, int]
+    """Offsets that the stream had applied when the comparison began."""
+
+
+@contextmanager
+def verified(subject: Subject, options: Options, say: Callable[[str], None] = lambda _: None) -> Iterator[Verified]:
+    """Compare a table with its topic; the shadow and what was found exist until the context ends.
+
+    Raises StreamFailed if the comparison is impossible, and ChSinkError of Kafka and ClickHouse.
+    """
+    began = time.monotonic()
+    shape = shadow_of(subject.table, subject.database, subject.key, subject.columns)
+    with shadow_tables(subject.client, shape) as shadow:
+        fold = Fold(subject.client, shadow.table, subject.settings, subject.topic, subject.decoder)
+        topic = subject.topic.state(subject.settings.topic)
+        at = subject.reached(topic.topic_id)
+        if not at.applied:
+            raise StreamFailed(
+                f"stream {subject.settings.name!r} has read nothing of topic {topic.topic} yet",
+                hint="Run it first: `ch_sink run CONFIG`.",
+            )
+        compared = _chosen(subject, options)
+        source, target = (Side(table, subject.key, compared, options.condition) for table in (shape, subject.table))
+        differences = Differences(subject.client, shadow.differences, source, target, options.share)
+        fold.open(topic.low)
+        try:
+            say(f"folding {counted(sum(at.applied.values()) - sum(topic.low.values()), 'offset')} of {topic.topic}")
+            fold.to(at.applied)
+            incomplete = any(topic.low.values())
+            _expect_whole(fold, incomplete)
+            say("comparing checksums")
+            totals = differences.totals()
+            found = differences.find(0, totals)
+            changing = _judge(subject, options, fold, differences, found, topic.topic_id)
+            unknown = _without_history(differences, incomplete)
+            if _ignores_deletes(subject):
+                differences.drop(FOUND, "kind = 'extra' AND source_version != ''")
+            kinds = differences.kinds(FOUND)
+            report = Report(
+                subject.settings.name,
+                subject.table.qualified.replace("`", ""),
+                "topic",
+                totals.table_rows,
+                kinds.get("missing", 0),
+                kinds.get("extra", 0),
+                kinds.get("different", 0),
+                differences.columns(FOUND) if kinds.get("different") else {},
+                tuple(differences.examples(FOUND, options.examples)),
+                changing,
+                unknown,
+                sum(fold.letters.kinds.values()),
+                options.share,
+                time.monotonic() - began,
+                ", ".join(f"{p}: {offset}" for p, offset in sorted(fold.at.items())),
+            )
+            yield Verified(report, differences, source, target, topic.topic_id, at.applied)
+        finally:
+            fold.close()
+
+
+def _judge(
+    subject: Subject, options: Options, fold: Fold, differences: Differences, found: int, topic_id: str
+) -> int:
+    """Note the keys that really differ under FOUND; returns how many could not be judged."""
+    step = 0
+    for _ in range(_ROUNDS):
+        if not found:
+            return 0
+        at = subject.reached(topic_id)
+        fold.to(at.touched)
+        kept, left = step + 2, step + 4
+        differences.unchanged(kept, step)
+        differences.move(kept, FOUND)
+        changed = differences.changed(left, step, kept)
+        if not changed or not _wait(subject, topic_id, at.touched, options.patience):
+            return changed
+        fold.to(subject.reached(topic_id).applied)
+        step += 10
+        found = differences.find_among(step, left)
+    return found
+
+
+def _wait(subject: Subject, topic_id: str, until: dict[int, int], patience: float) -> bool:
+    """Wait until the stream has applied everything below these offsets; returns whether it has."""
+    deadline = time.monotonic() + patience
+    while True:
+        at = subject.reached(topic_id).applied
+        if all(at.get(partition, 0) >= offset for partition, offset in until.items()):
+            return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
+
+
+def _chosen(subject: Subject, options: Options) -> tuple[Column, ...]:
+    wanted = [*options.columns]
+    unknown = [name for name in wanted if name not in {c.name for c in subject.columns}]
+    if unknown:
+        raise StreamFailed(
+            f"{subject.table.qualified} has no column {unknown[0]!r} that the stream fills",
+            hint=f"Its columns are {', '.join(c.name for c in subject.columns)}.",
+        )
+    names = {*wanted, *subject.key} if wanted else {c.name for c in subject.columns}
+    return tuple(c for c in subject.columns if c.name in names)
+
+
+def _ignores_deletes(subject: Subject) -> bool:
+    """Whether rows that the source deleted stay in the table, as configured."""
+    engine = subject.table.engine
+    marked = engine.is_deleted_column or engine.sign_column or engine.family is Family.MERGE_TREE
+    return subject.settings.policy.changes.deletes == "ignore" and not marked
+
+
+def _without_history(differences: Differences, incomplete: bool) -> int:
+    """Rows of the table that a topic without its first records says nothing of are no difference."""
+    return 0 if not incomplete else differences.drop(FOUND, "kind = 'extra' AND source_version = ''")
+
+
+def _expect_whole(fold: Fold, incomplete: bool) -> None:
+    unresolved = fold.letters.kinds["unresolved"]
+    if incomplete and unresolved:
+        raise StreamFailed(
+            f"the topic no longer holds the values that {counted(unresolved, 'record')} of it leave out",
+            hint="Compare with the database instead: `ch_sink verify CONFIG --against source`.",
+        )

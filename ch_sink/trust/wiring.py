@@ -1,0 +1,56 @@
+"""What a comparison needs, from a stream's configuration."""
+
+from ch_sink.clickhouse import detect, server_facts
+from ch_sink.config import Config
+from ch_sink.decode import Decoder
+from ch_sink.discovery.look import look_into, schema_for
+from ch_sink.discovery.wiring import client_of, kafka_settings, key_columns, ledger_of, topic_offsets
+from ch_sink.kafka import schema_registry
+from ch_sink.spark.wiring import stream_settings
+from ch_sink.table.model import TargetTable
+from ch_sink.trust.topic import KafkaTopic
+from ch_sink.trust.verify import Subject
+from ch_sink.types.column import Column
+from ch_sink.types.connect import RowSchema
+from ch_sink.types.defaults import is_constant
+
+__all__ = ["subject_of"]
+
+
+def subject_of(config: Config) -> Subject:
+    """The stream's table and topic. Raises ChSinkError if one of them is missing."""
+    client, place, policy = client_of(config), config.clickhouse, config.policy()
+    table = detect(client, place.database, place.table, policy)
+    with topic_offsets(config) as offsets:
+        topic = offsets.state(config.kafka.topic)
+    seen = look_into(config, topic, server_facts(client, place.database, place.table).years)
+    schema = schema_for(seen, table)
+    return Subject(
+        client,
+        stream_settings(config),
+        table,
+        key_columns(config, schema, table),
+        filled_columns(table, schema),
+        config.state_database,
+        KafkaTopic(kafka_settings(config), config.kafka.topic),
+        lambda now, before: Decoder(
+            now,
+            policy,
+            want_before=before,
+            format=config.format,
+            registry=schema_registry(config.kafka.registry()),
+        ),
+        ledger_of(config, client),
+    )
+
+
+def filled_columns(table: TargetTable, schema: RowSchema | None) -> tuple[Column, ...]:
+    """Columns that events fill. One that the topic never states, and whose default varies, is the user's own."""
+    stated = {f.name for f in (*schema.fields, *schema.key)} if schema is not None else set()
+    names = [c.name for c in table.columns]
+    return tuple(
+        c
+        for c in table.source_columns
+        if c.default_kind != "EPHEMERAL"
+        and (c.name in stated or not c.default_expression or is_constant(c.default_expression, names))
+    )

@@ -1,0 +1,51 @@
+"""Verifying and repairing tables that a Feed has filled: its topic in memory, its ledger, the real engine."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ch_sink.clickhouse import Client
+from ch_sink.decode import Decoder
+from ch_sink.model.change import Records
+from ch_sink.model.topic import TopicState
+from ch_sink.pipeline.chunks import Chunk, cut
+from ch_sink.stream.tasks import RangeTask
+from ch_sink.testing import MemoryTopic
+from ch_sink.trust.verify import Subject
+from tests.support.fixtures import registry
+from tests.support.stream import Feed
+
+__all__ = ["TopicInMemory", "subject_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInMemory:
+    """A topic as `verify` reads it."""
+
+    topic: MemoryTopic
+
+    def state(self, topic: str) -> TopicState:
+        return self.topic.state(topic)
+
+    def chunks(self, task: RangeTask, first: int) -> Iterator[Chunk]:
+        records: Records = self.topic.read(task.partition, first, task.end)
+        parts = iter([records]) if len(records) else iter(())
+        return cut(parts, first, task.end, chunk_offsets=task.chunk_offsets, chunk_bytes=task.chunk_bytes)
+
+    def history(self, partition: int) -> object:
+        return self.topic.history(partition)
+
+
+def subject_of(client: Client, database: str, feed: Feed, stream: str, key: tuple[str, ...]) -> Subject:
+    """The feed's stream and table, as a command would find them."""
+    known, table = registry(stream), feed.admin.table
+    return Subject(
+        client,
+        feed.runner.settings,
+        table,
+        key,
+        tuple(table.source_columns),
+        database,
+        TopicInMemory(MemoryTopic(feed.topic, feed.records)),  # type: ignore[arg-type]
+        lambda now, want: Decoder(now, feed.policy, want_before=want, registry=known),
+        feed.book,
+    )
