@@ -18,6 +18,7 @@ from ch_sink.cli.output import Output
 from ch_sink.cli.pause import pause, resume
 from ch_sink.cli.run import run
 from ch_sink.cli.status import status
+from ch_sink.cli.verify import repair, verify
 from ch_sink.errors import ChSinkError
 from ch_sink.spark.stop import Stop
 
@@ -64,6 +65,8 @@ app.command()(status)
 app.command()(pause)
 app.command()(resume)
 app.add_typer(dead_letters, name="dead-letters")
+app.command()(verify)
+app.command()(repair)
 app.command()(demo)
 app.add_typer(config)
 

@@ -2,18 +2,18 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ch_sink.cli.options import AsJson, ConfigFiles, Overrides, load_all
+from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, expecting_a_ledger, load_all
 from ch_sink.cli.output import Output
 from ch_sink.errors import ConfigError
 
 if TYPE_CHECKING:
     from ch_sink.config import Config
     from ch_sink.trust.report import Report
-    from ch_sink.trust.verify import Options
+    from ch_sink.trust.verify import Options, Subject
 
 __all__ = ["repair", "verify"]
 
@@ -42,6 +42,7 @@ def verify(
     html: Annotated[
         Path | None, typer.Option("--html", metavar="PATH", help="Write the report as one HTML file.")
     ] = None,
+    only: Only = None,
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
@@ -57,8 +58,8 @@ def verify(
     out = Output(as_json=as_json)
     options = _options(examples, sample, where, columns)
     reports: list[Report] = []
-    for config in load_all(list(dict.fromkeys(configs)), overrides):
-        with verified(_subject(config, against), options, _say(out)) as found:
+    for config in load_all(out, configs, overrides, only):
+        with expecting_a_ledger(config), verified(_subject(config, against), options, _say(out)) as found:
             report = found.report
         out.progress_done()
         reports.append(report)
@@ -77,10 +78,14 @@ def repair(
     apply: Annotated[bool, typer.Option("--apply", help="Write; without it, only say what would be written.")] = False,
     examples: Examples = 10,
     where: Where = "",
+    only: Only = None,
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make each table equal to its source again: write the rows that ``verify`` finds, under versions that later changes beat."""
+    """Make each table equal to its source again, by the rows that ``verify`` finds to differ.
+
+    They are written under versions that every later change beats. Without --apply nothing is written.
+    """
     from ch_sink.trust.mend import repaired
     from ch_sink.trust.report import lines
 
@@ -88,8 +93,9 @@ def repair(
     options = _options(examples, "", where, "")
     documents = []
     ok = True
-    for config in load_all(list(dict.fromkeys(configs)), overrides):
-        done = repaired(_subject(config, against), options, apply=apply, say=_say(out))
+    for config in load_all(out, configs, overrides, only):
+        with expecting_a_ledger(config):
+            done = repaired(_subject(config, against), options, apply=apply, say=_say(out))
         out.progress_done()
         documents.append(done.as_json())
         ok = ok and not (done.left or done.too_new or done.unmendable)
@@ -105,7 +111,9 @@ def _outcome(rows: int, left: int, too_new: int, unmendable: int, applied: bool)
 
     said = []
     if rows:
-        said = [f"  repaired {counted(rows, 'row')}"] if applied else [f"  would repair {counted(rows, 'row')}: --apply"]
+        said = (
+            [f"  repaired {counted(rows, 'row')}"] if applied else [f"  would repair {counted(rows, 'row')}: --apply"]
+        )
     if left:
         said.append(f"  {counted(left, 'row')} still differ: the stream may have changed them meanwhile; verify again")
     if too_new:

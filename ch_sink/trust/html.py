@@ -21,7 +21,9 @@ td.n { text-align: right; font-variant-numeric: tabular-nums } code { white-spac
 
 def page(reports: Sequence[Report]) -> str:
     """The whole document."""
-    verdict = "All tables equal their source" if all(r.equal for r in reports) else "Some tables differ from their source"
+    verdict = (
+        "All tables equal their source" if all(r.equal for r in reports) else "Some tables differ from their source"
+    )
     rows = "".join(
         _row(
             [r.table, r.stream, _verdict(r), *map(grouped, (r.rows, r.missing, r.extra, r.different))],

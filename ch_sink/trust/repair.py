@@ -102,9 +102,7 @@ def _marked(target: Side, differences: Differences, step: int, kinds: Sequence[s
     )
 
 
-def _rewritten(
-    source: Side, target: Side, differences: Differences, step: int, ceiling: int | None, after: int
-) -> str:
+def _rewritten(source: Side, target: Side, differences: Differences, step: int, ceiling: int | None, after: int) -> str:
     """The source's rows for keys that are missing or different."""
     table = target.table
     columns = _filled(source, target)
@@ -162,15 +160,16 @@ def _counted(source: Side, target: Side, differences: Differences, step: int) ->
     table = target.table
     columns, version = _filled(source, target), version_column(table)
     names = ["_op", *([version] if version else []), *columns, table.engine.sign_column or "_sign"]
+    bare = [quote(name) for name in columns]
     sides = " UNION ALL ".join(
-        f"SELECT {_list(columns)}, {KEY}, {side} AS side FROM ({one.live([quote(n) for n in columns], differences.keys(step))})"
-        for side, one in ((0, source), (1, target))
+        f"SELECT {', '.join(bare)}, {KEY} FROM ({one.live(bare, differences.keys(step))})" for one in (source, target)
     )
     newest = [_last(table, version)] if version else []
+    values = ", ".join([*newest, *(f"r.{name}" for name in bare)])
     return (
         f"INSERT INTO {table.qualified} ({_list(names)}) "
-        f"SELECT if(d.source_times > d.table_times, 'r', 'd'), {', '.join([*newest, *(f'r.{quote(n)}' for n in columns)])}, "
-        f"toInt8(sign(d.source_times - d.table_times)) FROM (SELECT {_list(columns)}, {KEY} FROM ({sides}) LIMIT 1 BY {KEY}) "
+        f"SELECT if(d.source_times > d.table_times, 'r', 'd'), {values}, toInt8(sign(d.source_times - d.table_times)) "
+        f"FROM (SELECT * FROM ({sides}) LIMIT 1 BY {KEY}) "
         f"AS r INNER JOIN ({differences.rows(step)}) AS d ON r.{KEY} = d.{KEY} "
         "ARRAY JOIN range(toUInt64(abs(d.source_times - d.table_times))) AS __copy"
     )
@@ -199,7 +198,8 @@ def _fresh(table: TargetTable, version: str, ceiling: int | None, after: int) ->
     own = "toInt256OrZero(d.source_version)"
     if ceiling is not None:
         own = f"least({own}, toInt256({literal(str(ceiling))}))"
-    return f"CAST(greatest({own}, if(d.table_version = '', 0, toInt256OrZero(d.table_version) + {after})), {literal(kind)})"
+    above = f"if(d.table_version = '', 0, toInt256OrZero(d.table_version) + {after})"
+    return f"CAST(greatest({own}, {above}), {literal(kind)})"
 
 
 def _last(table: TargetTable, version: str) -> str:

@@ -77,7 +77,9 @@ def lines(report: Report) -> list[str]:
     if report.equal:
         out = [head, "  equal"]
     else:
-        found = f"{grouped(report.missing)} missing, {grouped(report.extra)} extra, {grouped(report.different)} different"
+        found = (
+            f"{grouped(report.missing)} missing, {grouped(report.extra)} extra, {grouped(report.different)} different"
+        )
         out = [head, f"  {found}"]
     out += [f"  column {name}: {counted(n, 'row')}" for name, n in sorted(report.columns.items(), key=lambda c: -c[1])]
     for e in report.examples:
@@ -87,7 +89,8 @@ def lines(report: Report) -> list[str]:
     if report.changing:
         out.append(f"  {counted(report.changing, 'row')} kept changing and could not be judged")
     if report.unknown:
-        out.append(f"  {counted(report.unknown, 'row')} of the table cannot be judged: the topic no longer holds their events")
+        rows = counted(report.unknown, "row")
+        out.append(f"  {rows} of the table cannot be judged: the topic no longer holds their events")
     if report.dead_letters:
         out.append(f"  {counted(report.dead_letters, 'record')} of the topic cannot be applied: see the dead letters")
     return out

@@ -49,7 +49,7 @@ def shadow_of(target: TargetTable, database: str, key: tuple[str, ...], columns:
     if key:
         version, deleted = _free("_version", taken), _free("_is_deleted", taken)
         kind = _version_type(target)
-        own = (Column(version, kind), Column(deleted, "UInt8"))
+        own: tuple[Column, ...] = (Column(version, kind), Column(deleted, "UInt8"))
         engine = Engine(Family.REPLACING, "ReplacingMergeTree", version_column=version, is_deleted_column=deleted)
     else:
         own = (Column("_op", "LowCardinality(String)"), Column("_sign", "Int8"), Column("_version", "UInt128"))
@@ -95,7 +95,9 @@ def _clear(client: Client, table: TargetTable) -> None:
     )
     for row in found:
         maker = str(row["comment"]).split()[-3:]
-        if len(maker) == 3 and maker[0] == socket.gethostname() and maker[2] == born(int(maker[1])):
+        if len(maker) < 3 or not maker[1].isdigit() or int(maker[1]) == os.getpid():
+            continue
+        if maker[0] == socket.gethostname() and maker[2] == born(int(maker[1])):
             raise StreamFailed(
                 f"process {maker[1]} on this host is verifying or repairing this table now: it has {table.qualified}",
                 hint="Wait for it, or stop it.",
@@ -115,7 +117,8 @@ def _create(table: TargetTable) -> str:
 
 def _comment() -> str:
     pid = os.getpid()
-    return f"ch_sink: rows of the source, for a comparison; dropped after it; made by {socket.gethostname()} {pid} {born(pid)}"
+    maker = f"{socket.gethostname()} {pid} {born(pid)}"
+    return f"ch_sink: rows of the source, for a comparison; dropped after it; made by {maker}"
 
 
 def _column(column: Column, table: TargetTable) -> str:
@@ -145,4 +148,3 @@ def _free(name: str, taken: set[str]) -> str:
     while name in taken:
         name = "_" + name
     return name
-

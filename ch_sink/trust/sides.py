@@ -19,8 +19,8 @@ KEY, ROW, TIMES = "__key", "__row", "__times"
 """Columns of the queries: hash of the key, hash of the values, how often the row is there."""
 
 _PLAIN = frozenset(
-    "Int8 Int16 Int32 Int64 Int128 Int256 UInt8 UInt16 UInt32 UInt64 UInt128 UInt256 Float32 Float64 Decimal Date Date32 "
-    "DateTime DateTime64 String FixedString UUID IPv4 IPv6 Bool Enum Enum8 Enum16".split()
+    "Int8 Int16 Int32 Int64 Int128 Int256 UInt8 UInt16 UInt32 UInt64 UInt128 UInt256 Float32 Float64 Decimal Date "
+    "Date32 DateTime DateTime64 String FixedString UUID IPv4 IPv6 Bool Enum Enum8 Enum16".split()
 )
 
 
@@ -69,7 +69,7 @@ class Side:
         return version_column(self.table)
 
     def live(self, select: Sequence[str] = (), among: str = "") -> str:
-        """The rows that readers see. ``select``: further expressions; ``among``: SQL that gives the key hashes wanted."""
+        """The rows that readers see. ``select``: further expressions; ``among``: SQL of the key hashes wanted."""
         chosen = ", ".join(
             [f"{self.key_hash} AS {KEY}", f"{self.row_hash} AS {ROW}", f"{self._times} AS {TIMES}", *select]
         )

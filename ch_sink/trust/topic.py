@@ -82,9 +82,10 @@ class Reached:
 
 def reached(ledger: Ledger, topic_id: str) -> Reached:
     """What the stream's ledger says of a topic."""
+    # Intents first: one that is finished in between is in the progress.
+    intents = ledger.open_intents(topic_id)
     applied = ledger.progress(topic_id)
     touched = dict(applied)
-    for intent in ledger.last_intents():
-        if intent.topic_id == topic_id:
-            touched[intent.partition] = max(intent.end, touched.get(intent.partition, 0))
+    for intent in intents:
+        touched[intent.partition] = max(intent.end, touched.get(intent.partition, 0))
     return Reached({partition: applied.get(partition, 0) for partition in touched}, touched)

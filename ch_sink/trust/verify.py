@@ -49,6 +49,8 @@ class Subject:
     decoder: MakeDecoder
     ledger: Ledger
     """The stream's own; it is read, and claimed only by a repair that needs the stream to stand still."""
+    condition: str = ""
+    """SQL that tells the stream's rows from those of other streams in the same table."""
 
     def reached(self, topic_id: str) -> Reached:
         """How far the stream has come in this topic."""
@@ -99,7 +101,8 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
                 hint="Run it first: `ch_sink run CONFIG`.",
             )
         compared = _chosen(subject, options)
-        source, target = (Side(table, subject.key, compared, options.condition) for table in (shape, subject.table))
+        wanted = " AND ".join(f"({text})" for text in (subject.condition, options.condition) if text)
+        source, target = (Side(table, subject.key, compared, wanted) for table in (shape, subject.table))
         differences = Differences(subject.client, shadow.differences, source, target, options.share)
         fold.open(topic.low)
         try:
@@ -137,9 +140,7 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
             fold.close()
 
 
-def _judge(
-    subject: Subject, options: Options, fold: Fold, differences: Differences, found: int, topic_id: str
-) -> int:
+def _judge(subject: Subject, options: Options, fold: Fold, differences: Differences, found: int, topic_id: str) -> int:
     """Note the keys that really differ under FOUND; returns how many could not be judged."""
     step = 0
     for _ in range(_ROUNDS):

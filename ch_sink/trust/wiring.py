@@ -2,7 +2,7 @@
 
 from ch_sink.clickhouse import detect, server_facts
 from ch_sink.config import Config
-from ch_sink.decode import Decoder
+from ch_sink.decode import decoder_for
 from ch_sink.discovery.look import look_into, schema_for
 from ch_sink.discovery.wiring import client_of, kafka_settings, key_columns, ledger_of, topic_offsets
 from ch_sink.kafka import schema_registry
@@ -13,6 +13,7 @@ from ch_sink.trust.verify import Subject
 from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema
 from ch_sink.types.defaults import is_constant
+from ch_sink.types.sql import quote
 
 __all__ = ["subject_of"]
 
@@ -23,7 +24,7 @@ def subject_of(config: Config) -> Subject:
     table = detect(client, place.database, place.table, policy)
     with topic_offsets(config) as offsets:
         topic = offsets.state(config.kafka.topic)
-    seen = look_into(config, topic, server_facts(client, place.database, place.table).years)
+    seen = look_into(config, topic, server_facts(client).years)
     schema = schema_for(seen, table)
     return Subject(
         client,
@@ -33,7 +34,7 @@ def subject_of(config: Config) -> Subject:
         filled_columns(table, schema),
         config.state_database,
         KafkaTopic(kafka_settings(config), config.kafka.topic),
-        lambda now, before: Decoder(
+        lambda now, before: decoder_for(
             now,
             policy,
             want_before=before,
@@ -41,6 +42,7 @@ def subject_of(config: Config) -> Subject:
             registry=schema_registry(config.kafka.registry()),
         ),
         ledger_of(config, client),
+        " AND ".join(f"{quote(name)} = {sql}" for name, sql in policy.columns.add if name in policy.columns.source),
     )
 
 

@@ -1,8 +1,15 @@
 """`verify --against topic`: nothing differs on recorded and busy streams, and every planted difference is found."""
 
+import os
+import socket
+from dataclasses import replace
+
 import pytest
 
 from ch_sink.clickhouse import Client
+from ch_sink.errors import LedgerConflict, StreamFailed
+from ch_sink.ports import RangeIntent
+from ch_sink.stream.claims import born
 from ch_sink.trust.mend import repaired
 from ch_sink.trust.report import Report
 from ch_sink.trust.verify import Options, Subject, verified
@@ -91,9 +98,7 @@ class Planted:
         """Deleted rows that live."""
         newest = f"SELECT * FROM {self.name} ORDER BY id, k, _version DESC LIMIT 1 BY id, k"
         gone = f"FROM ({newest}) WHERE _is_deleted = 1 ORDER BY id, k LIMIT {each}"
-        self.wanted |= {
-            (int(r["id"]), int(r["k"])): ("extra", ()) for r in self.client.rows(f"SELECT id, k {gone}")
-        }
+        self.wanted |= {(int(r["id"]), int(r["k"])): ("extra", ()) for r in self.client.rows(f"SELECT id, k {gone}")}
         self.client.command(
             f"INSERT INTO {self.name} SELECT * REPLACE(0 AS _is_deleted) FROM (SELECT * {gone})", settings=PLANT
         )
@@ -134,3 +139,99 @@ def test_every_planted_difference_is_found_and_mended(client: Client, database: 
     assert (done.rows, done.left) == (len(planted.wanted), 0)
     assert report_of(planted.subject).equal
     assert equal(client, database, f"{source}-busy", source, "acct") == []
+
+
+class Behind:
+    """The ledger of a stream in the middle of a batch: only part of what the table has is recorded as applied."""
+
+    def __init__(self, feed: Feed, offsets: int) -> None:
+        self.feed, self.offsets = feed, offsets
+
+    def progress(self, topic_id: str) -> dict[int, int]:
+        return {p: max(0, end - self.offsets) for p, end in self.feed.at.items()}
+
+    def open_intents(self, topic_id: str) -> list[RangeIntent]:
+        return [
+            RangeIntent(self.feed.topic, topic_id, p, start, self.feed.at[p])
+            for p, start in self.progress(topic_id).items()
+        ]
+
+
+@pytest.mark.parametrize(("source", "engine"), [("postgres", "collapsing"), ("mariadb", "replacing")])
+def test_rows_that_change_meanwhile_are_no_difference(client: Client, database: str, source: str, engine: str) -> None:
+    feed = feed_of(client, database, source, "acct", engine)
+    for partition, end in feed.ends.items():
+        feed.chunk(partition, end * 2 // 3)
+    whole = subject_of(client, database, feed, f"{source}-busy-json_plain", ("id", "k"))
+    behind = replace(whole, ledger=Behind(feed, 150))  # type: ignore[arg-type]
+    report = report_of(behind, Options(patience=0))
+    assert report.equal, report.examples
+    assert report.changing > 20
+    client.command(
+        f"INSERT INTO {database}.acct SELECT * REPLACE(id + 100000000 AS id) FROM {database}.acct FINAL LIMIT 1"
+    )
+    assert report_of(behind, Options(patience=0)).extra == 1
+
+
+@pytest.mark.parametrize("engine", ["replacing", "append", "versioned-collapsing"])
+def test_changes_after_a_repair_win(client: Client, database: str, engine: str) -> None:
+    feed = feed_of(client, database, "postgres", "acct", engine)
+    for partition, end in feed.ends.items():
+        feed.chunk(partition, end // 2)
+    feed.runner.stop()
+    rows = f"FROM (SELECT * FROM {database}.acct FINAL)" if engine != "append" else f"FROM {database}.acct"
+    sign = " UNION ALL SELECT * REPLACE(toInt8(-1) AS _sign) " + rows if engine == "versioned-collapsing" else ""
+    client.command(f"INSERT INTO {database}.acct SELECT * REPLACE(7 AS n, _version + 1 AS _version) {rows}{sign}")
+    subject = subject_of(client, database, feed, "postgres-busy-json_plain", ("id", "k"))
+    assert not report_of(subject).equal
+    assert repaired(subject, Options(), apply=True).left == 0
+    assert report_of(subject).equal
+    feed.run()
+    assert equal(client, database, "postgres-busy", "postgres", "acct") == []
+
+
+@pytest.mark.parametrize("stream", ["mariadb-json_schema", "postgres-json_schema"])
+def test_rows_without_a_key_are_counted_and_mended(client: Client, database: str, stream: str) -> None:
+    table = "nopk"
+    subject = fed(client, database, stream, table)
+    name = subject.table.qualified
+    columns = ", ".join(c.name for c in subject.columns)
+    for sign, a in ((1, "a + 7"), (-1, "a")):
+        client.command(
+            f"INSERT INTO {name} ({columns}, _op, _sign, _version) SELECT * REPLACE({a} AS a), 'u', {sign}, 1 "
+            f"FROM (SELECT {columns} FROM {database}.{table}_current LIMIT 1)"
+        )
+    report = report_of(subject)
+    assert (report.missing, report.extra, report.different) == (1, 1, 0)
+    assert repaired(subject, Options(), apply=True).left == 0
+    assert equal(client, database, stream.split("-")[0], stream, table) == []
+
+
+def test_a_row_above_all_versions_is_left_alone(client: Client, database: str) -> None:
+    feed = feed_of(client, database, "postgres", "acct", "replacing")
+    feed.run()
+    subject = subject_of(client, database, feed, "postgres-busy-json_plain", ("id", "k"))
+    name = f"{database}.acct"
+    client.command(f"INSERT INTO {name} SELECT * REPLACE(7 AS n, toUInt128(-1) AS _version) FROM {name} FINAL LIMIT 1")
+    done = repaired(subject, Options(), apply=True)
+    assert (done.rows, done.too_new, done.report.different) == (0, 1, 1)
+
+
+def test_a_running_job_keeps_its_collapsing_table_to_itself(client: Client, database: str) -> None:
+    feed = feed_of(client, database, "mariadb", "acct", "collapsing")
+    feed.run()
+    subject = subject_of(client, database, feed, "mariadb-busy-json_plain", ("id", "k"))
+    with pytest.raises(LedgerConflict):
+        repaired(subject, Options(), apply=True)
+    assert repaired(subject, Options(), apply=False).rows == 0
+
+
+def test_what_a_killed_run_left_is_dropped_and_a_living_one_is_respected(client: Client, database: str) -> None:
+    subject = fed(client, database, "mariadb-json_schema-kc", "kc")
+    shadow = f"{database}.kc__ch_sink_shadow"
+    made = f"CREATE TABLE {shadow} (a UInt8) ENGINE = Memory COMMENT"
+    client.command(f"{made} 'made by {socket.gethostname()} 999999 1'")
+    assert report_of(subject).equal
+    client.command(f"{made} 'made by {socket.gethostname()} {os.getppid()} {born(os.getppid())}'")
+    with pytest.raises(StreamFailed, match="verifying or repairing this table now"):
+        report_of(subject)

@@ -1,0 +1,83 @@
+"""``verify`` and ``repair`` as a user runs them, over a broker and the embedded engine."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ch_sink.clickhouse import Client
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+from ch_sink.local.kafka.broker import LocalKafka
+from tests.support.fixtures import topic_of, topics
+from tests.support.inline_job import run_inline
+from tests.support.kafka import fresh_topic, produce
+from tests.support.sink import config_file, inside
+
+pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
+STREAM = "mariadb-json_schema-kc"
+
+
+@pytest.fixture
+def config(
+    tmp_path: Path, mock_kafka: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, database: str
+) -> Path:
+    """A stream that has read the recorded key changes of MariaDB to their end."""
+    topic = fresh_topic("kc")
+    mock_kafka.create_topic(topic, 3)
+    produce(mock_kafka, topics(STREAM)[topic_of(STREAM, "kc")], topic)
+    made = config_file(tmp_path, mock_kafka, clickhouse, topic, "kc", database)
+    assert inside("init", made, "--apply").returncode == 0
+    return made
+
+
+def verify(config: Path, *more: str) -> tuple[int, dict[str, Any]]:
+    done = inside("verify", config, "--json", *more)
+    assert done.stdout, done.stderr
+    [stream] = json.loads(done.stdout)["streams"]
+    return done.returncode, stream
+
+
+def test_a_table_is_verified_found_wrong_and_repaired(
+    config: Path, client: Client, database: str, tmp_path: Path
+) -> None:
+    refused = inside("verify", config)
+    assert refused.returncode == 1
+    assert "has read nothing of topic" in refused.stderr
+    run_inline(config)
+    code, report = verify(config)
+    live = client.rows(f"SELECT count() AS n FROM {database}.kc_current")[0]["n"]
+    assert (code, report["rows"], report["equal"], report["table"]) == (0, live, True, f"{database}.kc")
+    client.command(
+        f"INSERT INTO {database}.kc SELECT * REPLACE(concat(v, '!') AS v) "
+        f"FROM (SELECT * FROM {database}.kc FINAL WHERE v IS NOT NULL ORDER BY id LIMIT 1)"
+    )
+    code, report = verify(config, "--html", str(tmp_path / "report.html"))
+    assert (code, report["missing"], report["extra"], report["different"]) == (1, 0, 0, 1)
+    [example] = report["examples"]
+    assert example["kind"] == "different"
+    assert set(example["key"]) == {"id", "k"}
+    [source, table] = example["columns"]["v"]
+    assert table == source + "!"
+    page = (tmp_path / "report.html").read_text()
+    assert "Some tables differ" in page
+    assert table in page
+    assert verify(config, "--columns", "id")[0] == 0
+    assert verify(config, "--where", f"id != {example['key']['id']}")[0] == 0
+    assert inside("repair", config).stdout.splitlines()[-1] == "  would repair 1 row: --apply"
+    assert verify(config)[0] == 1
+    assert inside("repair", config, "--apply").stdout.splitlines()[-1] == "  repaired 1 row"
+    assert verify(config)[0] == 0
+    assert client.rows(f"SELECT name FROM system.tables WHERE database = '{database}' AND name LIKE '%shadow%'") == []
+
+
+def test_wrong_options_are_named(config: Path) -> None:
+    run_inline(config)
+    for words, said in (
+        (("--columns", "nothing"), "no column 'nothing'"),
+        (("--sample", "110%"), "--sample 110%"),
+        (("--against", "rumour"), "--against rumour"),
+    ):
+        done = inside("verify", config, *words)
+        assert done.returncode in (1, 2)
+        assert said in done.stderr
