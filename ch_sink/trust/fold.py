@@ -6,11 +6,12 @@ store. The ledger, waiting changes and dead letters are this run's own and end w
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ch_sink.clickhouse import AnyKeyLookup, ClickHouseTableAdmin, ClickHouseWriter, Client
 from ch_sink.model.policy import Policy
+from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.partition_sink import PartitionSink, StreamName
 from ch_sink.pipeline.plan import BatchDecoder, Ports
 from ch_sink.pipeline.target import Target
@@ -40,13 +41,23 @@ def lenient(policy: Policy) -> Policy:
 
 @dataclass(slots=True)
 class Letters:
-    """Counts records that cannot be applied."""
+    """Which records cannot be applied; the records themselves are in the topic."""
 
-    kinds: Counter[str] = field(default_factory=Counter)
+    stored: dict[tuple[int, int], DeadLetter] = field(default_factory=dict)
 
     def put(self, letters: Sequence[DeadLetter], token: str) -> None:
         """See DeadLetters."""
-        self.kinds.update(letter.kind for letter in letters)
+        for letter in letters:
+            self.stored[letter.partition, letter.offset] = replace(letter, value=None, headers=())
+
+    def failed(self, partition: int, first: int, end: int) -> Sequence[int]:
+        """See DeadLetters."""
+        return sorted(offset for p, offset in self.stored if p == partition and first <= offset < end)
+
+    @property
+    def kinds(self) -> Counter[str]:
+        """How many, by kind."""
+        return Counter(letter.kind for letter in self.stored.values())
 
 
 class Fold:
@@ -111,11 +122,11 @@ class Fold:
             deadline=math.inf,
         )
 
-        def chunks(first: int) -> object:
+        def chunks(first: int) -> Iterator[Chunk]:
             assert isinstance(task, RangeTask)
             return self._topic.chunks(task, first)
 
-        return TaskPorts(sink, chunks, self._ledger, lambda: None)  # type: ignore[arg-type]
+        return TaskPorts(sink, chunks, self._ledger)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """What a fold needs of a topic, and Kafka behind it."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,9 +47,10 @@ class KafkaTopic:
 
     def chunks(self, task: RangeTask, first: int) -> Iterator[Chunk]:
         size, most = task.chunk_offsets, task.chunk_bytes
-        consumer = range_consumer(self.settings)
-        slices = consumer.read(task.topic, task.partition, first, task.end, max(size // 4, 1), max(most // 4, 1))
-        return cut(slices, first, task.end, chunk_offsets=size, chunk_bytes=most)
+        with range_consumer(self.settings) as consumer:
+            slices = consumer.read(task.topic, task.partition, first, task.end, max(size // 4, 1), max(most // 4, 1))
+            with closing(slices):
+                yield from cut(slices, first, task.end, chunk_offsets=size, chunk_bytes=most)
 
     def history(self, partition: int) -> History | None:
         return _Earlier(self.settings, self.topic, partition)

@@ -199,7 +199,7 @@ def test_rows_without_a_key_are_counted_and_mended(client: Client, database: str
     for sign, a in ((1, "a + 7"), (-1, "a")):
         client.command(
             f"INSERT INTO {name} ({columns}, _op, _sign, _version) SELECT * REPLACE({a} AS a), 'u', {sign}, 1 "
-            f"FROM (SELECT {columns} FROM {database}.{table}_current LIMIT 1)"
+            f"FROM (SELECT {columns} FROM {database}.{table}_current ORDER BY a LIMIT 1)"
         )
     report = report_of(subject)
     assert (report.missing, report.extra, report.different) == (1, 1, 0)
