@@ -258,7 +258,12 @@ class ClickHouseLedger:
     def _rows(self, sql: str, **parameters: object) -> list[dict[str, Any]]:
         if any(name in sql for name in ("$order", "$attempt", "$claim")):
             form = self._known_form()
-            sql = sql.replace("$order", form.order).replace("$attempt", form.attempt).replace("$claim", form.claim)
+            sql = (
+                sql.replace("$order", form.order)
+                .replace("$attempt", form.attempt)
+                .replace("$fact", form.fact)
+                .replace("$claim", form.claim)
+            )
         return self.table.rows(sql, stream=self.stream, **parameters)
 
     def _known_form(self) -> earlier.Form:

@@ -111,7 +111,7 @@ ORDER BY topic_id, partition, start_offset"""
 HISTORY = f"""\
 SELECT
     topic, topic_id, partition, start_offset, end_offset, rows, deletes, dead_letters, counts, cuts, state, run_id,
-    batch,
+    batch, $fact AS fact,
     toUnixTimestamp64Milli(started) AS started_ms,
     toUnixTimestamp64Milli(finished) AS finished_ms,
     toUnixTimestamp64Milli(source_time) AS source_time_ms

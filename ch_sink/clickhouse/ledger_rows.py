@@ -142,6 +142,8 @@ def _range(entry: RangeIntent | FinishedRange | RangeProgress | RangeSummary) ->
                 "finished": round(entry.finished * 1000),
                 "source_time": entry.source_time,
             }
+            if isinstance(entry, FinishedRange) and entry.top:
+                filled["fact"] = json.dumps({"top": str(entry.top)})
         case RangeProgress():
             filled |= {"state": entry.state, "claim_number": entry.claim, "batch": entry.batch or entry.start}
     return filled
@@ -196,6 +198,7 @@ def result_of(r: Mapping[str, Any]) -> FinishedRange:
         source_time=r["source_time_ms"],
         run_id=r["run_id"],
         batch=r["batch"],
+        top=int(json.loads(r["fact"])["top"]) if r.get("fact") else 0,
     )
 
 

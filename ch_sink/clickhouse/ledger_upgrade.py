@@ -65,6 +65,10 @@ class Form:
         return "claim_number" if self.is_current else "0"
 
     @property
+    def fact(self) -> str:
+        return "fact" if self.is_current else "''"
+
+    @property
     def attempt(self) -> str:
         return "attempt" if self.is_current else "toUInt32OrZero(details)"
 

@@ -64,6 +64,7 @@ create_tables: true                   # on first sight of a topic; else run `ch_
 # start: ledger                       # earliest, latest; ledger continues where the stream was
 # on_data_loss: fail                  # or continue
 # topic_recreated: fail               # or restart
+# on_target_rollback: replay          # or fail
 # max_offsets_per_trigger: 1000000
 # trigger_interval: 1 second
 # chunk_offsets: 50000

@@ -63,6 +63,9 @@ class Config(Section):
     topic_recreated: Literal["fail", "restart"] = "fail"
     """The topic was deleted and created again: stop, or read the new one from its start in a new epoch."""
 
+    on_target_rollback: Literal["replay", "fail"] = "replay"
+    """ClickHouse lacks what the stream has stored (a restored backup, a lost replica): read it again, or stop."""
+
     max_offsets_per_trigger: int | None = Field(default=1_000_000, ge=1)
     trigger_interval: Seconds = Field(default=1.0, ge=0)
     chunk_offsets: int = Field(default=50_000, ge=1)

@@ -1,8 +1,8 @@
-"""Commits the streams' offsets to their consumer groups, for lag tools. The sink never reads them back."""
+"""Commits the streams' offsets to consumer groups, for lag tools and as a witness of how far a stream has come."""
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -19,6 +19,7 @@ _log = logging.getLogger("ch_sink.kafka")
 
 _Offsets = dict[tuple[str, int], int]
 """(Topic, partition) → offset."""
+_Notice = Callable[[dict[int, int]], None]
 
 
 class GroupCommits:
@@ -33,6 +34,7 @@ class GroupCommits:
         self._lock = threading.Lock()
         self._due: dict[str, _Offsets] = {}
         self._refused: dict[str, str] = {}
+        self._asked: dict[tuple[str, str], tuple[Sequence[int], _Notice]] = {}
         self._filled, self._closing = threading.Event(), threading.Event()
         self._admin: AdminClient | None = None
         self._thread: threading.Thread | None = None
@@ -51,8 +53,11 @@ class GroupCommits:
         with self._lock:
             due, self._due = self._due, {}
             self._filled.clear()
+            asked = {place: self._asked.pop(place) for place in list(self._asked) if place[0] in due}
         if not due:
             return True
+        for (group, topic), (partitions, notice) in asked.items():
+            notice(self.committed(group, topic, partitions))
         refused = self._commit(due)
         for group, reason in refused.items():
             if self._refused.get(group) != reason:  # once, not with every batch
@@ -82,13 +87,11 @@ class GroupCommits:
         """Commit; the reasons for which groups were refused."""
         refused: dict[str, str] = {}
         try:
-            if self._admin is None:
-                self._admin = AdminClient({**self._settings.for_admin()}, logger=client_log)
             asked: dict[str, Future[ConsumerGroupTopicPartitions]] = {}
             for group, offsets in due.items():
                 places = [TopicPartition(topic, p, end) for (topic, p), end in sorted(offsets.items())]
                 request = [ConsumerGroupTopicPartitions(group, places)]
-                asked |= self._admin.alter_consumer_group_offsets(request, request_timeout=self._timeout)
+                asked |= self._client().alter_consumer_group_offsets(request, request_timeout=self._timeout)
         except confluent_kafka.KafkaException as error:
             return dict.fromkeys(due, error.args[0].str())
         for group, answer in asked.items():
@@ -104,6 +107,31 @@ class GroupCommits:
                     refused[group] = failed[0].str()
         return refused
 
+    def committed(self, group: str, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+        """The offsets that a group has committed, as far as they are known. Never raises."""
+        try:
+            asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, p) for p in partitions])
+            answer = self._client().list_consumer_group_offsets([asked], request_timeout=self._timeout)
+            found = answer[group].result(self._timeout + 5)
+        except (confluent_kafka.KafkaException, TimeoutError) as error:
+            _log.debug("offsets of group %s are not known: %s", group, error)
+            return {}
+        return {
+            place.partition: place.offset
+            for place in found.topic_partitions or ()
+            if place.error is None and place.offset >= 0
+        }
+
+    def before(self, group: str, topic: str, partitions: Sequence[int], notice: _Notice) -> None:
+        """Before the group's next commit, ``notice`` receives the offsets of the last one."""
+        with self._lock:
+            self._asked[group, topic] = (partitions, notice)
+
+    def _client(self) -> AdminClient:
+        if self._admin is None:
+            self._admin = AdminClient({**self._settings.for_admin()}, logger=client_log)
+        return self._admin
+
 
 @dataclass(frozen=True, slots=True)
 class GroupOffsets:
@@ -115,3 +143,11 @@ class GroupOffsets:
     def commit(self, topic: str, ends: Mapping[int, int]) -> None:
         """Commit the offset after the last applied one of each partition, soon."""
         self.commits.put(self.group, topic, ends)
+
+    def last_committed(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+        """The offsets that were committed last, as far as they are known. Never raises."""
+        return self.commits.committed(self.group, topic, partitions)
+
+    def before_commit(self, topic: str, partitions: Sequence[int], notice: _Notice) -> None:
+        """Before the next commit, ``notice`` receives the offsets of the last one, in another thread."""
+        self.commits.before(self.group, topic, partitions, notice)

@@ -48,6 +48,9 @@ class StreamName:
     attempt: int = 0
     """How many earlier batches overlap this range."""
     replay: str = ""
+    """Part of all tokens, after the table lost what it had stored under the earlier ones."""
+    replayed_to: int = 0
+    """Offset up to which the table lacks what was released before."""
 
     def token(self, first: int, end: int, label: str, *, execution: str = "") -> str:
         """Deduplication token of one insert: the same token always means the same rows.
@@ -78,6 +81,8 @@ class Applied:
     barrier: Barrier | None = None
     dead_letters: int = 0
     last_source_ts: int = 0
+    top: int = 0
+    """Highest version of the rows that were stored, 0 for none."""
 
 
 def _both(one: Applied, other: Applied) -> Applied:
@@ -207,7 +212,7 @@ class PartitionSink:
         # A record of this chunk may wait since an earlier attempt: it and later records of its key keep waiting.
         waiting = self._waiting.first_below(chunk.end)
         released: list[int] = []
-        if self.repeats and self.pending is not None:
+        if self.repeats and self.pending is not None and chunk.first >= self.name.replayed_to:
             released = self.pending.released(self.name.topic_id, self.name.partition, chunk.first, chunk.end)
         asked = self.stages.ports(ports)
         # Learn from the whole chunk, as the first attempt did before it cut the chunk short.
@@ -444,6 +449,7 @@ class PartitionSink:
             with self.stages.stage("insert"):
                 self.writer.write(insert, token, fence=fence, by_content=not self.target.exclusive)
             done.rows += insert.rows.num_rows
+            done.top = max(done.top, self.target.top_version(insert.rows))
         if made.bad:
             hides = self.target.policy.columns.hides
             found = [dead_letter_of(b, records, withheld=hides) for b in made.bad]

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from ch_sink.errors import TableError
 from ch_sink.merge import Scope, System, version_column
 from ch_sink.model.change import ChangeBatch
@@ -56,6 +58,15 @@ class Target:
         """Whether only one execution at a time may insert: rows are reconciled, or no version decides between them."""
         versioned = self.table.engine.family is Family.REPLACING and self.table.engine.version_column is not None
         return not versioned
+
+    def top_version(self, rows: pa.Table) -> int:
+        """The highest version of rows to insert; 0 if they have none, or one that is no position."""
+        name = self.system.version
+        if name is None or self.layout.kind != "wide" or name not in rows.column_names or not rows.num_rows:
+            return 0
+        words = self.layout.from_arrow(rows.column(name))
+        high = words[:, 0].max()
+        return int(high) << 64 | int(words[words[:, 0] == high, 1].max())
 
     def places(self, key: tuple[str, ...]) -> tuple[str, ...]:
         """Source columns outside the key that decide the place of a row: its sorting key and partition."""

@@ -19,6 +19,7 @@ from ch_sink.ports.ledger_entries import (
     ReleaseGroup,
     SchemaChangeBegun,
     SchemaChangeFinished,
+    TableTakenBack,
     TopicFacts,
     TruncateFloor,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "StoredLetter",
     "StoredRows",
     "StreamStates",
+    "TableTakenBack",
     "TableWriter",
     "TaskLedger",
     "TopicFacts",

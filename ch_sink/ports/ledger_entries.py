@@ -14,6 +14,7 @@
 | topic (`TopicFacts`)                      | when a topic is first read, and when it gains partitions | the same topic with more partitions | versions continue in the highest epoch of the topic  |
 | schema_change_begun (`SchemaChangeBegun`) | before the table is altered                     | schema_change_finished                    | without a finish after it, the view is renewed       |
 | schema_change_finished (`SchemaChangeFinished`) | after the table's view shows the columns  | schema_change_begun                       | nothing: it closes the one before it                 |
+| taken_back (`TableTakenBack`)             | when a job finds that the table was taken back, before empty results that lead back | results of the offsets that are read again | the tokens of the partition are others from then on |
 | backward_step (`BackwardStepSeen`)        | after a batch, one per step                     | anything                                  | nothing: it is history                               |
 
 The states of streams are entries of the same table: see `ch_sink.ports.stream_states`.
@@ -46,6 +47,7 @@ __all__ = [
     "ReleaseGroup",
     "SchemaChangeBegun",
     "SchemaChangeFinished",
+    "TableTakenBack",
     "TopicFacts",
     "TruncateFloor",
 ]
@@ -168,6 +170,8 @@ class FinishedRange:
     run_id: str = ""
     """Filled in by the ledger, as is ``batch``."""
     batch: int = 0
+    top: int = 0
+    """Highest version of the rows that it stored, 0 for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,5 +266,18 @@ class BackwardStepSeen:
     """Highest commit position before it."""
 
 
-Fact = TruncateFloor | TopicFacts | SchemaChangeBegun | SchemaChangeFinished | BackwardStepSeen
+@dataclass(frozen=True, slots=True)
+class TableTakenBack:
+    """The table lacked what the ledger says of it: a partition is read again from ``offset`` to ``end``."""
+
+    kind: ClassVar[str] = "taken_back"
+    topic_id: str
+    partition: int
+    offset: int
+    end: int
+    replay: str
+    """Part of all tokens of the partition from then on."""
+
+
+Fact = TableTakenBack | TruncateFloor | TopicFacts | SchemaChangeBegun | SchemaChangeFinished | BackwardStepSeen
 """Entries that do not concern an offset range."""

@@ -35,7 +35,7 @@ from ch_sink.model.change import Records
 from ch_sink.model.topic import TopicState
 from ch_sink.pipeline.chunks import Chunk, cut
 from ch_sink.pipeline.fencing import Fencing
-from ch_sink.pipeline.partition_sink import PartitionSink, StreamName
+from ch_sink.pipeline.partition_sink import PartitionSink
 from ch_sink.pipeline.plan import BatchDecoder, Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import ChunkCut, Fence
@@ -44,7 +44,7 @@ from ch_sink.stream.coordinator import StreamSettings
 from ch_sink.stream.error_limits import ErrorLimits
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.rewind import rewind
-from ch_sink.stream.run_task import TaskPorts, run_task
+from ch_sink.stream.run_task import TaskPorts, run_task, task_name
 from ch_sink.stream.tasks import RangeTask, Task, TaskResult, patience, progress_entry
 from ch_sink.table.model import TargetTable
 
@@ -71,6 +71,7 @@ def stream_settings(config: Config) -> StreamSettings:
         config.on_data_loss,
         config.topic_recreated,
         ErrorLimits(config.errors.max, config.errors.max_rate),
+        config.on_target_rollback,
     )
 
 
@@ -180,7 +181,7 @@ def task_ports(config: Config, task: Task, decoder: Callable[[TargetTable, bool]
         return fence
 
     sink = PartitionSink(
-        StreamName(stream, task.topic, task.topic_id, task.partition, task.attempt),
+        task_name(task),
         Target.of(table, policy),
         lambda before: decoder(table, before),
         Ports(

@@ -26,7 +26,7 @@ from ch_sink.pipeline.barrier import Barrier
 from ch_sink.pipeline.partition_sink import Changed
 from ch_sink.pipeline.target import Target
 from ch_sink.pipeline.truncate import expect_one_source
-from ch_sink.ports import BackwardStepSeen, FinishedRange, RangeIntent
+from ch_sink.ports import BackwardStepSeen, FinishedRange, RangeIntent, TableTakenBack
 from ch_sink.stream.added_partitions import AddedPartitions
 from ch_sink.stream.batch_plan import BatchPlanner
 from ch_sink.stream.error_limits import ErrorLimits, ErrorWatch
@@ -34,6 +34,7 @@ from ch_sink.stream.fingerprint import fingerprint
 from ch_sink.stream.offset_ranges import Choices, OffsetRange
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts
+from ch_sink.stream.rollback import ahead, newest_stored, read_again_from, taken_back
 from ch_sink.stream.rounds import Rounds, run_one
 from ch_sink.stream.schema_changes import SchemaChanges
 from ch_sink.stream.tasks import Execute, RangeDone, RangeTask, ReleaseDone, ReleaseTask, Task
@@ -46,6 +47,8 @@ __all__ = ["Coordinator", "StreamSettings"]
 log = logging.getLogger("ch_sink")
 
 _EPOCH_SHIFT = 112
+_HISTORY = 1500
+"""How many results of each partition are looked at to find where a table was taken back to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class StreamSettings:
     on_data_loss: Literal["fail", "continue"] = "fail"
     topic_recreated: Literal["fail", "restart"] = "fail"
     errors: ErrorLimits = field(default_factory=ErrorLimits)
+    on_target_rollback: Literal["replay", "fail"] = "replay"
 
 
 class Coordinator:
@@ -107,6 +111,7 @@ class Coordinator:
         self.states = States(ledger, self.topic.topic_id, len(self.topic.low), self._stored_epoch())
         self._expect_one_id_kind()
         self._cuts = ledger.cuts(self.topic.topic_id)
+        self._look_for_rollback()
         self._reached = ledger.progress(self.topic.topic_id)
         self.summary.table = self.table.qualified.replace("`", "")
         for first, second in clashes(c.name for c in self.table.columns):
@@ -115,6 +120,77 @@ class Coordinator:
         open_changes = {p: sum(r.swap is None for r in records) for p, records in found.items()}
         self.waiting = {p: n for p, n in open_changes.items() if n}
         self._former = self.ports.pending.of_other_topics(self.topic.topic_id)
+
+    def _look_for_rollback(self) -> None:
+        """See whether ClickHouse is behind what the stream has stored, and lead the ledger back if it is.
+
+        Raises StreamFailed if the stream is to stop then.
+        """
+        ledger, topic_id, stops = self.ports.ledger, self.topic.topic_id, self.settings.on_target_rollback == "fail"
+        known = ledger.topic_ids()[:1]
+        ends = {t.partition: t.next_offset for t in ledger.totals() if t.topic_id == topic_id}
+        if known in ([], [topic_id]):
+            self._look_at_group(ends, stops=stops)
+        taken = [t for t in ledger.facts(TableTakenBack) if t.topic_id == topic_id]
+        self._replays = {t.partition: (t.replay, t.end) for t in taken}
+        reached = ledger.progress(topic_id)
+        reads_again = any(reached.get(p, end) < end for p, (_, end) in self._replays.items())
+        if self._stored_version is None or self.target.collapsing or self.table.ttl or reads_again:
+            return
+        last = [r for r in ledger.history(4 * len(self.topic.low)) if r.topic_id == topic_id]
+        stored = newest_stored(last, self.states.floors)
+        if self._stored_version >= stored:
+            return
+        what = f"the highest version in {self.summary.table or self.table.qualified} is {self._stored_version}, "
+        what += f"and the last results of the ledger have stored {stored}"
+        if stops or self.target.appends:
+            raise taken_back(self.settings.name, what, appends=self.target.appends)
+        self._read_again(what, reached)
+
+    def _look_at_group(self, ends: Mapping[int, int], *, stops: bool) -> None:
+        """See whether the consumer group is ahead of the ledger's ends: at once if the stream is to stop then."""
+        topic, partitions = self.settings.topic, sorted(self.topic.low)
+
+        def notice(committed: Mapping[int, int]) -> None:
+            if behind := ahead(committed, ends):
+                log.warning("%s: ClickHouse was taken back, and is read again: %s", self.settings.name, behind)
+
+        if not stops:
+            self.ports.group.before_commit(topic, partitions, notice)
+        elif behind := ahead(self.ports.group.last_committed(topic, partitions), ends):
+            raise taken_back(self.settings.name, behind)
+
+    def _read_again(self, what: str, reached: Mapping[int, int]) -> None:
+        """Lead the ledger back to where the table lacks something."""
+        ledger, topic_id = self.ports.ledger, self.topic.topic_id
+        results = [r for r in ledger.history(_HISTORY * len(self.topic.low)) if r.topic_id == topic_id]
+        starts = read_again_from(results, self._stored_version or 0)
+        if starts is None:
+            starts = dict(self.topic.low)
+        places = ", ".join(f"{at} of partition {p}" for p, at in sorted(starts.items()))
+        log.warning("%s: ClickHouse lacks what the stream has stored: %s", self.settings.name, what)
+        log.warning("%s: reading again from offset %s", self.settings.name, places)
+        replay = uuid.uuid4().hex[:8]
+        ledger.record(
+            *(TableTakenBack(topic_id, p, at, reached.get(p, at), replay) for p, at in sorted(starts.items()))
+        )
+        now = time.time()
+        ledger.results(
+            [
+                FinishedRange(
+                    self.settings.topic,
+                    topic_id,
+                    p,
+                    at,
+                    at,
+                    state=self.states.at(p, at).to_json(),
+                    started=now,
+                    finished=now,
+                )
+                for p, at in sorted(starts.items())
+            ]
+        )
+        self._replays |= {p: (replay, reached.get(p, at)) for p, at in starts.items()}
 
     def close(self) -> None:
         """Release what `open` took."""
@@ -304,6 +380,8 @@ class Coordinator:
             intent.chunk_offsets,
             intent.chunk_bytes,
             cuts=tuple(c for c in self._cuts.get(intent.partition, ()) if intent.start < c < intent.end),
+            replay=self._replays.get(intent.partition, ("", 0))[0],
+            replayed_to=self._replays.get(intent.partition, ("", 0))[1],
             claim=self._claim,
             batch=intent.batch,
             changed=self._changed(intent),
@@ -319,6 +397,7 @@ class Coordinator:
             self.states.waiting(partition),
             below=self._reached.get(partition, 0),
             caught_up=caught_up,
+            replay=self._replays.get(partition, ("", 0))[0],
             claim=self._claim,
         )
 
@@ -376,6 +455,7 @@ class Coordinator:
             started=began,
             finished=time.time(),
             source_time=done.source_time,
+            top=done.top,
         )
 
     def _raise_failure(self, results: Sequence[RangeDone] | Sequence[ReleaseDone]) -> None:
@@ -432,7 +512,9 @@ class Coordinator:
 
     def _stored_epoch(self) -> int | None:
         """The highest epoch in the table, None if it is empty or its versions hold none."""
+        self._stored_version: int | None = None
+        """The highest version in the table, None if its versions are no positions."""
         if self.target.layout.kind != "wide" or self.target.system.version is None:
             return None
-        top = self.ports.table.highest_version(self.table)
-        return top >> _EPOCH_SHIFT if top else None
+        self._stored_version = self.ports.table.highest_version(self.table)
+        return self._stored_version >> _EPOCH_SHIFT if self._stored_version else None

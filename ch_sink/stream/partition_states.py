@@ -121,6 +121,11 @@ class States:
             self._id_kinds.setdefault(state.profile.id_kind, partition)
 
     @property
+    def floors(self) -> list[Floor]:
+        """The floors of truncates, of all sources."""
+        return [self._common.floor, *self._common.floors.values()]
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The source names met in the stream's topics."""
         return self._common.names

@@ -41,10 +41,18 @@ class Topics(Protocol):
 
 
 class GroupOffsets(Protocol):
-    """The consumer group of a stream; lag tools read its offsets, the sink does not."""
+    """The consumer group of a stream; lag tools read its offsets, the sink takes them as a witness only."""
 
     def commit(self, topic: str, ends: Mapping[int, int]) -> None:
         """Commit the next offset of each partition, now or soon. Never raises."""
+        ...
+
+    def last_committed(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+        """The offsets that were committed last, as far as they are known. Never raises."""
+        ...
+
+    def before_commit(self, topic: str, partitions: Sequence[int], notice: Callable[[dict[int, int]], None]) -> None:
+        """Before the next commit, ``notice`` receives the offsets of the last one, perhaps in another thread."""
         ...
 
 

@@ -15,13 +15,13 @@ from ch_sink.errors import ChSinkError, StreamFailed
 from ch_sink.order import BackwardStep, State
 from ch_sink.pipeline.barrier import Barrier
 from ch_sink.pipeline.chunks import Chunk
-from ch_sink.pipeline.partition_sink import Applied, PartitionSink
+from ch_sink.pipeline.partition_sink import Applied, PartitionSink, StreamName
 from ch_sink.pipeline.read_ahead import read_ahead
 from ch_sink.pipeline.timings import STAGES, Stages
 from ch_sink.ports import TaskLedger
 from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, ReleaseTask, Task, TaskResult
 
-__all__ = ["OpenPorts", "TaskPorts", "range_steps", "release", "run_task"]
+__all__ = ["OpenPorts", "TaskPorts", "range_steps", "release", "run_task", "task_name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,13 @@ class TaskPorts:
 
 OpenPorts = Callable[[Task], TaskPorts]
 """Opens the ports of a task. Raises ChSinkError."""
+
+
+def task_name(task: Task) -> StreamName:
+    """What the tokens of a task are named after."""
+    return StreamName(
+        task.stream, task.topic, task.topic_id, task.partition, task.attempt, task.replay, task.replayed_to
+    )
 
 
 def run_task(task: Task, open_ports: OpenPorts) -> TaskResult:
@@ -118,6 +125,7 @@ class _Tally:
     dead_letters: int = 0
     waiting: int = 0
     source_time: int = 0
+    top: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     steps: list[BackwardStep] = field(default_factory=list)
     cuts: list[int] = field(default_factory=list)
@@ -143,6 +151,7 @@ class _Tally:
         self.rows += done.rows
         self.dead_letters += done.dead_letters
         self.source_time = max(self.source_time, done.last_source_ts)
+        self.top = max(self.top, done.top)
         self.counts.update(done.counts)
         self.steps += done.steps
         self.cuts.append(done.end)
@@ -161,6 +170,7 @@ class _Tally:
             dead_letters=self.dead_letters,
             waiting=self.waiting,
             source_time=self.source_time,
+            top=self.top,
             counts={**self.counts, **times},
             steps=tuple(self.steps),
             cuts=tuple(self.cuts),

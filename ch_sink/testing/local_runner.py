@@ -21,7 +21,7 @@ from ch_sink.model.change import Records
 from ch_sink.model.topic import TopicState
 from ch_sink.pipeline.chunks import Chunk, cut
 from ch_sink.pipeline.fencing import Fencing
-from ch_sink.pipeline.partition_sink import PartitionSink, StreamName
+from ch_sink.pipeline.partition_sink import PartitionSink
 from ch_sink.pipeline.plan import BatchDecoder, Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import (
@@ -39,7 +39,7 @@ from ch_sink.stream.claims import forget
 from ch_sink.stream.coordinator import Coordinator, StreamSettings
 from ch_sink.stream.offset_ranges import OffsetRange
 from ch_sink.stream.ports import GroupOffsets, StreamPorts, TableAdmin, Topics
-from ch_sink.stream.run_task import TaskPorts, range_steps, release
+from ch_sink.stream.run_task import TaskPorts, range_steps, release, task_name
 from ch_sink.stream.tasks import RangeDone, RangeTask, Task, TaskResult, patience, progress_entry
 from ch_sink.table.model import TargetTable
 from ch_sink.testing.kills import Guarded, Kill, Killed, KillSwitch
@@ -133,6 +133,14 @@ class LocalRunner:
         """Apply waiting changes whose values have arrived."""
         self._switch.arm()
         self.coordinator.run_release(self._execute)
+
+    def catch_up(self, limit: int | None = None) -> None:
+        """Read all that the topic holds, in batches of at most so many offsets, as a job does."""
+        self._switch.arm()
+        self._batch = LocalBatch({})
+        state = self.ports.topics.state(self.settings.topic)
+        while ranges := self.coordinator.plan(state, limit):
+            self.coordinator.run_batch(ranges, self._execute)
 
     def stop(self) -> None:
         """End the current life cleanly."""
@@ -248,7 +256,7 @@ class LocalRunner:
             return fence
 
         sink = PartitionSink(
-            StreamName(task.stream, task.topic, task.topic_id, task.partition, task.attempt),
+            task_name(task),
             Target.of(table, self.settings.policy),
             lambda before: self._decoder(table, before),
             Ports(

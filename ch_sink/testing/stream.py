@@ -70,10 +70,22 @@ class MemoryGroup:
 
     def __init__(self) -> None:
         self.committed: dict[int, int] = {}
+        self._asked: Callable[[], None] | None = None
 
     def commit(self, topic: str, ends: Mapping[int, int]) -> None:
         """See GroupOffsets.commit."""
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            asked()
         self.committed.update(ends)
+
+    def last_committed(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+        """See GroupOffsets.last_committed."""
+        return {p: self.committed[p] for p in partitions if p in self.committed}
+
+    def before_commit(self, topic: str, partitions: Sequence[int], notice: Callable[[dict[int, int]], None]) -> None:
+        """See GroupOffsets.before_commit."""
+        self._asked = lambda: notice(self.last_committed(topic, partitions))
 
 
 class MemoryStream:

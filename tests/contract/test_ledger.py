@@ -26,6 +26,7 @@ from ch_sink.ports import (
     ReleaseGroup,
     SchemaChangeBegun,
     SchemaChangeFinished,
+    TableTakenBack,
     TopicFacts,
     TruncateFloor,
 )
@@ -185,7 +186,16 @@ def test_attempts_count_the_batches_that_overlap(job: Job) -> None:
 def test_history_is_whole_and_newest_first(job: Job) -> None:
     ledger = job()
     ledger.claim("r1")
-    one = result(0, 10, rows=8, deletes=2, dead_letters=1, counts={"tombstone": 3, "heartbeat": 1}, cuts=(4, 8))
+    one = result(
+        0,
+        10,
+        rows=8,
+        deletes=2,
+        dead_letters=1,
+        counts={"tombstone": 3, "heartbeat": 1},
+        cuts=(4, 8),
+        top=(1 << 127) + 5,
+    )
     two = result(10, 20)
     ledger.intents([intent(0, 10)])
     ledger.results([one])
@@ -230,6 +240,7 @@ FACTS = [
     SchemaChangeBegun((ChangedColumn('it\'s \\ "é"', "Nullable(Int64)"),), ("id", "tenant")),
     SchemaChangeFinished((ChangedColumn("a b; c", "Nullable(Decimal(10, 2))"),)),
     BackwardStepSeen("t1", 2, 77, "regress", "shop\n1", 5, BIG),
+    TableTakenBack("t1", 2, 5, 77, "4f2a"),
 ]
 
 

@@ -295,6 +295,23 @@ def test_group_offsets_are_what_lag_tools_read(kafka: LocalKafka) -> None:
     assert commits.flush() is True, "nothing is left"
 
 
+def test_the_offsets_committed_before_are_a_witness(kafka: LocalKafka) -> None:
+    topic, group = fresh_topic(), fresh_topic("group")
+    kafka.create_topic(topic, 2)
+    commits = GroupCommits({"bootstrap.servers": kafka.bootstrap}, every=0.01)
+    mine = GroupOffsets(commits, group)
+    assert mine.last_committed(topic, [0, 1]) == {}
+    mine.commit(topic, {1: 7})
+    assert commits.flush()
+    assert mine.last_committed(topic, [0, 1]) == {1: 7}
+    found: list[dict[int, int]] = []
+    mine.before_commit(topic, [0, 1], found.append)
+    mine.commit(topic, {0: 3, 1: 9})
+    commits.close()
+    assert found == [{1: 7}]
+    assert mine.last_committed(topic, [0, 1]) == {0: 3, 1: 9}
+
+
 def test_the_mock_cluster_serves_the_same_calls(mock_kafka: LocalKafka) -> None:
     topic = fresh_topic()
     mock_kafka.create_topic(topic, 5)

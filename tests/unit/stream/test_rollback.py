@@ -1,0 +1,192 @@
+"""ClickHouse behind the stream: a restored table or ledger is noticed, and what it lacks is read again or refused."""
+
+import copy
+import logging
+from typing import Any
+
+import pytest
+
+from ch_sink.errors import StreamFailed
+from ch_sink.model.floor import Floor
+from ch_sink.model.policy import policy_of
+from ch_sink.ports import FinishedRange
+from ch_sink.stream.coordinator import StreamSettings
+from ch_sink.stream.rollback import ahead, newest_stored, read_again_from
+from ch_sink.testing import LocalRunner, MemoryStream, MemoryTopic
+from ch_sink.types.column import Column
+from tests.support.document_run import document_table
+from tests.support.hand import PLACEHOLDER, key_change, postgres
+from tests.support.small import records_of
+
+COLUMNS = (Column("id", "Int64"), Column("big", "Nullable(String)"))
+REPLACING = ("replacing", "sign")
+
+
+def records() -> Any:
+    """Rows come on both partitions, change, go, and one moves to the key of another partition."""
+    first = [postgres("c", {"id": i}, None, {"id": i, "big": f"value {i}"}, 100 + i, 90) for i in range(0, 12, 2)]
+    second = [postgres("c", {"id": i}, None, {"id": i, "big": f"value {i}"}, 100 + i, 90) for i in range(1, 12, 2)]
+    create = postgres("c", {"id": 20}, None, {"id": 20, "big": PLACEHOLDER}, 200, 190)
+    moved = key_change(postgres("d", {"id": 1}, None, None, 200, 190), create)
+    first += [moved[2], postgres("d", {"id": 2}, None, None, 210, 205)]
+    second += [moved[0], postgres("u", {"id": 3}, None, {"id": 3, "big": "newer"}, 220, 215)]
+    first += [postgres("u", {"id": 20}, None, {"id": 20, "big": PLACEHOLDER}, 230, 225)]
+    return {0: records_of(first), 1: records_of(second)}
+
+
+TRUTH = {
+    **{i: f"value {i}".encode() for i in range(12) if i not in (1, 2)},
+    3: b"newer",
+    20: b"value 1",
+}
+
+
+class Stream:
+    def __init__(self, engine: str = "replacing", **settings: Any) -> None:
+        self.memory = MemoryStream(
+            document_table(COLUMNS, engine, "id"), ("id",), MemoryTopic("t", records()), policy_of(), chunk_offsets=3
+        )
+        self.settings: dict[str, Any] = settings
+
+    def runner(self) -> LocalRunner:
+        """The next job."""
+        chosen = self.memory.settings
+        settings = StreamSettings(chosen.name, chosen.topic, chosen.policy, chosen.chunk_offsets, **self.settings)
+        return LocalRunner(settings, self.memory.ports())
+
+    def run(self, limit: int | None = 5) -> None:
+        runner = self.runner()
+        runner.catch_up(limit)
+        runner.stop()
+
+    def current(self) -> dict[int, bytes]:
+        return {row["id"]: row["big"] for row in self.memory.table.current()}
+
+    def lose(self, keep: int) -> None:
+        """The table has its first rows only; the server still knows the tokens of the others."""
+        table = self.memory.table
+        kept = table.rows[:keep]
+        table.rows.clear()
+        table._by_key.clear()
+        table.put(kept)
+
+
+@pytest.mark.parametrize("engine", REPLACING)
+@pytest.mark.parametrize("limit", [2, 5, None])
+def test_what_a_restored_table_lacks_is_read_again(engine: str, limit: int | None) -> None:
+    whole = Stream(engine)
+    whole.run(limit)
+    assert whole.current() == TRUTH
+    rows = len(whole.memory.table.rows)
+    for keep in range(0, rows, 2):
+        stream = Stream(engine)
+        stream.run(limit)
+        stream.lose(keep)
+        top = max(r.top for r in stream.memory.ledger.history(99))
+        if stream.memory.table.highest_version() >= top:
+            continue  # a change that waited is all that is missing: no witness knows of it
+        stream.run(limit)
+        assert stream.current() == TRUTH, keep
+        assert len(stream.memory.pending) == 0
+        versions = sorted(row["_version"][::-1] for row in stream.memory.table.rows)
+        assert set(versions) == {row["_version"][::-1] for row in whole.memory.table.rows}
+
+
+def test_it_is_said_and_only_what_may_be_missing_is_read(caplog: pytest.LogCaptureFixture) -> None:
+    stream = Stream()
+    stream.run()
+    stream.lose(len(stream.memory.table.rows) - 1)
+    runner = stream.runner()
+    with caplog.at_level(logging.WARNING, "ch_sink"):
+        runner.catch_up()
+    assert "ClickHouse lacks what the stream has stored" in caplog.text
+    assert min(done.start for done in runner.results) > 0
+    runner.stop()
+    caplog.clear()
+    stream.run()
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("limit", [2, 5])
+def test_a_job_that_dies_while_it_reads_again_is_followed_by_one_that_goes_on(limit: int) -> None:
+    for batches in range(1, 8):
+        stream = Stream()
+        stream.run(limit)
+        stream.lose(3)
+        runner = stream.runner()
+        state = stream.memory.topic.state("t")
+        for _ in range(batches):
+            runner.coordinator.run_batch(runner.coordinator.plan(state, limit), runner._execute)
+        runner.kill()
+        stream.run(limit)
+        assert stream.current() == TRUTH, batches
+
+
+def test_fail_stops_with_the_remedy() -> None:
+    stream = Stream(on_target_rollback="fail")
+    stream.run()
+    stream.run()
+    stream.lose(4)
+    with pytest.raises(StreamFailed, match="ClickHouse lacks what the stream has stored: the highest version") as error:
+        stream.run()
+    assert "on_target_rollback: replay" in str(error.value.hint)
+
+
+def test_a_history_is_not_stored_twice() -> None:
+    stream = Stream("append")
+    stream.run()
+    stream.lose(4)
+    with pytest.raises(StreamFailed, match="ClickHouse lacks") as error:
+        stream.run()
+    assert "twice" in str(error.value.hint)
+
+
+@pytest.mark.parametrize("engine", [*REPLACING, "append", "collapsing", "versioned"])
+def test_a_backup_of_table_and_ledger_goes_on_where_it_was(engine: str, caplog: pytest.LogCaptureFixture) -> None:
+    stream = Stream(engine)
+    runner = stream.runner()
+    state = runner.ports.topics.state("t")
+    runner.coordinator.run_batch(runner.coordinator.plan(state, 9), runner._execute)
+    runner.stop()
+    backup = copy.deepcopy((stream.memory.table, stream.memory.ledger._book, stream.memory.pending.stored))
+    later = copy.deepcopy(backup)
+    stream.run()
+    stream.memory.table, stream.memory.ledger._book, stream.memory.pending.stored = backup
+    with caplog.at_level(logging.WARNING, "ch_sink"):
+        stream.run()
+    assert "its consumer group has committed offset" in caplog.text
+    assert stream.current() == TRUTH
+    stream.memory.table, stream.memory.ledger._book, stream.memory.pending.stored = later
+    stream.settings = {"on_target_rollback": "fail"}
+    with pytest.raises(StreamFailed, match="its consumer group has committed offset"):
+        stream.run()
+
+
+def result(batch: int, partition: int, start: int, end: int, top: int = 0) -> FinishedRange:
+    return FinishedRange("t", "id", partition, start, end, batch=batch, top=top)
+
+
+def test_everything_since_the_batch_that_may_have_been_the_last_is_read_again() -> None:
+    begun = [result(0, 0, 0, 0), result(0, 1, 0, 0)]
+    done = [result(1, 0, 0, 10, 50), result(1, 1, 0, 5, 20), result(2, 1, 5, 9, 40), result(3, 0, 10, 20, 90)]
+    newest_first = [*reversed(done), *reversed(begun)]
+    assert read_again_from(newest_first, 0) == {0: 0, 1: 0}
+    assert read_again_from(newest_first, 50) == {0: 0, 1: 0}
+    assert read_again_from(newest_first, 51) == {0: 10}
+    assert read_again_from(newest_first[:-2], 50) is None
+    assert read_again_from(newest_first[:-2], 60) == {0: 10}
+    more = [result(4, 1, 9, 12, 70), *newest_first]
+    assert read_again_from(more, 60) == {0: 10, 1: 9}
+
+
+def test_rows_that_a_truncate_removed_do_not_count() -> None:
+    stored = [result(1, 0, 0, 10, 7 << 32), result(2, 0, 10, 20, 9 << 32)]
+    assert newest_stored(stored, [Floor()]) == 9 << 32
+    assert newest_stored(stored, [Floor(0, 8)]) == 9 << 32
+    assert newest_stored(stored, [Floor(0, 9)]) == 0
+
+
+def test_a_group_is_ahead_where_the_ledger_ends_before_it() -> None:
+    assert ahead({0: 10, 1: 4}, {0: 10, 1: 5}) == ""
+    assert "offset 10 of partition 0, and its ledger ends at 9" in ahead({0: 10, 1: 4}, {0: 9, 1: 5})
+    assert "for 2 partitions" in ahead({0: 10, 1: 4}, {})
