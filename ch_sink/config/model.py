@@ -126,8 +126,6 @@ class Config(Section):
                 raise ValueError(
                     f"columns {group} {both[0]!r}, which is one of key_columns: without it rows cannot be told apart"
                 )
-        if self.merge and self.truncate == "apply":
-            raise ValueError("truncate: apply would delete the rows of every topic of a table with merge: true")
         return self
 
     @property

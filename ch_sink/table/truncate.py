@@ -5,13 +5,17 @@ The statement is an ``INSERT … SELECT`` that looks at what is live, so that ru
 
 from ch_sink.errors import TableError
 from ch_sink.table.model import Family, TargetTable
+from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import quote
+from ch_sink.types.sql_values import sql_value
 
 __all__ = ["truncate_statement"]
 
 
 def truncate_statement(table: TargetTable, floor: int, version_column: str | None) -> str:
-    """SQL that deletes all rows whose version lies below ``floor``.
+    """SQL that deletes all rows of the stream whose version lies below ``floor``.
+
+    Rows with other values of the added columns that belong to the key are those of other topics, and stay.
 
     Raises:
         TableError: the table can mark no row as deleted, or stores no version.
@@ -31,6 +35,7 @@ def truncate_statement(table: TargetTable, floor: int, version_column: str | Non
             hint="set truncate: ignore, or use a UInt128 version column",
         )
     columns = [quote(c.name) for c in table.source_columns]
+    mine = _own_rows(table)
     if engine.family is Family.REPLACING and (engine.is_deleted_column or engine.sign_column):
         mark = quote(engine.is_deleted_column or engine.sign_column or "")
         gone = "1" if engine.is_deleted_column else "-1"
@@ -38,7 +43,7 @@ def truncate_statement(table: TargetTable, floor: int, version_column: str | Non
             table,
             [*columns, version, mark],
             [*columns, bound, gone],
-            f"FROM {table.qualified} FINAL WHERE {version} < {bound} AND {mark} != {gone}",
+            f"FROM {table.qualified} FINAL WHERE {version} < {bound} AND {mark} != {gone}{mine}",
         )
     if engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING):
         sign = quote(engine.sign_column or "")
@@ -47,13 +52,30 @@ def truncate_statement(table: TargetTable, floor: int, version_column: str | Non
             [*columns, version, sign],
             [*columns, version, "-1"],
             # A row that changed its table partition is paired inside each partition only.
-            f"FROM {table.qualified} FINAL WHERE {version} < {bound} AND {sign} > 0 "
+            f"FROM {table.qualified} FINAL WHERE {version} < {bound} AND {sign} > 0{mine} "
             "SETTINGS do_not_merge_across_partitions_select_final = 1",
         )
     raise TableError(
         f"a truncate cannot be applied to {table.qualified} ({engine.name})",
         hint="set truncate: ignore or fail",
     )
+
+
+def _own_rows(table: TargetTable) -> str:
+    """The condition for rows of this stream in a table of several topics."""
+    conditions = []
+    for name, value in table.added:
+        column = table.column(name)
+        if column is None or name not in table.sorting_key:
+            continue
+        text = sql_value(value, parse_type(column.type))
+        if text is None:
+            raise TableError(
+                f"a truncate cannot be applied to {table.qualified}: the added column {name!r} is a {column.type}",
+                hint="set truncate: ignore or fail, or make the column a String or an integer",
+            )
+        conditions.append(f" AND {quote(name)} = {text}")
+    return "".join(conditions)
 
 
 def _insert(table: TargetTable, columns: list[str], values: list[str], rest: str) -> str:

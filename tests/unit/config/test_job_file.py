@@ -176,10 +176,6 @@ def test_two_topics_of_one_table_are_refused_unless_they_say_so(write):
     assert "nothing tells their rows apart" in str(expanded(write(alike), topics=topics).refused[topics[1]])
 
 
-def test_a_merged_table_cannot_apply_truncates(write):
-    assert "every topic" in str(refused(write(JOB + "merge: true\ntruncate: apply\n")))
-
-
 @pytest.mark.parametrize("group", ["exclude: [id]", "mask: {id: sha256}"])
 def test_a_key_column_is_neither_excluded_nor_masked(write, group):
     error = refused(write(JOB + f"key_columns: [id]\ncolumns: {{{group}}}\n"))
