@@ -13,6 +13,7 @@ from ch_sink.config.columns import ColumnsSection
 from ch_sink.config.model import Config
 from ch_sink.config.naming import SourceNames, fields_in, needs_event, render
 from ch_sink.config.problems import config_error
+from ch_sink.config.secret_files import read_secret_files
 from ch_sink.config.topics import Topics
 from ch_sink.config.tree import KeyPath, Tree, read
 from ch_sink.errors import ConfigError
@@ -106,6 +107,7 @@ def load_job(path: str | Path, overrides: Sequence[str] = (), environ: Mapping[s
         ConfigError: with the file, the line of every wrong key, and the nearest valid name.
     """
     tree = read(Path(path), overrides, os.environ if environ is None else environ)
+    read_secret_files(tree)
     topics = _topics(tree)
     exceptions = _exceptions(tree)
     base = _renamed(tree)

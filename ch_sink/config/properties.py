@@ -121,4 +121,5 @@ def advice(name: str) -> str | None:
 
 def by_environment_name() -> dict[str, str]:
     """Property by its name in an environment variable, in lower case: ``sasl_password`` → ``sasl.password``."""
-    return {name.replace(".", "_"): name for name in LIBRDKAFKA | REGISTRY | OWNED}
+    files = {f"{name}_file" for name in SECRETS}
+    return {name.replace(".", "_"): name for name in LIBRDKAFKA | REGISTRY | OWNED | files}

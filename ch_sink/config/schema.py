@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from ch_sink.config.model import Config
 from ch_sink.config.properties import LIBRDKAFKA, REGISTRY, SECRETS
+from ch_sink.config.secret_files import SECRET_KEYS
 from ch_sink.config.sections import Section
 
 __all__ = ["json_schema"]
@@ -28,6 +29,8 @@ def json_schema() -> dict[str, Any]:
     for model in _models(Config):
         _describe(sections[model.__name__] if model is not Config else made, model)
     sections["KafkaSection"] = _kafka(sections["KafkaSection"])
+    for section in sections.values():
+        _with_files(section)
     place = sections["ClickHouseSection"]
     place["required"] = ["url"]
     for name in ("database", "table"):
@@ -72,6 +75,13 @@ def _kafka(found: dict[str, Any]) -> dict[str, Any]:
         "oneOf": [{"required": ["topic"]}, {"required": ["topics"]}],
         "anyOf": [{"required": ["bootstrap.servers"]}, {"required": ["metadata.broker.list"]}],
     }
+
+
+def _with_files(section: dict[str, Any]) -> None:
+    """Secrets may be in files: ``password_file`` beside ``password``."""
+    keys = section.get("properties", {})
+    for name in sorted(SECRET_KEYS & keys.keys()):
+        keys[f"{name}_file"] = {"type": "string", "description": f"A file that holds `{name}`."}
 
 
 def _exception(keys: dict[str, Any]) -> dict[str, Any]:
