@@ -117,6 +117,11 @@ class Client:
         """Whether the server has this setting (older ones lack some)."""
         return name in self._driver.server_settings
 
+    def fixed_at(self, name: str, wanted: str | int) -> str | None:
+        """The value of a setting that this user may not change, if it is another one than this; else None."""
+        known = self._driver.server_settings.get(name)
+        return None if known is None or not known.readonly or known.value == str(wanted) else str(known.value)
+
     def arrow(
         self,
         sql: str,

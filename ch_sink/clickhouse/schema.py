@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ch_sink.clickhouse.arrow_io import conform
 from ch_sink.clickhouse.client import Client
+from ch_sink.clickhouse.required_settings import fixed_settings
 from ch_sink.errors import AccessDenied, ClickHouseError, ConfigError, TableError
 from ch_sink.model.policy import Policy
 from ch_sink.table.detect import DETECT_SQL, assemble, detect_sql, local_table
@@ -158,4 +159,4 @@ def server_facts(client: Client, table: TargetTable | None = None) -> ServerFact
             policies = client.rows(POLICIES_SQL, where, doing="read the row policies")
         except (AccessDenied, ClickHouseError):
             policies = None
-    return ServerFacts.from_rows(server, policies)
+    return ServerFacts.from_rows(server, policies, fixed_settings(client))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.evolution import Evolution
 from ch_sink.clickhouse.lookup import max_version
+from ch_sink.clickhouse.required_settings import require_settings
 from ch_sink.clickhouse.schema import detect, execute
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import Policy
@@ -28,6 +29,7 @@ class ClickHouseTableAdmin:
     types: TypeChoices = field(default_factory=TypeChoices)
 
     def detect(self) -> TargetTable:
+        require_settings(self.client)
         return detect(self.client, self.database, self.table, self.policy)
 
     def carry_out(self, table: TargetTable, columns: Sequence[UnknownColumn], key: Sequence[str]) -> TargetTable:

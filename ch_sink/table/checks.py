@@ -263,6 +263,17 @@ def _window(here: Situation) -> Iterable[Finding]:
         )
 
 
+def _settings(here: Situation) -> Iterable[Finding]:
+    for name, value in here.server.fixed_settings if here.server is not None else ():
+        yield Finding(
+            "fail",
+            "settings",
+            f"user {here.server.user if here.server else ''} may not change {name} ({value or 'empty'}), on which "
+            "inserts depend: changes would be stored twice or lost",
+            f"Take the constraint on {name} out of the user's profile.",
+        )
+
+
 def _expiry(here: Situation) -> Iterable[Finding]:
     table = here.table
     names = [c.name for c in table.columns]
@@ -339,6 +350,7 @@ _CHECKS: tuple[Callable[[Situation], Iterable[Finding]], ...] = (
     _key,
     _places,
     _window,
+    _settings,
     _expiry,
     _row_policies,
     _letter_case,

@@ -62,9 +62,15 @@ class ServerFacts:
     timezone: str = ""
     async_insert: bool = False
     years: Years = WIDE_YEARS
+    fixed_settings: tuple[tuple[str, str], ...] = ()
+    """Settings that inserts depend on, that the user may not change and that have a wrong value; their values."""
 
     @staticmethod
-    def from_rows(server: Mapping[str, Any], policies: Sequence[Mapping[str, Any]] | None) -> "ServerFacts":
+    def from_rows(
+        server: Mapping[str, Any],
+        policies: Sequence[Mapping[str, Any]] | None,
+        fixed_settings: Mapping[str, str] | None = None,
+    ) -> "ServerFacts":
         """From the row of ``SERVER_SQL`` and those of ``POLICIES_SQL`` (None if they were refused)."""
         settings = {str(name): str(value) for name, value in server["settings"].items()}
         after_final = settings.get("apply_row_policy_after_final")
@@ -87,6 +93,7 @@ class ServerFacts:
             str(server["timezone"]),
             settings.get("async_insert") in ("1", "true"),
             years_of(server["years"]),
+            tuple((fixed_settings or {}).items()),
         )
 
 
