@@ -67,6 +67,8 @@ create_tables: true                   # on first sight of a topic; else run `ch_
 # on_target_rollback: replay          # or fail
 # max_offsets_per_trigger: 1000000
 # trigger_interval: 1 second
+# flush_interval: 2 seconds           # how long fewer events than flush_rows may wait for more
+# flush_rows: 10000
 # chunk_offsets: 50000
 # chunk_bytes: 64 MiB
 

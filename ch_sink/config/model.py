@@ -68,6 +68,10 @@ class Config(Section):
 
     max_offsets_per_trigger: int | None = Field(default=1_000_000, ge=1)
     trigger_interval: Seconds = Field(default=1.0, ge=0)
+    flush_interval: Seconds | None = Field(default=None, ge=0)
+    """How long a few new events may wait for more; by default not at all while few streams of the job are active."""
+    flush_rows: int = Field(default=10_000, ge=1)
+    """Events of which there are as many do not wait."""
     chunk_offsets: int = Field(default=50_000, ge=1)
     chunk_bytes: Bytes = Field(default=64 * 1024 * 1024, ge=1024)
 

@@ -31,6 +31,7 @@ from ch_sink.spark.session import JvmStart
 from ch_sink.spark.stop import Stop, run_stoppable
 from ch_sink.spark.wiring import SharedTopics, stream_ports, stream_settings
 from ch_sink.stream.coordinator import Coordinator
+from ch_sink.stream.flush import Flush
 from ch_sink.stream.job import Changed, Ended, Job, JobOptions
 from ch_sink.stream.job_stream import JobStream
 from ch_sink.stream.lanes import ThreadLanes
@@ -172,6 +173,7 @@ class _Crew:
             self.brokers.watermarks(KafkaSettings(config.kafka.client())),
             config.trigger_interval,
             config.max_offsets_per_trigger,
+            Flush(config.flush_interval, config.flush_rows),
             comes_and_goes=self.topics is not None and self.topics.finds(config),
         )
 

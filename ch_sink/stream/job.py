@@ -20,6 +20,7 @@ from ch_sink.errors import ChSinkError, LedgerConflict, StreamFailed, TopicNotFo
 from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
 from ch_sink.observe.picture import JobPicture
+from ch_sink.stream.flush import ACTIVE
 from ch_sink.stream.job_stream import JobStream, Watermarks
 from ch_sink.stream.lanes import Lanes
 from ch_sink.stream.offset_ranges import OffsetRange
@@ -280,6 +281,7 @@ class Job:
         for found in planned:
             stream = found.stream
             batch[stream] = ranges = stream.cut(found.unread, shares[stream.name])
+            stream.held_since, stream.active_at = None, now
             stream.busy, stream.seen, stream.summary.lag = True, found.state, found.offsets
             left = found.offsets - sum(r.end - r.start for r in ranges)
             stream.backlog = left > 0 or any(r.chunk_offsets for r in ranges)  # what was begun is not all there is
@@ -317,6 +319,9 @@ class Job:
             except Exception as error:  # noqa: BLE001 (the stream's failure, whatever it is)
                 self._settle(Ended(stream, "look", as_failure(stream.name, error)))
                 return None
+        if unread and self._may_wait(stream, unread):
+            stream.due = self._tick(stream)
+            return None
         if unread or (stream.fresh and stream.coordinator.waiting):
             return _Planned(stream, state, unread)
         stream.seen, stream.due, stream.summary.lag = state, self._tick(stream), 0
@@ -324,6 +329,20 @@ class Job:
         if self._options.once:
             stream.state = "done"
         return None
+
+    def _may_wait(self, stream: JobStream, unread: Sequence[OffsetRange]) -> bool:
+        """Whether the events wait for more of them."""
+        # What was begun, and the first look behind records that were lost, is never held.
+        if self._options.once or stream.fresh or any(r.chunk_offsets or r.lost for r in unread):
+            return False
+        now = self._lanes.now()
+        since = stream.held_since if stream.held_since is not None else now
+        active = sum(now - s.active_at < ACTIVE for s in self.streams)
+        waits = stream.flush.waits(sum(r.end - r.start for r in unread), now - since, active)
+        stream.held_since = since if waits else None
+        if waits:
+            stream.summary.lag = sum(r.end - r.start for r in unread)
+        return waits
 
     def _plan(self, stream: JobStream, state: TopicState) -> Sequence[OffsetRange]:
         if self._options.once and (stream.end is None or stream.end.topic_id != state.topic_id):

@@ -10,6 +10,7 @@ from ch_sink.model.topic import TopicState
 from ch_sink.observe import StreamState, StreamSummary
 from ch_sink.observe.picture import StreamPicture
 from ch_sink.stream.coordinator import Coordinator, StreamSettings
+from ch_sink.stream.flush import Flush
 from ch_sink.stream.offset_ranges import OffsetRange, plan_ranges
 from ch_sink.stream.rounds import Rounds
 
@@ -36,6 +37,8 @@ class JobStream:
     """Seconds between two looks for new events while there is no backlog."""
     limit: int | None = None
     """The most offsets that one batch may read."""
+    flush: Flush = field(default_factory=Flush)
+    """When a few new events are read."""
     state: Literal["opening", "running", "paused", "stopped", "done"] = "opening"
     error: ChSinkError | None = None
     """What stopped it."""
@@ -63,6 +66,10 @@ class JobStream:
     """What this job has done of it."""
     opened: tuple[TopicState, Sequence[OffsetRange]] | None = field(default=None, repr=False)
     """The topic and what there was to read when it was opened, until its first batch."""
+    held_since: float | None = None
+    """When the first of the events was seen that wait for more."""
+    active_at: float = -math.inf
+    """When its last batch began."""
     fresh: bool = True
     """No batch of this job has ended: changes may wait since an earlier job."""
 

@@ -13,6 +13,7 @@ from ch_sink.model.topic import TopicState
 from ch_sink.order import State
 from ch_sink.ports import Request
 from ch_sink.stream.coordinator import Coordinator
+from ch_sink.stream.flush import Flush
 from ch_sink.stream.job import Ended, Job, JobOptions
 from ch_sink.stream.job_stream import JobStream
 from ch_sink.stream.lanes import InlineLanes
@@ -27,6 +28,7 @@ from tests.support.document_run import document_table
 
 __all__ = ["MemoryJob"]
 
+_AT_ONCE = Flush()
 TABLE = document_table((Column("id", "Int64"),), "replacing", "id")
 
 
@@ -66,10 +68,16 @@ class MemoryJob:
         self.streams[name].topic.ends[partition] += offsets
 
     def run(
-        self, *, limit: int | None = None, interval: float = 1.0, retry_for: float = 3600.0, **options: object
+        self,
+        *,
+        limit: int | None = None,
+        interval: float = 1.0,
+        retry_for: float = 3600.0,
+        flush: Flush = _AT_ONCE,
+        **options: object,
     ) -> dict[str, ChSinkError]:
         """Run a job to its end; returns the errors of its streams that stopped."""
-        made = [self._stream(memory, limit, interval) for memory in self.streams.values()]
+        made = [self._stream(memory, limit, interval, flush) for memory in self.streams.values()]
         members = [self._member(m.name, retry_for) for m in made]
         roster = Roster(members, f"run-{len(self.calls)}", clock=self.lanes.now, steady=self.lanes.now)
         self.job = Job(made, self._execute, self.lanes, JobOptions(**options), roster)  # type: ignore[arg-type]
@@ -77,7 +85,7 @@ class MemoryJob:
 
     def joining(self, name: str) -> tuple[JobStream, Member]:
         """A stream that joins the running job, as one of a topic that a pattern found."""
-        stream = self._stream(self.streams[name], None, 1.0)
+        stream = self._stream(self.streams[name], None, 1.0, Flush())
         stream.comes_and_goes = True
         return stream, self._member(name)
 
@@ -102,7 +110,7 @@ class MemoryJob:
             reached[partition] = end
         return reached
 
-    def _stream(self, memory: MemoryStream, limit: int | None, interval: float) -> JobStream:
+    def _stream(self, memory: MemoryStream, limit: int | None, interval: float, flush: Flush) -> JobStream:
         ports = memory.ports()
 
         def connect() -> Coordinator:
@@ -110,7 +118,7 @@ class MemoryJob:
                 memory.settings, StreamPorts(ports.open_ledger(), memory, memory.topic, memory.pending, memory.group)
             )
 
-        return JobStream(memory.settings, connect, self, interval, limit)
+        return JobStream(memory.settings, connect, self, interval, limit, flush)
 
     def _execute(self, tasks: Sequence[Task]) -> list[TaskResult]:
         self.before(self, tasks)

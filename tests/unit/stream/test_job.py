@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from ch_sink.errors import BrokerUnavailable, ChSinkError, ClickHouseUnavailable, StreamFailed
 from ch_sink.model.topic import TopicState
+from ch_sink.stream.flush import Flush
 from ch_sink.stream.job import Changed
 from ch_sink.stream.tasks import RangeTask, Task
 from ch_sink.table.model import TargetTable
@@ -403,3 +405,42 @@ def test_a_deleted_topic_of_a_file_of_its_own_stops_its_stream() -> None:
         return job.lanes.now() > 100
 
     assert set(job.run(discover=Changed, discover_every=10.0, stopping=stopping)) == {"a"}
+
+
+def test_a_few_new_events_wait_for_more_and_many_do_not() -> None:
+    job = MemoryJob()
+    job.add("few", 1)
+    job.add("many", 1)
+    times: dict[str, list[float]] = {"few": [], "many": []}
+
+    def note(_: MemoryJob, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            times[task.stream].append(job.lanes.clock)
+
+    def stopping() -> bool:
+        """A second has passed: one event for one stream, ten for the other."""
+        if job.lanes.clock >= len(seconds) + 1:
+            seconds.append(job.lanes.clock)
+            job.grow("few", 1)
+            job.grow("many", 10)
+        return len(seconds) >= 20
+
+    seconds: list[float] = []
+    job.before = note
+    assert job.run(interval=1.0, flush=Flush(4.0, rows=10), stopping=stopping) == {}
+    waited = [later - earlier for earlier, later in pairwise(times["few"][1:])]
+    assert waited
+    assert all(4.0 <= pause <= 6.0 for pause in waited), times
+    assert len(times["many"]) >= 18
+    assert job.covered("few")[0] >= 15
+
+
+def test_nothing_waits_by_itself_until_many_streams_are_active() -> None:
+    usual = Flush()
+    assert not usual.waits(1, 0.0, active=20)
+    assert usual.waits(1, 0.0, active=50)
+    assert not usual.waits(1, 0.5, active=50)
+    assert usual.waits(1, 1.9, active=2000)
+    assert not usual.waits(1, 2.0, active=2000)
+    assert not usual.waits(10_000, 0.0, active=2000)
+    assert not Flush(0.0).waits(1, 0.0, active=2000)

@@ -1,0 +1,33 @@
+"""When a stream with few new events is read, so that hundreds of small tables do not make as many parts a second."""
+
+from dataclasses import dataclass
+
+__all__ = ["ACTIVE", "Flush"]
+
+ACTIVE = 10.0
+"""Seconds after its last batch for which a stream counts as active."""
+_FEW = 20
+"""Active streams up to which nothing waits by itself."""
+_RATE = 100.0
+"""Batches of a second that a job does not exceed by itself, unless events would wait too long."""
+_LONGEST = 2.0
+"""Seconds for which events wait by themselves at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """How long events may wait for more."""
+
+    interval: float | None = None
+    """Seconds; None: by the number of the job's active streams."""
+    rows: int = 10_000
+    """Events of which there are as many do not wait."""
+
+    def waits(self, events: int, waited: float, active: int) -> bool:
+        """Whether so many events, of which the first has waited for so many seconds, wait on."""
+        if events >= self.rows:
+            return False
+        longest = self.interval
+        if longest is None:
+            longest = min(_LONGEST, active / _RATE) if active > _FEW else 0.0
+        return waited < longest
