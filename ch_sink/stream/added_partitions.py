@@ -27,7 +27,13 @@ class AddedPartitions:
     _ends: dict[int, int] | None = None
 
     def ceiling(
-        self, former: int, state: TopicState, reached: Mapping[int, int], given: Mapping[int, int] | None
+        self,
+        former: int,
+        state: TopicState,
+        reached: Mapping[int, int],
+        given: Mapping[int, int] | None,
+        *,
+        certain: bool = True,
     ) -> dict[int, int] | None:
         """Former partition → offset up to which it is read now; None if the new partitions may be read as well.
 
@@ -35,6 +41,7 @@ class AddedPartitions:
             former: how many partitions the topic had.
             reached: partition → next offset.
             given: ends of the topic when the job began, if it reads no further.
+            certain: whether it is known that offsets order the changes.
 
         Raises:
             StreamFailed: nothing says which of the former partitions' changes are older than others.
@@ -42,7 +49,7 @@ class AddedPartitions:
         ends = {p: state.high[p] for p in range(former)}
         if former > 1 and len(state.low) % former:
             behind = {p: end - reached[p] for p, end in ends.items() if reached[p] < end}
-            if behind:
+            if behind and certain:
                 raise _undrained(state, former, behind)
             return None
         held = given if given is not None else state.high

@@ -494,9 +494,10 @@ class Coordinator:
         """The ceiling under which the partitions are read that the topic had before it got more of them."""
         former = self.states.partitions
         if former < len(state.low):
-            if self.states.ordered_by_offset:
+            by_offset = self.states.ordered_by_offset
+            if by_offset is not False:
                 reached = self._planner.positions(state, self.states)
-                first = self._added.ceiling(former, state, reached, ceiling)
+                first = self._added.ceiling(former, state, reached, ceiling, certain=bool(by_offset))
                 if first is not None:
                     return first
             self.states.add_partitions(len(state.low))

@@ -55,8 +55,13 @@ class States:
         return self._partitions
 
     @property
-    def ordered_by_offset(self) -> bool:
-        """Whether changes of the topic are ordered by their Kafka offsets, or by the order in which they are read."""
+    def ordered_by_offset(self) -> bool | None:
+        """Whether changes of the topic are ordered by their Kafka offsets, or by the order in which they are read.
+
+        None if no change has been read yet.
+        """
+        if self._strategies <= {""}:
+            return None
         return not self._strategies.isdisjoint(("kafka_offset", "insertion_order"))
 
     def add_partitions(self, partitions: int) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.pipeline.chunks import join_records
-from ch_sink.testing import Kill, LocalBatch, LocalRunner, MemoryStream, MemoryTopic
+from ch_sink.testing import Kill, Killed, LocalBatch, LocalRunner, MemoryStream, MemoryTopic
 from ch_sink.types.column import Column
 from tests.support.document_run import document_table
 from tests.support.hand import Event
@@ -62,17 +62,34 @@ class MemoryFed:
         self.runner.run([LocalBatch(ranges, cuts, kills=kills)])
         self.read.update({p: end for p, (_, end) in ranges.items()})
 
-    def poll(self, limit: int | None = None, *, ceiling: dict[int, int] | None = None) -> dict[int, tuple[int, int]]:
-        """One batch as the job plans it, from the ledger and the topic; returns what it read."""
-        made = self.runner.coordinator
-        ranges = made.plan(self.topic.state("t"), limit, ceiling)
-        made.run_batch(ranges, self.runner._execute)
+    def poll(
+        self, limit: int | None = None, *, ceiling: dict[int, int] | None = None, kill: Kill | None = None
+    ) -> dict[int, tuple[int, int]]:
+        """One batch as the job plans it; returns what it read. ``kill`` ends the life."""
+        self.runner._switch.arm(*([kill] if kill is not None else []))
+        try:
+            made = self.runner.coordinator
+            ranges = made.plan(self.topic.state("t"), limit, ceiling)
+            made.run_batch(ranges, self.runner._execute)
+        except Killed:
+            self.runner.kill()
+            return {}
         self.read.update({r.partition: r.end for r in ranges})
         return {r.partition: (r.start, r.end) for r in ranges}
+
+    def recreate(self, topic_id: str, partitions: int) -> None:
+        """The topic is deleted, and created again without records."""
+        self.topic.topic_id = topic_id
+        self.topic.partitions = dict.fromkeys(range(partitions), NOTHING)
+        self.topic.ends, self.read = dict.fromkeys(range(partitions), 0), dict.fromkeys(range(partitions), 0)
 
     def view(self) -> dict[int, Any]:
         """``big`` of the live rows, by id."""
         return {row["id"]: _text(row["big"]) for row in self.stream.table.current()}
+
+    def sums(self) -> dict[Any, int]:
+        """Sum of signs by key, of a collapsing table."""
+        return self.stream.table.sums()
 
     @property
     def letters(self) -> list[tuple[int, int, str]]:

@@ -97,3 +97,22 @@ def test_positions_order_changes_across_partitions() -> None:
     fed = moved(partitions=2, policy=policy_of())
     assert fed.poll() == {0: (3, 6), 2: (0, 1)}
     assert fed.view() == {1: "new"}
+
+
+def test_a_stream_that_has_read_nothing_yet_reads_the_former_partitions_first() -> None:
+    fed = MemoryFed(partitions=1, policy=BY_OFFSET)
+    fed.poll()
+    fed.send(0, *(change("u", 1, f"old{i}", 100 + i) for i in range(6)))
+    fed.send(1, change("u", 1, "new", 900))
+    for _ in range(4):
+        fed.poll()
+    assert fed.view() == {1: "new"}
+
+
+def test_what_orders_changes_that_nobody_has_seen_stops_no_stream() -> None:
+    fed = MemoryFed(partitions=2)
+    fed.poll()
+    fed.send(0, change("u", 1, "old", 100))
+    fed.send(2, change("u", 1, "new", 900))
+    fed.poll()
+    assert fed.view() == {1: "new"}
