@@ -2,7 +2,8 @@
 
 Each turn takes the streams that are due, asks for the watermarks of all their topics at once, plans what each reads,
 and starts one batch of them all: their tasks share a call of the executor. A stream whose rounds are done is free for
-the next turn while others of its batch still run; a lane of its own lets a slow stream finish beside the others.
+the next turn while others of its batch still run. Streams with a long backlog have a batch and a lane of their own, and
+read little at a time while others are live, so that those wait for seconds at most.
 
 What a stream's work came to is decided in one place, `Job._settle`. A stream that fails waits or stops, as its roster
 says; the others go on. A stream that waited, or was resumed, is opened again: what it had begun is in its ledger.
@@ -26,7 +27,7 @@ from ch_sink.stream.lanes import Lanes
 from ch_sink.stream.offset_ranges import OffsetRange
 from ch_sink.stream.roster import Member, Roster
 from ch_sink.stream.rounds import as_failure, run_together
-from ch_sink.stream.shares import fair_shares
+from ch_sink.stream.shares import LONG, fair_shares, in_turn
 from ch_sink.stream.tasks import Execute
 from ch_sink.stream.writes import WriteAll, write_each
 
@@ -274,9 +275,8 @@ class Job:
         now = self._lanes.now()
         due = [s for s in self.streams if s.state == "running" and not s.busy and s.due <= now]
         planned = [found for stream, state in self._look(due) if (found := self._unread(stream, state)) is not None]
-        shares = fair_shares(
-            {p.stream.name: p.offsets for p in planned}, {p.stream.name: p.stream.limit for p in planned}
-        )
+        long = {p.stream for p in planned if p.offsets > LONG}
+        shares = self._shares([p for p in planned if p.stream not in long], [p for p in planned if p.stream in long])
         batch: dict[JobStream, Sequence[OffsetRange]] = {}
         for found in planned:
             stream = found.stream
@@ -285,11 +285,23 @@ class Job:
             stream.busy, stream.seen, stream.summary.lag = True, found.state, found.offsets
             left = found.offsets - sum(r.end - r.start for r in ranges)
             stream.backlog = left > 0 or any(r.chunk_offsets for r in ranges)  # what was begun is not all there is
-        together = {stream: ranges for stream, ranges in batch.items() if not stream.alone}
+        short = {stream: ranges for stream, ranges in batch.items() if not stream.alone and stream not in long}
+        rest = {stream: ranges for stream, ranges in batch.items() if not stream.alone and stream in long}
         alone = [{stream: ranges} for stream, ranges in batch.items() if stream.alone]
-        for group in [together, *alone]:
+        for group in [short, rest, *alone]:
             if group:
                 self._lanes.start("batch", partial(self._run, group))
+
+    def _shares(self, short: Sequence[_Planned], long: Sequence[_Planned]) -> dict[str, int | None]:
+        """How many offsets each stream may read. ``long``: those with a long backlog."""
+        now, others = self._lanes.now(), {p.stream for p in long}
+        recent = (s for s in self.streams if s.state == "running" and now - s.active_at < ACTIVE)
+        live = short or any(not s.backlog for s in recent if s not in others)
+        limits = {p.stream.name: in_turn(p.stream.limit) if live else p.stream.limit for p in long}
+        return {
+            **fair_shares({p.stream.name: p.offsets for p in short}, {p.stream.name: p.stream.limit for p in short}),
+            **fair_shares({p.stream.name: p.offsets for p in long}, limits),
+        }
 
     def _look(self, due: Sequence[JobStream]) -> list[tuple[JobStream, TopicState]]:
         """The states of these streams' topics: one question for each cluster."""

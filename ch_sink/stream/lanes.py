@@ -61,7 +61,7 @@ class ThreadLanes(Generic[E]):
 
     def free(self, kind: Kind) -> int:
         with self._lock:
-            return self._free[kind]
+            return max(0, self._free[kind])
 
     def start(self, kind: Kind, work: Work[E]) -> None:
         with self._lock:

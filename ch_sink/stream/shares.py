@@ -2,7 +2,17 @@
 
 from collections.abc import Mapping
 
-__all__ = ["fair_shares"]
+__all__ = ["LONG", "fair_shares", "in_turn"]
+
+LONG = 50_000
+"""Offsets above which a stream's backlog is long."""
+_TURN = 200_000
+"""Offsets of long backlogs that are read at once while other streams are live: a second or two of work."""
+
+
+def in_turn(limit: int | None) -> int:
+    """The limit of a stream with a long backlog while others are live."""
+    return _TURN if limit is None else min(limit, _TURN)
 
 
 def fair_shares(needs: Mapping[str, int], limits: Mapping[str, int | None]) -> dict[str, int | None]:

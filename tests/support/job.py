@@ -16,7 +16,7 @@ from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.flush import Flush
 from ch_sink.stream.job import Ended, Job, JobOptions
 from ch_sink.stream.job_stream import JobStream
-from ch_sink.stream.lanes import InlineLanes
+from ch_sink.stream.lanes import InlineLanes, ThreadLanes
 from ch_sink.stream.patience import Patience, Pauses
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.roster import Member, Roster
@@ -47,7 +47,7 @@ class MemoryJob:
     """Topics of each question to the broker."""
     before: Callable[["MemoryJob", Sequence[Task]], None] = lambda _job, _tasks: None
     """Called before each call of the executor, which fails if this does."""
-    lanes: InlineLanes[Ended] = field(default_factory=InlineLanes)
+    lanes: InlineLanes[Ended] | ThreadLanes[Ended] = field(default_factory=InlineLanes)
     job: Job | None = None
     states_of_streams: MemoryStreamStates = field(init=False)
     asked: int = 0

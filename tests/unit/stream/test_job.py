@@ -1,6 +1,7 @@
 """The loop of a job: every stream is read to its end, fairly, whatever becomes of the others."""
 
 import math
+import threading
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -12,6 +13,7 @@ from ch_sink.errors import BrokerUnavailable, ChSinkError, ClickHouseUnavailable
 from ch_sink.model.topic import TopicState
 from ch_sink.stream.flush import Flush
 from ch_sink.stream.job import Changed
+from ch_sink.stream.lanes import ThreadLanes
 from ch_sink.stream.tasks import RangeTask, Task
 from ch_sink.table.model import TargetTable
 from ch_sink.testing import MemoryStream
@@ -444,3 +446,41 @@ def test_nothing_waits_by_itself_until_many_streams_are_active() -> None:
     assert not usual.waits(1, 2.0, active=2000)
     assert not usual.waits(10_000, 0.0, active=2000)
     assert not Flush(0.0).waits(1, 0.0, active=2000)
+
+
+def test_a_long_backlog_is_read_a_little_at_a_time_while_others_are_live() -> None:
+    job = MemoryJob()
+    job.add("long", 1_000_000)
+    job.add("live", 1)
+    job.before = lambda job, _: job.grow("live", 1) if len(job.calls) < 8 else None
+    assert job.run(limit=1_000_000, stopping=lambda: job.lanes.clock > 30) == {}
+    assert job.covered("long") == {0: 1_000_000}
+    sizes = [end - start for _, start, end in job.read["long"]]
+    assert sizes == [200_000] * 5
+    assert not any(call == ["live", "long"] for call in job.calls), "in a call of its own"
+    alone = MemoryJob()
+    alone.add("long", 1_000_000)
+    assert alone.run(limit=1_000_000, once=True) == {}
+    assert len(alone.read["long"]) == 1
+
+
+def test_a_slow_stream_does_not_hold_back_a_live_one() -> None:
+    """In threads: while the long batch runs, batches of the other begin and end."""
+    job = MemoryJob(lanes=ThreadLanes())
+    job.add("long", 100_000)
+    job.add("live", 1)
+    slow, live_batches = threading.Event(), list[int]()
+
+    def before(_: MemoryJob, tasks: Sequence[Task]) -> None:
+        if any(task.stream == "long" for task in tasks):
+            assert slow.wait(60)
+        else:
+            live_batches.append(1)
+            job.grow("live", 1)
+            if len(live_batches) >= 5:
+                slow.set()
+
+    job.before = before
+    assert job.run(interval=0.02, stopping=lambda: bool(job.read["long"])) == {}
+    assert len(live_batches) >= 5
+    assert job.covered("long") == {0: 100_000}
