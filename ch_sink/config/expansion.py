@@ -1,7 +1,7 @@
 """From the files of a job and the topics that exist to one configuration for each stream. No I/O."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 from ch_sink.config.job import Job
 from ch_sink.config.model import Config
@@ -10,8 +10,10 @@ from ch_sink.errors import ChSinkError, ConfigError
 
 __all__ = ["Expansion", "Look", "expand"]
 
-Look = Callable[[Config, str], SourceNames | None]
-"""The names in the source block of an event of this topic; None if it holds no event. Raises ChSinkError."""
+Look = Callable[[Config, str], Collection[SourceNames]]
+"""The source tables of a topic's events, a nameless one for events that state none; nothing if it holds no event.
+
+Raises ChSinkError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ def expand(
         taken: streams that run already; a topic of theirs keeps its stream, and their tables are not given again.
     """
     running = {(c.kafka.bootstrap, c.kafka.topic): c for c in taken}
+    by_name = {c.stream_name: c for c in taken}
     streams: list[_Found] = []
     skipped: list[str] = []
     empty: list[str] = []
@@ -65,18 +68,26 @@ def expand(
             variant = job.variant(topic)
             if variant.skip:
                 skipped.append(topic)
-            elif known is not None:
+            elif known is not None and not variant.splits(topic):
                 streams.append(_Found(job, known))
+            elif not variant.needs_event(topic):
+                streams.append(_Found(job, variant.bind(topic)))
             else:
                 try:
-                    source = look(variant.config, topic) if variant.needs_event(topic) else None
-                    if source is None and variant.needs_event(topic):
-                        empty.append(topic)
-                    else:
-                        streams.append(_Found(job, variant.bind(topic, source)))
+                    sources = sorted(look(variant.config, topic), key=astuple)
                 except ChSinkError as error:
                     refused[topic] = error
-    sound = _without_clashes(streams, {c.stream_name for c in running.values()}, refused)
+                    continue
+                if not sources:
+                    empty.append(topic)
+                for source in sources if variant.splits(topic) else sources[:1]:
+                    try:
+                        config = variant.bind(topic, source)
+                    except ChSinkError as error:
+                        refused[topic] = error
+                    else:
+                        streams.append(_Found(job, by_name.get(config.stream_name, config)))
+    sound = _without_clashes(streams, by_name.keys(), refused)
     return Expansion(tuple(sound), tuple(skipped), tuple(empty), refused, tuple(notes))
 
 
@@ -106,7 +117,9 @@ class _Found:
     config: Config
 
 
-def _without_clashes(streams: Sequence[_Found], running: set[str], refused: dict[str, ChSinkError]) -> list[Config]:
+def _without_clashes(
+    streams: Sequence[_Found], running: Collection[str], refused: dict[str, ChSinkError]
+) -> list[Config]:
     """The streams without those that would share a name or, unless they say so, a table. A running one stays."""
     by_table: dict[tuple[str, str, str], list[_Found]] = {}
     by_name: dict[str, _Found] = {}
@@ -128,7 +141,14 @@ def _without_clashes(streams: Sequence[_Found], running: set[str], refused: dict
 
 
 def _same_name(first: _Found, second: _Found) -> ConfigError:
-    name = second.config.stream_name
+    name, topic = second.config.stream_name, second.config.kafka.topic
+    if first.config.source_table != second.config.source_table:
+        place = second.config.clickhouse
+        return ConfigError(
+            f"source tables {first.config.source_table} and {second.config.source_table} of topic {topic} would both "
+            f"be written to {place.database}.{place.table}",
+            hint='Let clickhouse.table name the schema too, as in "{schema}_{table}".',
+        )
     if first.config.kafka.topic == second.config.kafka.topic and first.job is not second.job:
         return ConfigError(
             f"{first.job.name} and {second.job.name} have the same stream name, {name}",

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 
 from ch_sink.config.columns import ColumnsSection
 from ch_sink.config.model import Config
-from ch_sink.config.naming import SourceNames, fields_in, needs_event, render
+from ch_sink.config.naming import SourceNames, fields_in, needs_event, render, takes_table
 from ch_sink.config.problems import config_error
 from ch_sink.config.secret_files import read_secret_files
 from ch_sink.config.topics import Topics
@@ -47,24 +48,33 @@ class Variant:
 
     def needs_event(self, topic: str) -> bool:
         """Whether an event of the topic must be seen before its stream can be named."""
-        return not self.skip and needs_event(self.templates, topic)
+        return not self.skip and (self.splits(topic) or needs_event(self.templates, topic))
+
+    def splits(self, topic: str) -> bool:
+        """Whether each source table of the topic is a stream: its name does not say which table it carries."""
+        config = self.config
+        return not self.skip and not config.source_table and (config.split or takes_table(self.templates, topic))
 
     def bind(self, topic: str, source: SourceNames | None = None) -> Config:
         """The stream of one topic. Raises ConfigError if a template cannot be filled."""
         config, place = self.config, self.config.clickhouse
+        split = self.splits(topic)
+        fill = partial(render, topic=topic, source=source, by_event=split)
         names = {
-            "database": render(place.database, topic, source, key="clickhouse.database"),
-            "table": render(place.table, topic, source, key="clickhouse.table"),
+            "database": fill(place.database, key="clickhouse.database"),
+            "table": fill(place.table, key="clickhouse.table"),
         }
         changed: dict[str, Any] = {"kafka": config.kafka.model_copy(update={"topic": topic})}
         if names != {"database": place.database, "table": place.table}:
             changed["clickhouse"] = place.model_copy(update=names)
         if fields_in(config.stream):
-            changed["stream"] = render(config.stream, topic, source, key="stream")
+            changed["stream"] = fill(config.stream, key="stream")
         added = config.columns.add
         if any(map(fields_in, added.values())):
-            filled = {k: render(v, topic, source, key=f"columns.add.{k}", in_sql=True) for k, v in added.items()}
+            filled = {k: fill(v, key=f"columns.add.{k}", in_sql=True) for k, v in added.items()}
             changed["columns"] = config.columns.model_copy(update={"add": filled})
+        if split and source is not None and source.table:
+            changed["source_table"] = source.name
         return config.model_copy(update=changed)
 
 

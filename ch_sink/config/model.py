@@ -38,6 +38,9 @@ from ch_sink.model.policy import (
 
 __all__ = ["Config"]
 
+_PHYSICAL_TABLE = "__dbz__physicalTableIdentifier"
+"""Key field that Debezium's ``ByLogicalTableRouter`` adds."""
+
 
 class Config(Section):
     """One topic into one table. Only ``kafka`` and ``clickhouse`` have to be given."""
@@ -102,6 +105,10 @@ class Config(Section):
     columns: ColumnsSection = ColumnsSection()
     merge: bool = False
     """Other topics are written to the same table; an added column tells their rows apart."""
+    split: bool = False
+    """The topic carries several source tables; each becomes a stream, named by its events."""
+    source_table: str = ""
+    """Only the events of this source table are applied: ``schema.table``, or as much of it as is unique."""
     engine: str | None = None
     """What ``init.engine`` says, in one word; this one wins."""
     create_tables: bool = False
@@ -156,6 +163,11 @@ class Config(Section):
         """Database of the ledger and the sink's other tables."""
         return self.clickhouse.database
 
+    @property
+    def _ignored(self) -> tuple[str, ...]:
+        """Key fields that are left out; of a single source table also the one that names it in the keys of a router."""
+        return (*self.ignored_key_fields, _PHYSICAL_TABLE) if self.source_table else self.ignored_key_fields
+
     def policy(self) -> Policy:
         """The choices on which decoding, ordering and merging depend."""
         flattened, document, version = self.flattened, self.document, self.version
@@ -174,7 +186,7 @@ class Config(Section):
                 headers_prefix=flattened.headers_prefix,
                 meta_columns=flattened.columns,
             ),
-            keys=KeyPolicy(columns=self.key_columns, ignored=self.ignored_key_fields),
+            keys=KeyPolicy(columns=self.key_columns, ignored=self._ignored),
             documents=DocumentPolicy(document.column, tuple(document.columns.items()), document.form, document.keys),
             versions=VersionPolicy(version.strategy, version.floor, self.redelivery_scan),
             changes=ChangePolicy(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ch_sink.errors import ConfigError
 
-__all__ = ["FIELDS", "SourceNames", "fields_in", "needs_event", "render"]
+__all__ = ["FIELDS", "SourceNames", "fields_in", "needs_event", "render", "takes_table"]
 
 FIELDS = ("database", "schema", "table", "topic", "topic[1]")
 """What a template may hold; any part of the topic's name can be taken by its number."""
@@ -25,10 +25,21 @@ class SourceNames:
     schema: str = ""
     table: str = ""
 
+    @property
+    def name(self) -> str:
+        """The table's whole name, as ``source_table`` takes it."""
+        return ".".join(part for part in (self.database, self.schema, self.table) if part)
+
 
 def fields_in(template: str) -> tuple[str, ...]:
     """The fields of a template, in order."""
     return tuple(_PLACE.findall(template))
+
+
+def takes_table(templates: Iterable[str], topic: str) -> bool:
+    """Whether the templates name the source's table, and the topic's name does not say which one it is."""
+    wanted = {name for template in templates for name in fields_in(template)}
+    return bool(wanted & {"schema", "table"}) and len(topic.split(".")) < _PARTS
 
 
 def needs_event(templates: Iterable[str], topic: str) -> bool:
@@ -37,8 +48,7 @@ def needs_event(templates: Iterable[str], topic: str) -> bool:
     Schema and table are the last two parts of a name of three parts or more, as connectors name their topics. The
     database is never certain: it may be the part before the table, or in no part at all.
     """
-    wanted = {name for template in templates for name in fields_in(template)}
-    return "database" in wanted or bool(wanted & {"schema", "table"} and len(topic.split(".")) < _PARTS)
+    return takes_table(templates, topic) or any("database" in fields_in(template) for template in templates)
 
 
 def render(
@@ -48,22 +58,24 @@ def render(
     *,
     key: str = "the template",
     in_sql: bool = False,
+    by_event: bool = False,
 ) -> str:
     """The template with its fields filled. ``source``: of a sampled event; None if there is none.
 
-    ``in_sql``: the template is SQL, with its fields inside quotes.
+    ``in_sql``: the template is SQL, with its fields inside quotes. ``by_event``: schema and table are those of the
+    event, whatever the topic is called.
 
     Raises ConfigError for a field that does not exist, or that neither the name nor the event shows.
     """
 
     def filled(found: re.Match[str]) -> str:
-        value = _value(found[1], topic, source or SourceNames(), f"{key}: {template}")
+        value = _value(found[1], topic, source or SourceNames(), f"{key}: {template}", by_event)
         return value.replace("\\", "\\\\").replace("'", "\\'") if in_sql else value
 
     return _PLACE.sub(filled, template)
 
 
-def _value(name: str, topic: str, source: SourceNames, where: str) -> str:
+def _value(name: str, topic: str, source: SourceNames, where: str, by_event: bool) -> str:
     parts = topic.split(".")
     if name == "topic":
         return topic
@@ -81,7 +93,7 @@ def _value(name: str, topic: str, source: SourceNames, where: str) -> str:
             f"{where} has the unknown field {{{name}}}",
             hint="The fields are {database}, {schema}, {table}, {topic}, and {topic[0]}, {topic[1]}, … for its parts.",
         )
-    long = len(parts) >= _PARTS
+    long = len(parts) >= _PARTS and not by_event
     value = {
         "table": parts[-1] if long else source.table,
         "schema": parts[-2] if long else source.schema or source.database,

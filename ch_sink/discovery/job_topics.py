@@ -2,48 +2,34 @@
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
-
-import msgspec
 
 from ch_sink.clickhouse import Client
 from ch_sink.config import Config, Expansion, Job, SourceNames, expand
+from ch_sink.config.expansion import Look
 from ch_sink.config.naming import fields_in
-from ch_sink.decode.avro.events import as_json
-from ch_sink.decode.framing import Envelopes
+from ch_sink.discovery.routed import tables_in
 from ch_sink.discovery.wiring import client_of, kafka_settings, topic_offsets
-from ch_sink.errors import BrokerUnavailable, ConfigError, DecodeError
-from ch_sink.kafka import KafkaSettings, RangeConsumer, TopicOffsets, schema_registry
-from ch_sink.model.change import Records
-from ch_sink.ports import SchemaRegistry
+from ch_sink.errors import BrokerUnavailable, ConfigError
+from ch_sink.kafka import KafkaSettings, RangeConsumer, schema_registry
 from ch_sink.types.sql import quote
 
 __all__ = ["chosen", "existing_tables", "existing_topics", "recorded_topics", "source_names", "streams_of"]
 
-_SEEN = 200
-"""Offsets at each end of a partition that are searched for an event with a source block."""
-
-
-class _Source(msgspec.Struct, gc=False):
-    db: str | None = None
-    schema: str | None = None
-    table: str | None = None
-    collection: str | None = None
-
-
-class _Event(msgspec.Struct, gc=False):
-    source: _Source | None = None
-
-
-_events = msgspec.json.Decoder(_Event)
+_SEEN = 2_000
+"""Offsets at each end of a partition that are searched for source tables."""
 
 
 def streams_of(
-    jobs: Sequence[Job], *, taken: Iterable[Config] = (), away: Callable[[str], None] | None = None
+    jobs: Sequence[Job],
+    *,
+    taken: Iterable[Config] = (),
+    away: Callable[[str], None] | None = None,
+    look: Look | None = None,
 ) -> Expansion:
     """The streams that the files describe now. Files of one topic each are not looked up.
 
     ``away``: is told of brokers that do not answer; then the topics are those that the ledger knows.
+    ``look``: finds the source tables of a topic, if not in its first and last events.
 
     Raises KafkaError.
     """
@@ -62,7 +48,7 @@ def streams_of(
             return recorded_topics(job.usual)
         return asked[settings]
 
-    return expand(jobs, existing, source_names, taken=taken)
+    return expand(jobs, existing, look or source_names, taken=taken)
 
 
 def recorded_topics(config: Config) -> frozenset[str]:
@@ -111,39 +97,24 @@ def existing_topics(config: Config) -> frozenset[str]:
         return offsets.names()
 
 
-def source_names(config: Config, topic: str) -> SourceNames | None:
-    """The names in the source block of one of the topic's events; None if none has any. Raises KafkaError."""
+def source_names(config: Config, topic: str) -> set[SourceNames]:
+    """The source tables of the first and last events of each partition, a nameless one if events state none.
+
+    Raises KafkaError.
+    """
     registry = schema_registry(config.kafka.registry())
-    offsets = TopicOffsets(kafka_settings(config))
     consumer = RangeConsumer(kafka_settings(config), patience=20.0)
+    found: set[SourceNames] = set()
     try:
-        state = offsets.state(topic)
+        with topic_offsets(config) as offsets:
+            state = offsets.state(topic)
         for partition, low in state.low.items():
             high = state.high[partition]
-            for start, end in ((low, min(high, low + _SEEN)), (max(low, high - _SEEN), high)):
+            middle = max(low, high - _SEEN)
+            for start, end in ((middle, high), (low, min(middle, low + _SEEN))):
                 for records in consumer.read(topic, partition, start, end):
-                    found = _in_records(records, registry)
-                    if found is not None:
-                        return found
-        return SourceNames() if any(state.high[p] > low for p, low in state.low.items()) else None
+                    found |= tables_in(records, registry)
     finally:
         consumer.close()
-        offsets.close()
-
-
-def _in_records(records: Records, registry: SchemaRegistry | None) -> SourceNames | None:
-    envelopes = Envelopes(registry)
-    for value in records.values:
-        if value is None:
-            continue
-        try:
-            block = _events.decode(as_json(*envelopes.one(value))).source
-        except (DecodeError, msgspec.DecodeError, ValueError, RecursionError):
-            continue
-        if block is not None and (block.table or block.collection):
-            return _names(block)
-    return None
-
-
-def _names(block: Any) -> SourceNames:
-    return SourceNames(block.db or "", block.schema or block.db or "", block.table or block.collection or "")
+    held = any(state.high[p] > low for p, low in state.low.items())
+    return found or ({SourceNames()} if held else set())

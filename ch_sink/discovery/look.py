@@ -9,6 +9,7 @@ from ch_sink.decode.mongodb import is_document_source
 from ch_sink.discovery.connector import connector_of
 from ch_sink.discovery.literals import Literals, sampled_literals
 from ch_sink.discovery.obstacles import Obstacle, obstacle
+from ch_sink.discovery.routed import records_of_table
 from ch_sink.discovery.sample import flattened_deletes, sample_schema, unreadable
 from ch_sink.discovery.wiring import kafka_settings
 from ch_sink.errors import DecodeError, TableError
@@ -55,6 +56,9 @@ def look_into(config: Config, topic: TopicState, years: Years = WIDE_YEARS) -> S
 
     Raises BrokerUnavailable, KafkaError if the topic cannot be read, RegistryError.
     """
+    if config.source_table:
+        parts = sorted(records_of_table(config, topic), key=lambda part: int(part.timestamps[-1]))
+        return examine(parts, topic.topic, config.policy(), years, schema_registry(config.kafka.registry()))
     consumer = RangeConsumer(kafka_settings(config), patience=20.0)
     heads: list[Records] = []
     tails: list[Records] = []

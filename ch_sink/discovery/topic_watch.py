@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ch_sink.config import Config, Expansion, Job
 from ch_sink.discovery.job_topics import existing_tables, streams_of
+from ch_sink.discovery.routed import TablesOfTopics
 from ch_sink.discovery.wiring import client_of, kafka_settings, topic_offsets
 from ch_sink.errors import ChSinkError, KafkaError
 from ch_sink.kafka import KafkaSettings
@@ -50,7 +51,8 @@ class TopicWatch:
     ) -> None:
         """``wanted``: what ``--only`` means. ``expand``, ``empty``: look elsewhere than at the brokers."""
         self._jobs, self._wanted = jobs, wanted
-        self._expand = expand or (lambda jobs, taken: streams_of(jobs, taken=taken))
+        tables = TablesOfTopics()
+        self._expand = expand or (lambda jobs, taken: streams_of(jobs, taken=taken, look=tables))
         self._empty = empty or without_events
         self._streams: dict[str, Config] = {}
         self._missing: dict[str, int] = {}

@@ -21,6 +21,7 @@ from ch_sink.clickhouse import (
 )
 from ch_sink.config import Config
 from ch_sink.decode import decoder_for
+from ch_sink.decode.source_tables import RecordsOfTable
 from ch_sink.kafka import (
     GroupCommits,
     GroupOffsets,
@@ -173,6 +174,7 @@ def task_ports(config: Config, task: Task, decoder: Callable[[TargetTable, bool]
     client, policy, table = _client(config), config.policy(), task.table
     own, tables, stream = config.state_database, config.tables, task.stream
     kafka = KafkaSettings(config.kafka.client())
+    concerned = _concerned(config)
     ledger = ClickHouseLedger(client, own, tables.ledger, stream)
 
     def begin() -> Fence:
@@ -187,7 +189,7 @@ def task_ports(config: Config, task: Task, decoder: Callable[[TargetTable, bool]
         Ports(
             lookup=AnyKeyLookup(client, table),
             handover=ClickHouseHandover(client, own, tables.handover, stream, table),
-            history=_History(kafka, task),
+            history=_History(kafka, task, concerned),
         ),
         ClickHouseWriter(client, table),
         ClickHouseDeadLetters(client, own, tables.dead_letters, stream, task.topic_id),
@@ -207,9 +209,16 @@ def task_ports(config: Config, task: Task, decoder: Callable[[TargetTable, bool]
         with range_consumer(kafka) as consumer:
             slices = consumer.read(task.topic, task.partition, first, task.end, max(size // 4, 1), max(most // 4, 1))
             with closing(slices):
-                yield from cut(slices, first, task.end, chunk_offsets=size, chunk_bytes=most)
+                yield from cut(map(concerned, slices), first, task.end, chunk_offsets=size, chunk_bytes=most)
 
     return TaskPorts(sink, chunks, ledger)
+
+
+def _concerned(config: Config) -> Callable[[Records], Records]:
+    """The part of a topic's records that the stream applies."""
+    if not config.source_table:
+        return lambda records: records
+    return RecordsOfTable(config.source_table, schema_registry(config.kafka.registry())).among
 
 
 def _client(config: Config) -> Client:
@@ -222,10 +231,12 @@ class _History:
 
     kafka: KafkaSettings
     task: Task
+    concerned: Callable[[Records], Records]
 
     def before(self, offset: int, limit: int) -> Records:
         consumer = RangeConsumer(self.kafka)
         try:
-            return KafkaHistory(consumer, self.task.topic, self.task.partition).before(offset, limit)
+            earlier = KafkaHistory(consumer, self.task.topic, self.task.partition).before(offset, limit)
+            return self.concerned(earlier)
         finally:
             consumer.close()

@@ -195,3 +195,22 @@ def test_init_makes_the_tables_of_all_topics_but_one_that_is_no_change_stream(pl
     assert {s["state"] for s in json.loads(inside("status", path, "--json", "--only", "kc").stdout)["streams"]} == {
         "paused"
     }
+
+
+def test_a_topic_of_several_tables_is_split_into_streams(place: Place) -> None:
+    """Rows of three tables in one topic, with the same keys; one of them appears later."""
+    topic = f"{place.database}_routed"
+    place.kafka.create_topic(topic, 3)
+    path = job_file(place, [])
+    settings = yaml.safe_load(path.read_text())
+    settings["kafka"]["topics"] = topic
+    path.write_text(yaml.safe_dump(settings))
+    for chosen in (("ac", "kc_full"), ("nn",)):
+        mixed = [r for table in chosen for r in topics(STREAMS[table])[topic_of(STREAMS[table], table)]]
+        produce(place.kafka, sorted(mixed, key=lambda r: (r.partition, r.timestamp)), topic)
+        done = inside("run", path, "--once")
+        assert done.returncode == 0, done.stderr
+    assert [d for t in ("ac", "kc_full", "nn") for d in place.differences("postgres", STREAMS[t], t)] == []
+    shown = json.loads(inside("status", path, "--json").stdout)["streams"]
+    assert {s["stream"] for s in shown} == {f"{topic}:{place.database}.{t}" for t in ("ac", "kc_full", "nn")}
+    assert {s["lag"] for s in shown} == {0}

@@ -31,7 +31,7 @@ def write(tmp_path: Path):
     return write
 
 
-def nothing_seen(*_: object) -> SourceNames | None:
+def nothing_seen(*_: object) -> set[SourceNames]:
     raise AssertionError("no event need be seen")
 
 
@@ -129,7 +129,9 @@ def test_names_that_the_topic_does_not_have_come_from_an_event(write):
         "orders": SourceNames("warehouse", "public", "Orders"),
         "a.b.flat": SourceNames(),
     }
-    found = expanded(write(text), topics=(*seen, "x.y.empty"), look=lambda _, topic: seen.get(topic))
+    found = expanded(
+        write(text), topics=(*seen, "x.y.empty"), look=lambda _, topic: {seen[topic]} if topic in seen else set()
+    )
     assert [c.clickhouse.table for c in found.streams] == [
         "b_b_flat",
         "warehouse_public_orders",
@@ -138,9 +140,41 @@ def test_names_that_the_topic_does_not_have_come_from_an_event(write):
     assert found.empty == ("x.y.empty",)
 
 
+def test_a_topic_of_several_source_tables_is_split(write):
+    text = JOB.replace("{table}", "{schema}_{table}").replace(r"shop\.public\..*", "'.*'")
+    seen = {SourceNames("d", "p", "orders"), SourceNames("d", "p", "users"), SourceNames("d", "q", "orders")}
+    path = write(text)
+    found = expanded(path, topics=("routed",), look=lambda *_: seen)
+    assert [(c.stream_name, c.source_table) for c in found.streams] == [
+        ("routed:shop.p_orders", "d.p.orders"),
+        ("routed:shop.p_users", "d.p.users"),
+        ("routed:shop.q_orders", "d.q.orders"),
+    ]
+    # A table that appears later joins, and the streams that run stay what they are.
+    more = expanded(
+        path, topics=("routed",), look=lambda *_: {*seen, SourceNames("d", "p", "new")}, taken=found.streams
+    )
+    assert [c for c in more.streams if c in found.streams] == list(found.streams)
+    assert len(more.streams) == 4
+    one = JOB.replace(r"shop\.public\..*", "'.*'")
+    clash = expanded(write(one), topics=("routed",), look=lambda *_: seen)
+    said = "source tables d.p.orders and d.q.orders of topic routed would both be written to shop.orders"
+    assert said in str(clash.refused["routed"])
+
+
+def test_a_topic_with_a_long_name_is_split_only_where_the_file_says_so(write):
+    seen = {SourceNames("d", "p", "orders"), SourceNames("d", "p", "users")}
+    assert [c.source_table for c in expanded(write(JOB), topics=("shop.public.all",)).streams] == [""]
+    found = expanded(write(JOB + "split: true\n"), topics=("shop.public.all",), look=lambda *_: seen)
+    assert [(c.clickhouse.table, c.source_table) for c in found.streams] == [
+        ("orders", "d.p.orders"),
+        ("users", "d.p.users"),
+    ]
+
+
 def test_a_name_that_nothing_shows_is_refused_for_that_topic_alone(write):
     text = JOB.replace(r"shop\.public\..*", "'.*'")
-    found = expanded(write(text), topics=("flat", "a.b.c"), look=lambda *_: SourceNames())
+    found = expanded(write(text), topics=("flat", "a.b.c"), look=lambda *_: {SourceNames()})
     assert [c.kafka.topic for c in found.streams] == ["a.b.c"]
     assert "neither the name of topic flat nor its events say what {table} is" in str(found.refused["flat"])
 

@@ -31,7 +31,7 @@ class Broker:
         return TopicWatch([load_job(path, (), {})], wanted, expand=self.expand, empty=self.without_events)
 
     def expand(self, jobs: Sequence[Job], taken: Collection[Config]) -> Expansion:
-        return expand(jobs, lambda _: self.topics, lambda *_: None, taken=taken)
+        return expand(jobs, lambda _: self.topics, lambda *_: set(), taken=taken)
 
     def without_events(self, configs: Sequence[Config]) -> set[str]:
         return {c.stream_name for c in configs if c.kafka.topic in self.empty}
