@@ -98,6 +98,8 @@ class Client:
                 ca_cert=settings.ca_cert,
                 client_cert=settings.client_cert,
                 client_cert_key=settings.client_cert_key,
+                # By default the driver lets a certificate stand for the password, and sends none.
+                tls_mode="strict" if settings.client_cert and settings.password else None,
                 http_proxy=settings.http_proxy,
                 autogenerate_session_id=False,
                 compress=False,

@@ -16,7 +16,7 @@ import confluent_kafka
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from ch_sink.errors import REFILL, DataLoss, KafkaError, TopicNotFound
-from ch_sink.kafka.failures import UNKNOWN_TOPIC, client_log, is_denied, translate, unavailable
+from ch_sink.kafka.failures import UNKNOWN_TOPIC, client_log, creating, is_denied, translate, unavailable
 from ch_sink.kafka.settings import KafkaSettings
 from ch_sink.kafka.slices import Slices
 from ch_sink.model.change import Records
@@ -45,7 +45,8 @@ class RangeConsumer:
         self.patience = patience
         self._refused: confluent_kafka.KafkaError | None = None
         self._last_error = "no answer"
-        self._consumer = Consumer({**self.settings.for_consumer(), "error_cb": self._note}, logger=client_log)
+        with creating(self.settings):
+            self._consumer = Consumer({**self.settings.for_consumer(), "error_cb": self._note}, logger=client_log)
 
     def close(self) -> None:
         """Disconnect from the broker."""

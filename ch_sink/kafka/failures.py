@@ -1,14 +1,16 @@
 """Translates the client library's errors into ch_sink's, each with the next step."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import confluent_kafka
 
-from ch_sink.errors import BrokerUnavailable, ChSinkError, KafkaError, TopicNotFound
+from ch_sink.errors import BrokerUnavailable, ChSinkError, ConfigError, KafkaError, TopicNotFound
 from ch_sink.kafka.settings import KafkaSettings
 
-__all__ = ["UNKNOWN_TOPIC", "client_log", "is_denied", "is_transient", "translate", "unavailable"]
+__all__ = ["UNKNOWN_TOPIC", "client_log", "creating", "is_denied", "is_transient", "translate", "unavailable"]
 
 _log = logging.getLogger("ch_sink.kafka.client")
 
@@ -58,6 +60,18 @@ _UNREACHABLE = {
 }
 
 _TRANSIENT = {_Code.LEADER_NOT_AVAILABLE, _Code.NOT_LEADER_FOR_PARTITION, _Code.OFFSET_NOT_AVAILABLE}
+
+
+@contextmanager
+def creating(settings: KafkaSettings) -> Iterator[None]:
+    """Raises ConfigError if a client cannot be made of the settings: a file is missing, a key's password is wrong, …"""
+    try:
+        yield
+    except confluent_kafka.KafkaException as error:
+        raise ConfigError(
+            f"the Kafka client refuses the properties under kafka: {settings.without_secrets(error.args[0].str())}",
+            hint="Check the property that it names, and the files of certificates and keys with their password.",
+        ) from None
 
 
 def is_denied(error: confluent_kafka.KafkaError) -> bool:

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
 
 from ch_sink.errors import KafkaError, TopicNotFound
-from ch_sink.kafka.failures import client_log, is_transient, translate, unavailable
+from ch_sink.kafka.failures import client_log, creating, is_transient, translate, unavailable
 from ch_sink.kafka.settings import KafkaSettings
 from ch_sink.model.topic import TopicState
 
@@ -29,7 +29,8 @@ class TopicOffsets:
     def __init__(self, settings: Mapping[str, object], *, timeout: float = 20.0) -> None:
         self.settings = settings if isinstance(settings, KafkaSettings) else KafkaSettings(settings)
         self._timeout = timeout
-        self._consumer = Consumer(self.settings.for_consumer(), logger=client_log)
+        with creating(self.settings):
+            self._consumer = Consumer(self.settings.for_consumer(), logger=client_log)
         # Kept: an admin client that is garbage-collected cancels its pending answers.
         self._admin: AdminClient | None = None
 
@@ -74,7 +75,8 @@ class TopicOffsets:
             # The mock cluster never answers the call below; a real broker that times out is an error, never another id.
             return surrogate
         if self._admin is None:
-            self._admin = AdminClient({**self.settings.for_admin()}, logger=client_log)
+            with creating(self.settings):
+                self._admin = AdminClient({**self.settings.for_admin()}, logger=client_log)
         try:
             answer = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout)
             found = answer[topic].result(self._timeout + 5).topic_id

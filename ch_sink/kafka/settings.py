@@ -57,6 +57,13 @@ class KafkaSettings(Mapping[str, str]):
     def __hash__(self) -> int:
         return hash(tuple(self._properties.items()))
 
+    def without_secrets(self, text: str) -> str:
+        """The text with every secret of the properties replaced."""
+        for name, setting in self._properties.items():
+            if setting and _SECRET.search(name):
+                text = text.replace(setting, HIDDEN)
+        return text
+
     def __repr__(self) -> str:
         return f"KafkaSettings({redact(self._properties)!r})"
 

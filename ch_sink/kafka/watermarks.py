@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from ch_sink.errors import ChSinkError
-from ch_sink.kafka.failures import client_log, translate, unavailable
+from ch_sink.kafka.failures import client_log, creating, translate, unavailable
 from ch_sink.kafka.offsets import TopicOffsets
 from ch_sink.kafka.settings import KafkaSettings
 from ch_sink.model.topic import TopicState
@@ -117,7 +117,8 @@ class TopicWatermarks:
     def _describe(self, topics: Sequence[str]) -> dict[str, tuple[str, list[int]]]:
         """Id and partitions of the topics that have both."""
         if self._admin is None:
-            self._admin = AdminClient({**self.settings.for_admin()}, logger=client_log)
+            with creating(self.settings):
+                self._admin = AdminClient({**self.settings.for_admin()}, logger=client_log)
         answers = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=self._timeout)
         found: dict[str, tuple[str, list[int]]] = {}
         for topic, answer in answers.items():
@@ -148,5 +149,6 @@ class TopicWatermarks:
 
     def _client(self) -> Consumer:
         if self._consumer is None:
-            self._consumer = Consumer(self.settings.for_consumer(), logger=client_log)
+            with creating(self.settings):
+                self._consumer = Consumer(self.settings.for_consumer(), logger=client_log)
         return self._consumer

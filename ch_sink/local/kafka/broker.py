@@ -42,7 +42,8 @@ class LocalKafka:
 
     ``path`` is where the broker keeps its topics over restarts (a temporary one by default; the mock keeps nothing).
     ``kind`` "kafka" or "mock" demands one of the two, "auto" falls back to the mock and says so in ``why``.
-    ``settings`` are further broker properties. The daemon ends with this process, however it ends.
+    ``settings`` are further broker properties, ``listeners`` further listeners: name → security protocol; ``addresses``
+    has their addresses. The mock has neither. The daemon ends with this process, however it ends.
     Raises BrokerUnavailable when the demanded kind cannot be started.
     """
 
@@ -57,7 +58,11 @@ class LocalKafka:
         kind: Literal["auto", "kafka", "mock"] = "auto",
         heap_mb: int = 512,
         settings: Mapping[str, str] | None = None,
+        listeners: Mapping[str, str] | None = None,
     ) -> None:
+        self.addresses: dict[str, str] = {}
+        """Addresses of the further listeners, once the broker has started."""
+        self._listeners = dict(listeners or {})
         self.why: str | None = None
         """Why it is the mock cluster and not a broker; None for a broker, or if the mock was requested."""
         self._wanted = kind
@@ -160,14 +165,17 @@ class LocalKafka:
         raise BrokerUnavailable(f"the broker did not start: {self._last_error()}")
 
     def _write_properties(self, broker_port: int, controller_port: int) -> Path:
+        self.addresses = {name: self.addresses.get(name) or f"127.0.0.1:{_free_port()}" for name in self._listeners}
+        more = "".join(f",{name}://{address}" for name, address in self.addresses.items())
+        protocols = "".join(f",{name}:{protocol}" for name, protocol in self._listeners.items())
         properties = {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{broker_port},CONTROLLER://127.0.0.1:{controller_port}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{broker_port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{broker_port},CONTROLLER://127.0.0.1:{controller_port}" + more,
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{broker_port}{more}",
             "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "listener.security.protocol.map": f"CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT{protocols}",
             "log.dirs": str(self.folder / "topics"),
             "offsets.topic.replication.factor": "1",
             "offsets.topic.num.partitions": "1",
