@@ -6,7 +6,7 @@ from ch_sink.merge.replacing import merge_replacing
 from ch_sink.merge.resolve import handed_rows, resolve
 from ch_sink.merge.resolved import Resolved, Scope
 from ch_sink.merge.rows import Merged, System, version_column
-from ch_sink.merge.stored_before import not_stored
+from ch_sink.merge.stored_before import not_stored, not_stored_so
 
 __all__ = [
     "Merged",
@@ -19,6 +19,7 @@ __all__ = [
     "merge_multiset",
     "merge_replacing",
     "not_stored",
+    "not_stored_so",
     "resolve",
     "version_column",
 ]

@@ -1,8 +1,11 @@
-"""Append tables: which rows an earlier attempt has stored, where other settings may have given other rows.
+"""Which rows an earlier attempt has stored, where this one gives other inserts.
 
-A row is found again by its version, which holds the offset of its event, by its sign and its key. Its other values are
-those of the earlier attempt; a change is stored once.
+A row is found again by its version, which holds the offset of its event, by its sign and its key. In an append table
+its other values are those of the earlier attempt; a change is stored once. In a table with versions a row with other
+values replaces the stored one.
 """
+
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +13,7 @@ import pyarrow as pa
 from ch_sink.merge.key_codes import factorize
 from ch_sink.ports import RowLookup
 
-__all__ = ["not_stored"]
+__all__ = ["not_stored", "not_stored_so"]
 
 
 def not_stored(rows: pa.Table, identity: tuple[str, ...], lookup: RowLookup) -> pa.Table:
@@ -23,3 +26,15 @@ def not_stored(rows: pa.Table, identity: tuple[str, ...], lookup: RowLookup) -> 
     codes = factorize(pa.concat_tables([mine, stored])).codes
     n = rows.num_rows
     return rows.filter(pa.array(~np.isin(codes[:n], codes[n:])))
+
+
+def not_stored_so(rows: pa.Table, identity: tuple[str, ...], lookup: RowLookup) -> pa.Table:
+    """The rows that the table lacks, or holds with other values. Raises ClickHouseError."""
+    names = rows.column_names
+    found = lookup.fetch(rows.select(list(identity))).rows
+    stored = {_comparable(row) for row in found.select(names).cast(rows.schema).to_pylist()}
+    return rows.filter(pa.array([_comparable(row) not in stored for row in rows.to_pylist()], pa.bool_()))
+
+
+def _comparable(row: dict[str, Any]) -> str:
+    return repr([row[name] for name in sorted(row)])

@@ -24,7 +24,7 @@ from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.fencing import Fencing
 from ch_sink.pipeline.in_flight import InFlight, MissingAsUnknown, settled
 from ch_sink.pipeline.plan import Barrier, BatchDecoder, Plan, Ports, plan
-from ch_sink.pipeline.stored_before import without_stored
+from ch_sink.pipeline.stored_before import without_repeated, without_stored
 from ch_sink.pipeline.target import Target
 from ch_sink.pipeline.timings import Stages
 from ch_sink.pipeline.waiting import WaitingChanges
@@ -224,6 +224,8 @@ class PartitionSink:
             made = plan(records, self.target, timed, state, asked, waiting=waiting, released=released)
         if self._changed:
             made = without_stored(made, self.target, asked.lookup, self._changed, alone=state.alone)
+        elif self.repeats:
+            made = without_repeated(made, self.target, asked.lookup)
         if cut is not None and made.barrier is None:
             made.barrier = Barrier("new_columns", cut)
         end = made.barrier.next_offset if made.barrier is not None else chunk.end
@@ -263,7 +265,10 @@ class PartitionSink:
         self.lacking = None
         if self.pending is None or not self._waiting:
             return None
-        done = self._finished(state, below, self.pending)
+        begun = self._begun
+        if begun is not None and any(offset in self._waiting and offset >= below for offset in begun.offsets):
+            return None  # released together, once all of their chunks are stored again
+        done = self._finished(state, self.pending)
         state = done.state if done is not None else state
         # What is applied may hand over values to others that wait.
         while queue := self._movable(state, below):
@@ -277,14 +282,14 @@ class PartitionSink:
             done = _both(done, rest) if done is not None and rest is not None else done or rest
         return done
 
-    def _finished(self, state: State, below: int, pending: Pending) -> Applied | None:
+    def _finished(self, state: State, pending: Pending) -> Applied | None:
         """Finish the release that an earlier life has begun: the same records, whatever else can be released by now."""
         begun, self._begun = self._begun, None
         left = [offset for offset in begun.offsets if offset in self._waiting] if begun is not None else []
-        if begun is None or not left or left[-1] >= below:
+        if begun is None or not left:
             return None
         if len(left) == len(begun.offsets):
-            return self._release(begun, state, pending)
+            return self._release(begun, state, pending, again=True)
         if self._waiting.has_swaps(begun.offsets):  # everything is stored
             pending.resolve(self.name.topic_id, self.name.partition, left)
             self._waiting.remove(left)
@@ -322,7 +327,13 @@ class PartitionSink:
         return self._release(group, state, pending, None if still else planned)
 
     def _release(
-        self, group: ReleaseGroup, state: State, pending: Pending, planned: tuple[Plan, Records] | None = None
+        self,
+        group: ReleaseGroup,
+        state: State,
+        pending: Pending,
+        planned: tuple[Plan, Records] | None = None,
+        *,
+        again: bool = False,
     ) -> Applied | None:
         """Apply a group of waiting records that has been recorded; None if the table lacks columns for it."""
         made, records = planned or self._plan_waiting(
@@ -331,6 +342,8 @@ class PartitionSink:
         if made.barrier is not None:
             self.lacking = made.barrier
             return None
+        if again:
+            made = without_repeated(made, self.target, self.ports.lookup)
         still = {int(records.offsets[w.index]) for w in made.pending}
         swaps = {
             int(records.offsets[s.index]): AppliedSwap(s.inner, int(records.offsets[s.closed]) if s.closed >= 0 else -1)
@@ -340,7 +353,7 @@ class PartitionSink:
         settled = [offset for offset in group.offsets if offset not in still]
         digest = sha256(",".join(map(str, group.offsets)).encode()).hexdigest()[:16]
         made.pending = []
-        made.inserts = [Insert(i.rows, f"pending-{digest}/{i.label}") for i in made.inserts]
+        made.inserts = [replace(i, label=f"pending-{digest}/{i.label}") for i in made.inserts]
         first, end = group.offsets[0], group.offsets[-1] + 1
         done = self._carry_out(made, records, first, end, _RELEASE)
         if entries := self._waiting.applied(swaps):

@@ -1,18 +1,19 @@
-"""A chunk whose first attempt had other settings, another table or another version: what of it is not stored yet.
+"""A chunk that gives other inserts than its first attempt: what of it is not stored yet.
 
-Collapsing tables are reconciled anyway, and tables with versions may store a row twice. In all others the same offsets
-must not be stored twice, and the tokens of the first attempt say nothing about rows that differ.
+The first attempt had other settings, another table or another version of the sink, or has stored a part of the chunk.
+Collapsing tables are reconciled anyway. In all others the same offsets are not stored twice, and the tokens of the
+first attempt say nothing about rows that differ.
 """
 
 from dataclasses import replace
 
 from ch_sink.errors import StreamFailed
-from ch_sink.merge import not_stored
+from ch_sink.merge import not_stored, not_stored_so
 from ch_sink.pipeline.planned import Plan
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import Insert, RowLookup
 
-__all__ = ["without_stored"]
+__all__ = ["without_repeated", "without_stored"]
 
 
 def without_stored(made: Plan, target: Target, lookup: RowLookup | None, changed: str, *, alone: bool) -> Plan:
@@ -42,6 +43,25 @@ def without_stored(made: Plan, target: Target, lookup: RowLookup | None, changed
             "them.",
         )
     return replace(made, inserts=[_rest(insert, identity, lookup) for insert in made.inserts])
+
+
+def without_repeated(made: Plan, target: Target, lookup: RowLookup | None) -> Plan:
+    """The plan of a chunk that is applied again to a table with versions, without the rows that are stored as they are.
+
+    A lookup finds what the earlier attempt has stored of the chunk, so that changes count as outdated that were in its
+    inserts. The rest of those inserts would be stored under another token.
+    """
+    version = target.system.version
+    if target.exclusive or version is None or lookup is None or not made.counts["superseded"]:
+        return made
+    key = target.stored_key(made.state.profile.key_columns)
+    inserts = []
+    for insert in made.inserts:
+        if not {version, *key} <= set(insert.rows.column_names):
+            return made
+        rows = not_stored_so(insert.rows, (version, *key), lookup)
+        inserts.append(insert if rows.num_rows == insert.rows.num_rows else replace(insert, rows=rows, partial=True))
+    return replace(made, inserts=inserts)
 
 
 def _identity(insert: Insert, target: Target, key: tuple[str, ...], *, alone: bool) -> tuple[str, ...] | None:

@@ -10,7 +10,7 @@ from ch_sink.model.policy import policy_of
 from ch_sink.model.profile import TopicProfile
 from ch_sink.order import State
 from ch_sink.pipeline.planned import Plan
-from ch_sink.pipeline.stored_before import without_stored
+from ch_sink.pipeline.stored_before import without_repeated, without_stored
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import Insert, StoredRows
 from ch_sink.table.model import Engine, Family, TargetTable
@@ -78,3 +78,32 @@ def test_where_the_last_insert_wins_everything_is_inserted_again() -> None:
     made = without_stored(planned(1), target(Family.COALESCING), Stored(1), "other", alone=True)
     assert made.reconciles
     assert left(made) == [([1], False)]
+
+
+@pytest.mark.parametrize(
+    ("superseded", "family", "wanted"),
+    [
+        (1, Family.REPLACING, ([1, 3], True)),
+        (0, Family.REPLACING, ([1, 2, 3], False)),  # nothing was looked up: its tokens are those of the first attempt
+        (1, Family.MERGE_TREE, ([1, 2, 3], False)),
+        (1, Family.COLLAPSING, ([1, 2, 3], False)),
+    ],
+)
+def test_rows_that_are_stored_as_they_are_are_left_out_of_a_repeated_chunk(
+    superseded: int, family: Family, wanted: tuple[list[int], bool]
+) -> None:
+    made = planned(1, 2, 3)
+    made.counts["superseded"] = superseded
+    engine = Engine(family, family.value, "_version" if family is Family.REPLACING else None)
+    table = replace(target(family).table, engine=engine)
+    assert left(without_repeated(made, Target.of(table, policy_of()), Stored(2, 9))) == [wanted]
+
+
+def test_a_row_that_is_stored_with_other_values_is_stored_again() -> None:
+    made = planned(1, 2)
+    made.counts["superseded"] = 1
+    lookup = Stored(1, 2)
+    lookup.rows = lookup.rows.set_column(1, "_sign", pa.array([1, -1], pa.int8()))
+    engine = Engine(Family.REPLACING, "ReplacingMergeTree", "_version")
+    table = replace(target(Family.REPLACING).table, engine=engine)
+    assert left(without_repeated(made, Target.of(table, policy_of()), lookup)) == [([2], True)]
