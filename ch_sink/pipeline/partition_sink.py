@@ -17,6 +17,7 @@ import numpy as np
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import BadRecord, Records
+from ch_sink.model.floor import NO_FLOOR, Floor
 from ch_sink.model.handover import HandoverId
 from ch_sink.order import BackwardStep, State
 from ch_sink.pipeline.bad_records import dead_letter_of, stop
@@ -169,6 +170,7 @@ class PartitionSink:
         self._releases = releases
         self._cuts, self._note_cut = sorted(cuts), note_cut
         self._fresh = True
+        self._floors = (NO_FLOOR, dict[str, Floor]())
         self.lacking: Barrier | None = None
         """Columns that the table lacks for waiting changes; the coordinator adds them."""
         self._waiting = WaitingChanges(pending.open(name.topic_id, name.partition) if pending is not None else ())
@@ -299,6 +301,9 @@ class PartitionSink:
         """The waiting records whose hand-over has arrived, with those behind them."""
         if self.ports.handover is None:
             return self._waiting.behind((), below)
+        if (floors := (state.floor, state.floors)) != self._floors:
+            self._floors = floors
+            self._waiting.forget_awaited()
         first = self._waiting.unknown()
         if first:  # what they wait for is not stored: it is found by planning them
             records = self._as_records(first)

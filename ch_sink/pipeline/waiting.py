@@ -66,6 +66,10 @@ class WaitingChanges:
         """Key → offset of its first waiting change, if that is below ``end``."""
         return {key: offsets[0] for key, offsets in self._by_key.items() if offsets[0] < end}
 
+    def forget_awaited(self) -> None:
+        """What the changes wait for has to be found again: a truncate may have made them needless."""
+        self._awaited.clear()
+
     def unknown(self) -> list[PendingRecord]:
         """The first change of each key of which it is not known yet for what it waits, by offset."""
         keys = self._by_key.keys() - self._awaited.keys()
