@@ -13,6 +13,7 @@ from ch_sink.clickhouse import ledger_upgrade as earlier
 from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.fence import CLAIM_BITS, ClickHouseFence, rank
 from ch_sink.clickhouse.ledger_folds import LedgerFolds
+from ch_sink.clickhouse.ledger_kinds import KINDS, needs
 from ch_sink.clickhouse.ledger_rows import (
     SCHEMA,
     Entry,
@@ -74,6 +75,8 @@ class ClickHouseLedger:
         self._batch = 0
         self._reached: dict[tuple[str, int], int] | None = None
         self._form: earlier.Form | None = None
+        self._kinds: set[str] | None = None
+        """The kinds of the stream's entries, while this ledger owns it."""
         self._folds = LedgerFolds(self.table, stream, self._rows, keep)
 
     def claim(self, run_id: str) -> Claim:
@@ -88,6 +91,7 @@ class ClickHouseLedger:
         self.check_claim()
         if before is not None:
             earlier.convert(self.table, self.stream, before, self._claim)
+        self._kinds = {str(r["entry"]) for r in self._rows(KINDS)}
         return self._claim
 
     def upgrade(self) -> bool:
@@ -102,7 +106,7 @@ class ClickHouseLedger:
         return True
 
     def release(self) -> None:
-        claim, self._claim = self._claim, None
+        claim, self._claim, self._kinds = self._claim, None, None
         if claim is None:
             return
         given_back = retired(self.stream, claim)
@@ -256,6 +260,9 @@ class ClickHouseLedger:
         return fact_of(found[0], SchemaChangeBegun) if found and found[0]["entry"] == SchemaChangeBegun.kind else None
 
     def _rows(self, sql: str, **parameters: object) -> list[dict[str, Any]]:
+        needed = needs(sql, parameters.get("kind")) if self._kinds is not None else None
+        if needed is not None and self._kinds is not None and not needed & self._kinds:
+            return []
         if any(name in sql for name in ("$order", "$attempt", "$claim")):
             form = self._known_form()
             sql = (
@@ -304,7 +311,7 @@ class ClickHouseLedger:
 
     def _entry_rows(self, entries: Iterable[Entry], batch: int, under: Claim | None) -> list[Row]:
         number, run_id = (under.number, under.run_id) if under is not None else (0, "")
-        return [
+        rows = [
             row(
                 self.stream,
                 e,
@@ -316,6 +323,9 @@ class ClickHouseLedger:
             )
             for e in entries
         ]
+        if self._kinds is not None:
+            self._kinds |= {r["entry"] for r in rows}
+        return rows
 
     def _insert_rows(self, rows: Sequence[Row]) -> None:
         insert_rows(self.table, rows)

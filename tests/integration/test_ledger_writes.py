@@ -6,7 +6,7 @@ import pytest
 
 from ch_sink.clickhouse import ClickHouseLedger, Client, write_together
 from ch_sink.errors import ChSinkError, LedgerConflict
-from ch_sink.ports import FinishedRange, RangeIntent
+from ch_sink.ports import FinishedRange, RangeIntent, TopicFacts, TruncateFloor
 from ch_sink.stream.claims import forget
 from ch_sink.stream.writes import Intend, Record
 from ch_sink.testing.memory_ledger import MemoryLedger
@@ -107,3 +107,49 @@ def test_an_insert_that_fails_fails_for_all_and_ledgers_in_memory_are_written_ap
     assert isinstance(answers[0], list)
     assert [str(answer) for answer in answers[1:]] == ["no space left"] * 2
     assert all(ledger.open_intents("id") == [] for ledger in ledgers.values())
+
+
+def test_an_owner_does_not_ask_for_what_it_knows_is_not_there(
+    client: Client, own_tables: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many new streams, opening each would be some twenty questions; whoever does not own the stream asks them."""
+    owner, other = (ClickHouseLedger(client, own_tables, "ledger", "fresh") for _ in range(2))
+    owner.claim("run")
+    asked: list[str] = []
+    original = Client.rows
+
+    def counted(self: Client, sql: str, *given: Any, **more: Any) -> Any:
+        asked.append(sql)
+        return original(self, sql, *given, **more)
+
+    monkeypatch.setattr(Client, "rows", counted)
+
+    def read(ledger: ClickHouseLedger) -> list[object]:
+        return [
+            ledger.facts(TopicFacts),
+            ledger.facts(TruncateFloor),
+            ledger.open_schema_change(),
+            ledger.topic_ids(),
+            ledger.progress("id"),
+            ledger.open_intents("id"),
+            ledger.state_at("id", 0, 10),
+            ledger.totals(),
+        ]
+
+    assert read(owner) == read(other)
+    from_owner = len(asked)
+    assert read(owner)[:2] == [[], []]
+    assert len(asked) == from_owner, "the owner asks nothing"
+    owner.record(TopicFacts("id", 2, 0))
+    owner.intents(intents("fresh", 0))
+    assert read(owner) == read(other)
+    assert owner.facts(TopicFacts) == [TopicFacts("id", 2, 0)]
+    assert [r.end for r in owner.open_intents("id")] == [10, 10]
+    owner.results(results("fresh", 0))
+    owner.record(TruncateFloor(1, 2, 3))
+    assert read(owner) == read(other)
+    assert owner.progress("id") == {0: 10, 1: 10}
+    forget("fresh", "run")
+    again = ClickHouseLedger(client, own_tables, "ledger", "fresh")
+    again.claim("later")
+    assert read(again) == read(other)
