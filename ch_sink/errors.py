@@ -17,6 +17,7 @@
     ├── ClickHouseError          the server answered with an error; ``code`` is its number
     │   ├── ClickHouseUnavailable   no answer, or an answer that a retry may change
     │   └── AccessDenied         wrong user, password or missing grant
+    ├── SourceError              the source database does not answer, refuses, or lacks the table
     ├── LedgerConflict           another job runs the same stream
     ├── StreamFailed             the stream stops: what policy or the data demanded
     └── StreamsFailed            several streams of a job stopped; ``failures`` has the error of each
@@ -43,6 +44,7 @@ __all__ = [
     "RecordError",
     "RegistryError",
     "RegistryUnavailable",
+    "SourceError",
     "StreamFailed",
     "StreamsFailed",
     "TableError",
@@ -165,6 +167,10 @@ class AccessDenied(ClickHouseError):
 
 class LedgerConflict(ChSinkError):
     """Another job works on the same stream."""
+
+
+class SourceError(ChSinkError):
+    """The source database does not answer, refuses, or has no such table."""
 
 
 class StreamFailed(ChSinkError):

@@ -1,8 +1,9 @@
 """``ch_sink verify`` and ``ch_sink repair``: whether tables equal their source, and how they are made so."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -18,7 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["repair", "verify"]
 
 Against = Annotated[
-    str, typer.Option("--against", metavar="source|topic", help="What holds the truth: the topic, folded by key.")
+    str,
+    typer.Option(
+        "--against",
+        metavar="source|topic",
+        help="What holds the truth: the database of the section source, or the topic, folded by key.",
+        show_default="source if the file names it, else topic",
+    ),
 ]
 Examples = Annotated[int, typer.Option("--examples", metavar="N", min=0, help="How many rows to show for each table.")]
 Sample = Annotated[
@@ -27,6 +34,10 @@ Sample = Annotated[
 Where = Annotated[
     str, typer.Option("--where", metavar="SQL", help="Compare the rows that meet this condition.", show_default=False)
 ]
+Patience = Annotated[
+    float,
+    typer.Option("--patience", metavar="SECONDS", min=0, help="How long to wait for changes that are still under way."),
+]
 Columns = Annotated[
     str, typer.Option("--columns", metavar="A,B", help="Compare these columns only.", show_default=False)
 ]
@@ -34,11 +45,12 @@ Columns = Annotated[
 
 def verify(
     configs: ConfigFiles,
-    against: Against = "topic",
+    against: Against = "",
     examples: Examples = 10,
     sample: Sample = "",
     where: Where = "",
     columns: Columns = "",
+    patience: Patience = 30.0,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="PATH", help="Write the report as one HTML file.")
     ] = None,
@@ -56,10 +68,10 @@ def verify(
     from ch_sink.trust.verify import verified
 
     out = Output(as_json=as_json)
-    options = _options(examples, sample, where, columns)
+    options = _options(examples, sample, where, columns, patience)
     reports: list[Report] = []
     for config in load_all(out, configs, overrides, only):
-        with expecting_a_ledger(config), verified(_subject(config, against), options, _say(out)) as found:
+        with expecting_a_ledger(config), verified(*_case(config, against, options), _say(out)) as found:
             report = found.report
         out.progress_done()
         reports.append(report)
@@ -74,10 +86,11 @@ def verify(
 
 def repair(
     configs: ConfigFiles,
-    against: Against = "topic",
+    against: Against = "",
     apply: Annotated[bool, typer.Option("--apply", help="Write; without it, only say what would be written.")] = False,
     examples: Examples = 10,
     where: Where = "",
+    patience: Patience = 30.0,
     only: Only = None,
     overrides: Overrides = None,
     as_json: AsJson = False,
@@ -90,12 +103,12 @@ def repair(
     from ch_sink.trust.report import lines
 
     out = Output(as_json=as_json)
-    options = _options(examples, "", where, "")
+    options = _options(examples, "", where, "", patience)
     documents = []
     ok = True
     for config in load_all(out, configs, overrides, only):
         with expecting_a_ledger(config):
-            done = repaired(_subject(config, against), options, apply=apply, say=_say(out))
+            done = repaired(*_case(config, against, options), apply=apply, say=_say(out))
         out.progress_done()
         documents.append(done.as_json())
         ok = ok and not (done.left or done.too_new or done.unmendable)
@@ -123,19 +136,21 @@ def _outcome(rows: int, left: int, too_new: int, unmendable: int, applied: bool)
     return said
 
 
-def _subject(config: "Config", against: str) -> "Subject":
+def _case(config: "Config", against: str, options: "Options") -> "tuple[Subject, Options]":
     from ch_sink.trust.wiring import subject_of
 
-    if against != "topic":
-        raise ConfigError(f"--against {against} is not known", hint="Use --against topic.")
-    return subject_of(config)
+    chosen = against or ("source" if config.source is not None else "topic")
+    known: dict[str, Literal["source", "topic"]] = {"source": "source", "topic": "topic"}
+    if chosen not in known:
+        raise ConfigError(f"--against {against} is not known", hint="Use --against source or --against topic.")
+    return subject_of(config), replace(options, against=known[chosen])
 
 
-def _options(examples: int, sample: str, where: str, columns: str) -> "Options":
+def _options(examples: int, sample: str, where: str, columns: str, patience: float) -> "Options":
     from ch_sink.trust.verify import Options
 
     names = tuple(name.strip() for name in columns.split(",") if name.strip())
-    return Options(names, where, _share(sample), examples)
+    return Options(names, where, _share(sample), examples, patience=patience)
 
 
 def _share(text: str) -> float:

@@ -24,6 +24,7 @@ from ch_sink.config.sections import (
     VersionSection,
     Words,
 )
+from ch_sink.config.source import SourceSection
 from ch_sink.model.policy import (
     PLACEHOLDER,
     ChangePolicy,
@@ -121,6 +122,8 @@ class Config(Section):
     document: DocumentSection = DocumentSection()
     tables: TablesSection = TablesSection()
     spark: SparkSection = SparkSection()
+    source: SourceSection | None = None
+    """The database that the connector reads; ``verify`` and ``repair`` compare tables with it."""
     init: InitSection = InitSection()
 
     @model_validator(mode="after")

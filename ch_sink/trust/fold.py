@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 
 from ch_sink.clickhouse import AnyKeyLookup, ClickHouseTableAdmin, ClickHouseWriter, Client
 from ch_sink.model.policy import Policy
+from ch_sink.order import State
 from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.partition_sink import PartitionSink, StreamName
 from ch_sink.pipeline.plan import BatchDecoder, Ports
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import DeadLetter
+from ch_sink.ports import DeadLetter, FinishedRange, RangeIntent, TopicFacts
 from ch_sink.stream.coordinator import Coordinator, StreamSettings
 from ch_sink.stream.offset_ranges import OffsetRange, plan_ranges
 from ch_sink.stream.ports import StreamPorts
@@ -82,10 +83,31 @@ class Fold:
         self.at: dict[int, int] = {}
         """Partition → the next offset."""
 
-    def open(self, at: Mapping[int, int]) -> None:
-        """Begin at these offsets. Raises KafkaError."""
+    def begin(self, at: Mapping[int, int], states: Mapping[int, tuple[int, State]] | None = None) -> None:
+        """Begin at these offsets, with the states that the stream had there. Raises KafkaError."""
         self.at = dict(at)
+        if states:
+            self._seed(states)
         self._coordinator.open()
+
+    def _seed(self, states: Mapping[int, tuple[int, State]]) -> None:
+        """Let the ledger know what the stream knew at these offsets."""
+        topic = self._topic.state(self._settings.topic)
+        epoch = max(state.epoch for _, state in states.values())
+        self._ledger.claim("seed")
+        self._ledger.record(TopicFacts(topic.topic_id, len(topic.low), epoch))
+        known = [(p, offset, state) for p, (offset, state) in sorted(states.items()) if offset > 0]
+        name, identity = topic.topic, topic.topic_id
+        self._ledger.intents([RangeIntent(name, identity, p, offset - 1, offset) for p, offset, _ in known])
+        self._ledger.results(
+            [FinishedRange(name, identity, p, offset - 1, offset, state=s.to_json()) for p, offset, s in known]
+        )
+        self._ledger.release()
+
+    def commit(self) -> int:
+        """The highest commit position seen, 0 if versions do not come from positions."""
+        states = [self._coordinator.states.at(partition, offset) for partition, offset in self.at.items()]
+        return max((s.commit for state in states for s in state.sources.values() if s.epoch == state.epoch), default=0)
 
     def close(self) -> None:
         """End the fold."""

@@ -6,11 +6,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ch_sink.order import State
 from ch_sink.pipeline.target import Target
 from ch_sink.trust.repair import ceilings, needs_stream, statements, too_new, unmendable
 from ch_sink.trust.report import Report
-from ch_sink.trust.verify import FOUND, Options, Subject, Verified, verified
+from ch_sink.trust.verify import FOUND, Options, Subject, states_at, verified
 from ch_sink.types.sql import literal
 
 __all__ = ["Mended", "repaired"]
@@ -58,7 +57,9 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
     """Find what differs and, with ``apply``, write it. Raises ChSinkError."""
     with _alone(subject, apply and needs_stream(subject.table)), verified(subject, options, say) as found:
         differences = found.differences
-        limits = ceilings(Target.of(subject.table, subject.settings.policy), _states(subject, found))
+        limits = ceilings(
+            Target.of(subject.table, subject.settings.policy), states_at(subject, found.topic_id, found.applied)
+        )
         newer = too_new(subject.table, limits[1] if limits else None)
         skipped = differences.drop(FOUND, newer) if newer else 0
         kinds = ", ".join(literal(kind) for kind in unmendable(subject.table))
@@ -71,12 +72,6 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
                 subject.client.command(sql, settings=_INSERT, again=False, doing=f"repair {subject.table.qualified}")
             left = differences.find_among(FOUND + 10, FOUND)
         return Mended(found.report, apply, rows, skipped, stuck, left)
-
-
-def _states(subject: Subject, found: Verified) -> dict[int, tuple[int, State]]:
-    """The stream's state at the offsets that it had applied."""
-    texts = {p: subject.ledger.state_at(found.topic_id, p, offset) for p, offset in found.applied.items()}
-    return {p: (found.applied[p], State.from_json(text)) for p, text in texts.items() if text}
 
 
 @contextmanager

@@ -35,7 +35,9 @@ class Report:
     share: float = 1.0
     seconds: float = 0.0
     position: str = ""
-    """How far the source was read."""
+    """How far the topic was read, by partition."""
+    left_out: tuple[str, ...] = ()
+    """Columns that were not compared, because the source's values cannot be read as the connector reads them."""
 
     @property
     def equal(self) -> bool:
@@ -61,6 +63,7 @@ class Report:
             "dead_letters": self.dead_letters,
             "sample": self.share,
             "position": self.position,
+            "left_out": list(self.left_out),
             "seconds": round(self.seconds, 3),
         }
 
@@ -91,6 +94,8 @@ def lines(report: Report) -> list[str]:
     if report.unknown:
         rows = counted(report.unknown, "row")
         out.append(f"  {rows} of the table cannot be judged: the topic no longer holds their events")
+    if report.left_out:
+        out.append(f"  not compared: {', '.join(report.left_out)}")
     if report.dead_letters:
         out.append(f"  {counted(report.dead_letters, 'record')} of the topic cannot be applied: see the dead letters")
     return out

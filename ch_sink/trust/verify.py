@@ -8,25 +8,33 @@ and has no event between both, differs indeed.
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 from ch_sink.clickhouse import Client
-from ch_sink.errors import StreamFailed
+from ch_sink.errors import ConfigError, StreamFailed
 from ch_sink.model.counted import counted
+from ch_sink.order import State
+from ch_sink.pipeline.target import Target
 from ch_sink.ports import Ledger
+from ch_sink.snapshot import SourceReader
 from ch_sink.stream.coordinator import StreamSettings
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.fold import Fold, MakeDecoder
+from ch_sink.trust.load import load, snapshot_columns
+from ch_sink.trust.repair import ceilings
 from ch_sink.trust.report import Report
 from ch_sink.trust.shadow import shadow_of, shadow_tables
 from ch_sink.trust.sides import Side
 from ch_sink.trust.topic import Reached, TopicReader, reached
 from ch_sink.types.column import Column
+from ch_sink.types.connect import RowSchema
+from ch_sink.types.sql import quote
 
-__all__ = ["FOUND", "Options", "Subject", "Verified", "verified"]
+__all__ = ["FOUND", "Options", "Subject", "Verified", "states_at", "verified"]
 
 FOUND = 10_000
 """Step of the keys that differ."""
@@ -49,6 +57,10 @@ class Subject:
     decoder: MakeDecoder
     ledger: Ledger
     """The stream's own; it is read, and claimed only by a repair that needs the stream to stand still."""
+    schema: RowSchema | None = None
+    """The row type that the topic shows."""
+    source: Callable[[], SourceReader] | None = None
+    """Opens the source table, if the configuration has one."""
     condition: str = ""
     """SQL that tells the stream's rows from those of other streams in the same table."""
 
@@ -66,6 +78,7 @@ class Options:
     condition: str = ""
     share: float = 1.0
     examples: int = 10
+    against: Literal["source", "topic"] = "topic"
     patience: float = 30.0
     """Seconds to wait for the stream to apply what keys that change need to be judged."""
 
@@ -91,8 +104,7 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
     """
     began = time.monotonic()
     shape = shadow_of(subject.table, subject.database, subject.key, subject.columns)
-    with shadow_tables(subject.client, shape) as shadow:
-        fold = Fold(subject.client, shadow.table, subject.settings, subject.topic, subject.decoder)
+    with ExitStack() as open_, shadow_tables(subject.client, shape) as shadow:
         topic = subject.topic.state(subject.settings.topic)
         at = subject.reached(topic.topic_id)
         if not at.applied:
@@ -100,49 +112,120 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
                 f"stream {subject.settings.name!r} has read nothing of topic {topic.topic} yet",
                 hint="Run it first: `ch_sink run CONFIG`.",
             )
-        compared = _chosen(subject, options)
+        fold = Fold(subject.client, shadow.table, subject.settings, subject.topic, subject.decoder)
+        open_.callback(fold.close)
+        compared, passes = _chosen(subject, options), 0
+        if options.against == "source":
+            states = states_at(subject, topic.topic_id, at.applied)
+            fold.begin(at.applied, states)
+            compared, passes = _read_source(subject, shadow.table, compared, states, say)
+        else:
+            fold.begin(topic.low)
+            say(f"folding {counted(sum(at.applied.values()) - sum(topic.low.values()), 'offset')} of {topic.topic}")
+        incomplete = options.against == "topic" and any(topic.low.values())
+        fold.to(at.applied)
+        _expect_whole(fold, incomplete)
         wanted = " AND ".join(f"({text})" for text in (subject.condition, options.condition) if text)
         source, target = (Side(table, subject.key, compared, wanted) for table in (shape, subject.table))
         differences = Differences(subject.client, shadow.differences, source, target, options.share)
-        fold.open(topic.low)
-        try:
-            say(f"folding {counted(sum(at.applied.values()) - sum(topic.low.values()), 'offset')} of {topic.topic}")
-            fold.to(at.applied)
-            incomplete = any(topic.low.values())
-            _expect_whole(fold, incomplete)
-            say("comparing checksums")
-            totals = differences.totals()
-            found = differences.find(0, totals)
-            changing = _judge(subject, options, fold, differences, found, topic.topic_id)
-            unknown = _without_history(differences, incomplete)
-            if _ignores_deletes(subject):
-                differences.drop(FOUND, "kind = 'extra' AND source_version != ''")
-            kinds = differences.kinds(FOUND)
-            report = Report(
-                subject.settings.name,
-                subject.table.qualified.replace("`", ""),
-                "topic",
-                totals.table_rows,
-                kinds.get("missing", 0),
-                kinds.get("extra", 0),
-                kinds.get("different", 0),
-                differences.columns(FOUND) if kinds.get("different") else {},
-                tuple(differences.examples(FOUND, options.examples)),
-                changing,
-                unknown,
-                sum(fold.letters.kinds.values()),
-                options.share,
-                time.monotonic() - began,
-                ", ".join(f"{p}: {offset}" for p, offset in sorted(fold.at.items())),
+        say("comparing checksums")
+        totals = differences.totals()
+        found = differences.find(0, totals)
+        if options.against == "source" and found:
+            _wait_for_source(subject, options, fold, passes, topic.topic_id)
+            found = differences.find_among(20, 0)
+        changing = _judge(subject, options, fold, differences, found, topic.topic_id, 20 if passes else 0)
+        unknown = _without_history(differences, incomplete)
+        if _ignores_deletes(subject):
+            differences.drop(FOUND, "kind = 'extra' AND source_version != ''")
+        kinds = differences.kinds(FOUND)
+        report = Report(
+            subject.settings.name,
+            subject.table.qualified.replace("`", ""),
+            options.against,
+            totals.table_rows,
+            kinds.get("missing", 0),
+            kinds.get("extra", 0),
+            kinds.get("different", 0),
+            differences.columns(FOUND) if kinds.get("different") else {},
+            tuple(differences.examples(FOUND, options.examples)),
+            changing,
+            unknown,
+            sum(fold.letters.kinds.values()),
+            options.share,
+            time.monotonic() - began,
+            ", ".join(f"{p}: {offset}" for p, offset in sorted(fold.at.items())),
+            tuple(c.name for c in subject.columns if c not in compared and not options.columns),
+        )
+        yield Verified(report, differences, source, target, topic.topic_id, at.applied)
+
+
+def states_at(subject: Subject, topic_id: str, applied: Mapping[int, int]) -> dict[int, tuple[int, State]]:
+    """The stream's state at the offsets that it had applied, by partition; without those that it has not recorded."""
+    texts = {p: subject.ledger.state_at(topic_id, p, offset) for p, offset in applied.items()}
+    return {p: (applied[p], State.from_json(text)) for p, text in texts.items() if text}
+
+
+def _read_source(
+    subject: Subject,
+    shadow: TargetTable,
+    compared: tuple[Column, ...],
+    states: Mapping[int, tuple[int, State]],
+    say: Callable[[str], None],
+) -> tuple[tuple[Column, ...], int]:
+    """Fill the shadow with the source's rows; the columns that can be compared, and the source's position after that.
+
+    The rows get the version of what the stream had applied before they were read: every event from there on wins.
+    """
+    if subject.source is None:
+        raise ConfigError(
+            "the configuration has no section source",
+            hint="Add source.url, source.username and source.password, or compare --against topic.",
+        )
+    with closing(subject.source()) as reader:
+        chosen = snapshot_columns(subject.table, compared, subject.key, subject.schema, subject.settings.policy, reader)
+        limits = ceilings(Target.of(subject.table, subject.settings.policy), states)
+        say("reading the source")
+        rows = load(subject.client, shadow, chosen, reader, limits[0] if limits else 0)
+        passes = reader.position()
+    if subject.key:
+        listed = ", ".join(quote(name) for name in subject.key)
+        kept = subject.client.rows(
+            f"SELECT count() AS n FROM (SELECT {listed} FROM {shadow.qualified} GROUP BY {listed})"
+        )
+        if int(kept[0]["n"]) != rows:
+            raise StreamFailed(
+                f"the key ({', '.join(subject.key)}) is not unique in the source: {rows} rows, {kept[0]['n']} keys",
+                hint="Set key_columns, or check source.table.",
             )
-            yield Verified(report, differences, source, target, topic.topic_id, at.applied)
-        finally:
-            fold.close()
+    return tuple(column.table for column in chosen), max(passes, 1)
 
 
-def _judge(subject: Subject, options: Options, fold: Fold, differences: Differences, found: int, topic_id: str) -> int:
+def _wait_for_source(subject: Subject, options: Options, fold: Fold, passes: int, topic_id: str) -> None:
+    """Go on until the stream has passed the position at which the source was read.
+
+    An event of that position or a later one proves it. A table without such events gives no proof; then the time that
+    the connector has had must do.
+    """
+    deadline = time.monotonic() + options.patience
+    while fold.commit() < passes and time.monotonic() < deadline:
+        time.sleep(0.5)
+        fold.to(subject.reached(topic_id).applied)
+    high = subject.topic.state(subject.settings.topic).high
+    _wait(subject, topic_id, high, options.patience)
+    fold.to(subject.reached(topic_id).applied)
+
+
+def _judge(
+    subject: Subject,
+    options: Options,
+    fold: Fold,
+    differences: Differences,
+    found: int,
+    topic_id: str,
+    step: int,
+) -> int:
     """Note the keys that really differ under FOUND; returns how many could not be judged."""
-    step = 0
     for _ in range(_ROUNDS):
         if not found:
             return 0

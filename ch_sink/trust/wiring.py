@@ -1,11 +1,16 @@
 """What a comparison needs, from a stream's configuration."""
 
+from urllib.parse import urlsplit
+
 from ch_sink.clickhouse import detect, server_facts
 from ch_sink.config import Config
+from ch_sink.config.source import SOURCE_KINDS
 from ch_sink.decode import decoder_for
 from ch_sink.discovery.look import look_into, schema_for
 from ch_sink.discovery.wiring import client_of, kafka_settings, key_columns, ledger_of, topic_offsets
+from ch_sink.errors import ConfigError
 from ch_sink.kafka import schema_registry
+from ch_sink.snapshot import SourceAddress, open_source
 from ch_sink.spark.wiring import stream_settings
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.topic import KafkaTopic
@@ -15,7 +20,7 @@ from ch_sink.types.connect import RowSchema
 from ch_sink.types.defaults import is_constant
 from ch_sink.types.sql import quote
 
-__all__ = ["subject_of"]
+__all__ = ["source_address", "subject_of"]
 
 
 def subject_of(config: Config) -> Subject:
@@ -42,7 +47,36 @@ def subject_of(config: Config) -> Subject:
             registry=schema_registry(config.kafka.registry()),
         ),
         ledger_of(config, client),
+        schema,
+        (lambda: open_source(source_address(config))) if config.source is not None else None,
         " AND ".join(f"{quote(name)} = {sql}" for name, sql in policy.columns.add if name in policy.columns.source),
+    )
+
+
+def source_address(config: Config) -> SourceAddress:
+    """Where the stream's source table is. Raises ConfigError."""
+    chosen = config.source
+    assert chosen is not None
+    parts = urlsplit(chosen.url)
+    kind, port = SOURCE_KINDS[parts.scheme]
+    database = parts.path.strip("/")
+    text = chosen.table or ".".join(config.kafka.topic.split(".")[-2:])
+    schema, _, table = text.rpartition(".")
+    if not table or (kind == "postgresql" and not database):
+        raise ConfigError(
+            f"source.url {chosen.url} names no database" if table else "source.table names no table",
+            hint="Write it as postgresql://host:5432/database.",
+        )
+    own = schema or ("public" if kind == "postgresql" else database)
+    return SourceAddress(
+        kind,
+        parts.hostname or "",
+        parts.port or port,
+        database,
+        own,
+        table,
+        chosen.username,
+        chosen.password.get_secret_value(),
     )
 
 

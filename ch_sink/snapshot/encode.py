@@ -1,0 +1,156 @@
+"""Values as a database writes them, in the form in which Debezium's JSON has them.
+
+From there the stream's own converters make them what the stream would store.
+"""
+
+import re
+from base64 import b64encode
+from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+from ch_sink.snapshot.reader import Value
+from ch_sink.types.chtype import parse_type
+from ch_sink.types.column import Column
+from ch_sink.types.connect import SourceType
+
+__all__ = ["encoder", "source_type"]
+
+Encode = Callable[[str | bytes], Any]
+_EPOCH = date(1970, 1, 1).toordinal()
+_MOMENT = re.compile(r"(\d{4,})-(\d\d)-(\d\d)(?:[ T](\d\d):(\d\d):(\d\d)(?:\.(\d+))?)?(?:Z|[+-]00(?::?00)?)?")
+_CLOCK = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d+))?")
+_CONNECT, _TIME, _DATA = "org.apache.kafka.connect.data.", "io.debezium.time.", "io.debezium.data."
+_TEXTS = {_DATA + name for name in ("Uuid", "Enum", "EnumSet", "Json", "Xml", "Ltree")}
+
+
+def source_type(column: Column) -> SourceType | None:
+    """The source type for a column whose events declare none; None if it cannot be told."""
+    if column.stated is not None:
+        return column.stated
+    kind = parse_type(column.type).bare
+    if re.fullmatch(r"U?Int(8|16|32|64)", kind.name):
+        return SourceType("int64")
+    if kind.name == "Decimal":
+        scale = (("scale", str(kind.scale)), ("connect.decimal.precision", str(kind.precision)))
+        return SourceType("bytes", _CONNECT + "Decimal", scale)
+    plain = {
+        "Bool": ("boolean", None),
+        "Float32": ("float32", None),
+        "Float64": ("float64", None),
+        "String": ("string", None),
+        "UUID": ("string", _DATA + "Uuid"),
+        "Date": ("int32", _TIME + "Date"),
+        "Date32": ("int32", _TIME + "Date"),
+        "DateTime": ("int64", _TIME + "MicroTimestamp"),
+        "DateTime64": ("int64", _TIME + "MicroTimestamp"),
+    }.get(kind.name)
+    return SourceType(*plain) if plain is not None else None
+
+
+def encoder(source: SourceType, database_type: str) -> Encode | None:
+    """The function for values of this type; None if they cannot be compared with what the connector makes of them."""
+    binary = re.match(r"(bytea|binary|varbinary|\w*blob)\b", database_type) is not None
+    name = source.name or ""
+    if name in _BY_NAME and source.kind != "string":
+        return _BY_NAME[name]
+    if name == _CONNECT + "Decimal":
+        return _decimal(int(source.parameter("scale") or 0))
+    if source.kind == "bytes":
+        return _base64 if binary and not name else None
+    if source.kind.startswith("int") and not name:
+        return _integer
+    if source.kind.startswith("float"):
+        return _number
+    if source.kind == "boolean":
+        return _boolean
+    if source.kind == "string" and name == _TIME + "ZonedTimestamp":
+        return _zoned
+    if source.kind == "string" and (not name or name in _TEXTS) and not binary:
+        return _text if not re.match(r"(interval|time|timetz|hstore|numeric|money|decimal)\b", database_type) else None
+    return None
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _integer(value: str | bytes) -> int:
+    text = _text(value)
+    return {"t": 1, "f": 0}[text] if text in ("t", "f") else int(text)
+
+
+def _number(value: str | bytes) -> Any:
+    number = float(_text(value))
+    return number if abs(number) < float("inf") else None if number != number else _text(value)
+
+
+def _boolean(value: str | bytes) -> bool:
+    return _text(value) in ("t", "true", "1", "\x01")
+
+
+def _base64(value: str | bytes) -> str:
+    raw = bytes.fromhex(value.removeprefix("\\x")) if isinstance(value, str) else value
+    return b64encode(raw).decode()
+
+
+def _decimal(scale: int) -> Encode:
+    def encode(value: str | bytes) -> str | None:
+        number = Decimal(_text(value))
+        if not number.is_finite():
+            return None
+        unscaled = int(number.scaleb(scale).to_integral_value())
+        return b64encode(unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)).decode()
+
+    return encode
+
+
+def _micros(value: str | bytes) -> int | None:
+    found = _MOMENT.fullmatch(_text(value))
+    if found is None or int(found[1]) > 9999 or found[2] == "00" or found[1] == "0000":
+        return None
+    days = date(int(found[1]), int(found[2]), int(found[3])).toordinal() - _EPOCH
+    clock = int(found[4] or 0) * 3600 + int(found[5] or 0) * 60 + int(found[6] or 0)
+    return (days * 86_400 + clock) * 1_000_000 + int((found[7] or "0").ljust(6, "0")[:6])
+
+
+def _time(value: str | bytes) -> int | None:
+    found = _CLOCK.fullmatch(_text(value))
+    if found is None:
+        return None
+    micros = (int(found[2]) * 3600 + int(found[3]) * 60 + int(found[4])) * 1_000_000
+    return (-1 if found[1] else 1) * (micros + int((found[5] or "0").ljust(6, "0")[:6]))
+
+
+def _scaled(read: Callable[[str | bytes], int | None], multiply: int = 1, divide: int = 1) -> Encode:
+    def encode(value: str | bytes) -> int | None:
+        micros = read(value)
+        return None if micros is None else micros * multiply // divide
+
+    return encode
+
+
+def _zoned(value: str | bytes) -> str:
+    text = _text(value).replace(" ", "T")
+    return re.sub(r"([+-]00(:?00)?)?$", "", text.removesuffix("Z")) + "Z"
+
+
+_BY_NAME: dict[str, Encode] = {
+    _TIME + "Date": _scaled(_micros, 1, 86_400_000_000),
+    _CONNECT + "Date": _scaled(_micros, 1, 86_400_000_000),
+    _TIME + "Timestamp": _scaled(_micros, 1, 1000),
+    _CONNECT + "Timestamp": _scaled(_micros, 1, 1000),
+    _TIME + "MicroTimestamp": _scaled(_micros),
+    _TIME + "NanoTimestamp": _scaled(_micros, 1000),
+    _TIME + "Time": _scaled(_time, 1, 1000),
+    _CONNECT + "Time": _scaled(_time, 1, 1000),
+    _TIME + "MicroTime": _scaled(_time),
+    _TIME + "NanoTime": _scaled(_time, 1000),
+    _TIME + "Year": _integer,
+}
+
+
+def encoded(encode: Encode, values: list[Value]) -> list[Any]:
+    """The values of one column."""
+    return [None if value is None else encode(value) for value in values]

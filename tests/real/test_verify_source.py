@@ -1,0 +1,129 @@
+"""``verify`` and ``repair`` against a real PostgreSQL and a real MariaDB; the events are written by hand."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ch_sink.clickhouse import Client
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+from ch_sink.local.kafka.broker import LocalKafka
+from tests.real.stand.daemon import Missing
+from tests.real.stand.mariadb import MariaDB
+from tests.real.stand.postgres import PostgreSQL
+from tests.support.hand import Event, mysql, postgres
+from tests.support.inline_job import run_inline
+from tests.support.kafka import fresh_topic, produce, recorded
+from tests.support.sink import config_file, inside
+
+ROWS = 60
+
+
+@pytest.fixture(scope="module", params=[PostgreSQL, MariaDB], ids=["postgres", "mariadb"])
+def source(request: pytest.FixtureRequest) -> Iterator[Any]:
+    try:
+        server = request.param()
+    except Missing as why:
+        pytest.skip(f"no {request.param.name}: {why}")
+    server.start()
+    yield server
+    server.stop()
+
+
+def events(source: Any) -> list[Event]:
+    """The snapshot of the table, as the connector would send it without schemas."""
+    out = []
+    for i in range(ROWS):
+        row = {"id": i, "name": None if i % 7 == 0 else f"näme {i}", "price": f"{i}.50", "n": i * 1_000_000_007}
+        if source.name == "postgres":
+            out.append(postgres("r", {"id": i}, None, row, 1000 + i, 1000 + i))
+        else:
+            out.append(mysql("r", {"id": i}, None, row, 1000 + i))
+    return out
+
+
+@pytest.fixture
+def config(
+    tmp_path: Path, source: Any, mock_kafka: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, database: str
+) -> Path:
+    name = f"orders_{database}"
+    with source.session() as cursor:
+        cursor.execute(
+            f"CREATE TABLE {name} (id INT PRIMARY KEY, name VARCHAR(40), price NUMERIC(12, 2), n BIGINT NOT NULL)"
+        )
+        cursor.execute(
+            f"INSERT INTO {name} VALUES "
+            + ", ".join(
+                f"({i}, {'NULL' if i % 7 == 0 else repr(f'näme {i}')}, {i}.50, {i * 1_000_000_007})"
+                for i in range(ROWS)
+            )
+        )
+    schema = "public" if source.name == "postgres" else source.database
+    topic = f"{fresh_topic('live')}.{schema}.{name}"
+    mock_kafka.create_topic(topic, 1)
+    produce(mock_kafka, recorded(topic, events(source)), topic)
+    scheme = "postgresql" if source.name == "postgres" else "mariadb"
+    client.command(
+        f"CREATE TABLE {database}.orders (id Int32, name Nullable(String), price Nullable(Decimal(12, 2)), n Int64, "
+        "_version UInt128, _is_deleted UInt8) ENGINE = ReplacingMergeTree(_version, _is_deleted) ORDER BY id"
+    )
+    made = config_file(
+        tmp_path, mock_kafka, clickhouse, topic, "orders", database, decimal_handling="string",
+        source={"url": f"{scheme}://debezium:debezium@127.0.0.1:{source.port}/{source.database}"},
+    )  # fmt: skip
+    assert inside("init", made, "--apply").returncode == 0
+    run_inline(made)
+    return made
+
+
+def verify(config: Path, *more: str) -> tuple[int, dict[str, Any]]:
+    done = inside("verify", config, "--json", "--patience", "2", *more)
+    assert done.stdout, done.stderr
+    [stream] = json.loads(done.stdout)["streams"]
+    return done.returncode, stream
+
+
+def test_the_source_is_read_and_differences_are_mended(
+    config: Path, source: Any, client: Client, database: str
+) -> None:
+    code, report = verify(config)
+    assert (code, report["against"], report["rows"], report["left_out"]) == (0, "source", ROWS, [])
+    with source.session() as cursor:
+        cursor.execute(f"UPDATE orders_{database} SET price = 7.25 WHERE id = 7")
+        cursor.execute(f"UPDATE orders_{database} SET name = NULL WHERE id = 8")
+        cursor.execute(f"DELETE FROM orders_{database} WHERE id = 9")
+        cursor.execute(f"INSERT INTO orders_{database} VALUES (1000, 'new', 1.00, 5)")
+    code, report = verify(config)
+    found = {e["key"]["id"]: (e["kind"], e["columns"]) for e in report["examples"]}
+    assert code == 1
+    assert {key: kind for key, (kind, _) in found.items()} == {
+        7: "different",
+        8: "different",
+        9: "extra",
+        1000: "missing",
+    }
+    assert found[7][1] == {"price": ["7.25", "7.5"]}
+    assert found[8][1] == {"name": [None, "näme 8"]}
+    done = inside("repair", config, "--apply", "--patience", "2")
+    assert done.returncode == 0, done.stderr
+    assert verify(config)[0] == 0
+
+
+def test_what_is_wrong_with_a_source_is_said(config: Path, source: Any, database: str) -> None:
+    for setting, said in (
+        ("source.table=nowhere", "cannot be described"),
+        ("source.password=wrong", "does not let ch_sink in" if source.name == "mariadb" else ""),
+        ("source.url=postgresql://127.0.0.1:1/shop", "does not let ch_sink in"),
+        ("source.url=file:///x", "must be the address of a database"),
+    ):
+        if said:
+            done = inside("verify", config, "--set", setting)
+            assert done.returncode in (1, 2)
+            assert said in done.stderr, setting
+            assert "debezium:debezium" not in done.stderr
+    with source.session() as cursor:
+        cursor.execute(f"CREATE TABLE other_{database} (a INT)")
+    done = inside("verify", config, "--set", f"source.table=other_{database}")
+    assert "has no column that gives the key column 'id'" in done.stderr
