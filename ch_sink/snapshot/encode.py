@@ -7,7 +7,8 @@ import re
 from base64 import b64encode
 from collections.abc import Callable
 from datetime import date
-from decimal import Decimal
+from decimal import Context, Decimal
+from math import isfinite
 from typing import Any
 
 from ch_sink.snapshot.reader import Value
@@ -19,6 +20,10 @@ __all__ = ["encoder", "source_type"]
 
 Encode = Callable[[str | bytes], Any]
 _EPOCH = date(1970, 1, 1).toordinal()
+_EXACT = Context(prec=2000)
+_INFINITE = {"infinity": 9223372036825200000, "-infinity": -9223372036832400000}
+"""What PostgreSQL's connector sends for these."""
+_INFINITE_DATES = {"infinity": -2147472692, "-infinity": -2147472691}
 _MOMENT = re.compile(r"(\d{4,})-(\d\d)-(\d\d)(?:[ T](\d\d):(\d\d):(\d\d)(?:\.(\d+))?)?(?:Z|[+-]00(?::?00)?)?")
 _CLOCK = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d+))?")
 _CONNECT, _TIME, _DATA = "org.apache.kafka.connect.data.", "io.debezium.time.", "io.debezium.data."
@@ -82,8 +87,8 @@ def _integer(value: str | bytes) -> int:
 
 
 def _number(value: str | bytes) -> Any:
-    number = float(_text(value))
-    return number if abs(number) < float("inf") else None if number != number else _text(value)
+    text = _text(value)
+    return float(text) if isfinite(float(text)) else text
 
 
 def _boolean(value: str | bytes) -> bool:
@@ -97,22 +102,51 @@ def _base64(value: str | bytes) -> str:
 
 def _decimal(scale: int) -> Encode:
     def encode(value: str | bytes) -> str | None:
-        number = Decimal(_text(value))
-        if not number.is_finite():
-            return None
-        unscaled = int(number.scaleb(scale).to_integral_value())
-        return b64encode(unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)).decode()
+        number = Decimal(re.sub(r"[$,]", "", _text(value)))
+        return _unscaled(number, scale) if number.is_finite() else None
 
     return encode
 
 
-def _micros(value: str | bytes) -> int | None:
-    found = _MOMENT.fullmatch(_text(value))
-    if found is None or int(found[1]) > 9999 or found[2] == "00" or found[1] == "0000":
+def _variable_decimal(value: str | bytes) -> dict[str, Any] | None:
+    number = Decimal(_text(value))
+    if not number.is_finite():
         return None
-    days = date(int(found[1]), int(found[2]), int(found[3])).toordinal() - _EPOCH
+    # The connector leaves out zeros at the end.
+    scale = max(0, -int(number.normalize(_EXACT).as_tuple().exponent))
+    return {"scale": scale, "value": _unscaled(number, scale)}
+
+
+def _unscaled(number: Decimal, scale: int) -> str:
+    unscaled = int(number.scaleb(scale, _EXACT).to_integral_value(context=_EXACT))
+    return b64encode(unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)).decode()
+
+
+def _micros(value: str | bytes) -> int | None:
+    text = _text(value)
+    if text in _INFINITE:
+        return _INFINITE[text]
+    found = _MOMENT.fullmatch(text.removesuffix(" BC"))
+    if found is None or found[2] == "00" or found[1] == "0000":
+        return None
+    year = 1 - int(found[1]) if text.endswith(" BC") else int(found[1])
+    days = _days(year, int(found[2]), int(found[3]))
     clock = int(found[4] or 0) * 3600 + int(found[5] or 0) * 60 + int(found[6] or 0)
     return (days * 86_400 + clock) * 1_000_000 + int((found[7] or "0").ljust(6, "0")[:6])
+
+
+def _days(year: int, month: int, day: int) -> int:
+    """Days since 1970 in the Gregorian calendar, of any year."""
+    cycles, year = divmod(year - 1, 400)
+    return cycles * 146_097 + date(year + 1, month, day).toordinal() - _EPOCH
+
+
+def _date(value: str | bytes) -> int | None:
+    text = _text(value)
+    micros = _micros(text)
+    if text in _INFINITE_DATES:
+        return _INFINITE_DATES[text]
+    return None if micros is None else micros // 86_400_000_000
 
 
 def _time(value: str | bytes) -> int | None:
@@ -132,13 +166,16 @@ def _scaled(read: Callable[[str | bytes], int | None], multiply: int = 1, divide
 
 
 def _zoned(value: str | bytes) -> str:
+    if _text(value) in _INFINITE:
+        return _text(value)
     text = _text(value).replace(" ", "T")
     return re.sub(r"([+-]00(:?00)?)?$", "", text.removesuffix("Z")) + "Z"
 
 
 _BY_NAME: dict[str, Encode] = {
-    _TIME + "Date": _scaled(_micros, 1, 86_400_000_000),
-    _CONNECT + "Date": _scaled(_micros, 1, 86_400_000_000),
+    _DATA + "VariableScaleDecimal": _variable_decimal,
+    _TIME + "Date": _date,
+    _CONNECT + "Date": _date,
     _TIME + "Timestamp": _scaled(_micros, 1, 1000),
     _CONNECT + "Timestamp": _scaled(_micros, 1, 1000),
     _TIME + "MicroTimestamp": _scaled(_micros),

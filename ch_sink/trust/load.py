@@ -102,7 +102,7 @@ def load(
 ) -> int:
     """Store all rows under one version; returns their number. Raises ChSinkError."""
     total = 0
-    for batch in reader.rows([column.source for column in columns], _ROWS):
+    for batch in filter(None, reader.rows([column.source for column in columns], _ROWS)):
         arrays = dict(
             zip(
                 (column.table.name for column in columns),
