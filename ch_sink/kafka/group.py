@@ -17,6 +17,8 @@ __all__ = ["GroupCommits", "GroupOffsets"]
 
 _log = logging.getLogger("ch_sink.kafka")
 
+_LOOK = 3.0
+"""Seconds in which a broker must answer before anything is committed."""
 _Offsets = dict[tuple[str, int], int]
 """(Topic, partition) → offset."""
 _Notice = Callable[[dict[int, int]], None]
@@ -87,6 +89,7 @@ class GroupCommits:
         """Commit; the reasons for which groups were refused."""
         refused: dict[str, str] = {}
         try:
+            _expect_answer(self._client(), due)
             asked: dict[str, Future[ConsumerGroupTopicPartitions]] = {}
             for group, offsets in due.items():
                 places = [TopicPartition(topic, p, end) for (topic, p), end in sorted(offsets.items())]
@@ -131,6 +134,15 @@ class GroupCommits:
         if self._admin is None:
             self._admin = AdminClient({**self._settings.for_admin()}, logger=client_log)
         return self._admin
+
+
+def _expect_answer(admin: AdminClient, due: Mapping[str, _Offsets]) -> None:
+    """Raises KafkaException if the brokers are away: librdkafka would abort the process when they are back.
+
+    See confluentinc/librdkafka issue 4605.
+    """
+    topic = next(topic for offsets in due.values() for topic, _ in offsets)
+    admin.list_topics(topic, timeout=_LOOK)
 
 
 @dataclass(frozen=True, slots=True)
