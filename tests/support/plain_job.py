@@ -1,19 +1,25 @@
 """The job without Spark, as a program of its own to be killed: coordinator, tasks and ports are the product's.
 
-``python -m tests.support.plain_job CONFIG OFFSETS SEED`` reads what the topic holds, OFFSETS of each partition at a
-time, and prints ``begin N`` before each batch and ``end N`` after it. Each batch's plan is stored before it is carried
-out, as Spark's checkpoint does: a new process runs a batch that was begun once more, with the same ranges. Tasks run
-one after the other, in a drawn order.
+``python -m tests.support.plain_job CONFIG OFFSETS SEED [HOST [N]]`` reads what the topic holds, OFFSETS of each
+partition at a time, and prints ``begin N`` before each batch and ``end N`` after it. Each batch's plan is stored before
+it is carried out, as Spark's checkpoint does: a new process runs a batch that was begun once more, with the same
+ranges. Tasks run one after the other, in a drawn order. HOST: the name of the host on which the job believes to run. N:
+the process is frozen before this insert.
 """
 
 import json
 import os
 import random
+import signal
+import socket
 import sys
 from collections.abc import Sequence
 from contextlib import closing
+from itertools import count
 from pathlib import Path
+from typing import Any
 
+from ch_sink.clickhouse import ClickHouseWriter
 from ch_sink.config import load
 from ch_sink.spark.wiring import SharedTopics, run_configured, stream_ports, stream_settings
 from ch_sink.stream.coordinator import Coordinator
@@ -23,7 +29,10 @@ from ch_sink.stream.tasks import Task, TaskResult
 __all__ = ["main"]
 
 
-def main(config: str, offsets: str, seed: str) -> None:
+def main(config: str, offsets: str, seed: str, host: str = "", freeze: str = "0") -> None:
+    if host:
+        socket.gethostname = lambda: host
+    _freeze_before(int(freeze))
     settings, rng = load(Path(config)), random.Random(seed)
     text = settings.to_task_json()
 
@@ -48,6 +57,19 @@ def main(config: str, offsets: str, seed: str) -> None:
             _say(f"end {number}")
             number += 1
         coordinator.close()
+
+
+def _freeze_before(insert: int) -> None:
+    """Stop this process, as SIGSTOP from elsewhere would, just before it sends its nth insert into the target."""
+    sent, write = count(1), ClickHouseWriter.write
+
+    def frozen(self: ClickHouseWriter, *given: Any, **options: Any) -> int:
+        if next(sent) == insert:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return write(self, *given, **options)
+
+    if insert:
+        ClickHouseWriter.write = frozen  # type: ignore[method-assign]
 
 
 def _planned(checkpoint: Path, number: int, coordinator: Coordinator, offsets: int) -> list[OffsetRange]:
