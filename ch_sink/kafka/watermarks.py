@@ -1,8 +1,9 @@
 """Watermarks of many topics by few questions: one metadata request, and one list of offsets for each broker."""
 
+import math
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import confluent_kafka
 from confluent_kafka import Consumer, TopicCollection, TopicPartition
@@ -37,6 +38,10 @@ class TopicWatermarks:
         self._single: TopicOffsets | None = None
         self._is_mock: bool | None = None
         self._known: dict[str, tuple[float, TopicState]] = {}
+        self._wanting = threading.Lock()
+        self._wanted: set[str] = set()
+        """Topics that threads wait for in `state`."""
+        self._answers: dict[str, tuple[float, TopicState | ChSinkError]] = {}
 
     def close(self) -> None:
         """Disconnect; the next question opens clients again."""
@@ -47,13 +52,23 @@ class TopicWatermarks:
                 self._single.close()
             self._consumer = self._admin = self._single = None
 
-    def state(self, topic: str, *, age: float = _WHOLE) -> TopicState:
-        """A topic's state, of a question that is at most so many seconds old. Raises KafkaError."""
+    def state(self, topic: str) -> TopicState:
+        """A topic's state. Threads that wait for one another share a question. Raises KafkaError."""
+        asked = time.monotonic()
+        with self._wanting:
+            self._wanted.add(topic)
         with self._lock:
-            at, state = self._known.get(topic, (0.0, None))
-            if state is not None and time.monotonic() - at < age:
-                return state
-            return self._ask_one(topic)
+            at, answer = self._answers.get(topic, (-math.inf, None))
+            if answer is None or at < asked:
+                with self._wanting:
+                    wanted, self._wanted = sorted(self._wanted | {topic}), set()
+                at = time.monotonic()
+                found = self._guarded(wanted, lambda: self._whole(wanted))
+                self._answers |= {name: (at, state) for name, state in found.items()}
+                answer = found[topic]
+        if isinstance(answer, TopicState):
+            return answer
+        raise answer
 
     def states(self, topics: Sequence[str]) -> dict[str, TopicState | ChSinkError]:
         """Each topic's state, or why it is not known.
@@ -62,14 +77,23 @@ class TopicWatermarks:
         their ids, partitions and lowest offsets.
         """
         with self._lock:
-            try:
-                still = self._unmoved(topics)
-                return {**still, **self._whole([topic for topic in topics if topic not in still])}
-            except confluent_kafka.KafkaException as error:
-                failed = translate(error.args[0], self.settings, topics[0])
-            except TimeoutError:
-                failed = unavailable(self.settings, f"no description of topics in {self._timeout:g} seconds")
-            return dict.fromkeys(topics, failed)
+            return self._guarded(topics, lambda: self._all(topics))
+
+    def _all(self, topics: Sequence[str]) -> dict[str, TopicState | ChSinkError]:
+        still = self._unmoved(topics)
+        return {**still, **self._whole([topic for topic in topics if topic not in still])}
+
+    def _guarded(
+        self, topics: Sequence[str], ask: Callable[[], dict[str, TopicState | ChSinkError]]
+    ) -> dict[str, TopicState | ChSinkError]:
+        """The answers; if the broker itself does not answer, that for all topics."""
+        try:
+            return ask()
+        except confluent_kafka.KafkaException as error:
+            failed = translate(error.args[0], self.settings, topics[0])
+        except TimeoutError:
+            failed = unavailable(self.settings, f"no description of topics in {self._timeout:g} seconds")
+        return dict.fromkeys(topics, failed)
 
     def _unmoved(self, topics: Sequence[str]) -> dict[str, TopicState]:
         oldest = time.monotonic() - _WHOLE

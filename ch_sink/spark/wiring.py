@@ -129,7 +129,7 @@ class SharedTopics:
 
     def state(self, kafka: KafkaSettings, topic: str) -> TopicState:
         """Id, partitions and watermarks of a topic. Raises KafkaError."""
-        return self.watermarks(kafka).state(topic, age=0.0)
+        return self.watermarks(kafka).state(topic)
 
     def close(self) -> None:
         """Leave the brokers; the next question opens a client again."""
