@@ -13,6 +13,7 @@ from ch_sink.cli.check import check
 from ch_sink.cli.config import config
 from ch_sink.cli.dead_letters import dead_letters
 from ch_sink.cli.demo import demo
+from ch_sink.cli.explain import explain
 from ch_sink.cli.init import init
 from ch_sink.cli.output import Output
 from ch_sink.cli.pause import pause, resume
@@ -66,6 +67,7 @@ app.command()(pause)
 app.command()(resume)
 app.add_typer(dead_letters, name="dead-letters")
 app.command()(verify)
+app.command()(explain)
 app.command()(repair)
 app.command()(demo)
 app.add_typer(config)

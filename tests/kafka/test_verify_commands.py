@@ -71,6 +71,19 @@ def test_a_table_is_verified_found_wrong_and_repaired(
     assert client.rows(f"SELECT name FROM system.tables WHERE database = '{database}' AND name LIKE '%shadow%'") == []
 
 
+def test_a_row_is_explained(config: Path, client: Client, database: str) -> None:
+    run_inline(config)
+    row = client.rows(f"SELECT id, k FROM {database}.kc_current ORDER BY id LIMIT 1")[0]
+    done = inside("explain", config, json.dumps(row), "--json")
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    assert [e["rule"] for e in shown["events"]].count("newer") == 1
+    assert {int(r["id"]) for r in shown["stored"]} == {row["id"]}
+    assert "newer" in inside("explain", config, json.dumps(row)).stdout
+    assert "is no JSON object" in inside("explain", config, "7").stderr
+    assert "has no key column 'x'" in inside("explain", config, '{"x": 7}').stderr
+
+
 def test_wrong_options_are_named(config: Path) -> None:
     run_inline(config)
     for words, said in (
