@@ -12,7 +12,7 @@ read there.
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,8 @@ class BatchPlanner:
     start: Start = "earliest"
     """Where a stream begins of which the ledger knows nothing: see `offset_ranges.initial_offset`."""
     choices: Choices = field(default_factory=Choices)
+    committed: Callable[[Sequence[int]], Mapping[int, int]] = lambda _: {}
+    """The offsets that the stream's consumer group has committed for these partitions, as far as they are known."""
     _topic_id: str = ""
     _reached: dict[int, int] | None = None
     """Partition → next offset; None if the ledger has to be read."""
@@ -137,6 +139,15 @@ class BatchPlanner:
         if not reached and not self.ledger.topic_ids():
             start = "earliest" if self.start == "ledger" else self.start
         at = initial_offset(state, start)
+        if start == "latest" and (committed := self.committed(sorted(state.low))):
+            # The stream has been here before, and its ledger is lost: what came since would be skipped.
+            found = {p: min(max(offset, state.low[p]), state.high[p]) for p, offset in committed.items()}
+            log.warning(
+                "topic %s: the ledger knows nothing of it, but the consumer group has committed offsets; "
+                "reading goes on from those instead of the latest: %s",
+                *(state.topic, found),
+            )
+            return {p: found.get(p, offset) for p, offset in at.at.items() if p not in reached}
         if at.topic_id != state.topic_id:
             self._expect_same(state, at.topic_id, "that of the starting offsets")
             at = initial_offset(state, "earliest")

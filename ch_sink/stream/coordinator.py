@@ -87,7 +87,12 @@ class Coordinator:
         self._errors = ErrorWatch(settings.errors, lambda: ports.dead_letters(self.topic.topic_id))
         self._gone: dict[int, int] = {}
         """Where records were lost in the last batch, by partition."""
-        self._planner = BatchPlanner(ports.ledger, settings.start, choices)
+        self._planner = BatchPlanner(
+            ports.ledger,
+            settings.start,
+            choices,
+            lambda partitions: ports.group.last_committed(settings.topic, partitions),
+        )
         self._added = AddedPartitions()
         self._closing = ExitStack()
 

@@ -138,6 +138,16 @@ def test_latest_is_where_the_topic_ended_when_the_stream_began() -> None:
     assert spans(stream.plan({0: 130, 1: 10, 2: 40}, {2: 7})) == [(0, 100, 130), (2, 7, 40)]
 
 
+def test_latest_of_a_stream_whose_ledger_is_lost_is_what_its_group_has_committed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What came since would be skipped."""
+    stream = Stream(start="latest")
+    stream.memory.group.committed = {0: 70, 1: 3}
+    assert spans(stream.plan({0: 100, 1: 10, 2: 20}, {1: 5})) == [(0, 70, 100), (1, 5, 10)]
+    assert "the consumer group has committed offsets" in caplog.text
+
+
 def test_start_does_not_matter_once_the_ledger_knows_the_topic() -> None:
     stream = Stream()
     stream.run(stream.plan({0: 30, 1: 5}))
