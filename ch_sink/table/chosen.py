@@ -3,6 +3,7 @@
 from ch_sink.errors import TableError
 from ch_sink.model.policy import ColumnPolicy
 from ch_sink.types.connect import Field, RowSchema, SourceType
+from ch_sink.types.defaults import without_expression
 from ch_sink.types.lexer import Kind, tokenize
 
 __all__ = ["added_type", "chosen_schema"]
@@ -26,8 +27,9 @@ def chosen_schema(schema: RowSchema, chosen: ColumnPolicy, key_columns: tuple[st
             "key: without it rows cannot be told apart",
             hint=f"Take {hidden[0]!r} out of columns.",
         )
+    own = [f.name for f in schema.fields]
     fields = [
-        Field(chosen.target(f.name), _masked(f.type) if f.name in masks else f.type)
+        Field(chosen.target(f.name), _masked(f.type) if f.name in masks else without_expression(f.type, own))
         for f in schema.fields
         if f.name not in chosen.exclude
     ]

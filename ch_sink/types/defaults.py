@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from ch_sink.types.propagated_type import propagated_type
 from ch_sink.types.sql_values import sql_value
 from ch_sink.types.value_policy import ValuePolicy
 
-__all__ = ["default_sql", "is_constant"]
+__all__ = ["default_sql", "is_constant", "without_expression"]
 
 _MOMENTS = (
     "io.debezium.time.Timestamp",
@@ -50,6 +51,14 @@ def default_sql(source: SourceType, column_type: str, columns: Collection[str] =
     except (DecodeError, TableError):
         return None
     return sql_value(found, parse_type(column_type)) if found.is_valid else None
+
+
+def without_expression(source: SourceType, columns: Collection[str]) -> SourceType:
+    """The type without a default that is an expression over the row's columns: it holds under their names only."""
+    stated = source.default if source.has_default and source.kind == "string" else None
+    if stated is None or not _is_generated(str(stated), columns):
+        return source
+    return replace(source, default=None, has_default=False)
 
 
 def _literal(value: object, made: Converter) -> Any:

@@ -15,18 +15,23 @@ from ch_sink.table.chosen import chosen_schema
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from ch_sink.types.sql import quote
 from tests.support.choose import some
-from tests.support.fixtures import topic_of
+from tests.support.fixtures import read_truth, topic_of
 from tests.support.recorded import CASES, KEYLESS, POLICY
 from tests.support.stream import Feed, make_table, schema_of, typed_stream
 
 ENGINES = ("replacing", "sign-replacing", "collapsing", "versioned-collapsing", "append")
 EVERY = [
-    (stream, table, engine) for stream, table in CASES for engine in (("append",) if table in KEYLESS else ENGINES)
+    (stream, table, engine)
+    for stream, table in CASES
+    for engine in (("append",) if table in KEYLESS else ENGINES)
+    if (table, engine) != ("tr", "append")  # a history cannot be truncated
 ]
 SHORT = [
     one
     for place, one in enumerate(EVERY)
-    if place % 37 == 0 or (one[1] in KEYLESS and one[0].endswith(("plain", "avro")))
+    if place % 41 == 0
+    or one == ("postgres-json_schema-wide", "all_types", "replacing")
+    or (one[1] in KEYLESS and one[0].endswith(("plain", "avro")))
 ]
 
 
@@ -77,7 +82,7 @@ def test_the_table_holds_what_was_chosen(client: Client, database: str, stream: 
         for columns, view in ((wanted, "plain_current"), (shown, "chosen_current"))
     ]
     assert both[0] == both[1]
-    assert both[0] or table == "tr"
+    assert both[0] or not read_truth(stream.split("-")[0])[table].rows
     added = client.rows(f"SELECT DISTINCT tenant, region FROM {database}.chosen_current")
     assert [tuple(row.values()) for row in added] == ([("eu", 7)] if both[0] else [])
 
