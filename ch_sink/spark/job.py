@@ -32,8 +32,9 @@ from ch_sink.spark.stop import Stop, run_stoppable
 from ch_sink.spark.wiring import SharedTopics, stream_ports, stream_settings
 from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.flush import Flush
-from ch_sink.stream.job import Changed, Ended, Job, JobOptions
+from ch_sink.stream.job import Job
 from ch_sink.stream.job_stream import JobStream
+from ch_sink.stream.job_work import Changed, Ended, JobOptions
 from ch_sink.stream.lanes import ThreadLanes
 from ch_sink.stream.roster import Roster
 

@@ -11,27 +11,23 @@ says; the others go on. A stream that waited, or was resumed, is opened again: w
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
-from ch_sink.errors import ChSinkError, LedgerConflict, StreamFailed, TopicNotFound
+from ch_sink.errors import ChSinkError, LedgerConflict, TopicNotFound
 from ch_sink.model.counted import counted
-from ch_sink.model.topic import TopicState
 from ch_sink.observe.picture import JobPicture
-from ch_sink.stream.flush import ACTIVE
-from ch_sink.stream.job_stream import JobStream, Watermarks
+from ch_sink.stream.job_stream import JobStream
+from ch_sink.stream.job_work import Changed, Ended, JobOptions
 from ch_sink.stream.lanes import Lanes
-from ch_sink.stream.offset_ranges import OffsetRange
-from ch_sink.stream.roster import Member, Roster
+from ch_sink.stream.roster import Roster
 from ch_sink.stream.rounds import as_failure, run_together
-from ch_sink.stream.shares import LONG, fair_shares, in_turn
 from ch_sink.stream.tasks import Execute
+from ch_sink.stream.turn import Batch, Turn, unread
 from ch_sink.stream.writes import WriteAll, write_each
 
-__all__ = ["Changed", "Ended", "Job", "JobOptions"]
+__all__ = ["Job"]
 
 log = logging.getLogger("ch_sink")
 
@@ -53,67 +49,6 @@ _LAST_BATCH = 10.0
 """Longest wait for running batches after a signal; then they are abandoned, and the next job repeats them."""
 _ABANDONED = 5.0
 """Longest wait for batches that were abandoned."""
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """Streams that join a running job, and names of those whose topics are gone."""
-
-    joined: Sequence[tuple[JobStream, Member]] = ()
-    left: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class JobOptions:
-    """How long a job runs."""
-
-    once: bool = False
-    """Until everything has been read that was there when it started."""
-    fail_fast: bool = False
-    """Until the first stream fails."""
-    stopping: Callable[[], bool] = lambda: False
-    """Whether no further batch is to begin."""
-    abandon: Callable[[], None] = lambda: None
-    """Cancels the running calls of the executor."""
-    on_open: Callable[[JobStream], None] = lambda _: None
-    """Is told of each stream that has been opened."""
-    on_stop: Callable[[JobStream], None] = lambda _: None
-    """Is told of each stream that stops."""
-    on_resume: Callable[[JobStream], None] = lambda _: None
-    """Is told of each stream that somebody resumed, before it is opened again."""
-    discover: Callable[[], Changed] | None = None
-    """Looks which streams join and leave; None if the job's streams are given once and for all. It must not raise."""
-    discover_every: float = 30.0
-    """Seconds from one such look to the next."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """What a piece of a stream's work came to."""
-
-    stream: JobStream | None
-    work: Literal["open", "look", "batch", "close", "states", "topics"]
-    error: ChSinkError | None = None
-    executor: bool = False
-    """The executor failed, so that the outcome of the stream's tasks is unknown."""
-    job: bool = False
-    """The error is that of the job, such as Spark that cannot be started."""
-    opened: tuple[TopicState, Sequence[OffsetRange]] | None = None
-    """The topic of a stream that was opened, and what there is to read."""
-    changed: Changed = Changed()
-    """What a look at the topics found."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Planned:
-    stream: JobStream
-    state: TopicState
-    unread: Sequence[OffsetRange]
-    """All that is there now."""
-
-    @property
-    def offsets(self) -> int:
-        return sum(r.end - r.start for r in self.unread)
 
 
 class Job:
@@ -272,104 +207,28 @@ class Job:
 
     def _turn(self) -> None:
         """Start a batch of all streams that are due and have something to read."""
-        now = self._lanes.now()
-        due = [s for s in self.streams if s.state == "running" and not s.busy and s.due <= now]
-        planned = [found for stream, state in self._look(due) if (found := self._unread(stream, state)) is not None]
-        long = {p.stream for p in planned if p.offsets > LONG}
-        shares = self._shares([p for p in planned if p.stream not in long], [p for p in planned if p.stream in long])
-        batch: dict[JobStream, Sequence[OffsetRange]] = {}
-        for found in planned:
-            stream = found.stream
-            batch[stream] = ranges = stream.cut(found.unread, shares[stream.name])
-            stream.held_since, stream.active_at = None, now
-            stream.busy, stream.seen, stream.summary.lag = True, found.state, found.offsets
-            left = found.offsets - sum(r.end - r.start for r in ranges)
-            stream.backlog = left > 0 or any(r.chunk_offsets for r in ranges)  # what was begun is not all there is
-        short = {stream: ranges for stream, ranges in batch.items() if not stream.alone and stream not in long}
-        rest = {stream: ranges for stream, ranges in batch.items() if not stream.alone and stream in long}
-        alone = [{stream: ranges} for stream, ranges in batch.items() if stream.alone]
-        for group in [short, rest, *alone]:
-            if group:
-                self._lanes.start("batch", partial(self._run, group))
-
-    def _shares(self, short: Sequence[_Planned], long: Sequence[_Planned]) -> dict[str, int | None]:
-        """How many offsets each stream may read. ``long``: those with a long backlog."""
-        now, others = self._lanes.now(), {p.stream for p in long}
-        recent = (s for s in self.streams if s.state == "running" and now - s.active_at < ACTIVE)
-        live = short or any(not s.backlog for s in recent if s not in others)
-        limits = {p.stream.name: in_turn(p.stream.limit) if live else p.stream.limit for p in long}
-        return {
-            **fair_shares({p.stream.name: p.offsets for p in short}, {p.stream.name: p.stream.limit for p in short}),
-            **fair_shares({p.stream.name: p.offsets for p in long}, limits),
-        }
-
-    def _look(self, due: Sequence[JobStream]) -> list[tuple[JobStream, TopicState]]:
-        """The states of these streams' topics: one question for each cluster."""
-        found = [(stream, stream.opened[0]) for stream in due if stream.opened is not None]
-        clusters: dict[int, list[JobStream]] = {}
-        for stream in due:
-            if stream.opened is None:
-                clusters.setdefault(id(stream.watermarks), []).append(stream)
-        for streams in clusters.values():
-            answers = _states(streams[0].watermarks, streams)
-            for stream in streams:
-                state = answers[stream.topic]
-                if isinstance(state, TopicState):
-                    found.append((stream, state))
-                else:
-                    self._settle(Ended(stream, "look", state))
-        return found
-
-    def _unread(self, stream: JobStream, state: TopicState) -> _Planned | None:
-        """All that the stream has to read; None if that is nothing."""
-        unread: Sequence[OffsetRange] = ()
-        if stream.opened is not None:
-            unread, stream.opened = stream.opened[1], None
-        elif state != stream.seen:
-            try:
-                unread = self._plan(stream, state)
-            except Exception as error:  # noqa: BLE001 (the stream's failure, whatever it is)
-                self._settle(Ended(stream, "look", as_failure(stream.name, error)))
-                return None
-        if unread and self._may_wait(stream, unread):
+        turn = Turn(self.streams, self._lanes.now(), self._options.once)
+        turn.plan([s for s in self.streams if s.state == "running" and not s.busy and s.due <= turn.now])
+        for stream in turn.rested:
+            self.roster.worked(stream.name)
+            if self._options.once:
+                stream.state = "done"
+        for stream in (*turn.rested, *turn.held):
             stream.due = self._tick(stream)
-            return None
-        if unread or (stream.fresh and stream.coordinator.waiting):
-            return _Planned(stream, state, unread)
-        stream.seen, stream.due, stream.summary.lag = state, self._tick(stream), 0
-        self.roster.worked(stream.name)
-        if self._options.once:
-            stream.state = "done"
-        return None
-
-    def _may_wait(self, stream: JobStream, unread: Sequence[OffsetRange]) -> bool:
-        """Whether the events wait for more of them."""
-        # What was begun, and the first look behind records that were lost, is never held.
-        if self._options.once or stream.fresh or any(r.chunk_offsets or r.lost for r in unread):
-            return False
-        now = self._lanes.now()
-        since = stream.held_since if stream.held_since is not None else now
-        active = sum(now - s.active_at < ACTIVE for s in self.streams)
-        waits = stream.flush.waits(sum(r.end - r.start for r in unread), now - since, active)
-        stream.held_since = since if waits else None
-        if waits:
-            stream.summary.lag = sum(r.end - r.start for r in unread)
-        return waits
-
-    def _plan(self, stream: JobStream, state: TopicState) -> Sequence[OffsetRange]:
-        if self._options.once and (stream.end is None or stream.end.topic_id != state.topic_id):
-            stream.end = state
-        return stream.unread(state)
+        for failed in turn.failed:
+            self._settle(failed)
+        for batch in turn.batches:
+            self._lanes.start("batch", partial(self._run, batch))
 
     def _open_one(self, stream: JobStream, report: Callable[[Ended], None]) -> None:
         """Open a stream, in a lane."""
         try:
             state = stream.open()
-            report(Ended(stream, "open", opened=(state, self._plan(stream, state))))
+            report(Ended(stream, "open", opened=(state, unread(stream, state, self._options.once))))
         except Exception as error:  # noqa: BLE001 (the stream's failure, whatever it is)
             report(Ended(stream, "open", as_failure(stream.name, error)))
 
-    def _run(self, batch: Mapping[JobStream, Sequence[OffsetRange]], report: Callable[[Ended], None]) -> None:
+    def _run(self, batch: Batch, report: Callable[[Ended], None]) -> None:
         """Run a batch to its end, in a lane."""
         left = {stream.name: stream for stream in batch}
 
@@ -468,13 +327,3 @@ class Job:
             if not any(s.busy for s in self.streams):
                 return
             self._options.abandon()
-
-
-def _states(watermarks: Watermarks, streams: Sequence[JobStream]) -> Mapping[str, TopicState | ChSinkError]:
-    topics = list(dict.fromkeys(s.topic for s in streams))
-    try:
-        found = watermarks.states(topics)
-    except Exception as error:  # noqa: BLE001 (the failure of all of them, whatever it is)
-        return {s.topic: as_failure(s.name, error) for s in streams}
-    missing = StreamFailed("the broker gave no answer for this topic")
-    return {topic: found.get(topic, missing) for topic in topics}

@@ -153,6 +153,13 @@ class JobStream:
         cut = [replace(r, end=max(ends[r.partition], r.start + bool(r.lost))) for r in unread]
         return [r for r in cut if r.start < r.end]
 
+    def begin(self, now: float, state: TopicState, offsets: int, ranges: Sequence[OffsetRange]) -> None:
+        """A batch of these ranges begins. ``offsets``: all that there is to read in this state of the topic."""
+        self.busy, self.held_since, self.active_at = True, None, now
+        self.seen, self.summary.lag = state, offsets
+        left = offsets - sum(r.end - r.start for r in ranges)
+        self.backlog = left > 0 or any(r.chunk_offsets for r in ranges)  # what was begun is not all there is
+
     def rounds(self, ranges: Sequence[OffsetRange]) -> Rounds:
         """The rounds of the next batch, which may have no ranges."""
         if self.fresh:

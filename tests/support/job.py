@@ -14,8 +14,9 @@ from ch_sink.order import State
 from ch_sink.ports import Request
 from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.flush import Flush
-from ch_sink.stream.job import Ended, Job, JobOptions
+from ch_sink.stream.job import Job
 from ch_sink.stream.job_stream import JobStream
+from ch_sink.stream.job_work import Ended, JobOptions
 from ch_sink.stream.lanes import InlineLanes, ThreadLanes
 from ch_sink.stream.patience import Patience, Pauses
 from ch_sink.stream.ports import StreamPorts

@@ -13,8 +13,9 @@ from ch_sink.spark.configurations import Configurations
 from ch_sink.spark.members import members_of
 from ch_sink.spark.wiring import SharedTopics, run_configured, stream_ports, stream_settings
 from ch_sink.stream.coordinator import Coordinator
-from ch_sink.stream.job import Ended, Job, JobOptions
+from ch_sink.stream.job import Job
 from ch_sink.stream.job_stream import JobStream
+from ch_sink.stream.job_work import Ended, JobOptions
 from ch_sink.stream.lanes import ThreadLanes
 from ch_sink.stream.patience import Pauses
 from ch_sink.stream.roster import Roster

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ch_sink.errors import BrokerUnavailable, ChSinkError, ClickHouseUnavailable, StreamFailed
 from ch_sink.model.topic import TopicState
 from ch_sink.stream.flush import Flush
-from ch_sink.stream.job import Changed
+from ch_sink.stream.job_work import Changed
 from ch_sink.stream.lanes import ThreadLanes
 from ch_sink.stream.tasks import RangeTask, Task
 from ch_sink.table.model import TargetTable
