@@ -40,7 +40,7 @@ def detect(client: Client, database: str, table: str, policy: Policy) -> TargetT
     if over is not None:
         local = _describe(client, detect_sql(over.cluster), over.database or database, over.table)
     found = assemble(row, policy, local=local, table=f"table {database}.{table}")
-    notes = _notes(client, found)
+    notes = _notes(client, found, policy.table.notes)
     columns = tuple(replace(column, note=notes.get(column.name, "")) for column in found.columns)
     added = tuple(_added(client, found, policy.columns.add))
     return replace(found, columns=columns, defaults=tuple(_defaults(client, found)), added=added)
@@ -50,13 +50,13 @@ _NO_TABLE = (60, 81)
 """UNKNOWN_TABLE, UNKNOWN_DATABASE."""
 
 
-def _notes(client: Client, table: TargetTable) -> dict[str, str]:
+def _notes(client: Client, table: TargetTable, name: str) -> dict[str, str]:
     """The source types of columns that ``init`` noted; empty if it noted none, or if their table does not exist.
 
     Notes of an earlier table of this name count as far as the columns still are what ``init`` makes of them: this may
     be that table, restored from a backup or rebuilt.
     """
-    notes = f"{quote(table.database)}.{quote('ch_sink_columns')}"
+    notes = f"{quote(table.database)}.{quote(name)}"
     where = {"database": table.database, "table": table.name}
     try:
         found = client.rows(

@@ -200,7 +200,9 @@ class Config(Section):
                 evolve=self.evolve,
                 stored_row=self.stored_row,
             ),
-            table=TablePolicy(sign_column=self.sign_column, accept_coalescing=self.accept_coalescing),
+            table=TablePolicy(
+                sign_column=self.sign_column, accept_coalescing=self.accept_coalescing, notes=self.tables.columns
+            ),
             columns=self.columns.policy(tuple(self.columns.add) if self.merge else ()),
         )
 

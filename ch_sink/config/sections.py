@@ -343,6 +343,7 @@ class TablesSection(Section):
     dead_letters: Name = "ch_sink_dead_letters"
     handover: Name = "ch_sink_handover"
     pending: Name = "ch_sink_pending"
+    columns: Name = "ch_sink_columns"
 
 
 class SparkSection(Section):

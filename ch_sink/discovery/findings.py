@@ -140,7 +140,7 @@ def _other_tables(config: Config, client: Client, key: tuple[str, ...], table: T
         "dead letters": names.dead_letters,
         "hand-over": names.handover,
         "pending": names.pending,
-        "column types": "ch_sink_columns",
+        "column types": names.columns,
     }
     view = f"{table.name}_current"
     found = client.rows(

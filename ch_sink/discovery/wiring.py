@@ -104,5 +104,6 @@ def table_spec(config: Config, *, engine: str | None = None, roles: tuple[str, .
             "dead_letters": config.tables.dead_letters,
             "handover": config.tables.handover,
             "pending": config.tables.pending,
+            "columns": config.tables.columns,
         },
     )

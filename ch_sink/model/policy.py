@@ -95,6 +95,8 @@ class TablePolicy:
     sign_column: str | None = None
     """Sign column of a ``ReplacingMergeTree(ver)``, if it is not called ``sign`` or ``_sign``."""
     accept_coalescing: bool = False
+    notes: str = "ch_sink_columns"
+    """The table, in the target's database, in which ``init`` notes the source types of columns."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,3 +107,17 @@ def test_server_facts(client: Client) -> None:
     assert facts.version == client.server_version
     assert facts.apply_row_policy_after_final is True
     assert facts.timezone
+
+
+def test_column_types_are_read_from_the_table_that_is_configured(client: Client, database: str) -> None:
+    client.command(
+        f"CREATE TABLE {database}.t (id UInt64, d Date32, ver UInt64) ENGINE = ReplacingMergeTree(ver) ORDER BY id"
+    )
+    client.command(create_statement("columns", database, "notes"))
+    client.command(
+        f"INSERT INTO {database}.notes (database, table, column, type, uuid) SELECT database, name, 'd', "
+        f"'io.debezium.time.Date', uuid FROM system.tables WHERE database = '{database}' AND name = 't'"
+    )
+    kept = detect(client, database, "t", policy_of(notes="notes"))
+    assert [c.note for c in kept.columns if c.name == "d"] == ["io.debezium.time.Date"]
+    assert [c.note for c in detect(client, database, "t", policy_of()).columns if c.name == "d"] == [""]
