@@ -30,7 +30,7 @@ WHERE `_sign` > 0;
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_ledger`
 (
     `stream` String COMMENT 'name of the stream',
-    `entry` LowCardinality(String) COMMENT 'kind of entry: claim, intent, progress, cut, result, or a fact: truncate_floor, topic, schema_change_begun, schema_change_finished, backward_step',
+    `entry` LowCardinality(String) COMMENT 'kind of entry: claim, intent, progress, cut, result, summary, or a fact: truncate_floor, topic, schema_change_begun, schema_change_finished, backward_step',
     `topic_id` String COMMENT 'identity of the topic: a recreated topic has another one',
     `partition` Int32,
     `start_offset` Int64 COMMENT 'first offset of the range',
@@ -44,7 +44,7 @@ CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_ledger`
     `topic` String,
     `chunk_offsets` Int64 COMMENT 'intent: offsets per chunk with which the range is cut',
     `chunk_bytes` Int64,
-    `attempt` UInt32 COMMENT 'intent: how many earlier batches overlap the range',
+    `attempt` UInt32 COMMENT 'intent: how many earlier batches overlap the range; summary: how many it stands for at most',
     `cuts` Array(Int64) COMMENT 'result: offsets at which the range was cut into chunks',
     `rows` UInt64 COMMENT 'result: rows inserted into the target',
     `deletes` UInt64,
@@ -77,7 +77,8 @@ CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_dead_letters`
     `column` Nullable(String) COMMENT 'the column at fault, if any',
     `reason` String,
     `time` DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'when the record failed',
-    `retried` Nullable(DateTime64(3, 'UTC')) COMMENT 'when it was applied after all',
+    `retried` Nullable(DateTime64(3, 'UTC')) COMMENT 'when it was settled, null: not so far',
+    `outcome` LowCardinality(String) COMMENT 'how it was settled: applied, superseded by a newer change, waiting for another row, or dropped',
     `written` UInt64 DEFAULT toUInt64(toUnixTimestamp64Nano(now64(9))) COMMENT 'the newest entry of an offset counts'
 )
 ENGINE = ReplacingMergeTree(written)
