@@ -142,6 +142,10 @@ class LocalRunner:
         while ranges := self.coordinator.plan(state, limit):
             self.coordinator.run_batch(ranges, self._execute)
 
+    def strike(self, batch: LocalBatch, kill: Kill) -> bool:
+        """Run a batch until the kill; returns whether it struck. The next life is another runner's."""
+        return self._attempt(batch, kill, first=True)
+
     def stop(self) -> None:
         """End the current life cleanly."""
         if self._coordinator is not None:
