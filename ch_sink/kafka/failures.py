@@ -10,7 +10,16 @@ import confluent_kafka
 from ch_sink.errors import BrokerUnavailable, ChSinkError, ConfigError, KafkaError, TopicNotFound
 from ch_sink.kafka.settings import KafkaSettings
 
-__all__ = ["UNKNOWN_TOPIC", "client_log", "creating", "is_denied", "is_transient", "translate", "unavailable"]
+__all__ = [
+    "UNKNOWN_TOPIC",
+    "client_log",
+    "creating",
+    "is_denied",
+    "is_transient",
+    "is_unreachable",
+    "translate",
+    "unavailable",
+]
 
 _log = logging.getLogger("ch_sink.kafka.client")
 
@@ -82,6 +91,11 @@ def is_denied(error: confluent_kafka.KafkaError) -> bool:
 def is_transient(error: confluent_kafka.KafkaError) -> bool:
     """Whether a retry may succeed: a leader moves, a topic is being created."""
     return error.retriable() or error.code() in _TRANSIENT
+
+
+def is_unreachable(error: confluent_kafka.KafkaError) -> bool:
+    """Whether no broker answers, or none that could."""
+    return error.code() in _UNREACHABLE
 
 
 def unavailable(settings: KafkaSettings, reason: str) -> BrokerUnavailable:

@@ -2,30 +2,32 @@
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import confluent_kafka
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, TopicPartition
 
-from ch_sink.kafka.failures import client_log
+from ch_sink.kafka.failures import client_log, is_unreachable
 from ch_sink.kafka.settings import KafkaSettings
 
 __all__ = ["GroupCommits", "GroupOffsets"]
 
 _log = logging.getLogger("ch_sink.kafka")
 
-_LOOK = 3.0
-"""Seconds in which a broker must answer before anything is committed."""
+_KEPT = 8
+"""Groups whose clients are kept."""
+_SELDOM = 12
+"""How many times longer a job of many groups waits between two commits."""
 _Offsets = dict[tuple[str, int], int]
 """(Topic, partition) → offset."""
 _Notice = Callable[[dict[int, int]], None]
 
 
 class GroupCommits:
-    """Commits offsets of many groups by one client, every few seconds. A failure is logged and never raised.
+    """Commits offsets of many groups, every few seconds. A failure is logged and never raised.
 
     May be used by several threads. ``close`` commits what is left.
     """
@@ -38,7 +40,7 @@ class GroupCommits:
         self._refused: dict[str, str] = {}
         self._asked: dict[tuple[str, str], tuple[Sequence[int], _Notice]] = {}
         self._filled, self._closing = threading.Event(), threading.Event()
-        self._admin: AdminClient | None = None
+        self._kept: dict[str, _GroupClient] = {}
         self._thread: threading.Thread | None = None
 
     def put(self, group: str, topic: str, ends: Mapping[int, int]) -> None:
@@ -77,72 +79,105 @@ class GroupCommits:
             thread.join(2 * self._timeout)
             self._closing.clear()
         self.flush()
-        self._admin = None
+        with self._lock:
+            kept, self._kept = self._kept, {}
+        for client in kept.values():
+            client.close()
 
     def _run(self) -> None:
         while not self._closing.is_set():
             self._filled.wait()
-            if not self._closing.wait(self._every):
+            # A client for each of many groups costs something: they are committed less often.
+            if not self._closing.wait(self._every * max(1, min(_SELDOM, len(self._due) // _KEPT))):
                 self.flush()
 
     def _commit(self, due: Mapping[str, _Offsets]) -> dict[str, str]:
         """Commit; the reasons for which groups were refused."""
         refused: dict[str, str] = {}
-        try:
-            _expect_answer(self._client(), due)
-            asked: dict[str, Future[ConsumerGroupTopicPartitions]] = {}
-            for group, offsets in due.items():
-                places = [TopicPartition(topic, p, end) for (topic, p), end in sorted(offsets.items())]
-                request = [ConsumerGroupTopicPartitions(group, places)]
-                asked |= self._client().alter_consumer_group_offsets(request, request_timeout=self._timeout)
-        except confluent_kafka.KafkaException as error:
-            return dict.fromkeys(due, error.args[0].str())
-        for group, answer in asked.items():
+        for group, offsets in due.items():
+            places = [TopicPartition(topic, p, end) for (topic, p), end in sorted(offsets.items())]
             try:
-                found = answer.result(self._timeout + 5)
+                with self._client(group) as client:
+                    client.commit(places)
             except confluent_kafka.KafkaException as error:
                 refused[group] = error.args[0].str()
-            except TimeoutError:
-                refused[group] = f"no answer in {self._timeout:g} seconds"
-            else:
-                failed = [place.error for place in found.topic_partitions or () if place.error is not None]
-                if failed:
-                    refused[group] = failed[0].str()
+                if is_unreachable(error.args[0]):
+                    # None of the others would be answered, and each would be waited for.
+                    return {**dict.fromkeys(due, refused[group]), **refused}
         return refused
 
     def committed(self, group: str, topic: str, partitions: Sequence[int]) -> dict[int, int]:
         """The offsets that a group has committed, as far as they are known. Never raises."""
         try:
-            asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, p) for p in partitions])
-            answer = self._client().list_consumer_group_offsets([asked], request_timeout=self._timeout)
-            found = answer[group].result(self._timeout + 5)
-        except (confluent_kafka.KafkaException, TimeoutError) as error:
+            with self._client(group) as client:
+                found = client.committed([TopicPartition(topic, p) for p in partitions])
+        except confluent_kafka.KafkaException as error:
             _log.debug("offsets of group %s are not known: %s", group, error)
             return {}
-        return {
-            place.partition: place.offset
-            for place in found.topic_partitions or ()
-            if place.error is None and place.offset >= 0
-        }
+        return {place.partition: place.offset for place in found if place.error is None and place.offset >= 0}
 
     def before(self, group: str, topic: str, partitions: Sequence[int], notice: _Notice) -> None:
         """Before the group's next commit, ``notice`` receives the offsets of the last one."""
         with self._lock:
             self._asked[group, topic] = (partitions, notice)
 
-    def _client(self) -> AdminClient:
-        if self._admin is None:
-            self._admin = AdminClient({**self._settings.for_admin()}, logger=client_log)
-        return self._admin
+    @contextmanager
+    def _client(self, group: str) -> Iterator["_GroupClient"]:
+        """A client of the group; some are kept for the next time."""
+        with self._lock:
+            client = self._kept.pop(group, None)
+        client = client or _GroupClient(self._settings, group, self._timeout)
+        try:
+            yield client
+        except BaseException:
+            client.close()
+            raise
+        with self._lock:
+            self._kept[group] = client
+            spare = self._kept.pop(next(iter(self._kept))) if len(self._kept) > _KEPT else None
+        if spare is not None:
+            spare.close()
 
 
-def _expect_answer(admin: AdminClient, due: Mapping[str, _Offsets]) -> None:
-    """Raises KafkaException if the brokers are away: librdkafka would abort the process when they are back.
+class _GroupClient:
+    """Reads and commits offsets of one group. Raises KafkaException.
 
-    See confluentinc/librdkafka issue 4605.
+    A consumer, although one admin client could serve all groups: librdkafka aborts the process if brokers go away
+    while an admin client asks them about groups (confluentinc/librdkafka issue 4605).
     """
-    topic = next(topic for offsets in due.values() for topic, _ in offsets)
-    admin.list_topics(topic, timeout=_LOOK)
+
+    def __init__(self, settings: KafkaSettings, group: str, timeout: float) -> None:
+        self._timeout = timeout
+        self._answers: list[tuple[confluent_kafka.KafkaError | None, list[TopicPartition]]] = []
+        self._consumer = Consumer({**settings.for_group(group), "on_commit": self._note}, logger=client_log)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._consumer.close()
+
+    def committed(self, places: list[TopicPartition]) -> list[TopicPartition]:
+        """The places with the offsets that were committed."""
+        return self._consumer.committed(places, self._timeout)
+
+    def commit(self, places: list[TopicPartition]) -> None:
+        """Commit the places' offsets."""
+        self._answers.clear()
+        # This call comes first because it has a timeout: a commit that waits for a coordinator cannot be cancelled
+        # and delays the closing of the client for most of a minute.
+        self.committed([TopicPartition(place.topic, place.partition) for place in places])
+        self._consumer.commit(offsets=places, asynchronous=True)
+        deadline = time.monotonic() + self._timeout
+        while not self._answers:
+            if time.monotonic() > deadline:
+                raise confluent_kafka.KafkaException(confluent_kafka.KafkaError(confluent_kafka.KafkaError._TIMED_OUT))
+            self._consumer.poll(0.05)
+        error, answered = self._answers[0]
+        error = error or next((place.error for place in answered if place.error is not None), None)
+        if error is not None:
+            raise confluent_kafka.KafkaException(error)
+
+    def _note(self, error: confluent_kafka.KafkaError | None, places: list[TopicPartition]) -> None:
+        self._answers.append((error, places))
 
 
 @dataclass(frozen=True, slots=True)
