@@ -1,0 +1,72 @@
+"""The job on a real Spark standalone cluster of two workers of one core."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.job.test_job import prepared
+from tests.support.cluster import Cluster, cluster
+from tests.support.kafka import produce
+from tests.support.sink import ROOT, Place
+
+pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
+
+
+@pytest.fixture(scope="module")
+def two_workers() -> Iterator[Cluster]:
+    with cluster(workers=2) as found:
+        yield found
+
+
+@pytest.mark.parametrize(("source", "engine"), [("mariadb", "replacing"), ("postgres", "collapsing")])
+def test_an_executor_killed_in_mid_batch_leaves_the_table_equal(
+    source: str, engine: str, place: Place, two_workers: Cluster
+) -> None:
+    stream, table = f"{source}-busy-json_plain", "acct"
+    config, topic, records = prepared(
+        place, stream, table, engine, chunk_offsets=200, spark={"conf": {"spark.executor.memory": "600m"}}
+    )
+    place.client.command(f"SYSTEM STOP MERGES {place.database}.{table}")  # so that its rows say how far the job is
+    produce(place.kafka, records, topic)
+    job = subprocess.Popen(
+        [sys.executable, "-m", "ch_sink", "run", str(config), "--once", "--master", two_workers.url],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    deadline, killed = time.monotonic() + 240, 0
+    while job.poll() is None and killed < 2 and time.monotonic() < deadline:
+        if place.count(table) > 400 * (killed + 1) and two_workers.executors():
+            two_workers.kill_executor()
+            killed += 1
+            time.sleep(1.0)
+        time.sleep(0.01)
+    said, _ = job.communicate(timeout=300)
+    assert job.returncode == 0, said
+    assert killed, "the job was over before an executor was killed"
+    place.client.command(f"SYSTEM START MERGES {place.database}.{table}")
+    assert place.differences(f"{source}-busy", source, table) == [], said
+
+
+def test_tasks_run_on_both_workers(place: Place, two_workers: Cluster) -> None:
+    stream, table = "mariadb-busy-json_plain", "acct"
+    config, topic, records = prepared(place, stream, table, spark={"conf": {"spark.executor.memory": "600m"}})
+    produce(place.kafka, records, topic)
+    job = subprocess.Popen(
+        [sys.executable, "-m", "ch_sink", "run", str(config), "--once", "--master", two_workers.url],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    used: set[str] = set()
+    while job.poll() is None:
+        used.update(two_workers.executors().values())
+        time.sleep(0.05)
+    assert job.returncode == 0, job.communicate()[0]
+    assert used == {"worker-0", "worker-1"}
+    assert place.differences("mariadb-busy", "mariadb", table) == []
