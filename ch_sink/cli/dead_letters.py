@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ch_sink.ports import StoredLetter
     from ch_sink.spark.letters import Letters
 
-__all__ = ["dead_letters"]
+__all__ = ["as_json", "dead_letters", "retried"]
 
 dead_letters = typer.Typer(no_args_is_help=True, help="See, retry or drop records that could not be applied.")
 
@@ -64,19 +64,7 @@ def retry(
     streams: list[dict[str, Any]] = []
     for config, letters in _each(out, configs, only, overrides):
         _expect_no_job(config)
-        chosen = {
-            topic_id: [s.letter for s in found if kind in (None, s.letter.kind)]
-            for topic_id, found in letters.open().items()
-        }
-        done = letters.retry(chosen)
-        entry: dict[str, Any] = {**_named(config), "applied": 0, "superseded": 0, "waiting": 0, "failed": []}
-        for (_, partition), result in done.items():
-            for outcome in ("applied", "superseded", "waiting"):
-                entry[outcome] += len(getattr(result, outcome))
-            entry["failed"] += [
-                {"partition": partition, "offset": offset, "reason": reason}
-                for offset, reason in sorted(result.failed.items())
-            ]
+        entry = _named(config) | retried(letters, kind)
         streams.append(entry)
         out.say(
             f"{config.stream_name}: {entry['applied']} applied, {entry['superseded']} superseded by newer changes, "
@@ -87,6 +75,23 @@ def retry(
     out.document({"streams": streams})
     if any(entry["failed"] for entry in streams):
         raise typer.Exit(1)
+
+
+def retried(letters: "Letters", kind: str | None) -> dict[str, Any]:
+    """Retry the open letters of a stream; how many were applied and so on, and those that failed."""
+    chosen = {
+        topic_id: [s.letter for s in found if kind in (None, s.letter.kind)]
+        for topic_id, found in letters.open().items()
+    }
+    entry: dict[str, Any] = {"applied": 0, "superseded": 0, "waiting": 0, "failed": []}
+    for (_, partition), result in letters.retry(chosen).items():
+        for outcome in ("applied", "superseded", "waiting"):
+            entry[outcome] += len(getattr(result, outcome))
+        entry["failed"] += [
+            {"partition": partition, "offset": offset, "reason": reason}
+            for offset, reason in sorted(result.failed.items())
+        ]
+    return entry
 
 
 @dead_letters.command()
@@ -118,7 +123,7 @@ def _show(
             {
                 **_named(config),
                 "count": len(found),
-                "dead_letters": [_as_json(s, whole=whole) for s in found[:limit]],
+                "dead_letters": [as_json(s, whole=whole) for s in found[:limit]],
             }
         )
         out.say(f"{config.stream_name}: {counted(len(found), 'dead letter')}", style="bold")
@@ -160,7 +165,8 @@ def _named(config: "Config") -> dict[str, str]:
     return {"stream": config.stream_name, "topic": config.kafka.topic, "table": f"{place.database}.{place.table}"}
 
 
-def _as_json(stored: "StoredLetter", *, whole: bool) -> dict[str, Any]:
+def as_json(stored: "StoredLetter", *, whole: bool) -> dict[str, Any]:
+    """A dead letter as a document; ``whole``: with its record."""
     letter = stored.letter
     entry: dict[str, Any] = {
         "partition": letter.partition,

@@ -1,6 +1,8 @@
 """``ch_sink run``: the streams of these configurations in one Spark application."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,12 +12,15 @@ import typer
 from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, expect_some, streams_again, watch_topics
 from ch_sink.cli.output import Output
 from ch_sink.errors import ChSinkError, ConfigError
+from ch_sink.model.address import Address
 from ch_sink.model.counted import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from ch_sink.config import Config
     from ch_sink.observe import StreamSummary
+    from ch_sink.observe.live import Live
 
 __all__ = ["LogFormat", "progress", "run", "show_summaries"]
 
@@ -53,6 +58,13 @@ def run(
         Path | None, typer.Option(metavar="FILE", help="Append the log to this file, too.", show_default=False)
     ] = None,
     log_format: Annotated[LogFormat, typer.Option(help="Form of the log's lines.")] = LogFormat.text,
+    ui: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Serve a page about the job there.", show_default=False)
+    ] = None,
+    ui_token: Annotated[
+        str,
+        typer.Option(envvar="CH_SINK_UI_TOKEN", help="What the page asks of who retries dead letters; drawn if empty."),
+    ] = "",
 ) -> None:
     """Apply changes from Kafka to ClickHouse until stopped.
 
@@ -62,12 +74,16 @@ def run(
     if verbose and quiet:
         raise ConfigError("--verbose and --quiet exclude each other", hint="Leave out one of them.")
     from ch_sink.cli.screen import LogOptions, shown
+    from ch_sink.observe.live import Live
     from ch_sink.observe.watch import JobWatch
 
     out, stop = Output(as_json=as_json), context.obj
     watch = JobWatch("reading the configuration")
     debug = bool(context.find_root().params.get("debug"))
-    with shown(watch.look, LogOptions(verbose, quiet or as_json, log_file, log_format.value, debug)):
+    with ExitStack() as closing:
+        closing.enter_context(
+            shown(watch.look, LogOptions(verbose, quiet or as_json, log_file, log_format.value, debug))
+        )
         topics = watch_topics(configs, overrides, only)
         settings = topics.first(log, wait=not once)
         expect_some(topics, settings, only)
@@ -75,6 +91,8 @@ def run(
         from ch_sink.spark.job import run_job
         from ch_sink.spark.session import start_application
 
+        live = Live()
+        closing.enter_context(_page(ui, ui_token, live, lambda: streams_again(configs, overrides)))
         jvm = start_application(settings or topics.usual, master, stop) if settings or not once else None
         try:
             end = run_job(
@@ -87,6 +105,7 @@ def run(
                 topics=topics,
                 started=jvm,
                 stop=stop,
+                live=live,
                 reload=lambda: streams_again(configs, overrides),
             )
         finally:
@@ -99,6 +118,28 @@ def run(
     if len(end.failures) > 1:
         raise stopped_streams(end.failures, len(settings))
     end.expect_fine()
+
+
+@contextmanager
+def _page(address: str | None, token: str, live: "Live", streams: "Callable[[], Sequence[Config]]") -> Iterator[None]:
+    """Serve the page, if it has an address. Raises ConfigError."""
+    if address is None:
+        yield
+        return
+    from ch_sink.cli.page import JobPage
+    from ch_sink.serve.server import PageServer
+
+    server = PageServer(Address.parse(address, "--ui"), JobPage(live, streams), token)
+    log.info(
+        "the page is at http://%s:%d/%s",
+        address.rpartition(":")[0] or "127.0.0.1",
+        server.port,
+        "" if token else f"; its token for retries is {server.token}",
+    )
+    try:
+        yield
+    finally:
+        server.close()
 
 
 def stopped_streams(failures: "Mapping[str, ChSinkError]", of: int) -> ChSinkError:

@@ -4,9 +4,9 @@ Its data is at ``/api/streams``, in the form of ``ch_sink status --json``. The p
 """
 
 import hmac
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from importlib.resources import files
-from typing import Any, Protocol
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -15,37 +15,14 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from ch_sink.errors import ChSinkError
+from ch_sink.serve.data import PageData
 
-__all__ = ["PageData", "application"]
+__all__ = ["application"]
 
 _NO_STORE = {"cache-control": "no-store", "x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
 _CONTENT = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:"
 )
-
-
-class PageData(Protocol):
-    """What the page shows. Methods may block; they run outside the server's loop and raise ChSinkError."""
-
-    def streams(self) -> Sequence[Mapping[str, Any]]:
-        """The streams as ``ch_sink status --json`` has them, with figures and history of this job."""
-        ...
-
-    def dead_letters(self, stream: str) -> Sequence[Mapping[str, Any]]:
-        """The newest dead letters of a stream."""
-        ...
-
-    def retry(self, stream: str) -> Mapping[str, Any]:
-        """Retry a stream's dead letters; what became of them."""
-        ...
-
-    def explain(self, stream: str, key: str) -> Mapping[str, Any]:
-        """The biography of one row. ``key``: JSON."""
-        ...
-
-    def reports(self) -> Sequence[Mapping[str, Any]]:
-        """The latest verify report of each stream that has one."""
-        ...
 
 
 def application(data: PageData, token: str) -> Starlette:
@@ -69,21 +46,12 @@ def application(data: PageData, token: str) -> Starlette:
         stream = request.path_params["stream"]
         return await _answer(lambda: dict(data.retry(stream)))
 
-    async def explain(request: Request) -> Response:
-        stream, key = request.path_params["stream"], request.query_params.get("key", "")
-        return await _answer(lambda: dict(data.explain(stream, key)))
-
-    async def reports(_: Request) -> Response:
-        return await _answer(lambda: {"reports": list(data.reports())})
-
     return Starlette(
         routes=[
             Route("/", page),
             Route("/api/streams", streams),
             Route("/api/dead-letters/{stream:path}/retry", retry, methods=["POST"]),
             Route("/api/dead-letters/{stream:path}", dead_letters),
-            Route("/api/explain/{stream:path}", explain),
-            Route("/api/reports", reports),
         ]
     )
 

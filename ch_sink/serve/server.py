@@ -6,7 +6,7 @@ import threading
 
 from ch_sink.errors import ConfigError
 from ch_sink.model.address import Address
-from ch_sink.serve.page import PageData, application
+from ch_sink.serve.data import PageData
 
 __all__ = ["PageServer"]
 
@@ -16,8 +16,14 @@ class PageServer:
 
     def __init__(self, address: Address, data: PageData, token: str = "") -> None:
         """Port 0 takes a free one; without a token a fresh one is drawn. Raises ConfigError."""
-        import uvicorn
+        try:
+            import uvicorn
 
+            from ch_sink.serve.page import application
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"the page needs the package {error.name}", hint="Install it: pip install 'ch-sink[ui]'."
+            ) from error
         self.token = token or secrets.token_urlsafe(18)
         self._socket = _listen(address)
         self.port: int = self._socket.getsockname()[1]

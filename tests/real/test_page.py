@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from ch_sink.errors import ChSinkError
 from ch_sink.model.address import Address
 from ch_sink.observe.live import Live, LiveStream
 from ch_sink.observe.progress import StreamSummary
@@ -45,14 +44,6 @@ class Job:
         done, self.letters = len(self.letters), []
         return {"applied": done}
 
-    def explain(self, stream: str, key: str) -> Mapping[str, Any]:
-        if key != '{"id": 1}':
-            raise ChSinkError("the key has no column `id`", hint="Name it.")
-        return {"decided": "newer"}
-
-    def reports(self) -> Sequence[Mapping[str, Any]]:
-        return [{"stream": "shop.orders", "different": 0}]
-
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
@@ -79,9 +70,6 @@ def test_page_shows_states_and_plots_explains_and_retries_with_the_token_only(br
         points = browser.until("document.querySelector('#rate polyline').getAttribute('points').split(' ').length > 50")
         assert points
         assert "decode" in browser.text("#legend")
-        browser.type("#key", '{"id": 1}')
-        browser.click("#ask")
-        browser.until("document.querySelector('#story').innerText.includes('newer')")
 
         browser.click("tr.stream:first-child")
         browser.until("document.querySelector('#letters tbody').innerText.includes('no number')")

@@ -18,6 +18,7 @@ class Job:
 
     def __init__(self) -> None:
         self.retried: list[str] = []
+        self.refuse = False
 
     def streams(self) -> Sequence[Mapping[str, Any]]:
         return [{"stream": "a/b", "state": "running"}, {"stream": "<b>", "state": "stopped"}]
@@ -28,14 +29,10 @@ class Job:
         return [{"partition": 0, "offset": 7, "kind": "decode", "reason": "no number", "value": "{}"}]
 
     def retry(self, stream: str) -> Mapping[str, Any]:
+        if self.refuse:
+            raise ChSinkError("the broker is away", hint="Try again.")
         self.retried.append(stream)
         return {"applied": 1}
-
-    def explain(self, stream: str, key: str) -> Mapping[str, Any]:
-        raise ChSinkError(f"the key {key} has no column `id`", hint="Name all columns of the key.")
-
-    def reports(self) -> Sequence[Mapping[str, Any]]:
-        return []
 
 
 @pytest.fixture
@@ -99,9 +96,10 @@ def test_a_retry_takes_no_get(server: PageServer, job: Job) -> None:
     assert job.retried == []
 
 
-def test_an_error_says_what_is_wrong_and_what_to_do(server: PageServer) -> None:
-    status, body = ask(server, "/api/explain/a?key=%7B%7D")
-    assert (status, body) == (409, {"error": "the key {} has no column `id`", "next": "Name all columns of the key."})
+def test_an_error_says_what_is_wrong_and_what_to_do(server: PageServer, job: Job) -> None:
+    job.refuse = True
+    status, body = ask(server, "/api/dead-letters/a%2Fb/retry", method="POST", token="sesame")
+    assert (status, body) == (409, {"error": "the broker is away", "next": "Try again."})
     assert ask(server, "/api/dead-letters/none")[0] == 404
 
 

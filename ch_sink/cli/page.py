@@ -1,0 +1,116 @@
+"""What the page of a running job shows: `status` with the job's own figures, dead letters, and their retry."""
+
+import getpass
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+from ch_sink.cli.dead_letters import as_json, retried
+from ch_sink.errors import ChSinkError, LedgerConflict
+
+if TYPE_CHECKING:
+    from ch_sink.config import Config
+    from ch_sink.observe.live import Live
+
+__all__ = ["JobPage"]
+
+log = logging.getLogger("ch_sink")
+
+_FRESH = 5.0
+"""Seconds for which what the ledgers and brokers said is shown again."""
+_LETTERS = 100
+"""The most dead letters of a stream that are shown."""
+_LET_GO = 60.0
+"""Longest wait for the job to let a stream go, in seconds."""
+
+
+class JobPage:
+    """The page's data. May be used by several threads."""
+
+    def __init__(self, live: "Live", streams: "Callable[[], Sequence[Config]]") -> None:
+        """``streams``: the configurations of the job's streams as they are now."""
+        self._live, self._streams = live, streams
+        self._lock = threading.Lock()
+        self._known: tuple[float, dict[str, dict[str, Any]]] = (-_FRESH, {})
+
+    def streams(self) -> Sequence[Mapping[str, Any]]:
+        """See PageData."""
+        known, now = self._statuses(), time.time()
+        found = {stream.stream: stream.as_json(now) for stream in self._live.snapshot()}
+        return [known.get(name, {}) | {k: v for k, v in mine.items() if v is not None} for name, mine in found.items()]
+
+    def dead_letters(self, stream: str) -> Sequence[Mapping[str, Any]]:
+        """See PageData."""
+        from ch_sink.spark.letters import Letters
+
+        with Letters.of(self._config(stream)) as letters:
+            found = [one for of_topic in letters.open().values() for one in of_topic]
+        return [as_json(one, whole=True) for one in found[:_LETTERS]]
+
+    def retry(self, stream: str) -> Mapping[str, Any]:
+        """See PageData. The stream pauses for as long as the retry takes."""
+        from ch_sink.spark.letters import Letters
+
+        config = self._config(stream)
+        with Letters.of(config) as letters, _borrowed(config):
+            entry = retried(letters, None)
+        log.info("%s: dead letters retried from the page: %d applied", stream, entry["applied"])
+        return {name: len(n) if isinstance(n, list) else n for name, n in entry.items()}
+
+    def _config(self, stream: str) -> "Config":
+        for config in self._streams():
+            if config.stream_name == stream:
+                return config
+        raise LookupError(f"the job has no stream {stream!r}")
+
+    def _statuses(self) -> dict[str, dict[str, Any]]:
+        """The streams as `status` shows them, at most some seconds old; what was known last if a server is away."""
+        from ch_sink.discovery.statuses import statuses
+
+        with self._lock:
+            asked, known = self._known
+            if time.monotonic() - asked >= _FRESH:
+                try:
+                    known = {seen.stream: seen.as_json() for seen in statuses(self._streams(), log.debug)}
+                except ChSinkError as error:
+                    log.debug("the page shows what was known before: %s", error)
+                self._known = time.monotonic(), known
+            return known
+
+
+@contextmanager
+def _borrowed(config: "Config") -> Iterator[None]:
+    """Let the job pause a stream, and resume it afterwards unless it was paused. Raises LedgerConflict."""
+    from ch_sink.discovery.wiring import states_by_ledger
+    from ch_sink.ports import Request
+    from ch_sink.stream.standing import has_job, standing
+
+    name = config.stream_name
+    [(states, _)] = states_by_ledger([config])
+
+    def ask(wanted: Literal["pause", "resume"]) -> None:
+        states.ask({name: Request(wanted, f"{getpass.getuser()}@{socket.gethostname()}", time.time())})
+
+    before = standing(states.read([name])[name]).state
+    if before != "paused":
+        ask("pause")
+    try:
+        deadline = time.monotonic() + _LET_GO
+        while True:
+            recorded = states.read([name])[name]
+            if not has_job(recorded.alive, recorded.quiet):
+                break
+            if time.monotonic() > deadline:
+                raise LedgerConflict(
+                    f"the job did not let stream {name!r} go within {_LET_GO:.0f} s",
+                    hint="Its batch is still running; try again later.",
+                )
+            time.sleep(0.2)
+        yield
+    finally:
+        if before != "paused":
+            ask("resume")
