@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ch_sink.ports import StoredLetter
     from ch_sink.spark.letters import Letters
 
-__all__ = ["as_json", "dead_letters", "retried"]
+__all__ = ["as_json", "dead_letters", "in_use", "retried"]
 
 dead_letters = typer.Typer(no_args_is_help=True, help="See, retry or drop records that could not be applied.")
 
@@ -57,8 +57,8 @@ def retry(
 ) -> None:
     """Apply dead letters with the present configuration, in order and never over newer rows.
 
-    No job may have the stream. Each letter is marked with what became of it and stays in the table; those that still
-    cannot be applied stay open, and the exit code is 1.
+    No job may work on the stream: pause it first. Each letter is marked with what became of it and stays in the table;
+    those that still cannot be applied stay open, and the exit code is 1.
     """
     out = Output(as_json=as_json)
     streams: list[dict[str, Any]] = []
@@ -147,17 +147,24 @@ def _each(out: Output, configs: Any, only: str | None, overrides: Any) -> "Itera
             yield config, letters
 
 
-def _expect_no_job(config: "Config") -> None:
-    from ch_sink.discovery.wiring import states_by_ledger
+def in_use(config: "Config") -> bool:
+    """Whether a living job works on the stream, which it has neither paused nor stopped. Raises ClickHouseError."""
+    from ch_sink.discovery.wiring import client_of, ledger_of, states_by_ledger
     from ch_sink.stream.standing import has_job
 
-    for states, _ in states_by_ledger([config]):
-        recorded = states.read([config.stream_name])[config.stream_name]
-        if has_job(recorded.alive, recorded.quiet):
-            raise LedgerConflict(
-                f"a job has stream {config.stream_name!r}, so its dead letters cannot be retried now",
-                hint="Stop the job, retry, and start it again: it goes on where it was.",
-            )
+    if ledger_of(config, client_of(config)).owner() is None:
+        return False
+    [(states, _)] = states_by_ledger([config])
+    recorded = states.read([config.stream_name])[config.stream_name]
+    return has_job(recorded.alive, recorded.quiet)
+
+
+def _expect_no_job(config: "Config") -> None:
+    if in_use(config):
+        raise LedgerConflict(
+            f"a job has stream {config.stream_name!r}, so its dead letters cannot be retried now",
+            hint="Pause the stream (`ch_sink pause`), retry, and resume it: it goes on where it was.",
+        )
 
 
 def _named(config: "Config") -> dict[str, str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from ch_sink.cli.dead_letters import as_json, retried
+from ch_sink.cli.dead_letters import as_json, in_use, retried
 from ch_sink.errors import ChSinkError, LedgerConflict
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _borrowed(config: "Config") -> Iterator[None]:
     """Let the job pause a stream, and resume it afterwards unless it was paused. Raises LedgerConflict."""
     from ch_sink.discovery.wiring import states_by_ledger
     from ch_sink.ports import Request
-    from ch_sink.stream.standing import has_job, standing
+    from ch_sink.stream.standing import standing
 
     name = config.stream_name
     [(states, _)] = states_by_ledger([config])
@@ -100,10 +100,7 @@ def _borrowed(config: "Config") -> Iterator[None]:
         ask("pause")
     try:
         deadline = time.monotonic() + _LET_GO
-        while True:
-            recorded = states.read([name])[name]
-            if not has_job(recorded.alive, recorded.quiet):
-                break
+        while in_use(config):
             if time.monotonic() > deadline:
                 raise LedgerConflict(
                     f"the job did not let stream {name!r} go within {_LET_GO:.0f} s",

@@ -113,6 +113,11 @@ class ClickHouseLedger:
         if mine(claim, self._newest()):
             self._insert([given_back], 0, claim)
 
+    def owner(self) -> Claim | None:
+        """The newest claim of the stream; None if there is none, or if it was released. Raises ClickHouseError."""
+        newest = self._newest()
+        return None if newest is None or newest.released else newest
+
     def check_claim(self) -> None:
         self.expect_mine(self._newest())
 
