@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -173,10 +174,14 @@ def test_nothing_is_retried_while_a_job_has_the_stream_and_dropped_letters_stay_
     assert refused.returncode == 1
     assert "is owned by process" in refused.stderr
     job.release()
+    with mock.patch("socket.gethostname", return_value="elsewhere"):
+        job.claim("a job on another host")
     states = ClickHouseStreamStates(place.client, place.database, "ch_sink_ledger")
     states.beat({name: Alive("run", "elsewhere", 1, "x")})
     refused = inside("dead-letters", "retry", stream.config)
     assert "its dead letters cannot be retried now" in refused.stderr
+    assert "ch_sink pause" in refused.stderr
+    job.release()
     assert stream.rows == {1: 5, 3: 3}
     shown = stream.ask("show", "--limit", "1")
     assert json.loads(shown["dead_letters"][0]["value"])["after"] == {"id": 2, "v": 300}
