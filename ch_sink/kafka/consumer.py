@@ -6,11 +6,12 @@ an offset that compaction removed.
 
 import gc
 import logging
+import math
 import os
 import threading
 import time
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import confluent_kafka
 from confluent_kafka import Consumer, Message, TopicPartition
@@ -28,6 +29,8 @@ _BATCH = 1000
 """Records per call: ``consume`` reaches its full speed at some hundreds."""
 _WAIT_SECONDS = 0.05
 """Longest wait of one ``consume`` call: it waits for the full number of records even if a gap hides some of them."""
+_LEARNED_SECONDS = 300.0
+"""Seconds for which the client surely remembers a topic's leaders; it forgets topics that nobody reads after 900."""
 _LOOK_SECONDS = 2.0
 """Seconds without progress after which a read checks that its topic exists."""
 _EOF = confluent_kafka.KafkaError._PARTITION_EOF
@@ -45,6 +48,8 @@ class RangeConsumer:
         self.patience = patience
         self._refused: confluent_kafka.KafkaError | None = None
         self._last_error = "no answer"
+        self._learned: dict[str, float] = {}
+        """When the leaders of each topic were asked for."""
         with creating(self.settings):
             self._consumer = Consumer({**self.settings.for_consumer(), "error_cb": self._note}, logger=client_log)
 
@@ -87,6 +92,7 @@ class RangeConsumer:
             return
         place = TopicPartition(topic, partition, start)
         self._refused = None
+        self._learn(topic)
         self._consumer.assign([place])
         try:
             slices = Slices(topic, partition, max_records, max_bytes)
@@ -101,6 +107,19 @@ class RangeConsumer:
             yield from slices.rest()
         finally:
             self._consumer.unassign()
+
+    def _learn(self, topic: str) -> None:
+        """Ask for the topic's leaders, unless the client knows them.
+
+        The client itself looks for leaders of a new topic once a second: a worker that serves many topics would wait
+        for most of a second at each.
+        """
+        now = time.monotonic()
+        if now - self._learned.get(topic, -math.inf) < _LEARNED_SECONDS:
+            return
+        with suppress(confluent_kafka.KafkaException):  # the read that follows waits for the broker, or fails
+            self._consumer.list_topics(topic, timeout=min(10.0, self.patience))
+            self._learned[topic] = now
 
     def _batches(self, place: TopicPartition, start: int, end: int) -> Iterator[list[Message]]:
         position = start

@@ -12,7 +12,7 @@ _SECRET = re.compile(r"password|passphrase|secret|key\.pem|oauthbearer\.config|j
 _CONSUMER_DEFAULTS = {
     "isolation.level": "read_committed",
     # A fetch that waits at the end of one partition delays the next assignment on that broker until it returns.
-    "fetch.wait.max.ms": "20",
+    "fetch.wait.max.ms": "5",
     # Records fetched past the end of a range are discarded, so the queue is short and the fetches are large.
     "queued.max.messages.kbytes": "16384",
     "max.partition.fetch.bytes": "4194304",

@@ -250,6 +250,22 @@ def test_no_broker_is_said_in_time_and_without_secrets() -> None:
     commits.close()
 
 
+def test_the_first_range_of_each_of_many_topics_does_not_wait_for_its_leader(kafka: LocalKafka) -> None:
+    """The client looks for the leaders of new topics once a second, so that most waits would be most of a second."""
+    topics = [fresh_topic("many") for _ in range(8)]
+    for topic in topics:
+        kafka.create_topic(topic, 1)
+        produce(kafka, values(topic, 0, "abcde"))
+    reader = RangeConsumer({"bootstrap.servers": kafka.bootstrap})
+    waited: list[float] = []
+    for topic in topics:
+        began = time.monotonic()
+        assert _offsets(list(reader.read(topic, 0, 1, 4))) == [1, 2, 3]
+        waited.append(time.monotonic() - began)
+    reader.close()
+    assert sorted(waited[1:])[len(waited) // 2] < 0.4, waited
+
+
 def test_a_broker_that_comes_back_is_read_on(tmp_path_factory: pytest.TempPathFactory) -> None:
     with LocalKafka() as own:
         if own.kind != "kafka":
