@@ -713,3 +713,40 @@ def test_progress_is_that_of_the_batch_whatever_the_clocks_of_task_and_driver_sa
     found = job().progress_of("t1", 0, 0)
     assert found is not None
     assert (found.end, found.state) == (7, "y")
+
+
+HOSTILE = (
+    "it's",
+    'say "hi"',
+    "back\\slash",
+    "two\nlines",
+    "x' OR '1'='1",
+    "'; DROP TABLE ledger; --",
+    "{stream:String}",
+    "ü 日",
+)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_of_streams_and_topics_may_hold_anything(client: Client, own_tables: str, stream: str, name: str) -> None:
+    """Also where entries are folded and deleted, whose statements do not come from the sink alone."""
+    other = ClickHouseLedger(client, own_tables, "ledger", f"{stream}-other")
+    other.claim("r")
+    run_batches(other, 0, 3, 1)
+    kept = known(other)
+    hostile = f"{stream} {name}"
+    ledger = ClickHouseLedger(client, own_tables, "ledger", hostile, keep=2)
+    ledger.claim(name)
+    for n in range(12):
+        ledger.intents([RangeIntent(name, name, 0, n * 10, n * 10 + 10)])
+        ledger.results([FinishedRange(name, name, 0, n * 10, n * 10 + 10, rows=1, counts={name: 1}, state=name)])
+    ledger.put_progress(RangeProgress(name, 0, 120, 125, name))
+    ledger.put_cut(ChunkCut(name, 0, 7))
+    assert ledger.fold() == 10
+    (total,) = ledger.totals()
+    assert (total.topic, total.topic_id, total.rows, total.state, total.counts) == (name, name, 12, name, {name: 12})
+    assert ledger.progress(name) == {0: 120}
+    assert ledger.state_before(name, 0, 100) == (100, name)
+    assert ledger.progress_of(name, 0, 120) == RangeProgress(name, 0, 120, 125, name)
+    assert (ledger.cuts(name), ledger.topic_ids()) == ({0: [7]}, [name])
+    assert known(other) == kept
