@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from tests.support.fixtures import read_truth, topic_of, topics
 from tests.support.kafka import produce, values
 from tests.support.recorded import tables
-from tests.support.sink import ROOT, Place, command, inside
+from tests.support.sink import ROOT, Place, inside
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
@@ -73,7 +73,7 @@ def test_one_file_makes_and_fills_the_tables_of_a_dozen_topics(place: Place) -> 
         ],
     )
     assert inside("check", path, "--only", "strkey").returncode == 1, "there is no table yet"
-    done = command("run", path, "--once")
+    done = inside("run", path, "--once")
     assert done.returncode == 0, done.stderr + done.stdout
     assert [d for t in STREAMS if t != "nn" for d in place.differences("postgres", STREAMS[t], t)] == []
     names = {r["name"] for r in place.rows("SELECT name FROM system.tables WHERE database = '{db}'")}
