@@ -8,6 +8,7 @@ from ch_sink.clickhouse.ledger import ClickHouseLedger
 from ch_sink.clickhouse.ledger_writes import write_together
 from ch_sink.clickhouse.lookup import AnyKeyLookup, ClickHouseLookup, max_version
 from ch_sink.clickhouse.pending import ClickHousePending
+from ch_sink.clickhouse.replicas import has_quorum
 from ch_sink.clickhouse.retry import Retry
 from ch_sink.clickhouse.run_statement import run_statement
 from ch_sink.clickhouse.running_inserts import await_earlier_inserts
@@ -38,6 +39,7 @@ __all__ = [
     "detect",
     "disconnect",
     "execute",
+    "has_quorum",
     "max_version",
     "run_statement",
     "server_facts",

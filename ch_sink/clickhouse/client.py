@@ -4,10 +4,10 @@ import logging
 import os
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from math import ceil
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from clickhouse_connect import common
@@ -17,6 +17,7 @@ from urllib3.util import Retry as HttpRetry
 
 from ch_sink.clickhouse.arrow_io import from_stream, one_batch, to_stream
 from ch_sink.clickhouse.failures import translated
+from ch_sink.clickhouse.replicas import Replicas, has_quorum
 from ch_sink.clickhouse.retry import TOO_MANY_PARTS, Retry
 from ch_sink.clickhouse.settings import ClickHouseSettings
 from ch_sink.errors import ClickHouseError
@@ -26,6 +27,7 @@ __all__ = ["Client", "Keys", "connect", "disconnect"]
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Settings = Mapping[str, str | int]
 
 _READ: Settings = {
@@ -107,6 +109,54 @@ class Client:
                 dedicated_pool=True,
                 client_name="ch_sink",
             )
+
+        self._local = threading.local()
+        self._replicated: dict[tuple[str, str], bool] = {}
+        self._note_servers()
+        self.replicas = Replicas(lambda: self.answered_by, self._sync)
+
+    @property
+    def answered_by(self) -> str:
+        """The name of the server that answered the last request of this thread."""
+        return str(getattr(self._local, "server", ""))
+
+    def current(self, database: str, name: str, read: Callable[[], T]) -> T:
+        """What ``read`` returns, which sees all earlier writes to this table, also if it is replicated.
+
+        Raises as `Replicas.current` does.
+        """
+        if not self.is_replicated(database, name) or has_quorum(dict(self.settings.settings)):
+            return read()
+        return self.replicas.current(f"{quote(database)}.{quote(name)}", read)
+
+    def is_replicated(self, database: str, name: str) -> bool:
+        """Whether the table is a Replicated one. Raises ClickHouseError."""
+        place = (database, name)
+        if place not in self._replicated:
+            found = self.rows(
+                "SELECT engine FROM system.tables WHERE database = {database:String} AND name = {name:String}",
+                {"database": database, "name": name},
+                doing=f"look at the engine of {database}.{name}",
+            )
+            if not found:
+                return False
+            self._replicated[place] = str(found[0]["engine"]).startswith("Replicated")
+        return self._replicated[place]
+
+    def _sync(self, table: str) -> None:
+        self.command(f"SYSTEM SYNC REPLICA {table}", doing=f"bring this replica of {table} up to date")
+
+    def _note_servers(self) -> None:
+        """Note the server's name of each answer; the driver keeps it to itself."""
+        pool = self._driver._backend.http
+        urlopen = pool.urlopen
+
+        def noting(*given: Any, **options: Any) -> Any:
+            answer = urlopen(*given, **options)
+            self._local.server = answer.headers.get("X-ClickHouse-Server-Display-Name", "")
+            return answer
+
+        pool.urlopen = noting  # type: ignore[method-assign]
 
     def __repr__(self) -> str:
         return f"Client({self.settings.url!r}, user {self.settings.username!r})"

@@ -341,4 +341,6 @@ def insert_rows(table: StateTable, rows: Sequence[Row]) -> None:
     if rows:
         first = rows[0]
         token = f"{first['stream']}/{first['entry']}/{first['run_id']}/{first['batch']}/{first['written']}"
-        table.insert(pa.Table.from_pylist(list(rows), schema=SCHEMA), token=token)
+        # A fence is asked on whichever replica takes an insert.
+        fences = first["entry"] in (Claim.kind, Execution.kind)
+        table.insert(pa.Table.from_pylist(list(rows), schema=SCHEMA), token=token, everywhere=fences)

@@ -64,8 +64,11 @@ class ClickHouseLookup:
             named = named.append_column(_BELOW, below)
             types.append((_BELOW, _plain(self._types[version])))
         sent = Keys(_KEYS, named, types)
-        found = self._client.arrow(
-            sql, settings=self._settings, keys=sent, doing=f"look up stored rows of {self._table.qualified}"
+        table, doing = self._table, f"look up stored rows of {self._table.qualified}"
+        found = self._client.current(
+            table.database,
+            table.name,
+            lambda: self._client.arrow(sql, settings=self._settings, keys=sent, doing=doing),
         )
         if _COUNT in found.column_names:
             times = np.asarray(found.column(_COUNT).combine_chunks() if found.num_rows else []).astype(np.int64)

@@ -33,8 +33,11 @@ class StateTable:
         self.client, self.database, self.name = client, database, name
         self.qualified = f"{quote(database)}.{quote(name)}"
 
-    def insert(self, rows: pa.Table, *, token: str | None = None) -> None:
-        """Insert as one block: under a token, or without deduplication if the engine makes a repeat harmless."""
+    def insert(self, rows: pa.Table, *, token: str | None = None, everywhere: bool = False) -> None:
+        """Insert as one block: under a token, or without deduplication if the engine makes a repeat harmless.
+
+        ``everywhere``: return when all active replicas have the rows, whichever server is asked for them next.
+        """
         if not rows.num_rows:
             return
         once: dict[str, str | int] = (
@@ -42,15 +45,32 @@ class StateTable:
             if token is None
             else {"insert_deduplicate": 1, "deduplicate_insert": "enable", "insert_deduplication_token": token}
         )
-        self.client.insert(self.qualified, rows, settings={**_WRITE, **once})
+        quorum = self._quorum() if everywhere else {}
+        self.client.insert(self.qualified, rows, settings={**_WRITE, **once, **quorum})
+
+    def _quorum(self) -> dict[str, str | int]:
+        if not self.client.is_replicated(self.database, self.name):
+            return {}
+        found = self.client.rows(
+            "SELECT active_replicas AS n FROM system.replicas "
+            "WHERE database = {database:String} AND table = {name:String}",
+            {"database": self.database, "name": self.name},
+            doing=f"count the replicas of {self.qualified}",
+        )
+        n = int(found[0]["n"]) if found else 0
+        return {"insert_quorum": n, "insert_quorum_timeout": 60_000} if n > 1 else {}
 
     def rows(self, sql: str, **parameters: object) -> list[dict[str, Any]]:
         """Rows of a query in which ``$table`` is the table's name. Sees all earlier writes."""
-        return self.client.rows(
-            sql.replace("$table", self.qualified),
-            parameters,
-            settings={"select_sequential_consistency": 1},
-            doing=f"read {self.qualified}",
+        return self.client.current(
+            self.database,
+            self.name,
+            lambda: self.client.rows(
+                sql.replace("$table", self.qualified),
+                parameters,
+                settings={"select_sequential_consistency": 1},
+                doing=f"read {self.qualified}",
+            ),
         )
 
     def columns(self) -> frozenset[str]:
@@ -64,12 +84,16 @@ class StateTable:
 
     def arrow(self, sql: str, parameters: Mapping[str, object], keys: Keys | None = None) -> pa.Table:
         """Like `rows`, as Arrow."""
-        return self.client.arrow(
-            sql.replace("$table", self.qualified),
-            parameters,
-            settings={"select_sequential_consistency": 1, "transform_null_in": 1},
-            keys=keys,
-            doing=f"read {self.qualified}",
+        return self.client.current(
+            self.database,
+            self.name,
+            lambda: self.client.arrow(
+                sql.replace("$table", self.qualified),
+                parameters,
+                settings={"select_sequential_consistency": 1, "transform_null_in": 1},
+                keys=keys,
+                doing=f"read {self.qualified}",
+            ),
         )
 
     def rewrite(self, columns: str, where: str, parameters: Mapping[str, object], keys: Keys | None = None) -> None:

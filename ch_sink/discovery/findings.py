@@ -10,6 +10,7 @@ from ch_sink.discovery.connector_findings import source_finding
 from ch_sink.discovery.flattened_findings import flattened_finding
 from ch_sink.discovery.look import Sampled, look_into, schema_for
 from ch_sink.discovery.mongodb_findings import document_findings
+from ch_sink.discovery.servers import servers_of
 from ch_sink.discovery.value_findings import value_findings
 from ch_sink.discovery.wiring import client_of, key_columns, ledger_of, table_spec, topic_offsets
 from ch_sink.errors import REFILL, ChSinkError, ClickHouseError
@@ -21,6 +22,7 @@ from ch_sink.table.evolve import diff
 from ch_sink.table.facts import ServerFacts
 from ch_sink.table.fits import type_findings
 from ch_sink.table.model import TargetTable
+from ch_sink.table.replica_checks import replica_findings
 from ch_sink.table.view import view_of
 from ch_sink.types.connect import RowSchema
 from ch_sink.types.sql import quote
@@ -88,6 +90,10 @@ def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | N
         inserts_per_batch=partitions + (limit or 0) // config.chunk_offsets,
         partitions=partitions,
     )
+    try:
+        yield from replica_findings(table, servers_of(config, client, table))
+    except ClickHouseError as error:
+        yield Finding("fail", "replicas", str(error), error.hint)
     if seen.obstacle is not None:
         yield Finding("warn", "types", "not checked: no table can follow this topic as it is")
     elif seen.connector and is_document_source(source_for(seen.connector)):

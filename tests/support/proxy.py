@@ -3,10 +3,11 @@
 import socket
 import threading
 from contextlib import suppress
+from itertools import cycle
 from typing import Literal
 from urllib.parse import urlsplit
 
-__all__ = ["FaultyProxy"]
+__all__ = ["Balancer", "FaultyProxy"]
 
 Fault = Literal["drop_answer", "stall_answer", "refuse"]
 
@@ -52,7 +53,7 @@ class FaultyProxy:
                 fault = self.faults.pop(0) if self.faults else None
             if fault == "refuse":
                 return
-            with socket.create_connection(self._target) as server:
+            with socket.create_connection(self._next()) as server:
                 server.sendall(request)
                 answer = b""
                 while piece := server.recv(1 << 16):
@@ -64,6 +65,10 @@ class FaultyProxy:
                 client.recv(1)  # ends when the client closes
                 return
             client.sendall(answer)
+
+    def _next(self) -> tuple[str, int]:
+        """The address to which the next request goes."""
+        return self._target
 
     def _request(self, client: socket.socket) -> bytes:
         """One whole request, with ``Connection: close`` so that the answer ends with the connection."""
@@ -85,3 +90,15 @@ class FaultyProxy:
                 raise OSError("the client went away")
             body += piece
         return b"\r\n".join([*kept, b"Connection: close"]) + b"\r\n\r\n" + body
+
+
+class Balancer(FaultyProxy):
+    """Sends each request to the next of several servers."""
+
+    def __init__(self, *urls: str) -> None:
+        parts = [urlsplit(url) for url in urls]
+        self._turns = cycle((p.hostname or "127.0.0.1", p.port or 8123) for p in parts)
+        super().__init__(urls[0])
+
+    def _next(self) -> tuple[str, int]:
+        return next(self._turns)

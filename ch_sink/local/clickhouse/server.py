@@ -234,7 +234,7 @@ class ClickHouseEndpoint:
         """Headers of every answer."""
         return {
             "Content-Type": "text/plain; charset=UTF-8",
-            "X-ClickHouse-Server-Display-Name": socket.gethostname(),
+            "X-ClickHouse-Server-Display-Name": f"{socket.gethostname()}:{self.port}",
             "X-ClickHouse-Timezone": self.engine.timezone,
         }
 

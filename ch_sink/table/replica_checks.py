@@ -1,0 +1,94 @@
+"""Whether reads see every earlier write where a URL leads to several servers."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ch_sink.table.checks import Finding
+from ch_sink.table.model import TargetTable
+
+__all__ = ["Servers", "replica_findings"]
+
+_TITLE = "replicas"
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """What is behind the URL of a stream."""
+
+    names: tuple[str, ...]
+    """The servers that answered some new connections."""
+    user: str
+    cluster: str | None
+    """``clickhouse.cluster``."""
+    plain_state_tables: tuple[str, ...] = ()
+    """The sink's own tables that are not replicated."""
+    quorum: bool = False
+    """Inserts have a quorum, and one at a time."""
+    may_sync: bool = True
+    """The user may run ``SYSTEM SYNC REPLICA`` on the target."""
+
+
+def replica_findings(table: TargetTable, servers: Servers) -> Iterator[Finding]:
+    """Findings about replicas; none for one server with a table that is not replicated."""
+    engine, several = table.engine, ", ".join(servers.names)
+    if engine.shared:
+        return
+    if not engine.replicated:
+        if len(servers.names) > 1:
+            yield Finding(
+                "fail",
+                _TITLE,
+                f"clickhouse.url leads to several servers ({several}), and {engine.name} is not replicated: each would "
+                "hold some of the rows",
+                "Name one server in clickhouse.url, or create the table with a Replicated engine.",
+            )
+        return
+    found = [*_state_tables(servers, several), *_processes(servers, several), *_reads(table, servers)]
+    yield from found
+    if not found:
+        how = (
+            "insert_quorum, one insert at a time" if servers.quorum else "a replica is brought up to date before reads"
+        )
+        yield Finding("ok", _TITLE, f"{several or 'one server'}: {how}")
+
+
+def _state_tables(servers: Servers, several: str) -> Iterator[Finding]:
+    if len(servers.names) > 1 and servers.plain_state_tables:
+        yield Finding(
+            "fail",
+            _TITLE,
+            f"clickhouse.url leads to several servers ({several}), and the sink's own tables "
+            f"{', '.join(servers.plain_state_tables)} are not replicated: a job would not find what it has recorded",
+            "Name one server in clickhouse.url, or recreate these tables with `ch_sink init` and a Replicated engine.",
+        )
+
+
+def _processes(servers: Servers, several: str) -> Iterator[Finding]:
+    if len(servers.names) > 1 and servers.cluster is None:
+        yield Finding(
+            "fail",
+            _TITLE,
+            f"clickhouse.url leads to several servers ({several}): without clickhouse.cluster, inserts of an earlier "
+            "job that still run on another one are not seen",
+            "Set clickhouse.cluster to the cluster of these servers (SELECT DISTINCT cluster FROM system.clusters).",
+        )
+
+
+def _reads(table: TargetTable, servers: Servers) -> Iterator[Finding]:
+    if servers.quorum:
+        return
+    if table.distributed:
+        yield Finding(
+            "fail",
+            _TITLE,
+            f"{table.qualified} is Distributed over replicated tables, and a replica that lags may answer lookups",
+            "Set insert_quorum: auto and insert_quorum_parallel: 0 in clickhouse.settings.",
+        )
+    elif not servers.may_sync:
+        yield Finding(
+            "fail",
+            _TITLE,
+            f"user {servers.user} may not run SYSTEM SYNC REPLICA: a lookup may be answered by a replica that lags",
+            f"GRANT SYSTEM SYNC REPLICA ON {table.qualified} TO {servers.user};\n"
+            "Or set insert_quorum: auto and insert_quorum_parallel: 0 in clickhouse.settings.",
+        )
