@@ -87,6 +87,8 @@ class Resolved:
     """The hand-over for which an event waits; events without one wait for an earlier one of their key."""
     opened: dict[int, int] = field(default_factory=dict)
     """Create halves that opened a swap of keys, each with the delete half that closed it, -1 while it is open."""
+    closers: dict[bytes, int] = field(default_factory=dict)
+    """Kafka keys that an earlier chunk left doubled, each with the delete half that closed the swap."""
     bad: list[BadRecord] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     doubled: dict[bytes, int] = field(default_factory=dict)

@@ -115,6 +115,8 @@ class Walk:
         create = self.open_swaps.pop(key, None)
         if create is not None:
             self.out.opened[create] = delete
+        elif self._carried(delete):
+            self.out.closers[self.chunk.key_bytes(delete)] = delete
         return create
 
     def _carried(self, i: int) -> bool:

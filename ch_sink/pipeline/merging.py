@@ -45,6 +45,7 @@ class Outcome:
     pending: list[Waiting] = field(default_factory=list)
     handover: HandoverEntries | None = None
     swaps: list[OpenedSwap] = field(default_factory=list)
+    closers: dict[bytes, int] = field(default_factory=dict)
 
 
 def merge_chunk(
@@ -99,6 +100,7 @@ def merge_chunk(
             OpenedSwap(place[create], to_int(batch.inner, create), place[delete] if delete >= 0 else -1)
             for create, delete in resolved.opened.items()
         ],
+        closers={key: place[delete] for key, delete in resolved.closers.items()},
     )
 
 

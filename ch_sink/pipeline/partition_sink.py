@@ -458,6 +458,7 @@ class PartitionSink:
         if made.handover is not None and self.ports.handover is not None:
             token = name.token(first, end, "handover")
             self.ports.handover.put(made.handover.ids, made.handover.rows, made.handover.known, token)
+        self._close_swaps(made, records, first, end)
         self._park(made, records, first, end)
         fence = self.fence
         execution = fence.execution if fence is not None else f"attempt-{name.attempt}"
@@ -477,6 +478,15 @@ class PartitionSink:
             before = cut is not None and cut.kind == "truncate"
             self.progress(replace(done, end=end - 1) if before else done)
         return done
+
+    def _close_swaps(self, made: Plan, records: Records, first: int, end: int) -> None:
+        """Note which swaps of released changes are closed here: others of their transaction may wait for long."""
+        closers = {key: int(records.offsets[place]) for key, place in made.closers.items()}
+        entries = self._waiting.closed(closers) if closers else []
+        if entries and self.pending is not None:
+            token = self.name.token(first, end, "closed")
+            self.pending.put(self.name.topic_id, self.name.partition, entries, token)
+            self._waiting.keep(entries)
 
     def _park(self, made: Plan, records: Records, first: int, end: int) -> None:
         """Store the waiting events before any row of the chunk, so that a retry leaves them out too."""

@@ -82,7 +82,7 @@ def plan(
     made.inserts, made.handover, made.pending = merged.inserts, merged.handover, merged.pending
     made.bad += merged.bad
     made.counts.update(merged.counts)
-    made.swaps = merged.swaps
+    made.swaps, made.closers = merged.swaps, merged.closers
     made.state = replace(made.state, doubled=merged.doubled, closed=merged.closed)
     return made
 

@@ -57,6 +57,8 @@ class Plan:
     pending: list[Waiting] = field(default_factory=list)
     """Events that wait for a hand-over."""
     swaps: list[OpenedSwap] = field(default_factory=list)
+    closers: dict[bytes, int] = field(default_factory=dict)
+    """Kafka key → place of the delete half that closed a swap which an earlier chunk had left open."""
     bad: list[BadRecord] = field(default_factory=list)
     barrier: Barrier | None = None
     steps: list[BackwardStep] = field(default_factory=list)

@@ -112,6 +112,12 @@ class WaitingChanges:
         """Whether one of these is known as a released change that opened a swap."""
         return any(offset in self._swaps for offset in offsets)
 
+    def closed(self, closers: Mapping[bytes, int]) -> list[PendingRecord]:
+        """The entries of open swaps that these deletes close, by Kafka key; ``closers``: their offsets."""
+        open_ones = [(e, s) for e, s in _swaps(self._swaps.values()) if s.closed < 0 and (e.key or b"") in closers]
+        last = {e.key or b"": (e, s) for e, s in open_ones if e.offset < closers[e.key or b""]}
+        return [replace(e, swap=replace(s, closed=closers[key])) for key, (e, s) in last.items()]
+
     def keep(self, entries: Iterable[PendingRecord]) -> None:
         """Remember these swaps."""
         self._swaps.update({entry.offset: entry for entry in entries})
