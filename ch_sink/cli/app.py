@@ -17,6 +17,7 @@ from ch_sink.cli.explain import explain
 from ch_sink.cli.init import init
 from ch_sink.cli.output import Output
 from ch_sink.cli.pause import pause, resume
+from ch_sink.cli.replay import replay
 from ch_sink.cli.run import run
 from ch_sink.cli.status import status
 from ch_sink.cli.verify import repair, verify
@@ -68,6 +69,7 @@ app.command()(resume)
 app.add_typer(dead_letters, name="dead-letters")
 app.command()(verify)
 app.command()(explain)
+app.command()(replay)
 app.command()(repair)
 app.command()(demo)
 app.add_typer(config)

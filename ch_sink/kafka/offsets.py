@@ -63,6 +63,17 @@ class TopicOffsets:
         high = self._offsets_at(topic, partitions, _LATEST)
         return {partition: (low[partition], high[partition]) for partition in partitions}
 
+    def at_time(self, topic: str, milliseconds: int) -> dict[int, int]:
+        """The first offset of each partition whose record is not older; the high watermark if there is none.
+
+        Raises TopicNotFound, BrokerUnavailable.
+        """
+        partitions = self.partitions(topic)
+        asked = [TopicPartition(topic, partition, milliseconds) for partition in partitions]
+        found = self._with_retries(topic, lambda: self._consumer.offsets_for_times(asked, timeout=self._timeout))
+        high = self._offsets_at(topic, partitions, _LATEST)
+        return {p.partition: int(p.offset) if p.offset >= 0 else high[p.partition] for p in found}
+
     def topic_id(self, topic: str) -> str:
         """The topic's id: it changes when a topic of the same name is recreated.
 

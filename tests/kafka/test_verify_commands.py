@@ -94,3 +94,14 @@ def test_wrong_options_are_named(config: Path) -> None:
         done = inside("verify", config, *words)
         assert done.returncode in (1, 2)
         assert said in done.stderr
+
+
+def test_a_range_is_replayed_by_offset_and_time(config: Path, client: Client, database: str) -> None:
+    run_inline(config)
+    client.command(f"TRUNCATE TABLE {database}.kc")
+    assert verify(config)[1]["missing"] > 0
+    done = inside("replay", config, "--from", "0", "--to", "2100-01-01T00:00:00Z", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["table"] == f"{database}.kc"
+    assert verify(config)[0] == 0
+    assert "is neither an offset nor a time" in inside("replay", config, "--from", "soon", "--to", "5").stderr

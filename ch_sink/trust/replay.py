@@ -1,0 +1,100 @@
+"""The procedure of ``replay``: a range of offsets once more, into the stream's table or into another one.
+
+Into its own table a replay changes nothing that is right: rows get the versions that they had. Where an engine keeps
+no trace of deleted rows, a range that ends early would bring rows back that were deleted after it. There the replay
+goes on to the offset that the stream has applied, and the stream has to stand still.
+"""
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ch_sink.clickhouse import detect
+from ch_sink.errors import StreamFailed
+from ch_sink.model.counted import counted
+from ch_sink.model.topic import TopicState
+from ch_sink.order import State
+from ch_sink.table.model import Family, TargetTable
+from ch_sink.trust.fold import Fold
+from ch_sink.trust.verify import Subject
+
+__all__ = ["Replayed", "replayed"]
+
+_HISTORY = 10_000
+"""Results of the ledger that are searched for a state to begin with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What was read again."""
+
+    stream: str
+    table: str
+    ranges: dict[int, tuple[int, int]]
+    """Partition → the offsets [start, end) that were read. The start may lie before the wanted one."""
+    dead_letters: int
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "stream": self.stream,
+            "table": self.table,
+            "partitions": [{"partition": p, "start": a, "end": b} for p, (a, b) in sorted(self.ranges.items())],
+            "dead_letters": self.dead_letters,
+        }
+
+
+def replayed(
+    subject: Subject,
+    first: Mapping[int, int],
+    end: Mapping[int, int],
+    into: str = "",
+    say: Callable[[str], None] = lambda _: None,
+) -> Replayed:
+    """Read the offsets [first, end) of each partition again. ``into``: name of another table. Raises ChSinkError."""
+    table = subject.table
+    if into:
+        table = detect(subject.client, subject.table.database, into, subject.settings.policy)
+    own = table.qualified == subject.table.qualified
+    topic = subject.topic.state(subject.settings.topic)
+    applied = subject.reached(topic.topic_id).applied
+    if own:
+        _expect_repeatable(table)
+    forgets = table.engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING)
+    if own:
+        # What the stream has not applied yet is its own to apply.
+        end = {p: applied.get(p, 0) if forgets else min(offset, applied.get(p, 0)) for p, offset in end.items()}
+    starts = _starts(subject, topic, {p: max(offset, topic.low[p]) for p, offset in first.items() if p in topic.low})
+    ranges = {p: (at, end[p]) for p, (at, _) in starts.items() if at < min(end.get(p, 0), topic.high[p])}
+    fold = Fold(subject.client, table, subject.settings, subject.topic, subject.decoder)
+    if own and forgets:
+        subject.ledger.claim(f"replay-{uuid.uuid4().hex[:8]}")
+    try:
+        fold.begin({p: a for p, (a, _) in ranges.items()}, {p: starts[p] for p in ranges})
+        say(f"reading {counted(sum(b - a for a, b in ranges.values()), 'offset')} again")
+        fold.to({p: min(b, topic.high[p]) for p, (_, b) in ranges.items()})
+    finally:
+        fold.close()
+        if own and forgets:
+            subject.ledger.release()
+    return Replayed(subject.settings.name, table.qualified.replace("`", ""), ranges, sum(fold.letters.kinds.values()))
+
+
+def _expect_repeatable(table: TargetTable) -> None:
+    if table.engine.family is Family.MERGE_TREE:
+        raise StreamFailed(
+            f"{table.qualified} keeps every change as a row: a replay would store them a second time",
+            hint="Replay into another table, with --into.",
+        )
+
+
+def _starts(subject: Subject, topic: TopicState, first: Mapping[int, int]) -> dict[int, tuple[int, State]]:
+    """Where reading begins, and the state there: the last recorded one that is not after the wanted offset."""
+    known: dict[int, tuple[int, str]] = {}
+    for result in subject.ledger.history(_HISTORY):
+        place = known.get(result.partition, (-1, ""))
+        wanted = topic.low.get(result.partition, 0) <= result.end <= first.get(result.partition, -1)
+        if result.topic_id == topic.topic_id and wanted and result.state and result.end > place[0]:
+            known[result.partition] = (result.end, result.state)
+    found = {p: (known[p][0], State.from_json(known[p][1])) for p in first if p in known}
+    return {p: found.get(p, (topic.low[p], State())) for p in first}
