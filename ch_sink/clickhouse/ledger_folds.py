@@ -88,9 +88,13 @@ class LedgerFolds:
             if place in still:
                 continue
             stands = standing(written)
-            newest = max(w.order for w in stands)
+            kept_from = self._rows(ask.KEPT_FROM, topic_id=place[0], partition=place[1], keep=self._keep)
+            if not kept_from:
+                continue
+            # A stream that reads again what was folded has its newest results within a summary.
+            newest = _split(min(_order(kept_from[0]), max(w.order for w in stands)))
             ranges = covered(w.entry for w in stands if isinstance(w.entry, RangeSummary))
-            cover += [(*place, start, end, *_split(newest)) for start, end in ranges]
+            cover += [(*place, start, end, *newest) for start, end in ranges]
             orders = {w.order for w in stands}
             void += [(*place, w.entry.start, w.entry.end, *_split(w.order)) for w in written if w.order not in orders]
         try:

@@ -12,6 +12,7 @@ __all__ = [
     "HISTORY",
     "INTENDED",
     "INTENTS_WITHIN",
+    "KEPT_FROM",
     "LAST_EXECUTION",
     "LAST_INTENTS",
     "LAST_RELEASE",
@@ -228,6 +229,12 @@ WHERE {_MINE} AND entry = 'result' AND {_PARTITION}
     AND ((claim_number, written) > {{since:Tuple(UInt64, UInt64)}}
         OR NOT arrayExists(c -> c.1 <= start_offset AND end_offset <= c.2, {{covered:Array(Tuple(Int64, Int64))}}))
 ORDER BY $order LIMIT {{limit:UInt64}}"""
+
+# The newest result that need not be kept.
+KEPT_FROM = f"""\
+SELECT claim_number, written FROM $table
+WHERE {_MINE} AND entry = 'result' AND {_PARTITION}
+ORDER BY $order DESC LIMIT 1 OFFSET {{keep:UInt64}}"""
 
 INTENTS_WITHIN = f"""\
 SELECT start_offset, end_offset FROM $table

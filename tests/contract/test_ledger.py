@@ -567,6 +567,25 @@ def test_a_job_that_lost_its_stream_folds_nothing(short: Job) -> None:
     assert len(ledger.history(100)) == 60
 
 
+def test_a_fold_while_a_stream_reads_again_what_was_folded_leaves_it_where_it_is(short: Job) -> None:
+    """ClickHouse was taken back: the newest results lie within a summary."""
+    ledger = short()
+    ledger.claim("r1")
+    run_batches(ledger, 0, 40, 1)
+    ledger.fold()
+    ledger.results([result(50, 50, state="led back")])
+    for n in range(5, 30):
+        run_batches(ledger, n, n + 1, 1, state=f"again {n}")
+        ledger.fold()
+        end = n * 10 + 10
+        later = short()
+        assert (later.progress("t1"), later.state_at("t1", 0, end)) == ({0: end}, f"again {n}")
+        assert [(i.start, i.end) for i in later.last_intents()] == [(end - 10, end)]
+        assert later.open_intents("t1") == []
+        assert len(later.history(2)) == 2
+    assert ledger.totals()[0].rows == 40 * 7
+
+
 class Died(Exception):
     """A process ended here."""
 
