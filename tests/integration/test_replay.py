@@ -23,9 +23,7 @@ def fed(client: Client, database: str, engine: str) -> Subject:
     return subject_of(client, database, feed, "postgres-busy-json_plain", ("id", "k"))
 
 
-@pytest.mark.parametrize(
-    ("engine", "times"), some([(e, n) for e in ENGINES for n in (1, 5)], [("replacing", 1), ("collapsing", 1)])
-)
+@pytest.mark.parametrize(("engine", "times"), some([(e, n) for e in ENGINES for n in (1, 5)], [("collapsing", 1)]))
 def test_any_range_leaves_the_table_as_it_is(client: Client, database: str, engine: str, times: int) -> None:
     subject, rng = fed(client, database, engine), random.Random(engine)
     topic = subject.topic.state("")

@@ -1,5 +1,8 @@
 """Recorded streams of real connectors and the tables that are to equal their sources."""
 
+import random
+from collections.abc import Sequence
+
 from ch_sink.clickhouse import Client
 from ch_sink.discovery.sample import sample_schema
 from ch_sink.model.policy import policy_of
@@ -28,6 +31,12 @@ def tables(stream: str) -> list[str]:
 
 
 CASES = [(stream, table) for stream in STREAMS for table in tables(stream)]
+
+
+def one_encoding_each(cases: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Each table of either database once, all encodings among them."""
+    shuffled = random.Random(0).sample(cases, len(cases))
+    return list({(stream.split("-")[0], table): (stream, table) for stream, table in shuffled}.values())
 
 
 def equal(client: Client, database: str, source: str, stream: str, table: str) -> list[str]:
