@@ -10,7 +10,7 @@ from ch_sink.config import Config
 from ch_sink.errors import DataLoss
 from ch_sink.kafka import KafkaSettings, RangeConsumer
 from ch_sink.ports import Claim, DeadLetter, StoredLetter
-from ch_sink.spark.wiring import SharedTopics, batch_decoder, stream_ports, task_ports
+from ch_sink.spark.wiring import SharedTopics, batch_decoder, concerned_by, stream_ports, task_ports
 from ch_sink.stream.letter_retry import LetterRetry, Retried
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts
@@ -113,7 +113,7 @@ class Letters:
         found: dict[bytes, int] = {}
         with closing(RangeConsumer(KafkaSettings(self.config.kafka.client()))) as consumer:
             try:
-                for records in consumer.read(topic.topic, partition, first, end):
+                for records in map(concerned_by(self.config), consumer.read(topic.topic, partition, first, end)):
                     for key, offset in zip(records.keys, records.offsets.tolist(), strict=True):
                         if offset not in leaving_out:
                             found[key or b""] = offset

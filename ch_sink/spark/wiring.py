@@ -52,6 +52,7 @@ from ch_sink.table.model import TargetTable
 __all__ = [
     "SharedTopics",
     "batch_decoder",
+    "concerned_by",
     "rewind_stream",
     "run_configured",
     "stream_ports",
@@ -174,7 +175,7 @@ def task_ports(config: Config, task: Task, decoder: Callable[[TargetTable, bool]
     client, policy, table = _client(config), config.policy(), task.table
     own, tables, stream = config.state_database, config.tables, task.stream
     kafka = KafkaSettings(config.kafka.client())
-    concerned = _concerned(config)
+    concerned = concerned_by(config)
     ledger = ClickHouseLedger(client, own, tables.ledger, stream)
 
     def begin() -> Fence:
@@ -214,7 +215,7 @@ def task_ports(config: Config, task: Task, decoder: Callable[[TargetTable, bool]
     return TaskPorts(sink, chunks, ledger)
 
 
-def _concerned(config: Config) -> Callable[[Records], Records]:
+def concerned_by(config: Config) -> Callable[[Records], Records]:
     """The part of a topic's records that the stream applies."""
     if not config.source_table:
         return lambda records: records

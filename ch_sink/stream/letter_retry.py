@@ -26,6 +26,11 @@ LaterKeys = Callable[[int, Collection[int]], Mapping[bytes, int] | None]
 """First offset, offsets to leave out → the last offset of each Kafka key from there on, as far as the stream has read;
 None if the topic does not hold all these records any more."""
 
+_UNCERTAIN = "so that a newer change of the row cannot be ruled out"
+_GONE = f"the topic does not hold all later records, {_UNCERTAIN}"
+_BEGUN = f"a batch of the partition has begun and not ended, {_UNCERTAIN}: retry when the job has ended it"
+_KEYLESS = f"later records have no Kafka key, {_UNCERTAIN}"
+
 
 @dataclass(slots=True)
 class Retried:
@@ -150,16 +155,22 @@ class LetterRetry:
         return settled
 
     def _followed(self, batch: ChangeBatch, records: Records, letters: Collection[int], done: Retried) -> set[int]:
-        """Offsets of the letters whose key has a later record that was applied."""
-        offsets = batch.offset.tolist()
+        """Offsets of the letters whose key has a later record that was applied, or may have one."""
+        offsets, name = batch.offset.tolist(), self.sink.name
+        if any(begun.partition == name.partition for begun in self.ledger.open_intents(name.topic_id)):
+            # It may have stored later records, and goes on behind them.
+            done.failed.update(dict.fromkeys(offsets, _BEGUN))
+            return set(offsets)
         later = self.later_keys(min(offsets) + 1, letters)
         if later is None:
-            reason = "the topic does not hold all later records, so that a newer change of the row cannot be ruled out"
-            done.failed.update(dict.fromkeys(offsets, reason))
+            done.failed.update(dict.fromkeys(offsets, _GONE))
             return set(offsets)
         keys = [records.keys[place] or b"" for place in batch.source_index.tolist()]
         found = {offset for offset, key in zip(offsets, keys, strict=True) if later.get(key, -1) > offset}
-        done.superseded += sorted(found)
+        # Records without a Kafka key may be of any row.
+        unclear = {offset for offset, key in zip(offsets, keys, strict=True) if offset in found and not key}
+        done.failed.update(dict.fromkeys(unclear, _KEYLESS))
+        done.superseded += sorted(found - unclear)
         return found
 
     def _apply(

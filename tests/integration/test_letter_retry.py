@@ -1,0 +1,65 @@
+"""Dead letters of tables that cannot tell which change is newer: what the topic and the ledger say decides."""
+
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from ch_sink.model.policy import policy_of
+from ch_sink.order import State
+from ch_sink.ports import DeadLetter, RangeIntent
+from ch_sink.stream.letter_retry import LetterRetry, Retried
+from ch_sink.testing.memory_ledger import MemoryLedger
+from tests.support.hand import Event, HandFed
+from tests.support.hand_tables import Make, insert, make, row, update
+
+__all__ = ["make"]
+
+pytestmark = pytest.mark.integration
+
+
+def letter(fed: HandFed, offset: int) -> DeadLetter:
+    (event,) = [e for o, e in fed.log[0] if o == offset]
+    name = None if event.key is None else json.dumps(event.key).encode()
+    return DeadLetter("t", 0, offset, 0, name, json.dumps(event.value).encode(), (), "decode", "v", "too long")
+
+
+def retried(fed: HandFed, ledger: MemoryLedger, offset: int, later: Mapping[bytes, int]) -> Retried:
+    fed.restart()
+    retry = LetterRetry(fed.sink(0), ledger, fed.states.get(0, State()), lambda _first, _but: later)
+    return retry.run([letter(fed, offset)])
+
+
+def claimed() -> MemoryLedger:
+    ledger = MemoryLedger("s")
+    ledger.claim("retry")
+    return ledger
+
+
+def test_a_letter_waits_while_a_batch_that_was_begun_may_have_stored_a_newer_change(make: Make) -> None:
+    """A killed batch of a collapsing table has stored its chunks and has no result; the next goes on behind them."""
+    fed = make("collapsing")
+    events = [insert(1, "a", 1), update(row(1, "a"), row(1, "bad"), 2), update(row(1, "bad"), row(1, "new"), 3)]
+    fed.log[0] = list(enumerate(events))
+    fed.apply(0, 0, 1)  # the record at offset 1 became a dead letter
+    fed.apply(0, 2, 3)  # stored by a batch that was killed after it
+    ledger = claimed()
+    ledger.intents([RangeIntent("t", "id", 0, 2, 9, 1000, 1 << 20)])
+    done = retried(fed, ledger, 1, {})
+    assert (done.applied, done.superseded, list(done.failed)) == ([], [], [1])
+    assert fed.view() == [(1, "new")]
+
+
+@pytest.mark.parametrize("later", [{b"": 2}, {}])
+def test_records_without_a_key_supersede_no_letter(make: Make, later: Mapping[bytes, int]) -> None:
+    """A later record without a Kafka key may be of any row: the letter is neither applied nor counted as outdated."""
+    fed = make("collapsing", policy=policy_of(key_columns=("id",)))
+    events = [Event(None, e.value) for e in (insert(1, "a", 1), insert(2, "bad", 2), insert(3, "c", 3))]
+    fed.log[0] = list(enumerate(events))
+    fed.apply(0, 0, 1)
+    done = retried(fed, claimed(), 1, later)
+    if later:
+        assert (done.applied, done.superseded, list(done.failed)) == ([], [], [1])
+    else:
+        assert done.applied == [1]
+        assert fed.view() == [(1, "a"), (2, "bad")]
