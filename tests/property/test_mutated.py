@@ -202,9 +202,10 @@ def test_a_million_mutated_records_in_flat_memory(record_property: Callable[[str
     for tally in run(1_000_000, int(time.time())):
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         used.append((tally.mutated, pages * page / 1024))
-    early = max(mib for n, mib in used if n < 200_000)
-    late = max(mib for n, mib in used if n > 800_000)
+    # By the middle the decoders' caches of schemas, which are bounded, are full of mutated ones.
+    early = max(mib for n, mib in used if 400_000 < n < 500_000)
+    late = max(mib for n, mib in used if n > 900_000)
     record_property(
         "figures", f"{dict(tally.kinds)}, slowest chunk {tally.slowest:.2f} s, {early:.0f} to {late:.0f} MiB"
     )
-    assert late < early * 1.1 + 20
+    assert late < early * 1.1
