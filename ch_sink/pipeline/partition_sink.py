@@ -389,7 +389,8 @@ class PartitionSink:
             assigned: offset → (epoch, commit position).
         """
         decoder, known = self.prepared(records, state)
-        made = plan(records, self.target, decoder, known, self.ports, assigned=assigned)
+        waiting = self._waiting.first_below(int(records.offsets[-1]))
+        made = plan(records, self.target, decoder, known, self.ports, waiting=waiting, assigned=assigned)
         offsets = ",".join(map(str, records.offsets.tolist()))
         digest = sha256(offsets.encode()).hexdigest()[:16]
         stored = replace(

@@ -10,7 +10,7 @@ from ch_sink.order import State
 from ch_sink.ports import DeadLetter, RangeIntent
 from ch_sink.stream.letter_retry import LetterRetry, Retried
 from ch_sink.testing.memory_ledger import MemoryLedger
-from tests.support.hand import Event, HandFed
+from tests.support.hand import PLACEHOLDER, Event, HandFed, key_change, postgres
 from tests.support.hand_tables import Make, insert, make, row, update
 
 __all__ = ["make"]
@@ -63,3 +63,24 @@ def test_records_without_a_key_supersede_no_letter(make: Make, later: Mapping[by
     else:
         assert done.applied == [1]
         assert fed.view() == [(1, "a"), (2, "bad")]
+
+
+@pytest.mark.parametrize("stated", ["newer", PLACEHOLDER])
+@pytest.mark.parametrize("engine", ["replacing", "collapsing", "append"])
+def test_a_letter_of_a_row_whose_earlier_changes_wait_waits_behind_them(make: Make, engine: str, stated: str) -> None:
+    """The row has taken another key, and its values are still to come from there."""
+    fed = make(engine, more="n Int64")
+    created = postgres("c", {"id": 1}, None, row(1, "large", n=1), 100, 90)
+    left, _, taken = key_change(
+        postgres("d", {"id": 1}, None, None, 200, 190), postgres("c", {"id": 2}, None, row(2, PLACEHOLDER, n=1), 200, 190)
+    )
+    fed.feed([created], partition=1)
+    fed.log[0] = list(enumerate([taken, postgres("u", {"id": 2}, None, row(2, stated, n=2), 210, 205)]))
+    fed.apply(0, 0, 1)  # the record at offset 1 became a dead letter
+    done = retried(fed, claimed(), 1, {})
+    fed.restart()
+    fed.feed([left], partition=1)
+    fed.sink(0)
+    fed.drain()
+    assert fed.view() == [(2, "newer" if stated == "newer" else "large", 2)]
+    assert (done.applied, done.waiting) == ([], [1])
