@@ -23,12 +23,14 @@ import pyarrow as pa
 
 from ch_sink.errors import PositionError, StreamFailed, TableError
 
-__all__ = ["Layout", "Words", "layout_for", "to_int", "to_ints", "to_words"]
+__all__ = ["POSITION_SHIFT", "Layout", "Words", "layout_for", "to_int", "to_ints", "to_words"]
 
 Words = npt.NDArray[np.uint64]
 """Shape (n, 2): high word, low word."""
 
 OFFSET_BITS = 31
+POSITION_SHIFT = OFFSET_BITS + 1
+"""Bits of a wide version below its epoch and commit position."""
 _OFFSET_MASK = np.uint64((1 << OFFSET_BITS) - 1)
 _MAX_EPOCH = {"wide": 0x7FFF, "narrow": 0xFF, "time": 1 << 62}
 

@@ -10,10 +10,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
 
-from ch_sink.model.change import BadRecord, ChangeBatch, Records
+from ch_sink.model.change import BadRecord, ChangeBatch, Op, Records
 from ch_sink.order import State
-from ch_sink.order.version import to_int, to_ints, to_words
+from ch_sink.order.version import POSITION_SHIFT, to_int, to_ints, to_words
 from ch_sink.pipeline.ordering import in_given_order
 from ch_sink.pipeline.partition_sink import PartitionSink
 from ch_sink.ports import BackwardStepSeen, DeadLetter, Ledger
@@ -145,7 +146,7 @@ class LetterRetry:
             below = target.layout.to_arrow(to_words([versions[i] + 1])) if target.appends else None
             stored = self.sink.ports.lookup.fetch(key, below).rows
             held = to_ints(target.layout.from_arrow(stored.column(target.system.version)))
-            if versions[i] in held:
+            if versions[i] in held or (target.appends and self._delivered_again(batch, i, key, versions[i])):
                 done.applied.append(offset)
             elif not target.appends and any(v > versions[i] for v in held):
                 done.superseded.append(offset)
@@ -153,6 +154,25 @@ class LetterRetry:
                 continue
             settled.add(offset)
         return settled
+
+    def _delivered_again(self, batch: ChangeBatch, event: int, key: pa.Table, version: int) -> bool:
+        """Whether a table that keeps every change has this one from a later delivery: the same row, at its position."""
+        target, lookup = self.sink.target, self.sink.ports.lookup
+        name = target.system.version
+        if lookup is None or name is None or target.layout.kind != "wide":
+            return False
+        lift = target.policy.versions.floor
+        above = (((version - lift) >> POSITION_SHIFT) + 1 << POSITION_SHIFT) + lift
+        stored = lookup.fetch(key, target.layout.to_arrow(to_words([above]))).rows
+        if not any(v > version for v in to_ints(target.layout.from_arrow(stored.column(name)))):
+            return False
+        deletes = bool(batch.op[event] == Op.DELETE)
+        if deletes != ("_sign" in stored.column_names and stored.column("_sign")[0].as_py() < 0):
+            return False
+        if deletes:
+            return True
+        mine = batch.after.slice(event, 1)
+        return bool(stored.select(mine.column_names).cast(mine.schema).equals(mine))
 
     def _followed(self, batch: ChangeBatch, records: Records, letters: Collection[int], done: Retried) -> set[int]:
         """Offsets of the letters whose key has a later record that was applied, or may have one."""

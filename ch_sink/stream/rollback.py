@@ -12,19 +12,18 @@ from itertools import groupby
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.floor import Floor
+from ch_sink.order.version import POSITION_SHIFT
 from ch_sink.ports import FinishedRange
 
 __all__ = ["ahead", "newest_stored", "read_again_from", "taken_back"]
 
-_POSITION_SHIFT = 32
-"""Bits of a version below its epoch and commit position."""
 _COMMIT_BITS = 80
 
 
 def newest_stored(results: Iterable[FinishedRange], floors: Iterable[Floor]) -> int:
     """The highest version that these results stored and no truncate removed; 0 if none is known."""
     below = max([(f.epoch << _COMMIT_BITS | f.commit) for f in floors], default=-1)
-    return max([r.top for r in results if r.top >> _POSITION_SHIFT > below], default=0)
+    return max([r.top for r in results if r.top >> POSITION_SHIFT > below], default=0)
 
 
 def read_again_from(results: Sequence[FinishedRange], top: int) -> dict[int, int] | None:

@@ -7,11 +7,11 @@ import pytest
 
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
-from ch_sink.ports import DeadLetter, RangeIntent
+from ch_sink.ports import DeadLetter, FinishedRange, RangeIntent
 from ch_sink.stream.letter_retry import LetterRetry, Retried
 from ch_sink.testing.memory_ledger import MemoryLedger
 from tests.support.hand import PLACEHOLDER, Event, HandFed, key_change, postgres
-from tests.support.hand_tables import Make, insert, make, row, update
+from tests.support.hand_tables import Make, delete, insert, make, row, update
 
 __all__ = ["make"]
 
@@ -72,7 +72,8 @@ def test_a_letter_of_a_row_whose_earlier_changes_wait_waits_behind_them(make: Ma
     fed = make(engine, more="n Int64")
     created = postgres("c", {"id": 1}, None, row(1, "large", n=1), 100, 90)
     left, _, taken = key_change(
-        postgres("d", {"id": 1}, None, None, 200, 190), postgres("c", {"id": 2}, None, row(2, PLACEHOLDER, n=1), 200, 190)
+        postgres("d", {"id": 1}, None, None, 200, 190),
+        postgres("c", {"id": 2}, None, row(2, PLACEHOLDER, n=1), 200, 190),
     )
     fed.feed([created], partition=1)
     fed.log[0] = list(enumerate([taken, postgres("u", {"id": 2}, None, row(2, stated, n=2), 210, 205)]))
@@ -84,3 +85,38 @@ def test_a_letter_of_a_row_whose_earlier_changes_wait_waits_behind_them(make: Ma
     fed.drain()
     assert fed.view() == [(2, "newer" if stated == "newer" else "large", 2)]
     assert (done.applied, done.waiting) == ([], [1])
+
+
+@pytest.mark.parametrize("engine", ["replacing", "collapsing", "append"])
+@pytest.mark.parametrize(
+    "bad",
+    [insert(2, "x", 110), update(row(1, "a"), row(1, "x"), 110), delete(row(1, "a"), 110)],
+    ids=lambda e: e.value["op"],
+)
+def test_a_letter_that_was_applied_when_it_was_delivered_again_is_not_stored_twice(
+    make: Make, engine: str, bad: Event
+) -> None:
+    fed, ledger = make(engine), claimed()
+    fed.log[0] = list(enumerate([insert(1, "a", 100), bad, insert(3, "c", 120), bad, insert(4, "d", 130)]))
+    for start, end in ((0, 1), (2, 5)):
+        fed.apply(0, start, end)
+        fed.sink(0).dead_letters.put([letter(fed, 1)], "")
+        ledger.results([FinishedRange("t", "id", 0, start, end, state=fed.states[0].to_json())])
+    before, stored = fed.view(), fed.query("SELECT count() FROM {t}")
+    key = json.dumps(bad.key).encode()
+    done = retried(fed, ledger, 1, {key: 3})
+    assert (done.failed, len(done.applied) + len(done.superseded)) == ({}, 1)
+    assert (fed.view(), fed.query("SELECT count() FROM {t}")) == (before, stored)
+
+
+def test_a_letter_is_no_repeat_of_another_change_of_its_transaction(make: Make) -> None:
+    fed, ledger = make("append"), claimed()
+    one = postgres("u", {"id": 1}, None, row(1, "x"), 110, 100)
+    other = postgres("u", {"id": 1}, None, row(1, "y"), 110, 101)
+    fed.log[0] = list(enumerate([postgres("c", {"id": 1}, None, row(1, "a"), 100, 90), one, other]))
+    fed.apply(0, 0, 1)
+    ledger.results([FinishedRange("t", "id", 0, 0, 1, state=fed.states[0].to_json())])
+    fed.apply(0, 2, 3)
+    done = retried(fed, ledger, 1, {})
+    assert (done.applied, done.failed) == ([1], {})
+    assert fed.query("SELECT v FROM {t} ORDER BY _version") == [("a",), ("x",), ("y",)]
