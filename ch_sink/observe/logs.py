@@ -14,6 +14,7 @@ Format = Literal["text", "json"]
 _OWN = "ch_sink"
 _CLIENT = "ch_sink.kafka.client"
 """What librdkafka logs: it repeats itself ten times a second."""
+_WIRE = "py4j"
 
 
 class _Text(logging.Formatter):
@@ -54,18 +55,21 @@ def formatter(form: Format) -> logging.Formatter:
 def logging_to(handlers: Sequence[logging.Handler], *, level: int, libraries: bool = False) -> Iterator[None]:
     """Send the product's log to these handlers alone, and with ``libraries`` everybody's; closes them at the end."""
     own, root, client = logging.getLogger(_OWN), logging.getLogger(), logging.getLogger(_CLIENT)
-    before = own.handlers, own.level, own.propagate, root.handlers, root.level, client.level
+    wire = logging.getLogger(_WIRE)
+    before = own.handlers, own.level, own.propagate, root.handlers, root.level, client.level, wire.level
     own.handlers, own.propagate = list(handlers), False
     # Without a handler Python prints warnings of libraries to standard error.
     root.handlers = list(handlers) if libraries else [logging.NullHandler()]
     own.setLevel(level)
     root.setLevel(level if libraries else logging.WARNING)
     client.setLevel(level if libraries else logging.CRITICAL)
+    # Below that it logs each command: pickled functions, and with them the configuration and its passwords.
+    wire.setLevel(logging.INFO if libraries else logging.CRITICAL)
     try:
         yield
     finally:
-        own.handlers, own_level, own.propagate, root.handlers, root_level, client_level = before
-        for logger, was in ((own, own_level), (root, root_level), (client, client_level)):
+        own.handlers, own_level, own.propagate, root.handlers, root_level, client_level, wire_level = before
+        for logger, was in ((own, own_level), (root, root_level), (client, client_level), (wire, wire_level)):
             logger.setLevel(was)
         for handler in handlers:
             handler.close()

@@ -15,7 +15,7 @@ from ch_sink.spark.wiring import rewind_stream
 from tests.support.fixtures import topic_of, topics
 from tests.support.kafka import produce
 from tests.support.recorded import at_the_snapshot
-from tests.support.sink import Place
+from tests.support.sink import Place, inside
 from tests.support.stream import make_table
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
@@ -63,6 +63,7 @@ def test_a_job_that_dies_around_the_alter_stores_each_change_once(
         with pytest.raises(StreamFailed, match="died here"):
             run_streams([load(config)], once=True)
     assert place.rows("SELECT count() AS n FROM {db}.ac") == [{"n": 2}]
+    assert inside("resume", config).returncode == 0  # an error that is not the server's stops the stream
     run_streams([load(config)], once=True)
     assert place.differences("mariadb", "mariadb-json_schema", "ac") == []
     assert place.rows("SELECT count() AS n FROM {db}.ac") == [{"n": 6}]
