@@ -22,10 +22,10 @@ def handler(text: io.StringIO) -> logging.Handler:
 
 def test_no_library_s_lines_unless_they_are_asked_for(text: io.StringIO) -> None:
     with logging_to([handler(text)], level=logging.DEBUG):
-        logging.getLogger("urllib3").warning("a library")
+        logging.getLogger("a.library").warning("a library")
         logging.getLogger("ch_sink").debug("mine")
     with logging_to([handler(text)], level=logging.DEBUG, libraries=True):
-        logging.getLogger("urllib3").debug("asked for")
+        logging.getLogger("a.library").debug("asked for")
     assert [json.loads(line)["message"] for line in text.getvalue().splitlines()] == ["mine", "asked for"]
 
 
