@@ -4,6 +4,8 @@ The rows travel as for a plain insert, stay one block and one part, and keep the
 ``input()`` knows no column of the table: it is told the types, and nulls become defaults on the way into the table.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +14,7 @@ from ch_sink.errors import TableError
 from ch_sink.table.model import TargetTable
 from ch_sink.types.sql import literal, quote
 
-__all__ = ["SETTINGS", "SUPERSEDED", "fenced_target", "with_defaults"]
+__all__ = ["SETTINGS", "SUPERSEDED", "fenced", "fenced_target", "with_defaults"]
 
 SUPERSEDED = frozenset({395, 394})
 """FUNCTION_THROW_IF_VALUE_IS_NON_ZERO, QUERY_WAS_CANCELLED: what a superseded insert may end with."""
@@ -43,10 +45,15 @@ _NEVER_NULLABLE = frozenset({"Array", "Map", "Tuple", "Nested", "JSON", "Variant
 
 def fenced_target(table: TargetTable, rows: pa.Table, condition: str) -> str:
     """What follows ``INSERT INTO`` for these rows: the columns, and a query that fails unless the condition holds."""
-    names = ", ".join(quote(name) for name in rows.column_names)
-    structure = ", ".join(f"{quote(name)} {_type(table, rows, name)}" for name in rows.column_names)
+    return fenced(table.qualified, [(name, _type(table, rows, name)) for name in rows.column_names], condition)
+
+
+def fenced(qualified: str, columns: Sequence[tuple[str, str]], condition: str) -> str:
+    """The same for a table of this name and columns of these names and types."""
+    names = ", ".join(quote(name) for name, _ in columns)
+    structure = ", ".join(f"{quote(name)} {kind}" for name, kind in columns)
     return (
-        f"{table.qualified} ({names}) SELECT {names} FROM input({literal(structure)}) "
+        f"{qualified} ({names}) SELECT {names} FROM input({literal(structure)}) "
         f"WHERE throwIf(NOT ({condition}), 'superseded') = 0"
     )
 

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ch_sink.clickhouse.client import Client, Keys
+from ch_sink.clickhouse.fenced_insert import SETTINGS, SUPERSEDED, fenced
 from ch_sink.clickhouse.state_table import HEADERS, StateTable, headers_in, headers_out
-from ch_sink.ports import AppliedSwap, PendingRecord
+from ch_sink.errors import ClickHouseError
+from ch_sink.ports import AppliedSwap, Fence, PendingRecord
 
 __all__ = ["ClickHousePending"]
 
@@ -28,6 +30,28 @@ _SCHEMA = pa.schema(
         ("resolved", pa.uint8()),
     ]
 )
+_TYPES = {
+    "stream": "String",
+    "topic_id": "String",
+    "partition": "Int32",
+    "offset": "Int64",
+    "timestamp": "Int64",
+    "key": "Nullable(String)",
+    "value": "Nullable(String)",
+    "headers": "Array(Tuple(name String, value Nullable(String)))",
+    "epoch": "Int64",
+    "commit_high": "UInt64",
+    "commit_low": "UInt64",
+    "since": "Float64",
+    "resolved": "UInt8",
+}
+_FENCED = {
+    **SETTINGS,
+    "async_insert": 0,
+    "insert_deduplicate": 0,
+    "deduplicate_insert": "disable",
+    "deduplicate_insert_select": "disable",
+}
 _LOW = (1 << 64) - 1
 _WAITS, _APPLIED, _SWAPPED = 0, 1, 2
 _WHERE = "stream = {stream:String} AND topic_id = {topic_id:String} AND partition = {partition:Int32}"
@@ -54,8 +78,16 @@ class ClickHousePending:
     table: str
     stream: str
 
-    def put(self, topic_id: str, partition: int, records: Sequence[PendingRecord], token: str) -> None:
-        """Store records. A repeat is harmless, so ``token`` is not used. Raises ClickHouseError."""
+    def put(
+        self,
+        topic_id: str,
+        partition: int,
+        records: Sequence[PendingRecord],
+        token: str,
+        *,
+        fence: Fence | None = None,
+    ) -> None:
+        """Store records. A repeat is harmless, so ``token`` is not used. Raises ClickHouseError, LedgerConflict."""
         rows = [
             {
                 "stream": self.stream,
@@ -74,7 +106,25 @@ class ClickHousePending:
             }
             for r in records
         ]
-        self._stored.insert(pa.Table.from_pylist(rows, schema=_SCHEMA))
+        made = pa.Table.from_pylist(rows, schema=_SCHEMA)
+        if fence is None:
+            self._stored.insert(made)
+        else:
+            self._insert_under(fence, made)
+
+    def _insert_under(self, fence: Fence, rows: pa.Table) -> None:
+        stored = self._stored
+        if not fence.condition:
+            fence.check()
+            stored.insert(rows)
+            return
+        query = fenced(stored.qualified, [(name, _TYPES[name]) for name in _SCHEMA.names], fence.condition)
+        try:
+            self.client.insert(stored.qualified, rows, settings=_FENCED, query=query, query_id=fence.query_id)
+        except ClickHouseError as error:
+            if error.code in SUPERSEDED:
+                fence.check()
+            raise
 
     def open(self, topic_id: str, partition: int) -> list[PendingRecord]:
         found = self._stored.arrow(_OPEN, self._named(topic_id, partition))

@@ -364,7 +364,7 @@ class PartitionSink:
         if entries := self._waiting.applied(swaps):
             # Once it does not wait any more, only this entry shows that the key has two rows.
             token = self.name.token(first, end, f"pending-{digest}")
-            pending.put(self.name.topic_id, self.name.partition, entries, token)
+            pending.put(self.name.topic_id, self.name.partition, entries, token, fence=self.fence)
             self._waiting.keep(entries)
         pending.resolve(self.name.topic_id, self.name.partition, [o for o in settled if o not in swaps])
         self._waiting.remove(settled)
@@ -486,7 +486,7 @@ class PartitionSink:
         entries = self._waiting.closed(closers) if closers else []
         if entries and self.pending is not None:
             token = self.name.token(first, end, "closed")
-            self.pending.put(self.name.topic_id, self.name.partition, entries, token)
+            self.pending.put(self.name.topic_id, self.name.partition, entries, token, fence=self.fence)
             self._waiting.keep(entries)
 
     def _park(self, made: Plan, records: Records, first: int, end: int) -> None:
@@ -517,6 +517,6 @@ class PartitionSink:
         fresh = [r for r in parked if r.offset not in self._waiting]
         if fresh:
             token = self.name.token(first, end, "pending")
-            self.pending.put(self.name.topic_id, self.name.partition, fresh, token)
+            self.pending.put(self.name.topic_id, self.name.partition, fresh, token, fence=self.fence)
             self._waiting.add(fresh, _awaited(made, records))
         made.counts["waiting"] += len(fresh)

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ch_sink.ports.fence import Fence
+
 __all__ = ["AppliedSwap", "Pending", "PendingRecord"]
 
 
@@ -38,8 +40,19 @@ class PendingRecord:
 class Pending(Protocol):
     """Records of one stream that wait for a hand-over, until they are resolved."""
 
-    def put(self, topic_id: str, partition: int, records: Sequence[PendingRecord], token: str) -> None:
-        """Store records; a repeat of an offset is stored once. One with a swap counts as applied."""
+    def put(
+        self,
+        topic_id: str,
+        partition: int,
+        records: Sequence[PendingRecord],
+        token: str,
+        *,
+        fence: Fence | None = None,
+    ) -> None:
+        """Store records; a repeat of an offset is stored once. One with a swap counts as applied.
+
+        Raises LedgerConflict if the execution is superseded: what has been applied since must not wait again.
+        """
         ...
 
     def open(self, topic_id: str, partition: int) -> list[PendingRecord]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from ch_sink.model.handover import HandoverId
 from ch_sink.ports import (
     DeadLetter,
+    Fence,
     HandedOver,
     PendingRecord,
     RegisteredSchema,
@@ -103,7 +104,17 @@ class MemoryPending:
     def __len__(self) -> int:
         return sum(r.swap is None for records in self.stored.values() for r in records.values())
 
-    def put(self, topic_id: str, partition: int, records: Sequence[PendingRecord], token: str) -> None:
+    def put(
+        self,
+        topic_id: str,
+        partition: int,
+        records: Sequence[PendingRecord],
+        token: str,
+        *,
+        fence: Fence | None = None,
+    ) -> None:
+        if fence is not None:
+            fence.check()
         self.stored.setdefault((topic_id, partition), {}).update({r.offset: r for r in records})
         applied = self.resolved.setdefault((topic_id, partition), set())
         applied.difference_update(r.offset for r in records)

@@ -1,13 +1,15 @@
 """A second job, or a second execution of a task, while the first one is frozen between a check and its insert."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.errors import LedgerConflict
 from ch_sink.testing import LocalRunner
-from tests.support.hand import Event
+from tests.support.hand import PLACEHOLDER, Event, key_change, postgres
 from tests.support.hand_tables import delete, insert, row, update
 from tests.support.takeover import Freezing, Takeover
 
@@ -83,3 +85,55 @@ def test_a_task_that_spark_runs_again_while_the_first_execution_is_frozen(
     if engine in ("collapsing", "versioned", "append") and not after:
         assert isinstance(frozen.failure, LedgerConflict)
     right(made)
+
+
+@dataclass
+class FreezingPending:
+    """Waiting changes of a process that is frozen before it stores the first of them."""
+
+    inner: Any
+    meanwhile: Callable[[], None]
+    woken: bool = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def put(self, *given: Any, **named: Any) -> None:
+        if not self.woken:
+            self.woken = True
+            self.meanwhile()
+        self.inner.put(*given, **named)
+
+
+@pytest.mark.parametrize("engine", ["collapsing", "versioned", "append"])
+def test_a_change_that_a_frozen_job_lets_wait_after_it_was_applied_is_not_applied_again(
+    client: Client, database: str, own_tables: str, engine: str
+) -> None:
+    """The second job has applied it and then deleted its row, which leaves nothing in a collapsing table."""
+    left, _, taken = key_change(
+        postgres("d", {"id": 1}, None, None, 200, 190),
+        postgres("c", {"id": 2}, None, row(2, PLACEHOLDER), 200, 190),
+    )
+    first_rows = [taken, postgres("c", {"id": 9}, None, row(9, "i"), 205, 204)]
+    then = [
+        postgres("d", {"id": 2}, row(2, "a"), None, 210, 209),
+        postgres("c", {"id": 8}, None, row(8, "h"), 215, 214),
+    ]
+    events = {0: [*first_rows, *then], 1: [postgres("c", {"id": 1}, None, row(1, "large"), 100, 90), left]}
+    made = Takeover(client, database, own_tables, engine, events)
+    second = made.job()
+
+    def meanwhile() -> None:
+        made.elsewhere(first)
+        assert made.run_all(second) is None
+
+    first = made.job()
+    first.ports = replace(first.ports, pending=FreezingPending(first.ports.pending, meanwhile))
+    assert isinstance(made.run_all(first), LedgerConflict)
+    stored = made.stored()
+    made.elsewhere(second)
+    third = made.job()
+    third.catch_up()
+    assert made.view() == [(8, "h"), (9, "i")]
+    assert made.stored() == stored
+    third.stop()
