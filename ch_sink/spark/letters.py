@@ -21,6 +21,7 @@ __all__ = ["Letters"]
 _ALL = 1 << 40
 _AT_ONCE = 500
 """How many letters are planned together."""
+_UNKNOWN = "the ledger knows nothing of the topic, nor where this change belongs: retry when the job has read the topic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,11 @@ class Letters:
             ledger.release()
 
     def _retry(self, claim: Claim, topic_id: str, partition: int, letters: list[DeadLetter]) -> Retried:
-        table, ledger = self.ports.table.detect(), self.ports.ledger
+        ledger = self.ports.ledger
+        if topic_id not in ledger.topic_ids():
+            # The job that reads the topic next begins above every epoch of the table; nobody else may note one.
+            return Retried(failed={letter.offset: _UNKNOWN for letter in letters})
+        table = self.ports.table.detect()
         reached = ledger.progress(topic_id).get(partition, 0)
         state = States(ledger, topic_id, 0, None).at(partition, reached)
         everything = Retried()

@@ -1,4 +1,4 @@
-"""Which later records a dead letter's table has."""
+"""What a retry of dead letters asks the topic and the ledger."""
 
 import json
 from collections.abc import Iterator
@@ -11,8 +11,11 @@ import pytest
 from ch_sink.config import load
 from ch_sink.model.change import Records
 from ch_sink.model.topic import TopicState
+from ch_sink.ports import DeadLetter, TopicFacts
 from ch_sink.spark import letters
 from ch_sink.spark.letters import Letters
+from ch_sink.stream.partition_states import States
+from ch_sink.testing.memory_ledger import MemoryLedger
 from tests.support.event import event
 
 YAML = """
@@ -56,3 +59,16 @@ def test_a_record_of_another_table_of_the_topic_does_not_follow_a_letter(
 ) -> None:
     assert later(tmp_path, monkeypatch, "orders", "customers") == []
     assert later(tmp_path, monkeypatch, "orders", "orders", "customers") == [1]
+
+
+def test_a_retry_leaves_a_lost_ledger_as_it_is(tmp_path: Path) -> None:
+    """A noted epoch would keep the job from beginning above the rows that are stored."""
+    (tmp_path / "s.yaml").write_text(YAML)
+    ledger = MemoryLedger("s")
+    claim = ledger.claim("retry")
+    ports: Any = type("Ports", (), {"ledger": ledger, "table": type("Table", (), {"detect": lambda: None})})
+    letter = DeadLetter("shop", 0, 7, 0, None, b"{}", (), "decode", None, "bad")
+    done = Letters(load(tmp_path / "s.yaml"), ports)._retry(claim, "id", 0, [letter])
+    assert list(done.failed) == [7]
+    assert ledger.facts(TopicFacts) == []
+    assert States(ledger, "id", 1, 2).at(0, 0).epoch == 3
