@@ -102,9 +102,12 @@ class State:
         return self if known == self.names else replace(self, names=known)
 
     def highest_but(self, source: str) -> tuple[int, int]:
-        """The highest epoch, and the highest position in it that a change or a truncate of another source has had."""
-        reached = [(s.epoch, s.commit) for name, s in self.sources.items() if name != source]
-        reached += [(floor.epoch, floor.commit) for name, floor in self.floors.items() if name != source]
+        """The highest epoch, and the highest position in it that a change or a truncate of another source has had.
+
+        Databases of one connector (see `ch_sink.sources.base.stream_names`) exist side by side: they do not count.
+        """
+        reached = [(s.epoch, s.commit) for name, s in self.sources.items() if not _siblings(name, source)]
+        reached += [(floor.epoch, floor.commit) for name, floor in self.floors.items() if not _siblings(name, source)]
         return max([(self.epoch, 0), *(at for at in reached if at[0] == self.epoch)])
 
     def to_json(self) -> str:
@@ -153,3 +156,9 @@ class _Wire(msgspec.Struct):
     alone: bool = False
     strategy: str = ""
     profile: TopicProfile = UNREAD
+
+
+def _siblings(one: str, other: str) -> bool:
+    """Whether these are one source, or databases of one connector."""
+    connector, slash, _ = one.partition("/")
+    return one == other or (bool(slash) and other.startswith(connector + slash))

@@ -141,7 +141,8 @@ def test_clickhouse_is_away_when_the_job_starts(seconds: float, shop: Shop, endp
     assert job.failures == {}
 
 
-@pytest.mark.parametrize("seconds", [3.0, pytest.param(600.0, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("seconds", [3.0, 600.0])
 def test_kafka_goes_away_then_both_in_turn(seconds: float, brittle: Shop, endpoint: EmbeddedClickHouse) -> None:
     shop, broker = brittle, brittle.kafka
     files = [

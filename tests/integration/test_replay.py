@@ -47,6 +47,7 @@ def test_a_lost_row_comes_back_and_another_table_is_filled(client: Client, datab
     assert equal(client, database, "postgres-busy", "postgres", "acct") == []
 
 
+@pytest.mark.long
 def test_a_table_of_changes_is_not_filled_twice(client: Client, database: str) -> None:
     subject = fed(client, database, "append")
     high = subject.topic.state("").high

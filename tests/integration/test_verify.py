@@ -173,7 +173,14 @@ def test_rows_that_change_meanwhile_are_no_difference(client: Client, database: 
     assert report_of(behind, Options(patience=0)).extra == 1
 
 
-@pytest.mark.parametrize("engine", ["replacing", "append", "versioned-collapsing"])
+@pytest.mark.parametrize(
+    "engine",
+    [
+        "replacing",
+        pytest.param("append", marks=pytest.mark.long),
+        pytest.param("versioned-collapsing", marks=pytest.mark.long),
+    ],
+)
 def test_changes_after_a_repair_win(client: Client, database: str, engine: str) -> None:
     feed = feed_of(client, database, "postgres", "acct", engine)
     for partition, end in feed.ends.items():

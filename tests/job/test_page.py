@@ -15,7 +15,7 @@ from tests.support.fixtures import Recorded
 from tests.support.kafka import produce
 from tests.support.sink import ROOT, Place, inside
 
-pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 
 
 def event(topic: str, offset: int, key: int, n: int) -> Recorded:

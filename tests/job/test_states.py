@@ -116,6 +116,7 @@ def test_a_job_is_steered_from_outside_and_a_restart_keeps_the_states(
     assert said == {"orders": "error"}
 
 
+@pytest.mark.long
 def test_once_ends_with_1_when_a_stream_stops_and_the_others_are_read(
     tmp_path: Path, kafka: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, database: str
 ) -> None:

@@ -164,6 +164,7 @@ def _until(done: Callable[[], bool], job: "subprocess.Popen[bytes]", log: Path, 
         time.sleep(0.3)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("impatient")
 def test_init_makes_the_tables_of_all_topics_but_one_that_is_no_change_stream(place: Place) -> None:
     """And `status` and `pause` know the streams while no broker answers."""
