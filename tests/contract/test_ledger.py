@@ -590,7 +590,7 @@ class Died(Exception):
     """A process ended here."""
 
 
-@pytest.mark.parametrize("survives", [0, 1, 2, 3])
+@pytest.mark.parametrize("survives", [1, *(pytest.param(n, marks=pytest.mark.long) for n in (0, 2, 3))])
 def test_a_fold_that_was_killed_changes_nothing_and_is_finished_later(
     client: Client, own_tables: str, stream: str, survives: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,7 +90,8 @@ def kill(endpoint: EmbeddedClickHouse, seconds: float) -> None:
 OUTAGES: dict[str, Callable[[EmbeddedClickHouse, float], None]] = {"stop": stop, "freeze": freeze, "kill": kill}
 
 
-@pytest.mark.parametrize("seconds", [3.0, pytest.param(600.0, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("seconds", [3.0, 600.0])
 def test_clickhouse_goes_away_and_comes_back(
     seconds: float, shop: Shop, endpoint: EmbeddedClickHouse, caplog: pytest.LogCaptureFixture
 ) -> None:

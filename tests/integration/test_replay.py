@@ -34,6 +34,7 @@ def test_any_range_leaves_the_table_as_it_is(client: Client, database: str, engi
         assert equal(client, database, "postgres-busy", "postgres", "acct") == []
 
 
+@pytest.mark.long
 def test_a_lost_row_comes_back_and_another_table_is_filled(client: Client, database: str) -> None:
     subject = fed(client, database, "replacing")
     high = subject.topic.state("").high

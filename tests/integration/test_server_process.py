@@ -95,6 +95,7 @@ def test_a_running_query_ends_before_the_endpoint_does(endpoint: EmbeddedClickHo
     assert answers == [0]
 
 
+@pytest.mark.long
 def test_a_query_without_end_does_not_keep_it(endpoint: EmbeddedClickHouse) -> None:
     client = connect(endpoint, query_retries=0)
 

@@ -65,6 +65,7 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
         one.process.wait()
 
 
+@pytest.mark.long
 def test_a_job_is_steered_from_outside_and_a_restart_keeps_the_states(
     tmp_path: Path,
     kafka: LocalKafka,

@@ -119,6 +119,7 @@ def test_a_topic_that_is_no_change_stream_stops_alone(place: Place) -> None:
     assert place.differences("postgres", STREAMS["kc"], "kc") == []
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("broker")
 def test_topics_join_and_leave_a_running_job(place: Place) -> None:
     """The job begins without any topic."""

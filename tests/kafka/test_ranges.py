@@ -179,6 +179,7 @@ def _await_high(offsets: TopicOffsets, topic: str, high: int) -> None:
     assert offsets.state(topic).high == {0: high}
 
 
+@pytest.mark.long
 def test_compacted_offsets_are_gaps(broker: LocalKafka, consumer: RangeConsumer) -> None:
     topic = fresh_topic("compacted")
     compact = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.001"}
