@@ -55,8 +55,9 @@ def test_the_others_are_equal_while_five_are_mended_and_resumed(
                     shop.change(table, 10)
             shop.flush()
             job.until(lambda: not [t for t in shop.differences() if t.startswith("well")])
+            # The job notes states in the ledger once a second.
+            job.until(lambda: {n for n, s in states(*files).items() if s["state"] == "stopped"} == set(broken))
             seen = states(*files)
-            assert {name for name, s in seen.items() if s["state"] == "stopped"} == set(broken)
             assert {s["state"] for name, s in seen.items() if name not in broken} == {"running"}
             for name, part in NAMED.items():
                 assert part in str(seen[name]["error"]), seen[name]
