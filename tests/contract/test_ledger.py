@@ -513,6 +513,7 @@ def test_nothing_is_folded_before_it_pays(short: Job) -> None:
     assert len(ledger.history(100)) == 6
 
 
+@pytest.mark.long
 def test_a_folded_range_that_is_read_again_gets_an_attempt_that_none_had(short: Job) -> None:
     ledger = short()
     ledger.claim("r1")

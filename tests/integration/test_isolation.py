@@ -28,7 +28,7 @@ def states(*files: Path) -> dict[str, dict[str, object]]:
     return {s["stream"]: s for s in json.loads(shown.stdout)["streams"]}
 
 
-@pytest.mark.parametrize("number", [7, pytest.param(45, marks=pytest.mark.long)])
+@pytest.mark.parametrize("number", [pytest.param(n, marks=pytest.mark.long) for n in (7, 45)])
 def test_the_others_are_equal_while_five_are_mended_and_resumed(
     number: int, tmp_path: Path, broker: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, database: str
 ) -> None:

@@ -82,6 +82,7 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path
             client.close()
 
 
+@pytest.mark.long
 def test_a_run_over_tls_leaves_no_secret_behind(stand: tuple[Path, Path, Client]) -> None:
     file, left, client = stand
     assert all(leaks("what is looked for", secret.encode()) for secret in (SCRAM, REGISTRY, KEY, CLICKHOUSE, MASK))

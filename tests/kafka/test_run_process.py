@@ -174,7 +174,7 @@ MOMENTS: dict[str, Callable[[Running], None]] = {
         ("run", "imports", signal.SIGINT),
         ("run", "JVM start", signal.SIGINT),
         pytest.param("run", "first worker", signal.SIGTERM, marks=pytest.mark.long),
-        ("run", "idle", signal.SIGINT),
+        pytest.param("run", "idle", signal.SIGINT, marks=pytest.mark.long),
         pytest.param("job", "JVM start", signal.SIGTERM, marks=pytest.mark.long),
         pytest.param("job", "idle", signal.SIGTERM, marks=pytest.mark.long),
     ],

@@ -58,7 +58,7 @@ class Pod:
 @pytest.mark.parametrize(
     ("engine", "frozen"),
     [
-        pytest.param("collapsing", [4]),
+        pytest.param("collapsing", [4], marks=pytest.mark.long),
         pytest.param("append", [4, 9], marks=pytest.mark.long),
         pytest.param("versioned-collapsing", [2, 3, 5, 8, 13, 21], marks=pytest.mark.long),
         pytest.param("collapsing", [2, 3, 5, 8, 13, 21], marks=pytest.mark.long),

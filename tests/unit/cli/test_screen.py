@@ -48,6 +48,7 @@ def test_a_terminal_shows_one_table_that_redraws() -> None:
     assert "noise" not in terminal.raw
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_window_that_gets_smaller_is_not_written_beyond() -> None:
     terminal = Terminal([*SHOW, "6"], width=140, height=40)
