@@ -35,6 +35,7 @@ __all__ = [
     "SparkSection",
     "TablesSection",
     "VersionSection",
+    "user_from_url",
 ]
 
 
@@ -133,6 +134,25 @@ Property = Annotated[str, BeforeValidator(_scalar), _SCALAR]
 Name = Annotated[str, Field(min_length=1)]
 
 
+def user_from_url(given: Any) -> Any:
+    """A section whose URL has no user and password any more: they move to their own keys, unless these are given."""
+    url = given.get("url") if isinstance(given, dict) else None
+    if not isinstance(url, str):
+        return given
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return given
+    if "@" not in parts.netloc:
+        return given
+    bare = {**given, "url": urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))}
+    if parts.username and "username" not in given:
+        bare["username"] = unquote(parts.username)
+    if parts.password and "password" not in given:
+        bare["password"] = unquote(parts.password)
+    return bare
+
+
 class KafkaSection(Section):
     """Where the change events come from. All other keys are librdkafka properties, which are passed on."""
 
@@ -226,21 +246,7 @@ class ClickHouseSection(Section):
     @classmethod
     def _user_from_url(cls, given: Any) -> Any:
         """A user and password in the URL move to their own keys, so that the URL can be shown."""
-        url = given.get("url") if isinstance(given, dict) else None
-        if not isinstance(url, str):
-            return given
-        try:
-            parts = urlsplit(url)
-        except ValueError:
-            return given
-        if "@" not in parts.netloc:
-            return given
-        bare = {**given, "url": urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))}
-        if parts.username and "username" not in given:
-            bare["username"] = unquote(parts.username)
-        if parts.password and "password" not in given:
-            bare["password"] = unquote(parts.password)
-        return bare
+        return user_from_url(given)
 
     @field_validator("url")
     @classmethod

@@ -1,11 +1,11 @@
 """The section ``source``: the database that the connector reads, for commands that compare tables with it."""
 
 from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr, field_validator, model_validator
 
-from ch_sink.config.sections import Section
+from ch_sink.config.sections import Section, user_from_url
 
 __all__ = ["SOURCE_KINDS", "SourceSection"]
 
@@ -32,19 +32,7 @@ class SourceSection(Section):
     @classmethod
     def _user_from_url(cls, given: Any) -> Any:
         """A user and password in the URL move to their own keys, so that the URL can be shown."""
-        url = given.get("url") if isinstance(given, dict) else None
-        if not isinstance(url, str) or "@" not in url:
-            return given
-        try:
-            parts = urlsplit(url)
-        except ValueError:
-            return given
-        bare = {**given, "url": urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))}
-        if parts.username and "username" not in given:
-            bare["username"] = unquote(parts.username)
-        if parts.password and "password" not in given:
-            bare["password"] = unquote(parts.password)
-        return bare
+        return user_from_url(given)
 
     @field_validator("url")
     @classmethod

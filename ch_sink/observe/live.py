@@ -25,8 +25,6 @@ class Point:
     records: int = 0
     rows: int = 0
     lag: int | None = None
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    """Time by stage, summed over tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,13 +203,7 @@ def _note(kept: _Kept, now: float, seen: BatchSeen, lag: int | None) -> None:
     """Add a batch to the point of its step."""
     _close(kept, now)
     last = kept.open or Point(now // _STEP * _STEP)
-    kept.open = Point(
-        last.at,
-        last.records + seen.records,
-        last.rows + seen.rows,
-        lag,
-        _sum((last.seconds, seen.stages)),
-    )
+    kept.open = Point(last.at, last.records + seen.records, last.rows + seen.rows, lag)
 
 
 def _close(kept: _Kept, now: float) -> None:
@@ -228,11 +220,3 @@ def _close(kept: _Kept, now: float) -> None:
     while at < step:
         kept.points.append(Point(at, lag=kept.now.lag))
         at += _STEP
-
-
-def _sum(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    out: dict[str, float] = {}
-    for part in parts:
-        for name, seconds in part.items():
-            out[name] = out.get(name, 0.0) + seconds
-    return out
