@@ -56,10 +56,10 @@ test-long: $(STAMP) java
 	$(WITH_JAVA) $(BIN)/pytest -n $(WORKERS) -m long --timeout=14400
 
 bench: $(STAMP) java
-	$(WITH_JAVA) $(BIN)/python -m benchmarks.suite
+	$(WITH_JAVA) $(BIN)/python -m benchmarks suite
 
 bench-full: $(STAMP) java
-	$(WITH_JAVA) $(BIN)/python -m benchmarks.suite --full
+	$(WITH_JAVA) $(BIN)/python -m benchmarks suite --full
 
 # Without index addresses: the lock is valid wherever packages come from.
 lock: $(STAMP)

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.ledger``: what a stream asks of its ledger in every batch, as the ledger gets older.
+"""``python -m benchmarks ledger``: what a stream asks of its ledger in every batch, as the ledger gets older.
 
 One stream of many writes a batch every ``--seconds``; the days pass at once: their intents and results are inserted
 as the stream would have written them, day by day, and folded by the product as the days go by. The other streams of
@@ -8,7 +8,7 @@ the ledger hold what folding leaves of a year.
 import argparse
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from benchmarks.machine import describe
 from ch_sink.clickhouse import ClickHouseLedger, ClickHouseSettings, Client, connect, create_statement, execute
@@ -56,12 +56,12 @@ def median(ask: Callable[[ClickHouseLedger, int], object], ledger: ClickHouseLed
     return statistics.median(taken) * 1000
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.ledger")
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks ledger")
     parser.add_argument("--seconds", type=float, default=60.0, help="between two batches")
     parser.add_argument("--days", default="1,10,30,100,200,365")
     parser.add_argument("--never-fold", action="store_true", help="the same without folding")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     print(*(f"{name}: {value}" for name, value in describe().items()), sep="\n")
     per_day = round(DAY / given.seconds)
     print(f"a batch every {given.seconds:g} s, {OTHERS} other streams; milliseconds, median of 15\n")
@@ -108,7 +108,3 @@ QUESTIONS: dict[str, Callable[[ClickHouseLedger, int], object]] = {
     "history": lambda ledger, _: ledger.history(1),
     "topics": lambda ledger, _: ledger.topic_ids(),
 }
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.merge``: the cost of planning after decoding: order, resolution, merge, grouping.
+"""``python -m benchmarks merge``: the cost of planning after decoding: order, resolution, merge, grouping.
 
 One chunk of PostgreSQL or MySQL changes, decoded beforehand, is planned repeatedly; stored rows come from memory,
 so that the figures are the product's own. One query per chunk at most, whatever the share of rows that need it.
@@ -172,8 +172,8 @@ def measure(work: Work, count: int, repeat: int) -> tuple[list[float], int, int]
     return speeds, stored.queries, stored.keys
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.merge")
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks merge")
     parser.add_argument("--events", type=int, default=50_000, help="events of the chunk")
     parser.add_argument("--repeat", type=int, default=5)
     given = parser.parse_args(arguments)
@@ -184,7 +184,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         low, middle, high = min(speeds) / 1000, statistics.median(speeds) / 1000, max(speeds) / 1000
         print(f"  {work.name:40}{middle:8.0f} ({low:.0f} to {high:.0f})   {queries} lookup of {keys:,} keys")
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.suite.compare A B``: whether B differs from A by more than the spread of both.
+"""``python -m benchmarks compare A B``: whether B differs from A by more than the spread of both.
 
 Each is a line of the history: its number (from 1, or from the end if negative) or its commit. Machines differ and
 drift, so ratios to the limits of the same run are compared as well as rates.
@@ -6,7 +6,6 @@ drift, so ratios to the limits of the same run are compared as well as rates.
 
 import json
 import statistics
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,13 +38,12 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if len(given) != 2:
+def main(arguments: Sequence[str]) -> int:
+    if len(arguments) != 2:
         print(__doc__)
         return 2
     runs: list[dict[str, Any]] = [json.loads(line) for line in HISTORY.read_text(encoding="utf-8").splitlines()]
-    chosen = [_find(runs, one) for one in given]
+    chosen = [_find(runs, one) for one in arguments]
     for one in chosen:
         print(f"{one['time']}  {one['commit']}  {one['machine']['cpu']}  load {one['machine']['load before']}")
     print(*compare(*chosen), sep="\n")
@@ -59,7 +57,3 @@ def _find(runs: list[dict[str, Any]], name: str) -> dict[str, Any]:
         if str(run["commit"]).startswith(name):
             return run
     raise SystemExit(f"no run {name!r} in {HISTORY}; it has {len(runs)}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -23,7 +23,8 @@ inserts before them. The stages of different chunks overlap, so their sum may ex
 class Stages:
     """Seconds by stage. A nested stage's time counts for that stage only; each thread nests separately."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
         self.seconds: dict[str, float] = dict.fromkeys(STAGES, 0.0)
         self._lock = threading.Lock()
         self._thread = threading.local()
@@ -33,11 +34,11 @@ class Stages:
         """Count the time spent inside for this stage."""
         outer: list[float] | None = getattr(self._thread, "inner", None)
         inner = self._thread.inner = [0.0]
-        began = time.perf_counter()
+        began = self._clock()
         try:
             yield
         finally:
-            spent = time.perf_counter() - began
+            spent = self._clock() - began
             self._thread.inner = outer
             if outer is not None:
                 outer[0] += spent

@@ -1,9 +1,9 @@
-"""``python -m benchmarks.suite [--full] [--only NAME]… [--events N] [--repeat N] [--url URL] [--keep] [--svg FILE]``"""
+"""The whole job on generated topics: ``python -m benchmarks suite [--full] [--only NAME]… [--keep] [--svg FILE]``."""
 
 import argparse
 import json
 import subprocess
-import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from benchmarks.suite.report import bars, table
 from benchmarks.suite.workloads import QUICK, WORKLOADS
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.suite", description=__doc__)
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks suite", description=__doc__)
     parser.add_argument("--full", action="store_true", help="all workloads, five repeats")
     parser.add_argument("--only", action="append", choices=sorted(WORKLOADS), help="this workload")
     parser.add_argument("--events", type=int, default=300_000, help="of the shorter topic; the longer has twice that")
@@ -24,11 +24,11 @@ def main() -> int:
     parser.add_argument("--url", help="a ClickHouse server; its database ch_sink_bench is dropped. Default: embedded")
     parser.add_argument("--keep", action="store_true", help=f"append the results to {HISTORY.name}")
     parser.add_argument("--svg", type=Path, help="write the plot to this file")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     names = given.only or (list(WORKLOADS) if given.full else QUICK)
     machine = describe()
     print(*(f"{name}: {value}" for name, value in machine.items()), sep="\n")
-    print("command: python -m benchmarks.suite", *sys.argv[1:], "\n")
+    print("command: python -m benchmarks suite", *arguments, "\n")
     results = []
     with place(given.url) as where:
         for name in names:
@@ -53,7 +53,3 @@ def main() -> int:
 def _commit() -> str:
     ran = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     return ran.stdout.strip() or "unknown"
-
-
-if __name__ == "__main__":
-    sys.exit(main())
