@@ -1,21 +1,19 @@
 """``ch_sink explain``: the biography of one row."""
 
-import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from ch_sink.cli.options import AsJson, Only, Overrides, load_all
+from ch_sink.cli.options import AsJson, KeyJson, Only, Overrides, expecting_a_ledger, key_of, load_all, one_stream
 from ch_sink.cli.output import Output
-from ch_sink.errors import ConfigError
 
 __all__ = ["explain"]
 
 
 def explain(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The YAML file.", show_default=False)],
-    key: Annotated[str, typer.Argument(metavar="KEY_JSON", help="""The key, e.g. '{"id": 7}'.""", show_default=False)],
+    key: KeyJson,
     only: Only = None,
     overrides: Overrides = None,
     as_json: AsJson = False,
@@ -24,25 +22,31 @@ def explain(
     from ch_sink.pipeline.target import Target
     from ch_sink.ports import TopicFacts
     from ch_sink.trust.explain import biography, stored_rows
+    from ch_sink.trust.key import wanted_key
+    from ch_sink.trust.own_tables import own_tables
     from ch_sink.trust.wiring import subject_of
 
     out = Output(as_json=as_json)
-    wanted = _key(key)
-    streams = load_all(out, [config], overrides, only)
-    if len(streams) != 1:
-        raise ConfigError(f"{config} has {len(streams)} streams", hint="Choose one with --only.")
-    subject = subject_of(streams[0])
+    given = key_of(key)
+    [chosen] = one_stream(load_all(out, [config], overrides, only), config)
+    subject = subject_of(chosen)
+    wanted = wanted_key(subject.client, subject.table, given)
     stored = stored_rows(subject.client, subject.table, wanted)
     settings = subject.settings
     topic_id = subject.topic.state(settings.topic).topic_id
-    epochs = [fact.epoch for fact in subject.ledger.facts(TopicFacts) if fact.topic_id == topic_id]
+    with expecting_a_ledger(chosen):
+        epochs = [fact.epoch for fact in subject.ledger.facts(TopicFacts) if fact.topic_id == topic_id]
+        noted = own_tables(chosen, subject.client).noted(topic_id, subject.reached(topic_id).applied)
     found = biography(
         subject.topic,
         settings.topic,
         Target.of(subject.table, settings.policy),
-        subject.decoder(subject.table, False),
+        # A delete of a row without a key is known by the values that it had.
+        subject.decoder(subject.table, not subject.key),
+        given,
         wanted,
-        max(epochs, default=0),
+        epoch=max(epochs, default=0),
+        noted=noted,
     )
     found.stored = stored
     columns = ("partition", "offset", "op", "position", "epoch", "rule", "why")
@@ -52,13 +56,3 @@ def explain(
     for row in stored:
         out.say("stored: " + ", ".join(f"{name}={value}" for name, value in row.items()))
     out.document(found.as_json())
-
-
-def _key(text: str) -> dict[str, Any]:
-    try:
-        made = json.loads(text)
-    except ValueError:
-        made = None
-    if not isinstance(made, dict) or not made:
-        raise ConfigError(f"the key {text} is no JSON object", hint="""Write it as '{"id": 7}'.""")
-    return made

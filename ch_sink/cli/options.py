@@ -1,9 +1,10 @@
 """Arguments and options that several commands share."""
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,12 +18,15 @@ if TYPE_CHECKING:
 __all__ = [
     "AsJson",
     "ConfigFiles",
+    "KeyJson",
     "Only",
     "Overrides",
     "expect_some",
     "expecting_a_ledger",
+    "key_of",
     "load_all",
     "load_jobs",
+    "one_stream",
     "streams_again",
     "watch_topics",
 ]
@@ -43,6 +47,7 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. clickhouse.table=orders. May be repeated."),
 ]
+KeyJson = Annotated[str, typer.Argument(metavar="KEY_JSON", help="""The key, e.g. '{"id": 7}'.""", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
@@ -81,6 +86,24 @@ def load_all(
             hint=f"The first of them is {found.streams[0].stream_name}.",
         )
     return streams
+
+
+def one_stream(streams: "list[Config]", path: Path) -> "list[Config]":
+    """The streams, if there is one. Raises ConfigError."""
+    if len(streams) != 1:
+        raise ConfigError(f"{path} has {len(streams)} streams", hint="Choose one with --only.")
+    return streams
+
+
+def key_of(text: str) -> dict[str, Any]:
+    """A key as JSON. Raises ConfigError."""
+    try:
+        made = json.loads(text, parse_float=str)  # as many digits as were written
+    except ValueError:
+        made = None
+    if not isinstance(made, dict) or not made:
+        raise ConfigError(f"the key {text} is no JSON object", hint="""Write it as '{"id": 7}'.""")
+    return made
 
 
 def streams_again(paths: list[Path], overrides: list[str] | None) -> "Sequence[Config]":

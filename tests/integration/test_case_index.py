@@ -4,21 +4,21 @@
 |---|---|---|
 | 01 | several changes of one key in one transaction | test_cases, test_explain |
 | 02 | a long transaction commits late | test_cases, test_explain |
-| 03 | snapshot rows against the first update | test_cases |
-| 04 | rotation, RESET, failover | test_cases; unit/order/test_sequence |
+| 03 | snapshot rows against the first update | test_cases, test_explain |
+| 04 | rotation, RESET, failover | test_cases, test_explain; unit/order/test_sequence |
 | 05 | a crash between insert and commit | test_cases, test_busy, test_explain; kafka/test_kills, job/test_job |
-| 06 | a collapsing update cancels exactly the stored row | test_cases |
+| 06 | a collapsing update cancels exactly the stored row | test_cases, test_explain |
 | 07 | key changes, swaps | test_cases, test_busy, test_explain |
 | 08 | deletes | test_cases, test_explain |
-| 09 | unavailable values | test_cases, test_recorded |
+| 09 | unavailable values | test_cases, test_recorded, test_explain |
 | 10 | truncates | test_cases, test_explain; unit/pipeline/test_plan_truncate |
-| 11 | schema change inside a batch | test_cases_columns |
-| 12 | times | test_cases_values; unit/types/test_calendar |
-| 13 | numbers | test_cases_values; unit/types/test_decimals |
-| 14 | engine detection, tables without a key | test_cases; unit/table/test_engine_full |
+| 11 | schema change inside a batch | test_cases_columns, test_explain |
+| 12 | times | test_cases_values, test_explain; unit/types/test_calendar |
+| 13 | numbers | test_cases_values, test_explain; unit/types/test_decimals |
+| 14 | engine detection, tables without a key | test_cases, test_explain; unit/table/test_engine_full |
 | 15 | what goes wrong | test_cases_faults, test_explain; job/test_job, unit/clickhouse/test_writer |
-| 16 | many rows of a key, many table partitions | test_cases |
-| 17 | consumer group, lag, stages | kafka/test_case_operation; unit/observe/test_observe |
+| 16 | many rows of a key, many table partitions | test_cases, test_explain |
+| 17 | consumer group, lag, stages | kafka/test_case_operation, test_explain; unit/observe/test_observe |
 """
 
 import re

@@ -6,14 +6,18 @@ from typing import Any
 
 import pytest
 
+from ch_sink.clickhouse import Client
 from ch_sink.decode import Decoder
 from ch_sink.errors import StreamFailed
 from ch_sink.model.topic import TopicState
 from ch_sink.pipeline.chunks import Chunk, cut
 from ch_sink.stream.tasks import RangeTask
 from ch_sink.trust.explain import biography, stored_rows
-from tests.support.hand import Event, HandFed, key_change, mysql, postgres
-from tests.support.hand_tables import Make, delete, insert, key, row, update
+from ch_sink.trust.judge import Event as Explained
+from ch_sink.trust.judge import Noted
+from ch_sink.trust.key import wanted_key
+from tests.support.hand import PLACEHOLDER, Event, HandFed, key_change, mysql, postgres
+from tests.support.hand_tables import APPEND, WINDOW, Make, delete, each_collapsing, insert, key, row, update
 
 pytestmark = pytest.mark.integration
 
@@ -35,17 +39,28 @@ class ByHand:
         return self.fed.sink(partition).ports.history
 
 
-def rules(fed: HandFed, number: int = 1) -> list[tuple[str, str]]:
-    decoder = Decoder(fed.table, fed.policy)
-    found = biography(ByHand(fed), "t", fed.target, decoder, key(number))
-    return [(event.op, event.rule) for event in found.events]
+def explained(
+    fed: HandFed,
+    wanted: dict[str, Any],
+    noted: Noted = Noted(),  # noqa: B008
+    *,
+    want_before: bool = False,
+) -> list[Explained]:
+    sought = wanted_key(fed.client, fed.table, wanted)
+    decoder = Decoder(fed.table, fed.policy, want_before=want_before)
+    return biography(ByHand(fed), "t", fed.target, decoder, wanted, sought, noted=noted).events
+
+
+def rules(fed: HandFed, number: int = 1, noted: Noted = Noted()) -> list[tuple[str, str]]:  # noqa: B008
+    return [(event.op, event.rule) for event in explained(fed, key(number), noted)]
 
 
 def test_case_01_the_last_change_of_a_transaction_is_newer(make: Make) -> None:
     fed = make("replacing")
     fed.feed([insert(1, "0", 500), *(update(row(1, str(i)), row(1, str(i + 1)), 500, row=i) for i in range(2))])
     assert rules(fed) == [("c", "superseded"), ("u", "superseded"), ("u", "newer")]
-    assert [r["_is_deleted"] for r in stored_rows(fed.client, fed.table, key(1))][-1] == "0"
+    stored = stored_rows(fed.client, fed.table, wanted_key(fed.client, fed.table, key(1)))
+    assert stored[-1]["_is_deleted"] == "0"
 
 
 def test_case_02_a_late_commit_is_newer(make: Make) -> None:
@@ -55,11 +70,38 @@ def test_case_02_a_late_commit_is_newer(make: Make) -> None:
     assert rules(fed) == [("c", "superseded"), ("u", "superseded"), ("u", "newer")]
 
 
+def test_case_03_the_first_update_beats_the_snapshot_row(make: Make) -> None:
+    """Only the update has a GTID; both are versioned by their place in the binlog."""
+    fed = make("replacing")
+    fed.feed([mysql("r", key(1), None, row(1, "old"), 154, snapshot="last", gtid=None)])
+    fed.feed([update(row(1, "old"), row(1, "new"), 219, gtid="3e11fa47-71ca-11e1-9e33-c80aa9429562:1")])
+    assert rules(fed) == [("r", "superseded"), ("u", "newer")]
+
+
+def test_case_04_positions_that_step_back_begin_an_epoch(make: Make) -> None:
+    fed = make("replacing")
+    rotated = update(row(1, "a"), row(1, "b"), 4, file="mysql-bin.000004")
+    failed_over = update(row(1, "b"), row(1, "c"), 4, file="binlog.000001")
+    fed.feed([insert(1, "a", 4000), rotated, failed_over], cut=1)
+    assert rules(fed) == [("c", "superseded"), ("u", "superseded"), ("u", "newer")]
+    found = explained(fed, key(1))
+    assert [event.epoch for event in found] == [0, 0, 1]
+    assert "later epoch" in found[1].why
+
+
 def test_case_05_a_stretch_that_is_sent_again_is_re_delivered(make: Make) -> None:
     fed = make("replacing")
     changes = [insert(1, "a", 500), update(row(1, "a"), row(1, "b"), 600)]
     fed.feed([*changes, *changes])
     assert rules(fed) == [("c", "superseded"), ("u", "superseded"), ("c", "re-delivered"), ("u", "newer")]
+
+
+@each_collapsing
+def test_case_06_an_update_without_before_is_newer(make: Make, engine: str) -> None:
+    fed = make(engine)
+    partial = Event(key(1), {**dict(update(row(1, "b"), row(1, "c"), 300).value or {}), "before": None})
+    fed.feed([insert(1, "a", 100), update(row(1, "not what is stored"), row(1, "b"), 200), partial])
+    assert rules(fed) == [("c", "superseded"), ("u", "superseded"), ("u", "newer")]
 
 
 def test_case_07_a_key_change_hands_the_row_over(make: Make) -> None:
@@ -76,11 +118,89 @@ def test_case_08_a_deleted_row(make: Make) -> None:
     assert rules(fed) == [("c", "superseded"), ("d", "newer")]
 
 
+def test_case_09_a_value_that_an_event_leaves_out_is_kept(make: Make) -> None:
+    fed = make("replacing", more="n Int32")
+    created = postgres("c", key(1), None, row(1, "big", n=0), 100, 90)
+    fed.feed([created, postgres("u", key(1), None, row(1, PLACEHOLDER, n=1), 200, 190)])
+    assert rules(fed) == [("c", "superseded"), ("u", "newer")]
+    assert "it keeps its v from before" in explained(fed, key(1))[1].why
+
+
+def test_case_09_a_create_half_waits_for_its_values(make: Make) -> None:
+    fed = make("replacing")
+    fed.feed([postgres("c", key(1), None, row(1, "big"), 100, 90)], partition=0)
+    delete_half, tombstone, create_half = key_change(
+        postgres("d", key(1), None, None, 200, 190), postgres("c", key(2), None, row(2, PLACEHOLDER), 200, 190)
+    )
+    fed.feed([create_half], partition=1)
+    waits = Noted({0: 1, 1: 1}, waiting=frozenset({(1, 0)}))
+    assert rules(fed, 2, waits) == [("c", "waiting")]
+    fed.feed([delete_half, tombstone], partition=0)
+    fed.drain()
+    assert rules(fed, 2) == [("c", "newer")]
+    assert "old key" in explained(fed, key(2))[0].why
+
+
 def test_case_10_rows_below_a_truncate(make: Make) -> None:
     fed = make("replacing")
     truncate = mysql("t", None, None, None, 600)
     fed.feed([insert(1, "a", 500), Event(None, truncate.value), insert(1, "b", 700)])
     assert rules(fed) == [("c", "floor"), ("c", "newer")]
+
+
+def test_case_11_an_event_of_an_unknown_column_holds_the_stream_up(make: Make) -> None:
+    fed = make("replacing")
+    fed.feed([insert(1, "a", 100)])
+    fed.log[0].append((1, mysql("u", key(1), None, {"id": 1, "name": "b"}, 200)))
+    found = explained(fed, key(1), Noted({0: 1}))
+    assert [event.rule for event in found] == ["newer", "not read yet"]
+    assert "'name'" in found[1].why
+
+
+def test_case_12_a_key_of_a_time_is_found(make: Make) -> None:
+    """Both ways of writing the zone of a moment; a date before 1970."""
+    fed = keyed_by(make, "t", "DateTime64(6, 'UTC')")
+    fed.feed([by("t", "2024-03-31T01:30:00.000001Z", "a", 100), by("t", "1960-01-01T00:00:00Z", "b", 110)])
+    fed.feed([by("t", "2024-03-31T01:30:00.000001Z", "c", 200)])
+    assert ruled(fed, {"t": "2024-03-31 01:30:00.000001"}) == ["superseded", "newer"]
+    assert ruled(fed, {"t": "1960-01-01 00:00:00"}) == ["newer"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent", "asked"),
+    [
+        ("UInt64", (1 << 64) - 1, (1 << 64) - 1),
+        ("Decimal(38, 4)", "GiSbHxCgbJa+qA==", "12345678901234567890.5000"),
+        ("UUID", "61f0c404-5cb3-11e7-907b-a6006ad3dba0", "61F0C404-5CB3-11E7-907B-A6006AD3DBA0"),
+    ],
+)
+def test_case_13_a_key_of_a_large_number_is_found(make: Make, kind: str, sent: Any, asked: Any) -> None:
+    fed = keyed_by(make, "k", kind)
+    fed.feed([by("k", sent, "a", 100), by("k", sent, "b", 200)])
+    assert ruled(fed, {"k": asked}) == ["superseded", "newer"]
+
+
+def test_case_14_rows_of_a_table_without_a_key_are_counted(client: Client, database: str, own_tables: str) -> None:
+    clause, own = APPEND
+    ddl = f"(id Int64, v Nullable(String), {own}) ENGINE = {clause} ORDER BY tuple() {WINDOW}"
+    fed = HandFed(client, database, own_tables, ddl, ())
+    rows = [mysql("c", None, None, row(1, "a"), 100), mysql("c", None, None, row(1, "a"), 110)]
+    fed.feed([*rows, mysql("c", None, None, row(2, "b"), 120), mysql("d", None, row(1, "a"), None, 130)])
+    found = explained(fed, {"id": 1}, want_before=True)
+    assert [(e.op, e.rule) for e in found] == [("c", "counted"), ("c", "counted"), ("d", "counted")]
+
+
+def keyed_by(make: Make, name: str, kind: str) -> HandFed:
+    """A table with a key of another type than a number."""
+    return make("replacing", more=f"{name} {kind}", order=name)
+
+
+def by(name: str, value: Any, v: str, pos: int) -> Event:
+    return mysql("c", {name: value}, None, {"id": 0, "v": v, name: value}, pos)
+
+
+def ruled(fed: HandFed, wanted: dict[str, Any]) -> list[str]:
+    return [event.rule for event in explained(fed, wanted)]
 
 
 def test_case_15_a_dead_letter(make: Make) -> None:
@@ -91,8 +211,50 @@ def test_case_15_a_dead_letter(make: Make) -> None:
     assert [rule for _, rule in rules(fed)] == ["newer", "dead letter"]
 
 
+def test_case_15_a_record_that_never_had_a_readable_change_is_shown_with_its_key(make: Make) -> None:
+    """The dead letter comes first: its key is known from a later change."""
+    fed = make("replacing")
+    poison = Event(key(1), {"op": "c", "after": {"id": "no number"}, "source": insert(1, "a", 500).value["source"]})  # type: ignore[index]
+    fed.feed([insert(2, "b", 400)])
+    fed.log[0] += [(1, poison), (2, insert(2, "c", 600)), (3, insert(1, "a", 700))]
+    assert rules(fed) == [("?", "dead letter"), ("c", "newer")]
+
+
+def test_case_15_a_dead_letter_whose_values_no_column_holds(make: Make) -> None:
+    """What a merge refused is known from the table of dead letters only."""
+    fed = make("replacing")
+    fed.feed([insert(1, "a", 500), update(row(1, "a"), row(1, "b"), 600)])
+    noted = Noted({0: 2}, {(0, 1): "unresolved: v"})
+    assert [(e.rule, e.why) for e in explained(fed, key(1), noted)][1] == ("dead letter", "unresolved: v")
+    assert rules(fed, noted=noted)[0] == ("c", "newer")
+
+
+def test_case_16_the_last_of_many_changes_over_table_partitions(make: Make) -> None:
+    fed = make("replacing", more="p Int32", tail="PARTITION BY p")
+    moves = [update(row(1, "a", p=i), row(1, "a", p=i + 1), 600 + i) for i in range(5)]
+    fed.feed([insert(1, "a", 500, p=0), insert(2, "x", 510, p=3), *moves])
+    assert rules(fed) == [("c", "superseded"), *[("u", "superseded")] * 4, ("u", "newer")]
+
+
+def test_case_17_what_the_stream_has_not_read_yet_decides_nothing(make: Make) -> None:
+    """The lag of the consumer group: the topic is ahead of the table."""
+    fed = make("replacing")
+    fed.feed([insert(1, "a", 500)])
+    fed.log[0].append((1, update(row(1, "a"), row(1, "b"), 600)))
+    assert rules(fed, noted=Noted({0: 1})) == [("c", "newer"), ("u", "not read yet")]
+
+
+def test_a_value_that_does_not_fit_its_key_column_is_named(make: Make) -> None:
+    fed = make("replacing", more="small Int8")
+    for wanted, wrong in (({"id": "seven"}, "Int64"), ({"small": 300}, "Int8"), ({"id": [1]}, "plain value")):
+        with pytest.raises(StreamFailed, match=wrong):
+            wanted_key(fed.client, fed.table, wanted)
+    with pytest.raises(StreamFailed, match="never null"):
+        wanted_key(fed.client, fed.table, {"id": None})
+
+
 def test_a_key_that_the_events_do_not_have_is_named(make: Make) -> None:
     fed = make("replacing")
     fed.feed([insert(1, "a", 500)])
     with pytest.raises(StreamFailed, match="no key column 'nothing'"):
-        biography(ByHand(fed), "t", fed.target, Decoder(fed.table, fed.policy), {"nothing": 1})
+        explained(fed, {"nothing": 1})

@@ -1,0 +1,118 @@
+"""A key that a user writes as JSON, as the table's key columns hold it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ch_sink.clickhouse import Client
+from ch_sink.clickhouse.arrow_io import conform
+from ch_sink.errors import ClickHouseError, StreamFailed
+from ch_sink.table.model import TargetTable
+from ch_sink.types.arrow import arrow_type
+from ch_sink.types.chtype import parse_type
+from ch_sink.types.sql import literal, quote
+
+__all__ = ["WantedKey", "wanted_key"]
+
+_HINT = "Write the key as JSON, e.g. '{\"id\": 7}'."
+
+
+class WantedKey:
+    """One key, or some of its columns."""
+
+    def __init__(self, table: TargetTable, sql: Mapping[str, str], values: Mapping[str, pa.Scalar]) -> None:
+        """``sql``: column → expression of its value, NULL for none; ``values``: column → Arrow scalar."""
+        self._table, self._sql, self._values = table, dict(sql), dict(values)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the key's columns."""
+        return tuple(self._sql)
+
+    @property
+    def condition(self) -> str:
+        """SQL that is true for the rows of the key."""
+        return " AND ".join(
+            f"isNull({quote(name)})" if sql == "NULL" else f"{quote(name)} = {sql}" for name, sql in self._sql.items()
+        )
+
+    def within(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
+        """Which of these rows have the key. Raises StreamFailed if they lack one of its columns."""
+        lacking = [name for name in self._values if name not in rows.column_names]
+        if lacking and rows.num_rows:
+            raise StreamFailed(
+                f"the events have no key column {lacking[0]!r}", hint=f"Their key is ({', '.join(rows.column_names)})."
+            )
+        found = np.ones(rows.num_rows, dtype=np.bool_)
+        for name, value in self._values.items() if rows.num_rows else ():
+            column = rows.column(name)
+            kind = arrow_type(next(c.type for c in self._table.columns if c.name == name))
+            held = conform(column, kind)
+            same = pc.is_null(held) if not value.is_valid else pc.fill_null(pc.equal(held, value), False)
+            found &= np.asarray(same)
+        return found
+
+
+def wanted_key(client: Client, table: TargetTable, key: Mapping[str, Any], whole: Sequence[str] = ()) -> WantedKey:
+    """The key as the table's types hold it.
+
+    Args:
+        whole: columns that the key must consist of; empty: it may name any columns.
+
+    Raises StreamFailed if a column is unknown or lacking, or if a value does not fit its column; ClickHouseError.
+    """
+    types = {column.name: column.type for column in table.columns}
+    unknown = [name for name in key if name not in types]
+    if unknown or not key:
+        what = f"no key column {unknown[0]!r}" if unknown else "a key, and the given one names no column"
+        raise StreamFailed(f"{table.qualified} has {what}", hint=_HINT)
+    if whole and set(whole) != set(key):
+        raise StreamFailed(
+            f"the key of {table.qualified} is ({', '.join(whole)}), and the given one has ({', '.join(key)})",
+            hint=_HINT,
+        )
+    sql, values = {}, {}
+    for name, value in key.items():
+        sql[name] = _expression(value, types[name], name)
+        values[name] = _scalar(client, table, name, value, sql[name])
+    return WantedKey(table, sql, values)
+
+
+def _expression(value: Any, kind: str, name: str) -> str:
+    if isinstance(value, dict | list):
+        raise StreamFailed(f"the value of key column {name!r} is no plain value", hint=_HINT)
+    if value is None:
+        if not parse_type(kind).nullable:
+            raise StreamFailed(f"key column {name!r} is a {kind} and is never null", hint=_HINT)
+        return "NULL"
+    return f"CAST({literal(_text(value))}, {literal(kind)})"
+
+
+def _scalar(client: Client, table: TargetTable, name: str, value: Any, sql: str) -> pa.Scalar:
+    """The value as ClickHouse reads it from its text."""
+    kind = next(c.type for c in table.columns if c.name == name)
+    wanted = arrow_type(kind)
+    if value is None:
+        return pa.scalar(None, wanted)
+    try:
+        found = client.arrow(f"SELECT {sql} AS k, toString(k) AS shown", doing="read the key")
+    except ClickHouseError as error:
+        if error.temporary:
+            raise
+        raise _misfit(name, kind, value) from None
+    shown = bytes(found.column("shown")[0].as_py()).decode("utf-8", "replace")
+    if parse_type(kind).bare.name.removeprefix("U").startswith("Int") and shown != _text(value).removeprefix("+"):
+        raise _misfit(name, kind, value)  # numbers out of range would wrap around
+    return conform(found.column("k"), wanted)[0]
+
+
+def _misfit(name: str, kind: str, value: Any) -> StreamFailed:
+    return StreamFailed(f"key column {name!r} is a {kind}, which {_text(value)!r} does not fit", hint=_HINT)
+
+
+def _text(value: Any) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)
