@@ -100,6 +100,7 @@ class LiveStream:
             "deduplicated": self.deduplicated,
             "waiting": self.waiting,
             "backward_steps": self.backward_steps,
+            "retries": self.retries,
             "stages": dict(self.stages),
             "history": [[p.at, p.records, p.rows, p.lag] for p in self.history],
         }
@@ -124,6 +125,8 @@ class Live:
         self._streams: dict[str, _Kept] = {}
         self._listeners: list[Callable[[BatchSeen], None]] = []
         self._look: Callable[[], Iterable[LiveStream]] = tuple
+        self.server_version = ""
+        """That of ClickHouse, empty until a stream has been connected."""
 
     def follow(self, look: Callable[[], Iterable[LiveStream]]) -> None:
         """Ask ``look`` at each snapshot for the streams of the job; only their names, topics and states count."""
@@ -133,12 +136,11 @@ class Live:
         """Call ``listener`` after each batch, in the thread that ran it."""
         self._listeners.append(listener)
 
-    def retried(self, stream: str) -> None:
-        """A batch of the stream is tried again."""
+    def retried(self, stream: str, topic: str) -> None:
+        """The stream failed, and tries again."""
         with self._lock:
-            if stream in self._streams:
-                kept = self._streams[stream]
-                kept.now = replace(kept.now, retries=kept.now.retries + 1)
+            kept = self._kept(stream, topic)
+            kept.now = replace(kept.now, retries=kept.now.retries + 1)
 
     def batch(self, summary: StreamSummary) -> None:
         """A batch has ended."""

@@ -110,7 +110,7 @@ _COUNTERS: Sequence[tuple[str, str, Callable[[LiveStream], float]]] = (
     ("dead_letters", "Records that could not be applied", lambda s: s.dead_letters),
     ("deduplicated_changes", "Changes that were applied before or are older than the row", lambda s: s.deduplicated),
     ("backward_steps", "Times that a source's position stepped back", lambda s: s.backward_steps),
-    ("retries", "Batches that were tried again", lambda s: s.retries),
+    ("retries", "Failures after which the stream tried again", lambda s: s.retries),
 )
 
 

@@ -17,7 +17,7 @@ def serving(address: str | None, live: Live) -> Iterator[None]:
         return
     from ch_sink.serve.metrics import Metrics, MetricsServer
 
-    server = MetricsServer(Address.parse(address, "metrics"), Metrics(live).registry)
+    server = MetricsServer(Address.parse(address, "metrics"), Metrics(live, lambda: live.server_version).registry)
     try:
         yield
     finally:

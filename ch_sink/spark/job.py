@@ -14,6 +14,7 @@ from ch_sink.config import Config, load_job
 from ch_sink.discovery.creation import create_tables
 from ch_sink.discovery.job_topics import streams_of
 from ch_sink.discovery.topic_watch import TopicWatch
+from ch_sink.discovery.wiring import client_of
 from ch_sink.errors import ChSinkError, StreamsFailed
 from ch_sink.kafka import KafkaSettings
 from ch_sink.observe import StreamSummary, progress_line
@@ -128,7 +129,7 @@ def run_job(
             roster.configured(config.stream_name, config.fingerprint())
 
         configurations = Configurations((), reload, changed)
-        crew = _Crew(application, brokers, configurations, batch, topics)
+        crew = _Crew(application, brokers, configurations, batch, topics, live)
         options = JobOptions(
             once=once,
             fail_fast=fail_fast,
@@ -136,6 +137,7 @@ def run_job(
             abandon=application.cancel,
             # A job that ends once everything has been read need not start Spark for nothing.
             on_open=lambda _: None if once else application.start(),
+            on_retry=lambda stream: live.retried(stream.name, stream.topic),
             on_resume=lambda stream: configurations.outdated(stream.name),
             discover=crew.discover if topics is not None and topics.open else None,
             discover_every=topics.interval if topics is not None else math.inf,
@@ -160,6 +162,7 @@ class _Crew:
     configurations: Configurations
     on_batch: Callable[[StreamSummary], None] | None
     topics: TopicWatch | None
+    live: Live
     made: int = 0
 
     def stream(self, config: Config) -> JobStream:
@@ -196,7 +199,9 @@ class _Crew:
         config = self.configurations.of(name)
         if config.create_tables:
             create_tables(config)
-        return Coordinator(stream_settings(config), stream_ports(config, self.brokers), self.on_batch)
+        ports = stream_ports(config, self.brokers)
+        self.live.server_version = client_of(config).server_version
+        return Coordinator(stream_settings(config), ports, self.on_batch)
 
 
 def _picture(job: Job, application: Application) -> JobPicture:

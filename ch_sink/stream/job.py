@@ -265,6 +265,7 @@ class Job:
             if ended.executor and stream.strikes + 1 < _STRIKES:
                 stream.strikes, stream.alone = stream.strikes + 1, True
                 stream.due = self._lanes.now() + stream.strikes
+                self._options.on_retry(stream)
             else:
                 self._fail(stream, ended.error, ended)
             return
@@ -290,6 +291,7 @@ class Job:
         self.roster.failed(stream.name, error, recorded=not ended.job, settled=not at_start)
         if self.roster.works(stream.name):
             stream.state, stream.opened, stream.due = "opening", None, -math.inf
+            self._options.on_retry(stream)
         else:
             stopped = self.roster.standing(stream.name).state == "stopped"
             stream.hopeless = stopped and (at_start or ended.job or isinstance(error, LedgerConflict))

@@ -39,6 +39,8 @@ class JobOptions:
     """Is told of each stream that stops."""
     on_resume: Callable[[JobStream], None] = lambda _: None
     """Is told of each stream that somebody resumed, before it is opened again."""
+    on_retry: Callable[[JobStream], None] = lambda _: None
+    """Is told of each failure after which the stream tries again."""
     discover: Callable[[], Changed] | None = None
     """Looks which streams join and leave; None if the job's streams are given once and for all. It must not raise."""
     discover_every: float = 30.0

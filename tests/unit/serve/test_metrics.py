@@ -35,6 +35,7 @@ def server(live: Live) -> Iterator[MetricsServer]:
     )
     summary.batch_seconds, summary.offsets = 2.0, {0: 17, 1: 9}
     live.batch(summary)
+    live.retried("orders", "shop.orders")
     found = MetricsServer(Address("127.0.0.1", 0), metrics.registry)
     yield found
     found.close()
@@ -70,6 +71,7 @@ def test_figures_of_each_stream(server: MetricsServer) -> None:
         "ch_sink_deduplicated_changes_total": 7,
         "ch_sink_batches_total": 3,
         "ch_sink_backward_steps_total": 0,
+        "ch_sink_retries_total": 1,
         "ch_sink_lag_records": 40,
         "ch_sink_newest_change_timestamp_seconds": 1_700_000_000,
     }

@@ -135,8 +135,10 @@ def test_an_executor_that_always_loses_one_stream_stops_that_stream_only() -> No
             raise MemoryError("worker was killed")
 
     job.before = lose
-    failed = job.run(once=True)
+    retried: list[str] = []
+    failed = job.run(once=True, on_retry=lambda stream: retried.append(stream.name))
     assert list(failed) == ["b"]
+    assert sorted(retried) == ["a", "b", "b", "c"], "the call that all of them lost, and one more of its own"
     assert "MemoryError: worker was killed" in str(failed["b"])
     assert job.covered("a") == job.covered("c") == {0: 30}
 
@@ -205,9 +207,12 @@ def test_once_waits_too() -> None:
     job = MemoryJob()
     job.add("a", 40)
     outage(job, 0.0, 100.0, BrokerUnavailable("no broker"))
-    assert job.run(once=True) == {}
+    retried: list[str] = []
+    assert job.run(once=True, on_retry=lambda stream: retried.append(stream.name)) == {}
     assert job.covered("a") == {0: 40}
     assert job.lanes.clock >= 100
+    assert set(retried) == {"a"}
+    assert 3 < len(retried) < 30
 
 
 def test_a_server_that_does_not_come_back_stops_its_streams_after_retry_for() -> None:
