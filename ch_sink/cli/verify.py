@@ -38,6 +38,16 @@ Patience = Annotated[
     float,
     typer.Option("--patience", metavar="SECONDS", min=0, help="How long to wait for changes that are still under way."),
 ]
+Parallel = Annotated[
+    int,
+    typer.Option(
+        "--parallel",
+        metavar="N",
+        min=0,
+        help="Processes that read the database.",
+        show_default="1 for a small table, up to 4 for a large one",
+    ),
+]
 Columns = Annotated[
     str, typer.Option("--columns", metavar="A,B", help="Compare these columns only.", show_default=False)
 ]
@@ -51,6 +61,7 @@ def verify(
     where: Where = "",
     columns: Columns = "",
     patience: Patience = 30.0,
+    parallel: Parallel = 0,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="PATH", help="Write the report as one HTML file.")
     ] = None,
@@ -68,7 +79,7 @@ def verify(
     from ch_sink.trust.verify import verified
 
     out = Output(as_json=as_json)
-    options = _options(examples, sample, where, columns, patience)
+    options = _options(examples, sample, where, columns, patience, parallel)
     reports: list[Report] = []
     for config in load_all(out, configs, overrides, only):
         with expecting_a_ledger(config), verified(*_case(config, against, options), _say(out)) as found:
@@ -91,6 +102,7 @@ def repair(
     examples: Examples = 10,
     where: Where = "",
     patience: Patience = 30.0,
+    parallel: Parallel = 0,
     only: Only = None,
     overrides: Overrides = None,
     as_json: AsJson = False,
@@ -103,7 +115,7 @@ def repair(
     from ch_sink.trust.report import lines
 
     out = Output(as_json=as_json)
-    options = _options(examples, "", where, "", patience)
+    options = _options(examples, "", where, "", patience, parallel)
     documents = []
     ok = True
     for config in load_all(out, configs, overrides, only):
@@ -146,11 +158,11 @@ def _case(config: "Config", against: str, options: "Options") -> "tuple[Subject,
     return subject_of(config), replace(options, against=known[chosen])
 
 
-def _options(examples: int, sample: str, where: str, columns: str, patience: float) -> "Options":
+def _options(examples: int, sample: str, where: str, columns: str, patience: float, parallel: int) -> "Options":
     from ch_sink.trust.verify import Options
 
     names = tuple(name.strip() for name in columns.split(",") if name.strip())
-    return Options(names, where, _share(sample), examples, patience=patience)
+    return Options(names, where, _share(sample), examples, patience=patience, parallel=parallel)
 
 
 def _share(text: str) -> float:

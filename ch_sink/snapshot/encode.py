@@ -4,13 +4,16 @@ From there the stream's own converters make them what the stream would store.
 """
 
 import re
-from base64 import b64encode
+from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable
 from datetime import date
 from decimal import Context, Decimal
+from functools import lru_cache
 from math import isfinite
 from typing import Any
 
+from ch_sink.snapshot.composite import array, bits, geometry, hstore, hstore_json, point
+from ch_sink.snapshot.durations import micro_duration, zoned_time
 from ch_sink.snapshot.reader import Value
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
@@ -27,6 +30,12 @@ _INFINITE_DATES = {"infinity": -2147472692, "-infinity": -2147472691}
 _MOMENT = re.compile(r"(\d{4,})-(\d\d)-(\d\d)(?:[ T](\d\d):(\d\d):(\d\d)(?:\.(\d+))?)?(?:Z|[+-]00(?::?00)?)?")
 _CLOCK = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d+))?")
 _CONNECT, _TIME, _DATA = "org.apache.kafka.connect.data.", "io.debezium.time.", "io.debezium.data."
+_OTHER_TEXT = re.compile(
+    r"(interval|time|timetz|money|point|geometry|geography|bit)\b|json \(binary\)|(numeric|decimal)(?!\()"
+)
+"""Types whose texts are not those of the connector; decimals without a scale lose zeros on their way."""
+_MOMENT_TYPE = re.compile(r"timestamp(\(\d\))?( with time zone)?")
+"""Of PostgreSQL with a zone, or of MySQL."""
 _TEXTS = {_DATA + name for name in ("Uuid", "Enum", "EnumSet", "Json", "Xml", "Ltree")}
 
 
@@ -54,10 +63,17 @@ def source_type(column: Column) -> SourceType | None:
     return SourceType(*plain) if plain is not None else None
 
 
-def encoder(source: SourceType, database_type: str) -> Encode | None:
-    """The function for values of this type; None if they cannot be compared with what the connector makes of them."""
+def encoder(source: SourceType, database_type: str, binary_mode: str = "bytes") -> Encode | None:
+    """The function for values of this type; None if they cannot be compared with what the connector makes of them.
+
+    ``binary_mode``: the connector's ``binary.handling.mode``.
+    """
     binary = re.match(r"(bytea|binary|varbinary|\w*blob)\b", database_type) is not None
     name = source.name or ""
+    if source.kind == "array":
+        return _array(source, database_type, binary_mode)
+    if database_type == "hstore":
+        return {"map": hstore, "string": hstore_json}.get(source.kind)
     if name in _BY_NAME and source.kind != "string":
         return _BY_NAME[name]
     if name == _CONNECT + "Decimal":
@@ -70,11 +86,22 @@ def encoder(source: SourceType, database_type: str) -> Encode | None:
         return _number
     if source.kind == "boolean":
         return _boolean
-    if source.kind == "string" and name == _TIME + "ZonedTimestamp":
-        return _zoned
-    if source.kind == "string" and (not name or name in _TEXTS) and not binary:
-        return _text if not re.match(r"(interval|time|timetz|hstore|numeric|money|decimal)\b", database_type) else None
+    if source.kind == "string" and name in _ZONED:
+        return _ZONED[name]
+    if source.kind == "string" and binary and not name:
+        return _BINARY.get(binary_mode)
+    if source.kind == "string" and not name and _MOMENT_TYPE.fullmatch(database_type):
+        return _zoned  # without a schema nothing else tells these texts
+    if source.kind == "string" and (not name or name in _TEXTS):
+        return _text if not _OTHER_TEXT.match(database_type) and not database_type.endswith("[]") else None
     return None
+
+
+def _array(source: SourceType, database_type: str, binary_mode: str) -> Encode | None:
+    if source.items is None or not database_type.endswith("[]"):
+        return None
+    element = encoder(source.items, database_type[:-2], binary_mode)
+    return array(element) if element is not None else None
 
 
 def _text(value: str | bytes) -> str:
@@ -95,14 +122,22 @@ def _boolean(value: str | bytes) -> bool:
     return _text(value) in ("t", "true", "1", "\x01")
 
 
+def _raw(value: str | bytes) -> bytes:
+    return bytes.fromhex(value.removeprefix("\\x")) if isinstance(value, str) else value
+
+
 def _base64(value: str | bytes) -> str:
-    raw = bytes.fromhex(value.removeprefix("\\x")) if isinstance(value, str) else value
-    return b64encode(raw).decode()
+    return b64encode(_raw(value)).decode()
 
 
 def _decimal(scale: int) -> Encode:
     def encode(value: str | bytes) -> str | None:
-        number = Decimal(re.sub(r"[$,]", "", _text(value)))
+        text = _text(value)
+        whole, _, part = text.partition(".")
+        if len(part) == scale and whole.lstrip("-").isdigit():
+            unscaled = int(whole + part)
+            return b64encode(unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)).decode()
+        number = Decimal(text.replace("$", "").replace(",", ""))
         return _unscaled(number, scale) if number.is_finite() else None
 
     return encode
@@ -135,6 +170,7 @@ def _micros(value: str | bytes) -> int | None:
     return (days * 86_400 + clock) * 1_000_000 + int((found[7] or "0").ljust(6, "0")[:6])
 
 
+@lru_cache(1 << 16)
 def _days(year: int, month: int, day: int) -> int:
     """Days since 1970 in the Gregorian calendar, of any year."""
     cycles, year = divmod(year - 1, 400)
@@ -169,9 +205,16 @@ def _zoned(value: str | bytes) -> str:
     if _text(value) in _INFINITE:
         return _text(value)
     text = _text(value).replace(" ", "T")
+    if text.endswith("+00"):
+        return text[:-3] + "Z"
     return re.sub(r"([+-]00(:?00)?)?$", "", text.removesuffix("Z")) + "Z"
 
 
+_BINARY: dict[str, Encode] = {
+    "base64": _base64,
+    "base64-url-safe": lambda value: urlsafe_b64encode(_raw(value)).decode(),
+    "hex": lambda value: _raw(value).hex(),
+}
 _BY_NAME: dict[str, Encode] = {
     _DATA + "VariableScaleDecimal": _variable_decimal,
     _TIME + "Date": _date,
@@ -185,7 +228,15 @@ _BY_NAME: dict[str, Encode] = {
     _TIME + "MicroTime": _scaled(_time),
     _TIME + "NanoTime": _scaled(_time, 1000),
     _TIME + "Year": _integer,
+    _TIME + "MicroDuration": micro_duration,
+    _DATA + "Bits": bits,
+    _DATA + "geometry.Point": point,
+    _DATA + "geometry.Geometry": geometry,
+    _DATA + "geometry.Geography": geometry,
 }
+
+
+_ZONED: dict[str, Encode] = {_TIME + "ZonedTimestamp": _zoned, _TIME + "ZonedTime": zoned_time}
 
 
 def encoded(encode: Encode, values: list[Value]) -> list[Any]:

@@ -6,21 +6,29 @@ import psycopg
 from psycopg import sql
 
 from ch_sink.errors import SourceError
-from ch_sink.snapshot.reader import SourceAddress, Value
+from ch_sink.snapshot.reader import Part, SourceAddress, Value
 
 __all__ = ["PostgresReader"]
 
-_SETTINGS = "-c timezone=UTC -c datestyle=ISO -c intervalstyle=iso_8601 -c bytea_output=hex -c extra_float_digits=1"
+_SETTINGS = "-c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres -c bytea_output=hex -c extra_float_digits=1"
 _COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a
 WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
+
+_ESTIMATE = """
+SELECT sum(greatest(c.reltuples, 0)) FROM pg_class c WHERE c.oid = %(table)s::regclass
+OR c.oid IN (SELECT relid FROM pg_partition_tree(%(table)s::regclass))"""
+_PAGES = """
+SELECT max(pg_relation_size(c.oid) / current_setting('block_size')::int) FROM pg_class c WHERE c.relkind IN ('r', 'm')
+AND (c.oid = %(table)s::regclass OR c.oid IN (SELECT relid FROM pg_partition_tree(%(table)s::regclass)))"""
+"""Pages of the table, or of its largest partition: the ranges hold for each of them."""
 
 
 class PostgresReader:
     """One table, over one connection."""
 
     def __init__(self, address: SourceAddress) -> None:
-        self._address = address
+        self.address = address
         self._table = sql.Identifier(address.schema, address.table)
         try:
             self._connection = psycopg.connect(
@@ -51,9 +59,42 @@ class PostgresReader:
             raise self._failure("cannot be described", error) from None
         return {str(name): str(kind) for name, kind in found}
 
-    def rows(self, names: Sequence[str], size: int) -> Iterator[list[tuple[Value, ...]]]:
+    def estimate(self) -> int:
+        try:
+            row = self._connection.execute(_ESTIMATE, {"table": self._table.as_string(self._connection)}).fetchone()
+        except psycopg.Error as error:
+            raise self._failure("cannot be described", error) from None
+        return max(0, int(row[0])) if row and row[0] is not None else 0
+
+    def parts(self, many: int) -> list[Part]:
+        """Ranges of pages, in one exported snapshot. A view or a foreign table has no pages and is one part."""
+        try:
+            self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            snapshot = self._connection.execute("SELECT pg_export_snapshot()").fetchone()
+            row = self._connection.execute(_PAGES, {"table": self._table.as_string(self._connection)}).fetchone()
+        except psycopg.Error as error:
+            raise self._failure("cannot be divided", error) from None
+        name, pages = str(snapshot[0]) if snapshot else "", int(row[0] or 0) if row else 0
+        # Older servers would read the whole table for each range.
+        ranges = pages >= many and self._connection.info.server_version >= 140_000
+        bounds = [pages * n // many for n in range(1, many)] if ranges else []
+        starts, ends = ["", *(f"ctid >= '({b},0)'" for b in bounds)], [*(f"ctid < '({b},0)'" for b in bounds), ""]
+        return [Part(" AND ".join(filter(None, both)), name) for both in zip(starts, ends, strict=True)]
+
+    def part(self, part: Part, names: Sequence[str], size: int) -> Iterator[list[tuple[Value, ...]]]:
+        try:
+            self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            if part.snapshot:
+                taken = sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(part.snapshot))
+                self._connection.execute(taken)
+        except psycopg.Error as error:
+            raise self._failure("cannot be read", error) from None
+        yield from self.rows(names, size, part.condition)
+
+    def rows(self, names: Sequence[str], size: int, condition: str = "") -> Iterator[list[tuple[Value, ...]]]:
         listed = sql.SQL(", ").join(map(sql.Identifier, names))
-        copy = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(listed, self._table)
+        where = sql.SQL(" WHERE " + condition if condition else "")
+        copy = sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT").format(listed, self._table, where)
         try:
             with self._connection.cursor() as cursor, cursor.copy(copy) as out:
                 batch: list[tuple[Value, ...]] = []
@@ -73,6 +114,6 @@ class PostgresReader:
     def _failure(self, what: str, error: psycopg.Error) -> SourceError:
         text = str(error).strip().split("\n")[0]
         return SourceError(
-            f"source {self._address.shown} {what}: {text}",
+            f"source {self.address.shown} {what}: {text}",
             hint="Check source.url, the user, and its right to SELECT from the table.",
         )

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-__all__ = ["SourceAddress", "SourceReader", "Value"]
+__all__ = ["DivisibleReader", "Part", "SourceAddress", "SourceReader", "Value"]
 
 Value = str | bytes | None
 """A value as the database writes it."""
@@ -47,3 +47,36 @@ class SourceReader(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some rows of a table, to be read over a connection of its own. It may travel to another process."""
+
+    condition: str
+    """SQL over the table's columns; empty for all rows."""
+    snapshot: str = ""
+    """Name of an exported snapshot, which lives as long as the reader that made it. Empty where there are none: then
+    parts are read at different moments, after the position before and before the position after."""
+
+
+@runtime_checkable
+class DivisibleReader(SourceReader, Protocol):
+    """A table that several connections can read at once."""
+
+    address: SourceAddress
+
+    def parts(self, many: int) -> list[Part]:
+        """About so many parts of similar size, which hold every row once; a single one if the table cannot be divided.
+
+        With a snapshot the reader's own transaction stays open until it is closed.
+        """
+        ...
+
+    def part(self, part: Part, names: Sequence[str], size: int) -> Iterator[list[tuple[Value, ...]]]:
+        """The rows of a part, some at a time. Call it on another reader than the one that divided the table."""
+        ...
+
+    def estimate(self) -> int:
+        """About how many rows the table has."""
+        ...

@@ -1,6 +1,6 @@
 """The rows of a source table, made what the stream would store, in the shadow."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +24,10 @@ from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema, SourceType
 from ch_sink.types.converter import Converter
 
-__all__ = ["SnapshotColumn", "load", "snapshot_columns"]
+__all__ = ["ROWS", "SnapshotColumn", "load", "snapshot_columns", "store"]
 
-_ROWS = 20_000
+ROWS = 20_000
+"""Rows of one insert."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ def snapshot_columns(
 def _prepared(
     name: str, column: Column, kind: SourceType, database_type: str, table: TargetTable, policy: Policy
 ) -> SnapshotColumn | None:
-    encode = encoder(kind, database_type)
+    encode = encoder(kind, database_type, policy.values.binary_handling)
     if encode is None:
         return None
     try:
@@ -101,8 +102,20 @@ def load(
     client: Client, shadow: TargetTable, columns: Sequence[SnapshotColumn], reader: SourceReader, version: int
 ) -> int:
     """Store all rows under one version; returns their number. Raises ChSinkError."""
+    return store(client, shadow, columns, reader.rows([column.source for column in columns], ROWS), version, "")
+
+
+def store(
+    client: Client,
+    shadow: TargetTable,
+    columns: Sequence[SnapshotColumn],
+    batches: Iterable[list[tuple[Value, ...]]],
+    version: int,
+    label: str,
+) -> int:
+    """Store batches of rows; returns the number of rows. ``label`` tells these batches from others of the shadow."""
     total = 0
-    for batch in filter(None, reader.rows([column.source for column in columns], _ROWS)):
+    for number, batch in enumerate(filter(None, batches)):
         arrays = dict(
             zip(
                 (column.table.name for column in columns),
@@ -111,7 +124,9 @@ def load(
             )
         )
         rows = pa.table({**arrays, **_system(shadow, len(batch), version)})
-        client.insert(shadow.qualified, rows, settings=PINNED, doing=f"fill {shadow.qualified}")
+        # Equal blocks are different rows: only a repeated insert is stored once.
+        settings = {**PINNED, "insert_deduplication_token": f"source/{label}/{number}"}
+        client.insert(shadow.qualified, rows, settings=settings, doing=f"fill {shadow.qualified}")
         total += len(batch)
     return total
 

@@ -7,8 +7,9 @@ Nothing is locked and nothing is stopped. The table holds everything below L, an
 and has no event between both, differs indeed.
 """
 
+import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -19,12 +20,13 @@ from ch_sink.model.counted import counted
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import Ledger
-from ch_sink.snapshot import SourceReader
+from ch_sink.snapshot import DivisibleReader, SourceReader
 from ch_sink.stream.coordinator import StreamSettings
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.fold import Fold, MakeDecoder
-from ch_sink.trust.load import load, snapshot_columns
+from ch_sink.trust.load import SnapshotColumn, load, snapshot_columns
+from ch_sink.trust.parallel import LEAST, PARTS, Filling, load_parts
 from ch_sink.trust.repair import ceilings
 from ch_sink.trust.report import Report
 from ch_sink.trust.shadow import shadow_of, shadow_tables
@@ -32,7 +34,7 @@ from ch_sink.trust.sides import Side
 from ch_sink.trust.topic import Reached, TopicReader, reached
 from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema
-from ch_sink.types.sql import quote
+from ch_sink.types.sql import literal, quote
 
 __all__ = ["FOUND", "Options", "Subject", "Verified", "states_at", "verified"]
 
@@ -81,6 +83,8 @@ class Options:
     against: Literal["source", "topic"] = "topic"
     patience: float = 30.0
     """Seconds to wait for the stream to apply what keys that change need to be judged."""
+    parallel: int = 0
+    """Processes that read the source; 0 for one on a small table, and up to four on a large one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +118,13 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
             )
         fold = Fold(subject.client, shadow.table, subject.settings, subject.topic, subject.decoder)
         open_.callback(fold.close)
-        compared, passes = _chosen(subject, options), 0
+        compared, passes, base = _chosen(subject, options), 0, 0
         if options.against == "source":
             states = states_at(subject, topic.topic_id, at.applied)
             fold.begin(at.applied, states)
-            compared, passes = _read_source(subject, shadow.table, compared, states, say)
+            limits = ceilings(Target.of(subject.table, subject.settings.policy), states)
+            base = limits[0] if limits else 0
+            compared, passes = _read_source(subject, options, shadow.table, compared, base, say)
         else:
             fold.begin(topic.low)
             say(f"folding {counted(sum(at.applied.values()) - sum(topic.low.values()), 'offset')} of {topic.topic}")
@@ -131,10 +137,14 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
         say("comparing checksums")
         totals = differences.totals()
         found = differences.find(0, totals)
+        touched = 0
         if options.against == "source" and found:
             _wait_for_source(subject, options, fold, passes, topic.topic_id)
             found = differences.find_among(20, 0)
-        changing = _judge(subject, options, fold, differences, found, topic.topic_id, 20 if passes else 0)
+            if not subject.key:
+                touched = _drop_touched(differences, 20, base)
+                found -= touched
+        changing = touched + _judge(subject, options, fold, differences, found, topic.topic_id, 20 if passes else 0)
         unknown = _without_history(differences, incomplete)
         if _ignores_deletes(subject):
             differences.drop(FOUND, "kind = 'extra' AND source_version != ''")
@@ -168,14 +178,16 @@ def states_at(subject: Subject, topic_id: str, applied: Mapping[int, int]) -> di
 
 def _read_source(
     subject: Subject,
+    options: Options,
     shadow: TargetTable,
     compared: tuple[Column, ...],
-    states: Mapping[int, tuple[int, State]],
+    version: int,
     say: Callable[[str], None],
 ) -> tuple[tuple[Column, ...], int]:
     """Fill the shadow with the source's rows; the columns that can be compared, and the source's position after that.
 
     The rows get the version of what the stream had applied before they were read: every event from there on wins.
+    Rows without a key cannot win: what an event touches from there on may be counted twice (`_drop_touched`).
     """
     if subject.source is None:
         raise ConfigError(
@@ -184,14 +196,14 @@ def _read_source(
         )
     with closing(subject.source()) as reader:
         chosen = snapshot_columns(subject.table, compared, subject.key, subject.schema, subject.settings.policy, reader)
-        limits = ceilings(Target.of(subject.table, subject.settings.policy), states)
         say("reading the source")
-        rows = load(subject.client, shadow, chosen, reader, limits[0] if limits else 0)
+        rows = _load(subject, options, shadow, compared, chosen, reader, version, say)
         passes = reader.position()
     if subject.key:
         listed = ", ".join(quote(name) for name in subject.key)
         kept = subject.client.rows(
-            f"SELECT count() AS n FROM (SELECT {listed} FROM {shadow.qualified} GROUP BY {listed})"
+            f"SELECT count() AS n FROM (SELECT {listed} FROM {shadow.qualified} GROUP BY {listed})",
+            settings={"max_bytes_before_external_group_by": 1 << 30},
         )
         if int(kept[0]["n"]) != rows:
             raise StreamFailed(
@@ -199,6 +211,30 @@ def _read_source(
                 hint="Set key_columns, or check source.table.",
             )
     return tuple(column.table for column in chosen), max(passes, 1)
+
+
+def _load(
+    subject: Subject,
+    options: Options,
+    shadow: TargetTable,
+    compared: tuple[Column, ...],
+    chosen: Sequence[SnapshotColumn],
+    reader: SourceReader,
+    version: int,
+    say: Callable[[str], None],
+) -> int:
+    """Fill the shadow: by several processes, if the table is large and the source can be divided."""
+    processes = options.parallel or min(4, os.cpu_count() or 1)
+    if processes > 1 and isinstance(reader, DivisibleReader) and (options.parallel or reader.estimate() >= LEAST):
+        parts = reader.parts(processes * PARTS)
+        if len(parts) > 1:
+            policy = subject.settings.policy
+            server, table = subject.client.settings, subject.table
+            filling = Filling(
+                reader.address, server, table, shadow, compared, subject.key, subject.schema, policy, version
+            )
+            return load_parts(filling, parts, processes, say)
+    return load(subject.client, shadow, chosen, reader, version)
 
 
 def _wait_for_source(subject: Subject, options: Options, fold: Fold, passes: int, topic_id: str) -> None:
@@ -235,12 +271,22 @@ def _judge(
         differences.unchanged(kept, step)
         differences.move(kept, FOUND)
         changed = differences.changed(left, step, kept)
+        if not subject.key and options.against == "source":
+            return changed
         if not changed or not _wait(subject, topic_id, at.touched, options.patience):
             return changed
         fold.to(subject.reached(topic_id).applied)
         step += 10
         found = differences.find_among(step, left)
     return found
+
+
+def _drop_touched(differences: Differences, step: int, version: int) -> int:
+    """Rows without a key that events have touched since the stream's position before the reading; returns how many.
+
+    Whether the source's rows held such an event already is not known, so they cannot be judged.
+    """
+    return differences.drop(step, f"toUInt256OrZero(source_version) > toUInt256({literal(str(version))})")
 
 
 def _wait(subject: Subject, topic_id: str, until: dict[int, int], patience: float) -> bool:

@@ -1,6 +1,7 @@
 """`verify --against source` with the recorded sources' final rows: what is read equals what the stream stored."""
 
 import re
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -43,6 +44,11 @@ class FinalRows:
 
     def _as_read(self, kind: str, text: str | None) -> Value:
         binary = re.match(r"(binary|varbinary|\w*blob|bytea)\b", kind)
+        if text is not None and self.source == "mariadb" and kind.startswith("bit("):
+            return int(text, 2).to_bytes(-(-len(text) // 8), "big")
+        if text is not None and self.source == "mariadb" and kind == "point":
+            x, y = map(float, text.removeprefix("POINT(").removesuffix(")").split())
+            return bytes(4) + struct.pack("<BIdd", 1, 1, x, y)
         if text is None or not binary:
             return text
         return "\\x" + text.removeprefix("\\x") if self.source == "postgres" else bytes.fromhex(text)
@@ -78,3 +84,5 @@ def test_what_is_read_equals_what_was_streamed(client: Client, database: str, st
         pytest.skip("the connector changed values of the key")
     report = report_of(subject(client, database, stream, table))
     assert (report.missing, report.extra, report.different) == (0, 0, 0), report.examples
+    dropped = ("v",) if table == "ac" else ()  # the source has it no more
+    assert report.left_out == dropped

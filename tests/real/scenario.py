@@ -1,7 +1,7 @@
 """One run: databases change while they are snapshotted, read, and carried over, and the parts between are killed."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -50,11 +50,12 @@ class Stream:
     source: Source
     shape: Shape
     format: Format
+    scenario: str = "live"
 
     @property
     def connector(self) -> str:
         """Name of its connector, before its topics, and of its database in ClickHouse."""
-        return f"live_{self.source.name}_{self.format.name}"
+        return f"{self.scenario}_{self.source.name}_{self.format.name}"
 
     @property
     def topic(self) -> str:
@@ -72,6 +73,9 @@ class Scenario:
     client: Client
     sources: Sequence[Source]
     formats: Mapping[str, Format]
+    name: str = "live"
+    shapes: Callable[[str], Sequence[Shape]] = shapes
+    """The tables of a source."""
     truth: dict[tuple[str, str], TruthTable] = field(default_factory=dict)
     """Final rows by source and table."""
     status: list[Any] = field(default_factory=list)
@@ -86,9 +90,9 @@ class Scenario:
     def streams(self) -> list[Stream]:
         """Those whose format is here."""
         return [
-            Stream(source, shape, self.formats[name])
+            Stream(source, shape, self.formats[name], self.name)
             for source in self.sources
-            for shape in shapes(source.name)
+            for shape in self.shapes(source.name)
             for name in shape.formats_of(source.name)
             if name in self.formats
         ]
@@ -103,7 +107,7 @@ class Scenario:
             for writer in writers:
                 writer.start()
             self.make_connectors()
-            configs = self._configs()
+            configs = self.configs()
             self.wait_for_snapshots()
             for config in configs:
                 init_and_check(config)
@@ -146,15 +150,16 @@ class Scenario:
             self.connect.add(name, properties)
         self.connect.wait_until_running()
 
-    def _configs(self) -> list[Path]:
+    def configs(self, **more: Any) -> list[Path]:
+        """The streams' files; ``more`` are further settings of each."""
         made = []
         for stream in self.streams:
             folder, table = self.folder / stream.connector, stream.shape.name
             folder.mkdir(parents=True, exist_ok=True)
             self.client.command(f"CREATE DATABASE IF NOT EXISTS {stream.connector}")
-            more = {"init": dict(stream.shape.init), "chunk_offsets": 200, **stream.shape.stream}
+            own = {"init": dict(stream.shape.init), "chunk_offsets": 200, **stream.shape.stream, **more}
             place = (stream.topic, table, stream.connector, stream.format.kafka)
-            made.append(config_file(folder, self.kafka, self.clickhouse, *place, **more))
+            made.append(config_file(folder, self.kafka, self.clickhouse, *place, **own))
         return made
 
     def wait_for_snapshots(self) -> None:

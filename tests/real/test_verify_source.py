@@ -2,14 +2,18 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ch_sink.clickhouse import Client
+from ch_sink.config import load_job
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.snapshot import DivisibleReader, open_source
+from ch_sink.trust.wiring import source_address
 from tests.real.stand.daemon import Missing
 from tests.real.stand.mariadb import MariaDB
 from tests.real.stand.postgres import PostgreSQL
@@ -109,6 +113,25 @@ def test_the_source_is_read_and_differences_are_mended(
     done = inside("repair", config, "--apply", "--patience", "2")
     assert done.returncode == 0, done.stderr
     assert verify(config)[0] == 0
+
+
+def test_several_processes_read_every_row_once(config: Path, source: Any, database: str) -> None:
+    with source.session() as cursor:
+        cursor.execute(f"DELETE FROM orders_{database} WHERE id >= 5")
+        rows = ", ".join(f"({i}, 'a longer name for {i}', 1, 2)" for i in range(1_000, 7_000))
+        cursor.execute(f"INSERT INTO orders_{database} VALUES {rows}")
+    code, report = verify(config, "--parallel", "2")
+    assert code == 1
+    # Keys 5 to 59 are in the table only, the new rows in the source only.
+    assert (report["missing"], report["extra"], report["different"]) == (6_000, ROWS - 5, 0)
+    with closing(open_source(source_address(load_job(config).only()))) as reader:
+        assert isinstance(reader, DivisibleReader)
+        parts = reader.parts(4)
+        assert len(parts) == 4
+        with closing(open_source(source_address(load_job(config).only()))) as other:
+            assert isinstance(other, DivisibleReader)
+            sizes = [sum(map(len, other.part(part, ["id"], 500))) for part in parts[:1]]
+    assert 0 < sizes[0] < 6_005
 
 
 def test_what_is_wrong_with_a_source_is_said(config: Path, source: Any, database: str) -> None:

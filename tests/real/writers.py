@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -31,10 +32,10 @@ def make_tables(source: Source, rng: Random, steps: int) -> None:
     write(source, rng, sql, steps)
 
 
-def write(source: Source, rng: Random, sql: Dialect, steps: int) -> None:
-    """This many steps on each table, each a transaction."""
+def write(source: Source, rng: Random, sql: Dialect, steps: int, mine: Sequence[Shape] = ()) -> None:
+    """This many steps on each table, or on each of ``mine``, each a transaction."""
     connection = source.connect()
-    for shape in shapes(source.name):
+    for shape in mine or shapes(source.name):
         for _ in range(steps):
             _transaction(connection, shape.step(rng, sql))
     connection.close()
@@ -58,10 +59,12 @@ def add_columns(source: Source) -> None:
 class Writer(threading.Thread):
     """Random transactions until told to stop, about ``rate`` a second; ``done`` counts those committed."""
 
-    def __init__(self, source: Source, seed: str, rate: float) -> None:
+    def __init__(self, source: Source, seed: str, rate: float, mine: Sequence[Shape] = ()) -> None:
+        """``mine``: the tables that it writes to, if not all."""
         super().__init__(name=f"writer {source.name} {seed}", daemon=True)
         self.done = 0
         self.error: Exception | None = None
+        self._mine = list(mine or shapes(source.name))
         self.source, self._rng, self._rate = source, Random(f"{source.name} {seed}"), rate
         self.over = threading.Event()
         self.grown = threading.Event()
@@ -83,7 +86,7 @@ class Writer(threading.Thread):
 
     def _write(self) -> None:
         rng, connection = self._rng, self.source.connect()
-        mine = shapes(self.source.name)
+        mine = self._mine
         while not self.over.is_set():
             sql = Dialect(self.source.name, self.grown.is_set())
             shape = rng.choice(mine)

@@ -72,6 +72,11 @@ class Connect:
         self._connectors[name] = properties
         _ask("PUT", f"{self.url}/connectors/{name}/config", properties)
 
+    def remove(self, name: str) -> None:
+        """End a connector."""
+        if self._connectors.pop(name, None) is not None:
+            _ask("DELETE", f"{self.url}/connectors/{name}")
+
     def wait_until_running(self, seconds: float = 180.0) -> None:
         """Raises RuntimeError with the worker's words when a connector or its task does not run."""
         deadline = time.monotonic() + seconds

@@ -1,0 +1,118 @@
+"""Arrays, hstore, bit strings, points and other shapes, as Debezium's JSON has them.
+
+Each function is given the database's own literal: PostgreSQL's texts, MySQL's bytes.
+"""
+
+import json
+import re
+import struct
+from base64 import b64encode
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["array", "bits", "geometry", "hstore", "hstore_json", "point"]
+
+_ELEMENT = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,{}"]*))\s*(,|})')
+_PAIR = re.compile(r'"((?:[^"\\]|\\.)*)"\s*=>\s*(?:NULL|"((?:[^"\\]|\\.)*)")')
+_WITH_SRID = 0x20000000
+
+
+def array(element: Callable[[str | bytes], Any]) -> Callable[[str | bytes], list[Any] | None]:
+    """Of one dimension; connectors know no others, and such a value is None."""
+
+    def encode(value: str | bytes) -> list[Any] | None:
+        text = str(value)
+        if not text.startswith("{"):
+            return None
+        found: list[Any] = []
+        at = 1
+        while text[at:] not in ("", "}") or (found and text[at - 1] == ","):
+            match = _ELEMENT.match(text, at)
+            if match is None:
+                return None
+            quoted, bare, after = match.groups()
+            if quoted is not None:
+                found.append(element(_unescaped(quoted)))
+            else:
+                found.append(None if bare == "NULL" else element(bare))
+            at = match.end()
+            if after == "}":
+                break
+        return found
+
+    return encode
+
+
+def hstore(value: str | bytes) -> dict[str, str | None]:
+    """Pairs in the order in which Java's HashMap gives them, which is that of the connector."""
+    pairs = {
+        _unescaped(found[1]): None if found[2] is None else _unescaped(found[2]) for found in _PAIR.finditer(str(value))
+    }
+    return {name: pairs[name] for name in _hash_order(list(pairs))}
+
+
+def hstore_json(value: str | bytes) -> str:
+    """The same as the connector's JSON text."""
+    text = json.dumps(hstore(value), ensure_ascii=False, separators=(",", ":"))
+    return re.sub(r"\\u00[01][0-9a-f]", lambda found: "\\u" + found[0][2:].upper(), text)
+
+
+def bits(value: str | bytes) -> str:
+    """Little-endian bytes, as base64. PostgreSQL writes digits, MySQL big-endian bytes."""
+    if isinstance(value, bytes):
+        return b64encode(value[::-1]).decode()
+    size = max(1, -(-len(value) // 8))
+    return b64encode(int(value or "0", 2).to_bytes(size, "little")).decode()
+
+
+def point(value: str | bytes) -> dict[str, Any] | None:
+    """A struct of coordinates, the point in well-known binary, and its reference system, which 0 leaves open."""
+    if isinstance(value, bytes):
+        srid, wkb = _split(value)
+        if len(wkb) < 21:
+            return None
+        x, y = struct.unpack("<dd" if wkb[0] == 1 else ">dd", wkb[5:21])
+    else:
+        found = re.fullmatch(r"\(([^,]+),([^)]+)\)", value)
+        if found is None:
+            return None
+        x, y, srid = float(found[1]), float(found[2]), None
+        wkb = struct.pack("<BIdd", 1, 1, x, y)
+    return {"x": x, "y": y, "wkb": b64encode(wkb).decode(), "srid": srid}
+
+
+def geometry(value: str | bytes) -> dict[str, Any]:
+    """A struct of a shape in well-known binary and its reference system. PostGIS writes hexadecimal digits."""
+    if isinstance(value, bytes):
+        srid, wkb = _split(value)
+    else:
+        wkb = bytes.fromhex(value)
+        order = "<" if wkb[0] == 1 else ">"
+        kind, first = struct.unpack(f"{order}II", wkb[1:9])
+        srid = first if kind & _WITH_SRID else None
+    return {"wkb": b64encode(wkb).decode(), "srid": srid}
+
+
+def _split(value: bytes) -> tuple[int | None, bytes]:
+    """MySQL's form: the reference system, then well-known binary."""
+    return int.from_bytes(value[:4], "little") or None, value[4:]
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
+
+
+def _hash_order(names: list[str]) -> list[str]:
+    """The order in which a HashMap that these were put into lists them: by slot, then as they came."""
+    slots = 16
+    while len(names) > slots * 3 // 4:
+        slots *= 2
+    return sorted(names, key=lambda name: _spread(name) & (slots - 1))
+
+
+def _spread(text: str) -> int:
+    code = 0
+    raw = text.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(raw), 2):
+        code = (31 * code + int.from_bytes(raw[at : at + 2], "big")) & 0xFFFFFFFF
+    return code ^ (code >> 16)
