@@ -17,7 +17,15 @@ import confluent_kafka
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from ch_sink.errors import REFILL, DataLoss, KafkaError, TopicNotFound
-from ch_sink.kafka.failures import UNKNOWN_TOPIC, client_log, creating, is_denied, translate, unavailable
+from ch_sink.kafka.failures import (
+    UNKNOWN_PARTITION,
+    UNKNOWN_TOPIC,
+    client_log,
+    creating,
+    is_denied,
+    translate,
+    unavailable,
+)
 from ch_sink.kafka.settings import KafkaSettings
 from ch_sink.kafka.slices import Slices
 from ch_sink.model.change import Records
@@ -67,6 +75,8 @@ class RangeConsumer:
                 TopicPartition(topic, partition), timeout=min(10.0, self.patience), cached=False
             )
         except confluent_kafka.KafkaException as error:
+            if error.args[0].code() == UNKNOWN_PARTITION:
+                self._expect_place(TopicPartition(topic, partition))
             raise translate(error.args[0], self.settings, topic) from error
 
     def read(
@@ -165,6 +175,8 @@ class RangeConsumer:
             elif error.retriable() and not is_denied(error):
                 self._last_error = error.str()
             else:
+                if error.code() == UNKNOWN_PARTITION:
+                    self._expect_place(place)
                 raise translate(error, self.settings, place.topic)
         return records, position
 

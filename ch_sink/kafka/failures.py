@@ -11,6 +11,7 @@ from ch_sink.errors import BrokerUnavailable, ChSinkError, ConfigError, KafkaErr
 from ch_sink.kafka.settings import KafkaSettings
 
 __all__ = [
+    "UNKNOWN_PARTITION",
     "UNKNOWN_TOPIC",
     "client_log",
     "creating",
@@ -68,7 +69,15 @@ _UNREACHABLE = {
     _Code.THROTTLING_QUOTA_EXCEEDED,
 }
 
-_TRANSIENT = {_Code.LEADER_NOT_AVAILABLE, _Code.NOT_LEADER_FOR_PARTITION, _Code.OFFSET_NOT_AVAILABLE}
+UNKNOWN_PARTITION = _Code._UNKNOWN_PARTITION
+"""The client's own word, never a broker's: it has no leader for the partition, as after a minute without any broker."""
+
+_TRANSIENT = {
+    _Code.LEADER_NOT_AVAILABLE,
+    _Code.NOT_LEADER_FOR_PARTITION,
+    _Code.OFFSET_NOT_AVAILABLE,
+    UNKNOWN_PARTITION,
+}
 
 
 @contextmanager
@@ -114,13 +123,11 @@ def translate(error: confluent_kafka.KafkaError, settings: KafkaSettings, topic:
             f"topic {topic} does not exist at {settings.bootstrap}",
             hint="Check kafka.topic; Debezium creates a topic with its first event.",
         )
-    if code == _Code._UNKNOWN_PARTITION:
-        return TopicNotFound(f"topic {topic} does not have the requested partition: {error.str()}")
     if code in _DENIED:
         return KafkaError(
             f"the broker at {settings.bootstrap} refuses access to topic {topic}: {error.str()}",
             hint="Check the security properties under kafka, and the user's read rights on the topic.",
         )
-    if code in _UNREACHABLE or error.retriable():
+    if code in _UNREACHABLE or code == UNKNOWN_PARTITION or error.retriable():
         return unavailable(settings, error.str())
     return KafkaError(f"topic {topic}: {error.name()}: {error.str()}")

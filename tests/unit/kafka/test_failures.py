@@ -30,6 +30,8 @@ def of(code: int) -> ChSinkError:
         Code.REPLICA_NOT_AVAILABLE,
         Code.COORDINATOR_LOAD_IN_PROGRESS,
         Code.KAFKA_STORAGE_ERROR,
+        # Said by the client, which has no leader for a partition after a minute without any broker.
+        Code._UNKNOWN_PARTITION,
     ],
 )
 def test_a_broker_that_is_away_or_starting_is_waited_for(code):
@@ -42,7 +44,6 @@ def test_a_broker_that_is_away_or_starting_is_waited_for(code):
     ("code", "kind"),
     [
         (Code.UNKNOWN_TOPIC_OR_PART, TopicNotFound),
-        (Code._UNKNOWN_PARTITION, TopicNotFound),
         (Code.TOPIC_AUTHORIZATION_FAILED, KafkaError),
         (Code.SASL_AUTHENTICATION_FAILED, KafkaError),
         (Code._AUTHENTICATION, KafkaError),
