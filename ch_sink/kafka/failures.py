@@ -44,7 +44,12 @@ _DENIED = {
     _Code.GROUP_AUTHORIZATION_FAILED,
     _Code.CLUSTER_AUTHORIZATION_FAILED,
 }
+_DESTROY_BROKER = -137
+"""A broker has left the metadata, as one that was killed (librdkafka 2.10 and later; no name in older clients)."""
 _UNREACHABLE = {
+    _DESTROY_BROKER,
+    _Code._WAIT_CACHE,
+    _Code._UNKNOWN_BROKER,
     _Code._TRANSPORT,
     _Code._ALL_BROKERS_DOWN,
     _Code._TIMED_OUT,
@@ -76,6 +81,9 @@ _TRANSIENT = {
     _Code.LEADER_NOT_AVAILABLE,
     _Code.NOT_LEADER_FOR_PARTITION,
     _Code.OFFSET_NOT_AVAILABLE,
+    _Code.FENCED_LEADER_EPOCH,
+    _Code.UNKNOWN_LEADER_EPOCH,
+    _DESTROY_BROKER,
     UNKNOWN_PARTITION,
 }
 

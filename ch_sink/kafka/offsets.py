@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import confluent_kafka
-from confluent_kafka import Consumer, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
 
 from ch_sink.errors import KafkaError, TopicNotFound
+from ch_sink.kafka.descriptions import describe_topics
 from ch_sink.kafka.failures import client_log, creating, is_transient, translate, unavailable
 from ch_sink.kafka.settings import KafkaSettings
 from ch_sink.model.topic import TopicState
@@ -89,12 +90,14 @@ class TopicOffsets:
             with creating(self.settings):
                 self._admin = AdminClient({**self.settings.for_admin()}, logger=client_log)
         try:
-            answer = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout)
-            found = answer[topic].result(self._timeout + 5).topic_id
+            description = describe_topics(self._admin, [topic], self._timeout)[topic]
         except confluent_kafka.KafkaException as error:
             raise translate(error.args[0], self.settings, topic) from error
         except TimeoutError as error:
             raise unavailable(self.settings, f"no description of topic {topic} in {self._timeout:g} seconds") from error
+        if isinstance(description, confluent_kafka.KafkaException):
+            raise translate(description.args[0], self.settings, topic) from description
+        found = description.topic_id
         if found is None or not (found.get_most_significant_bits() or found.get_least_significant_bits()):
             return surrogate
         return str(found)

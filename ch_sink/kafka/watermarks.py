@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 import confluent_kafka
-from confluent_kafka import Consumer, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from ch_sink.errors import ChSinkError
+from ch_sink.kafka.descriptions import describe_topics
 from ch_sink.kafka.failures import client_log, creating, translate, unavailable
 from ch_sink.kafka.offsets import TopicOffsets
 from ch_sink.kafka.settings import KafkaSettings
@@ -143,17 +144,9 @@ class TopicWatermarks:
         if self._admin is None:
             with creating(self.settings):
                 self._admin = AdminClient({**self.settings.for_admin()}, logger=client_log)
-        answers = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=self._timeout)
         found: dict[str, tuple[str, list[int]]] = {}
-        for topic, answer in answers.items():
-            try:
-                description = answer.result(self._timeout + 5)
-            except confluent_kafka.KafkaException as error:
-                if error.args[0].code() in (
-                    confluent_kafka.KafkaError._TRANSPORT,
-                    confluent_kafka.KafkaError._TIMED_OUT,
-                ):
-                    raise
+        for topic, description in describe_topics(self._admin, topics, self._timeout).items():
+            if isinstance(description, confluent_kafka.KafkaException):
                 continue
             own = description.topic_id
             if own is not None and (own.get_most_significant_bits() or own.get_least_significant_bits()):

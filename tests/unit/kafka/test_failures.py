@@ -32,6 +32,9 @@ def of(code: int) -> ChSinkError:
         Code.KAFKA_STORAGE_ERROR,
         # Said by the client, which has no leader for a partition after a minute without any broker.
         Code._UNKNOWN_PARTITION,
+        # One of several brokers is gone.
+        -137,
+        Code.FENCED_LEADER_EPOCH,
     ],
 )
 def test_a_broker_that_is_away_or_starting_is_waited_for(code):
