@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ch_sink.config import Config, load
+from ch_sink.config import Config, load_job
+from ch_sink.discovery.job_topics import streams_of
 from ch_sink.errors import ChSinkError
 from ch_sink.kafka import KafkaSettings
 from ch_sink.observe import StreamState
@@ -25,10 +26,10 @@ __all__ = ["LiveJob"]
 
 
 class LiveJob:
-    """A context manager. ``pauses``: short ones, so that tests do not wait."""
+    """A context manager. ``files``: of one topic or of many. ``pauses``: short ones, so that tests do not wait."""
 
     def __init__(self, files: Sequence[Path], *, pauses: Pauses | None = None, name: str = "live") -> None:
-        self.configs: list[Config] = [load(file) for file in files]
+        self.configs: list[Config] = _streams(files)
         self._texts = {c.stream_name: c.to_task_json() for c in self.configs}
         self._topics, self._stopping, self._one = SharedTopics(), threading.Event(), threading.Lock()
         lanes: ThreadLanes[Ended] = ThreadLanes()
@@ -36,7 +37,7 @@ class LiveJob:
         for member in members:
             member.patience.pauses = pauses or Pauses(0.05, 0.5)
         self.roster = Roster(members, f"{name}-{id(self)}", steady=lanes.now)
-        self._configurations = Configurations(self.configs, lambda: [load(file) for file in files], self._changed)
+        self._configurations = Configurations(self.configs, lambda: _streams(files), self._changed)
         options = JobOptions(
             stopping=self._stopping.is_set, on_resume=lambda stream: self._configurations.outdated(stream.name)
         )
@@ -96,3 +97,7 @@ class LiveJob:
         # The consumer of a process is not for two threads.
         with self._one:
             return [run_configured(self._texts[task.stream], task) for task in tasks]
+
+
+def _streams(files: Sequence[Path]) -> list[Config]:
+    return list(streams_of([load_job(file) for file in files]).streams)
