@@ -23,7 +23,7 @@ def check(configs: ConfigFiles, only: Only = None, overrides: Overrides = None, 
 
     out = Output(as_json=as_json)
     documents: list[dict[str, Any]] = []
-    for settings in load_all(out, configs, overrides, only):
+    for settings in load_all(out, configs, overrides, only, strict=True):
         if documents:
             out.say()
         found: list[Finding] = []

@@ -65,7 +65,7 @@ def init(
         raise ConfigError("--apply and --dry-run exclude each other", hint="Leave one of them out.")
     choices = Choices(engine, apply, tuple(row_policy or ()), output)
     out = Output()
-    streams = load_all(out, configs, overrides, only)
+    streams = load_all(out, configs, overrides, only, strict=True)
     _run(out, streams, choices, found=watch_topics(configs, overrides, only).finds)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ch_sink.errors import ClickHouseError, ConfigError
+from ch_sink.errors import ChSinkError, ClickHouseError, ConfigError
 
 if TYPE_CHECKING:
     from ch_sink.cli.output import Output
@@ -60,16 +60,27 @@ def load_jobs(paths: list[Path], overrides: list[str] | None) -> "list[Job]":
 
 
 def load_all(
-    out: "Output", paths: list[Path], overrides: list[str] | None, only: str | None = None, *, recorded: bool = False
+    out: "Output",
+    paths: list[Path],
+    overrides: list[str] | None,
+    only: str | None = None,
+    *,
+    recorded: bool = False,
+    strict: bool = False,
+    refused: "dict[str, ChSinkError] | None" = None,
 ) -> "list[Config]":
     """The streams of all files, as their topics are now; those that ``--only`` means.
 
-    ``recorded``: while brokers are away, the topics are those that the ledger knows.
+    Args:
+        recorded: while brokers are away, the topics are those that the ledger knows.
+        strict: a topic that has no place of its own is an error; else it is left out with a warning.
+        refused: gets those topics instead of a warning.
 
-    Raises ConfigError if a file is wrong, if a topic has no place of its own, or if ``--only`` matches no stream;
-    KafkaError if the topics cannot be listed.
+    Raises ConfigError if a file is wrong, or if ``--only`` matches no stream; KafkaError if the topics cannot be
+    listed.
     """
     from ch_sink.discovery.job_topics import chosen, streams_of
+    from ch_sink.discovery.refused import stand_in
 
     wanted = chosen(only)
     jobs = load_jobs(paths, overrides)
@@ -78,9 +89,16 @@ def load_all(
         out.warn(note)
     for topic in found.empty:
         out.warn(f"topic {topic} holds no event yet, from which its table could be named; it is left out")
-    found.expect_sound()
+    apart = {t: error for t, error in found.refused.items() if wanted(stand_in(jobs, t))}
+    if strict or not found.streams:
+        found.expect_sound()
+    elif refused is not None:
+        refused |= apart
+    else:
+        for topic, error in apart.items():
+            out.warn(f"topic {topic} is left out: {error}")
     streams = [config for config in found.streams if wanted(config)]
-    if only is not None and found.streams and not streams:
+    if only is not None and found.streams and not streams and not apart:
         raise ConfigError(
             f"--only {only} matches none of {len(found.streams)} streams",
             hint=f"The first of them is {found.streams[0].stream_name}.",
@@ -119,7 +137,7 @@ def watch_topics(paths: list[Path], overrides: list[str] | None, only: str | Non
     from ch_sink.discovery.topic_watch import TopicWatch
 
     wanted = chosen(only)
-    return TopicWatch(load_jobs(paths, overrides), wanted)
+    return TopicWatch(load_jobs(paths, overrides), wanted, reload=lambda: load_jobs(paths, overrides))
 
 
 def expect_some(topics: "TopicWatch", streams: "Sequence[Config]", only: str | None) -> None:

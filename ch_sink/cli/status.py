@@ -12,7 +12,7 @@ import typer
 
 from ch_sink.cli.options import AsJson, Only, Overrides, expecting_a_ledger, load_all
 from ch_sink.cli.output import Output
-from ch_sink.errors import ClickHouseError, ConfigError, KafkaError
+from ch_sink.errors import ChSinkError, ClickHouseError, ConfigError, KafkaError
 from ch_sink.model.counted import counted, grouped
 
 if TYPE_CHECKING:
@@ -59,16 +59,20 @@ def status(
 def _refresh(
     out: Output, files: list[Path], names: set[str], overrides: list[str] | None, only: str | None, *, clear: bool
 ) -> None:
+    from ch_sink.discovery.refused import refused_statuses
     from ch_sink.discovery.statuses import statuses
+    from ch_sink.observe import worst_first
 
-    streams = load_all(out, files, overrides, only, recorded=True)
+    refused: dict[str, ChSinkError] = {}
+    streams = load_all(out, files, overrides, only, recorded=True, refused=refused)
     chosen = [c for c in streams if not names or names & {c.stream_name, c.kafka.topic, c.clickhouse.table}]
-    if streams and not chosen:
+    apart = {topic: error for topic, error in refused.items() if not names or topic in names}
+    if streams and not chosen and not apart:
         raise ConfigError(
             f"no stream is named {', '.join(sorted(names))}", hint="`ch_sink status CONFIG` lists the streams."
         )
     with expecting_a_ledger(chosen[0]) if chosen else nullcontext():
-        seen = statuses(chosen, out.warn)
+        seen = worst_first([*refused_statuses(apart), *statuses(chosen, out.warn)])
     if clear:
         out.clear()
         out.say(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", style="dim")

@@ -29,6 +29,8 @@ class Expansion:
     """Topics that cannot be streams of this job, with the reason."""
     notes: tuple[str, ...] = ()
     """What the user should know: patterns and exceptions that match nothing."""
+    ran_before: bool = False
+    """Some of the streams have read something, in this job or an earlier one. Only known if topics are refused."""
 
     def expect_sound(self) -> None:
         """Raise the error of the first topic that is refused."""
@@ -42,12 +44,14 @@ def expand(
     look: Look,
     *,
     taken: Iterable[Config] = (),
+    known: Collection[str] = (),
 ) -> Expansion:
     """The streams of these files.
 
     Args:
         existing: the topics of a file's brokers; not asked for a file of one topic.
         taken: streams that run already; a topic of theirs keeps its stream, and their tables are not given again.
+        known: topics that were read before; their tables are not given to others.
     """
     running = {(c.kafka.bootstrap, c.kafka.topic): c for c in taken}
     by_name = {c.stream_name: c for c in taken}
@@ -64,12 +68,12 @@ def expand(
         mine = job.topics.among(topics)
         notes += _notes(job, mine, topics)
         for topic in mine:
-            known = running.get((job.usual.kafka.bootstrap, topic))
+            has = running.get((job.usual.kafka.bootstrap, topic))
             variant = job.variant(topic)
             if variant.skip:
                 skipped.append(topic)
-            elif known is not None and not variant.splits(topic):
-                streams.append(_Found(job, known))
+            elif has is not None and not variant.splits(topic):
+                streams.append(_Found(job, has))
             elif not variant.needs_event(topic):
                 streams.append(_Found(job, variant.bind(topic)))
             else:
@@ -87,8 +91,9 @@ def expand(
                         refused[topic] = error
                     else:
                         streams.append(_Found(job, by_name.get(config.stream_name, config)))
-    sound = _without_clashes(streams, by_name.keys(), refused)
-    return Expansion(tuple(sound), tuple(skipped), tuple(empty), refused, tuple(notes))
+    sound = _without_clashes(streams, by_name.keys(), known, refused)
+    ran_before = bool(running) or any(config.kafka.topic in known for config in sound)
+    return Expansion(tuple(sound), tuple(skipped), tuple(empty), refused, tuple(notes), ran_before)
 
 
 def _notes(job: Job, mine: Sequence[str], existing: Collection[str]) -> list[str]:
@@ -118,14 +123,21 @@ class _Found:
 
 
 def _without_clashes(
-    streams: Sequence[_Found], running: Collection[str], refused: dict[str, ChSinkError]
+    streams: Sequence[_Found], running: Collection[str], known: Collection[str], refused: dict[str, ChSinkError]
 ) -> list[Config]:
-    """The streams without those that would share a name or, unless they say so, a table. A running one stays."""
+    """The streams without those that would share a name or, unless they say so, a table.
+
+    A running one stays, and one that was read before; otherwise the first one.
+    """
+
+    def place_of(number: int) -> tuple[bool, bool]:
+        config = streams[number].config
+        return config.stream_name not in running, config.kafka.topic not in known
+
     by_table: dict[tuple[str, str, str], list[_Found]] = {}
     by_name: dict[str, _Found] = {}
     out: dict[int, Config] = {}
-    order = sorted(range(len(streams)), key=lambda i: streams[i].config.stream_name not in running)
-    for place in order:
+    for place in sorted(range(len(streams)), key=place_of):
         found = streams[place]
         config, target = found.config, found.config.clickhouse
         sharing = by_table.setdefault((target.url, target.database, target.table), [])

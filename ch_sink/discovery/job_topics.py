@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 
 from ch_sink.clickhouse import Client
 from ch_sink.config import Config, Expansion, Job, SourceNames, expand
@@ -9,7 +10,7 @@ from ch_sink.config.expansion import Look
 from ch_sink.config.naming import fields_in
 from ch_sink.discovery.routed import tables_in
 from ch_sink.discovery.wiring import client_of, kafka_settings, topic_offsets
-from ch_sink.errors import BrokerUnavailable, ConfigError
+from ch_sink.errors import BrokerUnavailable, ChSinkError, ConfigError
 from ch_sink.kafka import KafkaSettings, RangeConsumer, schema_registry
 from ch_sink.types.sql import quote
 
@@ -45,10 +46,25 @@ def streams_of(
             if away is None or fields_in(job.usual.clickhouse.database):
                 raise
             away(f"{error}; the streams are those that have read something")
-            return recorded_topics(job.usual)
+            asked[settings] = recorded_topics(job.usual)
         return asked[settings]
 
-    return expand(jobs, existing, look or source_names, taken=taken)
+    taken = list(taken)
+    found = expand(jobs, existing, look or source_names, taken=taken)
+    if not found.refused:
+        return found
+    # Of two topics for one table, the one that has read something keeps it.
+    return expand(jobs, existing, look or source_names, taken=taken, known=_read_before(jobs))
+
+
+def _read_before(jobs: Sequence[Job]) -> frozenset[str]:
+    """Topics that the ledgers of these files know; of a ledger that cannot be read, none."""
+    found: set[str] = set()
+    for job in jobs:
+        if not fields_in(job.usual.clickhouse.database):
+            with suppress(ChSinkError):
+                found |= recorded_topics(job.usual)
+    return frozenset(found)
 
 
 def recorded_topics(config: Config) -> frozenset[str]:

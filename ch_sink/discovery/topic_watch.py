@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from ch_sink.config import Config, Expansion, Job
 from ch_sink.discovery.job_topics import existing_tables, streams_of
+from ch_sink.discovery.refused import stand_in
 from ch_sink.discovery.routed import TablesOfTopics
 from ch_sink.discovery.wiring import client_of, kafka_settings, topic_offsets
-from ch_sink.errors import ChSinkError, KafkaError
+from ch_sink.errors import ChSinkError, ConfigError, KafkaError
 from ch_sink.kafka import KafkaSettings
 
 __all__ = ["TopicChanges", "TopicWatch", "without_events"]
@@ -29,13 +30,17 @@ class TopicChanges:
     """What is to be said about topics, each once."""
     refused: dict[str, ChSinkError] = field(default_factory=dict)
     """Topics that cannot be streams of this job, each once."""
+    settled: tuple[str, ...] = ()
+    """Topics that are refused no longer, or gone. A stream of theirs joins with the next look."""
 
     def say(self, log: logging.Logger) -> None:
         """Log what is to be said."""
         for note in self.notes:
             log.warning("%s", note)
         for topic, error in self.refused.items():
-            log.error("topic %s is left out: %s Next: %s", topic, error, error.hint or "")
+            log.error("topic %s is refused: %s Next: %s", topic, error, error.hint or "")
+        for topic in self.settled:
+            log.warning("topic %s is refused no longer", topic)
 
 
 class TopicWatch:
@@ -48,8 +53,14 @@ class TopicWatch:
         *,
         expand: Callable[[Sequence[Job], Collection[Config]], Expansion] | None = None,
         empty: Callable[[Sequence[Config]], Collection[str]] | None = None,
+        reload: Callable[[], Sequence[Job]] | None = None,
     ) -> None:
-        """``wanted``: what ``--only`` means. ``expand``, ``empty``: look elsewhere than at the brokers."""
+        """
+        Args:
+            wanted: what ``--only`` means.
+            expand, empty: look elsewhere than at the brokers.
+            reload: reads the files again, while topics are refused. Raises ConfigError.
+        """
         self._jobs, self._wanted = jobs, wanted
         tables = TablesOfTopics()
         self._expand = expand or (lambda jobs, taken: streams_of(jobs, taken=taken, look=tables))
@@ -57,6 +68,14 @@ class TopicWatch:
         self._streams: dict[str, Config] = {}
         self._missing: dict[str, int] = {}
         self._said: set[str] = set()
+        self._reload = reload
+        self._refused: dict[str, ChSinkError] = {}
+        self._ran_before = False
+
+    @property
+    def refused(self) -> dict[str, tuple[Config, ChSinkError]]:
+        """The topics that the last look refused: a configuration to show each by, and why."""
+        return {topic: (stand_in(self._jobs, topic), error) for topic, error in self._refused.items()}
 
     @property
     def open(self) -> bool:
@@ -81,7 +100,10 @@ class TopicWatch:
     def first(self, log: logging.Logger, *, wait: bool = True) -> tuple[Config, ...]:
         """The streams at the start, logging what is to be said. ``wait``: brokers that are away are looked at later.
 
-        Raises ConfigError for topics that have no place of their own, KafkaError.
+        A job that never ran refuses to start if a topic has no place of its own. One that is started again does not
+        leave its tables behind because of a topic that has come since.
+
+        Raises ConfigError, KafkaError.
         """
         try:
             found = self.look()
@@ -90,7 +112,7 @@ class TopicWatch:
                 raise
             log.warning("topics could not be looked at, which is tried again: %s", error)
             return ()
-        for refusal in found.refused.values():
+        for refusal in () if self._ran_before else found.refused.values():
             raise refusal
         found.say(log)
         return found.joined
@@ -98,8 +120,15 @@ class TopicWatch:
     def look(self) -> TopicChanges:
         """What has changed since the last look; the first one finds all streams. Raises KafkaError, ConfigError."""
         found = self._expand(self._jobs, list(self._streams.values()))
+        if self._refused and self._reload is not None:
+            found = self._again(found, self._reload)
+        self._ran_before = found.ran_before
         streams = {config.stream_name: config for config in found.streams if self._wanted(config)}
-        fresh = [config for name, config in streams.items() if name not in self._streams]
+        fresh = [
+            config
+            for name, config in streams.items()
+            if name not in self._streams and config.kafka.topic not in self._refused
+        ]
         empty = self._empty(fresh) if fresh else ()
         joined = [config for config in fresh if config.stream_name not in empty]
         gone = {name for name in self._streams if name not in streams}
@@ -110,8 +139,25 @@ class TopicWatch:
         self._streams |= {config.stream_name: config for config in joined}
         waiting = [*found.empty, *(c.kafka.topic for c in fresh if c.stream_name in empty)]
         notes = [*found.notes, *(f"topic {topic} holds no event yet; it joins with its first" for topic in waiting)]
-        refused = {topic: error for topic, error in found.refused.items() if self._first(f"{topic}: {error}")}
-        return TopicChanges(tuple(joined), left, tuple(note for note in notes if self._first(note)), refused)
+        for_good = {t: e for t, e in found.refused.items() if not e.temporary and self._wanted(stand_in(self._jobs, t))}
+        notes += [f"topic {t} could not be looked at: {e}" for t, e in found.refused.items() if e.temporary]
+        refused = {topic: error for topic, error in for_good.items() if topic not in self._refused}
+        settled = tuple(sorted(self._refused.keys() - for_good.keys()))
+        self._refused = {topic: self._refused.get(topic, error) for topic, error in for_good.items()}
+        return TopicChanges(tuple(joined), left, tuple(n for n in notes if self._first(n)), refused, settled)
+
+    def _again(self, found: Expansion, reload: Callable[[], Sequence[Job]]) -> Expansion:
+        """What the files say now, if a refused topic is settled by it and every stream of the job stays what it is."""
+        try:
+            jobs = reload()
+        except ConfigError:
+            return found  # it is being written
+        now = self._expand(jobs, list(self._streams.values()))
+        stays = {config.stream_name for config in found.streams} & self._streams.keys()
+        if now.refused.keys() >= self._refused.keys() or not stays <= {config.stream_name for config in now.streams}:
+            return found
+        self._jobs = jobs
+        return now
 
     def _first(self, text: str) -> bool:
         """Whether this has not been said yet."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from ch_sink.clickhouse import write_together
 from ch_sink.config import Config, load_job
+from ch_sink.config import Job as JobFile
 from ch_sink.discovery.creation import create_tables
 from ch_sink.discovery.job_topics import streams_of
 from ch_sink.discovery.topic_watch import TopicWatch
@@ -27,7 +28,7 @@ from ch_sink.serve.serving import serving
 from ch_sink.spark.application import Application
 from ch_sink.spark.configurations import Configurations
 from ch_sink.spark.descriptors import allow_descriptors
-from ch_sink.spark.members import members_of
+from ch_sink.spark.members import NoStates, members_of
 from ch_sink.spark.session import JvmStart
 from ch_sink.spark.stop import Stop, run_stoppable
 from ch_sink.spark.wiring import SharedTopics, stream_ports, stream_settings
@@ -37,7 +38,7 @@ from ch_sink.stream.job import Job
 from ch_sink.stream.job_stream import JobStream
 from ch_sink.stream.job_work import Changed, Ended, JobOptions
 from ch_sink.stream.lanes import ThreadLanes
-from ch_sink.stream.roster import Roster
+from ch_sink.stream.roster import Member, Roster
 
 __all__ = ["JobEnd", "main", "run_job", "run_streams"]
 
@@ -142,9 +143,11 @@ def run_job(
             discover=crew.discover if topics is not None and topics.open else None,
             discover_every=topics.interval if topics is not None else math.inf,
         )
-        streams = [crew.stream(config) for config in configs]
+        refused = crew.refused(topics.refused if topics is not None else {})
+        streams = [*(crew.stream(config) for config in configs), *(stream for stream, _ in refused)]
         lanes: ThreadLanes[Ended] = ThreadLanes()
-        roster = Roster(members_of(configs), uuid.uuid4().hex[:12], steady=lanes.now)
+        members = [*members_of(configs), *(member for _, member in refused)]
+        roster = Roster(members, uuid.uuid4().hex[:12], steady=lanes.now)
         job = Job(streams, application.execute, lanes, options, roster, write_together)
         if watch is not None:
             watch.source = lambda: _picture(job, application)
@@ -187,13 +190,26 @@ class _Crew:
         try:
             found = self.topics.look()
             joined = [(self.stream(config), members_of([config])[0]) for config in found.joined]
+            why = self.topics.refused
+            joined += self.refused({topic: why[topic] for topic in found.refused})
         except ChSinkError as error:
             log.warning("topics could not be looked at: %s", error)
             return Changed()
         found.say(log)
-        for stream, _ in joined:
+        for stream, _ in joined[: len(found.joined)]:
             log.warning("%s joins the job", stream.name, extra={"stream": stream.name})
-        return Changed(joined, found.left)
+        return Changed(joined, found.left, found.settled)
+
+    def refused(self, topics: Mapping[str, tuple[Config, ChSinkError]]) -> list[tuple[JobStream, Member]]:
+        """Stopped streams that show why these topics are none of the job."""
+        return [(self._refused(config, error), Member(topic, NoStates())) for topic, (config, error) in topics.items()]
+
+    def _refused(self, config: Config, error: ChSinkError) -> JobStream:
+        def connect() -> Coordinator:
+            raise error
+
+        watermarks = self.brokers.watermarks(KafkaSettings(config.kafka.client()))
+        return JobStream(stream_settings(config), connect, watermarks)
 
     def _connect(self, name: str) -> Coordinator:
         config = self.configurations.of(name)
@@ -246,7 +262,11 @@ def _main(arguments: Sequence[str] | None, stop: Stop) -> int:
     watch = JobWatch("reading the configuration")
     try:
         with logging_to([handler], level=logging.INFO), Lines(watch.look):
-            topics = TopicWatch([load_job(path, given.overrides) for path in given.config])
+
+            def jobs() -> list[JobFile]:
+                return [load_job(path, given.overrides) for path in given.config]
+
+            topics = TopicWatch(jobs(), reload=jobs)
             end = run_job(
                 topics.first(log, wait=not given.once),
                 once=given.once,
@@ -255,7 +275,7 @@ def _main(arguments: Sequence[str] | None, stop: Stop) -> int:
                 watch=watch,
                 topics=topics,
                 stop=stop,
-                reload=lambda: streams_of([load_job(path, given.overrides) for path in given.config]).streams,
+                reload=lambda: streams_of(jobs()).streams,
             )
         for summary in end.summaries:
             sys.stdout.write(progress_line(summary) + "\n")

@@ -11,7 +11,7 @@ from ch_sink.ports import Alive, Condition, RecordedState, Request
 from ch_sink.stream.patience import Patience
 from ch_sink.stream.roster import Member
 
-__all__ = ["LazyStates", "members_of"]
+__all__ = ["LazyStates", "NoStates", "members_of"]
 
 _TIMEOUT = 30.0
 """Of one exchange of states, in seconds. A failed one is not repeated: the next comes within a second."""
@@ -27,6 +27,22 @@ def members_of(configs: Sequence[Config]) -> list[Member]:
         patience = Patience(math.inf if config.retry_for is None else config.retry_for)
         made.append(Member(config.stream_name, ledgers.setdefault(place, place), config.fingerprint(), patience))
     return made
+
+
+class NoStates:
+    """Of streams that have no ledger: nothing is recorded, and nobody can ask for anything."""
+
+    def read(self, streams: Sequence[str]) -> dict[str, RecordedState]:
+        return {stream: RecordedState() for stream in streams}
+
+    def ask(self, requests: Mapping[str, Request]) -> None:
+        del requests
+
+    def note(self, conditions: Mapping[str, Condition]) -> None:
+        del conditions
+
+    def beat(self, beats: Mapping[str, Alive]) -> None:
+        del beats
 
 
 @dataclass(frozen=True)

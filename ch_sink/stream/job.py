@@ -171,7 +171,9 @@ class Job:
             self.roster.add(member)
             self.streams.append(stream)
         for stream in self.streams:
-            if stream.name in changed.left and not stream.leaving:
+            if stream.name in changed.settled:
+                stream.leaving = True
+            elif stream.name in changed.left and not stream.leaving:
                 stream.leaving = True
                 log.warning("%s leaves the job: topic %s was deleted", stream.name, stream.topic)
 

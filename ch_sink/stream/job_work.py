@@ -19,6 +19,8 @@ class Changed:
 
     joined: Sequence[tuple[JobStream, Member]] = ()
     left: Sequence[str] = ()
+    settled: Sequence[str] = ()
+    """Names of those that only showed why a topic is no stream of the job, which is settled."""
 
 
 @dataclass(frozen=True, slots=True)

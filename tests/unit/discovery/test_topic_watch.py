@@ -1,12 +1,15 @@
 """Topics that come and go while a job runs."""
 
+import logging
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pytest
 
-from ch_sink.config import Config, Expansion, Job, expand, load_job
+from ch_sink.config import Config, Expansion, Job, SourceNames, expand, load_job
+from ch_sink.discovery.refused import refused_statuses
 from ch_sink.discovery.topic_watch import TopicWatch
+from ch_sink.errors import BrokerUnavailable, ConfigError
 
 JOB = r"""
 kafka: {bootstrap.servers: "localhost:9092", topics: 's\.p\..*'}
@@ -26,12 +29,21 @@ class Broker:
 
     def __init__(self, *topics: str) -> None:
         self.topics, self.empty = set(topics), set[str]()
+        self.known, self.unreachable = set[str](), set[str]()
 
     def watch(self, path: Path, wanted=lambda _: True) -> TopicWatch:
-        return TopicWatch([load_job(path, (), {})], wanted, expand=self.expand, empty=self.without_events)
+        def jobs() -> list[Job]:
+            return [load_job(path, (), {})]
+
+        return TopicWatch(jobs(), wanted, expand=self.expand, empty=self.without_events, reload=jobs)
 
     def expand(self, jobs: Sequence[Job], taken: Collection[Config]) -> Expansion:
-        return expand(jobs, lambda _: self.topics, lambda *_: set(), taken=taken)
+        return expand(jobs, lambda _: self.topics, self.look, taken=taken, known=self.known)
+
+    def look(self, _config: Config, topic: str) -> set[SourceNames]:
+        if topic in self.unreachable:
+            raise BrokerUnavailable("no broker answers")
+        return set()
 
     def without_events(self, configs: Sequence[Config]) -> set[str]:
         return {c.stream_name for c in configs if c.kafka.topic in self.empty}
@@ -105,7 +117,88 @@ def test_a_topic_of_a_table_that_is_taken_is_refused_once_and_the_running_stream
     found = watch.look()
     assert found.joined == ()
     assert "would both be written to shop.a" in str(found.refused["s.p.a"])
+    [(topic, (config, error))] = watch.refused.items()
+    assert (topic, config.stream_name, config.kafka.topic) == ("s.p.a", "s.p.a", "s.p.a")
+    assert error is found.refused["s.p.a"]
     assert watch.look().refused == {}
+    assert watch.refused.keys() == {"s.p.a"}
+
+
+def test_a_refused_topic_joins_once_its_file_gives_it_a_place(path):
+    broker = Broker("s.p.odd")
+    watch = broker.watch(path)
+    watch.look()
+    broker.topics |= {"s.p.a", "s.p.b"}
+    assert topics(watch.look().joined) == ["s.p.b"]
+    path.write_text("this: is not: a file")
+    assert watch.look().settled == (), "it is being written"
+    path.write_text(JOB.replace("{table: a}", "{table: odd}"))
+    assert watch.look().settled == (), "the stream of s.p.odd keeps the table that it has, while the job runs"
+    path.write_text(JOB + "  - match: s\\.p\\.a\n    clickhouse: {table: other}\n")
+    found = watch.look()
+    assert (found.settled, found.joined) == (("s.p.a",), ())
+    assert watch.refused == {}
+    [joined] = watch.look().joined
+    assert (joined.kafka.topic, joined.clickhouse.table) == ("s.p.a", "other")
+    assert (watch.look().left, watch.look().left) == ((), ())
+
+
+def test_a_refused_topic_that_the_file_skips_by_now_is_settled(path):
+    broker = Broker("s.p.odd")
+    watch = broker.watch(path)
+    watch.look()
+    broker.topics |= {"s.p.a"}
+    watch.look()
+    path.write_text(JOB + "  - match: s\\.p\\.a\n    skip: true\n")
+    assert watch.look().settled == ("s.p.a",)
+    assert watch.look().joined == ()
+
+
+def test_files_that_would_change_running_streams_are_not_taken_up(path):
+    broker = Broker("s.p.odd", "s.p.c")
+    watch = broker.watch(path)
+    watch.look()
+    broker.topics |= {"s.p.a"}
+    watch.look()
+    path.write_text(JOB.replace("{table: a}", "{table: odd}").replace("s\\.p\\..*", "s\\.p\\.(a|odd)"))
+    found = watch.look()
+    assert (found.settled, found.left, watch.look().left) == ((), (), ())
+
+
+def test_of_two_topics_for_one_table_the_one_that_was_read_before_keeps_it(path):
+    """And a job that is started again runs on without the other one; one that never ran does not start."""
+    broker = Broker("s.p.a", "s.p.odd")
+    log = logging.getLogger("test")
+    with pytest.raises(ConfigError, match=r"would both be written to shop\.a"):
+        broker.watch(path).first(log)
+    for first, second in (("s.p.odd", "s.p.a"), ("s.p.a", "s.p.odd")):
+        broker.known = {first}
+        watch = broker.watch(path)
+        assert topics(watch.first(log)) == [first]
+        assert watch.refused.keys() == {second}
+
+
+def test_a_topic_that_cannot_be_looked_at_for_now_is_looked_at_again(path):
+    path.write_text(JOB.replace('table: "{table}"', 'table: "{database}_{table}"'))
+    broker = Broker("s.p.b", "s.p.c")
+    broker.unreachable = {"s.p.b"}
+    watch = broker.watch(path)
+    found = watch.look()
+    assert (found.refused, watch.refused) == ({}, {})
+    assert any("s.p.b could not be looked at: no broker answers" in note for note in found.notes)
+
+
+def test_the_status_of_a_refused_topic_is_that_of_a_stopped_stream():
+    [seen] = refused_statuses({"s.p.a": ConfigError("no place", hint="make one")})
+    shown = seen.as_json()
+    assert {k: shown[k] for k in ("stream", "topic", "state", "error", "next", "lag")} == {
+        "stream": "s.p.a",
+        "topic": "s.p.a",
+        "state": "stopped",
+        "error": "no place",
+        "next": "make one",
+        "lag": None,
+    }
 
 
 def test_only_the_streams_that_are_meant_join(path):
