@@ -4,6 +4,7 @@ suite     the whole job on generated topics, against what limits it
 compare   whether two runs of the suite differ by more than their spread
 stages    where the processor time of a worker goes
 fleet     one job of many topics
+cluster   two Spark workers of one core against local[2]
 merge     planning of decoded chunks
 ledger    what a stream asks of an old ledger
 """
@@ -16,6 +17,7 @@ _MAIN = {
     "compare": "benchmarks.suite.compare",
     "stages": "benchmarks.stages",
     "fleet": "benchmarks.fleet",
+    "cluster": "benchmarks.cluster",
     "merge": "benchmarks.merge",
     "ledger": "benchmarks.ledger",
 }

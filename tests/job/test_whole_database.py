@@ -122,8 +122,8 @@ def test_a_topic_that_is_no_change_stream_stops_alone(place: Place) -> None:
 @pytest.mark.long
 @pytest.mark.usefixtures("broker")
 def test_topics_join_and_leave_a_running_job(place: Place) -> None:
-    """The job begins without any topic."""
-    path = job_file(place, [])
+    """The job begins without any topic. One that comes has no place of its own, until the file gives it one."""
+    path = job_file(place, [{"match": r".*\.twin", "clickhouse": {"table": "kc"}}])
     log = place.folder / "log"
     with log.open("w") as file:
         job = subprocess.Popen(
@@ -141,6 +141,24 @@ def test_topics_join_and_leave_a_running_job(place: Place) -> None:
         _until(lambda: "public.ac holds no event yet" in log.read_text(), job, log)
         produce(place.kafka, topics(STREAMS["ac"])[topic_of(STREAMS["ac"], "ac")], f"{place.database}.public.ac")
         _until(lambda: _equal(place, "ac"), job, log)
+
+        twin = filled(place, "kc", "twin")
+        _until(lambda: f"topic {twin} is refused" in log.read_text(), job, log)
+        # `run` shows it, and so does `status`; nothing else fails because of it.
+        _until(lambda: "1 stopped" in inside("status", path).stdout, job, log)
+        [refused] = [s for s in json.loads(inside("status", path, "--json").stdout)["streams"] if s["topic"] == twin]
+        assert (refused["state"], refused["stream"]) == ("stopped", twin)
+        assert f"{topic} and {twin} would both be written to {place.database}.kc" in refused["error"]
+        assert "merge: true" in refused["next"]
+        assert inside("pause", path, "--only", "ac").returncode == 0
+        assert inside("resume", path, "--only", "ac").returncode == 0
+        job_file(place, [{"match": r".*\.twin", "clickhouse": {"table": "twin"}}])
+        _until(lambda: f"topic {twin} is refused no longer" in log.read_text(), job, log)
+        _until(lambda: _same_rows(place, "twin", "kc"), job, log)
+        shown = json.loads(inside("status", path, "--json").stdout)["streams"]
+        assert [s["table"] for s in shown if s["topic"] == twin] == [f"{place.database}.twin"]
+        assert {s["state"] for s in shown} == {"running"}
+
         admin = AdminClient({"bootstrap.servers": place.kafka.bootstrap})
         admin.delete_topics([topic])[topic].result(30)
         _until(lambda: f"leaves the job: topic {topic} was deleted" in log.read_text(), job, log)
@@ -155,6 +173,14 @@ def test_topics_join_and_leave_a_running_job(place: Place) -> None:
 def _equal(place: Place, table: str) -> bool:
     names = {r["name"] for r in place.rows("SELECT name FROM system.tables WHERE database = '{db}'")}
     return f"{table}_current" in names and place.differences("postgres", STREAMS[table], table) == []
+
+
+def _same_rows(place: Place, one: str, other: str) -> bool:
+    """Whether two tables exist and show as many rows."""
+    names = {r["name"] for r in place.rows("SELECT name FROM system.tables WHERE database = '{db}'")}
+    if not {f"{one}_current", f"{other}_current"} <= names:
+        return False
+    return place.count(f"{one}_current") == place.count(f"{other}_current") > 0
 
 
 def _until(done: Callable[[], bool], job: "subprocess.Popen[bytes]", log: Path, seconds: float = 120) -> None:

@@ -325,8 +325,8 @@ def test_patience_is_a_duration_or_unlimited(write, value):
 def test_ten_thousand_topics_are_quickly_streams(write):
     path = write(JOB + "tables:\n  - match: '.*7'\n    evolve: ignore\n")
     topics = [f"shop.public.t{n}" for n in range(10_000)]
-    began = time.monotonic()
+    began = time.process_time()
     found = expanded(path, topics=topics)
     assert len(found.streams) == 10_000
-    assert time.monotonic() - began < 10  # about half a second on an idle machine
+    assert time.process_time() - began < 10  # about half a second
     assert found.streams[0].init is found.streams[1].init, "what streams have in common is kept once"
