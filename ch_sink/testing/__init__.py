@@ -3,7 +3,7 @@
 For tests of ch_sink and of programs that build on it. See `LocalRunner`.
 """
 
-from ch_sink.testing.kills import POINTS, Kill, Killed, KillSwitch
+from ch_sink.testing.kills import ALL_POINTS, POINTS, Fault, Kill, Killed, KillSwitch
 from ch_sink.testing.local_runner import LocalBatch, LocalPorts, LocalRunner
 from ch_sink.testing.memory import (
     MemoryDeadLetters,
@@ -16,7 +16,9 @@ from ch_sink.testing.stream import MemoryGroup, MemoryStream, MemoryTopic
 from ch_sink.testing.table import MemoryTable
 
 __all__ = [
+    "ALL_POINTS",
     "POINTS",
+    "Fault",
     "Kill",
     "KillSwitch",
     "Killed",

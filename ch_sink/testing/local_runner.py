@@ -7,16 +7,19 @@
 
 Each kill of a batch ends one life of the job: the coordinator, decoders and everything else in the process are gone.
 The next life begins with what the ports hold, plans from the ledger up to the ends of the batch, and dies at the next
-kill, until an attempt succeeds.
+kill, until an attempt succeeds. So it is with other faults (`Fault`): an error closes the stream, which is opened
+again.
 
 Tasks run in one thread. A step is one chunk of one partition; ``order`` interleaves the partitions' chunks.
 """
 
 import math
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from ch_sink.errors import ChSinkError
 from ch_sink.model.change import Records
 from ch_sink.model.topic import TopicState
 from ch_sink.pipeline.chunks import Chunk, cut
@@ -40,9 +43,9 @@ from ch_sink.stream.coordinator import Coordinator, StreamSettings
 from ch_sink.stream.offset_ranges import OffsetRange
 from ch_sink.stream.ports import GroupOffsets, StreamPorts, TableAdmin, Topics
 from ch_sink.stream.run_task import TaskPorts, range_steps, release, task_name
-from ch_sink.stream.tasks import RangeDone, RangeTask, Task, TaskResult, patience, progress_entry
+from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, Task, TaskResult, patience, progress_entry
 from ch_sink.table.model import TargetTable
-from ch_sink.testing.kills import Guarded, Kill, Killed, KillSwitch
+from ch_sink.testing.kills import Fault, Guarded, Kill, Killed, KillSwitch
 
 __all__ = ["LocalBatch", "LocalPorts", "LocalRunner"]
 
@@ -70,6 +73,8 @@ class LocalPorts:
     """Partition → earlier records, for the look back."""
     settle: Callable[[TargetTable, Fence], None] = lambda _table, _fence: None
     """Returns once no insert into the partition runs that an earlier execution sent."""
+    clock: Callable[[], float] = time.time
+    """The host's clock, seconds since 1970."""
     deadline: float = math.inf
     """Seconds after which a waiting change is given up once the stream has caught up."""
 
@@ -84,8 +89,8 @@ class LocalBatch:
     """Partition → offsets at which chunks end; by default the product's cuts."""
     order: Sequence[int] = ()
     """Which partition takes the next step. The rest of the work is then run one partition after the other."""
-    kills: Sequence[Kill] = ()
-    """Each ends one attempt at the batch, until one does not strike."""
+    kills: Sequence[Fault] = ()
+    """Each belongs to one attempt at the batch, until one does not end it."""
     high: Mapping[int, int] = field(default_factory=dict)
     """High watermarks that are above the end of the ranges."""
 
@@ -100,18 +105,38 @@ class LocalRunner:
         *,
         after_batch: Callable[[], None] | None = None,
         after_kill: Callable[[], None] | None = None,
+        on_fault: Callable[[Fault], None] | None = None,
     ) -> None:
-        """``after_kill``: what happens outside before the next life begins."""
+        """
+        Args:
+            after_kill: what happens outside before the next life begins.
+            on_fault: lets a fault happen that concerns what is outside: a stale replica, the clock, a restored server,
+                another setting.
+        """
         self.settings, self.ports, self.after_batch, self.after_kill = settings, ports, after_batch, after_kill
         self.lives = 0
         self.results: list[RangeDone] = []
         """Results of the attempts that finished."""
-        self._switch = KillSwitch()
+        self._on_fault = on_fault
+        self._switch = KillSwitch(happen=self._happen)
+        self._firsts: dict[int, int] = {}
+        """Partition → where its first batch began."""
+        self._ends: dict[int, int] = {}
+        """Partition → the highest end of its batches so far."""
+        self._running: Task | None = None
+        """The task that takes its step."""
+        self._again: dict[int, TaskResult] = {}
+        """Partition → the result of a second execution of its task."""
         self._coordinator: Coordinator | None = None
         self._batch = LocalBatch({})
         self._order: list[tuple[int, int]] = []
         # Decoding is a function of records and profile: decoders keep layouts only, and lives may share them.
         self._decoder = lru_cache(maxsize=8)(ports.decoder)
+
+    @property
+    def happened(self) -> Mapping[str, int]:
+        """How often each kind of fault has happened."""
+        return self._switch.happened
 
     @property
     def coordinator(self) -> Coordinator:
@@ -123,9 +148,10 @@ class LocalRunner:
     def run(self, batches: Iterable[LocalBatch]) -> None:
         """Run the batches one after the other. Raises ChSinkError if the stream stops."""
         for batch in batches:
+            # A batch that was taken back to an earlier one reads what the ledger says.
             struck = all(self._attempt(batch, kill, first=not n) for n, kill in enumerate(batch.kills))
-            if struck:
-                self._attempt(batch, first=not batch.kills)
+            while struck and self._attempt(batch, first=not batch.kills):
+                pass
             if self.after_batch is not None:
                 self.after_batch()
 
@@ -158,16 +184,20 @@ class LocalRunner:
             forget(self.settings.name, self._coordinator.run_id)
             self._coordinator = None
 
-    def _attempt(self, batch: LocalBatch, *kills: Kill, first: bool) -> bool:
-        """Run a batch; returns whether a kill struck. A batch that never reaches the point succeeds.
+    def _attempt(self, batch: LocalBatch, *kills: Fault, first: bool) -> bool:
+        """Run a batch; returns whether a fault ended it. A batch that never reaches the point succeeds.
 
         The ``first`` attempt has the batch's ranges, later ones what the ledger says.
         """
         self._switch.arm(*kills)
+        self._firsts = {p: start for p, (start, _) in batch.ranges.items()} | self._firsts
+        self._ends |= {p: max(end, self._ends.get(p, end)) for p, (_, end) in batch.ranges.items()}
         self._batch, self._order = batch, list(enumerate(batch.order))
+        self._again.clear()
         try:
+            self._switch.reach("before batch")
             coordinator = self.coordinator
-            if first:
+            if first and not any(fault.what == "restored" for fault in self._switch.struck):
                 topic_id = coordinator.topic.topic_id
                 ranges = [
                     OffsetRange(self.settings.topic, topic_id, p, start, end, 0, batch.high.get(p, end))
@@ -183,15 +213,63 @@ class LocalRunner:
             if self.after_kill is not None:
                 self.after_kill()
             return True
+        except ChSinkError as error:
+            if not self._switch.caused(error):
+                raise
+            self.stop()
+            return True
+        if any(fault.what == "second job" for fault in self._switch.struck):
+            self.kill()  # it is superseded, and ends with its next write
+            return True
         return False
+
+    def _happen(self, fault: Fault) -> None:
+        match fault.what:
+            case "second job":
+                self._second_job(fault)
+            case "second execution":
+                self._second_execution()
+            case _:
+                if fault.what in ("restored", "setting"):
+                    self.kill()
+                if self._on_fault is None:
+                    raise ValueError(f"nobody knows how to do this: {fault}")
+                self._on_fault(fault)
+
+    def _second_job(self, fault: Fault) -> None:
+        """Another host's job takes over and finishes the batch, or dies."""
+        if self._coordinator is not None:
+            forget(self.settings.name, self._coordinator.run_id)  # as if this process were elsewhere
+        other = LocalRunner(self.settings, self.ports, on_fault=self._on_fault)
+        other._decoder, other._firsts, other._ends = self._decoder, self._firsts, self._ends
+        dies = [Kill(fault.dies)] if fault.dies else []
+        other._attempt(self._batch, *dies, first=False)
+        other.kill() if fault.value else other.stop()
+
+    def _second_execution(self) -> None:
+        """The task that is at work is run once more, from its beginning to its end."""
+        task = self._running
+        if task is not None:
+            self._again[task.partition] = self._finished(task)
+            self._running = task
+
+    def _finished(self, task: Task) -> TaskResult:
+        if not isinstance(task, RangeTask):
+            return release(task, self.open_task)
+        steps = range_steps(task, self.open_task)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                done: RangeDone = end.value
+                return done
 
     def _planned(self, coordinator: Coordinator, batch: LocalBatch) -> list[OffsetRange]:
         """What the ledger says is left of the batch."""
         topic = coordinator.topic
         known = self.ports.open_ledger().progress(topic.topic_id)
-        starts = {p: start for p, (start, _) in batch.ranges.items()}
+        starts, ends = self._firsts, self._ends
         at = {p: known.get(p, starts.get(p, low)) for p, low in topic.low.items()}
-        ends = {p: end for p, (_, end) in batch.ranges.items()}
         high = {p: batch.high.get(p, max(ends.get(p, offset), offset)) for p, offset in at.items()}
         state = TopicState(topic.topic, topic.topic_id, {p: min(at[p], starts.get(p, at[p])) for p in at}, high)
         return coordinator.plan(state, None, ends)
@@ -199,7 +277,7 @@ class LocalRunner:
     def _open(self) -> Coordinator:
         self.lives += 1
         switch, ports = self._switch, self.ports
-        starts = {str(p): start for p, (start, _) in self._batch.ranges.items()}
+        starts = {str(p): self._firsts[p] for p in self._batch.ranges}
         made = Coordinator(
             replace(self.settings, start=starts) if starts else self.settings,
             StreamPorts(
@@ -216,14 +294,19 @@ class LocalRunner:
         return made
 
     def _execute(self, tasks: Sequence[Task]) -> list[TaskResult]:
-        ranges = {task.partition: range_steps(task, self.open_task) for task in tasks if isinstance(task, RangeTask)}
-        done = self._interleaved(ranges)
+        of = {task.partition: task for task in tasks if isinstance(task, RangeTask)}
+        done = self._interleaved({p: (task, range_steps(task, self.open_task)) for p, task in of.items()})
         self.results += done.values()
-        return [
-            done[task.partition] if isinstance(task, RangeTask) else release(task, self.open_task) for task in tasks
-        ]
+        return [done[task.partition] if isinstance(task, RangeTask) else self._released(task) for task in tasks]
 
-    def _interleaved(self, ranges: Mapping[int, Generator[None, None, RangeDone]]) -> dict[int, RangeDone]:
+    def _released(self, task: Task) -> TaskResult:
+        self._running = task
+        done = self._finished(task)
+        self._running = None
+        again = self._again.pop(task.partition, None)
+        return again if isinstance(again, ReleaseDone) and again.failure is None else done
+
+    def _interleaved(self, ranges: Mapping[int, "_Steps"]) -> dict[int, RangeDone]:
         """Advance the ranges in the batch's order; steps of a range that ended early are left for the next round."""
         done: dict[int, RangeDone] = {}
         left: list[tuple[int, int]] = []
@@ -240,12 +323,16 @@ class LocalRunner:
                 self._advance(partition, steps, done)
         return done
 
-    @staticmethod
-    def _advance(partition: int, steps: Generator[None, None, RangeDone], done: dict[int, RangeDone]) -> None:
+    def _advance(self, partition: int, at_work: "_Steps", done: dict[int, RangeDone]) -> None:
+        self._running, steps = at_work
         try:
             next(steps)
         except StopIteration as end:
             done[partition] = end.value
+            again = self._again.pop(partition, None)
+            if isinstance(again, RangeDone) and again.failure is None:
+                done[partition] = again  # Spark takes the result of whichever execution ends well
+        self._running = None
 
     def open_task(self, task: Task) -> TaskPorts:
         """The ports of a task, with the kill points."""
@@ -264,7 +351,7 @@ class LocalRunner:
             Target.of(table, self.settings.policy),
             lambda before: self._decoder(table, before),
             Ports(
-                ports.lookup(table),
+                Guarded(ports.lookup(table), switch, {"fetch": "lookup"}),
                 Guarded(ports.handover(table), switch, {"put": "handover"}),
                 ports.history(task.partition),
             ),
@@ -272,6 +359,7 @@ class LocalRunner:
             Guarded(ports.dead_letters, switch, {"put": "dead letters"}),
             Guarded(ports.pending, switch, {"put": "pending", "resolve": "release"}),
             deadline=patience(task, ports.deadline),
+            clock=ports.clock,
             progress=lambda done: ledger.put_progress(progress_entry(task, done.end, done.state)),
             releases=ledger,
             cuts=task.cuts if isinstance(task, RangeTask) else (),
@@ -284,6 +372,7 @@ class LocalRunner:
     def _chunks(self, task: Task, first: int) -> Iterator[Chunk]:
         assert isinstance(task, RangeTask)
         p, end = task.partition, task.end
+        self._switch.reach("before consume")
         if p not in self._batch.cuts:
             whole = self.ports.records(p, first, end)
             yield from cut(iter([whole]), first, end, chunk_offsets=task.chunk_offsets, chunk_bytes=task.chunk_bytes)
@@ -291,3 +380,6 @@ class LocalRunner:
         for at in [*(c for c in self._batch.cuts[p] if first < c < end), end]:
             yield Chunk(first, at, self.ports.records(p, first, at))
             first = at
+
+
+_Steps = tuple[RangeTask, Generator[None, None, RangeDone]]

@@ -37,6 +37,7 @@ class Case:
 KNOBS: Mapping[str, tuple[Knobs, tuple[str, ...]]] = {
     # Name → what is drawn, and the connectors that can do so (none: all).
     "ordinary": (Knobs(), ()),
+    "short": (Knobs(operations=(4, 12)), ()),
     "adverse": (
         Knobs(redelivery=True, regress=True, overlapping=True, incremental=True, extras=True, high_offsets=True),
         (),
@@ -66,7 +67,7 @@ KNOBS: Mapping[str, tuple[Knobs, tuple[str, ...]]] = {
 }
 """Every knob of the model is in one of them, each where the records say enough to decide the case."""
 
-_SHARE = ("ordinary",) * 6 + ("adverse",) * 3 + ("long",) + tuple(KNOBS)[3:] * 2
+_SHARE = ("ordinary",) * 6 + ("adverse",) * 3 + ("long",) + tuple(KNOBS)[4:] * 2
 _APPENDED = ("ordinary",) * 3 + ("adverse", "long")
 
 
