@@ -49,10 +49,16 @@ def without_repeated(made: Plan, target: Target, lookup: RowLookup | None) -> Pl
     """The plan of a chunk that is applied again to a table with versions, without the rows that are stored as they are.
 
     A lookup finds what the earlier attempt has stored of the chunk, so that changes count as outdated that were in its
-    inserts. The rest of those inserts would be stored under another token.
+    inserts. So do those from below a truncate that the earlier attempt had not met yet. The rest of those inserts would
+    be stored under another token.
     """
     version = target.system.version
-    if target.exclusive or version is None or lookup is None or not made.counts["superseded"]:
+    if (
+        target.exclusive
+        or version is None
+        or lookup is None
+        or not (made.counts["superseded"] + made.counts["truncated"])
+    ):
         return made
     key = target.stored_key(made.state.profile.key_columns)
     inserts = []

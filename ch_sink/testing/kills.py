@@ -46,11 +46,11 @@ POINTS = (
     "after record",
     "before commit",
 )
-"""Points after and before writes, at which a life can end. ``group``: the ledger stores which waiting changes are released together.
-``release``: they are marked as applied. ``record``: the ledger stores a fact. ``step``: a chunk of one partition, see
-LocalBatch. ``commit``: the batch is done and recorded, and the next one has not begun."""
+"""Points after and before writes, at which a life can end. ``group``: the ledger stores which waiting changes are
+released together. ``release``: they are marked as applied. ``record``: the ledger stores a fact. ``step``: a chunk of
+one partition, see LocalBatch. ``commit``: the batch is done and recorded, and the next one has not begun."""
 ALL_POINTS = (*POINTS, "before lookup", "after lookup", "before consume", "before batch")
-"""Points at which something can happen. ``consume``: records are read from Kafka. ``batch``: an attempt at it begins."""
+"""Points at which something can happen. ``consume``: Kafka is read. ``batch``: an attempt at it begins."""
 
 What = Literal[
     "kill",
