@@ -2,6 +2,7 @@
 
 suite     the whole job on generated topics, against what limits it
 compare   whether two runs of the suite differ by more than their spread
+micro     each step of a worker alone; decoding against msgspec
 stages    where the processor time of a worker goes
 fleet     one job of many topics
 cluster   two Spark workers of one core against local[2]
@@ -15,6 +16,7 @@ from importlib import import_module
 _MAIN = {
     "suite": "benchmarks.suite.run",
     "compare": "benchmarks.suite.compare",
+    "micro": "benchmarks.micro",
     "stages": "benchmarks.stages",
     "fleet": "benchmarks.fleet",
     "cluster": "benchmarks.cluster",

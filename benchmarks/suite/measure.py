@@ -35,7 +35,9 @@ class Repeat:
     consume: float
     insert: float
     cpu: dict[str, float]
-    """CPU seconds for a million events, by kind of process."""
+    """CPU seconds for a million events, by kind of process; like the steady rate from the difference."""
+    start: dict[str, float]
+    """CPU seconds of a job beside that, by kind of process: starting and ending."""
 
     @property
     def limit(self) -> float:
@@ -85,15 +87,18 @@ def measure(where: Place, workload: Workload, events: int, repeats: int) -> Resu
         consume, sample = _consume(where, topics[2 * short])
         result.decode, insert = _limits(where, workload, sample, 2 * short, f"{name}_plain")
         seconds: dict[int, float] = {}
-        usage = Usage()
+        used: dict[int, Usage] = {}
         for count, topic in topics.items():
             table = f"{name}_{number}_{count}"
             with Watch() as watch:
                 seconds[count], letters = _job(where, workload, topic, table)
-            usage, result.dead_letters = watch.usage, letters
-        cpu = {kind: s / (2 * short) * 1e6 for kind, s in usage.cpu.items()}
+            used[count], result.dead_letters = watch.usage, letters
+        usage = used[2 * short]
+        more = {kind: s - used[short].cpu.get(kind, 0.0) for kind, s in usage.cpu.items()}
+        cpu = {kind: s / short * 1e6 for kind, s in more.items()}
+        start = {kind: used[short].cpu.get(kind, 0.0) - s for kind, s in more.items()}
         gained = max(seconds[2 * short] - seconds[short], 1e-3)
-        result.repeats.append(Repeat(short / gained, 2 * short / seconds[2 * short], consume, insert, cpu))
+        result.repeats.append(Repeat(short / gained, 2 * short / seconds[2 * short], consume, insert, cpu, start))
         result.worker_mib = max(result.worker_mib, usage.memory.get("workers", 0.0))
         result.together_mib = max(result.together_mib, usage.most)
         result.rows, result.parts = _stored(where, table)

@@ -111,7 +111,7 @@ class Decoder:
         values = records.values
         live: Sequence[int] = range(len(values))
         nulls: list[int] = []
-        if None in values:
+        if not all(values):
             live = [i for i, value in enumerate(values) if value is not None]
             nulls = [i for i, value in enumerate(values) if value is None]
         found = Found()

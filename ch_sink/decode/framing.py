@@ -7,6 +7,7 @@ and only the payload after it is decoded. Avro values are grouped by their schem
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Literal
 
 import msgspec
@@ -97,9 +98,7 @@ class Envelopes:
             prefix, start = last.prefix, len(last.prefix)
             if all([v.startswith(prefix) and v[-1] == 125 for v in values]):  # noqa: C419 - a list is faster here
                 return [(last, None, [v[start:-1] for v in values])]
-        elif self._format != "avro" and all(
-            head[:2] == b'{"' and not head.startswith(_DOUBTFUL) for head in {v[:_HEAD] for v in values}
-        ):
+        elif self._format != "avro" and (_sure(values, 3) or _sure(values, _HEAD)):
             return [(last, None, list(values))]
         return None
 
@@ -212,6 +211,14 @@ class Envelopes:
             self._remember(prefix, framed)
         self._last = framed
         return framed, payload
+
+
+def _sure(values: Sequence[bytes], count: int) -> bool:
+    """Whether the first bytes of all values, so many of each, show that none is an envelope."""
+    doubtful = tuple(start[:count] for start in _DOUBTFUL)
+    return all(
+        head[:2] == b'{"' and not head.startswith(doubtful) for head in set(map(itemgetter(slice(count)), values))
+    )
 
 
 def _is_plain(value: bytes) -> bool:

@@ -86,6 +86,11 @@ class Records:
     def __len__(self) -> int:
         return len(self.values)
 
+    def without_content(self) -> "Records":
+        """The offsets and times alone; keys and values are null."""
+        nothing: list[bytes | None] = [None] * len(self)
+        return Records(self.topic, self.partition, self.offsets, self.timestamps, nothing, nothing)
+
     def slice(self, start: int, end: int) -> "Records":
         """The records at the places [start, end)."""
         part = slice(start, end)

@@ -194,11 +194,14 @@ class PartitionSink:
                 made, end, retried = self._plan(chunk, state, settled(self.ports, in_flight))
                 state = made.state
                 yield from in_flight.finish()
-                in_flight.submit(self._carry_out, made, chunk.records, chunk.first, end, retried)
+                records = chunk.records if made.needs_records else chunk.records.without_content()
+                in_flight.submit(self._carry_out, made, records, chunk.first, end, retried)
                 if made.pending:
                     yield from in_flight.finish()
                 if made.barrier is not None:
                     break
+                # They are most of a worker's memory: none is kept while the next chunk is awaited.
+                del chunk, records, made
             yield from in_flight.finish()
 
     def apply(self, chunk: Chunk, state: State) -> Applied:

@@ -67,3 +67,8 @@ class Plan:
     reconciles: bool = False
     """The content depends on what was stored: the token must depend on the content."""
     last_source_ts: int = 0
+
+    @property
+    def needs_records(self) -> bool:
+        """Whether carrying it out stores records themselves, not only what became of them."""
+        return bool(self.bad or self.pending)

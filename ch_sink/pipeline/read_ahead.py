@@ -15,7 +15,11 @@ _AHEAD = 1
 
 @contextmanager
 def read_ahead(chunks: Iterator[Chunk]) -> Iterator[Iterator[Chunk]]:
-    """The same chunks, at most one of them read ahead. A read error is raised when its chunk is requested."""
+    """The same chunks, at most one of them read ahead, in whole or in part.
+
+    A worker's memory is the chunks it holds, so the next one is begun only when the last was taken. A read error is
+    raised when its chunk is requested.
+    """
     reader = _Reader(chunks)
     reader.thread.start()
     try:
@@ -28,6 +32,7 @@ class _Reader:
     def __init__(self, chunks: Iterator[Chunk]) -> None:
         self._chunks = chunks
         self._queue: queue.Queue[Chunk | BaseException | None] = queue.Queue(_AHEAD)
+        self._taken = threading.Semaphore(0)
         self._stop = threading.Event()
         self.thread = threading.Thread(target=self._fill, name="consume", daemon=True)
 
@@ -44,13 +49,18 @@ class _Reader:
         while (item := self._queue.get()) is not None:
             if isinstance(item, BaseException):
                 raise item
+            self._taken.release()
             yield item
+            del item
 
     def _fill(self) -> None:
         last: BaseException | None = None
         try:
             for chunk in self._chunks:
                 if not self._put(chunk):
+                    return
+                del chunk
+                if not self._wait():
                     return
         except BaseException as error:  # noqa: BLE001 (raised again in the thread that waits)
             last = error
@@ -63,4 +73,11 @@ class _Reader:
             except queue.Full:
                 continue
             return True
+        return False
+
+    def _wait(self) -> bool:
+        """Wait until the chunk was taken; False if no more are wanted."""
+        while not self._stop.is_set():
+            if self._taken.acquire(timeout=0.1):
+                return True
         return False

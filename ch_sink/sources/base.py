@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Positions", "Source", "split", "stream_names", "words"]
+__all__ = ["Positions", "Source", "split", "stream_names", "whole_numbers", "words"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +84,18 @@ class Source(Protocol):
 def stream_names(names: Sequence[str | None], databases: Sequence[str | None] | None) -> list[str]:
     """Names of the streams whose positions compare. ``databases``: None if all those of a connector do."""
     if databases is None:
-        return [name or "" for name in names]
+        return list(names) if all(names) else [name or "" for name in names]  # type: ignore[arg-type]
     return [
         f"{name or ''}/{database}" if database else name or "" for name, database in zip(names, databases, strict=True)
     ]
+
+
+def whole_numbers(values: Sequence[int | None]) -> npt.NDArray[np.int64]:
+    """The numbers, 0 for None. Raises OverflowError for one that does not fit 64 bits."""
+    try:
+        return np.fromiter(values, np.int64, len(values))  # type: ignore[arg-type]
+    except TypeError:
+        return np.fromiter([value or 0 for value in values], np.int64, len(values))
 
 
 Words = Sequence[int] | npt.NDArray[np.uint64]

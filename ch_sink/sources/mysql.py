@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ch_sink.errors import PositionError
-from ch_sink.sources.base import Positions, words
+from ch_sink.sources.base import Positions, whole_numbers, words
 
 __all__ = ["MYSQL", "MySQL"]
 
@@ -44,8 +44,8 @@ class MySQL:
     def positions(self, blocks: Sequence[Any]) -> Positions:
         """Positions; an empty file or a missing ``pos`` is 0. Raises PositionError for a number that does not fit."""
         file = _file_numbers([block.file for block in blocks])
-        pos = [block.pos or 0 for block in blocks]
-        row = [block.row or 0 for block in blocks]
+        pos = [block.pos for block in blocks]
+        row = [block.row for block in blocks]
         offsets = _numbers(pos, "pos", _POS_BITS)
         rows = _numbers(row, "row", 32)
         low = (file << np.uint64(_POS_BITS)) | offsets
@@ -79,15 +79,17 @@ def _file_number(name: str | None) -> int:
     return number
 
 
-def _numbers(values: list[int], field: str, bits: int) -> npt.NDArray[np.uint64]:
+def _numbers(given: list[int | None], field: str, bits: int) -> npt.NDArray[np.uint64]:
     """Non-negative numbers; negative ones are impossible and count as 0."""
     try:
-        numbers = np.array(values, dtype=np.int64)
+        numbers = whole_numbers(given)
     except OverflowError:
+        values = [value or 0 for value in given]
         numbers = np.array([max(min(value, 1 << 62), -1) for value in values], dtype=np.int64)
     if numbers.max(initial=0) >= 1 << bits:
         raise PositionError(
-            f"source.{field}: {max(values)} does not fit {bits} bits", hint="set version.strategy: kafka_offset"
+            f"source.{field}: {max(value or 0 for value in given)} does not fit {bits} bits",
+            hint="set version.strategy: kafka_offset",
         )
     return np.maximum(numbers, 0).astype(np.uint64)
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ch_sink.errors import DecodeError
+from ch_sink.types.base64_integers import integers
 from ch_sink.types.converter import Converted, OutOfRange, PerValue, Reaction, as_arrow, shown
 
 __all__ = [
@@ -144,6 +145,9 @@ class DecimalColumn:
             together = self._together(values)
             return self._slow.convert(values) if together is None else Converted(together)
         if kinds <= {str, type(None)}:
+            whole = self._of_base64(values)
+            if whole is not None:
+                return Converted(whole)
             try:
                 values = [None if v is None else binascii.a2b_base64(v, strict_mode=True) for v in values]
             except (binascii.Error, ValueError):
@@ -188,6 +192,22 @@ class DecimalColumn:
         unscaled, scale = self._read(value)
         return rescale(unscaled, scale, self._precision, self._scale)
 
+    def _of_base64(self, values: list[Any]) -> pa.Array | None:
+        """All base64 texts at once where none has more than eight bytes and all fit; else None."""
+        try:
+            texts = pa.array(values, pa.string())
+        except (pa.ArrowException, ValueError):
+            return None
+        words = integers(texts)
+        if words is None or not self._fits(words):
+            return None
+        return pa.Array.from_buffers(
+            self.arrow, len(texts), [texts.buffers()[0], self._widen(words)], null_count=texts.null_count
+        )
+
+    def _fits(self, words: npt.NDArray[np.int64]) -> bool:
+        return self._precision >= 19 or not len(words) or (words.max() < self._limit and words.min() > -self._limit)
+
     def _short(self, values: list[Any]) -> pa.Array | None:
         """All values at once where none has more than eight bytes and all fit; else None."""
         try:
@@ -212,7 +232,7 @@ class DecimalColumn:
         filler = np.where(negative, np.uint8(255), np.uint8(0))
         aligned = np.where(place >= 8 - lengths[:, None], window, filler[:, None])
         words = aligned.view(">i8").astype(np.int64).ravel()
-        if self._precision < 19 and len(words) and (words.max() >= self._limit or words.min() <= -self._limit):
+        if not self._fits(words):
             return None
         return pa.Array.from_buffers(self.arrow, len(raw), [validity, self._widen(words)], null_count=raw.null_count)
 

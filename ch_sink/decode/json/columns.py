@@ -14,7 +14,7 @@ from ch_sink.decode.unknown_columns import field_before, observed, reserved
 from ch_sink.errors import DecodeError, PositionError
 from ch_sink.model.change import BadRecord, Op, SkippedPlaces, UnknownColumn
 from ch_sink.sources import Positions
-from ch_sink.sources.base import stream_names
+from ch_sink.sources.base import stream_names, whole_numbers
 from ch_sink.types import Converted, Converter, OutOfRange
 
 __all__ = [
@@ -36,6 +36,8 @@ SNAPSHOT = frozenset(
     (True, "true", "first", "last", "first_in_data_collection", "last_in_data_collection", "incremental")
 )
 EXPECT_AFTER = frozenset((Op.CREATE, Op.READ, Op.UPDATE))
+_NEEDS_AFTER = np.zeros(256, dtype=np.bool_)
+_NEEDS_AFTER[list(EXPECT_AFTER)] = True
 
 
 class Fault(Exception):
@@ -84,9 +86,12 @@ def fails(function: Callable[[Any], Any], value: Any) -> bool:
     return False
 
 
-def to_columns(layout: Layout, rows: list[Any], payloads: list[bytes], places: Sequence[int]) -> Read:
-    """Envelopes (decoded by the layout) to a part without keys. Raises Fault."""
-    ops = [row.op for row in rows]
+def to_columns(
+    layout: Layout, rows: list[Any], payloads: list[bytes], places: Sequence[int], ops: list[str] | None = None
+) -> Read:
+    """Envelopes (decoded by the layout) to a part without keys. ``ops``: their operations. Raises Fault."""
+    if ops is None:
+        ops = [row.op for row in rows]
     codes = "".join(ops)
     skipped: SkippedPlaces = {}
     keep: list[int] | None = None
@@ -104,9 +109,8 @@ def to_columns(layout: Layout, rows: list[Any], payloads: list[bytes], places: S
     part = _meta(layout, rows, op, places)
     if is_row is not None:
         null_row = layout.null_row
-        images = [
-            null_row if image is None or not alive else image for image, alive in zip(images, is_row, strict=True)
-        ]
+        for i in np.flatnonzero(~is_row).tolist():
+            images[i] = null_row
     try:
         _images(layout, rows, images, is_row, part)
     except Fault as fault:
@@ -137,12 +141,12 @@ def _images(layout: Layout, rows: list[Any], images: list[Any], is_row: "Mask | 
     _after(layout, images, is_row, part)
     befores = [row.before for row in rows]
     if any(befores):
-        part.has_before = np.array([before is not None for before in befores], dtype=np.bool_)
+        part.has_before = np.fromiter([before is not None for before in befores], np.bool_, len(befores))
         if layout.before:
             null_before = layout.null_before
             filled = [null_before if before is None else before for before in befores]
             part.before = {
-                c.name: convert_column(c.name, c.converter, _known(list(map(c.get, filled)))).array
+                c.name: convert_column(c.name, c.converter, _known(c.values(filled))).array
                 for c in layout.before_columns
             }
             present = {
@@ -161,9 +165,8 @@ def _check_images(op: Any, images: list[Any], places: Sequence[int]) -> "Mask | 
     """The events whose after image counts; None for all. Raises Fault if an event lacks one that it needs."""
     if all(images) and not ((op == Op.DELETE) | (op == Op.TRUNCATE)).any():
         return None
-    needed = np.isin(op, list(EXPECT_AFTER))
-    present = np.array([image is not None for image in images], dtype=np.bool_)
-    lacking = np.nonzero(needed & ~present)[0]
+    needed: Mask = _NEEDS_AFTER[op]
+    lacking = np.flatnonzero(needed & np.fromiter([image is None for image in images], np.bool_, len(images)))
     if len(lacking):
         letter = chr(int(op[lacking[0]]))
         raise Fault(f"operation {letter!r} without an after image", suspects=[places[i] for i in lacking.tolist()])
@@ -186,7 +189,7 @@ def _meta(layout: Layout, rows: list[Any], op: Any, places: Sequence[int]) -> Pa
         except PositionError as error:
             raise Fault(error.message, "position") from error
     try:
-        times = np.array([block.ts_ms or 0 for block in blocks], dtype=np.int64)
+        times = whole_numbers([block.ts_ms for block in blocks])
     except OverflowError as error:
         raise Fault("source.ts_ms does not fit 64 bits", "position") from error
     return Part(
@@ -218,7 +221,7 @@ def _snapshots(marks: list[Any]) -> Mask:
 def _after(layout: Layout, images: list[Any], is_row: "Mask | None", part: Part) -> None:
     unset = msgspec.UNSET
     for column in layout.columns:
-        values = list(map(column.get, images))
+        values = column.values(images)
         if layout.tolerant:
             absent = np.array([value is unset for value in values], dtype=np.bool_)
             if absent.any():

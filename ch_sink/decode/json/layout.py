@@ -1,8 +1,9 @@
 """How the payloads of one shape are decoded: typed Structs made for the table, and a converter for each column."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from ch_sink.decode.assemble import Part
 from ch_sink.decode.json.aliases import row_decoder
 from ch_sink.decode.json.rows import ColumnReader, read_row
+from ch_sink.decode.json.usual import Usual
 from ch_sink.model.change import UnknownColumn
 from ch_sink.sources import Source, source_for
 from ch_sink.table.model import TargetTable
@@ -24,6 +26,14 @@ __all__ = [
     "row_fields",
     "source_block",
 ]
+
+
+SNAPSHOT_MARKS = (
+    Literal["true", "false", "first", "last", "first_in_data_collection", "last_in_data_collection", "incremental"]
+    | bool
+    | None
+)
+"""What ``source.snapshot`` may be, as far as Debezium's documentation goes."""
 
 
 class NoBlock(msgspec.Struct, gc=False):
@@ -66,6 +76,8 @@ class Layout:
     """The same for schemaless rows, with their attributes (UNSET where the row has no such field)."""
     reserved: tuple[tuple[str, Callable[[Any], Any]], ...] = field(default=())
     """Columns that the sink fills itself, with the attributes of schemaless rows."""
+    usual: Usual | None = None
+    """Decodes most payloads faster."""
     images: Images | None = None
     """Fills the columns if the row images are documents; the fields about columns are empty then."""
 
@@ -104,13 +116,17 @@ def build_layout(
     row = read_row(table, policy, source, row_fields(schema), expected, extras, numbers=numbers)
     after = row.struct("Row", row.present, required=not row.tolerant, forbid=True)
     image = row.struct("BeforeRow", row.members, required=False, forbid=False)
-    block = source_block(connector, source)
-    # Numbers without a type keep their digits.
-    decoder = msgspec.json.Decoder(_envelope(after, image if before else NoBlock, block), float_hook=Decimal)
+
+    def decoder(types: Mapping[str, Any]) -> Callable[[bytes], Any]:
+        envelope = _envelope(after, image if before else NoBlock, source_block(connector, source, types))
+        # Numbers without a type keep their digits.
+        return row_decoder(msgspec.json.Decoder(envelope, float_hook=Decimal).decode, (after, image))
+
     return Layout(
         connector=connector,
         source=source,
-        decode=row_decoder(decoder.decode, (after, image)),
+        decode=decoder({}),
+        usual=Usual(decoder, {"snapshot": SNAPSHOT_MARKS}, _repeating(source)),
         columns=row.columns,
         before_columns=row.readers,
         null_row=after(**dict.fromkeys(m[0] for m in row.present)),
@@ -124,8 +140,10 @@ def build_layout(
     )
 
 
-def source_block(connector: str, source: Source | None) -> type[msgspec.Struct]:
-    """The ``source`` block's Struct for a connector."""
+def source_block(
+    connector: str, source: Source | None, types: Mapping[str, Any] = MappingProxyType({})
+) -> type[msgspec.Struct]:
+    """The ``source`` block's Struct for a connector. ``types``: those of optional fields that are narrower."""
     fixed: list[Any] = [
         # No block is accepted while the connector is unknown: the connector must be found first.
         ("connector", Literal[connector or "\0"]),
@@ -135,8 +153,23 @@ def source_block(connector: str, source: Source | None) -> type[msgspec.Struct]:
     ]
     if source is not None and source.per_database:
         fixed.append(("db", str | None, None))
+    own = [name for name, *_ in fixed]
+    fixed = [(name, types.get(name, wire), *rest) for name, wire, *rest in fixed]
+    fixed += [(name, wire, None) for name, wire in types.items() if name not in own]
     bases = (source.wire,) if source is not None else (NoBlock,)
     return msgspec.defstruct("SourceBlock", fixed, bases=bases, gc=False, kw_only=True)
+
+
+def _repeating(source: Source | None) -> dict[str, bool]:
+    """Texts of the block that are the same in most events, and whether they may be null."""
+    if source is None:
+        return {"name": False}
+    found = {"name": False}
+    if "file" in source.wire.__struct_fields__:
+        found["file"] = True
+    if source.per_database:
+        found["db"] = True
+    return found
 
 
 def _envelope(row: Any, before: Any, block: Any) -> type[msgspec.Struct]:

@@ -1,7 +1,6 @@
 """JSON envelopes of one framing to columns."""
 
 from collections.abc import Sequence
-from operator import attrgetter
 
 from ch_sink.decode.event_form import Form, Forms, OtherForm
 from ch_sink.decode.framing import Framed
@@ -17,7 +16,6 @@ from ch_sink.table.model import TargetTable
 
 __all__ = ["JsonReader", "declared_unknown"]
 
-_OP = attrgetter("op")
 _NO_ROW = ("", "m")
 
 
@@ -40,13 +38,13 @@ class JsonReader:
             except Fault as fault:
                 fault.suspects = [places[i] for i in fault.suspects]
                 raise
+            ops = [row.op for row in rows]
             if framed.schema is None:
-                ops = list(map(_OP, rows))
                 # A logical message, or a flattened row with a column `op` of its own.
                 odd = [i for i, op in enumerate(ops) if op in _NO_ROW] if "" in ops or "m" in ops else ()
                 if any(self._forms.of_payload(payloads[i]) is Form.FLATTENED for i in odd):
                     raise OtherForm
-            return to_columns(layout, rows, payloads, places)
+            return to_columns(layout, rows, payloads, places, ops)
         except Fault as fault:
             fault.unknown = declared_unknown(self._rows, framed, connector)
             raise

@@ -71,8 +71,14 @@ class RowDecoder:
         fields = self._fields_of(row) if framed.schema is None else None
         numbers = row is not None and has_number(row, self._read_otherwise(framed, connector, fields))
         layout = self.layout(framed, connector, fields, numbers)
+        rows = layout.usual.decode(payloads) if layout.usual is not None else None
+        if rows is not None:
+            return layout, rows
         try:
-            return layout, list(map(layout.decode, payloads))
+            rows = list(map(layout.decode, payloads))
+            if layout.usual is not None:
+                layout.usual.learn(rows)
+            return layout, rows
         except UNREADABLE as error:
             fault = error
         if layout.images is not None or not isinstance(fault, msgspec.ValidationError):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -29,6 +30,12 @@ class ColumnReader:
     converter: Converter
     never_null: UnknownColumn | None = None
     """The report for a null in a schemaless column whose comment states NOT NULL."""
+    take: Callable[[list[Any]], list[Any]] | None = None
+    """The attribute of each of these rows, faster than by ``get``."""
+
+    def values(self, rows: list[Any]) -> list[Any]:
+        """The column's literals in these rows."""
+        return list(map(self.get, rows)) if self.take is None else self.take(rows)
 
 
 Member = tuple[str, Any]
@@ -121,7 +128,7 @@ def read_row(
         renamed[attribute] = column.name
         members.append((attribute, nullable(made.wire)))
         strict = never_null(table, column) if declared is None else None
-        readers.append(ColumnReader(column.name, attrgetter(attribute), made, strict))
+        readers.append(ColumnReader(column.name, attrgetter(attribute), made, strict, _taker(len(readers))))
     own = {c.name for c in table.columns}
     ignored = [c.name for c in table.columns if c.name not in {s.name for s in table.source_columns}]
     unknown_names = [n for n in declared if n not in own] if declared is not None else list(extras)
@@ -143,6 +150,13 @@ def read_row(
         extras=tuple((n, attrgetter(attributes[n])) for n in extras if n not in table.system_columns and attributes),
         reserved=tuple((n, attrgetter(attributes[n])) for n in table.system_columns if n in attributes),
     )
+
+
+@lru_cache(1024)
+def _taker(number: int) -> Callable[[list[Any]], list[Any]]:
+    """Reads the attribute ``f0``, ``f1``, … of rows: as code of its own in half the time of an attrgetter."""
+    found: Callable[[list[Any]], list[Any]] = eval(f"lambda rows: [row.f{number} for row in rows]")
+    return found
 
 
 def _unites(wire: Any) -> bool:
