@@ -93,7 +93,7 @@ def stream_names(names: Sequence[str | None], databases: Sequence[str | None] | 
 def whole_numbers(values: Sequence[int | None]) -> npt.NDArray[np.int64]:
     """The numbers, 0 for None. Raises OverflowError for one that does not fit 64 bits."""
     try:
-        return np.fromiter(values, np.int64, len(values))  # type: ignore[arg-type]
+        return np.fromiter(values, np.int64, len(values))
     except TypeError:
         return np.fromiter([value or 0 for value in values], np.int64, len(values))
 

@@ -51,13 +51,13 @@ def _of_one_length(six: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64] | None:
     size = length // 4 * 3 - pads
     if size.max() > 8:
         return None
-    bits = np.zeros(len(six), dtype=np.uint64)
-    for place in range(length - 4):
-        bits = bits << np.uint64(6) | six[:, place]
-    tail = np.zeros(len(six), dtype=np.uint64)
-    for place in range(length - 4, length):
-        tail = tail << np.uint64(6) | (six[:, place] & 63)
+    head, tail = (np.zeros(len(six), dtype=np.uint64) for _ in range(2))
+    for place in range(length):
+        bits = head if place < length - 4 else tail
+        bits <<= np.uint64(6)
+        bits |= six[:, place] & 63
     gone = (8 * pads).astype(np.uint64)
-    bits = bits << (np.uint64(24) - gone) | tail >> gone
-    shift = (64 - 8 * size).astype(np.int64)
-    return (bits << shift.astype(np.uint64)).view(np.int64) >> shift
+    shift = (64 - 8 * size).astype(np.uint64)
+    whole: npt.NDArray[np.uint64] = (head << (np.uint64(24) - gone) | tail >> gone) << shift
+    found: npt.NDArray[np.int64] = whole.view(np.int64) >> shift.astype(np.int64)
+    return found

@@ -5,6 +5,7 @@ import math
 import struct
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from ch_sink.errors import DecodeError
@@ -107,15 +108,25 @@ class Uuids:
 
     def convert(self, values: list[Any]) -> Converted:
         try:
-            text = "".join(values)
-            if len(text) == 36 * len(values) and all(map(_canonical, values)):
+            validity = None
+            if None in values:
+                filled = [_NO_UUID if value is None else value for value in values]
+                validity = pa.py_buffer(np.packbits([value is not None for value in values], bitorder="little"))
+            else:
+                filled = values
+            text = "".join(filled)
+            if len(text) == 36 * len(filled) and all(map(_canonical, filled)):
                 raw = bytes.fromhex(text.replace("-", ""))  # which passes over white space of any kind
-                if len(raw) != 16 * len(values):
+                if len(raw) != 16 * len(filled):
                     return self._slow.convert(values)
-                return Converted(pa.Array.from_buffers(self.arrow, len(values), [None, pa.py_buffer(raw)]))
+                return Converted(pa.Array.from_buffers(self.arrow, len(values), [validity, pa.py_buffer(raw)]))
         except (TypeError, ValueError):
             pass
         return self._slow.convert(values)
+
+
+_NO_UUID = "00000000-0000-0000-0000-000000000000"
+"""In place of null."""
 
 
 def _canonical(text: str) -> bool:

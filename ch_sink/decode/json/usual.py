@@ -24,7 +24,7 @@ class Usual:
     """The decoder that expects the texts of earlier source blocks."""
 
     def __init__(self, make: Make, fixed: dict[str, Any], fields: Mapping[str, bool]) -> None:
-        """``fixed``: types that are expected from the start. ``fields``: texts that repeat, and whether null is allowed."""
+        """``fixed``: types that are expected from the start. ``fields``: texts that repeat, and if they may be null."""
         self._make, self._fixed, self._fields = make, fixed, fields
         self._decode: Callable[[bytes], Any] | None = None
         self._failures = 0
