@@ -5,15 +5,19 @@ microseconds of CPU time an event by thread and by stage. CPU time is hardly tou
 """
 
 import argparse
+import ctypes
+import gc
 import os
 import resource
 import statistics
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+import pyarrow as pa
 
 from benchmarks.machine import describe
 from benchmarks.suite.changes import changes
@@ -90,7 +94,7 @@ class Threads:
         self._thread = threading.Thread(target=self._watch, name="watch", daemon=True)
 
     @contextmanager
-    def watched(self) -> Iterator[Callable[[], Counter[str]]]:
+    def watched(self) -> Iterator[Callable[[], dict[str, float]]]:
         """Watches while the block runs; call what it yields afterwards."""
         self._look()
         self._first = {thread: cpu for thread, (_, cpu) in self._last.items()}
@@ -102,8 +106,8 @@ class Threads:
             self._thread.join()
             self._look()
 
-    def _found(self) -> Counter[str]:
-        found: Counter[str] = Counter()
+    def _found(self) -> dict[str, float]:
+        found: dict[str, float] = defaultdict(float)
         for thread, (name, cpu) in self._last.items():
             found[name] += cpu - self._first.get(thread, 0.0)
         return found
@@ -132,10 +136,25 @@ def _kind(name: str, comm: str) -> str:
     return "librdkafka" if comm.startswith("rdk:") else "Arrow and others"
 
 
+def _forget_peak() -> None:
+    """Begin a new peak of resident memory, without what filling the topic has left behind."""
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def _peak() -> float:
+    """Peak of resident memory in MiB."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
+
+
 def measure(where: Place, workload: Workload, topic: str, number: int) -> dict[str, float]:
     """Microseconds an event by thread and stage; MiB; page faults an event."""
     config, work = tasks(where, workload, topic, f"stages_{number}")
     stages = Stages(time.thread_time)
+    _forget_peak()
     before = resource.getrusage(resource.RUSAGE_SELF)
     with Threads().watched() as found:
         records = run(config, work, stages)
@@ -146,7 +165,7 @@ def measure(where: Place, workload: Workload, topic: str, number: int) -> dict[s
     figures |= {f"thread {name}": cpu * scale for name, cpu in sorted(found().items())}
     figures |= {f"stage {name}": cpu * scale for name, cpu in stages.seconds.items()}
     figures["faults"] = (after.ru_minflt - before.ru_minflt) / records
-    figures["MiB"] = after.ru_maxrss / 1024
+    figures["MiB"] = _peak()
     return figures
 
 
