@@ -125,7 +125,7 @@ class _Found:
 def _without_clashes(
     streams: Sequence[_Found], running: Collection[str], known: Collection[str], refused: dict[str, ChSinkError]
 ) -> list[Config]:
-    """The streams without those that would share a name or, unless they say so, a table.
+    """The streams without those that would share a name, a topic's group or, unless they say so, a table.
 
     A running one stays, and one that was read before; otherwise the first one.
     """
@@ -136,17 +136,22 @@ def _without_clashes(
 
     by_table: dict[tuple[str, str, str], list[_Found]] = {}
     by_name: dict[str, _Found] = {}
+    by_group: dict[tuple[str, str, str], Config] = {}
     out: dict[int, Config] = {}
     for place in sorted(range(len(streams)), key=place_of):
         found = streams[place]
         config, target = found.config, found.config.clickhouse
         sharing = by_table.setdefault((target.url, target.database, target.table), [])
         other = by_name.get(config.stream_name)
+        group = config.kafka.bootstrap, config.kafka.topic, config.consumer_group
         error = _same_name(other, found) if other is not None else _clash(found, sharing)
+        if error is None and group in by_group:
+            error = _same_group(by_group[group], config)
         if error is not None:
             refused[config.kafka.topic] = error
             continue
         sharing.append(found)
+        by_group[group] = config
         by_name[config.stream_name] = found
         out[place] = config
     return [out[place] for place in sorted(out)]
@@ -169,6 +174,15 @@ def _same_name(first: _Found, second: _Found) -> ConfigError:
     return ConfigError(
         f"topics {first.config.kafka.topic} and {second.config.kafka.topic} have the same stream name, {name}",
         hint='Leave `stream` out, or make it a template such as "{topic}".',
+    )
+
+
+def _same_group(first: Config, second: Config) -> ConfigError:
+    """Each would take the other's offsets for its own, and believe that ClickHouse was taken back."""
+    return ConfigError(
+        f"streams {first.stream_name} and {second.stream_name} read topic {second.kafka.topic} with the same consumer "
+        f"group, {second.consumer_group}",
+        hint="Leave kafka.group.id out, or give each stream its own.",
     )
 
 

@@ -149,8 +149,14 @@ class Config(Section):
 
     @property
     def consumer_group(self) -> str:
-        """Consumer group whose offsets are committed for lag tools."""
-        return self.kafka.properties.get("group.id") or f"ch_sink.{self.stream_name}"
+        """Consumer group whose offsets are committed for lag tools, and show whether ClickHouse was taken back.
+
+        So it belongs to one stream of a topic, also where the file names one group for all streams of the topic.
+        """
+        named = self.kafka.properties.get("group.id")
+        if named and self.source_table:
+            return f"{named}.{self.stream_name}"
+        return named or f"ch_sink.{self.stream_name}"
 
     def fingerprint(self) -> str:
         """Changes with every key, secrets included, and gives none of them away."""

@@ -330,3 +330,22 @@ def test_ten_thousand_topics_are_quickly_streams(write):
     assert len(found.streams) == 10_000
     assert time.process_time() - began < 10  # about half a second
     assert found.streams[0].init is found.streams[1].init, "what streams have in common is kept once"
+
+
+def test_streams_of_one_topic_do_not_share_a_consumer_group(write):
+    """One would take the other's offsets for its own, and raise the alarm that ClickHouse was taken back."""
+    single = JOB.replace(r"topics: shop\.public\..*", "topic: orders\n  group.id: mine")
+    files = [write(single.replace("{table}", name) + f"stream: {name}\n", f"{name}.yaml") for name in ("a", "b")]
+    found = expand([load_job(path, (), {}) for path in files], lambda _: TOPICS, nothing_seen)
+    assert "with the same consumer group, mine" in str(found.refused["orders"])
+    assert [c.stream_name for c in found.streams] == ["a"]
+    # Of several topics it is one group as anywhere in Kafka.
+    many = JOB.replace("localhost:9092", "localhost:9092\n  group.id: mine")
+    assert {c.consumer_group for c in expanded(write(many)).streams} == {"mine"}
+
+
+def test_streams_of_a_split_topic_have_groups_of_their_own(write):
+    seen = {SourceNames("d", "p", "orders"), SourceNames("d", "p", "users")}
+    text = JOB.replace(r"shop\.public\..*", "'.*'\n  group.id: mine")
+    found = expanded(write(text), topics=("routed",), look=lambda *_: seen)
+    assert {c.consumer_group for c in found.streams} == {"mine.routed:shop.orders", "mine.routed:shop.users"}
