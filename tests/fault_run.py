@@ -1,4 +1,5 @@
-"""Runs drawn fault scripts for hours, in memory: `python -m tests.fault_run --scripts 100000 --out FILE`.
+"""Runs drawn fault scripts for hours: `python -m tests.fault_run --scripts 100000 --out FILE`; with `--engine` over the
+embedded engine, else in memory.
 
 FILE holds the counts so far as JSON; what is wrong is appended to FILE.found, as the shortest script that shows it.
 """
@@ -8,11 +9,19 @@ import json
 import logging
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
-from tests.support.fault_scripts import SCRIPTED, faults_of_script, scripts, shrunk
+from ch_sink.clickhouse import connect, create_statement, execute
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+from tests.support.endpoint import settings_for
+from tests.support.fault_scripts import SCRIPTED, Script, faults_of_script, scripts, shrunk
+from tests.support.fault_scripts_engine import engine_faults, engine_scripts
 
-EVERY = 200
+EVERY = 100
+OWN = ("ledger", "dead_letters", "handover", "pending")
 
 
 def main() -> None:
@@ -21,21 +30,38 @@ def main() -> None:
     given.add_argument("--scripts", type=int, default=100_000)
     given.add_argument("--each", type=int, default=20, help="scripts of each history and engine")
     given.add_argument("--first", type=int, default=1, help="the first history's seed")
+    given.add_argument("--engine", action="store_true", help="over the embedded engine")
     given.add_argument("--out", type=Path, required=True)
     chosen = given.parse_args()
     logging.disable(logging.CRITICAL)
     histories = -(-chosen.scripts // (chosen.each * len(SCRIPTED)))
-    wrong, happened, began = 0, Counter[str](), time.process_time()
-    for done, script in enumerate(scripts(chosen.first, histories, chosen.each), 1):
-        found = faults_of_script(script, happened)
-        if found:
+    with ExitStack() as stack:
+        drawn, wrong_in = scripts, faults_of_script
+        if chosen.engine:
+            drawn, wrong_in = engine_scripts, _engine(stack)
+        _run(drawn(chosen.first, histories, chosen.each), wrong_in, chosen.out)
+
+
+def _engine(stack: ExitStack) -> Callable[[Script, Counter[str] | None], list[str]]:
+    """Runs a script over an engine that is stopped with the stack."""
+    client = connect(settings_for(stack.enter_context(EmbeddedClickHouse()).url))
+    client.command("CREATE DATABASE scripts")
+    execute(client, [create_statement(name, "scripts", name) for name in OWN])
+    return partial(engine_faults, client, "scripts", "scripts")
+
+
+def _run(drawn: Iterable[Script], wrong_in: Callable[[Script, Counter[str] | None], list[str]], out: Path) -> None:
+    wrong, happened, began = 0, Counter[str](), time.monotonic()
+    for done, script in enumerate(drawn, 1):
+        if found := wrong_in(script, happened):
             wrong += 1
-            with chosen.out.with_suffix(".found").open("a") as file:
-                file.write(f"{script}\n    {found[0]}\n    {shrunk(script) if wrong < 30 else ''}\n")
-        if done % EVERY == 0 or done == chosen.scripts:
-            seconds = time.process_time() - began
-            counts = {"scripts": done, "wrong": wrong, "history": script.case.seed, "cpu_seconds": round(seconds)}
-            chosen.out.write_text(json.dumps({**counts, "faults": dict(happened)}) + "\n")
+            short = shrunk(script, lambda other: wrong_in(other, None)) if wrong < 30 else ""
+            with out.with_suffix(".found").open("a") as file:
+                file.write(f"{script}\n    {found[0]}\n    {short}\n")
+        if done % EVERY == 0:
+            counts = {"scripts": done, "wrong": wrong, "history": script.case.seed}
+            counts |= {"seconds": round(time.monotonic() - began), "cpu_seconds": round(time.process_time())}
+            out.write_text(json.dumps({**counts, "faults": dict(happened)}) + "\n")
 
 
 if __name__ == "__main__":

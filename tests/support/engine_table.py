@@ -95,6 +95,7 @@ class EngineRun:
             records=topic.read,
             history=topic.history,
         )
+        self.ports = ports
         self.runner = LocalRunner(StreamSettings(stream, topic.name, policy), ports)
 
     def run(self, plan: list[Batch]) -> None:
