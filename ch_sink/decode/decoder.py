@@ -33,6 +33,8 @@ __all__ = ["Decoder"]
 _NEW_KEY, _OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 _TOGETHER = 4096
 """Records decoded at a time: as many as fit in the processor's cache as Python objects."""
+_AVRO_TOGETHER = 16_384
+"""The same for Avro, which is read column by column, without a Python object per value."""
 _LOOK_BACK = 10_000
 """How many earlier records are searched for a row, which shows what the first null values mean."""
 
@@ -115,9 +117,8 @@ class Decoder:
             live = [i for i, value in enumerate(values) if value is not None]
             nulls = [i for i, value in enumerate(values) if value is None]
         found = Found()
-        # Avro is read column by column, without a Python object per value.
         first = (values[live[0]] if live else None) or b""
-        together = len(live) if first.startswith(b"\0") else _TOGETHER
+        together = _AVRO_TOGETHER if first.startswith(b"\0") else _TOGETHER
         for start in range(0, len(live), together):
             found.add(self._values(records, live[start : start + together], profile, reader))
         found.add(self._null_values(records, nulls, found, profile, reader, waited=waited))
