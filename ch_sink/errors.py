@@ -54,7 +54,10 @@ __all__ = [
 ]
 
 
-REFILL = "Empty the table and let a new snapshot fill it: a snapshot alone leaves the rows whose deletes were lost"
+REFILL = (
+    "Fill the table anew by `ch_sink resync CONFIG --apply`, or empty it and let a new snapshot fill it: a snapshot "
+    "alone leaves the rows whose deletes were lost"
+)
 """How a table becomes equal again after records were lost."""
 
 

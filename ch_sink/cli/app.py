@@ -18,6 +18,7 @@ from ch_sink.cli.init import init
 from ch_sink.cli.output import Output
 from ch_sink.cli.pause import pause, resume
 from ch_sink.cli.replay import replay
+from ch_sink.cli.resync import bootstrap, resync
 from ch_sink.cli.run import run
 from ch_sink.cli.status import status
 from ch_sink.cli.verify import repair, verify
@@ -71,6 +72,8 @@ app.command()(verify)
 app.command()(explain)
 app.command()(replay)
 app.command()(repair)
+app.command()(resync)
+app.command()(bootstrap)
 app.command()(demo)
 app.add_typer(config)
 

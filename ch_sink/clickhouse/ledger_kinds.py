@@ -11,6 +11,7 @@ from ch_sink.ports import (
     RangeIntent,
     SchemaChangeBegun,
     SchemaChangeFinished,
+    TableRefilled,
     TopicFacts,
     TruncateFloor,
 )
@@ -34,7 +35,7 @@ _NEEDS = {
     ask.LAST_SCHEMA_CHANGE: {SchemaChangeBegun.kind, SchemaChangeFinished.kind},
 }
 """Queries that return no rows without entries of one of these kinds, all of which only the owner writes."""
-_FACTS = (TruncateFloor, TopicFacts, SchemaChangeBegun, SchemaChangeFinished, BackwardStepSeen)
+_FACTS = (TruncateFloor, TopicFacts, SchemaChangeBegun, SchemaChangeFinished, BackwardStepSeen, TableRefilled)
 
 
 def needs(sql: str, kind: object = None) -> frozenset[str] | None:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import ChangeBatch, Op, Records
-from ch_sink.model.floor import Floor
+from ch_sink.model.floor import Floor, Loaded
 from ch_sink.model.policy import VersionPolicy
 from ch_sink.order.backward import BackwardOrder, BackwardStep
 from ch_sink.order.forward import forward
@@ -106,6 +106,7 @@ def sequence(
     out = ordered(batch, epoch, commit, new_state, layout, policy)
     out.keep, out.recheck, out.steps, out.skipped = keep, recheck, steps, skipped
     drop_truncated(batch, out, state)
+    _drop_loaded(batch, out, state.loaded, unique_inner=unique_inner)
     return out
 
 
@@ -136,6 +137,24 @@ def drop_truncated(batch: ChangeBatch, order: Sequenced, state: State) -> None:
         floor = state.floor_of(name)
         if floor.epoch or floor.commit:
             _drop_below(floor, batch, order, batch.source_code == code)
+
+
+def _drop_loaded(batch: ChangeBatch, order: Sequenced, loaded: Loaded, *, unique_inner: bool) -> None:
+    """Drop changes that the source had before its rows were loaded: the rows show them, or what came after them.
+
+    Where inner positions are unique they order the log, and commit positions do not: that of a transaction's change
+    may be one of long before.
+    """
+    if not loaded.position:
+        return
+    position = batch.inner if unique_inner else batch.commit
+    high, low = np.uint64(loaded.position >> 64), np.uint64(loaded.position & 0xFFFFFFFFFFFFFFFF)
+    below = (position[:, 0] < high) | ((position[:, 0] == high) & (position[:, 1] < low))
+    stated = (position[:, 0] | position[:, 1]) != 0
+    gone = order.keep & stated & below & (order.epoch <= loaded.epoch) & (batch.source_ts <= loaded.until)
+    order.keep[gone] = False
+    if gone.any():
+        order.skipped["loaded"] += int(gone.sum())
 
 
 def _drop_below(floor: Floor, batch: ChangeBatch, order: Sequenced, mine: npt.NDArray[np.bool_]) -> None:

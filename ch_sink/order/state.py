@@ -5,7 +5,7 @@ from dataclasses import astuple, dataclass, field, replace
 
 import msgspec
 
-from ch_sink.model.floor import NO_FLOOR, Floor
+from ch_sink.model.floor import NO_FLOOR, NOTHING_LOADED, Floor, Loaded
 from ch_sink.model.profile import UNREAD, TopicProfile
 
 __all__ = ["SourceState", "State"]
@@ -41,6 +41,8 @@ class State:
     """Position of the last truncate of each source name."""
     names: tuple[str, ...] = ()
     """Source names met in the topic, as far as this partition's ranges know."""
+    loaded: Loaded = NOTHING_LOADED
+    """What rows show that were loaded from the source."""
     doubled: dict[str, str] = field(default_factory=dict)
     """Kafka keys (hex) with two live rows because a swap of keys was open when the chunk ended, each with the
     inner position (hex) of the create half that opened it."""
@@ -86,11 +88,11 @@ class State:
         return replace(self, floors={**self.floors, source: floor})
 
     def with_floors_of(self, other: "State") -> "State":
-        """The state with the higher of both floors of each source name: a truncate concerns every partition."""
+        """The state with the higher of both floors of each source name: they concern every partition."""
         state = self.with_floor(other.floor)
         for source, floor in other.floors.items():
             state = state.with_floor(floor, source)
-        return state
+        return state if state.loaded >= other.loaded else replace(state, loaded=other.loaded)
 
     def floor_of(self, source: str) -> Floor:
         """Below it, changes of this source name were deleted by a truncate."""
@@ -122,6 +124,7 @@ class State:
             self.alone,
             self.strategy,
             self.profile,
+            astuple(self.loaded),
         )
         return msgspec.json.encode(wire).decode()
 
@@ -137,6 +140,7 @@ class State:
             Floor(*wire.floor),
             {name: Floor(*floor) for name, floor in wire.floors.items()},
             wire.names,
+            Loaded(*wire.loaded),
             wire.doubled,
             wire.closed,
             wire.alone,
@@ -156,6 +160,7 @@ class _Wire(msgspec.Struct):
     alone: bool = False
     strategy: str = ""
     profile: TopicProfile = UNREAD
+    loaded: tuple[int, int, int] = (0, 0, 0)
 
 
 def _siblings(one: str, other: str) -> bool:

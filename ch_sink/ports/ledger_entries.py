@@ -15,6 +15,7 @@
 | schema_change_begun (`SchemaChangeBegun`) | before the table is altered                     | schema_change_finished                    | without a finish after it, the view is renewed       |
 | schema_change_finished (`SchemaChangeFinished`) | after the table's view shows the columns  | schema_change_begun                       | nothing: it closes the one before it                 |
 | taken_back (`TableTakenBack`)             | when a job finds that the table was taken back, before empty results that lead back | results of the offsets that are read again | the tokens of the partition are others from then on |
+| refilled (`TableRefilled`)               | before the table is replaced by one that was filled from the source, one per partition | anything | results up to its offset say nothing of the table; changes of the epoch below its position are dropped |
 | backward_step (`BackwardStepSeen`)        | after a batch, one per step                     | anything                                  | nothing: it is history                               |
 
 The states of streams are entries of the same table: see `ch_sink.ports.stream_states`.
@@ -33,6 +34,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from ch_sink.model.floor import Loaded
+
 __all__ = [
     "BackwardStepSeen",
     "ChangedColumn",
@@ -47,6 +50,7 @@ __all__ = [
     "ReleaseGroup",
     "SchemaChangeBegun",
     "SchemaChangeFinished",
+    "TableRefilled",
     "TableTakenBack",
     "TopicFacts",
     "TruncateFloor",
@@ -279,5 +283,33 @@ class TableTakenBack:
     """Part of all tokens of the partition from then on."""
 
 
-Fact = TableTakenBack | TruncateFloor | TopicFacts | SchemaChangeBegun | SchemaChangeFinished | BackwardStepSeen
+@dataclass(frozen=True, slots=True)
+class TableRefilled:
+    """The table was replaced by one that was filled from the source: it holds everything below ``offset``."""
+
+    kind: ClassVar[str] = "refilled"
+    topic_id: str
+    partition: int
+    offset: int
+    position: int = 0
+    """Changes of ``epoch`` below this position of the source are in the rows that were loaded; 0 if it is unknown."""
+    epoch: int = 0
+    until: int = 0
+    """Milliseconds since 1970 up to which that holds."""
+
+    @property
+    def loaded(self) -> Loaded:
+        """What the rows show."""
+        return Loaded(self.epoch, self.position, self.until)
+
+
+Fact = (
+    TableRefilled
+    | TableTakenBack
+    | TruncateFloor
+    | TopicFacts
+    | SchemaChangeBegun
+    | SchemaChangeFinished
+    | BackwardStepSeen
+)
 """Entries that do not concern an offset range."""

@@ -1,6 +1,7 @@
 """MySQL and MariaDB: rows through an unbuffered cursor, as texts; positions in the binary log."""
 
 import re
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -55,6 +56,12 @@ class MysqlReader:
             number = re.search(r"\.(\d+)$", str(row[0])) if row else None
             return (int(number[1]) << _POS_BITS) | int(row[1]) if row and number else 0
         raise self._failure("does not tell its position (needs REPLICATION CLIENT)", problem)
+
+    def settled(self, patience: float) -> int:
+        position = self.position()
+        # A transaction is written to the log a moment before the engine shows it.
+        time.sleep(min(1.0, patience))
+        return position
 
     def columns(self) -> dict[str, str]:
         try:

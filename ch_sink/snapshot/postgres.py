@@ -1,5 +1,6 @@
 """PostgreSQL: rows by COPY, as texts; positions in the write-ahead log."""
 
+import time
 from collections.abc import Iterator, Sequence
 
 import psycopg
@@ -50,6 +51,26 @@ class PostgresReader:
             row = self._connection.execute("SELECT (pg_current_wal_lsn() - '0/0'::pg_lsn)::text").fetchone()
         except psycopg.Error as error:
             raise self._failure("does not tell its position", error) from None
+        return int(row[0]) if row else 0
+
+    def settled(self, patience: float) -> int:
+        position = self.position()
+        # Two statements: the snapshot of one would be older than the position.
+        newest = self._transaction("txid_snapshot_xmax")
+        deadline = time.monotonic() + patience
+        while self._transaction("txid_snapshot_xmin") < newest:
+            if time.monotonic() > deadline:
+                return 0
+            time.sleep(0.05)
+        return position
+
+    def _transaction(self, function: str) -> int:
+        try:
+            row = self._connection.execute(
+                sql.SQL("SELECT {}(txid_current_snapshot())").format(sql.Identifier(function))
+            ).fetchone()
+        except psycopg.Error as error:
+            raise self._failure("does not tell its transactions", error) from None
         return int(row[0]) if row else 0
 
     def columns(self) -> dict[str, str]:

@@ -38,6 +38,13 @@ class SourceReader(Protocol):
         """The commit position of the newest change, as versions hold it."""
         ...
 
+    def settled(self, patience: float) -> int:
+        """A position, once every change below it can be read; 0 if that takes longer than so many seconds.
+
+        A connector may tell a change before others can read it, and a change of an open transaction has a position.
+        """
+        ...
+
     def columns(self) -> dict[str, str]:
         """Name → type of each column."""
         ...

@@ -26,7 +26,7 @@ from ch_sink.pipeline.barrier import Barrier
 from ch_sink.pipeline.partition_sink import Changed
 from ch_sink.pipeline.target import Target
 from ch_sink.pipeline.truncate import expect_one_source
-from ch_sink.ports import BackwardStepSeen, FinishedRange, RangeIntent, TableTakenBack
+from ch_sink.ports import BackwardStepSeen, FinishedRange, RangeIntent, TableRefilled, TableTakenBack
 from ch_sink.stream.added_partitions import AddedPartitions
 from ch_sink.stream.batch_plan import BatchPlanner
 from ch_sink.stream.error_limits import ErrorLimits, ErrorWatch
@@ -143,6 +143,9 @@ class Coordinator:
         if self._stored_version is None or self.target.collapsing or self.table.ttl or reads_again:
             return
         last = [r for r in ledger.history(4 * len(self.topic.low)) if r.topic_id == topic_id]
+        # What was stored before a refill is not in the table that the refill put in place.
+        refilled = {r.partition: r.offset for r in ledger.facts(TableRefilled) if r.topic_id == topic_id}
+        last = [r for r in last if r.end > refilled.get(r.partition, -1)]
         stored = newest_stored(last, self.states.floors)
         if self._stored_version >= stored:
             return

@@ -7,7 +7,7 @@ from typing import Literal
 from ch_sink.errors import StreamFailed
 from ch_sink.model.floor import Floor
 from ch_sink.order import State
-from ch_sink.ports import Ledger, TopicFacts, TruncateFloor
+from ch_sink.ports import Ledger, TableRefilled, TopicFacts, TruncateFloor
 
 __all__ = ["States"]
 
@@ -29,6 +29,9 @@ class States:
         self._epoch = 0
         for floor in ledger.facts(TruncateFloor):
             self._common = self._common.with_floor(Floor(floor.epoch, floor.commit, floor.inner), floor.source)
+        for refill in ledger.facts(TableRefilled):
+            if refill.topic_id == topic_id:
+                self._common = replace(self._common, loaded=max(self._common.loaded, refill.loaded))
         self._id_kinds: dict[Literal["", "number", "text"], int] = {}
         totals = ledger.totals()
         last = [State.from_json(t.state) for t in totals]

@@ -9,14 +9,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
 from ch_sink.clickhouse import AnyKeyLookup, ClickHouseTableAdmin, ClickHouseWriter, Client
+from ch_sink.model.handover import HandoverId
 from ch_sink.model.policy import Policy
 from ch_sink.order import State
 from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.partition_sink import PartitionSink, StreamName
 from ch_sink.pipeline.plan import BatchDecoder, Ports
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import DeadLetter, FinishedRange, RangeIntent, TopicFacts
+from ch_sink.ports import DeadLetter, Fact, FinishedRange, HandedOver, Handover, RangeIntent, TopicFacts
 from ch_sink.stream.coordinator import Coordinator, StreamSettings
 from ch_sink.stream.offset_ranges import OffsetRange, plan_ranges
 from ch_sink.stream.ports import StreamPorts
@@ -71,11 +76,16 @@ class Fold:
         settings: StreamSettings,
         topic: TopicReader,
         decoder: MakeDecoder,
+        handover: Handover | None = None,
     ) -> None:
+        """``handover``: where values of key changes are that began before the fold does."""
         self._client, self._shadow, self._topic, self._decoder = client, shadow, topic, decoder
         self._settings = replace(settings, name=f"shadow:{settings.name}", policy=lenient(settings.policy))
         self._ledger = MemoryLedger(self._settings.name)
-        self._handover, self._pending = MemoryHandover(), MemoryPending()
+        self._handover: Handover = MemoryHandover()
+        if handover is not None:
+            self._handover = _Behind(self._handover, handover)
+        self._pending = MemoryPending()
         self.letters = Letters()
         admin = _ShadowAdmin(shadow, ClickHouseTableAdmin(client, shadow.database, shadow.name, settings.policy))
         ports = StreamPorts(self._ledger, admin, topic, self._pending, MemoryGroup())
@@ -83,9 +93,21 @@ class Fold:
         self.at: dict[int, int] = {}
         """Partition → the next offset."""
 
-    def begin(self, at: Mapping[int, int], states: Mapping[int, tuple[int, State]] | None = None) -> None:
-        """Begin at these offsets, with the states that the stream had there. Raises KafkaError."""
+    def begin(
+        self,
+        at: Mapping[int, int],
+        states: Mapping[int, tuple[int, State]] | None = None,
+        facts: Sequence[Fact] = (),
+    ) -> None:
+        """Begin at these offsets, with the states that the stream had there. Raises KafkaError.
+
+        ``facts``: what the fold knows besides, as the stream's ledger would.
+        """
         self.at = dict(at)
+        if facts:
+            self._ledger.claim("facts")
+            self._ledger.record(*facts)
+            self._ledger.release()
         if states:
             self._seed(states)
         self._coordinator.open()
@@ -108,6 +130,16 @@ class Fold:
         """The highest commit position seen, 0 if versions do not come from positions."""
         states = [self._coordinator.states.at(partition, offset) for partition, offset in self.at.items()]
         return max((s.commit for state in states for s in state.sources.values() if s.epoch == state.epoch), default=0)
+
+    def states(self) -> dict[int, tuple[int, State]]:
+        """Partition → the next offset and the state there."""
+        return {p: (offset, self._coordinator.states.at(p, offset)) for p, offset in self.at.items()}
+
+    def waiting(self) -> dict[int, list[int]]:
+        """Partition → offsets of the records that wait for the values of a row that changed its key."""
+        topic_id = self._coordinator.topic.topic_id
+        found = {p: [r.offset for r in self._pending.open(topic_id, p) if r.swap is None] for p in self.at}
+        return {p: offsets for p, offsets in found.items() if offsets}
 
     def close(self) -> None:
         """End the fold."""
@@ -149,6 +181,29 @@ class Fold:
             return self._topic.chunks(task, first)
 
         return TaskPorts(sink, chunks, self._ledger)
+
+
+@dataclass(frozen=True, slots=True)
+class _Behind:
+    """A hand-over of the fold's own, with another one behind it that is only read."""
+
+    own: Handover
+    other: Handover
+
+    def get(self, ids: Sequence[HandoverId]) -> HandedOver:
+        """See Handover."""
+        found = self.own.get(ids)
+        missing = [one for one in ids if one not in found.found]
+        older = self.other.get(missing) if missing else HandedOver({}, found.rows)
+        if not older.found or not found.found:
+            return older if older.found else found
+        rows = pa.concat_tables([found.rows, older.rows.select(found.rows.column_names).cast(found.rows.schema)])
+        shifted = {one: row if row < 0 else row + found.rows.num_rows for one, row in older.found.items()}
+        return HandedOver({**found.found, **shifted}, rows)
+
+    def put(self, ids: Sequence[HandoverId], rows: pa.Table, known: npt.NDArray[np.bool_], token: str) -> None:
+        """See Handover."""
+        self.own.put(ids, rows, known, token)
 
 
 @dataclass(frozen=True, slots=True)

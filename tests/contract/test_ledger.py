@@ -26,6 +26,7 @@ from ch_sink.ports import (
     ReleaseGroup,
     SchemaChangeBegun,
     SchemaChangeFinished,
+    TableRefilled,
     TableTakenBack,
     TopicFacts,
     TruncateFloor,
@@ -241,6 +242,7 @@ FACTS = [
     SchemaChangeFinished((ChangedColumn("a b; c", "Nullable(Decimal(10, 2))"),)),
     BackwardStepSeen("t1", 2, 77, "regress", "shop\n1", 5, BIG),
     TableTakenBack("t1", 2, 5, 77, "4f2a"),
+    TableRefilled("t1", 2, 5, BIG, 3, 1_800_000_000_000),
 ]
 
 

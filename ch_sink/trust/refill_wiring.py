@@ -1,0 +1,24 @@
+"""What filling a table needs, from a stream's configuration."""
+
+from ch_sink.clickhouse import ClickHouseHandover, ClickHousePending, ClickHouseStreamStates
+from ch_sink.config import Config
+from ch_sink.trust.refill import Refill
+from ch_sink.trust.wiring import subject_of
+from ch_sink.types.sql import quote
+
+__all__ = ["refill_of"]
+
+
+def refill_of(config: Config, patience: float) -> Refill:
+    """The stream's table, topic and source. Raises ChSinkError if one of them is missing."""
+    subject = subject_of(config)
+    client, tables, place = subject.client, config.tables, config.clickhouse
+    return Refill(
+        subject,
+        ClickHouseStreamStates(client, config.state_database, tables.ledger, place.cluster),
+        ClickHousePending(client, config.state_database, tables.pending, config.stream_name),
+        ClickHouseHandover(client, config.state_database, tables.handover, config.stream_name, subject.table),
+        f"{quote(place.database)}.{quote(subject.settings.policy.table.notes)}",
+        place.cluster,
+        patience,
+    )

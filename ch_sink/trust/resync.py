@@ -1,0 +1,252 @@
+"""The procedure of ``resync``: the table anew from its source, while the stream goes on.
+
+    O = offsets that the stream has applied ─▶ rows of the source ─▶ changes from O on, behind the stream
+      ─▶ the stream is paused ─▶ the last changes ─▶ the names are exchanged ─▶ the stream goes on
+
+Until the exchange nothing of the table is touched, so a run that fails or is killed leaves it as it was.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from ch_sink.clickhouse import detect
+from ch_sink.errors import StreamFailed
+from ch_sink.model.counted import counted
+from ch_sink.model.topic import TopicState
+from ch_sink.order import State
+from ch_sink.pipeline.target import Target
+from ch_sink.ports import FinishedRange, TableRefilled
+from ch_sink.table.model import TargetTable
+from ch_sink.trust.fold import Fold
+from ch_sink.trust.hold import held, runs
+from ch_sink.trust.refill import (
+    Refill,
+    Say,
+    expect_good_records,
+    expect_refillable,
+    filler,
+    floors,
+    loaded,
+    successor_table,
+)
+from ch_sink.trust.repair import ceilings
+from ch_sink.trust.sides import Side
+
+__all__ = ["Resynced", "results_at", "resynced"]
+
+_NEAR = 2_000
+"""Offsets behind the stream at which it is paused."""
+_ROUNDS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Resynced:
+    """What a resync did, or would do."""
+
+    stream: str
+    table: str
+    applied: bool
+    before: int
+    """Rows that readers saw before."""
+    rows: int
+    """Rows that they see afterwards; without ``applied`` those of the source."""
+    paused: float = 0.0
+    """Seconds that the stream stood still."""
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "stream": self.stream,
+            "table": self.table,
+            "applied": self.applied,
+            "rows_before": self.before,
+            "rows": self.rows,
+            "paused_seconds": round(self.paused, 3),
+        }
+
+
+def resynced(
+    refill: Refill, *, apply: bool, against: Literal["source", "topic"] = "source", say: Say = lambda _: None
+) -> Resynced:
+    """Replace the table by one that is filled from the source. Raises ChSinkError; then the table is as it was."""
+    subject = refill.subject
+    expect_refillable(refill)
+    topic = subject.topic.state(subject.settings.topic)
+    if not subject.reached(topic.topic_id).applied:
+        raise StreamFailed(
+            f"stream {refill.stream!r} has read nothing of topic {topic.topic} yet",
+            hint="Fill its empty table by `ch_sink bootstrap CONFIG --apply`, or run it: `ch_sink run CONFIG`.",
+        )
+    if against == "topic":
+        _expect_whole(topic)
+    name, before = subject.table.qualified.replace("`", ""), _live(refill, subject.table)
+    if not apply:
+        rows = sum(topic.high.values())
+        if against == "source":
+            with filler(refill, say) as (reader, made):
+                rows = made.count(reader, subject.key)
+        return Resynced(refill.stream, name, False, before, rows)
+    with successor_table(refill.successor, say) as table:
+        fold = Fold(subject.client, table, subject.settings, subject.topic, subject.decoder, refill.handover)
+        try:
+            passes, facts = _filled(refill, table, fold, topic, against, say)
+            _follow(refill, fold, topic, passes, say)
+            paused = _exchanged(refill, fold, topic, facts, say)
+        finally:
+            fold.close()
+    refill.successor.dropped(say)
+    return Resynced(refill.stream, name, True, before, _live(refill, subject.table), paused)
+
+
+def _filled(
+    refill: Refill, table: TargetTable, fold: Fold, topic: TopicState, against: Literal["source", "topic"], say: Say
+) -> tuple[int, dict[int, TableRefilled]]:
+    """Fill the new table as of the fold's beginning.
+
+    Returns the source's position after its rows were read, and for each partition what the ledger has to know.
+    """
+    if against == "topic":
+        fold.begin(topic.low)
+        return 0, {p: TableRefilled(topic.topic_id, p, 0) for p in topic.low}
+    subject = refill.subject
+    with filler(refill, say) as (reader, made):
+        states = _starts(refill, topic)
+        position = reader.settled(refill.settle)
+        epoch = min((state.epoch for _, state in states.values()), default=0)
+        facts = floors(refill, topic, {p: at for p, (at, _) in states.items()}, position, epoch)
+        fold.begin({p: at for p, (at, _) in states.items()}, states, facts)
+        known = {p: (at, state) for p, (at, state) in states.items() if at > 0}
+        limits = ceilings(Target.of(table, subject.settings.policy), known)
+        _, passes = loaded(refill, table, reader, made, limits[0] if limits else 0, say)
+        return passes, {fact.partition: fact for fact in facts}
+
+
+def _starts(refill: Refill, topic: TopicState) -> dict[int, tuple[int, State]]:
+    """Partition → the offset from which changes are applied to the rows of the source, and the state there.
+
+    That is what the stream has applied. Changes that wait for another partition are not in it, and neither are they
+    below the offset.
+    """
+    ledger, topic_id = refill.subject.ledger, topic.topic_id
+    applied = refill.subject.reached(topic_id).applied
+    waiting = refill.waiting(topic_id, applied)
+    out = {}
+    for p, low in topic.low.items():
+        at = min([applied.get(p, 0), *waiting.get(p, ())])
+        known = ledger.state_before(topic_id, p, at)
+        at, text = known if known is not None else (low, "")
+        # Where records were lost before they were read, the rows of the source make up for them.
+        out[p] = (at if at >= low else topic.high[p], State.from_json(text))
+    return out
+
+
+def _follow(refill: Refill, fold: Fold, topic: TopicState, passes: int, say: Say) -> None:
+    """Follow the stream until it has passed what the source had when its rows were read, and is near."""
+    deadline = time.monotonic() + refill.patience
+    _catch_up(refill, fold, topic)
+    say("waiting for the changes that the source had when it was read")
+    while fold.commit() < passes and time.monotonic() < deadline:
+        time.sleep(0.3)
+        fold.to(_goal(refill, topic))
+    high = refill.subject.topic.state(topic.topic).high
+    deadline = time.monotonic() + refill.patience
+    while any(fold.at.get(p, 0) < end for p, end in high.items()) and time.monotonic() < deadline:
+        fold.to(_goal(refill, topic))
+        time.sleep(0.2)
+    if left := sum(max(0, end - fold.at.get(p, 0)) for p, end in high.items()):
+        raise StreamFailed(
+            f"stream {refill.stream!r} is {counted(left, 'offset')} behind the topic as it was when the "
+            "source was read",
+            hint="Try again when it has caught up, or give it more time with --patience.",
+        )
+    _catch_up(refill, fold, topic)
+
+
+def _catch_up(refill: Refill, fold: Fold, topic: TopicState) -> None:
+    for _ in range(_ROUNDS):
+        goal = _goal(refill, topic)
+        left = sum(max(0, end - fold.at.get(p, 0)) for p, end in goal.items())
+        fold.to(goal)
+        if left <= _NEAR:
+            return
+
+
+def _goal(refill: Refill, topic: TopicState) -> dict[int, int]:
+    """How far the new table may go: as far as the stream, or to the topic's end if no job works on the stream."""
+    if runs(refill.states, refill.stream):
+        return refill.subject.reached(topic.topic_id).applied
+    return refill.subject.topic.state(topic.topic).high
+
+
+def _exchanged(refill: Refill, fold: Fold, topic: TopicState, facts: Mapping[int, TableRefilled], say: Say) -> float:
+    """Put the new table in place while the stream stands still; returns for how many seconds it did."""
+    subject, successor = refill.subject, refill.successor
+    ledger, topic_id = subject.ledger, topic.topic_id
+    with held(ledger, refill.states, refill.stream, topic_id, say):
+        began = time.monotonic()
+        for intent in ledger.open_intents(topic_id):
+            if ledger.progress_of(topic_id, intent.partition, intent.start) is not None:
+                raise StreamFailed(
+                    f"a batch of {refill.stream!r} was begun and is not finished",
+                    hint="Run the job until it has ended the batch: `ch_sink run CONFIG`.",
+                )
+        applied = subject.reached(topic_id).applied
+        fold.to(applied)
+        expect_good_records(fold, applied)
+        resolved = _no_longer_waiting(refill, fold, topic_id)
+        _expect_same_shape(refill)
+        successor.unmark(successor.qualified, successor.comment())
+        ledger.record(*(replace(facts[p], offset=offset) for p, offset in sorted(fold.at.items())))
+        successor.take_place(say)
+        ahead = {p: s for p, s in fold.states().items() if s[0] > applied.get(p, 0)}
+        ledger.results(results_at(topic, ahead))
+        for partition, offsets in resolved.items():
+            refill.pending.resolve(topic_id, partition, offsets)
+        return time.monotonic() - began
+
+
+def _no_longer_waiting(refill: Refill, fold: Fold, topic_id: str) -> dict[int, list[int]]:
+    """Partition → offsets of the stream's waiting changes that the new table has.
+
+    Raises StreamFailed if the new table lacks changes for which the stream does not wait.
+    """
+    mine, own = fold.waiting(), refill.waiting(topic_id, fold.at)
+    if any(set(offsets) - set(own.get(p, ())) for p, offsets in mine.items()):
+        raise StreamFailed(
+            f"changes of {refill.stream!r} wait for values of other partitions",
+            hint="Let the stream catch up, then try again.",
+        )
+    return {p: sorted(set(offsets) - set(mine.get(p, ()))) for p, offsets in own.items()}
+
+
+def results_at(topic: TopicState, states: Mapping[int, tuple[int, State]]) -> list[FinishedRange]:
+    """Empty results that let the stream go on at these offsets, in these states."""
+    now = time.time()
+    return [
+        FinishedRange(topic.topic, topic.topic_id, p, offset, offset, state=state.to_json(), started=now, finished=now)
+        for p, (offset, state) in sorted(states.items())
+    ]
+
+
+def _expect_same_shape(refill: Refill) -> None:
+    """Raises StreamFailed if the table was altered since the new one was made like it."""
+    table = refill.subject.table
+    now = detect(refill.subject.client, table.database, table.name, refill.subject.settings.policy)
+    if [(c.name, c.type) for c in now.columns] != [(c.name, c.type) for c in table.columns]:
+        raise StreamFailed(f"{table.qualified} got other columns meanwhile", hint="Begin again.")
+
+
+def _expect_whole(topic: TopicState) -> None:
+    if any(topic.low.values()):
+        raise StreamFailed(
+            f"topic {topic.topic} no longer holds its first records",
+            hint="Name the database in the section source, and use --against source.",
+        )
+
+
+def _live(refill: Refill, table: TargetTable) -> int:
+    """How many rows readers see."""
+    live = Side(table, refill.subject.key, refill.subject.columns).live()
+    found = refill.subject.client.rows(f"SELECT count() AS n FROM ({live})", doing=f"count {table.qualified}")
+    return int(found[0]["n"])

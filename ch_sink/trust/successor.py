@@ -1,0 +1,205 @@
+"""A table of the target's shape beside it, which is filled and then takes its place, in one step for readers.
+
+Its name tells whose it is, so that the next run finds what a killed one left. Views, row policies and grants name the
+target, not what is behind the name: they hold for the successor from the moment of the exchange.
+"""
+
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ch_sink.clickhouse import Client, detect
+from ch_sink.errors import ChSinkError, ClickHouseError, StreamFailed
+from ch_sink.model.policy import Policy
+from ch_sink.table.engine_full import parse_engine
+from ch_sink.table.model import TargetTable
+from ch_sink.trust.maker import made_by, maker
+from ch_sink.types.lexer import string_value
+from ch_sink.types.sql import literal, quote
+
+__all__ = ["SUFFIX", "Successor", "marked"]
+
+SUFFIX = "__ch_sink_next"
+_MARK = "ch_sink fills this table: "
+_NOT_IMPLEMENTED, _UNKNOWN_TABLE = 48, 60
+_ALLOW: dict[str, str | int] = {
+    "allow_suspicious_low_cardinality_types": 1,
+    "allow_suspicious_types_in_order_by": 1,
+    "allow_experimental_variant_type": 1,
+    "allow_experimental_dynamic_type": 1,
+    "allow_experimental_json_type": 1,
+    "enable_time_time64_type": 1,
+    "allow_nullable_key": 1,
+}
+Say = Callable[[str], None]
+
+
+def marked(comment: str) -> dict[str, Any] | None:
+    """What the comment of a table says that a run filled and did not finish; None for any other table."""
+    if not comment.startswith(_MARK):
+        return None
+    noted: dict[str, Any] = json.loads(comment.removeprefix(_MARK))
+    return noted
+
+
+@dataclass(frozen=True, slots=True)
+class Successor:
+    """The successor of one target table. Methods raise ClickHouseError."""
+
+    client: Client
+    target: TargetTable
+    policy: Policy
+    notes: str = ""
+    """Qualified name of the table in which ``init`` notes source types."""
+    cluster: str | None = None
+
+    @property
+    def qualified(self) -> str:
+        return f"{quote(self.target.database)}.{quote(self.target.name + SUFFIX)}"
+
+    @property
+    def _on_cluster(self) -> str:
+        return f" ON CLUSTER {quote(self.cluster)}" if self.cluster else ""
+
+    def expect_possible(self) -> None:
+        """Raises StreamFailed if the target cannot be replaced by another table without loss."""
+        target = self.target
+        if target.distributed:
+            raise StreamFailed(
+                f"{target.qualified} is Distributed: its rows are in tables of several servers",
+                hint="Empty it and let a new snapshot fill it, or name the local table as clickhouse.table.",
+            )
+        found = self._described()
+        views = [f"{d}.{t}" for d, t in zip(*(found[k] for k in _DEPENDENT), strict=True)]
+        fed = self.client.rows(
+            "SELECT database, name FROM system.tables WHERE engine = 'MaterializedView' "
+            "AND concat(database, '.', name) IN {views:Array(String)}",
+            {"views": views},
+            doing=f"look for views over {target.qualified}",
+        )
+        if fed:
+            raise StreamFailed(
+                f"{target.qualified} feeds the materialized view {fed[0]['database']}.{fed[0]['name']}, which would "
+                "get neither the rows that are loaded nor the removal of others",
+                hint="Drop the view and create it again afterwards; or use `ch_sink repair`, which writes differences.",
+            )
+
+    def comment(self) -> str:
+        """The target's comment."""
+        return str(self._described()["comment"])
+
+    def clear(self, say: Say) -> None:
+        """Drop what an earlier run left. Raises StreamFailed if a living process on this host fills it now."""
+        for row in self._rows(self.target.name + SUFFIX):
+            noted = marked(str(row["comment"])) or {}
+            pid = made_by(noted.get("maker", ""))
+            if pid:
+                raise StreamFailed(
+                    f"process {pid} on this host fills {self.qualified} now", hint="Wait for it, or stop it."
+                )
+            say(f"dropping {self.qualified}, which an earlier run left")
+            self.drop()
+
+    def create(self) -> TargetTable:
+        """Create it, empty."""
+        found = self._described()
+        sql = (
+            f"CREATE TABLE {self.qualified}{self._on_cluster} AS {self.target.qualified} "
+            f"ENGINE = {_engine(str(found['engine']), str(found['engine_full']))} "
+            f"COMMENT {literal(_MARK + json.dumps({'maker': maker()}))}"
+        )
+        self.client.command(sql, settings=_ALLOW, again=False, doing=f"create {self.qualified}")
+        own = detect(self.client, self.target.database, self.target.name + SUFFIX, self.policy)
+        # What the target's columns mean is noted under its own name.
+        return replace(own, columns=self.target.columns)
+
+    def note(self, noted: Mapping[str, Any]) -> None:
+        """Say in its comment what a run has to do once it is in place, in case this one cannot."""
+        self._comment(self.qualified, _MARK + json.dumps({"maker": maker(), **noted}))
+
+    def unmark(self, name: str, comment: str) -> None:
+        """Give this table a comment of the user's again."""
+        self._comment(name, comment)
+
+    def take_place(self, say: Say) -> None:
+        """Exchange the names: readers see either table, whole. The former one then has the successor's name."""
+        target = self.target.qualified
+        try:
+            self.client.command(
+                f"EXCHANGE TABLES {target} AND {self.qualified}{self._on_cluster}",
+                again=False,
+                doing=f"put {self.qualified} in place",
+            )
+        except ClickHouseError as error:
+            if error.code != _NOT_IMPLEMENTED:
+                raise
+            say(f"the database of {target} cannot exchange tables; renaming them in one statement")
+            former = f"{quote(self.target.database)}.{quote(self.target.name + '__ch_sink_former')}"
+            self.client.command(
+                f"RENAME TABLE {target} TO {former}, {self.qualified} TO {target}, {former} TO {self.qualified}"
+                f"{self._on_cluster}",
+                again=False,
+                doing=f"put {self.qualified} in place",
+            )
+        self._renote()
+
+    def drop(self) -> None:
+        """Drop the table that has its name now."""
+        self.client.command(
+            f"DROP TABLE IF EXISTS {self.qualified}{self._on_cluster} SYNC",
+            settings={"max_table_size_to_drop": 0, "max_partition_size_to_drop": 0},
+            doing=f"drop {self.qualified}",
+        )
+
+    def dropped(self, say: Say) -> None:
+        """Drop the former table; one that a server does not let go is named."""
+        try:
+            self.drop()
+        except ChSinkError as error:
+            say(f"the former rows are still in {self.qualified}, drop it by hand: {error}")
+
+    def _renote(self) -> None:
+        """The notes of column types name the table's id, which has changed."""
+        if not self.notes:
+            return
+        try:
+            own = f"database = {literal(self.target.database)} AND {{}} = {literal(self.target.name)}"
+            self.client.command(
+                f"INSERT INTO {self.notes} (database, table, column, type, uuid) SELECT database, table, column, "
+                f"argMax(type, written), (SELECT uuid FROM system.tables WHERE {own.format('name')}) "
+                f"FROM {self.notes} WHERE {own.format('table')} GROUP BY database, table, column",
+                doing=f"note the column types of {self.target.qualified}",
+            )
+        except ClickHouseError as error:
+            if error.code != _UNKNOWN_TABLE:
+                raise
+
+    def _comment(self, name: str, text: str) -> None:
+        sql = f"ALTER TABLE {name}{self._on_cluster} MODIFY COMMENT {literal(text)}"
+        self.client.command(sql, settings={"alter_sync": 2}, doing=f"comment {name}")
+
+    def _described(self) -> dict[str, Any]:
+        [found] = self._rows(self.target.name)
+        return found
+
+    def _rows(self, name: str) -> list[dict[str, Any]]:
+        return self.client.rows(
+            f"SELECT engine, engine_full, comment, {', '.join(_DEPENDENT)} FROM system.tables "
+            "WHERE database = {database:String} AND name = {name:String}",
+            {"database": self.target.database, "name": name},
+            doing=f"look at {self.target.database}.{name}",
+        )
+
+
+_DEPENDENT = ("dependencies_database", "dependencies_table")
+
+
+def _engine(engine: str, full: str) -> str:
+    """The engine clause for a second table; a replicated one needs a path of its own in the keeper."""
+    arguments = parse_engine(engine, full).arguments
+    path = string_value(arguments[0]) if engine.startswith("Replicated") and arguments else None
+    if path is None or "{uuid}" in path:
+        return full
+    return full.replace(arguments[0], literal(f"{path.rstrip('/')}_{uuid.uuid4().hex[:8]}"), 1)
