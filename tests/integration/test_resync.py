@@ -1,5 +1,6 @@
 """`resync` and `bootstrap` on every engine: the table equals its source, whatever the stream had made of it before."""
 
+import hashlib
 import os
 import random
 import socket
@@ -9,13 +10,16 @@ from typing import Any
 
 import pytest
 
-from ch_sink.clickhouse import ClickHouseHandover, ClickHousePending, Client
+from ch_sink.clickhouse import ClickHouseHandover, ClickHousePending, Client, detect
 from ch_sink.errors import ChSinkError, SourceError, StreamFailed
-from ch_sink.ports import Alive, Request
+from ch_sink.model.policy import ColumnPolicy, Policy
+from ch_sink.ports import Alive, FinishedRange, Request
 from ch_sink.snapshot.reader import Value
 from ch_sink.stream.claims import born
+from ch_sink.testing import MemoryLedger
 from ch_sink.testing.memory_states import MemoryStreamStates
 from ch_sink.trust.bootstrap import bootstrapped
+from ch_sink.trust.fill import filling
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.successor import SUFFIX
@@ -120,7 +124,7 @@ def lose_deletes(it: Case) -> None:
     it.client.command(sql.format(f"{it.database}.acct"))
 
 
-@pytest.mark.parametrize("engine", chosen("replacing", "collapsing", "append"))
+@pytest.mark.parametrize("engine", chosen("collapsing"))
 def test_a_table_is_filled_anew_behind_its_running_stream(client: Client, database: str, engine: str) -> None:
     it = case(client, database, engine, 0.4)
     it.a_job_has_the_stream()
@@ -135,14 +139,14 @@ def test_a_table_is_filled_anew_behind_its_running_stream(client: Client, databa
 
 
 def test_a_stream_that_is_far_behind_is_left_alone(client: Client, database: str) -> None:
-    it = case(client, database, "replacing", 0.4)
+    it = case(client, database, "replacing", 0.05)
     it.a_job_has_the_stream()
     with pytest.raises(StreamFailed, match="offsets behind"):
         resynced(it.refill, apply=True)
     assert it.left_over() == []
 
 
-@pytest.mark.parametrize("engine", chosen("collapsing"))
+@pytest.mark.parametrize("engine", chosen("append"))
 def test_without_a_job_the_ledger_goes_along(client: Client, database: str, engine: str) -> None:
     it = case(client, database, engine, 0.4)
     lose_deletes(it)
@@ -152,7 +156,7 @@ def test_without_a_job_the_ledger_goes_along(client: Client, database: str, engi
     assert it.refill.subject.reached(topic.topic_id).applied == topic.high
 
 
-@pytest.mark.parametrize("engine", chosen("versioned-collapsing"))
+@pytest.mark.parametrize("engine", chosen())
 def test_the_topic_can_be_the_source(client: Client, database: str, engine: str) -> None:
     it = case(client, database, engine, 1.0)
     lose_deletes(it)
@@ -160,7 +164,7 @@ def test_the_topic_can_be_the_source(client: Client, database: str, engine: str)
     assert it.differs() == []
 
 
-@pytest.mark.parametrize("engine", chosen("sign-replacing", "versioned-collapsing"))
+@pytest.mark.parametrize("engine", chosen("versioned-collapsing"))
 def test_an_empty_table_is_filled_and_the_stream_goes_on(client: Client, database: str, engine: str) -> None:
     it = case(client, database, engine, 0)
     it.feed.records = {p: records.slice(0, len(records) // 2) for p, records in it.feed.records.items()}
@@ -172,7 +176,7 @@ def test_an_empty_table_is_filled_and_the_stream_goes_on(client: Client, databas
 
 
 def test_a_dry_run_says_how_many_rows_and_writes_nothing(client: Client, database: str) -> None:
-    it = case(client, database, "replacing", 0.4)
+    it = case(client, database, "replacing", 0.05)
     plan = resynced(it.refill, apply=False)
     assert (plan.applied, plan.rows) == (False, len(it.source.truth.rows))
     assert it.left_over() == []
@@ -181,7 +185,7 @@ def test_a_dry_run_says_how_many_rows_and_writes_nothing(client: Client, databas
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"twice": True}, "is not unique in the source"),
+        pytest.param({"twice": True}, "is not unique in the source", marks=pytest.mark.long),
         ({"breaks": True}, "the source went away"),
         ({"names": {"owner": "holder"}}, "has no column 'owner'"),
     ],
@@ -189,7 +193,7 @@ def test_a_dry_run_says_how_many_rows_and_writes_nothing(client: Client, databas
 def test_a_run_that_fails_leaves_the_table_and_no_other(
     client: Client, database: str, change: dict[str, object], said: str
 ) -> None:
-    it = case(client, database, "replacing", 0.4)
+    it = case(client, database, "replacing", 0.05)
     before = it.rows("SELECT count(), sum(sipHash64(*)) FROM {}")
     it.source = replace(it.source, **change)
     with pytest.raises(ChSinkError, match=said):
@@ -199,6 +203,7 @@ def test_a_run_that_fails_leaves_the_table_and_no_other(
     assert it.states.read([it.feed.name])[it.feed.name].request is None
 
 
+@pytest.mark.long
 def test_what_a_killed_run_left_is_found_and_ended(client: Client, database: str) -> None:
     it = case(client, database, "collapsing", 0.4)
     said: list[str] = []
@@ -210,8 +215,78 @@ def test_what_a_killed_run_left_is_found_and_ended(client: Client, database: str
     assert it.states.read([it.feed.name])[it.feed.name].request.wanted == "resume"
 
 
+@pytest.mark.long
 def test_a_stream_that_was_paused_stays_so(client: Client, database: str) -> None:
     it = case(client, database, "replacing", 0.4)
     it.states.ask({it.feed.name: Request("pause", "me@here", 1.0)})
     resynced(it.refill, apply=True)
     assert it.states.read([it.feed.name])[it.feed.name].request.wanted == "pause"
+
+
+class Killed(BaseException):
+    """The process ends."""
+
+
+class Ending(MemoryLedger):
+    """A ledger whose owner is killed before it tells where the stream goes on."""
+
+    def results(self, results: Sequence[FinishedRange]) -> None:
+        raise Killed
+
+
+def test_a_bootstrap_that_was_killed_before_the_ledger_knew_is_ended_by_the_next(client: Client, database: str) -> None:
+    it = case(client, database, "collapsing", 0)
+    client.command(f"ALTER TABLE {database}.acct MODIFY COMMENT 'orders of the shop'")
+    refill, book = it.refill, it.feed.book
+    dying = replace(refill, subject=replace(refill.subject, ledger=Ending(it.feed.name, beside=book)))
+    with pytest.raises(Killed):
+        bootstrapped(dying, apply=True)
+    assert it.differs() == []
+    said: list[str] = []
+    done = bootstrapped(it.refill, apply=True, say=said.append)
+    topic = refill.subject.topic.state("")
+    assert refill.subject.reached(topic.topic_id).applied == topic.high == done.start
+    assert "killed before the ledger knew" in said[0]
+    assert it.left_over() == []
+    comment = f"SELECT comment FROM system.tables WHERE database = '{database}' AND name = 'acct'"
+    assert it.rows(comment) == [("orders of the shop",)]
+
+
+def test_a_table_that_would_lose_rows_is_refused(client: Client, database: str) -> None:
+    it = case(client, database, "replacing", 0.05)
+    for change, said in (({"key": ()}, "has no key"), ({"condition": "region = 'eu'"}, "rows of several topics")):
+        with pytest.raises(StreamFailed, match=said):
+            resynced(replace(it.refill, subject=replace(it.refill.subject, **change)), apply=True)
+    client.command(
+        f"CREATE MATERIALIZED VIEW {database}.mv ENGINE = MergeTree ORDER BY id AS SELECT id FROM {database}.acct"
+    )
+    with pytest.raises(StreamFailed, match=r"feeds the materialized view .*\.mv"):
+        resynced(it.refill, apply=True)
+
+
+def test_columns_are_named_masked_and_added_as_the_stream_does_it(client: Client, database: str) -> None:
+    client.command(
+        f"CREATE TABLE {database}.people (id Int64, k Int64, tenant String, holder Nullable(String), "
+        "n Nullable(Int32), _version UInt128, _is_deleted UInt8) "
+        "ENGINE = ReplacingMergeTree(_version, _is_deleted) ORDER BY (id, k)"
+    )
+    chosen = ColumnPolicy(rename=(("owner", "holder"),), mask=(("owner", "sha256"),), add=(("tenant", "'eu'"),))
+    policy = Policy(columns=chosen)
+    table = detect(client, database, "people", policy)
+    truth = read_truth("mariadb-busy")["acct"]
+    source = FinalRows(truth)
+    made = filling(table, table.source_columns, ("id", "k"), None, policy, source)
+    assert made.load(client, table, source, 5) == len(truth.rows)
+    at = [truth.names.index(name) for name in ("id", "k", "owner", "n")]
+    wanted = {
+        (
+            int(row[at[0]]),
+            int(row[at[1]]),
+            "eu",
+            None if row[at[2]] is None else hashlib.sha256(row[at[2]].encode()).hexdigest(),
+            None if row[at[3]] is None else int(row[at[3]]),
+        )
+        for row in truth.rows
+    }
+    found = client.rows(f"SELECT id, k, tenant, holder, n FROM {database}.people")
+    assert {tuple(row.values()) for row in found} == wanted
