@@ -113,8 +113,8 @@ class Planting:
         self._change(ids, 15, "day", "toDate32('2299-12-31')")
         missing = self._take(ids, 40)
         self._gone(missing)
-        self._add(self._take(ids, 20), "id + 1000000")
-        self._add(self._take(ids, 25), f"{_DELETED.start} + (id % {len(_DELETED)})", lives=True)
+        self._add(self._take(ids, 20), 1_000_000, lives=False)
+        self._add(self._take(ids, 25), _DELETED.start, lives=True)
         self.wanted |= dict.fromkeys(missing, ("missing", ()))
 
     @property
@@ -160,12 +160,12 @@ class Planting:
         else:
             self._insert(self._minus(ids))
 
-    def _add(self, ids: list[int], to: str, *, lives: bool = False) -> None:
-        """Rows under another id; ``lives``: that of a row which the source has deleted."""
-        made = [int(r["made"]) for r in self.client.rows(f"SELECT {to} AS made FROM (SELECT arrayJoin({ids}) AS id)")]
+    def _add(self, ids: list[int], first: int, *, lives: bool) -> None:
+        """Rows under other ids, from ``first`` on; ``lives``: those of rows which the source has deleted."""
+        made = list(range(first, first + len(ids)))
         if lives and self.table == "acct_replacing":
             newest = f"SELECT * FROM {self._name} WHERE id IN ({', '.join(map(str, made))}) ORDER BY _version DESC"
             self._insert(f"SELECT * REPLACE (0 AS _is_deleted) FROM ({newest} LIMIT 1 BY id)")
         else:
-            self._insert(f"SELECT * REPLACE ({to} AS id) {self._rows(ids)}")
+            self._insert(f"SELECT * REPLACE (toInt64(transform(id, {ids}, {made}, 0)) AS id) {self._rows(ids)}")
         self.wanted |= dict.fromkeys(made, ("extra", ()))
