@@ -8,6 +8,7 @@ fleet     one job of many topics
 cluster   two Spark workers of one core against local[2]
 merge     planning of decoded chunks
 ledger    what a stream asks of an old ledger
+verify    the comparison of a large table with PostgreSQL
 """
 
 import sys
@@ -22,6 +23,7 @@ _MAIN = {
     "cluster": "benchmarks.cluster",
     "merge": "benchmarks.merge",
     "ledger": "benchmarks.ledger",
+    "verify": "benchmarks.verify",
 }
 """Name → module whose ``main`` takes the other arguments."""
 
