@@ -17,6 +17,7 @@ from ch_sink.model.counted import counted, grouped
 
 if TYPE_CHECKING:
     from ch_sink.observe import StreamStatus
+    from ch_sink.ports import Compared
 
 __all__ = ["show_all", "show_one", "status"]
 
@@ -154,6 +155,8 @@ def show_one(out: Output, seen: "StreamStatus") -> None:
         by = f" by {seen.standing.by}" if seen.standing.by else ""
         since = f" since {_moment(seen.standing.since)}" if seen.standing.since else ""
         out.say(f"  {seen.standing.state}{since}{by}", style=_STYLE[seen.standing.state])
+    if seen.compared is not None:
+        out.say(f"  {_compared(seen.compared)}", style="red" if seen.compared.differences else "")
     if not seen.partitions:
         out.say("  nothing has been read yet")
         return
@@ -189,6 +192,14 @@ def show_one(out: Output, seen: "StreamStatus") -> None:
         if p.lost:
             lost = counted(p.lost, "offset")
             out.say(f"  partition {p.partition}: {lost} lost, dropped by the broker before being read", style="red")
+
+
+def _compared(found: "Compared") -> str:
+    upto = f"equal to its {found.against} up to {_moment(found.equal_up_to)}" if found.equal_up_to else ""
+    if not found.differences:
+        return upto
+    rows = counted(found.differences, "row")
+    return f"{rows} of its {found.against} differed at {_moment(found.at)}" + (f"; {upto}" if upto else "")
 
 
 def _moment(seconds: float) -> str | None:

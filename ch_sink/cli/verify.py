@@ -1,7 +1,11 @@
 """``ch_sink verify`` and ``ch_sink repair``: whether tables equal their source, and how they are made so."""
 
-from collections.abc import Callable
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -9,7 +13,7 @@ import typer
 
 from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, expecting_a_ledger, load_all
 from ch_sink.cli.output import Output
-from ch_sink.errors import ConfigError
+from ch_sink.errors import ChSinkError, ClickHouseError, ConfigError, SourceError
 
 if TYPE_CHECKING:
     from ch_sink.config import Config
@@ -17,6 +21,8 @@ if TYPE_CHECKING:
     from ch_sink.trust.verify import Options, Subject
 
 __all__ = ["repair", "verify"]
+
+log = logging.getLogger("ch_sink")
 
 Against = Annotated[
     str,
@@ -65,6 +71,16 @@ def verify(
     html: Annotated[
         Path | None, typer.Option("--html", metavar="PATH", help="Write the report as one HTML file.")
     ] = None,
+    continuous: Annotated[
+        bool, typer.Option("--continuous", help="Go on: part after part of each table, again and again.")
+    ] = False,
+    load: Annotated[
+        str,
+        typer.Option("--load", metavar="SHARE", help="Share of the time that --continuous compares; then it rests."),
+    ] = "10%",
+    rounds: Annotated[
+        int, typer.Option("--rounds", metavar="N", min=0, help="End --continuous after N rounds.", show_default=False)
+    ] = 0,
     only: Only = None,
     overrides: Overrides = None,
     as_json: AsJson = False,
@@ -80,12 +96,22 @@ def verify(
 
     out = Output(as_json=as_json)
     options = _options(examples, sample, where, columns, patience, parallel)
+    if continuous:
+        if sample or where or columns or html:
+            raise ConfigError(
+                "--continuous compares whole tables", hint="Leave out --sample, --where, --columns, --html."
+            )
+        _continuous(out, load_all(out, configs, overrides, only), against, options, _share(load), rounds)
+        return
     reports: list[Report] = []
     for config in load_all(out, configs, overrides, only):
+        began = time.time()
         with expecting_a_ledger(config), verified(*_case(config, against, options), _say(out)) as found:
             report = found.report
         out.progress_done()
         reports.append(report)
+        if not (sample or where or columns):
+            _record(config, [report], began)
         for line in lines(report):
             out.say(line)
     out.document(document(reports))
@@ -128,6 +154,59 @@ def repair(
             out.say(line)
     out.document({"streams": documents})
     if not ok:
+        raise typer.Exit(1)
+
+
+def _record(config: "Config", reports: "list[Report]", began: float) -> None:
+    """Note what the comparison found, for `status`, metrics and the page; a user who may not write goes without."""
+    from ch_sink.discovery.wiring import states_by_ledger
+    from ch_sink.trust.continuous import compared
+
+    name = config.stream_name
+    try:
+        [(states, _)] = states_by_ledger([config])
+        before = states.read([name])[name].compared
+        states.compare({name: compared(reports, began, time.time(), before)})
+    except ClickHouseError as error:
+        log.debug("the comparison is not recorded: %s", error)
+
+
+def _continuous(
+    out: Output, configs: "Sequence[Config]", against: str, options: "Options", share: float, rounds: int
+) -> None:
+    """Compare part after part of each table in turn. Raises typer.Exit(1) if the last round found a difference."""
+    from ch_sink.discovery.wiring import states_by_ledger
+    from ch_sink.trust.continuous import Rotation
+    from ch_sink.trust.report import lines
+
+    def rotation(config: "Config") -> Rotation:
+        subject, chosen = _case(config, against, options)
+        [(states, _)] = states_by_ledger([config])
+        name = config.stream_name
+        return Rotation(subject, chosen, lambda c: states.compare({name: c}), states.read([name])[name].compared)
+
+    with expecting_a_ledger(configs[0]) if configs else nullcontext():
+        turning = [rotation(config) for config in configs]
+    while left := [one for one in turning if not rounds or one.rounds < rounds]:
+        for one in left:
+            began = time.monotonic()
+            try:
+                report = one.step()
+            except (SourceError, ChSinkError) as error:
+                if not (error.temporary or isinstance(error, SourceError)) or rounds:
+                    raise
+                out.warn(f"{error}; it is tried again")
+            else:
+                for line in lines(report) if not report.equal else []:
+                    out.say(line)
+                upto = one.before.equal_up_to if one.before is not None else 0.0
+                moment = f"{datetime.fromtimestamp(upto, UTC):%H:%M:%S}" if upto else "–"
+                out.progress(f"{report.stream}: {report.rows} rows compared; equal up to {moment}")
+            time.sleep(min(600.0, (time.monotonic() - began) * (1 / share - 1)))
+    out.progress_done()
+    found = [one.before.as_json() for one in turning if one.before is not None]
+    out.document({"streams": found})
+    if any(one["differences"] for one in found):
         raise typer.Exit(1)
 
 

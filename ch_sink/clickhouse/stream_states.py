@@ -14,11 +14,11 @@ import msgspec
 from ch_sink.clickhouse import ledger_upgrade as earlier
 from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.state_table import StateTable
-from ch_sink.ports.stream_states import Alive, Condition, RecordedState, Request
+from ch_sink.ports.stream_states import Alive, Compared, Condition, RecordedState, Request
 
 __all__ = ["ClickHouseStreamStates"]
 
-E = TypeVar("E", Request, Condition, Alive)
+E = TypeVar("E", Request, Condition, Alive, Compared)
 
 _READ = """\
 SELECT
@@ -28,7 +28,7 @@ SELECT
     max(written) AS at,
     (toUnixTimestamp64Nano(now64(9)) - at) / 1e9 AS quiet
 FROM $table
-WHERE stream = '' AND entry IN ('request', 'condition', 'alive') AND topic_id IN {streams:Array(String)}
+WHERE stream = '' AND entry IN ('request', 'condition', 'alive', 'compared') AND topic_id IN {streams:Array(String)}
 GROUP BY topic_id, entry"""
 
 # The server's clock; after a step back it continues just above the newest entry.
@@ -40,7 +40,8 @@ SELECT
     stated.2,
     greatest(
         toUInt64(toUnixTimestamp64Nano(now64(9))),
-        (SELECT max(written) + 1 FROM $table WHERE stream = '' AND entry IN ('request', 'condition', 'alive')))
+        (SELECT max(written) + 1 FROM $table
+         WHERE stream = '' AND entry IN ('request', 'condition', 'alive', 'compared')))
 FROM (SELECT arrayJoin(arrayZip({streams:Array(String)}, {states:Array(String)})) AS stated)"""
 
 
@@ -68,6 +69,9 @@ class ClickHouseStreamStates:
     def beat(self, beats: Mapping[str, Alive]) -> None:
         self._write(beats)
 
+    def compare(self, comparisons: Mapping[str, Compared]) -> None:
+        self._write(comparisons)
+
     def _write(self, entries: Mapping[str, E]) -> None:
         if not entries:
             return
@@ -93,6 +97,7 @@ def _recorded(entries: Mapping[str, Mapping[str, Any]]) -> RecordedState:
         asked_after=request is not None and (condition is None or request["at"] > condition["at"]),
         alive=_entry(alive, Alive),
         quiet=float(alive["quiet"]) if alive is not None else 0.0,
+        compared=_entry(entries.get(Compared.kind), Compared),
     )
 
 

@@ -11,6 +11,7 @@ from ch_sink.errors import BrokerUnavailable, KafkaError
 from ch_sink.kafka import KafkaSettings
 from ch_sink.model.topic import TopicState
 from ch_sink.observe import StreamState, StreamStatus, stream_status, worst_first
+from ch_sink.ports import Compared
 from ch_sink.stream.standing import seen_from_outside
 
 __all__ = ["statuses"]
@@ -27,16 +28,20 @@ def statuses(configs: Sequence[Config], warn: Callable[[str], None]) -> list[Str
     if not configs:
         return []
     standings: dict[str, StreamState] = {}
+    compared: dict[str, Compared | None] = {}
     for states, streams in states_by_ledger(configs):
         found = states.read([config.stream_name for config in streams])
         standings |= {name: seen_from_outside(recorded) for name, recorded in found.items()}
+        compared |= {name: recorded.compared for name, recorded in found.items()}
     topics = _topics(configs, warn)
     with ThreadPoolExecutor(min(_AT_ONCE, len(configs))) as pool:
-        seen = pool.map(lambda c: _status(c, topics.get(c.stream_name), standings[c.stream_name]), configs)
+        seen = pool.map(
+            lambda c: _status(c, topics.get(c.stream_name), standings[c.stream_name], compared[c.stream_name]), configs
+        )
         return worst_first(seen)
 
 
-def _status(config: Config, topic: TopicState | None, standing: StreamState) -> StreamStatus:
+def _status(config: Config, topic: TopicState | None, standing: StreamState, compared: Compared | None) -> StreamStatus:
     client = client_of(config)
     ledger = ledger_of(config, client)
     totals, last = ledger.totals(), ledger.history(1)
@@ -62,6 +67,7 @@ def _status(config: Config, topic: TopicState | None, standing: StreamState) -> 
             "finished": datetime.fromtimestamp(newest.finished, UTC).isoformat(timespec="milliseconds"),
         },
         standing=standing,
+        compared=compared,
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ch_sink.observe.progress import SKIPPED, StreamSummary
+from ch_sink.ports import Compared
 
 __all__ = ["BatchSeen", "Live", "LiveStream", "Point"]
 
@@ -63,6 +64,8 @@ class LiveStream:
     """Changes that wait for the other half of a key change."""
     backward_steps: int = 0
     retries: int = 0
+    compared: Compared | None = None
+    """What the newest comparison with the source found."""
     skipped: Mapping[str, int] = field(default_factory=dict)
     stages: Mapping[str, float] = field(default_factory=dict)
     offsets: Mapping[int, int] = field(default_factory=dict)
@@ -101,6 +104,7 @@ class LiveStream:
             "waiting": self.waiting,
             "backward_steps": self.backward_steps,
             "retries": self.retries,
+            "compared": self.compared.as_json() if self.compared is not None else None,
             "stages": dict(self.stages),
             "history": [[p.at, p.records, p.rows, p.lag] for p in self.history],
         }
@@ -129,7 +133,7 @@ class Live:
         """That of ClickHouse, empty until a stream has been connected."""
 
     def follow(self, look: Callable[[], Iterable[LiveStream]]) -> None:
-        """Ask ``look`` at each snapshot for the streams of the job; only their names, topics and states count."""
+        """Ask ``look`` at each snapshot for the streams of the job: names, topics, states and comparisons."""
         self._look = look
 
     def listen(self, listener: Callable[[BatchSeen], None]) -> None:
@@ -184,7 +188,7 @@ class Live:
         with self._lock:
             for seen in found:
                 kept = self._kept(seen.stream, seen.topic)
-                kept.now = replace(kept.now, state=seen.state, error=seen.error, next=seen.next)
+                kept.now = replace(kept.now, state=seen.state, error=seen.error, next=seen.next, compared=seen.compared)
             if found:
                 left = self._streams.keys() - {seen.stream for seen in found}
                 for name in left:

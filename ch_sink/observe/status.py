@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ch_sink.observe.progress import DEDUPLICATED, SKIPPED
 from ch_sink.order import State
 from ch_sink.pipeline.timings import STAGES
-from ch_sink.ports import PartitionTotals
+from ch_sink.ports import Compared, PartitionTotals
 
 __all__ = ["WORST", "PartitionStatus", "StateName", "StreamState", "StreamStatus", "stream_status", "worst_first"]
 
@@ -112,6 +112,8 @@ class StreamStatus:
     time: float = 0.0
     """Time of this status, in seconds since 1970."""
     standing: StreamState = StreamState()
+    compared: Compared | None = None
+    """What the newest comparison with the source found."""
 
     @property
     def lag(self) -> int | None:
@@ -165,6 +167,7 @@ class StreamStatus:
             "partitions": [p.as_json() for p in self.partitions],
             "earlier_topics": list(self.earlier_topics),
             "last_batch": self.last_batch,
+            "compared": self.compared.as_json() if self.compared is not None else None,
         }
 
 
@@ -181,6 +184,7 @@ def stream_status(
     last_batch: Mapping[str, Any] | None = None,
     now: float | None = None,
     standing: StreamState | None = None,
+    compared: Compared | None = None,
 ) -> StreamStatus:
     """Combine what the ledger and the broker know.
 
@@ -191,6 +195,7 @@ def stream_status(
         progress: next offset by partition, for this topic id.
         now: seconds since 1970; the clock's by default.
         standing: the stream's state.
+        compared: what the newest comparison found.
     """
     mine = {t.partition: t for t in totals if t.topic_id == topic_id}
     numbers = sorted({*mine, *progress, *(watermarks or {})})
@@ -227,6 +232,7 @@ def stream_status(
         watermarks is not None,
         time.time() if now is None else now,
         standing or StreamState(),
+        compared,
     )
 
 

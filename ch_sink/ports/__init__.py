@@ -27,7 +27,7 @@ from ch_sink.ports.ledger_entries import (
 from ch_sink.ports.lookup import RowLookup, StoredRows
 from ch_sink.ports.pending import AppliedSwap, Pending, PendingRecord
 from ch_sink.ports.schema_registry import RegisteredSchema, SchemaRegistry
-from ch_sink.ports.stream_states import Alive, Condition, RecordedState, Request, StreamStates
+from ch_sink.ports.stream_states import Alive, Compared, Condition, RecordedState, Request, StreamStates
 from ch_sink.ports.writer import Insert, TableWriter
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "ChangedColumn",
     "ChunkCut",
     "Claim",
+    "Compared",
     "Condition",
     "DeadLetter",
     "DeadLetters",

@@ -5,6 +5,7 @@
 | request (`Request`)      | `ch_sink pause` and `resume`, on any host | a paused stream stays paused                          |
 | condition (`Condition`)  | the job that has the stream       | a stopped stream stays stopped until a later request to resume it, or another configuration |
 | alive (`Alive`)          | the job that has the stream, every few seconds | nothing: it is about that job only               |
+| compared (`Compared`)    | `ch_sink verify`, on any host     | nothing: it is shown until the next comparison                |
 
 Only the newest entry of each kind counts, so an entry replaces the one before it. They need no claim: a request comes
 from somebody who does not have the stream. The server's clock orders them, since those of several hosts differ.
@@ -13,9 +14,10 @@ from somebody who does not have the stream. The server's clock orders them, sinc
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Literal, Protocol
 
-__all__ = ["Alive", "Condition", "RecordedState", "Request", "StreamStates"]
+__all__ = ["Alive", "Compared", "Condition", "RecordedState", "Request", "StreamStates"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,44 @@ class Alive:
 
 
 @dataclass(frozen=True, slots=True)
+class Compared:
+    """What the newest comparison of the whole table with its source found."""
+
+    kind: ClassVar[str] = "compared"
+    at: float
+    """End of the comparison, or of its newest part."""
+    equal_up_to: float
+    """Begin of the newest comparison that found no difference, 0 if there was none."""
+    against: str
+    rows: int = 0
+    """Of the table."""
+    missing: int = 0
+    extra: int = 0
+    different: int = 0
+    examples: tuple[Any, ...] = ()
+    """Some of the rows that differ: ``{"key", "kind", "columns"}``."""
+
+    @property
+    def differences(self) -> int:
+        """Rows that differ."""
+        return self.missing + self.extra + self.different
+
+    def as_json(self) -> dict[str, Any]:
+        """For `status`, the page and the command."""
+        return {
+            "at": _iso(self.at),
+            "equal_up_to": _iso(self.equal_up_to),
+            "against": self.against,
+            "rows": self.rows,
+            "differences": self.differences,
+            "missing": self.missing,
+            "extra": self.extra,
+            "different": self.different,
+            "examples": list(self.examples),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class RecordedState:
     """The newest entries of one stream."""
 
@@ -69,6 +109,7 @@ class RecordedState:
     alive: Alive | None = None
     quiet: float = 0.0
     """Seconds since the entry ``alive``."""
+    compared: Compared | None = None
 
 
 class StreamStates(Protocol):
@@ -89,3 +130,11 @@ class StreamStates(Protocol):
     def beat(self, beats: Mapping[str, Alive]) -> None:
         """Record that a job has these streams, or has let them go."""
         ...
+
+    def compare(self, comparisons: Mapping[str, Compared]) -> None:
+        """Record what comparisons found, by stream."""
+        ...
+
+
+def _iso(seconds: float) -> str | None:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds") if seconds else None

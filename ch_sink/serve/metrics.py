@@ -135,6 +135,14 @@ def _gauges(streams: Sequence[LiveStream], now: float) -> Iterator[Metric]:
     waiting = GaugeMetricFamily(
         "ch_sink_waiting_changes", "Changes that wait for the other half of a key change", labels=("stream",)
     )
+    upto = GaugeMetricFamily(
+        "ch_sink_equal_up_to_timestamp_seconds",
+        "Begin of the newest comparison that found the table equal to its source",
+        labels=("stream",),
+    )
+    differing = GaugeMetricFamily(
+        "ch_sink_differing_rows", "Rows that the newest comparison found to differ", labels=("stream",)
+    )
     offset = GaugeMetricFamily("ch_sink_next_offset", "Offset that is read next", labels=("stream", "partition"))
     for stream in streams:
         for partition, number in stream.offsets.items():
@@ -147,4 +155,7 @@ def _gauges(streams: Sequence[LiveStream], now: float) -> Iterator[Metric]:
         if stream.source_time:
             newest.add_metric((stream.stream,), stream.source_time)
         waiting.add_metric((stream.stream,), stream.waiting)
-    yield from (lag, behind, newest, waiting, offset)
+        if stream.compared is not None:
+            upto.add_metric((stream.stream,), stream.compared.equal_up_to)
+            differing.add_metric((stream.stream,), stream.compared.differences)
+    yield from (lag, behind, newest, waiting, offset, upto, differing)

@@ -92,6 +92,11 @@ class MysqlReader:
     def part(self, part: Part, names: Sequence[str], size: int) -> Iterator[list[tuple[Value, ...]]]:
         return self.rows(names, size, part.condition)
 
+    def between(self, column: str, low: int | None, end: int | None) -> Part:
+        name = _quoted(column)
+        limits = [f"{name} >= {low}"] if low is not None else []
+        return Part(" AND ".join([*limits, *([f"{name} < {end}"] if end is not None else [])]))
+
     def _one(self, query: str, *values: str) -> tuple[Any, ...] | None:
         try:
             with self._connection.cursor() as cursor:

@@ -112,6 +112,11 @@ class PostgresReader:
             raise self._failure("cannot be read", error) from None
         yield from self.rows(names, size, part.condition)
 
+    def between(self, column: str, low: int | None, end: int | None) -> Part:
+        name = sql.Identifier(column).as_string(self._connection)
+        limits = [f"{name} >= {low}"] if low is not None else []
+        return Part(" AND ".join([*limits, *([f"{name} < {end}"] if end is not None else [])]))
+
     def rows(self, names: Sequence[str], size: int, condition: str = "") -> Iterator[list[tuple[Value, ...]]]:
         listed = sql.SQL(", ").join(map(sql.Identifier, names))
         where = sql.SQL(" WHERE " + condition if condition else "")

@@ -58,7 +58,7 @@ class SourceReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some rows of a table, to be read over a connection of its own. It may travel to another process."""
+    """Some rows of a table, which another reader may read. It may travel to another process."""
 
     condition: str
     """SQL over the table's columns; empty for all rows."""
@@ -81,7 +81,11 @@ class DivisibleReader(SourceReader, Protocol):
         ...
 
     def part(self, part: Part, names: Sequence[str], size: int) -> Iterator[list[tuple[Value, ...]]]:
-        """The rows of a part, some at a time. Call it on another reader than the one that divided the table."""
+        """The rows of a part, some at a time; with a snapshot, by another reader than the one that made it."""
+        ...
+
+    def between(self, column: str, low: int | None, end: int | None) -> Part:
+        """The rows with ``low <= column < end``; None for no limit."""
         ...
 
     def estimate(self) -> int:

@@ -226,7 +226,7 @@ def _picture(job: Job, application: Application) -> JobPicture:
 
 
 def _seen(job: Job) -> list[LiveStream]:
-    topics = {stream.name: stream.topic for stream in job.streams}
+    topics, comparisons = {stream.name: stream.topic for stream in job.streams}, job.roster.comparisons()
     return [
         LiveStream(
             seen.stream,
@@ -234,6 +234,7 @@ def _seen(job: Job) -> list[LiveStream]:
             state=seen.state,
             error=seen.standing.error,
             next=seen.standing.next,
+            compared=comparisons.get(seen.stream),
         )
         for seen in job.picture().streams
     ]

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from ch_sink.clickhouse import ClickHouseSettings, ClickHouseStreamStates, Retry, connect
 from ch_sink.config import Config
-from ch_sink.ports import Alive, Condition, RecordedState, Request
+from ch_sink.ports import Alive, Compared, Condition, RecordedState, Request
 from ch_sink.stream.patience import Patience
 from ch_sink.stream.roster import Member
 
@@ -65,6 +65,9 @@ class LazyStates:
 
     def beat(self, beats: Mapping[str, Alive]) -> None:
         self._states.beat(beats)
+
+    def compare(self, comparisons: Mapping[str, Compared]) -> None:
+        self._states.compare(comparisons)
 
     @cached_property
     def _states(self) -> ClickHouseStreamStates:

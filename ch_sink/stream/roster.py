@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ch_sink.errors import ChSinkError, ClickHouseError, LedgerConflict
-from ch_sink.ports.stream_states import Alive, Condition, RecordedState, Request, StreamStates
+from ch_sink.ports.stream_states import Alive, Compared, Condition, RecordedState, Request, StreamStates
 from ch_sink.stream.claims import born
 from ch_sink.stream.outages import Outages
 from ch_sink.stream.patience import Patience
@@ -52,6 +52,8 @@ class Member:
     """Another job has it, or the failure is that of the job: nothing is recorded."""
     settled: bool = True
     """A person must settle its error: a job that starts with the same configuration does not try again."""
+    compared: Compared | None = None
+    """What `ch_sink verify` found last."""
     _request: Request | None = None
     """The last request that was followed."""
     _noted: bool = True
@@ -233,6 +235,11 @@ class Roster:
         with self._lock:
             return {name: member.standing for name, member in self._members.items()}
 
+    def comparisons(self) -> dict[str, Compared]:
+        """What the newest comparisons of streams with their sources found."""
+        with self._lock:
+            return {m.name: m.compared for m in self._members.values() if m.compared is not None}
+
     def failures(self) -> dict[str, ChSinkError]:
         """The errors of the streams that are stopped."""
         with self._lock:
@@ -282,7 +289,7 @@ class Roster:
                 member = self._members.get(name)
                 if member is None:
                     continue
-                was_known = member.known
+                was_known, member.compared = member.known, recorded.compared
                 changed = member.take(recorded)
                 who = recorded.request.by if recorded.request else ""
                 if changed:

@@ -4,7 +4,7 @@ import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from ch_sink.ports.stream_states import Alive, Condition, RecordedState, Request
+from ch_sink.ports.stream_states import Alive, Compared, Condition, RecordedState, Request
 
 __all__ = ["MemoryStreamStates"]
 
@@ -18,6 +18,7 @@ class MemoryStreamStates:
         self.requests: dict[str, tuple[int, Request]] = {}
         self.conditions: dict[str, tuple[int, Condition]] = {}
         self.beats: dict[str, tuple[float, Alive]] = {}
+        self.compared: dict[str, Compared] = {}
         self.reads = 0
 
     def read(self, streams: Sequence[str]) -> dict[str, RecordedState]:
@@ -33,8 +34,12 @@ class MemoryStreamStates:
     def beat(self, beats: Mapping[str, Alive]) -> None:
         self.beats |= {name: (self._clock(), alive) for name, alive in beats.items()}
 
+    def compare(self, comparisons: Mapping[str, Compared]) -> None:
+        self.compared |= comparisons
+
     def _recorded(self, name: str) -> RecordedState:
         asked, request = self.requests.get(name, (0, None))
         noted, condition = self.conditions.get(name, (0, None))
         at, alive = self.beats.get(name, (0.0, None))
-        return RecordedState(request, condition, asked > noted, alive, self._clock() - at if alive else 0.0)
+        quiet = self._clock() - at if alive else 0.0
+        return RecordedState(request, condition, asked > noted, alive, quiet, self.compared.get(name))

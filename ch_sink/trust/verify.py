@@ -25,7 +25,7 @@ from ch_sink.stream.coordinator import StreamSettings
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.fold import Fold, MakeDecoder
-from ch_sink.trust.load import SnapshotColumn, load, snapshot_columns
+from ch_sink.trust.load import ROWS, SnapshotColumn, load, snapshot_columns, store
 from ch_sink.trust.parallel import LEAST, PARTS, Filling, load_parts
 from ch_sink.trust.repair import ceilings
 from ch_sink.trust.report import Report
@@ -83,6 +83,8 @@ class Options:
     against: Literal["source", "topic"] = "topic"
     patience: float = 30.0
     """Seconds to wait for the stream to apply what keys that change need to be judged."""
+    bounds: tuple[int | None, int | None] | None = None
+    """Only rows whose first key column lies between these, the second excluded; None for no limit."""
     parallel: int = 0
     """Processes that read the source; 0 for one on a small table, and up to four on a large one."""
 
@@ -131,7 +133,8 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
         incomplete = options.against == "topic" and any(topic.low.values())
         fold.to(at.applied)
         _expect_whole(fold, incomplete)
-        wanted = " AND ".join(f"({text})" for text in (subject.condition, options.condition) if text)
+        conditions = (subject.condition, options.condition, _within(subject, options))
+        wanted = " AND ".join(f"({text})" for text in conditions if text)
         source, target = (Side(table, subject.key, compared, wanted) for table in (shape, subject.table))
         differences = Differences(subject.client, shadow.differences, source, target, options.share)
         say("comparing checksums")
@@ -224,6 +227,10 @@ def _load(
     say: Callable[[str], None],
 ) -> int:
     """Fill the shadow: by several processes, if the table is large and the source can be divided."""
+    if options.bounds is not None and isinstance(reader, DivisibleReader):
+        [column] = [one.source for one in chosen if one.table.name == subject.key[0]]
+        batches = reader.part(reader.between(column, *options.bounds), [one.source for one in chosen], ROWS)
+        return store(subject.client, shadow, chosen, batches, version, "")
     processes = options.parallel or min(4, os.cpu_count() or 1)
     if processes > 1 and isinstance(reader, DivisibleReader) and (options.parallel or reader.estimate() >= LEAST):
         parts = reader.parts(processes * PARTS)
@@ -311,6 +318,13 @@ def _chosen(subject: Subject, options: Options) -> tuple[Column, ...]:
         )
     names = {*wanted, *subject.key} if wanted else {c.name for c in subject.columns}
     return tuple(c for c in subject.columns if c.name in names)
+
+
+def _within(subject: Subject, options: Options) -> str:
+    low, end = options.bounds or (None, None)
+    name = quote(subject.key[0]) if options.bounds is not None else ""
+    limits = [f"{name} >= {low}"] if low is not None else []
+    return " AND ".join([*limits, *([f"{name} < {end}"] if end is not None else [])])
 
 
 def _ignores_deletes(subject: Subject) -> bool:

@@ -14,7 +14,7 @@ from ch_sink.clickhouse import (
     stream_states,
 )
 from ch_sink.errors import ClickHouseError
-from ch_sink.ports import Alive, Condition, RangeIntent, RecordedState, Request, StreamStates
+from ch_sink.ports import Alive, Compared, Condition, RangeIntent, RecordedState, Request, StreamStates
 from ch_sink.testing.memory_states import MemoryStreamStates
 
 PAUSE, RESUME = Request("pause", "ann@ops", 5.0), Request("resume", "bob@ops", 6.0)
@@ -39,7 +39,10 @@ def test_entries_come_back_as_they_were(states: StreamStates, stream: str) -> No
     states.ask({stream: PAUSE, other: RESUME})
     states.note({stream: STOPPED})
     states.beat({other: ALIVE})
+    compared = Compared(9.5, 7.0, "source", 3, 1, examples=({"key": {"id": 1}, "kind": "missing", "columns": {}},))
+    states.compare({other: compared})
     found = states.read([stream, other])
+    assert (found[stream].compared, found[other].compared) == (None, compared)
     assert (found[stream].request, found[stream].condition, found[stream].alive) == (PAUSE, STOPPED, None)
     assert (found[other].request, found[other].condition, found[other].alive) == (RESUME, None, ALIVE)
     assert 0 <= found[other].quiet < 30

@@ -1,7 +1,9 @@
 """The page in a real browser."""
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from ch_sink.model.address import Address
 from ch_sink.observe.live import Live, LiveStream
 from ch_sink.observe.progress import StreamSummary
+from ch_sink.ports import Compared
 from ch_sink.serve.server import PageServer
 from tests.real.stand.browser import Browser
 from tests.real.stand.daemon import Missing
@@ -32,7 +35,9 @@ class Job:
             self.live.batch(summary)
             self.now += 10
         users = LiveStream("<i>users</i>", "users", "", "stopped", "column `age` is missing", "ALTER TABLE")
-        self.live.follow(lambda: [LiveStream("shop.orders", "orders"), users])
+        example = {"key": {"id": 7}, "kind": "different", "columns": {"note": ["<i>a</i>", None]}}
+        found = Compared(self.now, self.now - 60, "source", 54_000, different=1, examples=(example,))
+        self.live.follow(lambda: [LiveStream("shop.orders", "orders", compared=found), users])
 
     def streams(self) -> Sequence[Mapping[str, Any]]:
         return [s.as_json(self.now) for s in self.live.snapshot()]
@@ -43,6 +48,12 @@ class Job:
     def retry(self, stream: str) -> Mapping[str, Any]:
         done, self.letters = len(self.letters), []
         return {"applied": done}
+
+
+def picture(png: bytes) -> None:
+    """Keep it where CH_SINK_PICTURE says: the picture in docs/ is made so."""
+    if path := os.environ.get("CH_SINK_PICTURE"):
+        Path(path).write_bytes(png)
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +81,10 @@ def test_page_shows_states_and_plots_explains_and_retries_with_the_token_only(br
         points = browser.until("document.querySelector('#rate polyline').getAttribute('points').split(' ').length > 50")
         assert points
         assert "decode" in browser.text("#legend")
+
+        assert "0 missing, 0 extra, 1 different" in browser.text("#compared")
+        assert browser.text("#differing tbody tr").split("\t")[1:] == ["different", "note", "<i>a</i>", "–"]
+        picture(browser.screenshot())
 
         browser.click("tr.stream:first-child")
         browser.until("document.querySelector('#letters tbody').innerText.includes('no number')")

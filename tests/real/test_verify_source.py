@@ -13,14 +13,16 @@ from ch_sink.config import load_job
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.snapshot import DivisibleReader, open_source
-from ch_sink.trust.wiring import source_address
+from ch_sink.trust import continuous
+from ch_sink.trust.verify import Options
+from ch_sink.trust.wiring import source_address, subject_of
 from tests.real.stand.daemon import Missing
 from tests.real.stand.mariadb import MariaDB
 from tests.real.stand.postgres import PostgreSQL
 from tests.support.hand import Event, mysql, postgres
 from tests.support.inline_job import run_inline
 from tests.support.kafka import fresh_topic, produce, recorded
-from tests.support.sink import config_file, inside
+from tests.support.sink import config_file, inside, statuses
 
 ROWS = 60
 
@@ -132,6 +134,30 @@ def test_several_processes_read_every_row_once(config: Path, source: Any, databa
             assert isinstance(other, DivisibleReader)
             sizes = [sum(map(len, other.part(part, ["id"], 500))) for part in parts[:1]]
     assert 0 < sizes[0] < 6_005
+
+
+def test_part_after_part_is_compared_and_what_it_came_to_is_shown(
+    config: Path, source: Any, client: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(continuous, "PART", 20)
+    bounds = continuous.part_bounds(subject_of(load_job(config).only()), Options(against="source"))
+    assert [b and (b[0] is None, b[1] is None) for b in bounds] == [(True, False), (False, False), (False, True)]
+    command = ("verify", config, "--continuous", "--rounds", "1", "--load", "100%", "--patience", "1", "--json")
+    done = inside(*command)
+    [found] = json.loads(done.stdout)["streams"]
+    assert (done.returncode, found["rows"], found["differences"]) == (0, ROWS, 0), done.stderr
+    upto = found["equal_up_to"]
+    assert upto
+    with source.session() as cursor:
+        cursor.execute(f"UPDATE orders_{database} SET n = n + 1 WHERE id = 7")
+        cursor.execute(f"DELETE FROM orders_{database} WHERE id = 50")
+    done = inside(*command)
+    [found] = json.loads(done.stdout)["streams"]
+    assert (done.returncode, found["different"], found["extra"], found["equal_up_to"]) == (1, 1, 1, upto)
+    assert {(e["key"]["id"], e["kind"]) for e in found["examples"]} == {(7, "different"), (50, "extra")}
+    [shown] = statuses([config])
+    assert shown["compared"] == found
+    assert "2 rows of its source differed at" in inside("status", config).stdout
 
 
 def test_what_is_wrong_with_a_source_is_said(config: Path, source: Any, database: str) -> None:

@@ -108,5 +108,4 @@ def statuses(configs: Sequence[Path]) -> list[Any]:
     """What ``status --json`` says of the streams."""
     done = inside("status", *configs, "--json")
     assert done.returncode == 0, done.stderr
-    shown = json.loads(done.stdout)
-    return shown if isinstance(shown, list) else [shown]
+    return list(json.loads(done.stdout)["streams"])

@@ -10,6 +10,7 @@ from ch_sink.errors import ConfigError
 from ch_sink.model.address import Address
 from ch_sink.observe.live import Live, LiveStream
 from ch_sink.observe.progress import StreamSummary
+from ch_sink.ports import Compared
 from ch_sink.serve.metrics import Metrics, MetricsServer
 
 
@@ -17,7 +18,8 @@ from ch_sink.serve.metrics import Metrics, MetricsServer
 def live() -> Live:
     live = Live()
     odd = LiveStream('odd "name"\n', "odd", state="stopped", error="no rights", next="grant them")
-    live.follow(lambda: [LiveStream("orders", "shop.orders"), odd])
+    found = Compared(1_700_000_100.0, 1_700_000_000.0, "source", 900, missing=2, different=1)
+    live.follow(lambda: [LiveStream("orders", "shop.orders", compared=found), odd])
     return live
 
 
@@ -73,6 +75,8 @@ def test_figures_of_each_stream(server: MetricsServer) -> None:
         "ch_sink_backward_steps_total": 0,
         "ch_sink_retries_total": 1,
         "ch_sink_lag_records": 40,
+        "ch_sink_equal_up_to_timestamp_seconds": 1_700_000_000,
+        "ch_sink_differing_rows": 3,
         "ch_sink_newest_change_timestamp_seconds": 1_700_000_000,
     }
     assert {name: found[name, mine] for name in expected} == expected
