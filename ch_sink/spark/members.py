@@ -44,6 +44,9 @@ class NoStates:
     def beat(self, beats: Mapping[str, Alive]) -> None:
         del beats
 
+    def compare(self, comparisons: Mapping[str, Compared]) -> None:
+        del comparisons
+
 
 @dataclass(frozen=True)
 class LazyStates:

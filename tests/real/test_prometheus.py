@@ -15,6 +15,7 @@ import yaml
 from ch_sink.model.address import Address
 from ch_sink.observe.live import Live, LiveStream
 from ch_sink.observe.progress import StreamSummary
+from ch_sink.ports import Compared
 from ch_sink.serve.metrics import Metrics, MetricsServer
 from tests.real.stand.daemon import Daemon, Missing, free_port
 from tests.real.stand.programs import programs
@@ -99,7 +100,8 @@ def batch(live: Live, number: int) -> None:
 
 def test_rules_and_dashboard_hold_against_what_the_job_exports(live: Live, prometheus: str) -> None:
     stopped = LiveStream("users", "shop.users", state="stopped", error="no rights", next="grant them")
-    live.follow(lambda: [LiveStream("orders", "shop.orders"), stopped])
+    found = Compared(1_700_000_100.0, 1_700_000_000.0, "source", 900, missing=2)
+    live.follow(lambda: [LiveStream("orders", "shop.orders", compared=found), stopped])
     batch(live, 1)
     until(lambda: ask(prometheus, "query", query="ch_sink_records_total == 100")["result"])
     batch(live, 2)
@@ -109,7 +111,7 @@ def test_rules_and_dashboard_hold_against_what_the_job_exports(live: Live, prome
         alerts = ask(prometheus, "alerts")["alerts"]
         return {a["labels"]["alertname"] for a in alerts if a["state"] == "firing"}
 
-    expected = {"ChSinkStreamStopped", "ChSinkDeadLetters", "ChSinkSourceSteppedBack"}
+    expected = {"ChSinkStreamStopped", "ChSinkDeadLetters", "ChSinkSourceSteppedBack", "ChSinkTableDiffers"}
     until(lambda: firing() >= expected)
     assert firing() == expected
     groups = ask(prometheus, "rules")["groups"]
