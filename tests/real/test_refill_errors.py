@@ -1,0 +1,52 @@
+"""What is wrong with a source is said by `resync` and `bootstrap`, and the table stays as it was."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ch_sink.clickhouse import Client
+from tests.real.test_verify_source import ROWS, config, source
+from tests.support.sink import inside
+
+__all__ = ["config", "source"]
+
+pytestmark = pytest.mark.long
+
+
+def test_a_failed_resync_changes_nothing_and_a_good_one_mends(
+    config: Path, source: Any, client: Client, database: str
+) -> None:
+    def state() -> tuple[int, list[str]]:
+        [rows] = client.rows(f"SELECT count() AS n FROM {database}.orders_current")
+        tables = client.rows(f"SELECT name FROM system.tables WHERE database = '{database}' AND name LIKE 'orders%'")
+        return rows["n"], sorted(t["name"] for t in tables)
+
+    other = f"rights_{database}"
+    with source.session() as cursor:
+        cursor.execute(f"CREATE TABLE {other} (id INT, name VARCHAR(40), price NUMERIC(12, 2), n BIGINT)")
+        cursor.execute(f"INSERT INTO {other} VALUES (1, 'a', 1, 1), (1, 'b', 1, 1)")
+        if source.name == "postgres":
+            cursor.execute("CREATE ROLE nobody LOGIN PASSWORD 'nobody'")
+        else:
+            cursor.execute("CREATE USER 'nobody'@'127.0.0.1' IDENTIFIED BY 'nobody'")
+            cursor.execute("GRANT REPLICATION CLIENT ON *.* TO 'nobody'@'127.0.0.1'")
+    before = state()
+    for settings, said in (
+        (("source.url=postgresql://127.0.0.1:1/shop",), "does not let ch_sink in"),
+        (("source.username=nobody", "source.password=nobody"), "cannot be"),
+        ((f"source.table={other}",), "is not unique in the source"),
+        (("source.table=nowhere",), "cannot be described"),
+    ):
+        words = [word for setting in settings for word in ("--set", setting)]
+        done = inside("resync", config, "--apply", "--patience", "1", *words)
+        assert done.returncode == 1, done.stdout
+        assert said in done.stderr
+        assert state() == before
+    done = inside("bootstrap", config, "--apply")
+    assert "cannot be bootstrapped" in done.stderr
+    with source.session() as cursor:
+        cursor.execute(f"DELETE FROM orders_{database} WHERE id < 10")
+    done = inside("resync", config, "--apply", "--patience", "1")
+    assert done.returncode == 0, done.stderr
+    assert state() == (ROWS - 10, before[1])
