@@ -6,6 +6,7 @@
 #   make lint        ruff, mypy, import-linter
 #   make bench       the benchmarks in brief (five minutes); make bench-full: all workloads
 #   make test-long   what `make test` leaves out: kills, live databases, drawn histories (hours)
+#   make test-spark  the job's tests on the lowest version of Spark, or that of SPARK=
 #   make lock        compile requirements.lock again
 #   make clean       remove what the targets made, the virtual environment included
 
@@ -18,10 +19,10 @@ STAMP := $(VENV)/.ch_sink-installed
 WITH_JAVA = export JAVA_HOME="$$(compose/java_home.sh)" &&
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java demo test quick lint bench bench-full test-long lock clean
+.PHONY: help venv java demo test quick lint bench bench-full test-long test-spark lock clean
 
 help:
-	@sed -n '3,10s/^#   //p' Makefile
+	@sed -n '3,11s/^#   //p' Makefile
 
 $(STAMP): pyproject.toml requirements.lock compose/make_venv.sh
 	@compose/make_venv.sh $(VENV)
@@ -55,6 +56,13 @@ quick: $(STAMP) java
 test-long: $(STAMP) java
 	$(WITH_JAVA) $(BIN)/pytest -n $(WORKERS) -m long --timeout=14400
 
+SPARK ?= 4.0.0
+test-spark: java
+	@compose/make_venv.sh .venv-spark
+	@.venv-spark/bin/python -m pip install -q --disable-pip-version-check "pyspark==$(SPARK)"
+	@$(WITH_JAVA) .venv-spark/bin/python -m pytest -m "not long" tests/job
+	@$(WITH_JAVA) .venv-spark/bin/python -m pytest --timeout=1800 tests/job/test_cluster.py
+
 bench: $(STAMP) java
 	$(WITH_JAVA) $(BIN)/python -m benchmarks suite
 
@@ -68,6 +76,6 @@ lock: $(STAMP)
 	  --no-emit-trusted-host --no-emit-find-links --no-annotate --allow-unsafe -o requirements.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-spark build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	rm -rf spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

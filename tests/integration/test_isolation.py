@@ -37,7 +37,7 @@ def test_the_others_are_equal_while_five_are_mended_and_resumed(
     with RightsProxy(clickhouse.url) as rights:
         broken = {
             "column": shop.add("column"),
-            "poison": shop.add("poison", on_bad_record="fail"),
+            "poison": shop.add("poison", errors={"max": 2}),
             "rights": shop.add("rights", clickhouse={"url": rights.url}),
             "gone": shop.add("gone"),
             "engine": shop.add("engine", "log"),
@@ -78,7 +78,7 @@ def test_the_others_are_equal_while_five_are_mended_and_resumed(
 
 NAMED = {
     "column": "'colour'",
-    "poison": "offset 20",
+    "poison": "3 dead letters of this stream, and errors.max is 2",
     "rights": "Not enough privileges",
     "gone": "is the next to be read, but the topic holds",
     "engine": "engine Log",
@@ -88,7 +88,8 @@ NAMED = {
 
 def _break(shop: Shop, job: LiveJob, rights: RightsProxy) -> None:
     shop.change("column", 5, colour="red")
-    shop.send_bytes("poison", b'{"id":1}', b'{"before":null,"aft')
+    for _ in range(3):
+        shop.send_bytes("poison", b'{"id":1}', b'{"before":null,"aft')
     rights.denied.add("`rights`")
     shop.change("rights", 5)
     # Its topic loses events that were not read, since the stream is paused.
@@ -108,7 +109,7 @@ def _break(shop: Shop, job: LiveJob, rights: RightsProxy) -> None:
 def _mend(shop: Shop, rights: RightsProxy) -> None:
     """Each as its error says."""
     shop.client.command(f"ALTER TABLE {shop.database}.column ADD COLUMN colour Nullable(String)")
-    shop.file("poison", on_bad_record="dead_letter")
+    shop.file("poison", errors={"max": 10})
     rights.denied.clear()
     shop.file("gone", on_data_loss="continue")
     shop.snapshot("gone")

@@ -284,3 +284,61 @@ def test_a_comparison_shows_what_differs_and_fails(demo: Demo) -> None:
     ran = demo("compare", SOURCE="1\\tAda\\n2\\tGrace\\n", CLICKHOUSE="1\\tAda\\n")
     assert ran.returncode == 1
     assert "< 2\tGrace" in ran.stderr
+
+
+def entrypoint(folder: Path, *words: str, **variables: str) -> list[str]:
+    """The command that the image runs in a pod, as a program is called that prints its arguments."""
+    for name in ("java/bin/java", "spark/bin/spark-submit"):
+        program = folder / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text('#!/bin/sh\nprintf "%s\\n" "$0" "$@"\n')
+        program.chmod(0o755)
+    homes = {"SPARK_HOME": str(folder / "spark"), "JAVA_HOME": str(folder / "java"), "PATH": os.environ["PATH"]}
+    script = COMPOSE / "spark" / "entrypoint.sh"
+    ran = subprocess.run([str(script), *words], env={**homes, **variables}, capture_output=True, text=True, check=True)
+    return ran.stdout.replace(f"{folder}/", "").splitlines()
+
+
+def test_the_image_starts_driver_and_executor_as_spark_on_kubernetes_asks(tmp_path: Path) -> None:
+    assert entrypoint(tmp_path, "echo", "as it is") == ["as it is"]
+    driver = entrypoint(tmp_path, "driver", "--class", "a b", SPARK_DRIVER_BIND_ADDRESS="10.0.0.1")
+    assert driver[0] == "spark/bin/spark-submit"
+    assert "spark.driver.bindAddress=10.0.0.1" in driver
+    assert driver[-2:] == ["--class", "a b"]
+    told = {
+        "SPARK_DRIVER_URL": "spark://driver",
+        "SPARK_EXECUTOR_ID": "7",
+        "SPARK_EXECUTOR_CORES": "2",
+        "SPARK_EXECUTOR_MEMORY": "600m",
+        "SPARK_APPLICATION_ID": "app",
+        "SPARK_EXECUTOR_POD_IP": "10.0.0.2",
+        "SPARK_EXECUTOR_POD_NAME": "pod",
+        "SPARK_RESOURCE_PROFILE_ID": "0",
+        "SPARK_JAVA_OPT_0": "-Dfirst=1 2",
+        "SPARK_JAVA_OPT_1": "-Dsecond",
+        "SPARK_CONF_DIR": "/opt/spark/conf",
+    }
+    executor = entrypoint(tmp_path, "executor", **told)
+    assert executor[:5] == ["java/bin/java", "-Dfirst=1 2", "-Dsecond", "-Xms600m", "-Xmx600m"]
+    assert executor[6] == "/opt/spark/conf:spark/jars/*"
+    options = dict(zip(executor[8::2], executor[9::2], strict=True))
+    assert options == {
+        "--driver-url": "spark://driver",
+        "--executor-id": "7",
+        "--cores": "2",
+        "--app-id": "app",
+        "--hostname": "10.0.0.2",
+        "--resourceProfileId": "0",
+        "--podName": "pod",
+    }
+
+
+def test_the_operators_manifest_names_what_the_image_has() -> None:
+    manifest = yaml.safe_load((COMPOSE / "kubernetes" / "spark-application.yaml").read_text(encoding="utf-8"))["spec"]
+    dockerfile = (COMPOSE / "spark" / "Dockerfile").read_text(encoding="utf-8")
+    assert manifest["mainApplicationFile"].removeprefix("local://") in dockerfile
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    assert f"pyspark=={manifest['sparkVersion']}\n" in lock
+    [secret] = manifest["driver"]["env"]
+    assert secret["name"].startswith(PREFIX)
+    assert manifest["arguments"][1].startswith(manifest["driver"]["configMaps"][0]["path"])
