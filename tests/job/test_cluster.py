@@ -1,15 +1,18 @@
 """The job on a real Spark standalone cluster of two workers of one core."""
 
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.job.test_job import prepared
 from tests.support.cluster import Cluster, cluster
 from tests.support.kafka import produce
+from tests.support.packed import packed_environment
 from tests.support.sink import ROOT, Place
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
@@ -50,6 +53,37 @@ def test_an_executor_killed_in_mid_batch_leaves_the_table_equal(
     assert killed, "the job was over before an executor was killed"
     place.client.command(f"SYSTEM START MERGES {place.database}.{table}")
     assert place.differences(f"{source}-busy", source, table) == [], said
+
+
+def test_a_job_is_submitted_with_a_packed_environment(place: Place, two_workers: Cluster, tmp_path: Path) -> None:
+    """The executors' Python has nothing installed; all comes with the job."""
+    stream, table = "postgres-busy-json_plain", "acct"
+    config, topic, records = prepared(place, stream, table)
+    produce(place.kafka, records, topic)
+    archive = packed_environment(tmp_path)
+    options = ["--master", two_workers.url, "--archives", f"{archive}#sink", "--executor-memory", "600m"]
+    options += [
+        "--conf",
+        "spark.pyspark.python=./sink/bin/python",
+        "--conf",
+        f"spark.pyspark.driver.python={sys.executable}",
+    ]
+    job = subprocess.Popen(
+        [str(two_workers.submit), *options, str(ROOT / "ch_sink/spark/job.py"), "--config", str(config), "--once"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={name: setting for name, setting in os.environ.items() if not name.startswith(("PYTHONPATH", "PYSPARK"))},
+    )
+    used: set[str] = set()
+    while job.poll() is None:
+        used |= two_workers.pythons()
+        time.sleep(0.05)
+    said, _ = job.communicate()
+    assert job.returncode == 0, said
+    assert used == {"./sink/bin/python"}
+    assert place.differences("postgres-busy", "postgres", table) == [], said
 
 
 def test_tasks_run_on_both_workers(place: Place, two_workers: Cluster) -> None:

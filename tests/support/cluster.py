@@ -38,6 +38,21 @@ class Cluster:
                     found[int(process.name)] = place.relative_to(self.folder).parts[0]
         return found
 
+    def pythons(self) -> set[str]:
+        """The Pythons that the executors' workers run, as they were called."""
+        found = set()
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                words = (process / "cmdline").read_bytes().split(b"\0")
+                if self.folder in Path(os.readlink(process / "cwd")).parents and b"pyspark.daemon" in words:
+                    found.add(words[0].decode())
+        return found
+
+    @property
+    def submit(self) -> Path:
+        """The command ``spark-submit``."""
+        return _SPARK / "bin" / "spark-submit"
+
     def kill_executor(self) -> int:
         """Kill one executor as the kernel's out-of-memory killer would; returns its process."""
         process = min(self.executors())
