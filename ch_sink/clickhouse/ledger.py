@@ -13,7 +13,7 @@ from ch_sink.clickhouse import ledger_upgrade as earlier
 from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.fence import CLAIM_BITS, ClickHouseFence, rank
 from ch_sink.clickhouse.ledger_folds import LedgerFolds
-from ch_sink.clickhouse.ledger_kinds import KINDS, needs
+from ch_sink.clickhouse.ledger_kinds import CLAIM_AND_KINDS, needs
 from ch_sink.clickhouse.ledger_rows import (
     SCHEMA,
     Entry,
@@ -88,10 +88,15 @@ class ClickHouseLedger:
         self._claim = new_claim(self.stream, run_id, newest)
         self._insert([self._claim], 0)
         # Two jobs that claim at the same moment get the same number; the later of the two owns the stream.
-        self.check_claim()
+        found = self._rows(CLAIM_AND_KINDS)
+        self.expect_mine(self._noted(found))
+        kinds = {str(kind) for kind in found[0]["kinds"]}
         if before is not None:
             earlier.convert(self.table, self.stream, before, self._claim)
-        self._kinds = {str(r["entry"]) for r in self._rows(KINDS)}
+            kinds |= {str(kind) for kind in self._rows(CLAIM_AND_KINDS)[0]["kinds"]}
+        elif FinishedRange.kind not in kinds:
+            self._folds.none_yet()
+        self._kinds = kinds
         return self._claim
 
     def upgrade(self) -> bool:
@@ -249,6 +254,9 @@ class ClickHouseLedger:
         self._insert([cut], 0)
 
     def cuts(self, topic_id: str) -> dict[int, list[int]]:
+        # Tasks record cuts, so that what is not there before the first batch may be there after it.
+        if self._kinds is not None and not self._batch and ChunkCut.kind not in self._kinds:
+            return {}
         found = self._rows(ask.CUTS, topic_id=topic_id)
         return {int(r["partition"]): sorted(int(o) for o in r["offsets"]) for r in found}
 
@@ -284,7 +292,10 @@ class ClickHouseLedger:
         return self._form
 
     def _newest(self) -> Claim | None:
-        found = self._rows(ask.NEWEST_CLAIM)
+        return self._noted(self._rows(ask.NEWEST_CLAIM))
+
+    def _noted(self, found: Sequence[Row]) -> Claim | None:
+        """The newest claim, whose time the next entries come after."""
         if not found:
             return None
         self._written = max(self._written, int(found[0]["written"]))

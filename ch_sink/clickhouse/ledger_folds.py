@@ -48,6 +48,10 @@ class LedgerFolds:
             for place in places:
                 self._counts[place] = self._counts.get(place, 0) + 1
 
+    def none_yet(self) -> None:
+        """The stream has no results."""
+        self._counts = {}
+
     def forget(self) -> None:
         """Count the results again before the next fold."""
         self._counts = None

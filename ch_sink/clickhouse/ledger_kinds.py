@@ -12,13 +12,17 @@ from ch_sink.ports import (
     SchemaChangeBegun,
     SchemaChangeFinished,
     TableRefilled,
+    TableTakenBack,
     TopicFacts,
     TruncateFloor,
 )
 
-__all__ = ["KINDS", "needs"]
+__all__ = ["CLAIM_AND_KINDS", "needs"]
 
-KINDS = "SELECT DISTINCT entry FROM $table WHERE stream = {stream:String}"
+CLAIM_AND_KINDS = f"""\
+SELECT *, (SELECT groupUniqArray(entry) FROM $table WHERE stream = {{stream:String}}) AS kinds
+FROM ({ask.NEWEST_CLAIM})"""
+"""The newest claim, and the kinds of the stream's entries."""
 
 _INTENT, _RESULT, _SUMMARY = {RangeIntent.kind}, {FinishedRange.kind}, {"summary"}
 _NEEDS = {
@@ -28,6 +32,7 @@ _NEEDS = {
     ask.PROGRESS: _RESULT,
     ask.OPEN_INTENTS: _INTENT,
     ask.TOPIC_IDS: _INTENT | _RESULT,
+    ask.HISTORY: _RESULT,
     ask.TOTALS: _RESULT,
     ask.LAST_STATES: _RESULT,
     ask.SUMMARIES: _SUMMARY,
@@ -35,7 +40,15 @@ _NEEDS = {
     ask.LAST_SCHEMA_CHANGE: {SchemaChangeBegun.kind, SchemaChangeFinished.kind},
 }
 """Queries that return no rows without entries of one of these kinds, all of which only the owner writes."""
-_FACTS = (TruncateFloor, TopicFacts, SchemaChangeBegun, SchemaChangeFinished, BackwardStepSeen, TableRefilled)
+_FACTS = (
+    TruncateFloor,
+    TopicFacts,
+    SchemaChangeBegun,
+    SchemaChangeFinished,
+    BackwardStepSeen,
+    TableTakenBack,
+    TableRefilled,
+)
 
 
 def needs(sql: str, kind: object = None) -> frozenset[str] | None:

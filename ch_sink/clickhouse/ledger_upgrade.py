@@ -11,12 +11,16 @@ are rewritten. The old rows stay in the table and are not read any more.
 import ast
 import json
 import logging
+import math
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import msgspec
 import pyarrow as pa
 
+from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.ledger_rows import SCHEMA, Entry, row
 from ch_sink.clickhouse.schema import execute
 from ch_sink.clickhouse.state_table import StateTable
@@ -73,10 +77,22 @@ class Form:
         return "attempt" if self.is_current else "toUInt32OrZero(details)"
 
 
+_KNOWN_SECONDS = 60.0
+"""How long the form of a table counts as known: the streams of a job have one ledger."""
+_known: WeakKeyDictionary[Client, dict[str, tuple[float, Form]]] = WeakKeyDictionary()
+
+
 def form_of(table: StateTable) -> Form:
     """The form of the ledger's table; a table that does not exist counts as current. Raises ClickHouseError."""
+    known = _known.setdefault(table.client, {})
+    since, form = known.get(table.qualified, (-math.inf, None))
+    if form is not None and time.monotonic() - since < _KNOWN_SECONDS:
+        return form
     columns = table.columns()
-    return Form(is_current=not columns or "claim_number" in columns, has_details="details" in columns)
+    form = Form(is_current=not columns or "claim_number" in columns, has_details="details" in columns)
+    if columns and form.is_current:
+        known[table.qualified] = time.monotonic(), form
+    return form
 
 
 def add_columns(table: StateTable, cluster: str | None) -> None:

@@ -143,14 +143,14 @@ class ClickHousePending:
             for r in found.to_pylist()
         ]
 
-    def of_other_topics(self, topic_id: str) -> list[tuple[str, int]]:
+    def places(self) -> dict[tuple[str, int], int]:
         found = self._stored.rows(
-            "SELECT DISTINCT topic_id, partition FROM $table FINAL WHERE stream = {stream:String} "
-            f"AND topic_id != {{topic_id:String}} AND resolved = {_WAITS} ORDER BY topic_id, partition",
+            f"SELECT topic_id, partition, countIf(resolved = {_WAITS}) AS n FROM $table FINAL "
+            f"WHERE stream = {{stream:String}} AND resolved != {_APPLIED} "
+            "GROUP BY topic_id, partition ORDER BY topic_id, partition",
             stream=self.stream,
-            topic_id=topic_id,
         )
-        return [(str(r["topic_id"]), int(r["partition"])) for r in found]
+        return {(str(r["topic_id"]), int(r["partition"])): int(r["n"]) for r in found}
 
     def resolve(self, topic_id: str, partition: int, offsets: Sequence[int]) -> None:
         """Mark records as applied; the next merge removes their bytes. Raises ClickHouseError."""

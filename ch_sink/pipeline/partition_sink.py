@@ -135,6 +135,7 @@ class PartitionSink:
         note_cut: Callable[[int], None] | None = None,
         fencing: Fencing | None = None,
         changed: Changed = "",
+        settled: bool = False,
     ) -> None:
         """
         Args:
@@ -152,6 +153,7 @@ class PartitionSink:
             fencing: begins the task's execution, so that no other one changes the table at the same time. None if there
                 can be no other.
             changed: whether earlier attempts may have stored other rows of the range than this one would.
+            settled: the pending table is known to hold nothing of the partition.
         """
         self.name, self.target, self._fencing = name, target, fencing
         if fencing is not None and target.exclusive:
@@ -173,7 +175,8 @@ class PartitionSink:
         self._floors = (NO_FLOOR, dict[str, Floor]())
         self.lacking: Barrier | None = None
         """Columns that the table lacks for waiting changes; the coordinator adds them."""
-        self._waiting = WaitingChanges(pending.open(name.topic_id, name.partition) if pending is not None else ())
+        known = () if pending is None or settled else pending.open(name.topic_id, name.partition)
+        self._waiting = WaitingChanges(known)
         self._begun: ReleaseGroup | None = None
         if releases is not None and self._waiting:
             self._begun = releases.last_release(name.topic_id, name.partition)
@@ -250,6 +253,11 @@ class PartitionSink:
     def waiting(self) -> int:
         """How many records wait for a hand-over."""
         return len(self._waiting)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the pending table holds nothing of the partition."""
+        return self._waiting.settled
 
     def _with_open_swaps(self, state: State, offset: int) -> State:
         """The state with the swaps that released records have opened, in this life of the job or an earlier one."""

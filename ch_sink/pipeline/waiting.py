@@ -36,6 +36,11 @@ class WaitingChanges:
     def __contains__(self, offset: int) -> bool:
         return offset in self._records
 
+    @property
+    def settled(self) -> bool:
+        """Neither changes nor swaps are left."""
+        return not self._records and not self._swaps
+
     def add(self, records: Sequence[PendingRecord], awaited: Mapping[int, HandoverId]) -> None:
         """These wait from now on. ``awaited``: offset → the hand-over for which the record itself waits."""
         for record in records:

@@ -59,8 +59,8 @@ class Pending(Protocol):
         """The records that still wait, and those whose swap may still be open, by offset."""
         ...
 
-    def of_other_topics(self, topic_id: str) -> list[tuple[str, int]]:
-        """Topic ids other than this one with their partitions in which records wait, in order."""
+    def places(self) -> dict[tuple[str, int], int]:
+        """Topic ids and partitions of which `open` returns anything, in order: how many records wait there."""
         ...
 
     def resolve(self, topic_id: str, partition: int, offsets: Sequence[int]) -> None:

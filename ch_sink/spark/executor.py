@@ -2,7 +2,7 @@
 
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from ch_sink.spark.packing import packed
 from ch_sink.spark.wiring import run_configured
 from ch_sink.spark.worker import Work, run_group
-from ch_sink.stream.tasks import Task, TaskResult
+from ch_sink.stream.tasks import Task, TaskResult, tried
 
 __all__ = ["SparkExecutor"]
 
@@ -63,4 +63,4 @@ def _runner(
 
 def _tried(group: Sequence[Work], times: int) -> list[Work]:
     """The group as Spark starts it after so many failures: the tasks may have stored something each time."""
-    return [(config, replace(task, attempt=task.attempt + times)) for config, task in group]
+    return [(config, tried(task, times)) for config, task in group]

@@ -202,6 +202,7 @@ def task_ports(config: Config, task: Task, decoder: Callable[[TargetTable, bool]
         note_cut=lambda offset: ledger.put_cut(ChunkCut(task.topic_id, task.partition, offset)),
         fencing=Fencing(begin),
         changed=task.changed if isinstance(task, RangeTask) else "",
+        settled=isinstance(task, RangeTask) and task.settled,
     )
 
     def chunks(first: int) -> Iterator[Chunk]:

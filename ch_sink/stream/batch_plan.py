@@ -124,7 +124,8 @@ class BatchPlanner:
                 gone = (offset, start - 1, "lost") if lost else (start, offset - 1, "cut off after they were read")
                 what = "offsets {} to {} were {}".format(*gone)
                 log.warning("topic %s partition %d: %s; reading goes on at %d", state.topic, p, what, start)
-        self._record(state, moved)
+        if moved:
+            self._record(state, moved)
         for p, (offset, known, counts) in moved.items():
             reached[p] = offset
             states.put(p, offset, known)

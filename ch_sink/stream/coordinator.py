@@ -121,10 +121,15 @@ class Coordinator:
         self.summary.table = self.table.qualified.replace("`", "")
         for first, second in clashes(c.name for c in self.table.columns):
             log.warning("%s: columns %r and %r differ by letter case only", self.table.qualified, first, second)
-        found = {p: self.ports.pending.open(self.topic.topic_id, p) for p in self.topic.low}
-        open_changes = {p: sum(r.swap is None for r in records) for p, records in found.items()}
-        self.waiting = {p: n for p, n in open_changes.items() if n}
-        self._former = self.ports.pending.of_other_topics(self.topic.topic_id)
+        self._look_for_waiting()
+
+    def _look_for_waiting(self) -> None:
+        """See which changes wait, of this topic and of former ones."""
+        open_ones, topic_id = self.ports.pending.places(), self.topic.topic_id
+        self.waiting = {p: n for (t, p), n in open_ones.items() if t == topic_id and n and p in self.topic.low}
+        self._former = [place for place, n in open_ones.items() if place[0] != topic_id and n]
+        # Only tasks of this claim add to them from now on, and say so.
+        self._settled = {p for p in self.topic.low if (topic_id, p) not in open_ones}
 
     def _look_for_rollback(self) -> None:
         """See whether ClickHouse is behind what the stream has stored, and lead the ledger back if it is.
@@ -375,6 +380,9 @@ class Coordinator:
         return "unknown" if others == {""} else "other" if others else ""
 
     def _range_task(self, intent: RangeIntent) -> RangeTask:
+        # What an earlier attempt at the range stored, or this one stores before it fails, is looked at again.
+        settled = intent.partition in self._settled and not intent.attempt
+        self._settled.discard(intent.partition)
         return RangeTask(
             self.settings.name,
             intent.topic,
@@ -393,6 +401,7 @@ class Coordinator:
             claim=self._claim,
             batch=intent.batch,
             changed=self._changed(intent),
+            settled=settled,
         )
 
     def _release_task(self, partition: int, caught_up: bool) -> ReleaseTask:
@@ -442,6 +451,7 @@ class Coordinator:
         # A partition without a range in this round keeps its waiting changes.
         self.waiting |= {r.partition: r.waiting for r in results if r.failure is None}
         self.waiting = {p: n for p, n in self.waiting.items() if n}
+        self._settled |= {r.partition for r in results if r.settled}
 
     def _expect_one_id_kind(self) -> None:
         if self.settings.policy.documents.keys == "plain":
@@ -516,8 +526,7 @@ class Coordinator:
             self.topic = self.ports.topics.state(self.settings.topic)
             self.states = States(self.ports.ledger, topic_id, len(self.topic.low), self._stored_epoch())
             self._cuts, self._reached = self.ports.ledger.cuts(topic_id), self.ports.ledger.progress(topic_id)
-            self._former = self.ports.pending.of_other_topics(topic_id)
-            self.waiting = {}
+            self._look_for_waiting()
 
     def _stored_epoch(self) -> int | None:
         """The highest epoch in the table, None if it is empty or its versions hold none."""

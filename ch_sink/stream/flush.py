@@ -23,11 +23,12 @@ class Flush:
     rows: int = 10_000
     """Events of which there are as many do not wait."""
 
+    def longest(self, active: int) -> float:
+        """Seconds for which events may wait, by the number of the job's active streams."""
+        if self.interval is not None:
+            return self.interval
+        return min(_LONGEST, active / _RATE) if active > _FEW else 0.0
+
     def waits(self, events: int, waited: float, active: int) -> bool:
-        """Whether so many events, of which the first has waited for so many seconds, wait on."""
-        if events >= self.rows:
-            return False
-        longest = self.interval
-        if longest is None:
-            longest = min(_LONGEST, active / _RATE) if active > _FEW else 0.0
-        return waited < longest
+        """Whether so many events, of which the first may have waited for so many seconds, wait on."""
+        return events < self.rows and waited < self.longest(active)

@@ -35,6 +35,8 @@ _LOOK = 0.3
 """Longest wait before the job looks whether it is to stop, in seconds."""
 _SHORTEST = 0.02
 """Shortest time between two looks for new events, in seconds."""
+_GRAIN = 0.1
+"""Moments so far apart, in seconds, at which streams look whose few new events wait for more."""
 _STRIKES = 3
 """Calls of the executor in succession that may fail before the stream stops."""
 _STATES = 1.0
@@ -215,8 +217,10 @@ class Job:
             self.roster.worked(stream.name)
             if self._options.once:
                 stream.state = "done"
-        for stream in (*turn.rested, *turn.held):
+        for stream in turn.rested:
             stream.due = self._tick(stream)
+        for stream in turn.held:
+            stream.due = min(self._tick(stream), self._release(stream))
         for failed in turn.failed:
             self._settle(failed)
         for batch in turn.batches:
@@ -321,6 +325,11 @@ class Job:
         """The next moment at which the stream looks: the same for all streams of one interval, for one question."""
         interval = max(stream.interval, _SHORTEST)
         return self._began + (math.floor((self._lanes.now() - self._began) / interval) + 1) * interval
+
+    def _release(self, stream: JobStream) -> float:
+        """When events that wait for more have waited long enough; close moments count as one, for one question."""
+        until = stream.held_until if stream.held_until is not None else self._lanes.now()
+        return self._began + math.ceil((until - self._began) / _GRAIN - 1e-6) * _GRAIN
 
     def _finish(self) -> None:
         """Let running work come to its end, for so long."""

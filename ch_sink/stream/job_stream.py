@@ -66,8 +66,10 @@ class JobStream:
     """What this job has done of it."""
     opened: tuple[TopicState, Sequence[OffsetRange]] | None = field(default=None, repr=False)
     """The topic and what there was to read when it was opened, until its first batch."""
-    held_since: float | None = None
-    """When the first of the events was seen that wait for more."""
+    clear_at: float = -math.inf
+    """When it was last seen that nothing waits to be read, or a batch began: what waits now came after that."""
+    held_until: float | None = None
+    """Until when a few new events wait for more."""
     active_at: float = -math.inf
     """When its last batch began."""
     fresh: bool = True
@@ -155,7 +157,7 @@ class JobStream:
 
     def begin(self, now: float, state: TopicState, offsets: int, ranges: Sequence[OffsetRange]) -> None:
         """A batch of these ranges begins. ``offsets``: all that there is to read in this state of the topic."""
-        self.busy, self.held_since, self.active_at = True, None, now
+        self.busy, self.held_until, self.active_at, self.clear_at = True, None, now, now
         self.seen, self.summary.lag = state, offsets
         left = offsets - sum(r.end - r.start for r in ranges)
         self.backlog = left > 0 or any(r.chunk_offsets for r in ranges)  # what was begun is not all there is

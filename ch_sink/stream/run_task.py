@@ -86,7 +86,7 @@ def range_steps(task: RangeTask, open_ports: OpenPorts) -> Generator[None, None,
             if done.barrier is not None:
                 break
             yield
-        tally.waiting = ports.sink.waiting
+        tally.waiting, tally.settled = ports.sink.waiting, ports.sink.settled
     except Exception as error:  # noqa: BLE001 (the coordinator raises it)
         return tally.result(_failure(task, error, f"from offset {tally.end}"))
     return tally.result()
@@ -105,7 +105,7 @@ def _run_range(task: RangeTask, open_ports: OpenPorts) -> RangeDone:
                     tally.add(done)
         finally:
             tally.seconds.update(stages.seconds)
-        tally.waiting = ports.sink.waiting
+        tally.waiting, tally.settled = ports.sink.waiting, ports.sink.settled
     except Exception as error:  # noqa: BLE001 (the coordinator raises it)
         return tally.result(_failure(task, error, f"from offset {tally.end}"))
     finally:
@@ -124,6 +124,7 @@ class _Tally:
     records: int = 0
     dead_letters: int = 0
     waiting: int = 0
+    settled: bool = False
     source_time: int = 0
     top: int = 0
     counts: Counter[str] = field(default_factory=Counter)
@@ -169,6 +170,7 @@ class _Tally:
             records=self.records,
             dead_letters=self.dead_letters,
             waiting=self.waiting,
+            settled=self.settled,
             source_time=self.source_time,
             top=self.top,
             counts={**self.counts, **times},

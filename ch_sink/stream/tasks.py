@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ch_sink.errors import ChSinkError
@@ -12,7 +12,17 @@ from ch_sink.pipeline.partition_sink import Changed
 from ch_sink.ports import Claim, RangeProgress
 from ch_sink.table.model import TargetTable
 
-__all__ = ["Execute", "RangeDone", "RangeTask", "ReleaseDone", "ReleaseTask", "Task", "TaskResult", "progress_entry"]
+__all__ = [
+    "Execute",
+    "RangeDone",
+    "RangeTask",
+    "ReleaseDone",
+    "ReleaseTask",
+    "Task",
+    "TaskResult",
+    "progress_entry",
+    "tried",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +52,8 @@ class RangeTask:
     """The claim under which the coordinator planned the task: the task acts only while this claim is the newest."""
     batch: int = 0
     changed: Changed = ""
+    settled: bool = False
+    """Nothing of the partition is in the pending table, as the owner of the stream knows: it need not be asked."""
 
     @property
     def work(self) -> str:
@@ -91,6 +103,8 @@ class RangeDone:
     dead_letters: int = 0
     waiting: int = 0
     """Number of changes of the partition that wait for values; 0 (unknown) if the task failed."""
+    settled: bool = False
+    """The pending table holds nothing of the partition; false (unknown) if the task failed."""
     source_time: int = 0
     top: int = 0
     """Highest version of the rows that were stored, 0 for none."""
@@ -127,6 +141,15 @@ def patience(task: Task, deadline: float) -> float:
     if isinstance(task, RangeTask):
         return math.inf
     return -math.inf if task.final else deadline if task.caught_up else math.inf
+
+
+def tried(task: Task, times: int) -> Task:
+    """The task after so many failures, each of which may have stored something."""
+    if not times:
+        return task
+    if isinstance(task, ReleaseTask):
+        return replace(task, attempt=task.attempt + times)
+    return replace(task, attempt=task.attempt + times, settled=False)
 
 
 TaskResult = RangeDone | ReleaseDone

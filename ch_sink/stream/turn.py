@@ -12,10 +12,12 @@ from ch_sink.stream.offset_ranges import OffsetRange
 from ch_sink.stream.rounds import as_failure
 from ch_sink.stream.shares import LONG, fair_shares, in_turn
 
-__all__ = ["Batch", "Turn", "unread"]
+__all__ = ["TOGETHER", "Batch", "Turn", "unread"]
 
 Batch = dict[JobStream, Sequence[OffsetRange]]
 """What each of its streams reads."""
+TOGETHER = 64
+"""Streams that begin a batch in one turn at most: in a batch of hundreds the first ones would wait for the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +47,11 @@ class Turn:
     held: list[JobStream] = field(default_factory=list)
     """Streams whose few new events wait for more."""
     failed: list[Ended] = field(default_factory=list)
+    _active: int | None = None
 
     def plan(self, due: Sequence[JobStream]) -> None:
-        """Look at the topics of these streams, and plan their batches."""
-        planned = [found for stream, state in self._look(due) if (found := self._planned(stream, state)) is not None]
+        """Look at the topics of these streams, and plan their batches. Those that do not come now are due again."""
+        planned = self._next(due)
         long = {p.stream for p in planned if p.offsets > LONG}
         shares = self._shares([p for p in planned if p.stream not in long], [p for p in planned if p.stream in long])
         batch: Batch = {}
@@ -60,6 +63,17 @@ class Turn:
         rest = {stream: ranges for stream, ranges in batch.items() if not stream.alone and stream in long}
         alone = [{stream: ranges} for stream, ranges in batch.items() if stream.alone]
         self.batches += [group for group in (short, rest, *alone) if group]
+
+    def _next(self, due: Sequence[JobStream]) -> list[_Planned]:
+        """What these streams read; those whose last batch is the longest ago come first, and some may not come."""
+        looked = self._look(due)
+        planned: list[_Planned] = []
+        for stream, state in sorted(looked, key=lambda found: found[0].active_at):
+            if len(planned) == TOGETHER:
+                break
+            if (found := self._planned(stream, state)) is not None:
+                planned.append(found)
+        return planned
 
     def _look(self, due: Sequence[JobStream]) -> list[tuple[JobStream, TopicState]]:
         """The states of these streams' topics: one question for each cluster."""
@@ -94,7 +108,7 @@ class Turn:
         elif found or (stream.fresh and stream.coordinator.waiting):
             return _Planned(stream, state, found)
         else:
-            stream.seen, stream.summary.lag = state, 0
+            stream.seen, stream.summary.lag, stream.clear_at = state, 0, self.now
             self.rested.append(stream)
         return None
 
@@ -103,13 +117,12 @@ class Turn:
         # What was begun, and the first look behind records that were lost, is never held.
         if self.once or stream.fresh or any(r.chunk_offsets or r.lost for r in found):
             return False
-        since = stream.held_since if stream.held_since is not None else self.now
-        active = sum(self.now - s.active_at < ACTIVE for s in self.streams)
+        if self._active is None:
+            self._active = sum(self.now - s.active_at < ACTIVE for s in self.streams)
         events = sum(r.end - r.start for r in found)
-        waits = stream.flush.waits(events, self.now - since, active)
-        stream.held_since = since if waits else None
+        waits = stream.flush.waits(events, self.now - stream.clear_at, self._active)
         if waits:
-            stream.summary.lag = events
+            stream.summary.lag, stream.held_until = events, stream.clear_at + stream.flush.longest(self._active)
         return waits
 
     def _shares(self, short: Sequence[_Planned], long: Sequence[_Planned]) -> dict[str, int | None]:

@@ -366,6 +366,7 @@ class LocalRunner:
             note_cut=lambda offset: ledger.put_cut(ChunkCut(task.topic_id, task.partition, offset)),
             fencing=Fencing(begin),
             changed=task.changed if isinstance(task, RangeTask) else "",
+            settled=isinstance(task, RangeTask) and task.settled,
         )
         return TaskPorts(sink, lambda first: self._chunks(task, first), ledger)
 

@@ -124,9 +124,9 @@ class MemoryPending:
         waiting = self.stored.get((topic_id, partition), {})
         return [waiting[offset] for offset in sorted(waiting)]
 
-    def of_other_topics(self, topic_id: str) -> list[tuple[str, int]]:
-        waits = [place for place, records in self.stored.items() if any(r.swap is None for r in records.values())]
-        return sorted(place for place in waits if place[0] != topic_id)
+    def places(self) -> dict[tuple[str, int], int]:
+        found = {place: records.values() for place, records in sorted(self.stored.items()) if records}
+        return {place: sum(r.swap is None for r in records) for place, records in found.items()}
 
     def resolve(self, topic_id: str, partition: int, offsets: Sequence[int]) -> None:
         for offset in offsets:

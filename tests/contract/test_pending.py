@@ -94,11 +94,12 @@ def test_a_swap_that_an_applied_record_opened_stays_until_it_is_resolved(pending
     assert pending.released("t1", 0, 0, 10) == [1, 3]
 
 
-def test_places_in_which_records_of_other_topics_wait(pending: Any) -> None:
+def test_places_of_which_anything_is_left(pending: Any) -> None:
     for topic_id, partition in (("t1", 0), ("t2", 3), ("t2", 1), ("t3", 0), ("t4", 0)):
         pending.put(topic_id, partition, [record(1), record(2)], "x")
     pending.resolve("t3", 0, [1, 2])
     pending.resolve("t4", 0, [2])
     pending.put("t4", 0, [replace(record(1), value=None, headers=(), swap=AppliedSwap(5))], "y")
-    assert pending.of_other_topics("t1") == [("t2", 1), ("t2", 3)]
-    assert pending.of_other_topics("t2") == [("t1", 0)]
+    left = pending.places()
+    assert list(left.items()) == [(("t1", 0), 2), (("t2", 1), 2), (("t2", 3), 2), (("t4", 0), 0)]
+    assert all(pending.open(*place) for place in left)

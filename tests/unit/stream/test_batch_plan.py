@@ -248,3 +248,20 @@ def test_nothing_new_is_read_beyond_the_ceiling() -> None:
     stream.run(first)
     assert stream.plan({0: 90, 1: 50}, ceiling={0: 60}) == []
     assert spans(stream.plan({0: 90, 1: 50})) == [(0, 60, 90), (1, 0, 50)]
+
+
+def test_a_plan_asks_the_ledger_nothing_that_the_stream_knows() -> None:
+    """Hundreds of streams plan one after the other: a question of each would keep all of them waiting."""
+    stream = Stream()
+    stream.run(stream.plan({0: 30, 1: 5}))
+    ledger = stream.job.ports.ledger
+    asked: list[str] = []
+
+    class Counting:
+        def __getattribute__(self, name: str) -> Any:
+            asked.append(name)
+            return getattr(ledger, name)
+
+    stream.job._planner.ledger = Counting()  # type: ignore[assignment]
+    assert spans(stream.plan({0: 50, 1: 8})) == [(0, 30, 50), (1, 5, 8)]
+    assert asked == []

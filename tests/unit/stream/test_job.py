@@ -15,6 +15,7 @@ from ch_sink.stream.flush import Flush
 from ch_sink.stream.job_work import Changed
 from ch_sink.stream.lanes import ThreadLanes
 from ch_sink.stream.tasks import RangeTask, Task
+from ch_sink.stream.turn import TOGETHER
 from ch_sink.table.model import TargetTable
 from ch_sink.testing import MemoryStream
 from tests.support.job import MemoryJob
@@ -451,6 +452,24 @@ def test_nothing_waits_by_itself_until_many_streams_are_active() -> None:
     assert not usual.waits(1, 2.0, active=2000)
     assert not usual.waits(10_000, 0.0, active=2000)
     assert not Flush(0.0).waits(1, 0.0, active=2000)
+
+
+def test_of_hundreds_of_streams_those_come_first_whose_last_batch_is_the_longest_ago() -> None:
+    job = MemoryJob()
+    names = [f"s{number:03}" for number in range(2 * TOGETHER + 10)]
+    for name in names:
+        job.add(name, 1)
+
+    def more(job: MemoryJob, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            job.grow(task.stream, 1)
+
+    job.before = more
+    assert job.run(interval=1.0, flush=Flush(0.0), stopping=lambda: job.lanes.clock > 10) == {}
+    assert max(len(call) for call in job.calls) == TOGETHER
+    came = [job.covered(name)[0] for name in names]
+    assert max(came) - min(came) <= 1
+    assert min(came) >= 9
 
 
 def test_a_long_backlog_is_read_a_little_at_a_time_while_others_are_live() -> None:
