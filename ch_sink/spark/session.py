@@ -194,8 +194,13 @@ def _properties(app_name: str, master: str | None, conf: Mapping[str, str] | Non
             "spark.driver.extraJavaOptions": default_java_options(),
         }
         if master is not None and master.startswith("local"):
-            # The machine's own name need not resolve.
-            properties |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+            properties |= {
+                # The machine's own name need not resolve.
+                "spark.driver.host": "127.0.0.1",
+                "spark.driver.bindAddress": "127.0.0.1",
+                # Workers are forked with everything imported.
+                "spark.python.daemon.module": "ch_sink.spark.daemon",
+            }
     return {**properties, **(conf or {})}
 
 

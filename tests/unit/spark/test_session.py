@@ -1,12 +1,15 @@
 """The session's logging: nothing of py4j's own when the JVM ends first."""
 
 import logging
+import subprocess
+import sys
 
 import pytest
 from py4j.java_gateway import GatewayClient
 from py4j.protocol import ERROR_ON_RECEIVE, Py4JNetworkError
 
-from ch_sink.spark.session import mute_py4j
+from ch_sink.spark import daemon
+from ch_sink.spark.session import _properties, mute_py4j
 
 
 class EndingConnection:
@@ -32,3 +35,12 @@ def test_a_command_that_meets_an_ending_jvm_is_logged_at_py4js_own_level(
     logging.error("another's")
     texts = [record.getMessage() for record in caplog.records if record.name == "root"]
     assert texts == ["Exception while sending command."] * shown + ["another's"]
+
+
+def test_workers_of_a_local_master_are_forked_with_everything_imported() -> None:
+    """Executors of a cluster start their own, which may lack this version."""
+    assert _properties("x", "local[2]", None)["spark.python.daemon.module"] == daemon.__name__
+    assert "spark.python.daemon.module" not in _properties("x", "spark://host:7077", None)
+    command = "import sys; from ch_sink.spark import daemon; print('pyarrow' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
+    assert found.stdout == "False\n", "OpenBLAS reads its number of threads when it is imported"

@@ -1,0 +1,27 @@
+"""The process of which Spark forks the Python workers of a local master: it imports once what all of them need.
+
+Each worker would spend two seconds of processor time on the same imports, just when other processes start, too.
+PySpark imports nothing here, since a library that has started threads may not survive a fork. Of those that are
+imported here two start threads, and both are made for it: Arrow's allocator stops its own around a fork, and OpenBLAS,
+which nothing here uses, is told to have none. Clients are opened by workers; none is taken over from another process.
+"""
+
+import os
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Import ahead, then serve as PySpark's own daemon does."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    import pyspark.worker  # noqa: F401
+    from pyspark.daemon import manager
+
+    import ch_sink.spark.wiring
+    import ch_sink.spark.worker  # noqa: F401
+
+    manager()
+
+
+if __name__ == "__main__":
+    main()
