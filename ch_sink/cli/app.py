@@ -13,10 +13,12 @@ from ch_sink.cli.check import check
 from ch_sink.cli.config import config
 from ch_sink.cli.dead_letters import dead_letters
 from ch_sink.cli.demo import demo
+from ch_sink.cli.erase import erase
 from ch_sink.cli.explain import explain
 from ch_sink.cli.init import init
 from ch_sink.cli.output import Output
 from ch_sink.cli.pause import pause, resume
+from ch_sink.cli.purge import purge
 from ch_sink.cli.replay import replay
 from ch_sink.cli.resync import bootstrap, resync
 from ch_sink.cli.run import run
@@ -74,6 +76,8 @@ app.command()(replay)
 app.command()(repair)
 app.command()(resync)
 app.command()(bootstrap)
+app.command()(purge)
+app.command()(erase)
 app.command()(demo)
 app.add_typer(config)
 

@@ -37,6 +37,7 @@ from ch_sink.ports import (
     RangeIntent,
     RangeProgress,
     ReleaseGroup,
+    RowsRemoved,
     SchemaChangeBegun,
 )
 from ch_sink.stream.claims import displaced, mine, new_claim, retired
@@ -263,6 +264,9 @@ class ClickHouseLedger:
     def record(self, *facts: Fact) -> None:
         self.check_claim()
         self._insert(facts, 0, self._claim)
+
+    def note(self, *facts: RowsRemoved) -> None:
+        self._insert(facts, 0)
 
     def facts(self, kind: type[F]) -> list[F]:
         found = [fact_of(r, kind) for r in self._rows(ask.FACTS, kind=kind.kind)]

@@ -1,6 +1,6 @@
 """The whole configuration of one stream."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -69,6 +69,9 @@ class Config(Section):
 
     on_target_rollback: Literal["replay", "fail"] = "replay"
     """ClickHouse lacks what the stream has stored (a restored backup, a lost replica): read it again, or stop."""
+
+    purge_after: Annotated[Seconds, Field(ge=3600)] | None = None
+    """How old a deleted row must be before `ch_sink purge` removes it from the disk; None: it asks for an age."""
 
     max_offsets_per_trigger: int | None = Field(default=1_000_000, ge=1)
     trigger_interval: Seconds = Field(default=1.0, ge=0)

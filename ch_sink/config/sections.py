@@ -55,16 +55,16 @@ class Section(BaseModel):
         return inner(value)
 
 
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 
 def _seconds(value: object) -> object:
-    """``10``, ``"500ms"``, ``"10 seconds"``, ``"2 min"`` in seconds."""
+    """``10``, ``"500ms"``, ``"10 seconds"``, ``"2 min"``, ``"30d"`` in seconds."""
     if not isinstance(value, str):
         return value
     found = re.fullmatch(
-        r"\s*(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?)?\s*", value
+        r"\s*(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)?\s*", value
     )
     if not found:
         raise ValueError('is not a duration; write for example 10, "500ms", "10 seconds" or "2 minutes"')

@@ -13,6 +13,7 @@ from ch_sink.ports.ledger_entries import (
     RangeIntent,
     RangeProgress,
     ReleaseGroup,
+    RowsRemoved,
     SchemaChangeBegun,
 )
 
@@ -159,6 +160,10 @@ class Ledger(TaskLedger, Protocol):
 
     def record(self, *facts: Fact) -> None:
         """Record facts of the stream, in this order and as one block. Raises LedgerConflict."""
+        ...
+
+    def note(self, *facts: RowsRemoved) -> None:
+        """Record what an operator does to the table, whoever owns the stream."""
         ...
 
     def facts(self, kind: type[F]) -> list[F]:

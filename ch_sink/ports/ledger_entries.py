@@ -16,11 +16,12 @@
 | schema_change_finished (`SchemaChangeFinished`) | after the table's view shows the columns  | schema_change_begun                       | nothing: it closes the one before it                 |
 | taken_back (`TableTakenBack`)             | when a job finds that the table was taken back, before empty results that lead back | results of the offsets that are read again | the tokens of the partition are others from then on |
 | refilled (`TableRefilled`)               | before the table is replaced by one that was filled from the source, one per partition | anything | results up to its offset say nothing of the table; changes of the epoch below its position are dropped |
+| rows_removed (`RowsRemoved`)              | before a purge or an erasure removes rows, by anyone | the same again                       | the highest version may be missing; a replay goes on to what was applied |
 | backward_step (`BackwardStepSeen`)        | after a batch, one per step                     | anything                                  | nothing: it is history                               |
 
 The states of streams are entries of the same table: see `ch_sink.ports.stream_states`.
 
-All but execution, progress, release and cut are written by the owner of the stream and refused to anyone else.
+All but execution, progress, release, cut and rows_removed are written by the owner of the stream and refused to anyone else.
 
 In ClickHouse (`sql/ledger.sql`) the kind is in the column ``entry``. Everything that is searched or summed has a
 column of its own: the ranges and their figures, the topic, the offset, the claim's number. The rest of a claim or a
@@ -48,6 +49,7 @@ __all__ = [
     "RangeProgress",
     "RangeSummary",
     "ReleaseGroup",
+    "RowsRemoved",
     "SchemaChangeBegun",
     "SchemaChangeFinished",
     "TableRefilled",
@@ -303,8 +305,24 @@ class TableRefilled:
         return Loaded(self.epoch, self.position, self.until)
 
 
+@dataclass(frozen=True, slots=True)
+class RowsRemoved:
+    """Rows of changes below ``offset`` were removed from the table, or are about to be: marks of deleted rows too."""
+
+    kind: ClassVar[str] = "rows_removed"
+    topic_id: str
+    partition: int
+    offset: int
+    """Everything of the partition below it was applied by then."""
+    top: str
+    """The highest version among the rows, as decimal digits; 0 for none."""
+    skip: tuple[int, ...] = ()
+    """Offsets of erased changes, which are left out of a replay."""
+
+
 Fact = (
-    TableRefilled
+    RowsRemoved
+    | TableRefilled
     | TableTakenBack
     | TruncateFloor
     | TopicFacts

@@ -26,7 +26,7 @@ from ch_sink.pipeline.barrier import Barrier
 from ch_sink.pipeline.partition_sink import Changed
 from ch_sink.pipeline.target import Target
 from ch_sink.pipeline.truncate import expect_one_source
-from ch_sink.ports import BackwardStepSeen, FinishedRange, RangeIntent, TableRefilled, TableTakenBack
+from ch_sink.ports import BackwardStepSeen, FinishedRange, RangeIntent, RowsRemoved, TableRefilled, TableTakenBack
 from ch_sink.stream.added_partitions import AddedPartitions
 from ch_sink.stream.batch_plan import BatchPlanner
 from ch_sink.stream.error_limits import ErrorLimits, ErrorWatch
@@ -153,6 +153,9 @@ class Coordinator:
         last = [r for r in last if r.end > refilled.get(r.partition, -1)]
         stored = newest_stored(last, self.states.floors)
         if self._stored_version >= stored:
+            return
+        removed = max((int(r.top) for r in ledger.facts(RowsRemoved)), default=0)
+        if self._stored_version >= newest_stored(last, self.states.floors, removed):
             return
         what = f"the highest version in {self.summary.table or self.table.qualified} is {self._stored_version}, "
         what += f"and the last results of the ledger have stored {stored}"

@@ -2,8 +2,9 @@
 
 Two witnesses. The consumer group's offsets are committed after results: if they are ahead, the ledger was taken back,
 and the table with it if both are in one backup. The newest version of the table: if it is below what the last results
-stored, the table was taken back and the ledger was not. Rows that a truncate removed do not count. A purge of deleted
-rows can look the same; then a little is read again, and stored as it was. A collapsing table gives no such evidence,
+stored, the table was taken back and the ledger was not. Rows that a truncate, a purge or an erasure removed
+do not count. If users remove deleted rows themselves, that can look the same; then a little is read again, and stored
+as it was. A collapsing table gives no such evidence,
 since its rows go with their merges.
 """
 
@@ -20,10 +21,13 @@ __all__ = ["ahead", "newest_stored", "read_again_from", "taken_back"]
 _COMMIT_BITS = 80
 
 
-def newest_stored(results: Iterable[FinishedRange], floors: Iterable[Floor]) -> int:
-    """The highest version that these results stored and no truncate removed; 0 if none is known."""
+def newest_stored(results: Iterable[FinishedRange], floors: Iterable[Floor], removed: int = 0) -> int:
+    """The highest version that these results stored and nothing removed; 0 if none is known.
+
+    ``floors``: of the truncates; ``removed``: the highest version that was erased.
+    """
     below = max([(f.epoch << _COMMIT_BITS | f.commit) for f in floors], default=-1)
-    return max([r.top for r in results if r.top >> POSITION_SHIFT > below], default=0)
+    return max([r.top for r in results if r.top >> POSITION_SHIFT > below and r.top > removed], default=0)
 
 
 def read_again_from(results: Sequence[FinishedRange], top: int) -> dict[int, int] | None:

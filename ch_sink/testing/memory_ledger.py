@@ -17,6 +17,7 @@ from ch_sink.ports import (
     RangeProgress,
     RangeSummary,
     ReleaseGroup,
+    RowsRemoved,
     SchemaChangeBegun,
     SchemaChangeFinished,
 )
@@ -290,6 +291,9 @@ class MemoryLedger:
 
     def record(self, *facts: Fact) -> None:
         self.check_claim()
+        self._book.facts.extend(facts)
+
+    def note(self, *facts: RowsRemoved) -> None:
         self._book.facts.extend(facts)
 
     def facts(self, kind: type[F]) -> list[F]:

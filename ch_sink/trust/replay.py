@@ -15,7 +15,9 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
+from ch_sink.ports import RowsRemoved
 from ch_sink.table.model import Family, TargetTable
+from ch_sink.trust.erased_offsets import WithoutErased
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.verify import Subject
 
@@ -61,12 +63,16 @@ def replayed(
     if own:
         _expect_repeatable(table)
     forgets = table.engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING)
+    # Where marks of deleted rows are gone, a range that ends before the delete would bring the row back as well.
+    removed = [r for r in subject.ledger.facts(RowsRemoved) if r.topic_id == topic.topic_id]
+    further = forgets or bool(removed)
     if own:
         # What the stream has not applied yet is its own to apply.
-        end = {p: applied.get(p, 0) if forgets else min(offset, applied.get(p, 0)) for p, offset in end.items()}
+        end = {p: applied.get(p, 0) if further else min(offset, applied.get(p, 0)) for p, offset in end.items()}
     starts = _starts(subject, topic, {p: max(offset, topic.low[p]) for p, offset in first.items() if p in topic.low})
     ranges = {p: (at, end[p]) for p, (at, _) in starts.items() if at < min(end.get(p, 0), topic.high[p])}
-    fold = Fold(subject.client, table, subject.settings, subject.topic, subject.decoder)
+    topic_reader = WithoutErased.of(subject.topic, removed) if own else subject.topic
+    fold = Fold(subject.client, table, subject.settings, topic_reader, subject.decoder)
     if own and forgets:
         subject.ledger.claim(f"replay-{uuid.uuid4().hex[:8]}")
     try:

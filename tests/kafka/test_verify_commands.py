@@ -84,6 +84,19 @@ def test_a_row_is_explained(config: Path, client: Client, database: str) -> None
     assert "has no key column 'x'" in inside("explain", config, '{"x": 7}').stderr
 
 
+def test_deleted_rows_are_purged_once_they_are_old_enough(config: Path, client: Client, database: str) -> None:
+    run_inline(config)
+    stored = f"SELECT count() AS n FROM {database}.kc"
+    before = client.rows(stored)[0]["n"]
+    assert "has no purge_after" in inside("purge", config).stderr
+    assert "3600" in inside("purge", config, "--set", "purge_after=1m").stderr
+    done = inside("purge", config, "--set", "purge_after=30d", "--apply", "--json")
+    assert done.returncode == 0, done.stderr
+    [stream] = json.loads(done.stdout)["streams"]
+    assert (stream["rows"], stream["applied"]) == (0, True)  # the topic was written just now
+    assert client.rows(stored)[0]["n"] == before
+
+
 def test_wrong_options_are_named(config: Path) -> None:
     run_inline(config)
     for words, said in (

@@ -1,0 +1,195 @@
+"""The procedure of ``erase``: one key's rows leave every table of the sink, physically and at once."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ch_sink.clickhouse.arrow_io import from_stream
+from ch_sink.clickhouse.state_table import StateTable
+from ch_sink.errors import StreamFailed
+from ch_sink.merge import version_column
+from ch_sink.model.counted import counted
+from ch_sink.order.version import layout_for
+from ch_sink.pipeline.target import Target
+from ch_sink.ports import TopicFacts
+from ch_sink.trust.explain import Biography, biography
+from ch_sink.trust.key import WantedKey, wanted_key
+from ch_sink.trust.own_tables import OwnTables
+from ch_sink.trust.removal import count, delete_rows, note_removed
+from ch_sink.trust.sides import Side
+from ch_sink.trust.verify import Subject
+from ch_sink.types.sql import literal, quote
+
+__all__ = ["Erased", "erased"]
+
+_WORD = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """How many rows of the key each table holds, or held."""
+
+    stream: str
+    key: dict[str, Any]
+    applied: bool
+    rows: dict[str, int]
+    """Table → stored rows, of all versions."""
+    remains: tuple[str, ...]
+    """Where values of the key are that this cannot remove, and what would bring the row back."""
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "stream": self.stream,
+            "key": self.key,
+            "applied": self.applied,
+            "rows": self.rows,
+            "remains": list(self.remains),
+        }
+
+
+def erased(
+    subject: Subject,
+    own: OwnTables,
+    key: dict[str, Any],
+    *,
+    apply: bool,
+    live: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> Erased:
+    """Count a key's rows and, with ``apply``, remove them. A run that is broken off is simply repeated.
+
+    Args:
+        live: the row may be there still; otherwise it must have been deleted in the source.
+
+    Raises StreamFailed if the key does not fit, or if the stream would store rows of it again; ChSinkError.
+    """
+    table = subject.table
+    _expect_erasable(subject)
+    wanted = wanted_key(subject.client, table, key, subject.key)
+    topic_id = subject.topic.state(subject.settings.topic).topic_id
+    applied = subject.reached(topic_id).applied
+    say("reading the topic")
+    life = biography(
+        subject.topic,
+        subject.settings.topic,
+        Target.of(table, subject.settings.policy),
+        subject.decoder(table, False),
+        key,
+        wanted,
+        epoch=max((f.epoch for f in subject.ledger.facts(TopicFacts) if f.topic_id == topic_id), default=0),
+        noted=own.noted(topic_id, applied),
+    )
+    _expect_finished(life)
+    mine = f"{wanted.condition} AND ({subject.condition})" if subject.condition else wanted.condition
+    if not live:
+        _expect_deleted(subject, mine)
+    plan = [(table.qualified, mine, None), *_own_rows(own, life, wanted)]
+    rows = {name.replace("`", ""): count(subject.client, name, condition) for name, condition, _ in plan}
+    if apply:
+        skip = tuple((e.partition, e.offset) for e in life.events)
+        note_removed(subject.ledger, topic_id, applied, _highest(subject, mine), skip)
+        for name, condition, cluster in plan:
+            if rows[name.replace("`", "")]:
+                say(f"removing rows of {name}")
+                delete_rows(subject.client, name, condition, cluster=cluster)
+    return Erased(subject.settings.name, key, apply, rows, _remains(life))
+
+
+def _expect_erasable(subject: Subject) -> None:
+    what = subject.table.qualified
+    if not subject.key:
+        raise StreamFailed(
+            f"{what} has no key", hint="Remove its rows by a condition of your own: ALTER TABLE … DELETE."
+        )
+    if subject.table.distributed:
+        raise StreamFailed(
+            f"{what} is a Distributed table, and rows cannot be removed through it",
+            hint="Erase on each shard: name its local table as clickhouse.table.",
+        )
+
+
+def _expect_finished(life: Biography) -> None:
+    """Raise StreamFailed if the stream is going to store a row of the key that it knows of."""
+    for event in life.events:
+        if event.rule in ("not read yet", "waiting"):
+            raise StreamFailed(
+                f"the change at offset {event.offset} of partition {event.partition} is not stored yet ({event.rule}), "
+                "and would bring the row back",
+                hint="Let the stream come to it first.",
+            )
+
+
+def _expect_deleted(subject: Subject, condition: str) -> None:
+    side = Side(subject.table, subject.key, subject.columns[:1], condition)
+    [found] = subject.client.rows(f"SELECT count() AS n FROM ({side.live()})")
+    if int(found["n"]):
+        raise StreamFailed(
+            "the row is alive: its next change, or a repair, would bring it back",
+            hint="Delete it in the source and let the stream apply that, or erase it all the same with --live.",
+        )
+
+
+def _highest(subject: Subject, condition: str) -> int:
+    """The highest version among the rows, 0 if versions are no numbers."""
+    name = version_column(subject.table)
+    column = subject.table.column(name) if name else None
+    if column is None or layout_for(column.type).kind == "time":
+        return 0
+    sql = f"SELECT toString(max({quote(column.name)})) AS top FROM {subject.table.qualified} WHERE {condition}"
+    return int(subject.client.rows(sql)[0]["top"] or 0)
+
+
+def _own_rows(own: OwnTables, life: Biography, wanted: WantedKey) -> list[tuple[str, str, str | None]]:
+    """Table, condition and cluster of the rows of the key in the sink's own tables."""
+    mine = f"stream = {literal(own.stream)}"
+    keys = ", ".join(f"unhex('{raw.hex()}')" for raw in sorted(life.raw_keys))
+    places = ", ".join(f"({e.partition}, {e.offset})" for e in life.events)
+    records = " OR ".join(
+        [*([f"key IN ({keys})"] if keys else []), *([f"(partition, offset) IN ({places})"] if places else [])]
+    )
+    plan = [
+        (tables.qualified, f"{mine} AND ({records or '0'})", own.cluster) for tables in (own.dead_letters, own.pending)
+    ]
+    ids = {tuple(numbers) for numbers in _handed_over(own.handover, own.stream, wanted)}
+    ids |= {(name, commit >> 64, commit & _WORD, inner >> 64, inner & _WORD) for name, commit, inner in life.ids}
+    listed = ", ".join(f"({literal(str(name))}, {', '.join(map(str, rest))})" for name, *rest in sorted(ids))
+    of_rows = f"(source, commit_high, commit_low, inner_high, inner_low) IN ({listed})" if listed else "0"
+    return [*plan, (own.handover.qualified, f"{mine} AND {of_rows}", own.cluster)]
+
+
+def _handed_over(table: StateTable, stream: str, wanted: WantedKey) -> list[Sequence[Any]]:
+    """Ids of the hand-over entries whose row has the key."""
+    found = table.arrow(
+        "SELECT source, commit_high, commit_low, inner_high, inner_low, row FROM $table "
+        "WHERE stream = {stream:String} AND known = 1",
+        {"stream": stream},
+    )
+    ids = []
+    for entry in found.to_pylist():
+        row = from_stream(entry.pop("row"))
+        if _of_key(row, wanted):
+            ids.append((entry.pop("source").decode(), *entry.values()))
+    return ids
+
+
+def _of_key(row: pa.Table, wanted: WantedKey) -> bool:
+    if any(name not in row.column_names for name in wanted.columns):
+        return False
+    return bool(wanted.within(row).any())
+
+
+def _remains(life: Biography) -> tuple[str, ...]:
+    events = len(life.events)
+    said = []
+    if events:
+        said.append(
+            f"the topic holds {counted(events, 'event')} of the key until it is compacted or trimmed: a stream that "
+            "reads it again from there, after a lost ledger or a restored backup, stores the row again"
+        )
+    else:
+        said.append("the topic holds no event of the key, by which dead letters and waiting changes of it are known")
+    if any(event.rule == "handed over" or event.half for event in life.events):
+        said.append("the row has had another key: erase that one, too")
+    return tuple(said)

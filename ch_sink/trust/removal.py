@@ -1,0 +1,56 @@
+"""Physical removal of rows: the statements of ``purge`` and ``erase``, and what the ledger must know of them."""
+
+from collections.abc import Collection, Mapping
+
+from ch_sink.clickhouse import Client
+from ch_sink.ports import Ledger, RowsRemoved
+from ch_sink.types.sql import quote
+
+__all__ = ["count", "delete_rows", "note_removed"]
+
+_SETTINGS: dict[str, str | int] = {
+    # On a replicated table, done on all replicas; else when the mutation is done.
+    "mutations_sync": 2,
+    # Which rows are meant does not change while the statement runs: see the callers.
+    "allow_nondeterministic_mutations": 1,
+    "max_bytes_before_external_group_by": 1 << 30,
+    "allow_suspicious_types_in_group_by": 1,
+}
+
+
+def count(client: Client, table: str, condition: str) -> int:
+    """How many stored rows meet the condition. Raises ClickHouseError."""
+    [found] = client.rows(
+        f"SELECT count() AS n FROM {table} WHERE {condition}",
+        settings={name: value for name, value in _SETTINGS.items() if name.startswith(("max_", "allow_susp"))},
+        doing=f"count rows of {table}",
+    )
+    return int(found["n"])
+
+
+def delete_rows(client: Client, table: str, condition: str, *, cluster: str | None = None) -> None:
+    """Rewrite the table's parts without the rows that meet the condition; returns when that is done.
+
+    The former parts stay on the disk until the server clears them, after ``old_parts_lifetime`` (8 minutes).
+
+    Raises ClickHouseError.
+    """
+    on = f" ON CLUSTER {quote(cluster)}" if cluster else ""
+    client.command(
+        f"ALTER TABLE {table}{on} DELETE WHERE {condition}", settings=_SETTINGS, doing=f"delete rows of {table}"
+    )
+
+
+def note_removed(
+    ledger: Ledger, topic_id: str, applied: Mapping[int, int], top: int, skip: Collection[tuple[int, int]] = ()
+) -> None:
+    """Let the ledger know before it happens, so that a replay and a look for lost rows do not rely on these rows.
+
+    ``top``: the highest version among them; ``skip``: partition and offset of changes that are not to be applied again.
+    """
+    ledger.note(
+        *(
+            RowsRemoved(topic_id, partition, offset, str(top), tuple(o for p, o in sorted(skip) if p == partition))
+            for partition, offset in sorted(applied.items())
+        )
+    )

@@ -1,0 +1,124 @@
+"""`erase` removes every stored trace of one key, touches no other, and a replay does not bring it back."""
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from ch_sink.clickhouse import Client
+from ch_sink.clickhouse.state_table import StateTable
+from ch_sink.errors import StreamFailed
+from ch_sink.ports import DeadLetter, RowsRemoved
+from ch_sink.testing import Killed
+from ch_sink.trust import erase as procedure
+from ch_sink.trust.erase import erased
+from ch_sink.trust.own_tables import OwnTables
+from ch_sink.trust.removal import delete_rows
+from ch_sink.trust.replay import replayed
+from ch_sink.trust.verify import Subject
+from tests.support.busy import ENGINES, feed_of
+from tests.support.choose import some
+from tests.support.stream import Feed
+from tests.support.trust import subject_of
+
+pytestmark = pytest.mark.integration
+KEY = ("id", "k")
+
+
+def fed(client: Client, database: str, engine: str) -> tuple[Feed, Subject, OwnTables]:
+    feed = feed_of(client, database, "postgres", "acct", engine)
+    subject = subject_of(client, database, feed, "postgres-busy-json_plain", KEY)
+    names = ("dead_letters", "handover", "pending")
+    tables = [StateTable(client, database, f"ch_sink_{name}") for name in names]
+    return feed, subject, OwnTables(client, feed.name, *tables)
+
+
+def read(feed: Feed) -> None:
+    feed.run(random.Random(1), longest=2000)
+    feed.runner.stop()
+
+
+def rows(client: Client, database: str, *, alive: bool) -> list[dict[str, Any]]:
+    """Keys of the table that are alive, or of which only deleted rows are left."""
+    live = f"SELECT id, k FROM {database}.acct_current"
+    found = live if alive else f"SELECT DISTINCT id, k FROM {database}.acct WHERE (id, k) NOT IN ({live})"
+    return client.rows(f"{found} ORDER BY id, k")
+
+
+def held(client: Client, database: str, key: dict[str, Any]) -> int:
+    where = f"id = {key['id']} AND toString(k) = '{key['k']}'"
+    return int(client.rows(f"SELECT count() AS n FROM {database}.acct WHERE {where}")[0]["n"])
+
+
+def everything(client: Client, database: str) -> list[dict[str, Any]]:
+    return client.rows(f"SELECT * FROM {database}.acct_current ORDER BY ALL")
+
+
+def test_a_deleted_key_leaves_all_tables_and_stays_away(client: Client, database: str) -> None:
+    feed, subject, own = fed(client, database, "replacing")
+    read(feed)
+    key = rows(client, database, alive=False)[0]
+    life_of_others = everything(client, database)
+    letter = letter_of(feed, key)
+    feed.letters_of.put([letter], "")
+    feed.letters_of.settle([(letter.partition, letter.offset)], "dropped")
+    told = erased(subject, own, key, apply=False)
+    assert told.rows[f"{database}.acct"] == held(client, database, key) > 0
+    assert told.rows[f"{database}.ch_sink_dead_letters"] == 1
+    assert "the topic holds" in told.remains[0]
+    broken = iter([True, False])
+
+    def dies(client: Client, table: str, condition: str, **more: Any) -> None:
+        delete_rows(client, table, condition, **more)
+        if next(broken, False):
+            raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(procedure, "delete_rows", dies)
+        with pytest.raises(Killed):
+            erased(subject, own, key, apply=True)
+        assert sum(erased(subject, own, key, apply=True).rows.values()) > 0
+    assert set(erased(subject, own, key, apply=True).rows.values()) == {0}
+    assert held(client, database, key) == 0
+    assert everything(client, database) == life_of_others
+    assert all(str(key["id"]) != fact.top for fact in feed.book.facts(RowsRemoved))
+    high = subject.topic.state("").high
+    replayed(subject, dict.fromkeys(high, 0), high)
+    assert held(client, database, key) == 0
+    assert everything(client, database) == life_of_others
+
+
+def letter_of(feed: Feed, key: dict[str, Any]) -> DeadLetter:
+    """A record of the key, as a dead letter."""
+    for partition, records in feed.records.items():
+        for offset, raw in zip(records.offsets.tolist(), records.keys, strict=True):
+            if raw is not None and json.loads(raw) == key:
+                return DeadLetter(feed.topic, partition, offset, 0, raw, b"value", (), "decode", None, "poison")
+    raise LookupError(key)
+
+
+@pytest.mark.parametrize("engine", some(list(ENGINES), ["collapsing"]))
+def test_a_row_that_lives_is_erased_only_on_demand(client: Client, database: str, engine: str) -> None:
+    feed, subject, own = fed(client, database, engine)
+    read(feed)
+    key = rows(client, database, alive=True)[0]
+    with pytest.raises(StreamFailed, match="the row is alive"):
+        erased(subject, own, key, apply=True)
+    assert held(client, database, key) > 0
+    erased(subject, own, key, apply=True, live=True)
+    assert held(client, database, key) == 0
+    assert key not in rows(client, database, alive=True)
+
+
+def test_what_would_come_back_at_once_is_refused(client: Client, database: str) -> None:
+    feed, subject, own = fed(client, database, "replacing")
+    feed.chunk(0, 5)
+    key = client.rows(f"SELECT id, k FROM {database}.acct LIMIT 1")[0]
+    feed.runner.stop()
+    with pytest.raises(StreamFailed, match=r"is not stored yet|the row is alive"):
+        erased(subject, own, key, apply=True)
+    with pytest.raises(StreamFailed, match="the given one has"):
+        erased(subject, own, {"id": 1}, apply=True)
+    with pytest.raises(StreamFailed, match="does not fit"):
+        erased(subject, own, {**key, "id": "x"}, apply=True)
