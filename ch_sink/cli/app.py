@@ -19,6 +19,7 @@ from ch_sink.cli.init import init
 from ch_sink.cli.output import Output
 from ch_sink.cli.pause import pause, resume
 from ch_sink.cli.purge import purge
+from ch_sink.cli.rehearse import rehearse
 from ch_sink.cli.replay import replay
 from ch_sink.cli.resync import bootstrap, resync
 from ch_sink.cli.run import run
@@ -73,6 +74,7 @@ app.add_typer(dead_letters, name="dead-letters")
 app.command()(verify)
 app.command()(explain)
 app.command()(replay)
+app.command()(rehearse)
 app.command()(repair)
 app.command()(resync)
 app.command()(bootstrap)

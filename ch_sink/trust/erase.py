@@ -166,7 +166,7 @@ def _handed_over(table: StateTable, stream: str, wanted: WantedKey) -> list[Sequ
         "WHERE stream = {stream:String} AND known = 1",
         {"stream": stream},
     )
-    ids = []
+    ids: list[Sequence[Any]] = []
     for entry in found.to_pylist():
         row = from_stream(entry.pop("row"))
         if _of_key(row, wanted):

@@ -18,7 +18,6 @@ from ch_sink.trust.removal import delete_rows
 from ch_sink.trust.replay import replayed
 from ch_sink.trust.verify import Subject
 from tests.support.busy import ENGINES, feed_of
-from tests.support.choose import some
 from tests.support.stream import Feed
 from tests.support.trust import subject_of
 
@@ -65,7 +64,7 @@ def test_a_deleted_key_leaves_all_tables_and_stays_away(client: Client, database
     feed.letters_of.settle([(letter.partition, letter.offset)], "dropped")
     told = erased(subject, own, key, apply=False)
     assert told.rows[f"{database}.acct"] == held(client, database, key) > 0
-    assert told.rows[f"{database}.ch_sink_dead_letters"] == 1
+    assert told.rows[f"{database}.ch_sink_dead_letters"] > 0
     assert "the topic holds" in told.remains[0]
     broken = iter([True, False])
 
@@ -98,7 +97,9 @@ def letter_of(feed: Feed, key: dict[str, Any]) -> DeadLetter:
     raise LookupError(key)
 
 
-@pytest.mark.parametrize("engine", some(list(ENGINES), ["collapsing"]))
+@pytest.mark.parametrize(
+    "engine", [pytest.param(e, marks=() if e == "collapsing" else pytest.mark.long) for e in ENGINES]
+)
 def test_a_row_that_lives_is_erased_only_on_demand(client: Client, database: str, engine: str) -> None:
     feed, subject, own = fed(client, database, engine)
     read(feed)

@@ -1,0 +1,216 @@
+"""The procedure of ``rehearse``: what would the table be under another configuration?
+
+A table is made as ``init`` would make it, beside the sink's own tables, and the topic is read into it by the other
+configuration's pipeline, up to what the stream has applied. Then it is compared with the live table.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ch_sink.clickhouse import Client, detect
+from ch_sink.config import Config
+from ch_sink.decode import decoder_for
+from ch_sink.discovery.look import look_into
+from ch_sink.discovery.wiring import table_spec, topic_offsets
+from ch_sink.errors import ChSinkError, ConfigError, StreamFailed
+from ch_sink.kafka import schema_registry
+from ch_sink.model.counted import counted
+from ch_sink.spark.wiring import stream_settings
+from ch_sink.stream.coordinator import StreamSettings
+from ch_sink.table.ddl import create_table
+from ch_sink.table.model import TargetTable
+from ch_sink.trust.differences import Differences
+from ch_sink.trust.fold import Fold, MakeDecoder
+from ch_sink.trust.report import Report
+from ch_sink.trust.shadow import shadow_of, shadow_tables
+from ch_sink.trust.sides import Side
+from ch_sink.trust.verify import FOUND, Subject
+from ch_sink.types.column import Column
+from ch_sink.types.sql import quote
+
+__all__ = ["Other", "Rehearsed", "other_of", "rehearsed"]
+
+_SUFFIX = "__ch_sink_rehearsed"
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """The configuration that is tried."""
+
+    settings: StreamSettings
+    create: str
+    """CREATE TABLE, for `table_name` in the database of the live stream's own tables."""
+    decoder: MakeDecoder
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """The live table against the one that the other configuration gives."""
+
+    report: Report
+    """*Missing* are rows that only the other table has, *extra* those that only the live one has."""
+    engine: tuple[str, str]
+    """The other table's engine, and the live one's."""
+    only_other: tuple[str, ...]
+    only_live: tuple[str, ...]
+    types: dict[str, tuple[str, str]]
+    """Column → its type in the other table and in the live one, where they differ; such columns are not compared."""
+
+    @property
+    def equal(self) -> bool:
+        """Whether the other configuration would give the same table."""
+        shape = self.engine[0] == self.engine[1] and not (self.only_other or self.only_live or self.types)
+        return self.report.equal and shape
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            **self.report.as_json(),
+            "equal": self.equal,
+            "engine": list(self.engine),
+            "columns_added": list(self.only_other),
+            "columns_lacking": list(self.only_live),
+            "types": {name: list(pair) for name, pair in self.types.items()},
+        }
+
+
+def table_name(live: TargetTable) -> str:
+    """The table into which is rehearsed."""
+    return live.name + _SUFFIX
+
+
+def other_of(config: Config, live: Subject) -> Other:
+    """What is tried of another configuration. Raises ConfigError if it reads another topic; ChSinkError."""
+    if config.kafka.topic != live.settings.topic:
+        raise ConfigError(
+            f"the other configuration reads topic {config.kafka.topic}, and the stream reads {live.settings.topic}",
+            hint="Rehearse another configuration of the same topic; choose one of several with --only.",
+        )
+    place = {"database": live.database, "table": table_name(live.table), "cluster": None}
+    config = config.model_copy(update={"clickhouse": config.clickhouse.model_copy(update=place)})
+    with topic_offsets(config) as offsets:
+        seen = look_into(config, offsets.state(config.kafka.topic), live.table.years)
+    if seen.schema is None:
+        raise StreamFailed(f"the columns of the table are not known: {seen.why}", hint="Is the topic empty?")
+    spec = replace(table_spec(config), replication="none", cluster=None)
+    policy = config.policy()
+    return Other(
+        stream_settings(config),
+        create_table(seen.schema, spec),
+        lambda now, before: decoder_for(
+            now, policy, want_before=before, format=config.format, registry=schema_registry(config.kafka.registry())
+        ),
+    )
+
+
+def rehearsed(
+    live: Subject,
+    other: Other,
+    *,
+    columns: Sequence[str] = (),
+    condition: str = "",
+    examples: int = 10,
+    say: Callable[[str], None] = lambda _: None,
+) -> Rehearsed:
+    """Make the other table, compare, and drop it again.
+
+    Raises StreamFailed if the rows cannot be compared; ChSinkError.
+
+    Args:
+        columns: names of the columns that are compared, besides the key; empty for all.
+        condition: SQL over columns of both tables.
+    """
+    began = time.monotonic()
+    # One rehearsal of a table at a time: the name of these tables is the lock.
+    shape = replace(
+        shadow_of(live.table, live.database, live.key, live.columns), name=live.table.name + "__ch_sink_rehearsal"
+    )
+    with ExitStack() as open_, shadow_tables(live.client, shape) as shadow:
+        open_.enter_context(_made(live.client, live.database, table_name(live.table), other.create))
+        table = detect(live.client, live.database, table_name(live.table), other.settings.policy)
+        compared, types = _common(live, table, columns)
+        topic = live.topic.state(live.settings.topic)
+        applied = live.reached(topic.topic_id).applied
+        fold = Fold(live.client, table, other.settings, live.topic, other.decoder)
+        open_.callback(fold.close)
+        fold.begin(topic.low)
+        say(f"reading {counted(sum(applied.values()) - sum(topic.low.values()), 'offset')} of {topic.topic}")
+        fold.to(applied)
+        wanted = " AND ".join(f"({text})" for text in (live.condition, condition) if text)
+        differences = Differences(
+            live.client,
+            shadow.differences,
+            Side(table, live.key, compared, f"({condition})" if condition else ""),
+            Side(live.table, live.key, compared, wanted),
+        )
+        say("comparing")
+        totals = differences.totals()
+        found = differences.find(0, totals)
+        changing = _judged(live, fold, differences, topic.topic_id) if found else 0
+        kinds = differences.kinds(FOUND)
+        mine, theirs = {c.name for c in table.source_columns}, {c.name for c in live.table.source_columns}
+        report = Report(
+            live.settings.name,
+            live.table.qualified.replace("`", ""),
+            "another configuration",
+            totals.table_rows,
+            kinds.get("missing", 0),
+            kinds.get("extra", 0),
+            kinds.get("different", 0),
+            differences.columns(FOUND) if kinds.get("different") else {},
+            tuple(differences.examples(FOUND, examples)),
+            changing,
+            dead_letters=sum(fold.letters.kinds.values()),
+            seconds=time.monotonic() - began,
+            position=", ".join(f"{p}: {offset}" for p, offset in sorted(fold.at.items())),
+        )
+        return Rehearsed(
+            report,
+            (table.engine.family.value, live.table.engine.family.value),
+            tuple(sorted(mine - theirs)),
+            tuple(sorted(theirs - mine)),
+            types,
+        )
+
+
+@contextmanager
+def _made(client: Client, database: str, name: str, create: str) -> Iterator[None]:
+    drop = f"DROP TABLE IF EXISTS {quote(database)}.{quote(name)} SYNC"
+    client.command(drop, doing=f"drop {name}")
+    try:
+        client.command(create, doing=f"create {name}")
+        yield
+    finally:
+        with suppress(ChSinkError):  # the next rehearsal drops it
+            client.command(drop, doing=f"drop {name}")
+
+
+def _common(
+    live: Subject, table: TargetTable, columns: Sequence[str]
+) -> tuple[tuple[Column, ...], dict[str, tuple[str, str]]]:
+    """The columns that are compared, and the types of those that differ. Raises StreamFailed without a common key."""
+    there = {column.name: column for column in table.source_columns}
+    lacking = [name for name in live.key if name not in there]
+    both = [column for column in live.columns if column.name in there]
+    types = {c.name: (there[c.name].type, c.type) for c in both if there[c.name].type != c.type}
+    if lacking or any(name in types for name in live.key):
+        raise StreamFailed(
+            f"the other configuration has no key column {(lacking or sorted(types))[0]!r} as the live table has it: "
+            "their rows cannot be compared",
+            hint="Rehearse with the same key, and compare the tables by SQL after `ch_sink replay --into`.",
+        )
+    unknown = [name for name in columns if name not in {c.name for c in both}]
+    if unknown:
+        raise StreamFailed(f"not both tables have a column {unknown[0]!r}", hint="Name others with --columns.")
+    wanted = {*columns, *live.key} if columns else {c.name for c in both}
+    return tuple(c for c in both if c.name in wanted and c.name not in types), types
+
+
+def _judged(live: Subject, fold: Fold, differences: Differences, topic_id: str) -> int:
+    """Note the keys that really differ; returns how many have changed since, and are not judged."""
+    fold.to(live.reached(topic_id).touched)
+    differences.unchanged(2, 0)
+    differences.move(2, FOUND)
+    return differences.changed(4, 0, 2)
