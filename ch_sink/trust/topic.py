@@ -1,6 +1,6 @@
 """What a fold needs of a topic, and Kafka behind it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Protocol
@@ -33,10 +33,11 @@ class TopicReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KafkaTopic:
-    """One topic of a broker."""
+    """One topic of a broker. ``concerned``: the part of its records that the stream applies, all by default."""
 
     settings: KafkaSettings
     topic: str
+    concerned: Callable[[Records], Records] = lambda records: records
 
     def state(self, topic: str) -> TopicState:
         offsets = TopicOffsets(self.settings)
@@ -50,24 +51,24 @@ class KafkaTopic:
         with range_consumer(self.settings) as consumer:
             slices = consumer.read(task.topic, task.partition, first, task.end, max(size // 4, 1), max(most // 4, 1))
             with closing(slices):
-                yield from cut(slices, first, task.end, chunk_offsets=size, chunk_bytes=most)
+                yield from cut(map(self.concerned, slices), first, task.end, chunk_offsets=size, chunk_bytes=most)
 
     def history(self, partition: int) -> History | None:
-        return _Earlier(self.settings, self.topic, partition)
+        return _Earlier(self, partition)
 
 
 @dataclass(frozen=True, slots=True)
 class _Earlier:
     """Earlier records of a partition, by a consumer that is opened when they are first asked for."""
 
-    settings: KafkaSettings
-    topic: str
+    whole: KafkaTopic
     partition: int
 
     def before(self, offset: int, limit: int) -> Records:
-        consumer = RangeConsumer(self.settings)
+        consumer = RangeConsumer(self.whole.settings)
         try:
-            return KafkaHistory(consumer, self.topic, self.partition).before(offset, limit)
+            earlier = KafkaHistory(consumer, self.whole.topic, self.partition).before(offset, limit)
+            return self.whole.concerned(earlier)
         finally:
             consumer.close()
 

@@ -11,7 +11,7 @@ from ch_sink.discovery.wiring import client_of, kafka_settings, key_columns, led
 from ch_sink.errors import ConfigError
 from ch_sink.kafka import schema_registry
 from ch_sink.snapshot import SourceAddress, open_source
-from ch_sink.spark.wiring import stream_settings
+from ch_sink.spark.wiring import concerned_by, stream_settings
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.topic import KafkaTopic
 from ch_sink.trust.verify import Subject
@@ -38,7 +38,7 @@ def subject_of(config: Config) -> Subject:
         key_columns(config, schema, table),
         filled_columns(table, schema),
         config.state_database,
-        KafkaTopic(kafka_settings(config), config.kafka.topic),
+        KafkaTopic(kafka_settings(config), config.kafka.topic, concerned_by(config)),
         lambda now, before: decoder_for(
             now,
             policy,

@@ -7,11 +7,17 @@ from typing import Any
 import pytest
 
 from ch_sink.clickhouse import Client
+from ch_sink.decode.source_tables import RecordsOfTable
+from ch_sink.kafka import KafkaSettings
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.order import State
+from ch_sink.stream.tasks import RangeTask
+from ch_sink.table.model import Engine, Family, TargetTable
+from ch_sink.trust.topic import KafkaTopic
 from tests.support.fixtures import topic_of, topics
 from tests.support.inline_job import run_inline
-from tests.support.kafka import fresh_topic, produce
+from tests.support.kafka import fresh_topic, produce, values
 from tests.support.sink import config_file, inside
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
@@ -95,6 +101,21 @@ def test_deleted_rows_are_purged_once_they_are_old_enough(config: Path, client: 
     [stream] = json.loads(done.stdout)["streams"]
     assert (stream["rows"], stream["applied"]) == (0, True)  # the topic was written just now
     assert client.rows(stored)[0]["n"] == before
+
+
+def test_only_the_events_of_the_streams_own_table_are_read(mock_kafka: LocalKafka) -> None:
+    """A topic of several tables, as the stream with ``source_table: a`` sees it."""
+    topic = fresh_topic("several")
+    mock_kafka.create_topic(topic, 1)
+    texts = [json.dumps({"op": "c", "source": {"table": name}, "after": {"id": i}}) for i, name in enumerate("abab")]
+    produce(mock_kafka, values(topic, 0, texts))
+    whole = KafkaTopic(KafkaSettings({"bootstrap.servers": mock_kafka.bootstrap}), topic, RecordsOfTable("a").among)
+    table = TargetTable("default", "a", Engine(Family.REPLACING, "ReplacingMergeTree"), ())
+    task = RangeTask("s", topic, "id", 0, table, 0, 4, State())
+    assert [o for chunk in whole.chunks(task, 0) for o in chunk.records.offsets.tolist()] == [0, 2]
+    earlier = whole.history(0)
+    assert earlier is not None
+    assert earlier.before(4, 10).offsets.tolist() == [0, 2]
 
 
 def test_wrong_options_are_named(config: Path) -> None:
