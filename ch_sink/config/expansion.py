@@ -145,6 +145,9 @@ def _without_clashes(
         other = by_name.get(config.stream_name)
         group = config.kafka.bootstrap, config.kafka.topic, config.consumer_group
         error = _same_name(other, found) if other is not None else _clash(found, sharing)
+        if error is not None and other is not None and other.job.topics is found.job.topics is None:
+            # Both files say so themselves: no topic that came later is to blame.
+            raise error
         if error is None and group in by_group:
             error = _same_group(by_group[group], config)
         if error is not None:

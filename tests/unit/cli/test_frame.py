@@ -122,7 +122,7 @@ def test_check_without_anything_running_lists_all_that_fails(config, impatient, 
 
 
 def test_an_interrupt_ends_without_a_traceback(config, monkeypatch, capsys):
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("ch_sink.cli.check.load_all", interrupted)
@@ -131,7 +131,7 @@ def test_an_interrupt_ends_without_a_traceback(config, monkeypatch, capsys):
 
 
 def test_what_nobody_foresaw_is_told_in_one_sentence(config, monkeypatch, capsys):
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise RuntimeError("first line\nsecond line")
 
     monkeypatch.setattr("ch_sink.cli.check.load_all", broken)
