@@ -157,6 +157,8 @@ class Coordinator:
         removed = max((int(r.top) for r in ledger.facts(RowsRemoved)), default=0)
         if self._stored_version >= newest_stored(last, self.states.floors, removed):
             return
+        # A job that was frozen since it read the version compares an old answer with its successor's ledger.
+        ledger.check_claim()
         what = f"the highest version in {self.summary.table or self.table.qualified} is {self._stored_version}, "
         what += f"and the last results of the ledger have stored {stored}"
         if stops or self.target.appends:
@@ -174,6 +176,7 @@ class Coordinator:
         if not stops:
             self.ports.group.before_commit(topic, partitions, notice)
         elif behind := ahead(self.ports.group.last_committed(topic, partitions), ends):
+            self.ports.ledger.check_claim()  # its successor's commits say nothing about ClickHouse
             raise taken_back(self.settings.name, behind)
 
     def _read_again(self, what: str, reached: Mapping[int, int]) -> None:

@@ -50,9 +50,8 @@ def traces(live: Subject) -> list[Any]:
     return [rows, tables, len(live.ledger.history(10_000)), live.ledger.progress(live.topic.state("").topic_id)]
 
 
-@pytest.mark.parametrize(
-    "engine", [pytest.param(e, marks=() if e == "collapsing" else pytest.mark.long) for e in (*ENGINES, "append")]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("engine", (*ENGINES, "append"))
 def test_another_engine_gives_the_same_rows_and_nothing_is_touched(live: Subject, engine: str) -> None:
     before = traces(live)
     done = rehearsed(live, other(live, engine))

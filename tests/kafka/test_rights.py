@@ -32,7 +32,8 @@ def grants(heading: str) -> list[str]:
 
 RUN = grants("## ClickHouse: a job and the commands beside it")
 EVOLVE, TRUNCATE, INIT = (
-    grants(h) for h in ("### With `evolve: add_columns`", "### With `truncate: apply`", "## ClickHouse: init")
+    grants(h)
+    for h in ("### With `evolve: add_columns`", "### With `truncate: apply`, and for `purge`", "## ClickHouse: init")
 )
 
 
