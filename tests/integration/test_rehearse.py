@@ -51,7 +51,7 @@ def traces(live: Subject) -> list[Any]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("engine", (*ENGINES, "append"))
+@pytest.mark.parametrize("engine", [*ENGINES, "append"])
 def test_another_engine_gives_the_same_rows_and_nothing_is_touched(live: Subject, engine: str) -> None:
     before = traces(live)
     done = rehearsed(live, other(live, engine))
