@@ -87,7 +87,8 @@ def _kind(process: int) -> str:
         command = (Path("/proc") / str(process) / "cmdline").read_bytes()
     except OSError:
         return "other"
-    if b"pyspark.daemon" in command:
+    # The product's own daemon forks the workers of a local master.
+    if b"pyspark.daemon" in command or b"ch_sink.spark.daemon" in command:
         return "workers"
     if b"org.apache.spark" in command:
         return "jvm"
