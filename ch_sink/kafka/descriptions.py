@@ -13,7 +13,7 @@ from ch_sink.kafka.failures import is_unreachable
 __all__ = ["describe_topics"]
 
 _FIRST = 0.25
-"""Share of the time after which the client is told to look again which broker is the controller."""
+"""Share of the time after which the client looks up the controller again."""
 _LEAST = 1.0
 """Seconds that the broker has at least."""
 

@@ -3,7 +3,7 @@
 Each worker would spend two seconds of processor time on the same imports, just when other processes start, too.
 PySpark imports nothing here, since a library that has started threads may not survive a fork. Of those that are
 imported here two start threads, and both are made for it: Arrow's allocator stops its own around a fork, and OpenBLAS,
-which nothing here uses, is told to have none. Clients are opened by workers; none is taken over from another process.
+which nothing here uses, starts none when OPENBLAS_NUM_THREADS is 1. Workers open their own clients after the fork.
 """
 
 import os

@@ -42,7 +42,7 @@ class JobOptions:
     on_resume: Callable[[JobStream], None] = lambda _: None
     """Is told of each stream that somebody resumed, before it is opened again."""
     on_retry: Callable[[JobStream], None] = lambda _: None
-    """Is told of each failure after which the stream tries again."""
+    """Called for each failure after which the stream tries again."""
     discover: Callable[[], Changed] | None = None
     """Looks which streams join and leave; None if the job's streams are given once and for all. It must not raise."""
     discover_every: float = 30.0

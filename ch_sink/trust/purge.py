@@ -4,7 +4,7 @@ A deleted row is kept as a mark, so that an older change of its key that arrives
 partition Kafka's order decides: a stretch that the connector sends again is recognised, or it begins a new epoch and
 wins over the mark as well. So a mark matters only for changes that are stored under older versions: those of ranges
 that are not finished, of waiting changes, of dead letters that are retried, and of a replay. The bound lies below all
-of them. A replay is told by the ledger that it has to go on to what the stream has applied.
+of them. The ledger makes a replay go on to what the stream has applied.
 
 Rows are removed in two steps, each of which may be broken off and repeated at any point: first what is below the mark,
 while the mark stands, and then marks with nothing below them.

@@ -5,7 +5,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from tests.support.endpoint import settings_for
 from tests.support.hand_tables import ENGINES
 from tests.support.kafka import fresh_topic
 from tests.support.live_job import LiveJob
-from tests.support.shop import Shop
+from tests.support.shop import Shop, changing
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
 
@@ -46,26 +45,6 @@ def brittle(tmp_path: Path, endpoint: EmbeddedClickHouse) -> Iterator[Shop]:
         if broker.kind != "kafka":
             pytest.skip(f"needs a real broker: {broker.why}")
         yield Shop(tmp_path, broker, endpoint, client, "shop", fresh_topic("out"))
-
-
-@contextmanager
-def changing(shop: Shop, every: float = 0.02) -> Iterator[None]:
-    """Changes of all streams go on meanwhile."""
-    end = threading.Event()
-
-    def change() -> None:
-        while not end.wait(every):
-            for table in shop.rows:
-                shop.change(table)
-
-    thread = threading.Thread(target=change, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        end.set()
-        thread.join()
-        shop.flush()
 
 
 def freeze(endpoint: EmbeddedClickHouse, seconds: float) -> None:

@@ -5,9 +5,8 @@ and nothing is lost, also if the job that had the stream still runs when the nex
 """
 
 import json
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
 from tests.support.kafka import fresh_topic
 from tests.support.live_job import LiveJob
-from tests.support.shop import Shop
+from tests.support.shop import Shop, changing
 from tests.support.sink import inside
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow, pytest.mark.long]
@@ -69,26 +68,6 @@ def change(shop: Shop, events: int = 15) -> None:
     shop.flush()
 
 
-@contextmanager
-def changing(shop: Shop) -> Iterator[None]:
-    """Changes of all tables go on meanwhile."""
-    end = threading.Event()
-
-    def run() -> None:
-        while not end.wait(0.01):
-            for table in shop.rows:
-                shop.change(table)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        end.set()
-        thread.join()
-        shop.flush()
-
-
 def expect_once(shop: Shop, files: Sequence[Path]) -> None:
     """The ranges that were read of each topic cover it once, and each topic is one stream."""
     shown = inside("status", *files, "--json")
@@ -135,7 +114,7 @@ def test_streams_move_while_the_job_that_had_them_still_runs(shop: Shop, monkeyp
     monkeypatch.setattr("ch_sink.stream.claims.live", lambda *_: False)
     some, others = halves(shop)
     lives: list[list[list[Path]]] = [[each(shop, *ENGINES)], [[whole(shop)]], [[some], [others]], [[some, others]]]
-    with ExitStack() as running, changing(shop):
+    with ExitStack() as running, changing(shop, every=0.01):
         before: list[LiveJob] = []
         for jobs in lives:
             now = [running.enter_context(LiveJob(files)) for files in jobs]

@@ -2,7 +2,9 @@
 
 import json
 import random
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from ch_sink.table.view import view_of
 from tests.support.hand import mysql
 from tests.support.hand_tables import APPEND, OWN
 
-__all__ = ["STATE_TABLES", "Shop"]
+__all__ = ["STATE_TABLES", "Shop", "changing"]
 
 STATE_TABLES = ("ledger", "dead_letters", "handover", "pending")
 
@@ -150,3 +152,23 @@ class Shop:
             events = self.sent[table]
             return None if (counted["n"], counted["u"]) == (events, events) else {**counted, "sent": events}
         return None
+
+
+@contextmanager
+def changing(shop: Shop, every: float = 0.02) -> Iterator[None]:
+    """Changes of all streams go on meanwhile."""
+    end = threading.Event()
+
+    def change() -> None:
+        while not end.wait(every):
+            for table in shop.rows:
+                shop.change(table)
+
+    thread = threading.Thread(target=change, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+        shop.flush()
