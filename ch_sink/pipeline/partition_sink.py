@@ -162,6 +162,8 @@ class PartitionSink:
         self.ports = replace(ports, failed=partial(dead_letters.failed, name.partition))
         if fencing is not None and ports.lookup is not None:
             self.ports = replace(self.ports, lookup=fencing.lookup(ports.lookup))
+        if fencing is not None and ports.handover is not None:
+            self.ports = replace(self.ports, handover=fencing.handover(ports.handover))
         self._changed = changed
         self._make_decoder = decoder
         self._decoders: dict[bool, BatchDecoder] = {}
@@ -175,11 +177,23 @@ class PartitionSink:
         self._floors = (NO_FLOOR, dict[str, Floor]())
         self.lacking: Barrier | None = None
         """Columns that the table lacks for waiting changes; the coordinator adds them."""
-        known = () if pending is None or settled else pending.open(name.topic_id, name.partition)
-        self._waiting = WaitingChanges(known)
+        self._waiting = WaitingChanges()
         self._begun: ReleaseGroup | None = None
-        if releases is not None and self._waiting:
-            self._begun = releases.last_release(name.topic_id, name.partition)
+        # An earlier execution of the same task may have left some since.
+        if not settled or self.repeats:
+            self._open_waiting()
+
+    def _open_waiting(self) -> None:
+        """Read which changes of the partition wait."""
+        if self.pending is None:
+            return
+        known = self.pending.open(self.name.topic_id, self.name.partition)
+        if known and self._fencing is not None and self.fence is None:
+            self._fencing.begin()
+            known = self.pending.open(self.name.topic_id, self.name.partition)
+        self._waiting, self._fresh = WaitingChanges(known), True
+        if self._releases is not None and self._waiting:
+            self._begun = self._releases.last_release(self.name.topic_id, self.name.partition)
 
     def run(self, chunks: Iterable[Chunk], state: State) -> Iterator[Applied]:
         """Apply chunks in order; planning one overlaps with inserting the one before.
@@ -216,6 +230,15 @@ class PartitionSink:
         retried = self.retry_pending(state, chunk.first)
         if retried is not None:
             state = retried.state
+        repeats = self.repeats
+        made, end = self._plan_chunk(chunk, state, ports)
+        if self.repeats and not repeats:
+            # The execution began within the plan: what it knew before may be what an earlier one was changing.
+            self._open_waiting()
+            made, end = self._plan_chunk(chunk, state, ports)
+        return made, end, retried
+
+    def _plan_chunk(self, chunk: Chunk, state: State, ports: Ports) -> tuple[Plan, int]:
         state = self._with_open_swaps(state, chunk.first)
         # A record of this chunk may wait since an earlier attempt: it and later records of its key keep waiting.
         waiting = self._waiting.first_below(chunk.end)
@@ -232,12 +255,11 @@ class PartitionSink:
             made = plan(records, self.target, timed, state, asked, waiting=waiting, released=released)
         if self._changed:
             made = without_stored(made, self.target, asked.lookup, self._changed, alone=state.alone)
-        elif self.repeats:
-            made = without_repeated(made, self.target, asked.lookup)
+        if self._changed or self.repeats:
+            made = without_repeated(made, self.target, asked.lookup, changed=bool(self._changed))
         if cut is not None and made.barrier is None:
             made.barrier = Barrier("new_columns", cut)
-        end = made.barrier.next_offset if made.barrier is not None else chunk.end
-        return made, end, retried
+        return made, made.barrier.next_offset if made.barrier is not None else chunk.end
 
     @property
     def fence(self) -> Fence | None:

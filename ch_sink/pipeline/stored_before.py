@@ -45,19 +45,22 @@ def without_stored(made: Plan, target: Target, lookup: RowLookup | None, changed
     return replace(made, inserts=[_rest(insert, identity, lookup) for insert in made.inserts])
 
 
-def without_repeated(made: Plan, target: Target, lookup: RowLookup | None) -> Plan:
+def without_repeated(made: Plan, target: Target, lookup: RowLookup | None, *, changed: bool = False) -> Plan:
     """The plan of a chunk that is applied again to a table with versions, without the rows that are stored as they are.
 
     A lookup finds what the earlier attempt has stored of the chunk, so that changes count as outdated that were in its
     inserts. So do those from below a truncate that the earlier attempt had not met yet. The rest of those inserts would
     be stored under another token.
+
+    Args:
+        changed: the earlier attempt may have made other inserts anyway.
     """
     version = target.system.version
     if (
         target.exclusive
         or version is None
         or lookup is None
-        or not (made.counts["superseded"] + made.counts["truncated"])
+        or not (changed or made.counts["superseded"] + made.counts["truncated"])
     ):
         return made
     key = target.stored_key(made.state.profile.key_columns)
