@@ -6,6 +6,8 @@ from ch_sink.kafka.history import KafkaHistory
 from ch_sink.kafka.offsets import TopicOffsets
 from ch_sink.kafka.registry import schema_registry
 from ch_sink.kafka.settings import KafkaSettings, redact
+from ch_sink.kafka.slices import slices_of
+from ch_sink.kafka.together import Span
 from ch_sink.kafka.watermarks import TopicWatermarks
 
 __all__ = [
@@ -14,9 +16,11 @@ __all__ = [
     "KafkaHistory",
     "KafkaSettings",
     "RangeConsumer",
+    "Span",
     "TopicOffsets",
     "TopicWatermarks",
     "range_consumer",
     "redact",
     "schema_registry",
+    "slices_of",
 ]

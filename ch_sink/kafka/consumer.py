@@ -10,7 +10,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 import confluent_kafka
@@ -28,6 +28,7 @@ from ch_sink.kafka.failures import (
 )
 from ch_sink.kafka.settings import KafkaSettings
 from ch_sink.kafka.slices import Slices
+from ch_sink.kafka.together import Span, read_together
 from ch_sink.model.change import Records
 
 __all__ = ["RangeConsumer", "range_consumer"]
@@ -117,6 +118,29 @@ class RangeConsumer:
             yield from slices.rest()
         finally:
             self._consumer.unassign()
+
+    def together(self, spans: Sequence[Span], most_bytes: int) -> dict[Span, list[Message]]:
+        """The records of small spans of different partitions, by one assignment; `read` serves those left out.
+
+        Those that cannot be read at once, or that do not fit into ``most_bytes`` together, are left out. Never raises.
+        """
+        try:
+            self._learn_all(spans)
+            with _no_collection():
+                return read_together(self._consumer, spans, most_bytes)
+        except confluent_kafka.KafkaException as error:
+            _log.debug("ranges are read one by one: %s", error)
+            return {}
+
+    def _learn_all(self, spans: Sequence[Span]) -> None:
+        """Ask for the leaders of these partitions, as far as the client does not know them: by one question."""
+        now = time.monotonic()
+        new = [span for span in spans if now - self._learned.get(span.topic, -math.inf) >= _LEARNED_SECONDS]
+        if new:
+            places = [TopicPartition(span.topic, span.partition, span.start) for span in new]
+            # Asks for the leaders of all that it does not know; the offsets are by the way.
+            self._consumer.offsets_for_times(places, timeout=min(10.0, self.patience))
+            self._learned |= {span.topic: now for span in new}
 
     def _learn(self, topic: str) -> None:
         """Ask for the topic's leaders, unless the client knows them.

@@ -1,13 +1,13 @@
 """Cuts Kafka messages into ``Records`` at offsets that do not depend on how the messages arrived."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from confluent_kafka import Message
 
 from ch_sink.model.change import Headers, Records
 
-__all__ = ["Slices"]
+__all__ = ["Slices", "slices_of"]
 
 _GRAINS = 64
 """A slice that grows past its bytes is cut at multiples of this fraction of ``max_records``."""
@@ -72,6 +72,17 @@ class Slices:
         if offset >= self._bound or self._bytes >= 2 * self._max_bytes:
             return True
         return self._bytes >= self._max_bytes and offset // self._grain != self._last // self._grain
+
+
+def slices_of(
+    messages: Sequence[Message], topic: str, partition: int, start: int, max_records: int, max_bytes: int
+) -> Iterator[Records]:
+    """The slices of records without errors, from the offset ``start`` on."""
+    slices = Slices(topic, partition, max_records, max_bytes)
+    wanted = [message for message in messages if (message.offset() or 0) >= start]
+    if wanted:
+        yield from slices.add(wanted)
+    yield from slices.rest()
 
 
 class _Columns:

@@ -9,6 +9,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from ch_sink.spark.packing import packed
+from ch_sink.spark.together import fetched_together
 from ch_sink.spark.wiring import run_configured
 from ch_sink.spark.worker import Work, run_group
 from ch_sink.stream.tasks import Task, TaskResult, tried
@@ -55,7 +56,7 @@ def _runner(
             for number in batch.column(0).to_pylist():
                 context = TaskContext.get()
                 group = _tried(pickle.loads(pickled[number]), context.attemptNumber() if context is not None else 0)
-                results = [pickle.dumps(result) for result in run_group(group, run_configured)]
+                results = [pickle.dumps(result) for result in run_group(group, run_configured, fetched_together)]
                 yield pa.RecordBatch.from_pydict({"task": list(groups[number]), "result": results})
 
     return ch_sink_tasks

@@ -2,9 +2,11 @@
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+
+from confluent_kafka import Message
 
 from ch_sink.clickhouse import (
     AnyKeyLookup,
@@ -31,6 +33,7 @@ from ch_sink.kafka import (
     TopicWatermarks,
     range_consumer,
     schema_registry,
+    slices_of,
 )
 from ch_sink.model.change import Records
 from ch_sink.model.topic import TopicState
@@ -150,8 +153,13 @@ class _Topics:
         return self.shared.state(self.kafka, topic)
 
 
-def run_configured(config: str, task: Task) -> TaskResult:
-    """Carry a task out over real ports. ``config``: JSON of the stream's Config, secrets included."""
+def run_configured(config: str, task: Task, fetched: Sequence[Message] | None = None) -> TaskResult:
+    """Carry a task out over real ports.
+
+    Args:
+        config: JSON of the stream's Config, secrets included.
+        fetched: the records of its range, if they have been read.
+    """
     with ExitStack() as stack:
 
         def open_ports(wanted: Task) -> TaskPorts:
@@ -159,7 +167,7 @@ def run_configured(config: str, task: Task) -> TaskResult:
             decoder = stack.enter_context(
                 kept.decoders(lambda table, before: batch_decoder(kept.config, table, before))
             )
-            return task_ports(kept.config, wanted, decoder)
+            return task_ports(kept.config, wanted, decoder, fetched)
 
         return run_task(task, open_ports)
 
@@ -170,8 +178,18 @@ def batch_decoder(config: Config, table: TargetTable, before: bool) -> BatchDeco
     return decoder_for(table, config.policy(), want_before=before, format=config.format, registry=registry)
 
 
-def task_ports(config: Config, task: Task, decoder: Callable[[TargetTable, bool], BatchDecoder]) -> TaskPorts:
-    """What a task works with. ``decoder``: for a table, with before images or not. Raises ClickHouseError."""
+def task_ports(
+    config: Config,
+    task: Task,
+    decoder: Callable[[TargetTable, bool], BatchDecoder],
+    fetched: Sequence[Message] | None = None,
+) -> TaskPorts:
+    """What a task works with. Raises ClickHouseError.
+
+    Args:
+        decoder: for a table, with before images or not.
+        fetched: the records of its range, if they have been read.
+    """
     client, policy, table = _client(config), config.policy(), task.table
     own, tables, stream = config.state_database, config.tables, task.stream
     kafka = KafkaSettings(config.kafka.client())
@@ -208,8 +226,13 @@ def task_ports(config: Config, task: Task, decoder: Callable[[TargetTable, bool]
     def chunks(first: int) -> Iterator[Chunk]:
         assert isinstance(task, RangeTask)
         size, most = task.chunk_offsets, task.chunk_bytes
+        piece = max(size // 4, 1), max(most // 4, 1)
+        if fetched is not None:
+            read = slices_of(fetched, task.topic, task.partition, first, *piece)
+            yield from cut(map(concerned, read), first, task.end, chunk_offsets=size, chunk_bytes=most)
+            return
         with range_consumer(kafka) as consumer:
-            slices = consumer.read(task.topic, task.partition, first, task.end, max(size // 4, 1), max(most // 4, 1))
+            slices = consumer.read(task.topic, task.partition, first, task.end, *piece)
             with closing(slices):
                 yield from cut(map(concerned, slices), first, task.end, chunk_offsets=size, chunk_bytes=most)
 

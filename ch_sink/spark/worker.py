@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ch_sink.spark.packing import LARGE, weight
 from ch_sink.stream.tasks import Task, TaskResult
 
-__all__ = ["run_group"]
+__all__ = ["Run", "Work", "run_group"]
 
 _AT_ONCE = 4
 """Small tasks that run at once: they wait for Kafka and ClickHouse most of the time."""
@@ -15,8 +15,16 @@ Work = tuple[str, Task]
 """JSON of the stream's Config, and the task."""
 
 
-def run_group(work: Sequence[Work], run: Callable[[str, Task], TaskResult]) -> Iterable[TaskResult]:
-    """The results in the order of the tasks. Large tasks run one after the other, before the small ones."""
+Run = Callable[[str, Task], TaskResult]
+
+
+def run_group(
+    work: Sequence[Work], run: Run, together: Callable[[Sequence[Work]], Run] | None = None
+) -> Iterable[TaskResult]:
+    """The results in the order of the tasks. Large tasks run one after the other, before the small ones.
+
+    ``together``: prepares what these small tasks have in common, and returns how each of them runs.
+    """
     results: dict[int, TaskResult] = {}
     small: list[int] = []
     for number, (config, task) in enumerate(work):
@@ -25,6 +33,8 @@ def run_group(work: Sequence[Work], run: Callable[[str, Task], TaskResult]) -> I
         else:
             small.append(number)
     if small:
+        if together is not None:
+            run = together([work[number] for number in small])
         with ThreadPoolExecutor(min(_AT_ONCE, len(small)), thread_name_prefix="ch_sink task") as pool:
             results |= zip(small, pool.map(lambda number: run(*work[number]), small), strict=True)
     return [results[number] for number in range(len(work))]

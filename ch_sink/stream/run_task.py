@@ -34,6 +34,9 @@ class TaskPorts:
     ledger: TaskLedger
 
 
+_SHORT = 5_000
+"""Offsets below which a range is read, planned and inserted in one thread."""
+
 OpenPorts = Callable[[Task], TaskPorts]
 """Opens the ports of a task. Raises ChSinkError."""
 
@@ -46,7 +49,7 @@ def task_name(task: Task) -> StreamName:
 
 
 def run_task(task: Task, open_ports: OpenPorts) -> TaskResult:
-    """Run a task; reading, planning and inserting overlap."""
+    """Run a task. Reading, planning and inserting overlap, unless there is too little for it to pay."""
     with _without_collector():
         return release(task, open_ports) if isinstance(task, ReleaseTask) else _run_range(task, open_ports)
 
@@ -100,9 +103,14 @@ def _run_range(task: RangeTask, open_ports: OpenPorts) -> RangeDone:
         state = tally.begin(ports)
         stages = ports.sink.stages
         try:
-            with read_ahead(ports.chunks(tally.end)) as ready, closing(_timed(ready, stages)) as chunks:
-                for done in ports.sink.run(chunks, state):
-                    tally.add(done)
+            if _is_short(task):
+                with _closing(ports.chunks(tally.end)) as ready, closing(_timed(ready, stages)) as chunks:
+                    for done in _in_turn(ports.sink, chunks, state):
+                        tally.add(done)
+            else:
+                with read_ahead(ports.chunks(tally.end)) as ready, closing(_timed(ready, stages)) as chunks:
+                    for done in ports.sink.run(chunks, state):
+                        tally.add(done)
         finally:
             tally.seconds.update(stages.seconds)
         tally.waiting, tally.settled = ports.sink.waiting, ports.sink.settled
@@ -111,6 +119,31 @@ def _run_range(task: RangeTask, open_ports: OpenPorts) -> RangeDone:
     finally:
         tally.seconds["range"] = time.monotonic() - began
     return tally.result()
+
+
+def _is_short(task: RangeTask) -> bool:
+    """Whether the range is small and, as far as its bytes allow, one chunk: threads of its own would cost more."""
+    return task.end - task.start < _SHORT and task.start // task.chunk_offsets == (task.end - 1) // task.chunk_offsets
+
+
+def _in_turn(sink: PartitionSink, chunks: Iterator[Chunk], state: State) -> Iterator[Applied]:
+    """Apply chunks in this thread, one after the other; stops after a barrier."""
+    for chunk in chunks:
+        done = sink.apply(chunk, state)
+        state = done.state
+        yield done
+        if done.barrier is not None:
+            return
+
+
+@contextmanager
+def _closing(chunks: Iterator[Chunk]) -> Iterator[Iterator[Chunk]]:
+    """Close the chunks at the end, so that whoever reads them lets go."""
+    try:
+        yield chunks
+    finally:
+        if isinstance(chunks, Generator):
+            chunks.close()
 
 
 @dataclass(slots=True)

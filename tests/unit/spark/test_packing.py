@@ -2,13 +2,14 @@
 
 import threading
 import time
+from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ch_sink.order import State
 from ch_sink.spark.packing import LARGE, packed, weight
-from ch_sink.spark.worker import run_group
+from ch_sink.spark.worker import Run, Work, run_group
 from ch_sink.stream.tasks import RangeTask, ReleaseTask, Task, TaskResult
 from tests.model import LAYOUTS
 from tests.support.harness import ENGINES, target_table
@@ -61,3 +62,16 @@ def test_small_tasks_of_one_group_wait_for_their_answers_at_the_same_time() -> N
         return config  # type: ignore[return-value]
 
     assert list(run_group([(c, task(10)) for c in "abc"], run)) == ["a", "b", "c"]
+
+
+def test_only_small_tasks_are_prepared_together() -> None:
+    prepared: list[str] = []
+
+    def together(work: Sequence[Work]) -> Run:
+        prepared.extend(config for config, _ in work)
+        return lambda config, _: f"{config} together"  # type: ignore[return-value]
+
+    work = [("a", task(10)), ("b", task(LARGE)), ("c", task(None)), ("d", task(20))]
+    found = list(run_group(work, lambda config, _: config, together))  # type: ignore[arg-type, return-value]
+    assert found == ["a together", "b", "c together", "d together"]
+    assert prepared == ["a", "c", "d"]
