@@ -1,9 +1,9 @@
 """The loop of a job: one driver for all streams, from their ledgers and their topics' watermarks to one executor.
 
-Each turn takes the streams that are due, asks for the watermarks of all their topics at once, plans what each reads,
-and starts one batch of them all: their tasks share a call of the executor. A stream whose rounds are done is free for
-the next turn while others of its batch still run. Streams with a long backlog have a batch and a lane of their own, and
-read little at a time while others are live, so that those wait for seconds at most.
+Each turn takes the streams that are due, asks for the watermarks of all their topics at once (`Looks`, beside the
+loop), plans what each reads, and starts one batch of them all: their tasks share a call of the executor. A stream whose
+rounds are done is free for the next turn while others of its batch still run. Streams with a long backlog have a batch
+and a lane of their own, and read little at a time while others are live, so that those wait for seconds at most.
 
 What a stream's work came to is decided in one place, `Job._settle`. A stream that fails waits or stops, as its roster
 says; the others go on. A stream that waited, or was resumed, is opened again: what it had begun is in its ledger.
@@ -21,6 +21,7 @@ from ch_sink.observe.picture import JobPicture
 from ch_sink.stream.job_stream import JobStream
 from ch_sink.stream.job_work import Changed, Ended, JobOptions
 from ch_sink.stream.lanes import Lanes
+from ch_sink.stream.looks import Looked, Looks
 from ch_sink.stream.roster import Roster
 from ch_sink.stream.rounds import as_failure, run_together
 from ch_sink.stream.tasks import Execute
@@ -75,6 +76,7 @@ class Job:
         """Streams whose topics were deleted while the job ran."""
         self._execute, self._lanes, self._options, self._write = execute, lanes, options, write
         self._began = lanes.now()
+        self._looks = Looks(lanes)
         self._failed_fast = False
         self._ready: frozenset[str] = frozenset()
         self._exchanging = False
@@ -206,13 +208,23 @@ class Job:
         for stream in self.streams:
             waits = stream.busy or stream.due > now or stream.name not in self._ready
             if stream.state == "opening" and not waits and self._lanes.free("open"):
-                stream.busy = True
+                stream.busy, stream.known = True, None
+                stream.turn += 1
                 self._lanes.start("open", partial(self._open_one, stream))
 
     def _turn(self) -> None:
-        """Start a batch of all streams that are due and have something to read."""
+        """Ask for the topics of all streams that are due; start a batch of those of which it is known what to read."""
+        now = self._lanes.now()
+        due = [s for s in self.streams if s.state == "running" and not s.busy and s.due <= now]
+        opened = [(s, s.opened[0]) for s in due if s.opened is not None]
+        self._plan([*opened, *self._looks.ask([s for s in due if s.opened is None])])
+
+    def _plan(self, looked: Looked) -> None:
+        """Start a batch of these streams, as far as they have something to read."""
+        if not looked:
+            return
         turn = Turn(self.streams, self._lanes.now(), self._options.once)
-        turn.plan([s for s in self.streams if s.state == "running" and not s.busy and s.due <= turn.now])
+        turn.plan(looked)
         for stream in turn.rested:
             self.roster.worked(stream.name)
             if self._options.once:
@@ -256,6 +268,11 @@ class Job:
         stream = ended.stream
         if ended.work == "topics":
             self._change(ended.changed)
+            return
+        if ended.work == "look" and stream is None:
+            looked = self._looks.answered(ended)
+            if self._lanes.free("batch") and not self._ending:
+                self._plan(looked)
             return
         if stream is None:
             self._exchanging, self._next_exchange = False, self._lanes.now() + _STATES
@@ -314,7 +331,8 @@ class Job:
         now = self._lanes.now()
         free = {"opening": self._lanes.free("open"), "running": self._lanes.free("batch")}
         idle = [s for s in self.streams if s.active and not s.busy and free[s.state]]
-        waits = [s.due - now for s in idle if s.state == "running" or s.name in self._ready]
+        waits = [s.due - now for s in idle if s.state == "opening" and s.name in self._ready]
+        waits += [max(s.due, self._looks.wait(s)) - now for s in idle if s.state == "running"]
         if not self._discovering:
             waits.append(self._next_discovery - now)
         if not self._exchanging:

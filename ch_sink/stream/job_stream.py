@@ -58,6 +58,10 @@ class JobStream:
     """Calls of the executor in succession that failed."""
     seen: TopicState | None = field(default=None, repr=False)
     """A state of the topic of which everything has been read."""
+    known: TopicState | None = field(default=None, repr=False)
+    """The state of the topic by which the last batch was planned; None if the stream has been opened since."""
+    turn: int = 0
+    """Counts batches and openings."""
     end: TopicState | None = field(default=None, repr=False)
     """Nothing beyond this state of the topic is read; None if there is no such end."""
     backlog: bool = False
@@ -158,7 +162,8 @@ class JobStream:
     def begin(self, now: float, state: TopicState, offsets: int, ranges: Sequence[OffsetRange]) -> None:
         """A batch of these ranges begins. ``offsets``: all that there is to read in this state of the topic."""
         self.busy, self.held_until, self.active_at, self.clear_at = True, None, now, now
-        self.seen, self.summary.lag = state, offsets
+        self.seen, self.known, self.summary.lag = state, state, offsets
+        self.turn += 1
         left = offsets - sum(r.end - r.start for r in ranges)
         self.backlog = left > 0 or any(r.chunk_offsets for r in ranges)  # what was begun is not all there is
 

@@ -1,7 +1,7 @@
 """What a job is asked to do, and what the work of its streams comes to."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from ch_sink.errors import ChSinkError
@@ -64,3 +64,7 @@ class Ended:
     """The topic of a stream that was opened, and what there is to read."""
     changed: Changed = Changed()
     """What a look at the topics found."""
+    cluster: int = 0
+    """Which cluster was asked for watermarks."""
+    topics: Mapping[str, TopicState | ChSinkError] = field(default_factory=dict)
+    """What it answered: the state of each topic, or why it is not known."""

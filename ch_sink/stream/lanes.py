@@ -15,7 +15,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 __all__ = ["InlineLanes", "Kind", "Lanes", "ThreadLanes"]
 
 E = TypeVar("E")
-Kind = Literal["batch", "open", "states"]
+Kind = Literal["batch", "open", "states", "look"]
 Work = Callable[[Callable[[E], None]], None]
 """Is given the function by which it reports."""
 
@@ -47,8 +47,8 @@ class Lanes(Protocol[E]):
 class ThreadLanes(Generic[E]):
     """Each piece of work runs in a thread."""
 
-    def __init__(self, batches: int = 2, opens: int = 8) -> None:
-        self._free: dict[Kind, int] = {"batch": batches, "open": opens, "states": 1}
+    def __init__(self, batches: int = 2, opens: int = 8, looks: int = 8) -> None:
+        self._free: dict[Kind, int] = {"batch": batches, "open": opens, "states": 1, "look": looks}
         self._pools = {
             kind: ThreadPoolExecutor(number, thread_name_prefix=f"ch_sink {kind}")
             for kind, number in self._free.items()

@@ -1,13 +1,13 @@
 """A turn of a job: what each stream that is due reads next, and in which batches."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ch_sink.errors import ChSinkError, StreamFailed
 from ch_sink.model.topic import TopicState
 from ch_sink.stream.flush import ACTIVE
-from ch_sink.stream.job_stream import JobStream, Watermarks
+from ch_sink.stream.job_stream import JobStream
 from ch_sink.stream.job_work import Ended
+from ch_sink.stream.looks import Looked
 from ch_sink.stream.offset_ranges import OffsetRange
 from ch_sink.stream.rounds import as_failure
 from ch_sink.stream.shares import LONG, fair_shares, in_turn
@@ -49,9 +49,9 @@ class Turn:
     failed: list[Ended] = field(default_factory=list)
     _active: int | None = None
 
-    def plan(self, due: Sequence[JobStream]) -> None:
-        """Look at the topics of these streams, and plan their batches. Those that do not come now are due again."""
-        planned = self._next(due)
+    def plan(self, looked: Looked) -> None:
+        """Plan the batches of these streams. Those that do not come now are due again."""
+        planned = self._next(looked)
         long = {p.stream for p in planned if p.offsets > LONG}
         shares = self._shares([p for p in planned if p.stream not in long], [p for p in planned if p.stream in long])
         batch: Batch = {}
@@ -64,33 +64,15 @@ class Turn:
         alone = [{stream: ranges} for stream, ranges in batch.items() if stream.alone]
         self.batches += [group for group in (short, rest, *alone) if group]
 
-    def _next(self, due: Sequence[JobStream]) -> list[_Planned]:
+    def _next(self, looked: Looked) -> list[_Planned]:
         """What these streams read; those whose last batch is the longest ago come first, and some may not come."""
-        looked = self._look(due)
         planned: list[_Planned] = []
         for stream, state in sorted(looked, key=lambda found: found[0].active_at):
-            if len(planned) == TOGETHER:
-                break
-            if (found := self._planned(stream, state)) is not None:
+            if not isinstance(state, TopicState):
+                self.failed.append(Ended(stream, "look", state))
+            elif len(planned) < TOGETHER and (found := self._planned(stream, state)) is not None:
                 planned.append(found)
         return planned
-
-    def _look(self, due: Sequence[JobStream]) -> list[tuple[JobStream, TopicState]]:
-        """The states of these streams' topics: one question for each cluster."""
-        found = [(stream, stream.opened[0]) for stream in due if stream.opened is not None]
-        clusters: dict[int, list[JobStream]] = {}
-        for stream in due:
-            if stream.opened is None:
-                clusters.setdefault(id(stream.watermarks), []).append(stream)
-        for streams in clusters.values():
-            answers = _states(streams[0].watermarks, streams)
-            for stream in streams:
-                state = answers[stream.topic]
-                if isinstance(state, TopicState):
-                    found.append((stream, state))
-                else:
-                    self.failed.append(Ended(stream, "look", state))
-        return found
 
     def _planned(self, stream: JobStream, state: TopicState) -> _Planned | None:
         """All that the stream has to read; None if that is nothing, or waits."""
@@ -142,13 +124,3 @@ def unread(stream: JobStream, state: TopicState, once: bool) -> Sequence[OffsetR
     if once and (stream.end is None or stream.end.topic_id != state.topic_id):
         stream.end = state
     return stream.unread(state)
-
-
-def _states(watermarks: Watermarks, streams: Sequence[JobStream]) -> Mapping[str, TopicState | ChSinkError]:
-    topics = list(dict.fromkeys(s.topic for s in streams))
-    try:
-        found = watermarks.states(topics)
-    except Exception as error:  # noqa: BLE001 (the failure of all of them, whatever it is)
-        return {s.topic: as_failure(s.name, error) for s in streams}
-    missing = StreamFailed("the broker gave no answer for this topic")
-    return {topic: found.get(topic, missing) for topic in topics}

@@ -15,7 +15,7 @@ from ch_sink.ports import Request
 from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.flush import Flush
 from ch_sink.stream.job import Job
-from ch_sink.stream.job_stream import JobStream
+from ch_sink.stream.job_stream import JobStream, Watermarks
 from ch_sink.stream.job_work import Ended, JobOptions
 from ch_sink.stream.lanes import InlineLanes, ThreadLanes
 from ch_sink.stream.patience import Patience, Pauses
@@ -52,6 +52,8 @@ class MemoryJob:
     job: Job | None = None
     states_of_streams: MemoryStreamStates = field(init=False)
     asked: int = 0
+    clusters: dict[str, Watermarks] = field(default_factory=dict)
+    """Stream → its Kafka cluster; all others are in one."""
     failing: ChSinkError | None = None
     """Every task fails with this error, before it applies anything."""
 
@@ -119,7 +121,8 @@ class MemoryJob:
                 memory.settings, StreamPorts(ports.open_ledger(), memory, memory.topic, memory.pending, memory.group)
             )
 
-        return JobStream(memory.settings, connect, self, interval, limit, flush)
+        cluster = self.clusters.get(memory.settings.name, self)
+        return JobStream(memory.settings, connect, cluster, interval, limit, flush)
 
     def _execute(self, tasks: Sequence[Task]) -> list[TaskResult]:
         self.before(self, tasks)
