@@ -44,15 +44,16 @@ def expand(
     look: Look,
     *,
     taken: Iterable[Config] = (),
-    known: Collection[str] = (),
+    known: Callable[[], Collection[str]] = frozenset,
 ) -> Expansion:
-    """The streams of these files.
+    """The streams of these files. Raises ConfigError if two files of one topic each name the same stream.
 
     Args:
         existing: the topics of a file's brokers; not asked for a file of one topic.
         taken: streams that run already; a topic of theirs keeps its stream, and their tables are not given again.
-        known: topics that were read before; their tables are not given to others.
+        known: the topics that were read before, whose tables are not given to others; asked if topics are refused.
     """
+    _expect_own_names(jobs)
     running = {(c.kafka.bootstrap, c.kafka.topic): c for c in taken}
     by_name = {c.stream_name: c for c in taken}
     streams: list[_Found] = []
@@ -91,9 +92,24 @@ def expand(
                         refused[topic] = error
                     else:
                         streams.append(_Found(job, by_name.get(config.stream_name, config)))
-    sound = _without_clashes(streams, by_name.keys(), known, refused)
-    ran_before = bool(running) or any(config.kafka.topic in known for config in sound)
-    return Expansion(tuple(sound), tuple(skipped), tuple(empty), refused, tuple(notes), ran_before)
+    sound, clashes = _without_clashes(streams, by_name.keys(), ())
+    read_before: Collection[str] = ()
+    if clashes or refused:
+        # Of two topics for one table, the one that has read something keeps it.
+        read_before = known()
+        sound, clashes = _without_clashes(streams, by_name.keys(), read_before)
+    ran_before = bool(running) or any(config.kafka.topic in read_before for config in sound)
+    return Expansion(tuple(sound), tuple(skipped), tuple(empty), refused | clashes, tuple(notes), ran_before)
+
+
+def _expect_own_names(jobs: Sequence[Job]) -> None:
+    """Files of one topic each say so themselves if they share a stream's name: no topic that came is to blame."""
+    by_name: dict[str, _Found] = {}
+    for job in jobs:
+        if job.topics is None:
+            found = _Found(job, job.only())
+            if (other := by_name.setdefault(found.config.stream_name, found)) is not found:
+                raise _same_name(other, found)
 
 
 def _notes(job: Job, mine: Sequence[str], existing: Collection[str]) -> list[str]:
@@ -123,11 +139,12 @@ class _Found:
 
 
 def _without_clashes(
-    streams: Sequence[_Found], running: Collection[str], known: Collection[str], refused: dict[str, ChSinkError]
-) -> list[Config]:
+    streams: Sequence[_Found], running: Collection[str], known: Collection[str]
+) -> tuple[list[Config], dict[str, ChSinkError]]:
     """The streams without those that would share a name, a topic's group or, unless they say so, a table.
 
-    A running one stays, and one that was read before; otherwise the first one.
+    A running one stays, and one that was read before; otherwise the first one. Also the topics of the others, with the
+    reason.
     """
 
     def place_of(number: int) -> tuple[bool, bool]:
@@ -138,6 +155,7 @@ def _without_clashes(
     by_name: dict[str, _Found] = {}
     by_group: dict[tuple[str, str, str], Config] = {}
     out: dict[int, Config] = {}
+    refused: dict[str, ChSinkError] = {}
     for place in sorted(range(len(streams)), key=place_of):
         found = streams[place]
         config, target = found.config, found.config.clickhouse
@@ -145,9 +163,6 @@ def _without_clashes(
         other = by_name.get(config.stream_name)
         group = config.kafka.bootstrap, config.kafka.topic, config.consumer_group
         error = _same_name(other, found) if other is not None else _clash(found, sharing)
-        if error is not None and other is not None and other.job.topics is found.job.topics is None:
-            # Both files say so themselves: no topic that came later is to blame.
-            raise error
         if error is None and group in by_group:
             error = _same_group(by_group[group], config)
         if error is not None:
@@ -157,7 +172,7 @@ def _without_clashes(
         by_group[group] = config
         by_name[config.stream_name] = found
         out[place] = config
-    return [out[place] for place in sorted(out)]
+    return [out[place] for place in sorted(out)], refused
 
 
 def _same_name(first: _Found, second: _Found) -> ConfigError:

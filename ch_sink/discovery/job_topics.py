@@ -14,7 +14,15 @@ from ch_sink.errors import BrokerUnavailable, ChSinkError, ConfigError
 from ch_sink.kafka import KafkaSettings, RangeConsumer, schema_registry
 from ch_sink.types.sql import quote
 
-__all__ = ["chosen", "existing_tables", "existing_topics", "recorded_topics", "source_names", "streams_of"]
+__all__ = [
+    "ReadBefore",
+    "chosen",
+    "existing_tables",
+    "existing_topics",
+    "recorded_topics",
+    "source_names",
+    "streams_of",
+]
 
 _SEEN = 2_000
 """Offsets at each end of a partition that are searched for source tables."""
@@ -26,11 +34,13 @@ def streams_of(
     taken: Iterable[Config] = (),
     away: Callable[[str], None] | None = None,
     look: Look | None = None,
+    known: Callable[[Sequence[Job]], Collection[str]] | None = None,
 ) -> Expansion:
     """The streams that the files describe now. Files of one topic each are not looked up.
 
     ``away``: is told of brokers that do not answer; then the topics are those that the ledger knows.
     ``look``: finds the source tables of a topic, if not in its first and last events.
+    ``known``: the topics that were read before, if not those of the ledgers; asked if topics are refused.
 
     Raises KafkaError.
     """
@@ -49,22 +59,31 @@ def streams_of(
             asked[settings] = recorded_topics(job.usual)
         return asked[settings]
 
-    taken = list(taken)
-    found = expand(jobs, existing, look or source_names, taken=taken)
-    if not found.refused:
-        return found
-    # Of two topics for one table, the one that has read something keeps it.
-    return expand(jobs, existing, look or source_names, taken=taken, known=_read_before(jobs))
+    read_before = known or ReadBefore()
+    return expand(jobs, existing, look or source_names, taken=taken, known=lambda: read_before(jobs))
 
 
-def _read_before(jobs: Sequence[Job]) -> frozenset[str]:
-    """Topics that the ledgers of these files know; of a ledger that cannot be read, none."""
-    found: set[str] = set()
-    for job in jobs:
-        if not fields_in(job.usual.clickhouse.database):
-            with suppress(ChSinkError):
-                found |= recorded_topics(job.usual)
-    return frozenset(found)
+class ReadBefore:
+    """The topics that ledgers know; each ledger is read once, and one that cannot be read is tried again next time.
+
+    What a job itself begins to read after that is among its running streams.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[str, str, str], frozenset[str]] = {}
+
+    def __call__(self, jobs: Sequence[Job]) -> frozenset[str]:
+        """Those of the ledgers of these files; of a ledger that cannot be read, none."""
+        found: set[str] = set()
+        for job in jobs:
+            usual = job.usual
+            if not fields_in(usual.clickhouse.database):
+                place = usual.clickhouse.url, usual.state_database, usual.tables.ledger
+                if place not in self._of:
+                    with suppress(ChSinkError):
+                        self._of[place] = recorded_topics(usual)
+                found |= self._of.get(place, frozenset())
+        return frozenset(found)
 
 
 def recorded_topics(config: Config) -> frozenset[str]:

@@ -3,10 +3,10 @@
 import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ch_sink.config import Config, Expansion, Job
-from ch_sink.discovery.job_topics import existing_tables, streams_of
+from ch_sink.discovery.job_topics import ReadBefore, existing_tables, streams_of
 from ch_sink.discovery.refused import stand_in
 from ch_sink.discovery.routed import TablesOfTopics
 from ch_sink.discovery.wiring import client_of, kafka_settings, topic_offsets
@@ -15,6 +15,8 @@ from ch_sink.kafka import KafkaSettings
 
 __all__ = ["TopicChanges", "TopicWatch", "without_events"]
 
+_NAMED = 10
+"""Streams that a note names."""
 _GONE = 2
 """Looks in succession in which a topic is missing before its stream leaves: brokers that restart may list fewer."""
 
@@ -62,8 +64,8 @@ class TopicWatch:
             reload: reads the files again, while topics are refused. Raises ConfigError.
         """
         self._jobs, self._wanted = jobs, wanted
-        tables = TablesOfTopics()
-        self._expand = expand or (lambda jobs, taken: streams_of(jobs, taken=taken, look=tables))
+        tables, known = TablesOfTopics(), ReadBefore()
+        self._expand = expand or (lambda jobs, taken: streams_of(jobs, taken=taken, look=tables, known=known))
         self._empty = empty or without_events
         self._streams: dict[str, Config] = {}
         self._missing: dict[str, int] = {}
@@ -152,18 +154,49 @@ class TopicWatch:
             jobs = reload()
         except ConfigError:
             return found  # it is being written
+        if jobs == self._jobs:
+            return found
         now = self._expand(jobs, list(self._streams.values()))
         stays = {config.stream_name for config in found.streams} & self._streams.keys()
         if now.refused.keys() >= self._refused.keys() or not stays <= {config.stream_name for config in now.streams}:
             return found
-        self._jobs = jobs
+        former, self._jobs = self._jobs, jobs
+        if kept := self._otherwise(former, jobs):
+            note = (
+                f"the settings of running streams have changed in the file: {_listed(kept)}. They keep the former ones "
+                "until the job is started again, or until they are paused and resumed"
+            )
+            now = replace(now, notes=(*now.notes, note))
         return now
+
+    def _otherwise(self, former: Sequence[Job], jobs: Sequence[Job]) -> list[str]:
+        """The running streams of which files say something else than before."""
+        pairs = [(_said_of(former, config), _said_of(jobs, config)) for config in self._streams.values()]
+        return [
+            name
+            for name, (before, now) in zip(self._streams, pairs, strict=True)
+            if before is not now and before != now
+        ]
 
     def _first(self, text: str) -> bool:
         """Whether this has not been said yet."""
         new = text not in self._said
         self._said.add(text)
         return new
+
+
+def _said_of(jobs: Sequence[Job], config: Config) -> Config | None:
+    """What the files say of a stream's topic; names are templates."""
+    topic, brokers = config.kafka.topic, config.kafka.bootstrap
+    for job in jobs:
+        has = job.topics.among([topic]) if job.topics is not None else job.usual.kafka.topic == topic
+        if has and job.usual.kafka.bootstrap == brokers:
+            return job.variant(topic).config
+    return None
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} others" if len(names) > _NAMED else "")
 
 
 def without_events(configs: Sequence[Config]) -> set[str]:

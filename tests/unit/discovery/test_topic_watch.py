@@ -38,7 +38,7 @@ class Broker:
         return TopicWatch(jobs(), wanted, expand=self.expand, empty=self.without_events, reload=jobs)
 
     def expand(self, jobs: Sequence[Job], taken: Collection[Config]) -> Expansion:
-        return expand(jobs, lambda _: self.topics, self.look, taken=taken, known=self.known)
+        return expand(jobs, lambda _: self.topics, self.look, taken=taken, known=lambda: self.known)
 
     def look(self, _config: Config, topic: str) -> set[SourceNames]:
         if topic in self.unreachable:
@@ -141,6 +141,47 @@ def test_a_refused_topic_joins_once_its_file_gives_it_a_place(path):
     [joined] = watch.look().joined
     assert (joined.kafka.topic, joined.clickhouse.table) == ("s.p.a", "other")
     assert (watch.look().left, watch.look().left) == ((), ())
+
+
+def test_settings_of_running_streams_that_change_with_it_are_named(path):
+    broker = Broker("s.p.odd", "s.p.b", "s.p.c")
+    watch = broker.watch(path)
+    watch.look()
+    broker.topics |= {"s.p.a"}
+    watch.look()
+    other = "  - match: s\\.p\\.a\n    clickhouse: {table: other}\n"
+    path.write_text(JOB + other + "  - match: s\\.p\\.[bc]\n    trigger_interval: 5s\n")
+    [note] = watch.look().notes
+    assert "s.p.b:shop.b, s.p.c:shop.c. They keep the former ones" in note
+    assert watch.look().notes == ()
+    broker.topics |= {"s.p.other"}
+    assert watch.look().refused.keys() == {"s.p.other"}
+    path.write_text(path.read_text() + "  - match: s\\.p\\.other\n    skip: true\n")
+    assert watch.look().notes == (), "only the refused topic has other settings"
+
+
+def test_topics_and_ledgers_are_asked_once_a_look_though_topics_are_refused(path):
+    broker = Broker("s.p.a", "s.p.odd", "s.p.b")
+    asked: list[str] = []
+
+    def known() -> set[str]:
+        asked.append("ledger")
+        return broker.known
+
+    def existing(_job: Job) -> set[str]:
+        asked.append("topics")
+        return broker.topics
+
+    def expanded(jobs: Sequence[Job], taken: Collection[Config]) -> Expansion:
+        return expand(jobs, existing, broker.look, taken=taken, known=known)
+
+    watch = TopicWatch(
+        [load_job(path, (), {})], expand=expanded, empty=broker.without_events, reload=lambda: [load_job(path, (), {})]
+    )
+    for _ in range(3):
+        asked.clear()
+        watch.look()
+        assert asked == ["topics", "ledger"]
 
 
 def test_a_refused_topic_that_the_file_skips_by_now_is_settled(path):
