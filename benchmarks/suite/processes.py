@@ -87,11 +87,12 @@ def _kind(process: int) -> str:
         command = (Path("/proc") / str(process) / "cmdline").read_bytes()
     except OSError:
         return "other"
+    # The JVM's properties name the daemon, so it comes first.
+    if b"org.apache.spark" in command:
+        return "jvm"
     # The product's own daemon forks the workers of a local master.
     if b"pyspark.daemon" in command or b"ch_sink.spark.daemon" in command:
         return "workers"
-    if b"org.apache.spark" in command:
-        return "jvm"
     if b"kafka" in command.lower() and b"java" in command:
         return "broker"
     return "server" if b"clickhouse" in command else "other"

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 import ch_sink
+from ch_sink.cli.backfill import backfill
 from ch_sink.cli.check import check
 from ch_sink.cli.config import config
 from ch_sink.cli.dead_letters import dead_letters
@@ -78,6 +79,7 @@ app.command()(rehearse)
 app.command()(repair)
 app.command()(resync)
 app.command()(bootstrap)
+app.command()(backfill)
 app.command()(purge)
 app.command()(erase)
 app.command()(demo)

@@ -42,7 +42,7 @@ from ch_sink.pipeline.fencing import Fencing
 from ch_sink.pipeline.partition_sink import PartitionSink
 from ch_sink.pipeline.plan import BatchDecoder, Ports
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import ChunkCut, Fence
+from ch_sink.ports import ChunkCut, Fence, History
 from ch_sink.spark.kept import kept_stream
 from ch_sink.stream.coordinator import StreamSettings
 from ch_sink.stream.error_limits import ErrorLimits
@@ -55,7 +55,10 @@ from ch_sink.table.model import TargetTable
 __all__ = [
     "SharedTopics",
     "batch_decoder",
+    "client_for",
     "concerned_by",
+    "read_chunks",
+    "records_before",
     "rewind_stream",
     "run_configured",
     "stream_ports",
@@ -82,7 +85,7 @@ def stream_settings(config: Config) -> StreamSettings:
 
 def stream_ports(config: Config, topics: "SharedTopics") -> StreamPorts:
     """The coordinator's ports; connects to ClickHouse. Raises ClickHouseError."""
-    client, place = _client(config), config.clickhouse
+    client, place = client_for(config), config.clickhouse
     kafka = KafkaSettings(config.kafka.client())
     return StreamPorts(
         ClickHouseLedger(
@@ -190,7 +193,7 @@ def task_ports(
         decoder: for a table, with before images or not.
         fetched: the records of its range, if they have been read.
     """
-    client, policy, table = _client(config), config.policy(), task.table
+    client, policy, table = client_for(config), config.policy(), task.table
     own, tables, stream = config.state_database, config.tables, task.stream
     kafka = KafkaSettings(config.kafka.client())
     concerned = concerned_by(config)
@@ -225,18 +228,29 @@ def task_ports(
 
     def chunks(first: int) -> Iterator[Chunk]:
         assert isinstance(task, RangeTask)
+        if fetched is None:
+            return read_chunks(kafka, concerned, task, first)
         size, most = task.chunk_offsets, task.chunk_bytes
-        piece = max(size // 4, 1), max(most // 4, 1)
-        if fetched is not None:
-            read = slices_of(fetched, task.topic, task.partition, first, *piece)
-            yield from cut(map(concerned, read), first, task.end, chunk_offsets=size, chunk_bytes=most)
-            return
-        with range_consumer(kafka) as consumer:
-            slices = consumer.read(task.topic, task.partition, first, task.end, *piece)
-            with closing(slices):
-                yield from cut(map(concerned, slices), first, task.end, chunk_offsets=size, chunk_bytes=most)
+        read = slices_of(fetched, task.topic, task.partition, first, max(size // 4, 1), max(most // 4, 1))
+        return cut(map(concerned, read), first, task.end, chunk_offsets=size, chunk_bytes=most)
 
     return TaskPorts(sink, chunks, ledger)
+
+
+def read_chunks(
+    kafka: KafkaSettings, concerned: Callable[[Records], Records], task: RangeTask, first: int
+) -> Iterator[Chunk]:
+    """The chunks of a task's range from this offset on. Raises KafkaError."""
+    size, most = task.chunk_offsets, task.chunk_bytes
+    with range_consumer(kafka) as consumer:
+        slices = consumer.read(task.topic, task.partition, first, task.end, max(size // 4, 1), max(most // 4, 1))
+        with closing(slices):
+            yield from cut(map(concerned, slices), first, task.end, chunk_offsets=size, chunk_bytes=most)
+
+
+def records_before(kafka: KafkaSettings, task: Task, concerned: Callable[[Records], Records]) -> History:
+    """Earlier records of a task's partition."""
+    return _History(kafka, task, concerned)
 
 
 def concerned_by(config: Config) -> Callable[[Records], Records]:
@@ -246,7 +260,8 @@ def concerned_by(config: Config) -> Callable[[Records], Records]:
     return RecordsOfTable(config.source_table, schema_registry(config.kafka.registry())).among
 
 
-def _client(config: Config) -> Client:
+def client_for(config: Config) -> Client:
+    """A client of the configuration's server."""
     return connect(ClickHouseSettings(**config.clickhouse.connection()))
 
 

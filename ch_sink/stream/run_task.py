@@ -21,7 +21,7 @@ from ch_sink.pipeline.timings import STAGES, Stages
 from ch_sink.ports import TaskLedger
 from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, ReleaseTask, Task, TaskResult
 
-__all__ = ["OpenPorts", "TaskPorts", "range_steps", "release", "run_task", "task_name"]
+__all__ = ["OpenPorts", "TaskPorts", "range_steps", "release", "run_task", "task_name", "without_collector"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def task_name(task: Task) -> StreamName:
 
 def run_task(task: Task, open_ports: OpenPorts) -> TaskResult:
     """Run a task. Reading, planning and inserting overlap, unless there is too little for it to pay."""
-    with _without_collector():
+    with without_collector():
         return release(task, open_ports) if isinstance(task, ReleaseTask) else _run_range(task, open_ports)
 
 
@@ -234,7 +234,7 @@ def _timed(chunks: Iterator[Chunk], stages: Stages) -> Generator[Chunk, None, No
 
 
 @contextmanager
-def _without_collector() -> Iterator[None]:
+def without_collector() -> Iterator[None]:
     """Turn cyclic garbage collection off: it would scan hundreds of thousands of objects that form no cycles."""
     collecting = gc.isenabled()
     gc.disable()

@@ -1,4 +1,4 @@
-"""What resync and bootstrap have in common: a new table, filled from the source and brought up to a place of the topic.
+"""What resync, bootstrap and backfill have in common: a new table, filled and brought up to a place of the topic.
 
 The place O in the topic is read first, then the source's rows. Every change below O was committed before the rows were
 read, so they show it. Every change from O on is applied to them in its order, also one that they show already: after
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from ch_sink.errors import ChSinkError, ConfigError, StreamFailed
 from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
-from ch_sink.ports import Handover, Pending, TableRefilled
+from ch_sink.order import State
+from ch_sink.ports import Fact, Handover, Pending, TableRefilled
 from ch_sink.ports.stream_states import StreamStates
 from ch_sink.snapshot import SourceReader
 from ch_sink.table.model import Family, TargetTable
@@ -23,7 +24,18 @@ from ch_sink.trust.fold import Fold
 from ch_sink.trust.successor import Successor
 from ch_sink.trust.verify import Subject
 
-__all__ = ["Refill", "Say", "expect_good_records", "expect_refillable", "filler", "floors", "loaded", "successor_table"]
+__all__ = [
+    "Loaded",
+    "NewTable",
+    "Refill",
+    "Say",
+    "Start",
+    "expect_good_records",
+    "expect_keyed",
+    "expect_refillable",
+    "filler",
+    "new_table",
+]
 
 Say = Callable[[str], None]
 _CLOCKS = 60_000
@@ -64,14 +76,9 @@ class Refill:
 
 
 def expect_refillable(refill: Refill) -> None:
-    """Raises StreamFailed if the table cannot be filled from its source."""
+    """Raises StreamFailed if no other table can take the table's place."""
     subject = refill.subject
     table = subject.table
-    if not subject.key:
-        raise StreamFailed(
-            f"{table.qualified} has no key: a row that changes while the source is read would be counted twice",
-            hint="Let the connector take the snapshot, or set key_columns.",
-        )
     if subject.condition:
         raise StreamFailed(
             f"{table.qualified} has the rows of several topics, and would lose those of the others",
@@ -82,12 +89,81 @@ def expect_refillable(refill: Refill) -> None:
     refill.successor.expect_possible()
 
 
+def expect_keyed(refill: Refill) -> None:
+    """Raises StreamFailed if the rows of the source cannot be told apart."""
+    if not refill.subject.key:
+        raise StreamFailed(
+            f"{refill.subject.table.qualified} has no key: a row that changes while the source is read would be "
+            "counted twice",
+            hint="Let the connector take the snapshot, or set key_columns.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where the changes begin that are applied to the rows of the source."""
+
+    at: Mapping[int, int]
+    """Partition → offset; every change below it was committed before the rows are read."""
+    states: Mapping[int, tuple[int, State]] | None = None
+    """The stream's states there, None if it has none yet."""
+    epoch: int = 0
+    facts: tuple[Fact, ...] = ()
+    """What the fold knows besides."""
+    version: int = 0
+    """That of the rows: below the versions of all those changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What the new table has once the rows of the source are in it."""
+
+    rows: int
+    passes: int
+    """The source's position after its rows were read."""
+    floors: tuple[TableRefilled, ...]
+    """What the ledger has to know, by partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTable:
+    """The table that is filled, and the fold that applies changes to it."""
+
+    refill: Refill
+    table: TargetTable
+    fold: Fold
+
+    def load(self, topic: TopicState, start: Callable[[], Start], say: Say) -> Loaded:
+        """Store all rows of the source, and begin the fold behind them. Raises ChSinkError.
+
+        ``start`` is called once the source is open, before anything is read of it.
+        """
+        with filler(self.refill, say) as (reader, made):
+            begun = start()
+            position = reader.settled(self.refill.settle)
+            if not position:
+                say("transactions of the source go on; changes of theirs are applied once more")
+            floors = _floors(self.refill, topic, begun.at, position, begun.epoch)
+            self.fold.begin(begun.at, begun.states, (*begun.facts, *floors))
+            rows, passes = _loaded(self.refill, self.table, reader, made, begun.version, say)
+            return Loaded(rows, passes, floors)
+
+
 @contextmanager
-def successor_table(successor: Successor, say: Say) -> Iterator[TargetTable]:
-    """The new table, empty. If the context fails, it is dropped."""
+def new_table(refill: Refill, say: Say, handover: Handover | None = None) -> Iterator[NewTable]:
+    """The table that shall take the place of the stream's, empty. If the context fails, it is dropped.
+
+    ``handover``: see `Fold`.
+    """
+    subject, successor = refill.subject, refill.successor
     successor.clear(say)
     try:
-        yield successor.create()
+        table = successor.create()
+        fold = Fold(subject.client, table, subject.settings, subject.topic, subject.decoder, handover)
+        try:
+            yield NewTable(refill, table, fold)
+        finally:
+            fold.close()
     except BaseException:
         with suppress(ChSinkError):  # the error that ended the run is the one to show; the next run drops the table
             successor.drop()
@@ -109,7 +185,7 @@ def filler(refill: Refill, say: Say) -> Iterator[tuple[SourceReader, Filling]]:
         yield reader, made
 
 
-def loaded(
+def _loaded(
     refill: Refill, table: TargetTable, reader: SourceReader, made: Filling, version: int, say: Say
 ) -> tuple[int, int]:
     """Load all rows; returns their number and the source's position after that. Raises ChSinkError."""
@@ -121,7 +197,7 @@ def loaded(
     return rows, reader.position()
 
 
-def floors(
+def _floors(
     refill: Refill, topic: TopicState, at: Mapping[int, int], position: int, epoch: int
 ) -> tuple[TableRefilled, ...]:
     """What the ledger has to know of rows that show every change below this position of the source; 0 for none."""

@@ -17,24 +17,26 @@ from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import FinishedRange, TableRefilled
+from ch_sink.ports import TableRefilled
 from ch_sink.table.model import TargetTable
+from ch_sink.trust.first_load import results_at
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.hold import held, runs
 from ch_sink.trust.refill import (
+    NewTable,
     Refill,
     Say,
+    Start,
     expect_good_records,
+    expect_keyed,
     expect_refillable,
     filler,
-    floors,
-    loaded,
-    successor_table,
+    new_table,
 )
 from ch_sink.trust.repair import ceilings
 from ch_sink.trust.sides import Side
 
-__all__ = ["Resynced", "results_at", "resynced"]
+__all__ = ["Resynced", "resynced"]
 
 _NEAR = 2_000
 """Offsets behind the stream at which it is paused."""
@@ -71,6 +73,7 @@ def resynced(
 ) -> Resynced:
     """Replace the table by one that is filled from the source. Raises ChSinkError; then the table is as it was."""
     subject = refill.subject
+    expect_keyed(refill)
     expect_refillable(refill)
     topic = subject.topic.state(subject.settings.topic)
     if not subject.reached(topic.topic_id).applied:
@@ -87,39 +90,35 @@ def resynced(
             with filler(refill, say) as (reader, made):
                 rows = made.count(reader, subject.key)
         return Resynced(refill.stream, name, False, before, rows)
-    with successor_table(refill.successor, say) as table:
-        fold = Fold(subject.client, table, subject.settings, subject.topic, subject.decoder, refill.handover)
-        try:
-            passes, facts = _filled(refill, table, fold, topic, against, say)
-            _follow(refill, fold, topic, passes, say)
-            paused = _exchanged(refill, fold, topic, facts, say)
-        finally:
-            fold.close()
+    with new_table(refill, say, refill.handover) as new:
+        passes, facts = _filled(new, topic, against, say)
+        _follow(refill, new.fold, topic, passes, say)
+        paused = _exchanged(refill, new.fold, topic, facts, say)
     refill.successor.dropped(say)
     return Resynced(refill.stream, name, True, before, _live(refill, subject.table), paused)
 
 
 def _filled(
-    refill: Refill, table: TargetTable, fold: Fold, topic: TopicState, against: Literal["source", "topic"], say: Say
+    new: NewTable, topic: TopicState, against: Literal["source", "topic"], say: Say
 ) -> tuple[int, dict[int, TableRefilled]]:
     """Fill the new table as of the fold's beginning.
 
     Returns the source's position after its rows were read, and for each partition what the ledger has to know.
     """
     if against == "topic":
-        fold.begin(topic.low)
+        new.fold.begin(topic.low)
         return 0, {p: TableRefilled(topic.topic_id, p, 0) for p in topic.low}
-    subject = refill.subject
-    with filler(refill, say) as (reader, made):
-        states = _starts(refill, topic)
-        position = reader.settled(refill.settle)
+
+    def start() -> Start:
+        states = _starts(new.refill, topic)
+        at = {p: offset for p, (offset, _) in states.items()}
+        known = {p: (offset, state) for p, (offset, state) in states.items() if offset > 0}
+        limits = ceilings(Target.of(new.table, new.refill.subject.settings.policy), known)
         epoch = min((state.epoch for _, state in states.values()), default=0)
-        facts = floors(refill, topic, {p: at for p, (at, _) in states.items()}, position, epoch)
-        fold.begin({p: at for p, (at, _) in states.items()}, states, facts)
-        known = {p: (at, state) for p, (at, state) in states.items() if at > 0}
-        limits = ceilings(Target.of(table, subject.settings.policy), known)
-        _, passes = loaded(refill, table, reader, made, limits[0] if limits else 0, say)
-        return passes, {fact.partition: fact for fact in facts}
+        return Start(at, states, epoch, version=limits[0] if limits else 0)
+
+    loaded = new.load(topic, start, say)
+    return loaded.passes, {fact.partition: fact for fact in loaded.floors}
 
 
 def _starts(refill: Refill, topic: TopicState) -> dict[int, tuple[int, State]]:
@@ -218,15 +217,6 @@ def _no_longer_waiting(refill: Refill, fold: Fold, topic_id: str) -> dict[int, l
             hint="Let the stream catch up, then try again.",
         )
     return {p: sorted(set(offsets) - set(mine.get(p, ()))) for p, offsets in own.items()}
-
-
-def results_at(topic: TopicState, states: Mapping[int, tuple[int, State]]) -> list[FinishedRange]:
-    """Empty results that let the stream go on at these offsets, in these states."""
-    now = time.time()
-    return [
-        FinishedRange(topic.topic, topic.topic_id, p, offset, offset, state=state.to_json(), started=now, finished=now)
-        for p, (offset, state) in sorted(states.items())
-    ]
 
 
 def _expect_same_shape(refill: Refill) -> None:

@@ -90,8 +90,11 @@ class Successor:
         """The target's comment."""
         return str(self._described()["comment"])
 
-    def clear(self, say: Say) -> None:
-        """Drop what an earlier run left. Raises StreamFailed if a living process on this host fills it now."""
+    def left(self) -> dict[str, Any] | None:
+        """What an earlier run noted in the table that it left; None if there is none.
+
+        Raises StreamFailed if a living process on this host fills it now.
+        """
         for row in self._rows(self.target.name + SUFFIX):
             noted = marked(str(row["comment"])) or {}
             pid = made_by(noted.get("maker", ""))
@@ -99,6 +102,12 @@ class Successor:
                 raise StreamFailed(
                     f"process {pid} on this host fills {self.qualified} now", hint="Wait for it, or stop it."
                 )
+            return noted
+        return None
+
+    def clear(self, say: Say) -> None:
+        """Drop what an earlier run left. Raises as `left` does."""
+        if self.left() is not None:
             say(f"dropping {self.qualified}, which an earlier run left")
             self.drop()
 
@@ -111,6 +120,10 @@ class Successor:
             f"COMMENT {literal(_MARK + json.dumps({'maker': maker()}))}"
         )
         self.client.command(sql, settings=_ALLOW, again=False, doing=f"create {self.qualified}")
+        return self.found()
+
+    def found(self) -> TargetTable:
+        """The table that has its name now, with the target's columns."""
         own = detect(self.client, self.target.database, self.target.name + SUFFIX, self.policy)
         # What the target's columns mean is noted under its own name.
         return replace(own, columns=self.target.columns)
