@@ -1,31 +1,37 @@
-"""A proxy in front of ClickHouse that refuses inserts into some tables, as a server does that lacks the grant."""
+"""An embedded server whose only user gets other rights with each restart, held by the engine's own access control."""
 
-import socket
-from contextlib import suppress
-from urllib.parse import unquote_plus
+from collections.abc import Sequence
+from pathlib import Path
+from xml.sax.saxutils import escape
 
-from tests.support.proxy import FaultyProxy
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 
-__all__ = ["RightsProxy"]
+__all__ = ["Limited"]
 
 
-class RightsProxy(FaultyProxy):
-    """``denied``: texts of which an insert statement has one if it is refused."""
+class Limited:
+    """The engine reads its users when it starts, and only then: a change of rights is a restart of the server."""
 
-    def __init__(self, url: str) -> None:
-        self.denied: set[str] = set()
-        super().__init__(url)
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clickhouse = EmbeddedClickHouse(folder)
 
-    def _serve(self, client: socket.socket) -> None:
-        with suppress(OSError), client:
-            request = self._request(client)
-            head = unquote_plus(request[:4000].decode("latin-1"))
-            if "INSERT" in head and any(text in head for text in self.denied):
-                why = b"Code: 497. DB::Exception: sink: Not enough privileges. (ACCESS_DENIED)"
-                lines = b"HTTP/1.1 403 Forbidden\r\nX-ClickHouse-Exception-Code: 497\r\nConnection: close\r\n"
-                client.sendall(lines + b"Content-Length: %d\r\n\r\n" % len(why) + why)
-                return
-            with socket.create_connection(self._target) as server:
-                server.sendall(request)
-                while piece := server.recv(1 << 16):
-                    client.sendall(piece)
+    def restart(self, statements: Sequence[str] | None) -> None:
+        """Restart with the rights of these GRANT and REVOKE statements, which name no user; None: all rights."""
+        self.clickhouse.stop()
+        config = self.folder / "ch_sink" / "config.d" / "users.xml"
+        config.unlink(missing_ok=True)
+        if statements is not None:
+            users = self.folder / "least.xml"
+            given = "".join(f"<query>{escape(s)}</query>" for s in statements)
+            users.write_text(
+                "<clickhouse><profiles><default><implicit_select>0</implicit_select></default></profiles>"
+                "<quotas><default/></quotas><users><default><password></password><networks><ip>::/0</ip></networks>"
+                f"<profile>default</profile><quota>default</quota><grants>{given}</grants></default></users></clickhouse>"
+            )
+            config.parent.mkdir(parents=True, exist_ok=True)
+            config.write_text(
+                f"<clickhouse><user_directories replace='1'><users_xml><path>{users}</path></users_xml>"
+                "</user_directories></clickhouse>"
+            )
+        self.clickhouse.start()
