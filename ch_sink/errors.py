@@ -27,6 +27,8 @@ exit code. Texts name the file, key, record or column concerned and never a secr
 """
 
 from collections.abc import Mapping
+from copy import copy
+from typing import Self
 
 __all__ = [
     "REFILL",
@@ -51,6 +53,7 @@ __all__ = [
     "TableNotFound",
     "TopicNotFound",
     "UnresolvedError",
+    "in_one_line",
 ]
 
 
@@ -75,6 +78,13 @@ class ChSinkError(Exception):
 
     def __str__(self) -> str:
         return self.message
+
+    def about(self, what: str, *, hint: str | None = None) -> Self:
+        """The same error with what it is about in front. ``hint`` instead of the error's own, if there is one."""
+        error = copy(self)
+        error.message, error.hint = f"{what}: {self.message}", hint or self.hint
+        error.args = (error.message,)
+        return error
 
     def __reduce__(self) -> tuple[object, ...]:
         # Spark ships a task's error to the driver by pickle: attributes set later must survive.
@@ -192,3 +202,8 @@ class StreamsFailed(ChSinkError):
         super().__init__("\n".join(lines))
         self.failures = dict(failures)
         self.exit_code = max(error.exit_code for error in failures.values())
+
+
+def in_one_line(*sentences: str | None) -> str:
+    """An error, its next step and what else there is to say, as sentences of a line of the log."""
+    return " ".join(s if s.endswith((".", "!", "?")) else f"{s}." for s in sentences if s)

@@ -84,25 +84,25 @@ def _run(
 ) -> None:
     """Plan every stream before the first statement runs.
 
-    ``found``: whether a stream's topic was found by a pattern. Such a topic that is no change stream is left out.
+    ``found``: whether a stream's topic was found by a pattern. Such a topic that is no change stream is left out. So is
+    a table that the server does not make, where there are others.
 
     Raises ChSinkError; after the other streams are done, if one was left out.
     """
     from ch_sink.discovery.wiring import ledger_of
     from ch_sink.table.ddl import once, script
 
+    several = len(configs) > 1
     planned: list[_Planned] = []
     failed: dict[str, ChSinkError] = {}
     with ThreadPoolExecutor(max(1, min(_AT_ONCE, len(configs)))) as pool:
         looks = [(config, pool.submit(_look, config)) for config in configs]
         for config, look in looks:
             try:
-                planned.append(_plan(out, config, look.result(), choices))
-            except (ClickHouseError, ConfigError, BrokerUnavailable):
-                raise
+                planned.append(_plan(out, config, look.result(), choices, several=several))
             except ChSinkError as error:
-                if not found(config):
-                    raise
+                if isinstance(error, (ClickHouseError, ConfigError, BrokerUnavailable)) or not found(config):
+                    raise error.about(config.stream_name) if several else error from None
                 failed[config.stream_name] = error
     statements = once([statement for one in planned for statement in one.plan.statements])
     if choices.output is not None:
@@ -112,12 +112,19 @@ def _run(
         out.sql(script(statements))
     if choices.apply:
         for one in planned:
-            if one.client is not None:
+            if one.client is None:
+                continue
+            try:
                 apply_plan(out, one.client, one.plan, quiet=quiet)
                 if ledger_of(one.config, one.client).upgrade() and not quiet:
                     out.say(f"{'changed':<10} ledger of an earlier version, upgraded")
+            except ClickHouseError as error:
+                if error.temporary or not several:
+                    raise
+                failed[one.config.stream_name] = error
     if len(failed) == 1:
-        raise next(iter(failed.values()))
+        [(stream, only)] = failed.items()
+        raise only.about(stream) if several else only
     if failed:
         raise StreamsFailed(failed)
 
@@ -144,25 +151,31 @@ def _look(config: "Config") -> _Looked:
         return _Looked(look_into(config, offsets.state(config.kafka.topic), years), client, trouble)
 
 
-def _plan(out: Output, config: "Config", looked: _Looked, choices: Choices) -> _Planned:
+def _plan(out: Output, config: "Config", looked: _Looked, choices: Choices, *, several: bool) -> _Planned:
     trouble = looked.trouble
     if trouble is not None and not choices.apply:
         out.warn(f"{trouble}; the statements are those for a table that does not exist yet")
-    plan = plan_one(out, config, looked.seen, looked.client, choices)
+    place = f"{config.clickhouse.database}.{config.clickhouse.table}: " if several else ""
+    plan = plan_one(out, config, looked.seen, looked.client, choices, place=place)
     if trouble is not None and choices.apply:
         raise trouble
     return _Planned(config, plan, looked.client)
 
 
-def plan_one(out: Output, config: "Config", seen: "Sampled", client: "Client | None", choices: Choices) -> "InitPlan":
-    """The plan of one stream, and what the reader should know about it. Raises ChSinkError."""
+def plan_one(
+    out: Output, config: "Config", seen: "Sampled", client: "Client | None", choices: Choices, *, place: str = ""
+) -> "InitPlan":
+    """The plan of one stream, and what the reader should know about it. ``place`` is in front of each line of that.
+
+    Raises ChSinkError.
+    """
     from ch_sink.discovery.init_plan import plan_init
 
     plan = plan_init(config, seen, client, engine=choices.engine, roles=choices.row_policy)
     for note in plan.notes:
-        out.note(note)
+        out.note(place + note)
     for finding in plan.findings:
-        out.warn(finding.detail)
+        out.warn(place + finding.detail)
         for line in (finding.remedy or "").splitlines():
             out.warn(f"  {line}")
     if plan.spec.row_policy_roles and client is not None:

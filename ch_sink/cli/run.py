@@ -115,8 +115,12 @@ def run(
     if opened and (stop.requested or len(opened) > len(end.failures)):
         show_summaries(out, opened)
         out.document([s.as_json() for s in opened])
+    several = max(len(settings), len(end.summaries))
     if len(end.failures) > 1:
-        raise stopped_streams(end.failures, len(settings))
+        raise stopped_streams(end.failures, several)
+    if several > 1:
+        for stream, error in end.failures.items():
+            raise error.about(stream)
     end.expect_fine()
 
 
@@ -146,9 +150,11 @@ def stopped_streams(failures: "Mapping[str, ChSinkError]", of: int) -> ChSinkErr
     """What the command ends with: the log has said why each stream stopped."""
     names = [*failures][:_NAMED]
     more = f" and {counted(len(failures) - len(names), 'other')}" if len(failures) > len(names) else ""
+    steps = {failure.hint for failure in failures.values()}
     error = ChSinkError(
         f"{len(failures)} of {counted(of, 'stream')} stopped: {', '.join(names)}{more}",
-        hint="`ch_sink status` says why; continue with `ch_sink resume` once that is settled.",
+        hint=(steps.pop() if len(steps) == 1 else None)
+        or "`ch_sink status` says why; continue with `ch_sink resume` once that is settled.",
     )
     error.exit_code = max(failure.exit_code for failure in failures.values())
     return error

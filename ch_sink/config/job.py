@@ -41,10 +41,20 @@ class Variant:
     """Where the exception begins, as "line 14"."""
 
     @property
+    def named_templates(self) -> dict[KeyPath, str]:
+        """The texts that a topic's names are filled into, and their keys."""
+        place, added = self.config.clickhouse, self.config.columns.add
+        return {
+            ("clickhouse", "database"): place.database,
+            ("clickhouse", "table"): place.table,
+            ("stream",): self.config.stream,
+            **{("columns", "add", name): text for name, text in added.items()},
+        }
+
+    @property
     def templates(self) -> tuple[str, ...]:
-        """The texts that a topic's names are filled into."""
-        place = self.config.clickhouse
-        return (place.database, place.table, self.config.stream, *self.config.columns.add.values())
+        """The texts alone."""
+        return tuple(self.named_templates.values())
 
     def needs_event(self, topic: str) -> bool:
         """Whether an event of the topic must be seen before its stream can be named."""
@@ -245,8 +255,8 @@ def _refuse_one_name(tree: Tree, job: Job) -> None:
                 f"{tree.name} {tree.where(('stream',))}: stream {variant.config.stream!r} would name every stream",
                 hint='Leave it out, or make it a template such as "{topic}".',
             )
-        for template in variant.templates:
+        for path, template in variant.named_templates.items():
             try:
-                render(template, _LONG, SourceNames("a", "b", "c"))
+                render(template, _LONG, SourceNames("a", "b", "c"), key=".".join(path))
             except ConfigError as error:
-                raise ConfigError(f"{tree.name}: {error.message}", hint=error.hint) from None
+                raise error.about(f"{tree.name} {variant.place or tree.where(path)}") from None

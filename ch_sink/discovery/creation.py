@@ -1,6 +1,7 @@
 """What a job does for a topic that it sees for the first time: create its table, as ``init --apply`` does."""
 
 import logging
+import re
 
 from ch_sink.clickhouse import Client, run_statement, server_facts
 from ch_sink.config import Config
@@ -29,7 +30,10 @@ def create_tables(config: Config) -> tuple[str, ...]:
         plan = plan_init(config, seen, client)
     except ChSinkError as error:
         raise _cannot(config, error) from None
-    made = [s.title for s in plan.statements if run_statement(client, s) != "unchanged"]
+    try:
+        made = [s.title for s in plan.statements if run_statement(client, s) != "unchanged"]
+    except ClickHouseError as error:
+        raise error if error.temporary else _refused(config, error) from None
     place = f"{config.clickhouse.database}.{config.clickhouse.table}"
     log.warning("%s: created %s", place, ", ".join(made), extra={"stream": config.stream_name})
     for note in plan.notes:
@@ -42,6 +46,16 @@ def lacks_tables(client: Client, config: Config) -> bool:
     own = config.tables
     names = {config.clickhouse.table, own.ledger, own.dead_letters, own.handover, own.pending}
     return bool(names - existing_tables(client, config.clickhouse.database, names))
+
+
+def _refused(config: Config, error: ClickHouseError) -> ClickHouseError:
+    """The error, with what to do about a table that the server does not make."""
+    topic = config.kafka.topic
+    return error.about(
+        f"no table can be created for topic {topic}",
+        hint=f"{error.hint or 'Correct the keys under `init` for this topic.'} Or make the table yourself, beginning "
+        f"with what `ch_sink init CONFIG --only '{re.escape(topic)}'` prints.",
+    )
 
 
 def _cannot(config: Config, error: ChSinkError) -> ChSinkError:

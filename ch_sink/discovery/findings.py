@@ -8,12 +8,13 @@ from ch_sink.config import Config
 from ch_sink.decode.mongodb import is_document_source
 from ch_sink.discovery.connector_findings import source_finding
 from ch_sink.discovery.flattened_findings import flattened_finding
+from ch_sink.discovery.init_plan import plan_init
 from ch_sink.discovery.look import Sampled, look_into, schema_for
 from ch_sink.discovery.mongodb_findings import document_findings
 from ch_sink.discovery.servers import servers_of
 from ch_sink.discovery.value_findings import value_findings
 from ch_sink.discovery.wiring import client_of, key_columns, ledger_of, table_spec, topic_offsets
-from ch_sink.errors import REFILL, ChSinkError, ClickHouseError
+from ch_sink.errors import REFILL, ChSinkError, ClickHouseError, TableNotFound
 from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
 from ch_sink.sources import refusal, source_for
@@ -73,8 +74,11 @@ def topic_findings(seen: Sampled, config: Config) -> Iterator[Finding]:
 def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | None) -> Iterator[Finding]:
     try:
         table = detect(client, config.clickhouse.database, config.clickhouse.table, config.policy())
+    except TableNotFound as error:
+        yield _to_be_created(config, client, seen) if config.create_tables else _no_table(error)
+        return
     except ChSinkError as error:
-        yield Finding("fail", "table", str(error), error.hint)
+        yield _no_table(error)
         return
     yield Finding("ok", "table", f"{table.qualified}, {counted(len(table.columns), 'column')}")
     schema = schema_for(seen, table)
@@ -111,6 +115,24 @@ def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | N
             yield from _columns(config, table, schema)
     yield from _other_tables(config, client, key, table)
     yield from _progress(config, client, table, topic)
+
+
+def _no_table(error: ChSinkError) -> Finding:
+    return Finding("fail", "table", str(error), error.hint)
+
+
+def _to_be_created(config: Config, client: Client, seen: Sampled) -> Finding:
+    """A table that the job itself creates (``create_tables``)."""
+    place = f"{config.clickhouse.database}.{config.clickhouse.table}"
+    if seen.schema is None and not seen.records:
+        return Finding("ok", "table", f"{place} does not exist yet: the job creates it from the topic's first events")
+    if seen.obstacle is not None:
+        return Finding("warn", "table", f"{place} does not exist yet, and the job cannot create it: see above")
+    try:
+        plan_init(config, seen, client)
+    except ChSinkError as error:
+        return Finding("fail", "table", f"{place} cannot be created: {error}", error.hint)
+    return Finding("ok", "table", f"{place} does not exist yet: the job creates it")
 
 
 def _server_facts(client: Client, table: TargetTable) -> ServerFacts | None:

@@ -10,7 +10,7 @@ from ch_sink.discovery.job_topics import ReadBefore, existing_tables, streams_of
 from ch_sink.discovery.refused import stand_in
 from ch_sink.discovery.routed import TablesOfTopics
 from ch_sink.discovery.wiring import client_of, kafka_settings, topic_offsets
-from ch_sink.errors import ChSinkError, ConfigError, KafkaError
+from ch_sink.errors import ChSinkError, ConfigError, KafkaError, in_one_line
 from ch_sink.kafka import KafkaSettings
 
 __all__ = ["TopicChanges", "TopicWatch", "without_events"]
@@ -40,7 +40,7 @@ class TopicChanges:
         for note in self.notes:
             log.warning("%s", note)
         for topic, error in self.refused.items():
-            log.error("topic %s is refused: %s Next: %s", topic, error, error.hint or "")
+            log.error("topic %s is refused: %s", topic, in_one_line(str(error), error.hint and f"Next: {error.hint}"))
         for topic in self.settled:
             log.warning("topic %s is refused no longer", topic)
 

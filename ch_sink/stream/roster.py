@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from ch_sink.errors import ChSinkError, ClickHouseError, LedgerConflict
+from ch_sink.errors import ChSinkError, ClickHouseError, LedgerConflict, in_one_line
 from ch_sink.ports.stream_states import Alive, Compared, Condition, RecordedState, Request, StreamStates
 from ch_sink.stream.claims import born
 from ch_sink.stream.outages import Outages
@@ -223,7 +223,9 @@ class Roster:
                 return
             self._outages.over(name, now)
             member.change(Standing("stopped", self._clock(), error_text, remedy), error)
-            log.error("%s stopped: %s%s", name, error, f" Next: {remedy}" if remedy else "", extra={"stream": name})
+            log.error(
+                "%s stopped: %s", name, in_one_line(error_text, remedy and f"Next: {remedy}"), extra={"stream": name}
+            )
 
     def standing(self, name: str) -> Standing:
         """The state of one stream."""
@@ -307,8 +309,9 @@ class Roster:
             log.warning("%s is paused by %s", member.name, found.by, extra={"stream": member.name})
             return
         log.error(
-            "%s is stopped: %s%s Continue with `ch_sink resume`.",
-            *(member.name, found.error, f" Next: {found.next}" if found.next else ""),
+            "%s is stopped: %s",
+            member.name,
+            in_one_line(found.error, found.next and f"Next: {found.next}", "Continue with `ch_sink resume`."),
             extra={"stream": member.name},
         )
 
