@@ -25,6 +25,7 @@ from ch_sink.errors import ConfigError
 from ch_sink.model.change import ChangeBatch, Half, Records, Skipped
 from ch_sink.model.policy import Policy
 from ch_sink.model.profile import TopicProfile
+from ch_sink.model.values import Enclosed, Values, inner
 from ch_sink.ports import History, SchemaRegistry
 from ch_sink.table.model import TargetTable
 
@@ -110,14 +111,14 @@ class Decoder:
         """
         profile = self.learn(records) if profile is None else profile
         reader = self._keys(profile)
-        values = records.values
+        values = inner(records.values)
         live: Sequence[int] = range(len(values))
         nulls: list[int] = []
         if not all(values):
             live = [i for i, value in enumerate(values) if value is not None]
             nulls = [i for i, value in enumerate(values) if value is None]
         found = Found()
-        first = (values[live[0]] if live else None) or b""
+        first = (records.values[live[0]] if live else None) or b""
         together = _AVRO_TOGETHER if first.startswith(b"\0") else _TOGETHER
         for start in range(0, len(live), together):
             found.add(self._values(records, live[start : start + together], profile, reader))
@@ -146,7 +147,7 @@ class Decoder:
 
     def _first_row(self, records: Records, profile: TopicProfile) -> Part | None:
         """The part that holds the first row that can be decoded."""
-        live = [i for i, value in enumerate(records.values) if value is not None]
+        live = [i for i, value in enumerate(inner(records.values)) if value is not None]
         reader = self._keys(profile)
         start, together = 0, 1
         while start < len(live):
@@ -191,9 +192,8 @@ class Decoder:
         return out
 
     def _attempt(self, records: Records, index: Sequence[int], profile: TopicProfile, reader: KeyReader) -> Found:
-        values: list[Any] = pick(records.values, index)
         try:
-            groups = self._envelopes.split(values)
+            groups = self._envelopes.split(_at(records.values, index))
         except FramingError as error:
             raise Fault(error.message, suspects=[index[p] for p in error.places]) from error
         out = Found()
@@ -225,6 +225,13 @@ def _digest(table: TargetTable, policy: Policy) -> str:
     events = policy.events
     chosen = (policy.keys, events.form, events.tombstones, events.fields_prefix, events.headers_prefix)
     return sha256(repr((chosen, policy.documents.columns, table.sorting_key)).encode()).hexdigest()[:12]
+
+
+def _at(values: Values, index: Sequence[int]) -> Any:
+    """The values at ascending places, none of which is null."""
+    if isinstance(values, Enclosed):
+        return Enclosed(pick(values.heads, index), pick(values.parts, index))
+    return pick(values, index)
 
 
 def _halves(records: Records) -> npt.NDArray[np.uint8]:

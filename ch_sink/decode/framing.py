@@ -8,13 +8,14 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Literal
+from typing import Literal, cast
 
 import msgspec
 
 from ch_sink.decode.avro.schema import Node, parse
 from ch_sink.decode.avro.source_types import source_type
 from ch_sink.errors import DecodeError
+from ch_sink.model.values import Enclosed
 from ch_sink.ports import SchemaRegistry
 from ch_sink.types.connect import SourceType, parse_connect_schema
 
@@ -89,6 +90,9 @@ class Envelopes:
     def _all_alike(self, values: Sequence[bytes]) -> "list[Group] | None":
         """The one group of values that are all framed like the last one; None if they are not."""
         last = self._last
+        if isinstance(values, Enclosed):
+            same = last.prefix and values.only_head() == last.prefix
+            return [(last, None, cast(list[bytes], values.parts))] if same else None
         if values and values[0][:1] == b"\0":
             last = self._known.get(values[0][:AVRO_HEAD], last)
         if last.avro is not None:

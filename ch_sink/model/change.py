@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ch_sink.model.values import Values, taken
+
 __all__ = [
     "BadRecord",
     "ChangeBatch",
@@ -69,8 +71,8 @@ SkippedPlaces = dict[Skipped, list[int]]
 class Records:
     """The records of one topic-partition, in offset order.
 
-    ``keys`` and ``values`` are lists of bytes because both the consumer hands them over and the decoders
-    take them so; offsets need not be contiguous. All sequences have the same length. ``headers`` may be
+    Keys and values are objects of bytes because both the consumer hands them over and the decoders take them so;
+    offsets need not be contiguous. All sequences have the same length. ``headers`` may be
     None (no record has any), and so may each entry of it.
     """
 
@@ -80,7 +82,7 @@ class Records:
     timestamps: npt.NDArray[np.int64]
     """Kafka's record time in milliseconds since 1970, -1 if there is none."""
     keys: list[bytes | None]
-    values: list[bytes | None]
+    values: Values
     headers: list[Headers | None] | None = None
 
     def __len__(self) -> int:
@@ -113,7 +115,7 @@ class Records:
             self.offsets[places],
             self.timestamps[places],
             [self.keys[i] for i in places.tolist()],
-            [self.values[i] for i in places.tolist()],
+            taken(self.values, places.tolist()),
             None if self.headers is None else [self.headers[i] for i in places.tolist()],
         )
 

@@ -1,18 +1,18 @@
 """Cuts an offset range into chunks, the same on every attempt.
 
 Cuts are at multiples of ``chunk_offsets`` (absolute offsets), and inside such a window at halves, quarters,
-eighths … of it if its bytes exceed the cap.
+eighths … of it if its bytes exceed the cap. A schema that values of JSON repeat counts once.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from ch_sink.model.change import Headers, Records
+from ch_sink.model.values import concatenated, enclosed, lengths, net_lengths
 
 __all__ = ["Chunk", "cut", "join_records"]
 
@@ -55,6 +55,8 @@ def _ready(held: "_Held", first: int, end: int, chunk_offsets: int, chunk_bytes:
     inside = int(np.searchsorted(held.offsets, window_end))
     fit = int(np.searchsorted(held.running[:inside], held.before + chunk_bytes, side="right"))
     if fit < inside and inside > 1:
+        fit = int(np.searchsorted(held.net()[:inside], chunk_bytes, side="right"))
+    if fit < inside and inside > 1:
         return _fraction(first, int(held.offsets[max(fit, 1)]), window_end, chunk_offsets)
     return window_end if inside < len(held.offsets) else None
 
@@ -67,12 +69,29 @@ class _Held:
         self.offsets = np.zeros(0, dtype=np.int64)
         self.running = np.zeros(0, dtype=np.int64)
         self.before = 0
+        self._forget_net()
+
+    def _forget_net(self) -> None:
+        self._net = np.zeros(0, dtype=np.int64)
+        self._netted = 0
+        self._head = b""
+
+    def net(self) -> npt.NDArray[np.int64]:
+        """The running sum where a schema that values repeat counts once, as it is also held once from now on."""
+        found = [self._net]
+        for place in range(self._netted, len(self.parts)):
+            part = self.parts[place] = replace(self.parts[place], values=enclosed(self.parts[place].values))
+            sizes, self._head = net_lengths(part.values, self._head)
+            before = int(found[-1][-1]) if len(found[-1]) else 0
+            found.append(before + np.cumsum(sizes + lengths(part.keys)))
+        self._net, self._netted = np.concatenate(found), len(self.parts)
+        return self._net
 
     def add(self, piece: Records) -> None:
         if not len(piece) and self.parts:
             return
         last = int(self.running[-1]) if len(self.running) else self.before
-        sizes = _lengths(piece.keys) + _lengths(piece.values)
+        sizes = lengths(piece.keys) + lengths(piece.values)
         self.running = np.concatenate([self.running, last + np.cumsum(sizes)])
         self.offsets = np.concatenate([self.offsets, piece.offsets])
         self.parts.append(piece)
@@ -84,6 +103,7 @@ class _Held:
         if count:
             self.before = int(self.running[count - 1])
         self.offsets, self.running = self.offsets[count:], self.running[count:]
+        self._forget_net()
         if count == len(whole):
             self.parts = [whole.slice(0, 0)]
             return whole
@@ -122,12 +142,6 @@ def join_records(parts: list[Records]) -> Records:
         np.concatenate([p.offsets for p in whole]),
         np.concatenate([p.timestamps for p in whole]),
         list(chain.from_iterable(p.keys for p in whole)),
-        list(chain.from_iterable(p.values for p in whole)),
+        concatenated([p.values for p in whole]),
         headers,
     )
-
-
-def _lengths(texts: Sequence[bytes | None]) -> npt.NDArray[np.int64]:
-    if None in texts:
-        texts = [text or b"" for text in texts]
-    return np.fromiter(map(len, cast(Sequence[bytes], texts)), dtype=np.int64, count=len(texts))

@@ -1,0 +1,139 @@
+"""Values of a topic. JSON that repeats its schema is most of its bytes: the text before the payload is kept once.
+
+It is a matter of memory and speed only: each value is what it was, down to the byte.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import overload
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Enclosed", "Values", "concatenated", "enclosed", "inner", "lengths", "net_lengths", "taken"]
+
+_BEGIN = b'{"schema":'
+_PAYLOAD = b',"payload":'
+_CLOSE = ord("}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Enclosed(Sequence[bytes | None]):
+    """Values ``head + part + "}"``, or the part alone where the head is empty, or null where the part is.
+
+    Equal heads are one object as far as possible. Behind a head, no part is empty.
+    """
+
+    heads: list[bytes]
+    parts: list[bytes | None]
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    @overload
+    def __getitem__(self, place: int) -> bytes | None: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> "Enclosed": ...
+
+    def __getitem__(self, place: int | slice) -> "bytes | Enclosed | None":
+        if isinstance(place, slice):
+            return Enclosed(self.heads[place], self.parts[place])
+        return _whole(self.heads[place], self.parts[place])
+
+    def __iter__(self) -> Iterator[bytes | None]:
+        return map(_whole, self.heads, self.parts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, list | Enclosed) and list(self) == list(other)
+
+    def only_head(self) -> bytes | None:
+        """The head that all of them have; None if they differ or there are none."""
+        heads = self.heads
+        return heads[0] if heads and heads.count(heads[0]) == len(heads) else None
+
+
+Values = Sequence[bytes | None]
+
+
+def enclosed(values: Values, head: bytes = b"") -> Values:
+    """The same values, their schemas' texts kept once. ``head``: one that they probably have."""
+    if isinstance(values, Enclosed):
+        return values
+    if head:
+        start = len(head)
+        parts = [None if v is None else v[start:-1] if v.startswith(head) and v[-1] == _CLOSE else b"" for v in values]
+        if b"" not in parts:
+            return Enclosed([head] * len(parts), parts)
+    known: dict[bytes, bytes] = {}
+    heads, parts = [], []
+    for value in values:
+        found = known.setdefault(own, own) if value is not None and (own := _head(value)) else b""
+        heads.append(found)
+        parts.append(value if value is None or not found else value[len(found) : -1])
+    return Enclosed(heads, parts) if known else values
+
+
+def inner(values: Values) -> Sequence[bytes | None]:
+    """The values without what is kept apart: null where the value is null, and empty where it is empty."""
+    return values.parts if isinstance(values, Enclosed) else values
+
+
+def taken(values: Values, places: Sequence[int]) -> Values:
+    """The values at these places, in that order."""
+    parts = inner(values)
+    found = [parts[i] for i in places]
+    return Enclosed([values.heads[i] for i in places], found) if isinstance(values, Enclosed) else found
+
+
+def concatenated(parts: Sequence[Values]) -> Values:
+    """The values of all parts, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    found = list(chain.from_iterable(map(inner, parts)))
+    if not any(isinstance(part, Enclosed) for part in parts):
+        return found
+    heads = (part.heads if isinstance(part, Enclosed) else [b""] * len(part) for part in parts)
+    return Enclosed(list(chain.from_iterable(heads)), found)
+
+
+def lengths(values: Values) -> npt.NDArray[np.int64]:
+    """Bytes of each value, 0 for null."""
+    parts = inner(values)
+    if None in parts:
+        parts = [part or b"" for part in parts]
+    found = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))  # type: ignore[arg-type]
+    if isinstance(values, Enclosed):
+        heads = np.fromiter(map(len, values.heads), dtype=np.int64, count=len(parts))
+        found += np.where((heads > 0) & (found > 0), heads + 1, 0)
+    return found
+
+
+def net_lengths(values: Values, head: bytes = b"") -> tuple[npt.NDArray[np.int64], bytes]:
+    """Bytes of each value, where a schema's text counts only if it is not that of the value before; the last such text.
+
+    ``head``: that of the last value before. All values with a schema must be `enclosed`.
+    """
+    found = lengths(inner(values))
+    if not isinstance(values, Enclosed):
+        return found, head
+    if values.only_head() == head:
+        return found, head
+    for place, (own, part) in enumerate(zip(values.heads, values.parts, strict=True)):
+        if own and part is not None and own != head:
+            head = own
+            found[place] += len(own)
+    return found, head
+
+
+def _head(value: bytes) -> bytes:
+    """The text before the payload of JSON with a schema; empty for anything else."""
+    if not value.startswith(_BEGIN) or value[-1] != _CLOSE:
+        return b""
+    end = value.find(_PAYLOAD) + len(_PAYLOAD)
+    return value[:end] if len(_PAYLOAD) <= end < len(value) - 1 else b""
+
+
+def _whole(head: bytes, part: bytes | None) -> bytes | None:
+    return head + part + b"}" if head and part is not None else part
