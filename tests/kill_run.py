@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -111,18 +111,26 @@ def _kill(file: Path, engine: str, kills: int, seed: str, happened: Counter[str]
 
 
 @contextmanager
-def struck(endpoint: EmbeddedClickHouse, every: float, seed: str, happened: Counter[str]) -> Iterator[None]:
-    """The server is killed or frozen every so many seconds."""
+def struck(
+    endpoint: EmbeddedClickHouse,
+    every: float,
+    seed: str,
+    happened: Counter[str],
+    note: Callable[[str], None] = lambda _: None,
+) -> Iterator[None]:
+    """The server is killed or frozen every so many seconds; ``note`` is told."""
     end, rng = threading.Event(), random.Random(f"server {seed}")
 
     def strike() -> None:
         while not end.wait(every * (0.5 + rng.random())):
             if rng.random() < 0.5:
+                note("server killed")
                 endpoint.kill()
                 end.wait(rng.random() * 3)
                 endpoint.start()
                 happened["server killed"] += 1
             elif endpoint.pid is not None:
+                note("server frozen")
                 os.kill(endpoint.pid, signal.SIGSTOP)
                 end.wait(rng.random() * 8)
                 os.kill(endpoint.pid, signal.SIGCONT)

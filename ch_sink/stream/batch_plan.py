@@ -114,8 +114,12 @@ class BatchPlanner:
         expect_all(reached, state)
         moved: dict[int, tuple[int, State, dict[str, int]]] = {}
         for p, low in self._unknown(state, reached).items():
-            begun = self._begun.get(p)  # by a version that did not record where a partition begins
-            moved[p] = (begun.start if begun else low, states.at(p, begun.start if begun else low), {})
+            if begun := self._begun.get(p):  # by a version that did not record where a partition begins
+                # It need not be recorded any more, and a result there would end what the batch has got to.
+                reached[p] = begun.start
+                states.put(p, begun.start, states.at(p, begun.start))
+                continue
+            moved[p] = (low, states.at(p, low), {})
         for p, offset in reached.items():
             start, lost = held(state, p, offset, self.choices)
             if start != offset:
