@@ -42,7 +42,7 @@ def main() -> None:
     given.add_argument("--kills", type=int, default=1000, help="SIGKILLs and SIGSTOPs of jobs, of all engines")
     given.add_argument("--rate", type=float, default=20.0, help="transactions a second of each table")
     given.add_argument("--seed", default="1")
-    given.add_argument("--server", type=float, default=20.0, help="seconds between two faults of the server; 0 for none")
+    given.add_argument("--server", type=float, default=20.0, help="seconds between two server faults; 0: none")
     given.add_argument("--out", type=Path, required=True)
     chosen = given.parse_args()
     logging.disable(logging.CRITICAL)

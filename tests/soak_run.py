@@ -35,7 +35,13 @@ from tests.support.rough import RoughShop
 __all__ = ["soak"]
 
 ENGINES = ("replacing", "collapsing", "versioned", "append")
-_ON = "import socket, sys; host = sys.argv.pop(1); socket.gethostname = lambda: host; from ch_sink.cli import main; main()"
+_ON = """
+import socket, sys
+host = sys.argv.pop(1)
+socket.gethostname = lambda: host
+from ch_sink.cli import main
+main()
+"""
 """A job is another host's as far as it knows, or it would be refused while the first one is alive."""
 
 

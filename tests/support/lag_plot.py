@@ -39,7 +39,8 @@ def plot(lag: Sequence[tuple[float, int]], events: Sequence[tuple[float, str]]) 
     legend = "".join(f'<tspan fill="{c}">┃</tspan><tspan> {escape(what)}   </tspan>' for what, c in _COLOURS.items())
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_LEFT + _WIDTH + 20} {bottom + 45}" '
-        'font-family="system-ui, sans-serif" font-size="12" fill="#1c2430"><rect width="100%" height="100%" fill="#fff"/>'
+        'font-family="system-ui, sans-serif" font-size="12" fill="#1c2430">'
+        '<rect width="100%" height="100%" fill="#fff"/>'
         f'<text x="{_LEFT}" y="20" font-weight="600">Records that are not stored yet</text>'
         f'<text x="{_LEFT}" y="40">{legend}</text>{"".join(grid)}{"".join(marks)}'
         f'<polyline points="{line}" fill="none" stroke="#1c2430" stroke-width="1.5"/>{"".join(ticks)}'
