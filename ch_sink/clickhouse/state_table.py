@@ -101,9 +101,9 @@ class StateTable:
         sql = f"INSERT INTO {self.qualified} {columns} FROM {self.qualified} FINAL WHERE {where}"
         self._insert_select(sql, parameters, keys)
 
-    def select_into(self, sql: str, **parameters: object) -> None:
+    def select_into(self, sql: str, keys: Keys | None = None, **parameters: object) -> None:
         """Run an ``INSERT INTO $table … SELECT`` whose repeat the engine makes harmless."""
-        self._insert_select(sql.replace("$table", self.qualified), parameters)
+        self._insert_select(sql.replace("$table", self.qualified), parameters, keys)
 
     def _insert_select(self, sql: str, parameters: Mapping[str, object], keys: Keys | None = None) -> None:
         self.client.command(

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
+import pyarrow as pa
 
 from ch_sink.clickhouse import ledger_upgrade as earlier
-from ch_sink.clickhouse.client import Client
+from ch_sink.clickhouse.client import Client, Keys
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.ports.stream_states import Alive, Compared, Condition, RecordedState, Request
 
@@ -30,6 +31,15 @@ SELECT
 FROM $table
 WHERE stream = '' AND entry IN ('request', 'condition', 'alive', 'compared') AND topic_id IN {streams:Array(String)}
 GROUP BY topic_id, entry"""
+_READ_ALL = _READ.replace(" AND topic_id IN {streams:Array(String)}", "")
+_FEW = 100
+"""Streams up to which a query names them: names travel in the URL, of which servers and proxies take only so much."""
+
+# Merges drop entries that have been replaced; that makes another mark, and costs no more than a look.
+_MARK = """\
+SELECT count() AS n, groupBitXor(cityHash64(entry, topic_id, written)) AS entries
+FROM $table
+WHERE stream = '' AND entry IN ('request', 'compared')"""
 
 # The server's clock; after a step back it continues just above the newest entry.
 _WRITE = """\
@@ -42,7 +52,7 @@ SELECT
         toUInt64(toUnixTimestamp64Nano(now64(9))),
         (SELECT max(written) + 1 FROM $table
          WHERE stream = '' AND entry IN ('request', 'condition', 'alive', 'compared')))
-FROM (SELECT arrayJoin(arrayZip({streams:Array(String)}, {states:Array(String)})) AS stated)"""
+FROM (SELECT (toString(name), toString(state)) AS stated FROM given)"""
 
 
 class ClickHouseStreamStates:
@@ -56,9 +66,17 @@ class ClickHouseStreamStates:
     def read(self, streams: Sequence[str]) -> dict[str, RecordedState]:
         found: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in streams}
         if streams and self._has_states():
-            for r in self._table.rows(_READ, streams=list(streams)):
-                found[r["name"]][r["entry"]] = r
+            few = len(streams) <= _FEW
+            for r in self._table.rows(_READ, streams=list(streams)) if few else self._table.rows(_READ_ALL):
+                if r["name"] in found:
+                    found[r["name"]][r["entry"]] = r
         return {name: _recorded(entries) for name, entries in found.items()}
+
+    def mark(self) -> object:
+        if not self._has_states():
+            return None
+        [found] = self._table.rows(_MARK)
+        return found["n"], found["entries"]
 
     def ask(self, requests: Mapping[str, Request]) -> None:
         self._write(requests)
@@ -78,8 +96,12 @@ class ClickHouseStreamStates:
         if not self._has_states():
             earlier.add_columns(self._table, self._cluster)
         [kind] = {entry.kind for entry in entries.values()}
-        states = [msgspec.json.encode(entry).decode() for entry in entries.values()]
-        self._table.select_into(_WRITE, entry=kind, streams=list(entries), states=states)
+        states = [msgspec.json.encode(entry) for entry in entries.values()]
+        rows = pa.table(
+            {"name": pa.array(map(str.encode, entries), pa.binary()), "state": pa.array(states, pa.binary())}
+        )
+        given = Keys("given", rows, [("name", "String"), ("state", "String")])
+        self._table.select_into(_WRITE, given, entry=kind)
 
     def _has_states(self) -> bool:
         """Whether the table exists in the form of this version."""

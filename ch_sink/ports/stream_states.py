@@ -119,6 +119,13 @@ class StreamStates(Protocol):
         """The newest entries of each of these streams, by one query."""
         ...
 
+    def mark(self) -> object:
+        """Becomes another one when a request or a comparison is recorded, of whichever stream.
+
+        None if that cannot be said. It costs less than `read`, and does not depend on the number of streams.
+        """
+        ...
+
     def ask(self, requests: Mapping[str, Request]) -> None:
         """Record requests, by stream."""
         ...

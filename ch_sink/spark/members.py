@@ -35,6 +35,9 @@ class NoStates:
     def read(self, streams: Sequence[str]) -> dict[str, RecordedState]:
         return {stream: RecordedState() for stream in streams}
 
+    def mark(self) -> object:
+        return 0
+
     def ask(self, requests: Mapping[str, Request]) -> None:
         del requests
 
@@ -59,6 +62,9 @@ class LazyStates:
 
     def read(self, streams: Sequence[str]) -> dict[str, RecordedState]:
         return self._states.read(streams)
+
+    def mark(self) -> object:
+        return self._states.mark()
 
     def ask(self, requests: Mapping[str, Request]) -> None:
         self._states.ask(requests)

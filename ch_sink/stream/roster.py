@@ -136,6 +136,8 @@ class Roster:
         self._alive = Alive(run_id, socket.gethostname(), here, born(here))
         self._beaten: dict[str, float] = {}
         self._resumed: list[str] = []
+        self._marks: dict[StreamStates, object] = {}
+        """What was last read of each ledger."""
 
     def __len__(self) -> int:
         return len(self._members)
@@ -258,8 +260,11 @@ class Roster:
         """
         for states, members in self._by_ledger().items():
             try:
-                found = states.read([member.name for member in members])
-                self._take(found)
+                mark = states.mark()
+                # The mark is the older one: what comes after it is read the next time.
+                if mark is None or mark != self._marks.get(states) or not all(member.known for member in members):
+                    self._take(states.read([member.name for member in members]))
+                    self._marks[states] = mark
                 self._note(states, members)
                 self._beat(states, members)
             except ClickHouseError as error:

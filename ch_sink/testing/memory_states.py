@@ -25,6 +25,9 @@ class MemoryStreamStates:
         self.reads += 1
         return {name: self._recorded(name) for name in streams}
 
+    def mark(self) -> object:
+        return tuple(self.requests.items()), tuple((name, c.at) for name, c in self.compared.items())
+
     def ask(self, requests: Mapping[str, Request]) -> None:
         self.requests |= {name: (next(self._numbers), request) for name, request in requests.items()}
 

@@ -48,6 +48,29 @@ def test_entries_come_back_as_they_were(states: StreamStates, stream: str) -> No
     assert 0 <= found[other].quiet < 30
 
 
+def test_states_of_hundreds_of_streams_are_recorded_and_read(states: StreamStates, stream: str) -> None:
+    """Their names and states would not fit into the URL of a request."""
+    long = "x" * 200
+    names = [f"{stream} {number} {long}" for number in range(800)]
+    states.beat(dict.fromkeys(names, ALIVE))
+    states.note(dict.fromkeys(names[::2], STOPPED))
+    found = states.read(names)
+    assert list(found) == names
+    assert {state.alive for state in found.values()} == {ALIVE}
+    assert [name for name, state in found.items() if state.condition == STOPPED] == names[::2]
+
+
+def test_the_mark_changes_with_what_others_record(states: StreamStates, stream: str) -> None:
+    seen = [states.mark()]
+    for number, name in enumerate((stream, f"{stream} other", stream)):
+        states.ask({name: PAUSE})
+        seen.append(states.mark())
+        states.compare({name: Compared(float(number), 7.0, "source", 3, 1)})
+        seen.append(states.mark())
+    assert None not in seen
+    assert len(set(map(str, seen))) == len(seen)
+
+
 def test_the_newest_entry_counts(states: StreamStates, stream: str) -> None:
     for _ in range(3):
         states.ask({stream: PAUSE})

@@ -64,8 +64,13 @@ def test_nothing_is_written_for_streams_that_are_well(world):
 def test_one_query_reads_the_states_of_all_streams(world):
     job = world.job(*(f"s{n}" for n in range(200)))
     before = world.states.reads
+    world.states.ask({"s7": PAUSE})
     job.look()
     assert world.states.reads == before + 1
+    assert [n for n in range(200) if not job.works(f"s{n}")] == [7]
+    for _ in range(5):
+        job.look()
+    assert world.states.reads == before + 1, "nobody has asked for anything since"
 
 
 def test_a_stream_that_cannot_be_mended_by_waiting_stops_and_the_others_go_on(world, caplog):
