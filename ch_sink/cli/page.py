@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from ch_sink.cli.dead_letters import as_json, in_use, retried
-from ch_sink.errors import ChSinkError, LedgerConflict
+from ch_sink.errors import ChSinkError, LedgerConflict, StreamFailed
 
 if TYPE_CHECKING:
     from ch_sink.config import Config
@@ -34,7 +34,7 @@ class JobPage:
     def __init__(self, live: "Live", streams: "Callable[[], Sequence[Config]]") -> None:
         """``streams``: the configurations of the job's streams as they are now."""
         self._live, self._streams = live, streams
-        self._lock = threading.Lock()
+        self._lock, self._explaining = threading.Lock(), threading.Lock()
         self._known: tuple[float, dict[str, dict[str, Any]]] = (-_FRESH, {})
 
     def streams(self) -> Sequence[Mapping[str, Any]]:
@@ -50,6 +50,20 @@ class JobPage:
         with Letters.of(self._config(stream)) as letters:
             found = [one for of_topic in letters.open().values() for one in of_topic]
         return [as_json(one, whole=True) for one in found[:_LETTERS]]
+
+    def explain(self, stream: str, key: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See PageData. One at a time: it reads the whole topic."""
+        from ch_sink.trust.explained import explained
+
+        config = self._config(stream)
+        if not self._explaining.acquire(blocking=False):
+            raise StreamFailed("another row is being explained", hint="Try again in a moment.")
+        try:
+            found = explained(config, dict(key)).as_json()
+            # A browser's numbers have 53 bits.
+            return found | {"events": [event | {"position": str(event["position"])} for event in found["events"]]}
+        finally:
+            self._explaining.release()
 
     def retry(self, stream: str) -> Mapping[str, Any]:
         """See PageData. The stream pauses for as long as the retry takes."""

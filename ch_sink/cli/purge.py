@@ -1,6 +1,5 @@
 """``ch_sink purge``: deleted rows leave the disk."""
 
-import time
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -24,11 +23,8 @@ def purge(
 
     If that cannot be proved, the reason is shown and the exit code is 1. The stream may run meanwhile.
     """
-    from ch_sink.discovery.wiring import topic_offsets
     from ch_sink.model.counted import counted
-    from ch_sink.trust.own_tables import own_tables
-    from ch_sink.trust.purge import purged
-    from ch_sink.trust.wiring import subject_of
+    from ch_sink.trust.purging import purge_stream
 
     out = Output(as_json=as_json)
     documents: list[dict[str, Any]] = []
@@ -40,10 +36,8 @@ def purge(
                 hint="Say how old deleted rows must be: `purge_after: 30d` in the file, or --set purge_after=30d.",
             )
         try:
-            with expecting_a_ledger(config), topic_offsets(config) as offsets:
-                until = offsets.at_time(config.kafka.topic, int((time.time() - config.purge_after) * 1000))
-                subject = subject_of(config)
-                done = purged(subject, own_tables(config, subject.client), until, apply=apply, say=_say(out))
+            with expecting_a_ledger(config):
+                done = purge_stream(config, apply=apply, say=_say(out))
         except ChSinkError as error:
             out.progress_done()
             if as_json:

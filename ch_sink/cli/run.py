@@ -93,6 +93,8 @@ def run(
 
         live = Live()
         closing.enter_context(_page(ui, ui_token, live, lambda: streams_again(configs, overrides)))
+        if not once:
+            closing.enter_context(_purging(live, lambda: streams_again(configs, overrides)))
         jvm = start_application(settings or topics.usual, master, stop) if settings or not once else None
         try:
             end = run_job(
@@ -144,6 +146,21 @@ def _page(address: str | None, token: str, live: "Live", streams: "Callable[[], 
         yield
     finally:
         server.close()
+
+
+@contextmanager
+def _purging(live: "Live", streams: "Callable[[], Sequence[Config]]") -> Iterator[None]:
+    """Let deleted rows leave the disk while the job runs, where ``purge_after`` says when."""
+    from ch_sink.trust.purging import Purging
+
+    purging = Purging(
+        streams, lambda: {s.stream for s in live.snapshot() if s.state in ("running", "idle") and not s.error}
+    )
+    purging.start()
+    try:
+        yield
+    finally:
+        purging.close()
 
 
 def stopped_streams(failures: "Mapping[str, ChSinkError]", of: int) -> ChSinkError:

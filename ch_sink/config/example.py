@@ -65,7 +65,7 @@ create_tables: true                   # on first sight of a topic; else run `ch_
 # on_data_loss: fail                  # or continue
 # topic_recreated: fail               # or restart
 # on_target_rollback: replay          # or fail
-# purge_after: 30d                    # `ch_sink purge` removes rows from the disk that were deleted before
+# purge_after: 30d                    # rows that were deleted before that leave the disk
 # max_offsets_per_trigger: 1000000
 # trigger_interval: 1 second
 # flush_interval: 2 seconds           # how long fewer events than flush_rows may wait for more

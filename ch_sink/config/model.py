@@ -71,7 +71,7 @@ class Config(Section):
     """ClickHouse lacks what the stream has stored (a restored backup, a lost replica): read it again, or stop."""
 
     purge_after: Annotated[Seconds, Field(ge=3600)] | None = None
-    """How old a deleted row must be before `ch_sink purge` removes it from the disk; None: it asks for an age."""
+    """How old a deleted row must be before the job, or `ch_sink purge`, removes it from the disk; None: never."""
 
     max_offsets_per_trigger: int | None = Field(default=1_000_000, ge=1)
     trigger_interval: Seconds = Field(default=1.0, ge=0)

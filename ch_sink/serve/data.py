@@ -17,6 +17,10 @@ class PageData(Protocol):
         """The newest dead letters of a stream."""
         ...
 
+    def explain(self, stream: str, key: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The biography of one row, as ``ch_sink explain --json`` has it."""
+        ...
+
     def retry(self, stream: str) -> Mapping[str, Any]:
         """Retry a stream's dead letters; what became of them."""
         ...

@@ -4,6 +4,7 @@ Its data is at ``/api/streams``, in the form of ``ch_sink status --json``. The p
 """
 
 import hmac
+import json
 from collections.abc import Callable
 from importlib.resources import files
 from typing import Any
@@ -14,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from ch_sink.errors import ChSinkError
+from ch_sink.errors import ChSinkError, ConfigError
 from ch_sink.serve.data import PageData
 
 __all__ = ["application"]
@@ -26,7 +27,10 @@ _CONTENT = (
 
 
 def application(data: PageData, token: str) -> Starlette:
-    """The page's application. Whoever knows ``token`` may retry dead letters; everyone who reaches it may read."""
+    """The page's application. Everyone who reaches it may read.
+
+    Whoever knows ``token`` may retry dead letters, and let the job read a topic to explain a row.
+    """
 
     async def page(_: Request) -> Response:
         text = files("ch_sink.serve").joinpath("page.html").read_text(encoding="utf-8")
@@ -39,21 +43,42 @@ def application(data: PageData, token: str) -> Starlette:
         stream = request.path_params["stream"]
         return await _answer(lambda: {"dead_letters": list(data.dead_letters(stream))})
 
-    async def retry(request: Request) -> Response:
+    def refused(request: Request) -> Response | None:
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if not hmac.compare_digest(given.encode(), token.encode()):
-            return _problem(403, "the token is wrong", "The job prints it when it starts; see also --ui-token.")
+        if hmac.compare_digest(given.encode(), token.encode()):
+            return None
+        return _problem(403, "the token is wrong", "The job prints it when it starts; see also --ui-token.")
+
+    async def retry(request: Request) -> Response:
         stream = request.path_params["stream"]
-        return await _answer(lambda: dict(data.retry(stream)))
+        return refused(request) or await _answer(lambda: dict(data.retry(stream)))
+
+    async def explain(request: Request) -> Response:
+        if (problem := refused(request)) is not None:
+            return problem
+        stream, body = request.path_params["stream"], await request.body()
+        return await _answer(lambda: dict(data.explain(stream, _key(body))))
 
     return Starlette(
         routes=[
             Route("/", page),
             Route("/api/streams", streams),
+            Route("/api/explain/{stream:path}", explain, methods=["POST"]),
             Route("/api/dead-letters/{stream:path}/retry", retry, methods=["POST"]),
             Route("/api/dead-letters/{stream:path}", dead_letters),
         ]
     )
+
+
+def _key(body: bytes) -> dict[str, Any]:
+    """A key as JSON, numbers with as many digits as were written. Raises ConfigError."""
+    try:
+        made = json.loads(body, parse_float=str)
+    except ValueError:
+        made = None
+    if not isinstance(made, dict) or not made:
+        raise ConfigError("the key is no JSON object", hint="""Write it as {"id": 7}.""")
+    return made
 
 
 async def _answer(ask: Callable[[], dict[str, Any]]) -> Response:

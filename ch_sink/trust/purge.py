@@ -28,9 +28,8 @@ from ch_sink.pipeline.target import Target
 from ch_sink.ports import TableTakenBack
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.own_tables import OwnTables
-from ch_sink.trust.removal import count, delete_rows, note_removed
+from ch_sink.trust.removal import count, delete_rows, mark_of, note_removed, place_of
 from ch_sink.trust.verify import Subject
-from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import quote
 
 __all__ = ["Purged", "purged"]
@@ -123,9 +122,7 @@ def _mark(table: TargetTable) -> str:
             f"{what} has no versions by which it is known that no older change can come",
             hint="Use a UInt128 version column, as `ch_sink init` does.",
         )
-    if engine.is_deleted_column:
-        return f"{quote(engine.is_deleted_column)} = 1"
-    return f"{quote(engine.sign_column or '')} < 0"
+    return mark_of(table)
 
 
 def _expect_settled(subject: Subject, own: OwnTables, topic: TopicState) -> None:
@@ -213,7 +210,7 @@ def _steps(table: TargetTable, mark: str, bound: int, mine: str) -> list[str]:
 
     The first one's subquery relies on marks, which that step leaves; the second one's on rows that are no marks.
     """
-    below, key = _below(table, bound, mine), _place(table)
+    below, key = _below(table, bound, mine), place_of(table)
     alone = f"{key} IN ({_keys(table, mark, bound, mine)} AND countIf(NOT ({mark})) = 0)"
     return [f"NOT ({mark}) AND {below} AND {_gone(table, mark, bound, mine)}", f"{mark} AND {below} AND {alone}"]
 
@@ -222,12 +219,12 @@ def _gone(table: TargetTable, mark: str, bound: int, mine: str) -> str:
     """The condition of the places whose newest row is a mark below the bound."""
     version = quote(version_column(table) or "")
     newest = f"maxIf({version}, {mark}) > maxIf({version}, NOT ({mark}))"
-    return f"{_place(table)} IN ({_keys(table, mark, bound, mine)} AND {newest})"
+    return f"{place_of(table)} IN ({_keys(table, mark, bound, mine)} AND {newest})"
 
 
 def _keys(table: TargetTable, mark: str, bound: int, mine: str) -> str:
     """Places that have a mark, and no row above the bound; more conditions may follow."""
-    version, key, below = quote(version_column(table) or ""), _place(table), _below(table, bound, mine)
+    version, key, below = quote(version_column(table) or ""), place_of(table), _below(table, bound, mine)
     marked = f"SELECT {key} FROM {table.qualified} WHERE {mark} AND {below}"
     return (
         f"SELECT {key} FROM {table.qualified} WHERE {key} IN ({marked}) GROUP BY {key} "
@@ -238,18 +235,6 @@ def _keys(table: TargetTable, mark: str, bound: int, mine: str) -> str:
 def _below(table: TargetTable, bound: int, mine: str) -> str:
     own = f" AND ({mine})" if mine else ""
     return f"{quote(version_column(table) or '')} < {_number(table, bound)}{own}"
-
-
-def _place(table: TargetTable) -> str:
-    """What rows replace each other by, as one expression that is never null.
-
-    Rows of one sorting key in several table partitions count as one place: they leave together.
-    """
-    nullable = any(parse_type(c.type).nullable for c in table.columns if c.name in table.place_columns)
-    if not nullable:
-        return f"tuple({', '.join(table.sorting_key)})"
-    parts = ", ".join(f"isNull({e}), ifNull(toString({e}), '')" for e in table.sorting_key)
-    return f"sipHash128({parts})"
 
 
 def _number(table: TargetTable, bound: int) -> str:

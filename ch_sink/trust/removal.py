@@ -4,9 +4,11 @@ from collections.abc import Collection, Mapping
 
 from ch_sink.clickhouse import Client
 from ch_sink.ports import Ledger, RowsRemoved
+from ch_sink.table.model import Family, TargetTable
+from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import quote
 
-__all__ = ["count", "delete_rows", "note_removed"]
+__all__ = ["count", "delete_rows", "mark_of", "note_removed", "place_of"]
 
 _SETTINGS: dict[str, str | int] = {
     # On a replicated table, done on all replicas; else when the mutation is done.
@@ -54,3 +56,25 @@ def note_removed(
             for partition, offset in sorted(applied.items())
         )
     )
+
+
+def mark_of(table: TargetTable) -> str:
+    """The condition of a deleted row; empty if the table marks none."""
+    engine = table.engine
+    if engine.family is not Family.REPLACING:
+        return ""
+    if engine.is_deleted_column:
+        return f"{quote(engine.is_deleted_column)} = 1"
+    return f"{quote(engine.sign_column)} < 0" if engine.sign_column else ""
+
+
+def place_of(table: TargetTable) -> str:
+    """What rows replace each other by, as one expression that is never null.
+
+    Rows of one sorting key in several table partitions count as one place: they leave together.
+    """
+    nullable = any(parse_type(c.type).nullable for c in table.columns if c.name in table.place_columns)
+    if not nullable:
+        return f"tuple({', '.join(table.sorting_key)})"
+    parts = ", ".join(f"isNull({e}), ifNull(toString({e}), '')" for e in table.sorting_key)
+    return f"sipHash128({parts})"

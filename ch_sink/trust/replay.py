@@ -7,11 +7,12 @@ goes on to the offset that the stream has applied, and the stream has to stand s
 
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from ch_sink.clickhouse import detect
-from ch_sink.errors import StreamFailed
+from ch_sink.errors import ChSinkError, StreamFailed
 from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
@@ -19,7 +20,11 @@ from ch_sink.ports import RowsRemoved
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.erased_offsets import WithoutErased
 from ch_sink.trust.fold import Fold
+from ch_sink.trust.removal import mark_of, place_of
+from ch_sink.trust.successor import Successor
+from ch_sink.trust.topic import TopicReader
 from ch_sink.trust.verify import Subject
+from ch_sink.types.sql import quote
 
 __all__ = ["Replayed", "replayed"]
 
@@ -72,6 +77,8 @@ def replayed(
     starts = _starts(subject, topic, {p: max(offset, topic.low[p]) for p, offset in first.items() if p in topic.low})
     ranges = {p: (at, end[p]) for p, (at, _) in starts.items() if at < min(end.get(p, 0), topic.high[p])}
     topic_reader = WithoutErased.of(subject.topic, removed) if own else subject.topic
+    if own and removed:
+        _mark_removed(subject, topic_reader, starts, ranges, topic, say)
     fold = Fold(subject.client, table, subject.settings, topic_reader, subject.decoder)
     if own and forgets:
         subject.ledger.claim(f"replay-{uuid.uuid4().hex[:8]}")
@@ -84,6 +91,41 @@ def replayed(
         if own and forgets:
             subject.ledger.release()
     return Replayed(subject.settings.name, table.qualified.replace("`", ""), ranges, sum(fold.letters.kinds.values()))
+
+
+def _mark_removed(
+    subject: Subject,
+    reader: TopicReader,
+    starts: Mapping[int, tuple[int, State]],
+    ranges: Mapping[int, tuple[int, int]],
+    topic: TopicState,
+    say: Callable[[str], None],
+) -> None:
+    """Mark the purged rows that the replay would bring back until it comes to their deletes, were it killed before.
+
+    The range is read into a table aside, whose marks are taken over for rows of which the table has nothing.
+    """
+    table, mark = subject.table, mark_of(subject.table)
+    if not mark:
+        return
+    aside = Successor(subject.client, table, subject.settings.policy)
+    aside.clear(say)
+    fold = Fold(subject.client, aside.create(), subject.settings, reader, subject.decoder)
+    try:
+        fold.begin({p: a for p, (a, _) in ranges.items()}, {p: starts[p] for p in ranges})
+        say("looking for rows that were purged")
+        fold.to({p: min(b, topic.high[p]) for p, (_, b) in ranges.items()})
+        names = ", ".join(quote(c.name) for c in table.columns if c.insertable)
+        subject.client.command(
+            f"INSERT INTO {table.qualified} ({names}) SELECT {names} FROM {aside.qualified} "
+            f"WHERE {mark} AND {place_of(table)} NOT IN (SELECT {place_of(table)} FROM {table.qualified})",
+            settings={"insert_deduplicate": 0, "max_partitions_per_insert_block": 0},
+            doing=f"mark purged rows of {table.qualified}",
+        )
+    finally:
+        fold.close()
+        with suppress(ChSinkError):  # the next run drops it
+            aside.drop()
 
 
 def _expect_repeatable(table: TargetTable) -> None:

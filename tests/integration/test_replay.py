@@ -4,8 +4,11 @@ import random
 
 import pytest
 
-from ch_sink.clickhouse import Client
+from ch_sink.clickhouse import ClickHouseWriter, Client
+from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.errors import StreamFailed
+from ch_sink.trust.own_tables import OwnTables
+from ch_sink.trust.purge import purged
 from ch_sink.trust.replay import replayed
 from ch_sink.trust.verify import Subject
 from tests.support.busy import ENGINES, feed_of
@@ -54,3 +57,36 @@ def test_a_table_of_changes_is_not_filled_twice(client: Client, database: str) -
     high = subject.topic.state("").high
     with pytest.raises(StreamFailed, match="would store them a second time"):
         replayed(subject, dict.fromkeys(high, 0), high)
+
+
+class Killed(BaseException):
+    """The process ends."""
+
+
+@pytest.mark.parametrize("writes", some([(n,) for n in (0, 1, 3)], [(1,)]))
+def test_a_replay_that_is_killed_shows_no_row_that_was_purged(
+    client: Client, database: str, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    subject = fed(client, database, "replacing")
+    high = subject.topic.state("").high
+    tables = (StateTable(client, database, f"ch_sink_{name}") for name in ("dead_letters", "handover", "pending"))
+    own = OwnTables(client, subject.settings.name, *tables)
+    assert purged(subject, own, high, apply=True, settle=0.0).rows > 0
+    real, seen = ClickHouseWriter.write, []
+
+    def write(self: ClickHouseWriter, *what: object, **more: object) -> int:
+        if self._table.name == "acct":
+            seen.append(1)
+            if len(seen) > writes:
+                raise Killed
+        return real(self, *what, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ClickHouseWriter, "write", write)
+    with pytest.raises(Killed):
+        replayed(subject, dict.fromkeys(high, 0), high)
+    assert equal(client, database, "postgres-busy", "postgres", "acct") == []
+    monkeypatch.undo()
+    replayed(subject, dict.fromkeys(high, 0), high)
+    assert equal(client, database, "postgres-busy", "postgres", "acct") == []
+    left = f"SELECT name FROM system.tables WHERE database = '{database}' AND name LIKE '%\\_\\_ch%'"
+    assert client.rows(left) == []

@@ -6,11 +6,14 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from tests.real.stand.daemon import free_port
+from tests.real.stand.browser import Browser
+from tests.real.stand.daemon import Missing, free_port
 from tests.support.fixtures import Recorded
 from tests.support.kafka import produce
 from tests.support.sink import ROOT, Place, inside
@@ -39,7 +42,36 @@ def ask(url: str, *, token: str | None = None) -> Any:
         return None
 
 
-def test_a_dead_letter_is_retried_from_the_page_while_the_job_runs(place: Place) -> None:
+@dataclass
+class Running:
+    """A job with three records, of which one does not fit its column, and its page."""
+
+    place: Place
+    topic: str
+    url: str
+    job: subprocess.Popen[str]
+
+    def stream(self, **wanted: object) -> dict[str, Any]:
+        """The stream once it shows this."""
+        deadline = time.monotonic() + 120
+        while True:
+            found = (ask(f"{self.url}api/streams") or {"streams": []})["streams"]
+            if found and {name: found[0].get(name) for name in wanted} == wanted:
+                return dict(found[0])
+            assert self.job.poll() is None, self.job.communicate()[0]
+            assert time.monotonic() < deadline, found
+            time.sleep(0.3)
+
+    def widen(self) -> None:
+        """Let the column take the value."""
+        self.place.client.command(f"ALTER TABLE {self.place.database}.n MODIFY COLUMN n Int32")
+
+    def rows(self) -> list[tuple[object, ...]]:
+        return [(r["id"], r["n"]) for r in self.place.rows("SELECT id, n FROM {db}.n FINAL ORDER BY id")]
+
+
+@pytest.fixture
+def running(place: Place) -> Iterator[Running]:
     topic, port = f"{place.database}.n", free_port()
     place.kafka.create_topic(topic, 1)
     place.client.command(
@@ -49,7 +81,6 @@ def test_a_dead_letter_is_retried_from_the_page_while_the_job_runs(place: Place)
     produce(place.kafka, [event(topic, 0, 1, 5), event(topic, 1, 2, 5000), event(topic, 2, 3, 7)], topic)
     config = place.config(topic, "n")
     assert inside("init", config, "--apply").returncode == 0
-    page = f"http://127.0.0.1:{port}/api"
     job = subprocess.Popen(
         [sys.executable, "-m", "ch_sink", "run", str(config), "--ui", f"127.0.0.1:{port}", "--ui-token", "sesame"],
         cwd=ROOT,
@@ -58,34 +89,64 @@ def test_a_dead_letter_is_retried_from_the_page_while_the_job_runs(place: Place)
         text=True,
     )
     try:
-
-        def stream(**wanted: object) -> dict[str, Any]:
-            """The stream once it shows this."""
-            deadline = time.monotonic() + 120
-            while True:
-                found = (ask(f"{page}/streams") or {"streams": []})["streams"]
-                if found and {name: found[0].get(name) for name in wanted} == wanted:
-                    return dict(found[0])
-                assert job.poll() is None, job.communicate()[0]
-                assert time.monotonic() < deadline, found
-                time.sleep(0.3)
-
-        seen = stream(state="running", dead_letters=1, lag=0)
-        assert seen["topic"] == topic
-        name = seen["stream"].replace("/", "%2F")
-        [letter] = ask(f"{page}/dead-letters/{name}")["dead_letters"]
-        assert (letter["offset"], letter["column"]) == (1, "n")
-        place.client.command(f"ALTER TABLE {place.database}.n MODIFY COLUMN n Int32")
-        done = ask(f"{page}/dead-letters/{name}/retry", token="sesame")
-        assert done["applied"] == 1, done
-        produce(place.kafka, [event(topic, 3, 4, 9)], topic)
-        stream(state="running", rows=3)  # of this job; the retried one is not among them
-        rows = place.rows("SELECT id, n FROM {db}.n FINAL ORDER BY id")
-        assert [(row["id"], row["n"]) for row in rows] == [(1, 5), (2, 5000), (3, 7), (4, 9)]
-        assert ask(f"{page}/dead-letters/{name}")["dead_letters"] == []
+        yield Running(place, topic, f"http://127.0.0.1:{port}/", job)
     finally:
         job.terminate()
         said, _ = job.communicate(timeout=60)
     assert job.returncode == 143, said
     assert f"the page is at http://127.0.0.1:{port}/" in said
     assert "sesame" not in said
+
+
+def test_a_dead_letter_is_retried_from_the_page_while_the_job_runs(running: Running) -> None:
+    seen = running.stream(state="running", dead_letters=1, lag=0)
+    assert seen["topic"] == running.topic
+    letters = f"{running.url}api/dead-letters/{seen['stream'].replace('/', '%2F')}"
+    [letter] = ask(letters)["dead_letters"]
+    assert (letter["offset"], letter["column"]) == (1, "n")
+    running.widen()
+    done = ask(f"{letters}/retry", token="sesame")
+    assert done["applied"] == 1, done
+    produce(running.place.kafka, [event(running.topic, 3, 4, 9)], running.topic)
+    running.stream(state="running", rows=3)  # of this job; the retried one is not among them
+    assert running.rows() == [(1, 5), (2, 5000), (3, 7), (4, 9)]
+    assert ask(letters)["dead_letters"] == []
+
+
+@pytest.mark.real
+def test_the_page_of_a_running_job_is_driven_in_a_browser(running: Running) -> None:
+    """State, plots, a wrong token refused, a row explained, a dead letter retried."""
+    try:
+        browser = Browser()
+    except Missing as why:
+        pytest.skip(f"no browser: {why}")
+    running.stream(state="running", dead_letters=1, lag=0)
+    with browser:
+        browser.open(running.url)
+        browser.until("document.querySelector('tr.stream .state')?.innerText === 'running'")
+        browser.click("tr.stream")
+        browser.until("document.querySelector('#letters tbody').innerText.includes('5000')")
+        browser.until("document.querySelector('#rate polyline').getAttribute('points').length > 5", 40)
+        assert "insert" in browser.text("#legend")
+
+        running.widen()
+        browser.type("#token", "open")
+        for button, answer in (("#retry", "#answer"), ("#explain", "#told")):
+            browser.click(button)
+            browser.until(f"document.querySelector('{answer}').innerText.includes('the token is wrong')")
+        assert [key for key, _ in running.rows()] == [1, 3]
+
+        browser.type("#token", "sesame")
+        browser.type("#key", '{"id": 2}')
+        browser.click("#explain")
+        browser.until("document.querySelectorAll('#events tbody tr').length === 1", 60)
+        assert "dead letter" in browser.text("#events tbody tr")
+        browser.click("#retry")
+        browser.until("document.querySelector('#answer').innerText.includes('applied: 1')", 90)
+        assert browser.run("return document.querySelectorAll('#letters tbody tr').length") == 0
+        assert running.rows() == [(1, 5), (2, 5000), (3, 7)]
+
+        browser.type("#key", '{"id": 3}')
+        browser.click("#explain")
+        browser.until("document.querySelector('#events tbody').innerText.includes('newer')", 60)
+        assert "id=3, n=7" in browser.text("#stored")

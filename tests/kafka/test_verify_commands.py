@@ -1,12 +1,14 @@
 """``verify`` and ``repair`` as a user runs them, over a broker and the embedded engine."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ch_sink.clickhouse import Client
+from ch_sink.config import load
 from ch_sink.decode.source_tables import RecordsOfTable
 from ch_sink.kafka import KafkaSettings
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
@@ -14,6 +16,7 @@ from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.order import State
 from ch_sink.stream.tasks import RangeTask
 from ch_sink.table.model import Engine, Family, TargetTable
+from ch_sink.trust.purging import Purging
 from ch_sink.trust.topic import KafkaTopic
 from tests.support.fixtures import topic_of, topics
 from tests.support.inline_job import run_inline
@@ -101,6 +104,21 @@ def test_deleted_rows_are_purged_once_they_are_old_enough(config: Path, client: 
     [stream] = json.loads(done.stdout)["streams"]
     assert (stream["rows"], stream["applied"]) == (0, True)  # the topic was written just now
     assert client.rows(stored)[0]["n"] == before
+
+
+def test_a_job_purges_what_was_deleted_long_ago(
+    config: Path, client: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_inline(config)
+    settings = load(config).model_copy(update={"purge_after": 3600.0})
+    marks = f"SELECT count() AS n FROM {database}.kc WHERE _is_deleted = 1"
+    assert client.rows(marks)[0]["n"] > 0
+    monkeypatch.setattr("time.time", lambda now=time.time: now() + 7200)  # two hours later
+    shown = f"SELECT * FROM {database}.kc_current ORDER BY ALL"
+    before = client.rows(shown)
+    Purging(lambda: [settings], lambda: {settings.stream_name}).step()
+    assert client.rows(marks)[0]["n"] == 0
+    assert client.rows(shown) == before
 
 
 def test_only_the_events_of_the_streams_own_table_are_read(mock_kafka: LocalKafka) -> None:

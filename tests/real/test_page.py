@@ -45,6 +45,10 @@ class Job:
     def dead_letters(self, stream: str) -> Sequence[Mapping[str, Any]]:
         return self.letters if stream == "<i>users</i>" else []
 
+    def explain(self, stream: str, key: Mapping[str, Any]) -> Mapping[str, Any]:
+        event = {"partition": 0, "offset": 7, "op": "u", "position": "11805916207174113034240", "epoch": 0}
+        return {"key": key, "events": [event | {"rule": "<b>newer</b>", "why": ""}], "stored": [{"id": "7", "n": "5"}]}
+
     def retry(self, stream: str) -> Mapping[str, Any]:
         done, self.letters = len(self.letters), []
         return {"applied": done}
@@ -86,7 +90,19 @@ def test_page_shows_states_and_plots_explains_and_retries_with_the_token_only(br
         assert browser.text("#differing tbody tr").split("\t")[1:] == ["different", "note", "<i>a</i>", "–"]
         picture(browser.screenshot())
 
+        browser.type("#token", "wrong")
+        browser.type("#key", '{"id": 7}')
+        browser.click("#explain")
+        browser.until("document.querySelector('#told').innerText.includes('the token is wrong')")
+        browser.type("#token", "sesame")
+        browser.click("#explain")
+        browser.until("document.querySelectorAll('#events tbody tr').length === 1")
+        told = ["0/7", "u", "11805916207174113034240", "0", "<b>newer</b>", ""]
+        assert browser.text("#events tbody tr").split("\t") == told
+        assert browser.text("#stored") == "stored: id=7, n=5"
+
         browser.click("tr.stream:first-child")
+        assert browser.text("#stored") == ""
         browser.until("document.querySelector('#letters tbody').innerText.includes('no number')")
         assert browser.text("#letters pre") == "<b>x</b>"
         assert "ALTER TABLE" in browser.text("#problem")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ch_sink.errors import ChSinkError, ConfigError
+from ch_sink.errors import ChSinkError, ConfigError, StreamFailed
 from ch_sink.model.address import Address
 from ch_sink.serve.server import PageServer
 
@@ -27,6 +27,11 @@ class Job:
         if stream not in ("a/b", "<b>"):
             raise LookupError(f"no stream {stream!r}")
         return [{"partition": 0, "offset": 7, "kind": "decode", "reason": "no number", "value": "{}"}]
+
+    def explain(self, stream: str, key: Mapping[str, Any]) -> Mapping[str, Any]:
+        if "x" in key:
+            raise StreamFailed("the table has no key column 'x'")
+        return {"key": key, "events": [], "stored": []}
 
     def retry(self, stream: str) -> Mapping[str, Any]:
         if self.refuse:
@@ -47,9 +52,12 @@ def server(job: Job) -> Iterator[PageServer]:
     found.close()
 
 
-def ask(server: PageServer, path: str, *, method: str = "GET", token: str | None = None) -> tuple[int, Any]:
+def ask(
+    server: PageServer, path: str, *, method: str = "GET", token: str | None = None, body: str = ""
+) -> tuple[int, Any]:
     headers = {"authorization": f"Bearer {token}"} if token is not None else {}
     request = urllib.request.Request(f"http://127.0.0.1:{server.port}{path}", method=method, headers=headers)
+    request.data = body.encode() if method == "POST" else None
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:
             return answer.status, json.loads(answer.read())
@@ -115,3 +123,15 @@ def test_a_token_is_drawn_where_none_is_given(job: Job) -> None:
 def test_an_address_in_use_is_said(server: PageServer, job: Job) -> None:
     with pytest.raises(ConfigError, match=f"the page cannot listen on 127.0.0.1:{server.port}"):
         PageServer(Address("127.0.0.1", server.port), job)
+
+
+def test_a_row_is_explained_with_the_token_and_refused_without(server: PageServer) -> None:
+    path = "/api/explain/a%2Fb"
+    assert ask(server, path, method="POST", token="wrong", body='{"id": 7}')[0] == 403
+    assert ask(server, path, method="POST", token="sesame", body='{"id": 7.50}') == (
+        200,
+        {"key": {"id": "7.50"}, "events": [], "stored": []},
+    )
+    for body, said in (("7", "no JSON object"), ("{}", "no JSON object"), ('{"x": 1}', "no key column")):
+        status, answer = ask(server, path, method="POST", token="sesame", body=body)
+        assert (status, said in answer["error"]) == (409, True)
