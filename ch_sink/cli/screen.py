@@ -11,6 +11,7 @@ from typing import Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -134,7 +135,8 @@ def rendered(picture: JobPicture, height: int) -> RenderableType:
         table.add_row(*_cells(seen))
     parts: list[RenderableType] = [_head(picture)]
     if picture.done is not None and not picture.doing:
-        parts.append(ProgressBar(total=1.0, completed=picture.done, width=40))
+        # A bar does not end its line by itself.
+        parts.append(Padding(ProgressBar(total=1.0, completed=picture.done, width=40), 0))
     parts.append(table)
     if len(picture.streams) > room:
         parts.append(Text(f"… and {counted(len(picture.streams) - room, 'stream')} that do better", style="dim"))

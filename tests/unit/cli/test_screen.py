@@ -50,8 +50,8 @@ def test_a_terminal_shows_one_table_that_redraws() -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_window_that_gets_smaller_is_not_written_beyond() -> None:
-    terminal = Terminal([*SHOW, "6"], width=140, height=40)
+def test_a_window_that_gets_smaller_is_not_written_beyond_and_one_that_grows_is_used() -> None:
+    terminal = Terminal([*SHOW, "8"], width=140, height=40)
     terminal.until(lambda: whole(terminal))
     assert max(map(len, terminal.lines)) > 100
     before = len(terminal.raw)
@@ -62,6 +62,9 @@ def test_a_window_that_gets_smaller_is_not_written_beyond() -> None:
     terminal.until(lambda: terminal.raw[start:].count("and 32 streams") >= 3)
     again = re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", terminal.raw[start:])
     assert max(len(line) for line in re.split(r"[\r\n]+", again)) <= 70
+    terminal.resize(120, 36)
+    terminal.until(lambda: "… and 12 streams that do better" in terminal.lines)
+    assert max(map(len, terminal.lines)) > 100
     assert terminal.end() == 0
 
 
@@ -154,6 +157,19 @@ def test_the_line_of_a_minute_has_states_lag_rate_and_dead_letters() -> None:
     assert album.add(second).line() == (
         "live; 3 streams: 1 stopped, 1 running, 1 opening, lag 5, 10 000 records/s, 100 000 rows, 2 dead letters"
     )
+
+
+def test_the_bar_of_a_backlog_has_a_line_of_its_own() -> None:
+    album = Album()
+    album.add(picture(0.0, a=(0, 10_000)))
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(rendered(album.add(picture(10.0, a=(2_000, 8_000))), 24))
+    head, bar, columns, row = console.export_text().strip().splitlines()
+    assert head.startswith("catching up: 20%")
+    assert set(bar.strip()) <= {"━", "╸", "╺"}
+    assert columns.split()[:4] == ["table", "state", "lag", "records/s"]
+    assert columns.split()[-2:] == ["last", "error"]
+    assert row.startswith("d.a ")
 
 
 def test_nothing_in_a_name_or_an_error_is_markup() -> None:
