@@ -82,7 +82,7 @@ def run(
     debug = bool(context.find_root().params.get("debug"))
     with ExitStack() as closing:
         closing.enter_context(
-            shown(watch.look, LogOptions(verbose, quiet or as_json, log_file, log_format.value, debug))
+            shown(watch.look, LogOptions(verbose, quiet or as_json, log_file, log_format.value, debug), stop)
         )
         topics = watch_topics(configs, overrides, only)
         settings = topics.first(log, wait=not once)

@@ -1,6 +1,7 @@
 """What `ch_sink run` shows while it runs: one table that redraws on a terminal, a line a minute elsewhere."""
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from ch_sink.model.counted import counted, grouped
 from ch_sink.observe.lines import Lines
 from ch_sink.observe.logs import Format, formatter, logging_to
 from ch_sink.observe.picture import Album, JobPicture, StreamPicture
+from ch_sink.spark.stop import Stop
 
 __all__ = ["LogOptions", "Screen", "rendered", "shown"]
 
@@ -32,7 +34,7 @@ STYLE = {
     "running": "green",
     "idle": "dim",
 }
-_AROUND = 7
+_AROUND = 8
 """Lines of the terminal that are not rows of the table."""
 Look = Callable[[], JobPicture]
 
@@ -68,8 +70,8 @@ class _Printed(logging.Handler):
 
 
 @contextmanager
-def shown(look: Look, options: LogOptions) -> Iterator[None]:
-    """Show the job and its log on standard error for as long as this lasts.
+def shown(look: Look, options: LogOptions, stop: Stop) -> Iterator[None]:
+    """Show the job and its log on standard error for as long as this lasts, and that it is stopping.
 
     Raises ConfigError if the log's file cannot be written.
     """
@@ -86,17 +88,34 @@ def shown(look: Look, options: LogOptions) -> Iterator[None]:
     with ExitStack() as closing:
         closing.enter_context(logging_to(handlers, level=options.level, libraries=options.debug))
         if redraws:
-            closing.enter_context(Screen(console, look))
+            stop.at_forced_end(_leave_terminal)
+            closing.enter_context(_telling(stop))
+            closing.enter_context(Screen(console, look, lambda: stop.requested))
         if not redraws or options.file is not None:
             closing.enter_context(Lines(look))
         yield
 
 
+@contextmanager
+def _telling(stop: Stop) -> Iterator[None]:
+    """The table says that the command is stopping: a line in the middle of it would be overwritten."""
+    stop.told = True
+    try:
+        yield
+    finally:
+        stop.told = False
+
+
+def _leave_terminal() -> None:
+    """Give the cursor back, which the table hides, when the process ends at once."""
+    os.write(sys.stderr.fileno(), b"\x1b[?25h\r\n")
+
+
 class Screen:
     """Redraws the job's streams below the lines that are printed meanwhile."""
 
-    def __init__(self, console: Console, look: Look, *, every: float = 0.5) -> None:
-        self._console, self._look, self._every = console, look, every
+    def __init__(self, console: Console, look: Look, stopping: Callable[[], bool], *, every: float = 0.5) -> None:
+        self._console, self._look, self._stopping, self._every = console, look, stopping, every
         self._album = Album()
         self._shown: JobPicture | None = None
         self._live = Live(
@@ -119,10 +138,10 @@ class Screen:
     def _render(self) -> RenderableType:
         if self._shown is None or time.monotonic() - self._shown.time >= self._every:
             self._shown = self._album.add(self._look())
-        return rendered(self._shown, self._console.height)
+        return rendered(self._shown, self._console.height, stopping=self._stopping())
 
 
-def rendered(picture: JobPicture, height: int) -> RenderableType:
+def rendered(picture: JobPicture, height: int, *, stopping: bool = False) -> RenderableType:
     """The job for a terminal of so many lines."""
     table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
     table.add_column("table", no_wrap=True, overflow="ellipsis", ratio=2)
@@ -140,6 +159,8 @@ def rendered(picture: JobPicture, height: int) -> RenderableType:
     parts.append(table)
     if len(picture.streams) > room:
         parts.append(Text(f"… and {counted(len(picture.streams) - room, 'stream')} that do better", style="dim"))
+    if stopping:
+        parts.append(Text("Stopping after the running batch. Press Ctrl-C again to end at once.", style="bold"))
     return Group(Text(), *parts)
 
 

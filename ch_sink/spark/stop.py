@@ -40,6 +40,8 @@ class Stop:
         """The command runs until it is stopped, so a signal is its regular end."""
         self.event = threading.Event()
         """Set by the first signal."""
+        self.told = False
+        """Something on the screen says that the command is stopping: no line need be written."""
         self._endings: list[Callable[[], object]] = []
 
     @property
@@ -113,7 +115,8 @@ def run_stoppable(work: Callable[[Stop], int], *, exiting: bool = False, grace: 
         stop.signal = stop.signal or number
         if again or finished.is_set():
             stop.force()
-        _notify(number)
+        if not stop.told:
+            _notify(number)
         stop.event.set()
 
     threading.Thread(target=watch, name="ch_sink grace", daemon=True).start()

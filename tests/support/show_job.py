@@ -7,15 +7,18 @@ import time
 from ch_sink.cli.screen import LogOptions, shown
 from ch_sink.observe.picture import JobPicture, StreamPicture
 from ch_sink.observe.status import StreamState
+from ch_sink.spark.stop import Stop, run_stoppable
 
 __all__ = ["main"]
 
 
 def main(seconds: float, *words: str) -> None:
-    began = time.monotonic()
+    looks: list[float] = []
 
     def look() -> JobPicture:
         now = time.monotonic()
+        looks.append(now)
+        began = looks[0]
         read = int((now - began) * 1000)
         streams = [
             StreamPicture(f"s{n:02}", f"shop.table_{n:02}", StreamState("running"), lag=0, records=read, rows=read)
@@ -25,12 +28,16 @@ def main(seconds: float, *words: str) -> None:
         streams.append(StreamPicture("bad", "shop.broken", broken, lag=7))
         return JobPicture(tuple(streams), now, "starting Spark" if now - began < 0.3 else "")
 
-    with shown(look, LogOptions(quiet="quiet" in words, form="json" if "json" in words else "text")):
-        time.sleep(seconds / 2)
-        logging.getLogger("ch_sink").warning("the broker is away", extra={"stream": "s01"})
-        logging.getLogger("some.library").warning("noise of a library")
-        time.sleep(seconds / 2)
-    sys.stdout.write("the end\n")
+    def work(stop: Stop) -> int:
+        with shown(look, LogOptions(quiet="quiet" in words, form="json" if "json" in words else "text"), stop):
+            time.sleep(seconds / 2)
+            logging.getLogger("ch_sink").warning("the broker is away", extra={"stream": "s01"})
+            logging.getLogger("some.library").warning("noise of a library")
+            time.sleep(seconds / 2)
+        sys.stdout.write("the end\n")
+        return 0
+
+    sys.exit(run_stoppable(work))
 
 
 if __name__ == "__main__":

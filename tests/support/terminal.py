@@ -19,6 +19,11 @@ ROOT = Path(__file__).resolve().parents[2]
 _CODE = re.compile(r"\x1b\[(\??)([\d;]*)([A-Za-z])")
 
 
+def _take_terminal() -> None:
+    """Make standard input the terminal that Ctrl-C comes from."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 class Terminal:
     """A program in a terminal of this size. ``lines`` is all that it shows, what scrolled away included."""
 
@@ -39,6 +44,7 @@ class Terminal:
                 **(environ or {}),
             },
             start_new_session=True,
+            preexec_fn=_take_terminal,
         )
         os.close(secondary)
         self.raw = ""
@@ -49,6 +55,10 @@ class Terminal:
     def resize(self, width: int, height: int) -> None:
         """Change the window's size."""
         fcntl.ioctl(self._primary, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+
+    def press(self, keys: bytes) -> None:
+        """Type."""
+        os.write(self._primary, keys)
 
     def until(self, seen: Callable[[], object], seconds: float = 30.0) -> None:
         """Read on until something is shown."""

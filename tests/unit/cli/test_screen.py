@@ -41,7 +41,7 @@ def test_a_terminal_shows_one_table_that_redraws() -> None:
     assert sum("shop.table_00" in line for line in shown) == 1
     [said] = [n for n, line in enumerate(shown) if "the broker is away" in line]
     assert said < place, "log lines are above the table"
-    assert shown[-1] == "… and 24 streams that do better"
+    assert shown[-1] == "… and 25 streams that do better"
     assert _COLOUR.search(terminal.raw)
     assert terminal.end() == 0
     assert [line for line in terminal.lines if line.strip()] == [shown[said], "the end"], "the table goes at the end"
@@ -56,16 +56,32 @@ def test_a_window_that_gets_smaller_is_not_written_beyond_and_one_that_grows_is_
     assert max(map(len, terminal.lines)) > 100
     before = len(terminal.raw)
     terminal.resize(70, 16)
-    terminal.until(lambda: "and 32 streams" in terminal.raw[before:])
-    [start] = [m.start() for m in re.finditer("and 32 streams", terminal.raw)][:1]
+    terminal.until(lambda: "and 33 streams" in terminal.raw[before:])
+    [start] = [m.start() for m in re.finditer("and 33 streams", terminal.raw)][:1]
     again = terminal.raw[start:]
-    terminal.until(lambda: terminal.raw[start:].count("and 32 streams") >= 3)
+    terminal.until(lambda: terminal.raw[start:].count("and 33 streams") >= 3)
     again = re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", terminal.raw[start:])
     assert max(len(line) for line in re.split(r"[\r\n]+", again)) <= 70
     terminal.resize(120, 36)
-    terminal.until(lambda: "… and 12 streams that do better" in terminal.lines)
+    terminal.until(lambda: "… and 13 streams that do better" in terminal.lines)
     assert max(map(len, terminal.lines)) > 100
     assert terminal.end() == 0
+
+
+@pytest.mark.slow
+def test_ctrl_c_is_told_below_the_table_and_a_second_one_leaves_the_terminal_in_order() -> None:
+    terminal = Terminal([*SHOW, "20"])
+    terminal.until(lambda: whole(terminal))
+    terminal.press(b"\x03")
+    told = "Stopping after the running batch. Press Ctrl-C again to end at once."
+    terminal.until(lambda: terminal.lines[-1] == told)
+    before = len(terminal.raw)
+    terminal.until(lambda: terminal.raw[before:].count(told) >= 2)
+    assert sum(line.startswith("table") for line in terminal.lines) == 1, terminal.text
+    terminal.press(b"\x03")
+    assert terminal.end() == 130
+    assert terminal.raw.rfind("\x1b[?25h") > terminal.raw.rfind("\x1b[?25l"), "the cursor is visible again"
+    assert "Traceback" not in terminal.text
 
 
 @pytest.mark.slow
