@@ -3,6 +3,7 @@
 import logging
 import math
 import threading
+import time
 from collections.abc import Callable
 from typing import Self
 
@@ -11,6 +12,9 @@ from ch_sink.observe.picture import Album, JobPicture
 __all__ = ["Lines"]
 
 log = logging.getLogger("ch_sink")
+
+_SELDOM = 30
+"""How many times as long as a picture takes passes at least from one to the next."""
 
 
 class Lines:
@@ -33,6 +37,7 @@ class Lines:
         steps, minutes = Album(), Album()
         kind, said = "", -math.inf
         while True:
+            began = time.monotonic()
             picture = self._look()
             seen = steps.add(picture)
             now = seen.doing or ("live" if seen.done is None else "catching up")
@@ -45,5 +50,6 @@ class Lines:
             if now != kind or picture.time - said >= self._every:
                 said = picture.time
             kind = now
-            if self._end.wait(self._step):
+            # Pictures of thousands of streams take a while, in which the job does not get on.
+            if self._end.wait(max(self._step, min(_SELDOM * (time.monotonic() - began), self._every))):
                 return

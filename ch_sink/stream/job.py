@@ -34,6 +34,10 @@ log = logging.getLogger("ch_sink")
 
 _LOOK = 0.3
 """Longest wait before the job looks whether it is to stop, in seconds."""
+_REST = 4
+"""How many times as long as a pass over all streams took passes at least until the next: what ends meanwhile waits."""
+_CHEAP = 0.002
+"""Rests that are shorter, in seconds, are left out."""
 _SHORTEST = 0.02
 """Shortest time between two looks for new events, in seconds."""
 _GRAIN = 0.1
@@ -88,12 +92,17 @@ class Job:
         """Run to the end; returns the errors of the streams that stopped. The streams are closed after it."""
         try:
             while self._active and not self._ending:
+                began = self._lanes.now()
                 self._follow()
                 self._discover()
                 self._open()
                 if self._lanes.free("batch"):
                     self._turn()
+                rest = min(_REST * (self._lanes.now() - began), _LOOK)
                 self._take(self._pause())
+                until = self._lanes.now() + rest
+                while (left := until - self._lanes.now()) > _CHEAP:
+                    self._take(left)
             self._finish()
         finally:
             self._lanes.close()
@@ -129,7 +138,7 @@ class Job:
         if not self._exchanging and now >= self._next_exchange:
             self._exchanging = True
             self._lanes.start("states", self._exchange)
-        self._ready = frozenset(self.roster.ready())
+        self._ready, working = frozenset(self.roster.ready()), self.roster.working()
         for stream in self.streams:
             if stream.busy or stream.state == "done":
                 continue
@@ -137,7 +146,7 @@ class Job:
                 stream.busy, stream.state = True, "done"
                 self._lanes.start("open", partial(self._close_one, stream))
                 continue
-            works = self.roster.works(stream.name)
+            works = stream.name in working
             if stream.active and not works:
                 self._hold(stream)
             elif works and not stream.active:

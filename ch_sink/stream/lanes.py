@@ -14,6 +14,8 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 __all__ = ["InlineLanes", "Kind", "Lanes", "ThreadLanes"]
 
+_AHEAD = 4
+"""Streams that are opened or wait for it, for each thread that opens them."""
 E = TypeVar("E")
 Kind = Literal["batch", "open", "states", "look"]
 Work = Callable[[Callable[[E], None]], None]
@@ -48,11 +50,12 @@ class ThreadLanes(Generic[E]):
     """Each piece of work runs in a thread."""
 
     def __init__(self, batches: int = 2, opens: int = 8, looks: int = 8) -> None:
-        self._free: dict[Kind, int] = {"batch": batches, "open": opens, "states": 1, "look": looks}
+        threads: dict[Kind, int] = {"batch": batches, "open": opens, "states": 1, "look": looks}
         self._pools = {
-            kind: ThreadPoolExecutor(number, thread_name_prefix=f"ch_sink {kind}")
-            for kind, number in self._free.items()
+            kind: ThreadPoolExecutor(number, thread_name_prefix=f"ch_sink {kind}") for kind, number in threads.items()
         }
+        # A thread that has opened a stream finds the next one waiting, however busy the job is.
+        self._free: dict[Kind, int] = {**threads, "open": _AHEAD * opens}
         self._lock = threading.Lock()
         self._reports: queue.SimpleQueue[E | None] = queue.SimpleQueue()
 

@@ -181,6 +181,11 @@ class Roster:
             member = self._members.get(name)
             return member is not None and member.works
 
+    def working(self) -> set[str]:
+        """The streams that the job has."""
+        with self._lock:
+            return {member.name for member in self._members.values() if member.works}
+
     def resumed(self) -> list[str]:
         """Streams that somebody resumed since the last call: what the job knows of them may be outdated."""
         with self._lock:
