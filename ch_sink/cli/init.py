@@ -1,7 +1,7 @@
 """``ch_sink init``: the table, its current-state view and the sink's own tables, from what the topic holds."""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -90,7 +90,7 @@ def _run(
     Raises ChSinkError; after the other streams are done, if one was left out.
     """
     from ch_sink.discovery.wiring import ledger_of
-    from ch_sink.table.ddl import once, script
+    from ch_sink.table.ddl import Statement, once, script
 
     several = len(configs) > 1
     planned: list[_Planned] = []
@@ -111,11 +111,16 @@ def _run(
     elif not choices.apply:
         out.sql(script(statements))
     if choices.apply:
+        done: set[tuple[str, Statement]] = set()
         for one in planned:
             if one.client is None:
                 continue
             try:
-                apply_plan(out, one.client, one.plan, quiet=quiet)
+                # The sink's own tables belong to all streams of a database.
+                server = one.config.clickhouse.url
+                left = tuple(s for s in one.plan.statements if (server, s) not in done)
+                apply_plan(out, one.client, replace(one.plan, statements=left), quiet=quiet)
+                done |= {(server, s) for s in left}
                 if ledger_of(one.config, one.client).upgrade() and not quiet:
                     out.say(f"{'changed':<10} ledger of an earlier version, upgraded")
             except ClickHouseError as error:

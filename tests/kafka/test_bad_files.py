@@ -140,6 +140,13 @@ def test_check_is_content_with_a_table_that_the_job_creates(write: Write, place:
     assert inside("check", write(create_tables=False)).returncode == 1
 
 
+def test_the_sink_s_own_tables_are_made_and_told_once(write: Write) -> None:
+    done = inside("init", write(), "--apply")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("table ch_sink_ledger") == 1
+    assert "unchanged  table" not in done.stdout
+
+
 def test_notes_of_init_name_their_table(write: Write, place: Place, prefix: str) -> None:
     one_row(place, f"{prefix}.public.lines", None)
     done = inside("init", write())
