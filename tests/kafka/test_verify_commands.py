@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ch_sink.clickhouse import Client
 from ch_sink.config import load
@@ -91,6 +92,44 @@ def test_a_row_is_explained(config: Path, client: Client, database: str) -> None
     assert "newer" in inside("explain", config, json.dumps(row)).stdout
     assert "is no JSON object" in inside("explain", config, "7").stderr
     assert "has no key column 'x'" in inside("explain", config, '{"x": 7}').stderr
+
+
+def test_another_file_is_rehearsed_with_another_engine_masks_and_columns(
+    config: Path, client: Client, database: str, tmp_path: Path
+) -> None:
+    """What differs is shown, and neither table, ledger nor any other table is touched."""
+    run_inline(config)
+
+    def traces() -> list[Any]:
+        tables = [str(row["name"]) for row in client.rows(f"SHOW TABLES FROM {database}")]
+        read = [name for name in tables if not name.endswith("_current")]
+        sums = [client.rows(f"SELECT count() AS n, sum(cityHash64(*)) AS h FROM {database}.{name}") for name in read]
+        return [tables, sums]
+
+    before, given = traces(), yaml.safe_load(config.read_text(encoding="utf-8"))
+    same = tmp_path / "same.yaml"
+    same.write_text(yaml.safe_dump(given), encoding="utf-8")
+    assert inside("rehearse", config, "--config", same).returncode == 0
+    column = next(
+        str(c["name"])
+        for c in client.rows(f"DESCRIBE TABLE {database}.kc")
+        if "String" in str(c["type"]) and not str(c["name"]).startswith("_")
+    )
+    other = tmp_path / "other.yaml"
+    columns = {"mask": {column: "sha256"}, "add": {"region": "'eu'"}}
+    other.write_text(yaml.safe_dump({**given, "init": {"engine": "collapsing"}, "columns": columns}), encoding="utf-8")
+    done = inside("rehearse", config, "--config", other, "--json")
+    assert done.returncode == 1, done.stderr
+    found = json.loads(done.stdout)
+    assert found["engine"] == ["CollapsingMergeTree", "ReplacingMergeTree"]
+    assert (found["columns_added"], found["columns_lacking"]) == (["region"], [])
+    assert (found["missing"], found["extra"]) == (0, 0)
+    assert found["different"] > 0
+    assert all(set(example["columns"]) == {column} for example in found["examples"])
+    said = inside("rehearse", config, "--config", other).stdout
+    assert "engine: CollapsingMergeTree instead of ReplacingMergeTree" in said
+    assert "would have the columns region" in said
+    assert traces() == before
 
 
 def test_deleted_rows_are_purged_once_they_are_old_enough(config: Path, client: Client, database: str) -> None:

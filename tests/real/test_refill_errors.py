@@ -1,5 +1,10 @@
-"""What is wrong with a source is said by `resync` and `bootstrap`, and the table stays as it was."""
+"""What is wrong with a source is said by `resync` and `bootstrap`, and the table stays as it was, as after a kill."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +12,7 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from tests.real.test_verify_source import ROWS, config, source
-from tests.support.sink import inside
+from tests.support.sink import ROOT, inside, statuses
 
 __all__ = ["config", "source"]
 
@@ -50,3 +55,42 @@ def test_a_failed_resync_changes_nothing_and_a_good_one_mends(
     done = inside("resync", config, "--apply", "--patience", "1")
     assert done.returncode == 0, done.stderr
     assert state() == (ROWS - 10, before[1])
+
+
+def test_a_resync_that_is_killed_again_and_again_leaves_the_table_whole(
+    config: Path, source: Any, client: Client, database: str
+) -> None:
+    """SIGKILL of the command at moments from the making of the new table to its exchange; the next run is begun."""
+    next_table = f"SELECT uuid FROM system.tables WHERE database = '{database}' AND name = 'orders__ch_sink_next'"
+
+    def rows() -> int:
+        return int(client.rows(f"SELECT count() AS n FROM {database}.orders_current")[0]["n"])
+
+    with source.session() as cursor:
+        cursor.execute(f"DELETE FROM orders_{database} WHERE id < 10")
+    kills, left = 0, client.rows(next_table)
+    while True:
+        command = [sys.executable, "-m", "ch_sink", "resync", str(config), "--apply", "--patience", "3"]
+        run = subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        )
+        while run.poll() is None and client.rows(next_table) in ([], left):
+            time.sleep(0.05)
+        try:
+            run.wait(0.5 * kills if kills < 12 else None)
+        except subprocess.TimeoutExpired:
+            os.killpg(run.pid, signal.SIGKILL)
+            run.wait()
+        said = run.stdout.read() if run.stdout is not None else ""
+        assert ("which an earlier run left" in said) == bool(left), said
+        if run.returncode == 0:
+            break
+        assert run.returncode == -signal.SIGKILL, said
+        kills += 1
+        left = client.rows(next_table)
+        assert rows() in (ROWS, ROWS - 10)  # the one table or the other, whole
+    assert kills > 2
+    assert rows() == ROWS - 10
+    assert client.rows(next_table) == []
+    [status] = statuses([config])
+    assert status["state"] != "paused"
