@@ -24,6 +24,7 @@ from ch_sink.clickhouse import (
 from ch_sink.config import Config
 from ch_sink.decode import decoder_for
 from ch_sink.decode.source_tables import RecordsOfTable
+from ch_sink.errors import DataLoss
 from ch_sink.kafka import (
     GroupCommits,
     GroupOffsets,
@@ -42,8 +43,9 @@ from ch_sink.pipeline.fencing import Fencing
 from ch_sink.pipeline.partition_sink import PartitionSink
 from ch_sink.pipeline.plan import BatchDecoder, Ports
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import ChunkCut, Fence, History
+from ch_sink.ports import ChunkCut, Fence, History, Pending
 from ch_sink.spark.kept import kept_stream
+from ch_sink.spark.withheld import WithheldPending
 from ch_sink.stream.coordinator import StreamSettings
 from ch_sink.stream.error_limits import ErrorLimits
 from ch_sink.stream.ports import StreamPorts
@@ -215,7 +217,7 @@ def task_ports(
         ),
         ClickHouseWriter(client, table),
         ClickHouseDeadLetters(client, own, tables.dead_letters, stream, task.topic_id),
-        ClickHousePending(client, own, tables.pending, stream),
+        _pending(client, config, task, kafka),
         deadline=patience(task, config.handover_deadline),
         progress=lambda done: ledger.put_progress(progress_entry(task, done.end, done.state)),
         releases=ledger,
@@ -235,6 +237,21 @@ def task_ports(
         return cut(map(concerned, read), first, task.end, chunk_offsets=size, chunk_bytes=most)
 
     return TaskPorts(sink, chunks, ledger)
+
+
+def _pending(client: Client, config: Config, task: Task, kafka: KafkaSettings) -> Pending:
+    stored = ClickHousePending(client, config.state_database, config.tables.pending, task.stream)
+    if not config.policy().columns.hides:
+        return stored
+
+    def read(partition: int, offset: int) -> Records | None:
+        with range_consumer(kafka) as consumer:
+            try:
+                return next(iter(consumer.read(task.topic, partition, offset, offset + 1)), None)
+            except DataLoss:
+                return None
+
+    return WithheldPending(stored, read)
 
 
 def read_chunks(
