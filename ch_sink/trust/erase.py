@@ -1,6 +1,6 @@
 """The procedure of ``erase``: one key's rows leave every table of the sink, physically and at once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +11,14 @@ from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.errors import StreamFailed
 from ch_sink.merge import version_column
 from ch_sink.model.counted import counted
+from ch_sink.order import State
 from ch_sink.order.version import layout_for
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import TopicFacts
 from ch_sink.trust.explain import Biography, biography
 from ch_sink.trust.key import WantedKey, wanted_key
 from ch_sink.trust.own_tables import OwnTables
-from ch_sink.trust.removal import count, delete_rows, note_removed
+from ch_sink.trust.removal import count, delete_rows, forget_keys, note_removed, states_of_keys
 from ch_sink.trust.sides import Side
 from ch_sink.trust.verify import Subject
 from ch_sink.types.sql import literal, quote
@@ -82,11 +83,19 @@ def erased(
         noted=own.noted(topic_id, applied),
     )
     _expect_finished(life)
+    keys = {raw.hex() for raw in life.raw_keys}
+    _expect_no_open_swap(subject, topic_id, applied, keys)
     mine = f"{wanted.condition} AND ({subject.condition})" if subject.condition else wanted.condition
     if not live:
         _expect_deleted(subject, mine)
     plan = [(table.qualified, mine, None), *_own_rows(own, life, wanted)]
     rows = {name.replace("`", ""): count(subject.client, name, condition) for name, condition, _ in plan}
+    ledger = own.ledger.qualified if own.ledger is not None else ""
+    if ledger and (states := count(subject.client, ledger, states_of_keys(own.stream, keys))):
+        rows[ledger.replace("`", "")] = states
+        if apply:
+            say(f"rewriting states of {ledger}")
+            forget_keys(subject.client, ledger, own.stream, keys, cluster=own.cluster)
     if apply:
         skip = tuple((e.partition, e.offset) for e in life.events)
         note_removed(subject.ledger, topic_id, applied, _highest(subject, mine), skip)
@@ -118,6 +127,18 @@ def _expect_finished(life: Biography) -> None:
                 f"the change at offset {event.offset} of partition {event.partition} is not stored yet ({event.rule}), "
                 "and would bring the row back",
                 hint="Let the stream come to it first.",
+            )
+
+
+def _expect_no_open_swap(subject: Subject, topic_id: str, applied: Mapping[int, int], keys: set[str]) -> None:
+    """Raise StreamFailed if the stream has to remember a key, since its transaction goes on."""
+    for partition, offset in applied.items():
+        found = subject.ledger.state_before(topic_id, partition, offset)
+        state = State.from_json(found[1] if found is not None else "")
+        if keys & {*state.doubled, *state.closed}:
+            raise StreamFailed(
+                "the key is part of a swap of keys whose transaction has not ended yet",
+                hint="Let the stream read further changes first.",
             )
 
 

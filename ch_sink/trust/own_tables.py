@@ -21,6 +21,8 @@ class OwnTables:
     pending: StateTable
     cluster: str | None = None
     """The cluster on which the tables were created, if any."""
+    ledger: StateTable | None = None
+    """The ledger, whose states name keys with two rows; None if it is not in ClickHouse."""
 
     def noted(self, topic_id: str, applied: dict[int, int]) -> Noted:
         """What they say of a topic's records. Raises ClickHouseError."""
@@ -49,4 +51,5 @@ def own_tables(config: Config, client: Client) -> OwnTables:
         StateTable(client, place, names.handover),
         StateTable(client, place, names.pending),
         config.clickhouse.cluster,
+        StateTable(client, place, names.ledger),
     )

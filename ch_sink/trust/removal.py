@@ -6,9 +6,9 @@ from ch_sink.clickhouse import Client
 from ch_sink.ports import Ledger, RowsRemoved
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.types.chtype import parse_type
-from ch_sink.types.sql import quote
+from ch_sink.types.sql import literal, quote
 
-__all__ = ["count", "delete_rows", "mark_of", "note_removed", "place_of"]
+__all__ = ["count", "delete_rows", "forget_keys", "mark_of", "note_removed", "place_of", "states_of_keys"]
 
 _SETTINGS: dict[str, str | int] = {
     # On a replicated table, done on all replicas; else when the mutation is done.
@@ -40,6 +40,23 @@ def delete_rows(client: Client, table: str, condition: str, *, cluster: str | No
     on = f" ON CLUSTER {quote(cluster)}" if cluster else ""
     client.command(
         f"ALTER TABLE {table}{on} DELETE WHERE {condition}", settings=_SETTINGS, doing=f"delete rows of {table}"
+    )
+
+
+def states_of_keys(stream: str, keys: Collection[str]) -> str:
+    """The condition of the ledger's entries whose states name one of these Kafka keys (hex) in a swap of keys."""
+    named = ", ".join(literal(f'"{key}":') for key in sorted(keys))
+    return f"stream = {literal(stream)} AND multiSearchAny(state, [{named}])" if named else "0"
+
+
+def forget_keys(client: Client, ledger: str, stream: str, keys: Collection[str], *, cluster: str | None = None) -> None:
+    """Rewrite the ledger's entries without these Kafka keys (hex); returns when done. Raises ClickHouseError."""
+    on, entry = f" ON CLUSTER {quote(cluster)}" if cluster else "", f'"({"|".join(sorted(keys))})":"[^"]*"'
+    others = f"replaceRegexpAll(replaceRegexpAll(state, {literal(',' + entry)}, ''), {literal(entry + ',?')}, '')"
+    client.command(
+        f"ALTER TABLE {ledger}{on} UPDATE state = {others} WHERE {states_of_keys(stream, keys)}",
+        settings=_SETTINGS,
+        doing=f"rewrite states of {ledger}",
     )
 
 

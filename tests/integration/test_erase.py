@@ -2,14 +2,16 @@
 
 import json
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from ch_sink.clickhouse import Client
+from ch_sink.clickhouse import Client, create_statement, execute
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.errors import StreamFailed
-from ch_sink.ports import DeadLetter, RowsRemoved
+from ch_sink.order import State
+from ch_sink.ports import DeadLetter, FinishedRange, RowsRemoved
 from ch_sink.testing import Killed
 from ch_sink.trust import erase as procedure
 from ch_sink.trust.erase import erased
@@ -86,6 +88,41 @@ def test_a_deleted_key_leaves_all_tables_and_stays_away(client: Client, database
     replayed(subject, dict.fromkeys(high, 0), high)
     assert held(client, database, key) == 0
     assert everything(client, database) == life_of_others
+
+
+def test_a_key_that_was_part_of_a_swap_leaves_the_states_of_the_ledger(client: Client, database: str) -> None:
+    feed, subject, own = fed(client, database, "replacing")
+    read(feed)
+    ledger = f"{database}.states"
+    execute(client, [create_statement("ledger", database, "states")])
+    own = replace(own, ledger=StateTable(client, database, "states"))
+    key = rows(client, database, alive=False)[0]
+    letter = letter_of(feed, key)
+    assert letter.key is not None
+    mine, other = letter.key.hex(), b'{"id": 0}'.hex()
+    swaps: list[dict[str, str]] = [{mine: "1"}, {mine: "1", other: "2"}, {other: "2", mine: "1"}, {other: "2"}]
+    for number, (stream, doubled) in enumerate([*((own.stream, swap) for swap in swaps), ("else", swaps[0])]):
+        state = State(doubled=doubled, closed=doubled).to_json()
+        client.command(
+            f"INSERT INTO {ledger} (stream, entry, end_offset, state) "
+            f"VALUES ('{stream}', 'result', {number}, '{state}')"
+        )
+    assert erased(subject, own, key, apply=False).rows[ledger] == 3
+    assert erased(subject, own, key, apply=True).rows[ledger] == 3
+    assert ledger not in erased(subject, own, key, apply=True).rows
+    found = client.rows(f"SELECT stream, state FROM {ledger} ORDER BY end_offset")
+    states = [State.from_json(str(row["state"])) for row in found]
+    assert all(state.doubled == state.closed for state in states)
+    assert [state.doubled for state in states] == [{}, {other: "2"}, {other: "2"}, {other: "2"}, {mine: "1"}]
+    # While the transaction goes on, the stream has to remember it.
+    part, end = letter.partition, subject.topic.state("").high[letter.partition]
+    topic = subject.topic.state("")
+    feed.book.claim("test")
+    open_swap = State(doubled={mine: "1"}).to_json()
+    feed.book.results([FinishedRange(feed.topic, topic.topic_id, part, end, end, state=open_swap)])
+    feed.book.release()
+    with pytest.raises(StreamFailed, match="swap of keys"):
+        erased(subject, own, key, apply=True)
 
 
 def letter_of(feed: Feed, key: dict[str, Any]) -> DeadLetter:
