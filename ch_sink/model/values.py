@@ -88,12 +88,14 @@ def taken(values: Values, places: Sequence[int]) -> Values:
 
 
 def concatenated(parts: Sequence[Values]) -> Values:
-    """The values of all parts, one after the other."""
+    """The values of all parts, one after the other. If some are `enclosed`, all that can be are."""
     if len(parts) == 1:
         return parts[0]
-    found = list(chain.from_iterable(map(inner, parts)))
     if not any(isinstance(part, Enclosed) for part in parts):
-        return found
+        return list(chain.from_iterable(map(inner, parts)))
+    # How the records came must not show: `net_lengths` decides where chunks end, the same on every attempt.
+    parts = [enclosed(part) for part in parts]
+    found = list(chain.from_iterable(map(inner, parts)))
     heads = (part.heads if isinstance(part, Enclosed) else [b""] * len(part) for part in parts)
     return Enclosed(list(chain.from_iterable(heads)), found)
 

@@ -69,7 +69,9 @@ def without_repeated(made: Plan, target: Target, lookup: RowLookup | None, *, ch
         if not {version, *key} <= set(insert.rows.column_names):
             return made
         rows = not_stored_so(insert.rows, (version, *key), lookup)
-        inserts.append(insert if rows.num_rows == insert.rows.num_rows else replace(insert, rows=rows, partial=True))
+        # Under other settings, the same block may have been stored before one that has to be replaced by it again.
+        whole = not changed and rows.num_rows == insert.rows.num_rows
+        inserts.append(insert if whole else replace(insert, rows=rows, partial=True))
     return replace(made, inserts=inserts)
 
 

@@ -101,3 +101,21 @@ def test_append_stores_each_change_once_when_the_table_forgets_tokens_and_the_ve
     monkeypatch.setattr(coordinator, "fingerprint", lambda *_: "another version")
     assert append.run_all(append.job()) is None
     assert [r["id"] for r in rows_of(append)] == [1, 2]
+
+
+def test_settings_that_come_back_in_mid_batch_win_over_what_was_stored_in_between(
+    client: Client, database: str, own_tables: str
+) -> None:
+    events = [insert(1, "a", 100, n=1000), insert(2, "b", 110, n=1000)]
+    made = Takeover(client, database, own_tables, "replacing", {0: events}, more="n Nullable(Int8)")
+    first, between = policy_of(out_of_range="clamp"), policy_of(out_of_range="null")
+    for policy, stored in ((first, 127), (between, None)):
+        made.policy = policy
+        made.run_killed(Kill("before results"))
+        assert [(r["id"], r["n"]) for r in made.client.rows(f"SELECT id, n FROM {made.table} FINAL ORDER BY id")] == [
+            (1, stored),
+            (2, stored),
+        ]
+    made.policy = first
+    assert made.run_all(made.job()) is None
+    assert made.view() == [(1, "a", 127), (2, "b", 127)]

@@ -52,3 +52,11 @@ def test_a_schema_is_kept_once():
     assert made[:9].only_head() == head
     assert made.parts == [b'{"id":%d}' % i for i in range(9)] + [None]
     assert net_lengths(made)[0].sum() == len(head) + 9 * len(b'{"id":0}')
+
+
+@given(many, many, many)
+def test_joined_values_count_the_same_however_they_came(one, two, three):
+    whole, _ = net_lengths(enclosed(one + two + three))
+    joined = concatenated([one, enclosed(two)])
+    for parts in ([enclosed(one), two, three], [one, enclosed(two), three], [joined, three]):
+        assert net_lengths(enclosed(concatenated(parts)))[0].tolist() == whole.tolist()
