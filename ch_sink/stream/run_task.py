@@ -231,6 +231,7 @@ def _timed(chunks: Iterator[Chunk], stages: Stages) -> Generator[Chunk, None, No
         if chunk is None:
             return
         yield chunk
+        del chunk  # while the next one is awaited
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Sequence
 from operator import attrgetter
+from types import NoneType
 from typing import Any
 
 import msgspec
@@ -23,9 +24,11 @@ from ch_sink.model.policy import Policy
 from ch_sink.sources import FLATTENED
 from ch_sink.table.model import TargetTable
 
-__all__ = ["FlatReader", "missing_position"]
+__all__ = ["FlatReader", "missing_position", "stated_events"]
 
 _OLD_KEY = "__debezium.oldkey"
+_TRUE = ("true", True, b"true")
+_NO_TEXTS: dict[str, bytes] = {}
 _INITIAL = SNAPSHOT - {"incremental"}
 _names = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -61,7 +64,7 @@ class FlatReader:
         ``connector``: that of earlier rows, if the first one does not show it. An event without added fields is an
         upsert. StreamFailed: ``version.strategy: source_position`` is set and the events do not state their positions.
         """
-        texts = [self._headers.texts(found) for found in headers]
+        texts = list(map(self._headers.texts, headers)) if any(headers) else [_NO_TEXTS] * len(headers)
         names: dict[str, msgspec.Raw] = {}
         with contextlib.suppress(*UNREADABLE):
             names = _names.decode(payloads[0])
@@ -97,12 +100,14 @@ class FlatReader:
         images = [row.after for row in rows]
         blocks = self._blocks(layout, images, texts, places)
         self._demand_positions(layout, texts)
-        events = []
-        for image, block, text, found, place in zip(images, blocks, texts, headers, places, strict=True):
-            try:
-                events.append(self._event(layout, image, block, text, found))
-            except DecodeError as error:
-                raise Fault(error.message, suspects=[place] if len(images) > 1 else ()) from error
+        events = stated_events(layout, images, blocks)
+        if events is None:
+            events = []
+            for image, block, text, found, place in zip(images, blocks, texts, headers, places, strict=True):
+                try:
+                    events.append(self._event(layout, image, block, text, found))
+                except DecodeError as error:
+                    raise Fault(error.message, suspects=[place] if len(images) > 1 else ()) from error
         read = to_columns(layout, events, payloads, places)
         _mark_null_values(read.part, layout, images, texts, places)
         return read
@@ -114,7 +119,7 @@ class FlatReader:
         if not isinstance(given, str):
             given = self._headers.values(texts, {"op": str}).get("op")
         marked = getattr(image, flat.roles["deleted"]) if "deleted" in flat.roles else None
-        if marked in ("true", True, b"true") or given == "d":
+        if marked in _TRUE or given == "d":
             return _Event("d", None, image, block)
         if given is None:
             created = any(name == _OLD_KEY for name, _ in headers or ())
@@ -164,6 +169,23 @@ class FlatReader:
             stated = raw if isinstance(raw, str) else stated
         connector = flat_connector({*roles, *texts}, stated)
         return known if connector == FLATTENED and known else connector
+
+
+def stated_events(flat: FlatLayout, images: list[Any], blocks: list[Any]) -> list[_Event] | None:
+    """The events of rows that all state their operation, as `FlatReader._event` makes them; None if one does not."""
+    if "op" not in flat.roles:
+        return None
+    ops = list(map(attrgetter(flat.roles["op"]), images))
+    if set(map(type, ops)) != {str}:
+        return None
+    marks = list(map(attrgetter(flat.roles["deleted"]), images)) if "deleted" in flat.roles else [None] * len(ops)
+    if not set(map(type, marks)) <= {str, bool, NoneType, msgspec.UnsetType}:
+        return None
+    deleted = {mark for mark in set(marks) if mark in _TRUE}
+    return [
+        _Event("d", None, image, block) if mark in deleted or op == "d" else _Event(op, image, None, block)
+        for op, mark, image, block in zip(ops, marks, images, blocks, strict=True)
+    ]
 
 
 def _mark_null_values(
