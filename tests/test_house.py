@@ -65,6 +65,13 @@ def test_the_lock_fulfils_the_project_s_own_demands():
         assert wanted.specifier.contains(locked[name]), f"{name} {locked[name]} is not {wanted.specifier}"
 
 
+def test_an_installation_without_extras_has_what_pyspark_asks_for():
+    """Its metadata does not name them; the environment of the tests has them from the embedded engine, too."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = {re.split(r"[^\w-]", text, maxsplit=1)[0] for text in project["dependencies"]}
+    assert {"pandas", "pyarrow"} <= named, "mapInArrow refuses to work without"
+
+
 def test_top_level_is_as_designed():
     allowed = set(
         "pyproject.toml README.md Makefile LICENSE requirements.lock ch_sink sql tests compose benchmarks docs"
