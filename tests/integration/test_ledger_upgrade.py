@@ -190,7 +190,10 @@ def test_a_user_who_may_not_alter_the_table_is_told_what_to_do(left: Left, monke
 def test_the_stream_goes_on_where_it_was(
     left: Left, stream: str, tmp_path: Path, mock_kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Same tokens, attempts, ranges, cuts, states, facts and rows as when the earlier version went on."""
+    """Same tokens, attempts, ranges, cuts, states, facts and rows as when the earlier version went on.
+
+    That one inserted again what it had stored, under the tokens that it had; this one sees that it is stored.
+    """
     topic, folder = f"{left.database}.{stream}", FIXTURE / stream
     mock_kafka.create_topic(topic, STREAMS[stream])
     records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
@@ -230,12 +233,15 @@ def test_the_stream_goes_on_where_it_was(
         return insert(self, table, rows, **more)
 
     monkeypatch.setattr(Client, "insert", noted)
+    stored = {str(p): offset for p, offset in left.ledger(stream).progress(topic_id).items()}
     [before] = left.rows(f"SELECT max(written) AS at FROM {left.database}.ch_sink_ledger")
     plain_job.main(str(config), OFFSETS[stream], "1")
 
     wanted = EXPECTED[stream]
     inserts = [[_place(token.replace(topic_id, old_id)), n] for token, n in tokens]
-    expected = [[_place(token), n] for token, n in wanted["tokens"]]
+    expected = [
+        [_place(token), n] for token, n in wanted["tokens"] if _last(token) >= stored.get(_partition([token]), 0)
+    ]
     # Tasks run in a drawn order; a task's inserts are in order.
     assert sorted(inserts, key=_partition) == sorted(expected, key=_partition)
     entries = f"{left.database}.ch_sink_ledger WHERE stream = '{stream}' AND written > {before['at']} AND entry ="
@@ -255,6 +261,11 @@ def test_the_stream_goes_on_where_it_was(
 def _partition(insert: list[Any]) -> str:
     """The partition in a token ``stream/topic id/partition/…``."""
     return str(insert[0]).split("/")[2]
+
+
+def _last(token: str) -> int:
+    """The last offset in a token ``stream/topic id/partition/first-last/…``."""
+    return int(token.split("/")[3].partition("-")[2])
 
 
 def _place(token: str) -> str:
