@@ -13,6 +13,7 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+from ch_sink.trust import continuous
 from tests.real.accounts import Planting, account_shapes, delete_some, fill_quiet
 from tests.real.conftest import Stand
 from tests.real.scenario import JSON, Scenario
@@ -22,7 +23,7 @@ from tests.real.stand.daemon import Missing
 from tests.real.stand.mariadb import MariaDB
 from tests.real.stand.postgres import PostgreSQL
 from tests.real.writers import Source, Writer, write
-from tests.support.sink import inside
+from tests.support.sink import inside, statuses
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3000)]
 RUNS = 50
@@ -134,6 +135,35 @@ def test_nothing_differs_while_writers_write(live: Live) -> None:
         assert report["equal"], (run, table, report)
         judged += Counter(runs=1, rows=report["rows"], changing=report["changing"])
     print(f"\n{live.source.name}: {dict(judged)}, {sum(w.done for w in live.writers)} transactions meanwhile")  # noqa: T201
+
+
+def test_continuous_comparison_sees_what_goes_wrong_and_nothing_else_while_writers_write(
+    live: Live, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three rounds of four parts beside the job, then a row goes wrong, and is mended, all while others change."""
+    caught_up_once(live)
+    path, table = live.configs["acct_replacing"], f"verify_{live.source.name}_json.acct_replacing"
+
+    def rounds(number: int) -> dict[str, Any]:
+        done = inside("verify", path, "--continuous", "--rounds", str(number), "--load", "100%", "--json")
+        assert done.stdout, done.stderr
+        [stream] = json.loads(done.stdout)["streams"]
+        assert (done.returncode == 0) is (stream["differences"] == 0), done.stderr
+        return dict(stream)
+
+    [stored] = client.rows(f"SELECT count() AS n FROM {table}")
+    monkeypatch.setattr(continuous, "PART", int(stored["n"]) // 4 + 1)
+    found = rounds(3)
+    assert (found["differences"], found["rows"] > 100) == (0, True), found
+    upto = found["equal_up_to"]
+    client.command(f"INSERT INTO {table} SELECT * REPLACE(id + 90000000 AS id) FROM {table} FINAL LIMIT 1")
+    found = rounds(1)
+    assert (found["extra"], found["differences"], found["equal_up_to"]) == (1, 1, upto), found
+    [shown] = statuses([path])
+    assert shown["compared"]["differences"] == 1
+    assert inside("repair", path, "--apply").returncode == 0
+    found = rounds(1)
+    assert (found["differences"], found["equal_up_to"] > upto) == (0, True), found
 
 
 def test_what_is_planted_is_found_with_its_column_and_mended(live: Live, client: Client) -> None:
