@@ -18,6 +18,7 @@ from ch_sink.errors import ChSinkError, ConfigError, StreamFailed
 from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
+from ch_sink.order.version import POSITION_SHIFT
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import TopicFacts
 from ch_sink.stream.bulk import Load, NoSnapshotRow, Wave, WaveDone
@@ -88,8 +89,9 @@ class _Backfill:
             self.progress(plan.done, plan.total)
             done = self.load(Wave(plan.wave, plan.label, tuple(self._task(table, plan, *r) for r in plan.ranges)))
             self._expect_chained(plan, done)
+            began = {p: one.state for p, one in plan.read.items()}
             for (p, _, end), piece in zip(plan.ranges, done.pieces, strict=True):
-                plan.read[p].add(piece, end)
+                plan.read[p].add(piece, end, began[p])
             plan.wave, plan.blocks, plan.ranges = plan.wave + 1, plan.blocks + done.blocks, []
         self.progress(plan.done, plan.total)
 
@@ -121,6 +123,8 @@ class _Backfill:
             # One range behind the other, with versions that rise: each has what it would have had in one go.
             rises = not piece.bottom or piece.bottom > top
             same = _known(piece.state) == _known(last) or last is before
+            if plan.drops and _position(piece.bottom) == _position(top) != _position(plan.read[p].top):
+                same = False  # its first record may have been sent twice
             if plan.split and (piece.steps or not rises or not same):
                 raise _Again(plan.ends, split=False)
             tops[p] = max(top, piece.top), piece.state
@@ -213,6 +217,11 @@ def _splits(target: Target) -> bool:
     return target.system.version is not None and target.layout.kind == "wide"
 
 
+def _position(version: int) -> int:
+    """Epoch and commit position of a wide version."""
+    return version >> POSITION_SHIFT
+
+
 def _known(state: State) -> tuple[object, ...]:
     """What a range has learned that later ones would decode or order by."""
     return state.epoch, state.names, state.strategy, state.profile, tuple(state.sources)
@@ -225,10 +234,11 @@ def _planned(refill: Refill, topic: TopicState, facts: TopicFacts, again: _Again
         states = {p: (at, learned(subject, topic, p, state)) for p, (at, state) in fold.states().items()}
     read = {p: Progress(at, state.to_json()) for p, (at, state) in states.items()}
     mark = fingerprint(subject.settings.policy, subject.table)
-    low = dict(topic.low)
+    low, drops = dict(topic.low), again.split and subject.table.engine.family is Family.MERGE_TREE
     return BackfillPlan(
-        uuid.uuid4().hex[:12], topic.topic_id, mark, facts.epoch, low, again.ends, again.split, time.time(), read=read
-    )
+        uuid.uuid4().hex[:12], topic.topic_id, mark, facts.epoch, low, again.ends, again.split, time.time(), drops,
+        read=read,
+    )  # fmt: skip
 
 
 def _left(refill: Refill, topic: TopicState, say: Say) -> BackfillPlan | None:

@@ -34,9 +34,11 @@ class Progress:
     source_time: int = 0
     counts: dict[str, int] = field(default_factory=dict)
 
-    def add(self, piece: Piece, end: int) -> None:
-        """The range up to this offset was read."""
-        self.at, self.state = end, piece.state.to_json()
+    def add(self, piece: Piece, end: int, began: str) -> None:
+        """The range up to this offset was read. ``began``: the state in which its wave began."""
+        # A range without events says nothing of the ranges of its wave before it.
+        state = piece.state.to_json()
+        self.at, self.state = end, self.state if state == began else state
         self.rows += piece.rows
         self.dead_letters += piece.dead_letters
         self.top, self.source_time = max(self.top, piece.top), max(self.source_time, piece.source_time)
@@ -57,6 +59,9 @@ class BackfillPlan:
     """Whether ranges of one partition are read at the same time."""
     began: float
     """Seconds since 1970."""
+    drops: bool = False
+    """Whether the table drops a record that was sent twice: it is known by the position before it, so a range of which
+    nothing is known yet cannot begin there."""
     wave: int = 0
     blocks: int = 0
     ranges: Ranges = field(default_factory=list)
@@ -111,8 +116,9 @@ def next_wave(plan: BackfillPlan, size: int, slots: int, unit: int) -> Ranges:
     found: Ranges = []
     for p, (at, end) in sorted(left.items()):
         share = max(1, round(size * (end - at) / offsets))
-        stop = min(end, _aligned(at + share, unit))
-        step = max(1, -(-(stop - at) // slots)) if plan.split else stop - at
+        unknown = plan.drops and not plan.read[p].top
+        stop = min(end, _aligned(at + (1 if unknown and not plan.wave else share), unit))
+        step = max(1, -(-(stop - at) // slots)) if plan.split and not unknown else stop - at
         while at < stop:
             until = min(stop, _aligned(at + step, unit))
             found.append((p, at, until))

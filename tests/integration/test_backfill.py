@@ -251,3 +251,15 @@ def test_what_cannot_be_backfilled_is_refused(client: Client, database: str) -> 
     it.goes_on(it.backfill())
     with pytest.raises(StreamFailed, match="it has rows"):
         it.backfill()
+
+
+def test_a_record_that_was_sent_twice_is_one_row_also_where_a_range_begins(client: Client, database: str) -> None:
+    it = case(client, database, "append")
+    for p, part in it.feed.records.items():
+        places = np.arange(len(part))
+        places[100] = 99
+        it.feed.records[p] = replace(part.take(places), offsets=part.offsets)
+    load = it.load
+    done = it.backfill(load)
+    assert {task.start for task in load.waves[1].tasks} == {50, 100}
+    assert done.rows == sum(done.start.values()) - len(done.start) == it.rows("SELECT count() FROM {}")[0][0]
