@@ -10,7 +10,7 @@ _FEW = 20
 """Active streams up to which nothing waits by itself."""
 _RATE = 100.0
 """Batches of a second that a job does not exceed by itself, unless events would wait too long."""
-_LONGEST = 2.0
+_LONGEST = 1.0
 """Seconds for which events wait by themselves at most."""
 
 

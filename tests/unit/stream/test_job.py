@@ -448,8 +448,8 @@ def test_nothing_waits_by_itself_until_many_streams_are_active() -> None:
     assert not usual.waits(1, 0.0, active=20)
     assert usual.waits(1, 0.0, active=50)
     assert not usual.waits(1, 0.5, active=50)
-    assert usual.waits(1, 1.9, active=2000)
-    assert not usual.waits(1, 2.0, active=2000)
+    assert usual.waits(1, 0.9, active=2000)
+    assert not usual.waits(1, 1.0, active=2000)
     assert not usual.waits(10_000, 0.0, active=2000)
     assert not Flush(0.0).waits(1, 0.0, active=2000)
 
