@@ -28,6 +28,7 @@ from tests.support.job_process import JobProcess
 from tests.support.kafka import fresh_topic
 from tests.support.live_job import LiveJob
 from tests.support.rough import RoughShop
+from tests.support.shop import changing
 
 __all__ = ["ENGINES", "kill_all", "struck"]
 
@@ -55,7 +56,7 @@ def main() -> None:
         shop = RoughShop(folder, broker, endpoint, client, "kills", fresh_topic("kills"))
         began = time.monotonic()
         happened: Counter[str] = Counter()
-        with struck(endpoint, chosen.server, chosen.seed, happened), shop.changing_at(chosen.rate):
+        with struck(endpoint, chosen.server, chosen.seed, happened), changing(shop, 1 / chosen.rate):
             kill_all(shop, ENGINES, chosen.kills // len(ENGINES), chosen.seed, happened, chosen.out)
         wrong = ends_equal(shop)
         seconds = round(time.monotonic() - began)
@@ -118,7 +119,7 @@ def struck(
     happened: Counter[str],
     note: Callable[[str], None] = lambda _: None,
 ) -> Iterator[None]:
-    """The server is killed or frozen every so many seconds; ``note`` is told."""
+    """The server is killed or frozen every so many seconds; ``note`` is called with each fault."""
     end, rng = threading.Event(), random.Random(f"server {seed}")
 
     def strike() -> None:

@@ -31,6 +31,7 @@ from tests.support.endpoint import settings_for
 from tests.support.kafka import fresh_topic
 from tests.support.lag_plot import plot
 from tests.support.rough import RoughShop
+from tests.support.shop import changing
 
 __all__ = ["soak"]
 
@@ -96,7 +97,7 @@ def soak(shop: RoughShop, endpoint: EmbeddedClickHouse, chosen: argparse.Namespa
         threading.Thread(target=_columns, args=(shop, chosen.column, weather, end), daemon=True),
     ]
     try:
-        with shop.changing_at(chosen.rate), struck(endpoint, chosen.server, "soak", happened, weather.note):
+        with changing(shop, 1 / chosen.rate), struck(endpoint, chosen.server, "soak", happened, weather.note):
             for thread in others:
                 thread.start()
             while weather.now() < chosen.minutes * 60:

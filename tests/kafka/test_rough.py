@@ -15,6 +15,7 @@ from tests.soak_run import soak
 from tests.support.endpoint import settings_for
 from tests.support.kafka import fresh_topic
 from tests.support.rough import RoughShop
+from tests.support.shop import changing
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]
 
@@ -29,7 +30,7 @@ def shop(tmp_path: Path, kafka: LocalKafka) -> Iterator[RoughShop]:
 
 def test_jobs_are_killed_and_frozen_while_keys_move(shop: RoughShop) -> None:
     happened: Counter[str] = Counter()
-    with struck(shop.clickhouse, 20.0, "few", happened), shop.changing_at(10):
+    with struck(shop.clickhouse, 20.0, "few", happened), changing(shop, 0.1):
         kill_all(shop, ENGINES, 6, "few", happened)
     assert ends_equal(shop) == {}
     assert happened["SIGKILL"] + happened["SIGSTOP"] == 6 * len(ENGINES)

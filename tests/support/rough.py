@@ -6,8 +6,6 @@ values that it did not change, and the halves of a key change are in two partiti
 
 import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,7 +49,7 @@ class RoughShop(Shop):
 
     def change(self, table: str, events: int = 1, **_: Any) -> None:
         with self._guard:
-            for _ in range(events):
+            for _ in range(events if table in self.whole else 0):
                 self._transaction(table)
 
     def _transaction(self, table: str) -> None:
@@ -99,25 +97,6 @@ class RoughShop(Shop):
             self.sent[table] += value is not None
         self._producer.poll(0)
 
-    @contextmanager
-    def changing_at(self, rate: float) -> Iterator[None]:
-        """So many transactions a second of each table go on meanwhile."""
-        end = threading.Event()
-
-        def change() -> None:
-            while not end.wait(1 / rate):
-                for table in list(self.whole):
-                    self.change(table)
-
-        thread = threading.Thread(target=change, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            end.set()
-            thread.join()
-            self.flush()
-
     def _difference(self, table: str) -> object:
         place, engine = f"{self.database}.{table}", self.engines[table]
         found = {int(r["id"]): dict(r) for r in self.client.rows(f"SELECT * FROM {place}_current")}
@@ -131,12 +110,9 @@ class RoughShop(Shop):
 
     def _stored_wrong(self, table: str, engine: str) -> object:
         """What is wrong with the signs or the number of rows."""
-        place = f"{self.database}.{table}"
         if engine in ("collapsing", "versioned"):
-            return (
-                self.client.rows(f"SELECT id, sum(_sign) AS s FROM {place} GROUP BY id HAVING s NOT IN (0, 1)") or None
-            )
+            return self.wrong_sums(table)
         if engine == "append":
-            [counted] = self.client.rows(f"SELECT count() AS n FROM {place}")
+            [counted] = self.client.rows(f"SELECT count() AS n FROM {self.database}.{table}")
             return None if counted["n"] == self.sent[table] else {**counted, "sent": self.sent[table]}
         return None

@@ -145,13 +145,17 @@ class Shop:
                 "extra": sorted(found.items() - self.rows[table].items()),
             }
         if engine in ("collapsing", "versioned"):
-            sums = self.client.rows(f"SELECT id, sum(_sign) AS s FROM {place} GROUP BY id HAVING s NOT IN (0, 1)")
-            return sums or None
+            return self.wrong_sums(table)
         if engine == "append":
             [counted] = self.client.rows(f"SELECT count() AS n, uniqExact(_version) AS u FROM {place}")
             events = self.sent[table]
             return None if (counted["n"], counted["u"]) == (events, events) else {**counted, "sent": events}
         return None
+
+    def wrong_sums(self, table: str) -> object:
+        """Keys whose signs do not sum to 0 or 1; None if there are none."""
+        place = f"{self.database}.{table}"
+        return self.client.rows(f"SELECT id, sum(_sign) AS s FROM {place} GROUP BY id HAVING s NOT IN (0, 1)") or None
 
 
 @contextmanager
@@ -161,7 +165,7 @@ def changing(shop: Shop, every: float = 0.02) -> Iterator[None]:
 
     def change() -> None:
         while not end.wait(every):
-            for table in shop.rows:
+            for table in list(shop.rows):  # one may be added meanwhile
                 shop.change(table)
 
     thread = threading.Thread(target=change, daemon=True)
