@@ -64,11 +64,12 @@ def without_repeated(made: Plan, target: Target, lookup: RowLookup | None, *, ch
     ):
         return made
     key = target.stored_key(made.state.profile.key_columns)
+    places = tuple(target.table.place_columns)
     inserts = []
     for insert in made.inserts:
         if not {version, *key} <= set(insert.rows.column_names):
             return made
-        rows = not_stored_so(insert.rows, (version, *key), lookup)
+        rows = not_stored_so(insert.rows, (version, *key), lookup, deleted=target.deleted, places=places)
         # Under other settings, the same block may have been stored before one that has to be replaced by it again.
         whole = not changed and rows.num_rows == insert.rows.num_rows
         inserts.append(insert if whole else replace(insert, rows=rows, partial=True))

@@ -112,12 +112,14 @@ class Target:
             lookup_all=self.collapsing,
             layout=self.layout,
             version_column=self.system.version,
-            deleted=self._deleted(),
+            deleted=self.deleted,
             history=self.appends and self.layout.kind != "time" and self.system.version is not None,
             unique_versions=self.layout.kind != "time" and self.system.version is not None,
         )
 
-    def _deleted(self) -> tuple[str, int] | None:
+    @property
+    def deleted(self) -> tuple[str, int] | None:
+        """The column that marks a deleted row, and its value there; None where rows are not marked."""
         engine = self.table.engine
         if engine.family is Family.REPLACING:
             if engine.is_deleted_column:

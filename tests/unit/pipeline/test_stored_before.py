@@ -107,3 +107,34 @@ def test_a_row_that_is_stored_with_other_values_is_stored_again() -> None:
     engine = Engine(Family.REPLACING, "ReplacingMergeTree", "_version")
     table = replace(target(Family.REPLACING).table, engine=engine)
     assert left(without_repeated(made, Target.of(table, policy_of()), lookup)) == [([2], True)]
+
+
+@pytest.mark.parametrize(("sign", "wanted"), [(-1, ([], True)), (1, ([1], False))])
+def test_a_delete_is_stored_though_the_first_attempt_knew_other_values_of_its_row(
+    sign: int, wanted: tuple[list[int], bool]
+) -> None:
+    made = planned(1)
+    made.counts["superseded"] = 1
+    rows = made.inserts[0].rows.set_column(1, "_sign", pa.array([sign], pa.int8()))
+    lookup = Stored(1)
+    lookup.rows = rows.append_column("name", pa.array(["a"]))
+    made.inserts = [Insert(rows.append_column("name", pa.array([None], pa.string())), "rows/*")]
+    engine = Engine(Family.REPLACING, "ReplacingMergeTree", "_version", sign_column="_sign")
+    columns = (*target(Family.REPLACING).table.columns, Column("name", "Nullable(String)"))
+    table = replace(target(Family.REPLACING).table, engine=engine, columns=columns)
+    assert left(without_repeated(made, Target.of(table, policy_of()), lookup)) == [wanted]
+
+
+def test_a_delete_in_another_place_is_stored_too() -> None:
+    made = planned(1)
+    made.counts["superseded"] = 1
+    rows = made.inserts[0].rows.set_column(1, "_sign", pa.array([-1], pa.int8()))
+    lookup = Stored(1)
+    lookup.rows = rows.append_column("day", pa.array([1]))
+    made.inserts = [Insert(rows.append_column("day", pa.array([2])), "rows/*")]
+    engine = Engine(Family.REPLACING, "ReplacingMergeTree", "_version", sign_column="_sign")
+    columns = (*target(Family.REPLACING).table.columns, Column("day", "Int64"))
+    table = replace(
+        target(Family.REPLACING).table, engine=engine, columns=columns, place_columns=frozenset({"id", "day"})
+    )
+    assert left(without_repeated(made, Target.of(table, policy_of()), lookup)) == [([1], False)]
