@@ -181,6 +181,9 @@ class AccessDenied(ClickHouseError):
 class LedgerConflict(ChSinkError):
     """Another job works on the same stream."""
 
+    run_id = ""
+    """The run that has the stream, where it is known."""
+
 
 class SourceError(ChSinkError):
     """The source database does not answer, refuses, or has no such table."""

@@ -13,10 +13,23 @@ from pathlib import Path
 from ch_sink.errors import LedgerConflict
 from ch_sink.ports import Claim
 
-__all__ = ["born", "displaced", "forget", "live", "mine", "new_claim", "retired", "superseded"]
+__all__ = [
+    "abandon",
+    "abandoned",
+    "born",
+    "displaced",
+    "forget",
+    "live",
+    "mine",
+    "new_claim",
+    "retired",
+    "superseded",
+]
 
 # Claims that this process holds: several streams may run in one process.
 _held: set[tuple[str, str]] = set()
+# Claims that this process does not know to be written, and has given up.
+_abandoned: set[tuple[str, str]] = set()
 _lock = threading.Lock()
 
 
@@ -48,6 +61,19 @@ def forget(stream: str, run_id: str) -> None:
         _held.discard((stream, run_id))
 
 
+def abandon(stream: str, run_id: str) -> None:
+    """Give up a claim whose answer never came. ClickHouse may have taken it, or may take it later."""
+    with _lock:
+        _held.discard((stream, run_id))
+        _abandoned.add((stream, run_id))
+
+
+def abandoned(stream: str, run_id: str) -> bool:
+    """Whether this process has given up that run's claim: nobody works under it."""
+    with _lock:
+        return (stream, run_id) in _abandoned
+
+
 def mine(claim: Claim | None, newest: Claim | None) -> bool:
     """Whether the newest claim is this one."""
     return claim is not None and newest is not None and (claim.number, claim.run_id) == (newest.number, newest.run_id)
@@ -56,10 +82,12 @@ def mine(claim: Claim | None, newest: Claim | None) -> bool:
 def displaced(stream: str, newest: Claim | None) -> LedgerConflict:
     """The error for a job that lost its stream."""
     by = f"run {newest.run_id} (process {newest.pid} on {newest.host})" if newest else "unknown: its claim is gone"
-    return LedgerConflict(
+    error = LedgerConflict(
         f"this job no longer owns stream {stream!r}; the owner is {by}",
         hint="Only one job may work on a stream: stop one of them, or give it its own stream name and table.",
     )
+    error.run_id = newest.run_id if newest else ""
+    return error
 
 
 def superseded(stream: str, partition: int) -> LedgerConflict:

@@ -29,6 +29,7 @@ from ch_sink.pipeline.truncate import expect_one_source
 from ch_sink.ports import BackwardStepSeen, FinishedRange, RangeIntent, RowsRemoved, TableRefilled, TableTakenBack
 from ch_sink.stream.added_partitions import AddedPartitions
 from ch_sink.stream.batch_plan import BatchPlanner
+from ch_sink.stream.claims import abandon
 from ch_sink.stream.error_limits import ErrorLimits, ErrorWatch
 from ch_sink.stream.fingerprint import fingerprint
 from ch_sink.stream.offset_ranges import Choices, OffsetRange
@@ -107,7 +108,11 @@ class Coordinator:
         self.topic: TopicState = self.ports.topics.state(self.settings.topic)
         self._errors.expect_few()
         table = self.ports.table.detect()
-        self._claim = ledger.claim(self.run_id)
+        try:
+            self._claim = ledger.claim(self.run_id)
+        except BaseException:
+            abandon(self.settings.name, self.run_id)  # else the next attempt takes it for another job's
+            raise
         self._closing.callback(ledger.release)
         self._schema_changes = SchemaChanges(self.ports.table, ledger)
         # Of this life: a round that ends because columns are missing has stored nothing behind that end.

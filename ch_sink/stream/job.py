@@ -15,9 +15,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from ch_sink.errors import ChSinkError, LedgerConflict, TopicNotFound
+from ch_sink.errors import ChSinkError, ClickHouseUnavailable, LedgerConflict, TopicNotFound
 from ch_sink.model.counted import counted
 from ch_sink.observe.picture import JobPicture
+from ch_sink.stream.claims import abandoned
 from ch_sink.stream.job_stream import JobStream
 from ch_sink.stream.job_work import Changed, Ended, JobOptions
 from ch_sink.stream.lanes import Lanes
@@ -319,6 +320,8 @@ class Job:
             # Looking for topics finds out whether it is gone for good.
             stream.due, self._next_discovery = self._lanes.now() + _ABSENT, self._lanes.now()
             return
+        if isinstance(error, LedgerConflict) and abandoned(stream.name, error.run_id):
+            error = ClickHouseUnavailable(f"{error}: ClickHouse took that claim of this job late")
         at_start = ended.work == "open" and not stream.was_open
         self.roster.failed(stream.name, error, recorded=not ended.job, settled=not at_start)
         if self.roster.works(stream.name):

@@ -17,6 +17,8 @@ from ch_sink.errors import BrokerUnavailable, ChSinkError, ClickHouseError, Clic
 __all__ = ["ALL_POINTS", "POINTS", "Fault", "Kill", "KillSwitch", "Killed", "What"]
 
 POINTS = (
+    "before claim",
+    "after claim",
     "before intents",
     "after intents",
     "before handover",

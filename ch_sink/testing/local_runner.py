@@ -49,6 +49,8 @@ from ch_sink.testing.kills import Fault, Guarded, Kill, Killed, KillSwitch
 
 __all__ = ["LocalBatch", "LocalPorts", "LocalRunner"]
 
+_LEDGER = {name: name for name in ("claim", "intents", "results", "record")}
+
 
 @dataclass(frozen=True, slots=True)
 class LocalPorts:
@@ -281,7 +283,7 @@ class LocalRunner:
         made = Coordinator(
             replace(self.settings, start=starts) if starts else self.settings,
             StreamPorts(
-                Guarded(ports.open_ledger(), switch, {"intents": "intents", "results": "results", "record": "record"}),
+                Guarded(ports.open_ledger(), switch, _LEDGER),
                 Guarded(ports.admin, switch, {"carry_out": "alter", "truncate": "truncate"}),
                 ports.topics,
                 ports.pending,

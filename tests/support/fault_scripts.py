@@ -134,7 +134,7 @@ def _fault(rng: random.Random, size: int) -> Fault:
 
 def _once(fault: Fault, what: What, value: int) -> Fault:
     """At points that an attempt passes once, the first time counts."""
-    once = any(word in fault.point for word in ("intents", "results", "batch", "commit"))
+    once = any(word in fault.point for word in ("claim", "intents", "results", "batch", "commit"))
     return replace(fault, nth=1 if once else fault.nth, what=what, value=value)
 
 
