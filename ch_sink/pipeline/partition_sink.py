@@ -256,7 +256,9 @@ class PartitionSink:
         if self._changed:
             made = without_stored(made, self.target, asked.lookup, self._changed, alone=state.alone)
         if self._changed or self.repeats:
-            made = without_repeated(made, self.target, asked.lookup, changed=bool(self._changed))
+            made = without_repeated(
+                made, self.target, asked.lookup, changed=bool(self._changed), released=bool(released)
+            )
         if cut is not None and made.barrier is None:
             made.barrier = Barrier("new_columns", cut)
         return made, made.barrier.next_offset if made.barrier is not None else chunk.end

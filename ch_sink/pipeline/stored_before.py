@@ -45,23 +45,27 @@ def without_stored(made: Plan, target: Target, lookup: RowLookup | None, changed
     return replace(made, inserts=[_rest(insert, identity, lookup) for insert in made.inserts])
 
 
-def without_repeated(made: Plan, target: Target, lookup: RowLookup | None, *, changed: bool = False) -> Plan:
+_ASKED = ("superseded", "truncated", "looked_up", "handed_over", "filled")
+"""Counts of plans that depend on more than the chunk's records."""
+
+
+def without_repeated(
+    made: Plan, target: Target, lookup: RowLookup | None, *, changed: bool = False, released: bool = False
+) -> Plan:
     """The plan of a chunk that is applied again to a table with versions, without the rows that are stored as they are.
 
     A lookup finds what the earlier attempt has stored of the chunk, so that changes count as outdated that were in its
-    inserts. So do those from below a truncate that the earlier attempt had not met yet. The rest of those inserts would
-    be stored under another token.
+    inserts, and deleted rows have other values. Changes that wait since then need no lookup any more. Changes from
+    below a truncate that the earlier attempt had not met yet are outdated, too. The rest of those inserts would be
+    stored under another token.
 
     Args:
         changed: the earlier attempt may have made other inserts anyway.
+        released: changes of the chunk have waited and been applied since.
     """
     version = target.system.version
-    if (
-        target.exclusive
-        or version is None
-        or lookup is None
-        or not (changed or made.counts["superseded"] + made.counts["truncated"])
-    ):
+    asked = changed or released or made.pending or any(made.counts[name] for name in _ASKED)
+    if target.exclusive or version is None or lookup is None or not asked:
         return made
     key = target.stored_key(made.state.profile.key_columns)
     places = tuple(target.table.place_columns)

@@ -9,7 +9,7 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.model.profile import TopicProfile
 from ch_sink.order import State
-from ch_sink.pipeline.planned import Plan
+from ch_sink.pipeline.planned import Plan, Waiting
 from ch_sink.pipeline.stored_before import without_repeated, without_stored
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import Insert, StoredRows
@@ -138,3 +138,16 @@ def test_a_delete_in_another_place_is_stored_too() -> None:
         target(Family.REPLACING).table, engine=engine, columns=columns, place_columns=frozenset({"id", "day"})
     )
     assert left(without_repeated(made, Target.of(table, policy_of()), lookup)) == [([1], False)]
+
+
+@pytest.mark.parametrize("count", ["superseded", "truncated", "looked_up", "handed_over", "filled", ""])
+def test_a_repeated_chunk_is_compared_with_the_table_if_its_plan_needed_more_than_its_records(count: str) -> None:
+    made, lookup = planned(1), Stored(1)
+    made.counts[count] = 1
+    engine = Engine(Family.REPLACING, "ReplacingMergeTree", "_version")
+    table = Target.of(replace(target(Family.REPLACING).table, engine=engine), policy_of())
+    assert left(without_repeated(made, table, lookup)) == [([], True) if count else ([1], False)]
+    if not count:
+        assert left(without_repeated(made, table, lookup, released=True)) == [([], True)]
+        made.pending = [Waiting(0, 0, 0)]
+        assert left(without_repeated(made, table, lookup)) == [([], True)]
