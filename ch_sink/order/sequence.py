@@ -59,6 +59,7 @@ def sequence(
     policy: VersionPolicy,
     strategy: str,
     unique_inner: bool = False,
+    inner_is_log: bool = False,
     history: History | None = None,
     decode: Callable[[Records], ChangeBatch] | None = None,
     drop_repeats: bool = False,
@@ -69,6 +70,7 @@ def sequence(
     Args:
         strategy: ``source_position``, ``kafka_offset``, ``source_time`` or ``insertion_order``.
         unique_inner: the inner position (PostgreSQL's ``lsn``) is unique and rises within a transaction.
+        inner_is_log: positions of loaded rows compare with inner positions; else with commit positions.
         history: earlier records, read only when a position steps back.
         decode: decodes the records of ``history``.
         drop_repeats: also skip an event at the highest position that repeats one seen there (append mode).
@@ -106,7 +108,7 @@ def sequence(
     out = ordered(batch, epoch, commit, new_state, layout, policy)
     out.keep, out.recheck, out.steps, out.skipped = keep, recheck, steps, skipped
     drop_truncated(batch, out, state)
-    _drop_loaded(batch, out, state.loaded, unique_inner=unique_inner)
+    _drop_loaded(batch, out, state.loaded, inner_is_log=inner_is_log)
     return out
 
 
@@ -139,15 +141,15 @@ def drop_truncated(batch: ChangeBatch, order: Sequenced, state: State) -> None:
             _drop_below(floor, batch, order, batch.source_code == code)
 
 
-def _drop_loaded(batch: ChangeBatch, order: Sequenced, loaded: Loaded, *, unique_inner: bool) -> None:
+def _drop_loaded(batch: ChangeBatch, order: Sequenced, loaded: Loaded, *, inner_is_log: bool) -> None:
     """Drop changes that the source had before its rows were loaded: the rows show them, or what came after them.
 
-    Where inner positions are unique they order the log, and commit positions do not: that of a transaction's change
-    may be one of long before.
+    PostgreSQL's inner positions order the log, and its commit positions do not: that of a transaction's change may be
+    one of long before.
     """
     if not loaded.position:
         return
-    position = batch.inner if unique_inner else batch.commit
+    position = batch.inner if inner_is_log else batch.commit
     high, low = np.uint64(loaded.position >> 64), np.uint64(loaded.position & 0xFFFFFFFFFFFFFFFF)
     below = (position[:, 0] < high) | ((position[:, 0] == high) & (position[:, 1] < low))
     stated = (position[:, 0] | position[:, 1]) != 0

@@ -72,6 +72,7 @@ class Orderer:
             policy=target.policy.versions,
             strategy=target.strategy(source),
             unique_inner=source is not None and source.unique_inner,
+            inner_is_log=source is not None and source.inner_is_log,
             history=history,
             decode=self.decode,
             drop_repeats=target.appends,

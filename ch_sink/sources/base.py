@@ -49,6 +49,14 @@ class Source(Protocol):
         ...
 
     @property
+    def inner_is_log(self) -> bool:
+        """Whether inner positions are places in the log that any other one compares with.
+
+        Then they tell what loaded rows show, since a commit position may be that of an earlier transaction.
+        """
+        ...
+
+    @property
     def omits_values(self) -> bool:
         """Whether unchanged values may come as the unavailable-value placeholder."""
         ...

@@ -35,6 +35,7 @@ class Flattened:
         self.default_strategy: Literal["source_position", "kafka_offset"] = "kafka_offset"
         self.omits_values = base is None or base.omits_values
         self.unique_inner = base is not None and base.unique_inner
+        self.inner_is_log = base is not None and base.inner_is_log
         self.whole_before = base is not None and base.whole_before
         # Ordered by offset, a create that is delivered again meets its own row.
         self.creates_new_rows = False

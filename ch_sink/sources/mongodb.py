@@ -37,6 +37,7 @@ class MongoDB:
     wire: type[msgspec.Struct] = Block
     default_strategy: Literal["source_position", "kafka_offset"] = "kafka_offset"
     unique_inner = False
+    inner_is_log = False
     omits_values = False
     whole_before = True
     creates_new_rows = False

@@ -35,6 +35,7 @@ class MySQL:
     wire: type[msgspec.Struct] = Block
     default_strategy: Literal["source_position", "kafka_offset"] = "source_position"
     unique_inner = False
+    inner_is_log = False
     omits_values = False
     whole_before = True
     creates_new_rows = True

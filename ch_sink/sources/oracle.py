@@ -37,6 +37,7 @@ class Oracle:
     wire: type[msgspec.Struct] = Block
     default_strategy: Literal["source_position", "kafka_offset"] = "source_position"
     unique_inner = True
+    inner_is_log = False
     omits_values = True
     whole_before = False
     creates_new_rows = True

@@ -32,6 +32,7 @@ class SingleStore:
     wire: type[msgspec.Struct] = Block
     default_strategy: Literal["source_position", "kafka_offset"] = "kafka_offset"
     unique_inner = False
+    inner_is_log = False
     omits_values = False
     whole_before = False
     creates_new_rows = False

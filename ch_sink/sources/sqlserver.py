@@ -10,7 +10,7 @@ import numpy as np
 from ch_sink.errors import PositionError
 from ch_sink.sources.base import Positions, split, words
 
-__all__ = ["SQLSERVER", "SQLServer"]
+__all__ = ["SQLSERVER", "SQLServer", "lsn"]
 
 
 class Block(msgspec.Struct, gc=False):
@@ -35,6 +35,7 @@ class SQLServer:
     wire: type[msgspec.Struct] = Block
     default_strategy: Literal["source_position", "kafka_offset"] = "source_position"
     unique_inner = True
+    inner_is_log = False
     omits_values = True
     whole_before = False  # unchanged (max) values may be the placeholder there too
     creates_new_rows = True
@@ -48,7 +49,7 @@ class SQLServer:
             for field in ("commit_lsn", "change_lsn"):
                 text = getattr(block, field)
                 if text not in known:
-                    known[text] = _lsn(text, field)
+                    known[text] = lsn(text, field)
         commit = [known[block.commit_lsn] for block in blocks]
         inner = [(known[block.change_lsn] << 48) | _serial(block.event_serial_no) for block in blocks]
         return Positions(
@@ -60,7 +61,7 @@ _LSN = re.compile(r"([0-9a-f]{1,8}):([0-9a-f]{1,8}):([0-9a-f]{1,4})", re.ASCII |
 _NONE = re.compile(r"(?:NULL|[0:]*)", re.ASCII)
 
 
-def _lsn(text: str, field: str) -> int:
+def lsn(text: str, field: str) -> int:
     """The 80-bit number of ``00000025:00000458:0004``; 0 for none (empty, ``NULL``, ``00``)."""
     match = _LSN.fullmatch(text)
     if match is not None:

@@ -11,7 +11,7 @@ from ch_sink.order import SourceState, State, sequence
 from tests.unit.order.test_sequence import WIDE, events
 
 
-def kept(state: State, *rows: tuple[object, ...], unique_inner: bool = False, time: int = 0) -> list[bool]:
+def kept(state: State, *rows: tuple[object, ...], inner_is_log: bool = False, time: int = 0) -> list[bool]:
     batch, records = events(*rows)
     batch = replace(batch, source_ts=np.full(len(batch), time))
     done = sequence(
@@ -21,7 +21,7 @@ def kept(state: State, *rows: tuple[object, ...], unique_inner: bool = False, ti
         layout=WIDE,
         policy=VersionPolicy(),
         strategy="source_position",
-        unique_inner=unique_inner,
+        inner_is_log=inner_is_log,
     )
     assert done.skipped["loaded"] == done.keep.tolist().count(False)
     return done.keep.tolist()
@@ -32,10 +32,10 @@ def test_what_lies_below_the_position_is_dropped_and_what_follows_is_applied():
     assert kept(state, (10, "a", 0, "c"), (49, "a", 0, "d"), (50, "a", 0, "c"), (60, "b")) == [False, False, True, True]
 
 
-def test_where_inner_positions_are_unique_they_decide():
+def test_where_inner_positions_are_places_in_the_log_they_decide():
     # The transaction before these changes ended long before the rows were loaded.
     state = State(loaded=Loaded(0, 50, 100))
-    assert kept(state, (10, "a", 49, "u"), (10, "b", 51, "u"), unique_inner=True) == [False, True]
+    assert kept(state, (10, "a", 49, "u"), (10, "b", 51, "u"), inner_is_log=True) == [False, True]
 
 
 @pytest.mark.parametrize(
