@@ -6,14 +6,13 @@ From there the stream's own converters make them what the stream would store.
 import re
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable
-from datetime import date
 from decimal import Context, Decimal
-from functools import lru_cache
 from math import isfinite
 from typing import Any
 
 from ch_sink.snapshot.composite import array, bits, geometry, hstore, hstore_json, point
 from ch_sink.snapshot.durations import micro_duration, zoned_time
+from ch_sink.snapshot.moments import clock_time, days, moment, scaled, zoned
 from ch_sink.snapshot.reader import Value
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
@@ -22,18 +21,16 @@ from ch_sink.types.connect import SourceType
 __all__ = ["encoder", "source_type"]
 
 Encode = Callable[[str | bytes], Any]
-_EPOCH = date(1970, 1, 1).toordinal()
 _EXACT = Context(prec=2000)
-_INFINITE = {"infinity": 9223372036825200000, "-infinity": -9223372036832400000}
-"""What PostgreSQL's connector sends for these."""
-_INFINITE_DATES = {"infinity": -2147472692, "-infinity": -2147472691}
-_MOMENT = re.compile(r"(\d{4,})-(\d\d)-(\d\d)(?:[ T](\d\d):(\d\d):(\d\d)(?:\.(\d+))?)?(?:Z|[+-]00(?::?00)?)?")
-_CLOCK = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d+))?")
 _CONNECT, _TIME, _DATA = "org.apache.kafka.connect.data.", "io.debezium.time.", "io.debezium.data."
 _OTHER_TEXT = re.compile(
-    r"(interval|time|timetz|money|point|geometry|geography|bit)\b|json \(binary\)|(numeric|decimal)(?!\()"
+    r"(interval|time|timetz|date|(small)?datetime2?|datetimeoffset|(small)?money|point|geometry|geography|bit)\b|"
+    r"json \(binary\)|(numeric|decimal)(?!\()|(real|float)\(\d+\)"
 )
 """Types whose texts are not those of the connector; decimals without a scale lose zeros on their way."""
+_NEVER_READ = re.compile(r"(computed|clr|sql_variant)\b")
+"""Columns of SQL Server whose values the connector does not send, or in a form that is not known."""
+_BINARY_TYPE = re.compile(r"(bytea|binary|varbinary|\w*blob|image|rowversion|hierarchyid)\b")
 _MOMENT_TYPE = re.compile(r"timestamp(\(\d\))?( with time zone)?")
 """Of PostgreSQL with a zone, or of MySQL."""
 _TEXTS = {_DATA + name for name in ("Uuid", "Enum", "EnumSet", "Json", "Xml", "Ltree")}
@@ -49,6 +46,8 @@ def source_type(column: Column) -> SourceType | None:
     if kind.name == "Decimal":
         scale = (("scale", str(kind.scale)), ("connect.decimal.precision", str(kind.precision)))
         return SourceType("bytes", _CONNECT + "Decimal", scale)
+    if kind.name == "DateTime64" and kind.precision > 6:
+        return SourceType("int64", _TIME + "NanoTimestamp")
     plain = {
         "Bool": ("boolean", None),
         "Float32": ("float32", None),
@@ -68,7 +67,9 @@ def encoder(source: SourceType, database_type: str, binary_mode: str = "bytes") 
 
     ``binary_mode``: the connector's ``binary.handling.mode``.
     """
-    binary = re.match(r"(bytea|binary|varbinary|\w*blob)\b", database_type) is not None
+    if _NEVER_READ.match(database_type):
+        return None
+    binary = _BINARY_TYPE.match(database_type) is not None
     name = source.name or ""
     if source.kind == "array":
         return _array(source, database_type, binary_mode)
@@ -91,7 +92,7 @@ def encoder(source: SourceType, database_type: str, binary_mode: str = "bytes") 
     if source.kind == "string" and binary and not name:
         return _BINARY.get(binary_mode)
     if source.kind == "string" and not name and _MOMENT_TYPE.fullmatch(database_type):
-        return _zoned  # without a schema nothing else tells these texts
+        return zoned  # without a schema nothing else tells these texts
     if source.kind == "string" and (not name or name in _TEXTS):
         return _text if not _OTHER_TEXT.match(database_type) and not database_type.endswith("[]") else None
     return None
@@ -157,59 +158,6 @@ def _unscaled(number: Decimal, scale: int) -> str:
     return b64encode(unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)).decode()
 
 
-def _micros(value: str | bytes) -> int | None:
-    text = _text(value)
-    if text in _INFINITE:
-        return _INFINITE[text]
-    found = _MOMENT.fullmatch(text.removesuffix(" BC"))
-    if found is None or found[2] == "00" or found[1] == "0000":
-        return None
-    year = 1 - int(found[1]) if text.endswith(" BC") else int(found[1])
-    days = _days(year, int(found[2]), int(found[3]))
-    clock = int(found[4] or 0) * 3600 + int(found[5] or 0) * 60 + int(found[6] or 0)
-    return (days * 86_400 + clock) * 1_000_000 + int((found[7] or "0").ljust(6, "0")[:6])
-
-
-@lru_cache(1 << 16)
-def _days(year: int, month: int, day: int) -> int:
-    """Days since 1970 in the Gregorian calendar, of any year."""
-    cycles, year = divmod(year - 1, 400)
-    return cycles * 146_097 + date(year + 1, month, day).toordinal() - _EPOCH
-
-
-def _date(value: str | bytes) -> int | None:
-    text = _text(value)
-    micros = _micros(text)
-    if text in _INFINITE_DATES:
-        return _INFINITE_DATES[text]
-    return None if micros is None else micros // 86_400_000_000
-
-
-def _time(value: str | bytes) -> int | None:
-    found = _CLOCK.fullmatch(_text(value))
-    if found is None:
-        return None
-    micros = (int(found[2]) * 3600 + int(found[3]) * 60 + int(found[4])) * 1_000_000
-    return (-1 if found[1] else 1) * (micros + int((found[5] or "0").ljust(6, "0")[:6]))
-
-
-def _scaled(read: Callable[[str | bytes], int | None], multiply: int = 1, divide: int = 1) -> Encode:
-    def encode(value: str | bytes) -> int | None:
-        micros = read(value)
-        return None if micros is None else micros * multiply // divide
-
-    return encode
-
-
-def _zoned(value: str | bytes) -> str:
-    if _text(value) in _INFINITE:
-        return _text(value)
-    text = _text(value).replace(" ", "T")
-    if text.endswith("+00"):
-        return text[:-3] + "Z"
-    return re.sub(r"([+-]00(:?00)?)?$", "", text.removesuffix("Z")) + "Z"
-
-
 _BINARY: dict[str, Encode] = {
     "base64": _base64,
     "base64-url-safe": lambda value: urlsafe_b64encode(_raw(value)).decode(),
@@ -217,16 +165,16 @@ _BINARY: dict[str, Encode] = {
 }
 _BY_NAME: dict[str, Encode] = {
     _DATA + "VariableScaleDecimal": _variable_decimal,
-    _TIME + "Date": _date,
-    _CONNECT + "Date": _date,
-    _TIME + "Timestamp": _scaled(_micros, 1, 1000),
-    _CONNECT + "Timestamp": _scaled(_micros, 1, 1000),
-    _TIME + "MicroTimestamp": _scaled(_micros),
-    _TIME + "NanoTimestamp": _scaled(_micros, 1000),
-    _TIME + "Time": _scaled(_time, 1, 1000),
-    _CONNECT + "Time": _scaled(_time, 1, 1000),
-    _TIME + "MicroTime": _scaled(_time),
-    _TIME + "NanoTime": _scaled(_time, 1000),
+    _TIME + "Date": days,
+    _CONNECT + "Date": days,
+    _TIME + "Timestamp": scaled(moment, 1_000_000),
+    _CONNECT + "Timestamp": scaled(moment, 1_000_000),
+    _TIME + "MicroTimestamp": scaled(moment, 1000),
+    _TIME + "NanoTimestamp": moment,
+    _TIME + "Time": scaled(clock_time, 1_000_000),
+    _CONNECT + "Time": scaled(clock_time, 1_000_000),
+    _TIME + "MicroTime": scaled(clock_time, 1000),
+    _TIME + "NanoTime": clock_time,
     _TIME + "Year": _integer,
     _TIME + "MicroDuration": micro_duration,
     _DATA + "Bits": bits,
@@ -236,7 +184,7 @@ _BY_NAME: dict[str, Encode] = {
 }
 
 
-_ZONED: dict[str, Encode] = {_TIME + "ZonedTimestamp": _zoned, _TIME + "ZonedTime": zoned_time}
+_ZONED: dict[str, Encode] = {_TIME + "ZonedTimestamp": zoned, _TIME + "ZonedTime": zoned_time}
 
 
 def encoded(encode: Encode, values: list[Value]) -> list[Any]:
