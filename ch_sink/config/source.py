@@ -14,6 +14,10 @@ SOURCE_KINDS = {
     "postgres": ("postgresql", 5432),
     "mysql": ("mysql", 3306),
     "mariadb": ("mysql", 3306),
+    "sqlserver": ("sqlserver", 1433),
+    "mssql": ("sqlserver", 1433),
+    "mongodb": ("mongodb", 27017),
+    "mongodb+srv": ("mongodb", 27017),
 }
 """Scheme → kind of database, default port."""
 
@@ -22,11 +26,14 @@ class SourceSection(Section):
     """The database that the connector reads. Streams run without it."""
 
     url: str
-    """``postgresql://host:port/database``, ``mysql://host:port/database`` or ``mariadb://…``."""
+    """``postgresql://host:port/database``, ``mysql://…``, ``mariadb://…``, ``sqlserver://…`` or ``mongodb://…``.
+
+    MongoDB's connection strings may name several hosts, and have options.
+    """
     username: str = ""
     password: SecretStr = SecretStr("")
     table: str = ""
-    """The table, as ``schema.table`` or, on MySQL, ``database.table``; by default the last two parts of the topic."""
+    """The table, as ``schema.table`` or, on MySQL and MongoDB, ``database.table``; else the topic's last two parts."""
 
     @model_validator(mode="before")
     @classmethod
@@ -39,11 +46,14 @@ class SourceSection(Section):
     def _known(cls, url: str) -> str:
         try:
             parts = urlsplit(url)
-            sound = parts.scheme in SOURCE_KINDS and bool(parts.hostname) and (parts.port or 1) > 0
+            several = parts.scheme.startswith("mongodb") and "," in parts.netloc
+            sound = parts.scheme in SOURCE_KINDS and (several or (bool(parts.hostname) and (parts.port or 1) > 0))
         except ValueError:
             sound = False
         if not sound:
             raise ValueError(
                 "must be the address of a database, such as postgresql://host:5432/shop or mysql://host/shop"
             )
+        if "password=" in parts.query.lower():
+            raise ValueError("must not have a password among its options, since it may be shown")
         return url

@@ -4,10 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-__all__ = ["DivisibleReader", "Part", "SourceAddress", "SourceReader", "Value"]
+__all__ = ["NO_PROOF", "DivisibleReader", "DocumentReader", "Part", "SourceAddress", "SourceReader", "Value"]
 
 Value = str | bytes | None
 """A value as the database writes it."""
+
+NO_PROOF = (1 << 80) - 1
+"""A position that no event reaches: that the stream has passed the source's position can only be waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,27 +18,30 @@ class SourceAddress:
     """A table of a database."""
 
     kind: str
-    """``postgresql`` or ``mysql``."""
+    """``postgresql``, ``mysql``, ``sqlserver`` or ``mongodb``."""
     host: str
+    """Or several hosts with their ports, then ``port`` is 0."""
     port: int
     database: str
     schema: str
-    """On MySQL the database of the table."""
+    """On MySQL and MongoDB the database of the table."""
     table: str
     username: str
     password: str = field(repr=False)
+    url: str = ""
+    """MongoDB's connection string, without user and password."""
 
     @property
     def shown(self) -> str:
         """Without secrets."""
-        return f"{self.schema}.{self.table} at {self.host}:{self.port}"
+        return f"{self.schema}.{self.table} at {self.host}" + (f":{self.port}" if self.port else "")
 
 
 class SourceReader(Protocol):
     """One table of a database. Methods raise SourceError."""
 
     def position(self) -> int:
-        """The commit position of the newest change, as versions hold it."""
+        """The commit position of the newest change, as versions hold it; `NO_PROOF` if that is not known."""
         ...
 
     def settled(self, patience: float) -> int:
@@ -56,12 +62,22 @@ class SourceReader(Protocol):
     def close(self) -> None: ...
 
 
+@runtime_checkable
+class DocumentReader(SourceReader, Protocol):
+    """A collection. `rows` gives the documents' fields as canonical Extended JSON, None for one that a document lacks.
+
+    The name ``""`` stands for the whole document. `columns` knows ``_id`` only.
+    """
+
+    holds_documents: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """Some rows of a table, which another reader may read. It may travel to another process."""
 
     condition: str
-    """SQL over the table's columns; empty for all rows."""
+    """SQL over the table's columns, MongoDB's bounds of ``_id`` as BSON in base64; empty for all rows."""
     snapshot: str = ""
     """Name of an exported snapshot, which lives as long as the reader that made it. Empty where there are none: then
     parts are read at different moments, after the position before and before the position after."""

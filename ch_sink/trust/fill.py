@@ -18,7 +18,7 @@ from ch_sink.model.counted import counted
 from ch_sink.model.policy import Policy
 from ch_sink.order import layout_for
 from ch_sink.order.version import to_words
-from ch_sink.snapshot import SourceReader
+from ch_sink.snapshot import DocumentReader, SourceReader
 from ch_sink.snapshot.reader import Value
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.load import SnapshotColumn, snapshot_columns
@@ -96,6 +96,8 @@ def filling(
     unmasked = replace(policy, columns=replace(chosen, mask=()))
     wanted = [c for c in columns if c.name not in added]
     found = snapshot_columns(table, wanted, [n for n in key if n not in added], schema, unmasked, reader)
+    if isinstance(reader, DocumentReader):
+        return Filling(found, policy)  # a field that no document has is no mistake
     lacking = [c.name for c in wanted if c.name not in {f.table.name for f in found}]
     there = reader.columns()
     own = {new: old for old, new in chosen.rename}

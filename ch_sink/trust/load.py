@@ -1,6 +1,6 @@
 """The rows of a source table, made what the stream would store, in the shadow."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +10,14 @@ import pyarrow as pa
 
 from ch_sink.clickhouse import Client
 from ch_sink.clickhouse.writer import PINNED
+from ch_sink.decode.chosen.source_view import source_view
+from ch_sink.decode.mongodb import DocumentTable
 from ch_sink.errors import DecodeError, StreamFailed, TableError
 from ch_sink.merge import version_column
 from ch_sink.model.policy import Policy
 from ch_sink.order import layout_for
 from ch_sink.order.version import to_words
-from ch_sink.snapshot import SourceReader
+from ch_sink.snapshot import DocumentReader, SourceReader
 from ch_sink.snapshot.encode import Encode, encoded, encoder, source_type
 from ch_sink.snapshot.reader import Value
 from ch_sink.table.model import Family, TargetTable
@@ -35,19 +37,17 @@ class SnapshotColumn:
     """One column, from the source to the table."""
 
     source: str
+    """Its name there; of a collection a field, or ``""`` for the whole document."""
     table: Column
-    encode: Encode
-    converter: Converter
+    convert: Callable[[list[Value]], pa.Array]
 
     def array(self, values: Sequence[Value]) -> pa.Array:
         """The values as they are inserted. Raises StreamFailed, naming the column."""
         try:
-            wire = msgspec.json.encode(encoded(self.encode, list(values)))
-            made: list[Any] = msgspec.json.decode(wire, type=list[self.converter.wire | None])  # type: ignore[name-defined]
-            return self.converter.convert(made).array
+            return self.convert(list(values))
         except (DecodeError, msgspec.MsgspecError, ValueError, KeyError) as error:
             raise StreamFailed(
-                f"column {self.source!r} of the source holds a value that cannot be read: {error}"
+                f"column {self.source or self.table.name!r} of the source holds a value that cannot be read: {error}"
             ) from None
 
 
@@ -64,6 +64,8 @@ def snapshot_columns(
     Raises SourceError, and StreamFailed if one of the key's cannot.
     """
     there = reader.columns()
+    if isinstance(reader, DocumentReader):
+        return _document_columns(table, columns, policy)
     own = {new: old for old, new in policy.columns.rename}
     made = {*dict(policy.columns.add), *(policy.columns.target(name) for name, _ in policy.columns.mask)}
     found = []
@@ -95,7 +97,29 @@ def _prepared(
         made = converter(kind, column, encoding="json", policy=policy.values, omits=False, years=table.years)
     except TableError:
         return None
-    return SnapshotColumn(name, column, encode, made)
+    return SnapshotColumn(name, column, _through_json(encode, made))
+
+
+def _through_json(encode: Encode, into: Converter) -> Callable[[list[Value]], pa.Array]:
+    """From the database's text to the connector's JSON, and from there by the stream's converter."""
+
+    def convert(values: list[Value]) -> pa.Array:
+        wire = msgspec.json.encode(encoded(encode, values))
+        made: list[Any] = msgspec.json.decode(wire, type=list[into.wire | None])  # type: ignore[name-defined]
+        return into.convert(made).array
+
+    return convert
+
+
+def _document_columns(table: TargetTable, columns: Sequence[Column], policy: Policy) -> list[SnapshotColumn]:
+    """Columns that the stream fills from documents; those that the configuration adds are not among them."""
+    documents = DocumentTable(source_view(table, policy.columns), policy)
+    by_name = {column.name: column for column in documents.columns}
+    return [
+        SnapshotColumn(by_name[c.name].path[0] if by_name[c.name].path else "", c, documents.reader(by_name[c.name]))
+        for c in columns
+        if c.name in by_name
+    ]
 
 
 def load(

@@ -142,7 +142,7 @@ class NewTable:
             begun = start()
             position = reader.settled(self.refill.settle)
             if not position:
-                say("transactions of the source go on; changes of theirs are applied once more")
+                say("it is not known which changes the rows show; those that are under way are applied once more")
             floors = _floors(self.refill, topic, begun.at, position, begun.epoch)
             self.fold.begin(begun.at, begun.states, (*begun.facts, *floors))
             rows, passes = _loaded(self.refill, self.table, reader, made, begun.version, say)

@@ -59,24 +59,29 @@ def source_address(config: Config) -> SourceAddress:
     assert chosen is not None
     parts = urlsplit(chosen.url)
     kind, port = SOURCE_KINDS[parts.scheme]
-    database = parts.path.strip("/")
+    database, documents = parts.path.strip("/"), kind == "mongodb"
     text = chosen.table or ".".join(config.kafka.topic.split(".")[-2:])
-    schema, _, table = text.rpartition(".")
-    if not table or (kind == "postgresql" and not database):
+    # A collection's name may have dots, a database's has none.
+    schema, _, table = text.partition(".") if documents and "." in text else text.rpartition(".")
+    if not table or (kind in ("postgresql", "sqlserver") and not database):
         raise ConfigError(
             f"source.url {chosen.url} names no database" if table else "source.table names no table",
-            hint="Write it as postgresql://host:5432/database.",
+            hint=f"Write it as {parts.scheme}://host:{port}/database.",
         )
-    own = schema or ("public" if kind == "postgresql" else database)
+    own = schema or {"postgresql": "public", "sqlserver": "dbo"}.get(kind, database)
+    if not own:
+        raise ConfigError("source.table names no database", hint="Write it as database.table.")
+    several = "," in parts.netloc
     return SourceAddress(
         kind,
-        parts.hostname or "",
-        parts.port or port,
+        parts.netloc if several else parts.hostname or "",
+        0 if several else parts.port or port,
         database,
         own,
         table,
         chosen.username,
         chosen.password.get_secret_value(),
+        chosen.url if documents else "",
     )
 
 

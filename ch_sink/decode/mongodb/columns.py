@@ -1,6 +1,6 @@
 """Which column of a table gets which part of a document."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +74,19 @@ class DocumentTable:
             return DocumentColumn(column.name, path, document_converter(column, self._write), True)
         made = into(column, policy.values, years, key_writer(policy) if path == ID else text_of)
         return DocumentColumn(column.name, path, made, parse_type(column.type).bare.name in TEXTS)
+
+    def reader(self, column: DocumentColumn) -> Callable[[Sequence[str | bytes | None]], pa.Array]:
+        """A function from Extended JSON of the field that the column's path begins with to the column's values.
+
+        For a column of the whole document it takes that. It raises DecodeError.
+        """
+        field = DocumentColumn(column.name, column.path[1:], column.converter, column.text)
+
+        def read(texts: Sequence[str | bytes | None]) -> pa.Array:
+            parts = [None if text is None else field.pick(parse(text, typed=self.typed)) for text in texts]
+            return column.converter.convert(parts).array
+
+        return read
 
     def unknown_fields(self, document: Any) -> list[str]:
         """Fields of a document without a column; none if a column holds the whole document.

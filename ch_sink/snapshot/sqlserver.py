@@ -1,0 +1,163 @@
+"""SQL Server: rows through an unbuffered cursor, as texts that the server writes; positions in the transaction log."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any, cast
+
+import pymssql
+
+from ch_sink.errors import PositionError, SourceError
+from ch_sink.snapshot.reader import NO_PROOF, Part, SourceAddress, Value
+from ch_sink.snapshot.sqlserver_types import read_as, type_text
+from ch_sink.sources.sqlserver import lsn
+
+__all__ = ["SqlServerReader"]
+
+_VERSIONS_ROWS = "SELECT snapshot_isolation_state FROM sys.databases WHERE database_id = DB_ID()"
+_COLUMNS = """
+SELECT c.name, TYPE_NAME(CASE WHEN c.system_type_id = 240 THEN c.user_type_id ELSE c.system_type_id END) AS kind,
+c.max_length, c.precision, c.scale, c.is_computed FROM sys.columns c
+WHERE c.object_id = OBJECT_ID(%s) ORDER BY c.column_id"""
+"""240 is the system type of all CLR types; any other type that a user has defined has that of its base."""
+_ESTIMATE = "SELECT SUM(p.rows) AS n FROM sys.partitions p WHERE p.object_id = OBJECT_ID(%s) AND p.index_id IN (0, 1)"
+_KEY = """
+SELECT c.name FROM sys.indexes i
+JOIN sys.index_columns k ON k.object_id = i.object_id AND k.index_id = i.index_id AND k.key_ordinal = 1
+JOIN sys.columns c ON c.object_id = k.object_id AND c.column_id = k.column_id
+WHERE i.object_id = OBJECT_ID(%s) AND i.is_primary_key = 1
+AND TYPE_NAME(c.system_type_id) IN ('tinyint', 'smallint', 'int', 'bigint')"""
+_LOG_END = "SELECT log_end_lsn FROM sys.dm_db_log_stats(DB_ID())"
+_CAPTURED = "SELECT sys.fn_cdc_get_max_lsn() AS lsn"
+
+
+class SqlServerReader:
+    """One table, over one connection.
+
+    If the database versions its rows (ALLOW_SNAPSHOT_ISOLATION), a query reads them as they were when it began, and
+    locks nothing. Else it reads committed rows, each of which it locks for a moment.
+    """
+
+    def __init__(self, address: SourceAddress) -> None:
+        self.address = address
+        self._table = f"{_quoted(address.schema)}.{_quoted(address.table)}"
+        self._kinds: dict[str, str] = {}
+        try:
+            self._connection = pymssql.connect(
+                server=address.host,
+                port=str(address.port),
+                user=address.username,
+                password=address.password,
+                database=address.database,
+                login_timeout=10,
+                charset="UTF-8",
+                appname="ch_sink",
+                autocommit=True,
+            )
+        except pymssql.Error as error:
+            raise self._failure("does not let ch_sink in", error) from None
+        row = self._one(_VERSIONS_ROWS)
+        if row is not None and row[0] == 1:
+            self._run("SET TRANSACTION ISOLATION LEVEL SNAPSHOT")
+
+    def position(self) -> int:
+        """The end of the log, which the capture job reaches later; `NO_PROOF` if the user may not see it."""
+        try:
+            row = self._one(_LOG_END)
+            return lsn(str(row[0]), "log_end_lsn") if row is not None and row[0] is not None else NO_PROOF
+        except (SourceError, PositionError):
+            return NO_PROOF
+
+    def settled(self, patience: float) -> int:
+        row = self._one(_CAPTURED, doing="does not tell its position (is change data capture enabled?)")
+        # A transaction is written to the log a moment before others see its rows.
+        time.sleep(min(1.0, patience))
+        return int.from_bytes(row[0], "big") if row is not None and row[0] is not None else 0
+
+    def columns(self) -> dict[str, str]:
+        try:
+            with closing(self._connection.cursor()) as cursor:
+                cursor.execute(_COLUMNS, (self._table,))
+                found: list[Any] = cursor.fetchall()
+        except pymssql.Error as error:
+            raise self._failure("cannot be described", error) from None
+        if not found:
+            raise self._failure("cannot be described", "there is no such table that the user may read")
+        self._kinds = {str(row[0]): type_text(*row[1:]) for row in found}
+        return dict(self._kinds)
+
+    def estimate(self) -> int:
+        row = self._one(_ESTIMATE, self._table)
+        return int(row[0] or 0) if row else 0
+
+    def parts(self, many: int) -> list[Part]:
+        """Ranges of the primary key's first column, if that is an integer."""
+        row = self._one(_KEY, self._table)
+        if row is None:
+            return [Part("")]
+        key = _quoted(str(row[0]))
+        ends = self._one(f"SELECT MIN({key}) AS low, MAX({key}) AS high FROM {self._table}")
+        if ends is None or ends[0] is None:
+            return [Part("")]
+        low, high = int(ends[0]), int(ends[1])
+        bounds = sorted({low + (high - low) * n // many for n in range(1, many)})
+        return [self.between(str(row[0]), *both) for both in zip([None, *bounds], [*bounds, None], strict=True)]
+
+    def part(self, part: Part, names: Sequence[str], size: int) -> Iterator[list[tuple[Value, ...]]]:
+        return self.rows(names, size, part.condition)
+
+    def between(self, column: str, low: int | None, end: int | None) -> Part:
+        name = _quoted(column)
+        limits = [f"{name} >= {low}"] if low is not None else []
+        return Part(" AND ".join([*limits, *([f"{name} < {end}"] if end is not None else [])]))
+
+    def rows(self, names: Sequence[str], size: int, condition: str = "") -> Iterator[list[tuple[Value, ...]]]:
+        kinds = self._kinds or self.columns()
+        listed = ", ".join(read_as(kinds.get(name, ""), _quoted(name)) for name in names)
+        where = f" WHERE {condition}" if condition else ""
+        try:
+            with closing(self._connection.cursor()) as cursor:
+                # Without parameters the driver leaves a percent sign in a name alone.
+                cursor.execute(f"SELECT {listed} FROM {self._table}{where}")
+                while batch := cursor.fetchmany(size):
+                    yield cast(list[tuple[Value, ...]], batch)
+        except pymssql.Error as error:
+            raise self._failure("cannot be read", error) from None
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _one(self, query: str, *values: str, doing: str = "cannot be described") -> tuple[Any, ...] | None:
+        try:
+            with closing(self._connection.cursor()) as cursor:
+                cursor.execute(query, values) if values else cursor.execute(query)
+                return cursor.fetchone()
+        except pymssql.Error as error:
+            raise self._failure(doing, error) from None
+
+    def _run(self, statement: str) -> None:
+        try:
+            with closing(self._connection.cursor()) as cursor:
+                cursor.execute(statement)
+        except pymssql.Error as error:
+            raise self._failure("cannot be described", error) from None
+
+    def _failure(self, what: str, error: pymssql.Error | str) -> SourceError:
+        return SourceError(
+            f"source {self.address.shown} {what}: {error if isinstance(error, str) else _said(error)}",
+            hint="Check source.url, the user, and its right to SELECT from the table.",
+        )
+
+
+def _said(error: pymssql.Error) -> str:
+    """What the server says, or else the driver, without the driver's own frame around it."""
+    given = error.args[-1] if error.args else ""
+    given = given[-1] if isinstance(given, tuple) and given else given
+    text = given.decode(errors="replace") if isinstance(given, bytes) else str(given)
+    server, _, driver = text.partition("DB-Lib error message")
+    lines = [line.strip() for line in driver.splitlines()[1:] if line.strip()]
+    return " ".join(server.split()) or (lines[0] if lines else text)
+
+
+def _quoted(name: str) -> str:
+    return "[" + name.replace("]", "]]") + "]"
