@@ -29,7 +29,7 @@ class SourceAddress:
     username: str
     password: str = field(repr=False)
     url: str = ""
-    """MongoDB's connection string, without user and password."""
+    """Of SQL Server and MongoDB, for its options: the URL without user and password."""
 
     @property
     def shown(self) -> str:

@@ -4,10 +4,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any, cast
+from urllib.parse import parse_qs, urlsplit
 
 import pymssql
 
-from ch_sink.errors import PositionError, SourceError
+from ch_sink.errors import ConfigError, PositionError, SourceError
 from ch_sink.snapshot.reader import NO_PROOF, Part, SourceAddress, Value
 from ch_sink.snapshot.sqlserver_types import read_as, type_text
 from ch_sink.sources.sqlserver import lsn
@@ -28,6 +29,7 @@ JOIN sys.columns c ON c.object_id = k.object_id AND c.column_id = k.column_id
 WHERE i.object_id = OBJECT_ID(%s) AND i.is_primary_key = 1
 AND TYPE_NAME(c.system_type_id) IN ('tinyint', 'smallint', 'int', 'bigint')"""
 _LOG_END = "SELECT log_end_lsn FROM sys.dm_db_log_stats(DB_ID())"
+_ENCRYPTION = ("off", "request", "require")
 _CAPTURED = "SELECT sys.fn_cdc_get_max_lsn() AS lsn"
 
 
@@ -53,6 +55,7 @@ class SqlServerReader:
                 charset="UTF-8",
                 appname="ch_sink",
                 autocommit=True,
+                encryption=_encryption(address.url),
             )
         except pymssql.Error as error:
             raise self._failure("does not let ch_sink in", error) from None
@@ -147,6 +150,17 @@ class SqlServerReader:
             f"source {self.address.shown} {what}: {error if isinstance(error, str) else _said(error)}",
             hint="Check source.url, the user, and its right to SELECT from the table.",
         )
+
+
+def _encryption(url: str) -> str | None:
+    """The option of this name; None leaves it to both sides. The driver cannot check the server's certificate."""
+    given = parse_qs(urlsplit(url).query).get("encryption", [""])[0]
+    if given and given not in _ENCRYPTION:
+        raise ConfigError(
+            f"source.url: encryption={given} is none of {', '.join(_ENCRYPTION)}",
+            hint="Write ?encryption=require, or leave it out.",
+        )
+    return given or None
 
 
 def _said(error: pymssql.Error) -> str:

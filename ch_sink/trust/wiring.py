@@ -81,7 +81,7 @@ def source_address(config: Config) -> SourceAddress:
         table,
         chosen.username,
         chosen.password.get_secret_value(),
-        chosen.url if documents else "",
+        chosen.url if kind in ("sqlserver", "mongodb") else "",
     )
 
 

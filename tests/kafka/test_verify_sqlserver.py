@@ -16,6 +16,7 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.trust import continuous
 from tests.support.fixtures import Recorded
 from tests.support.inline_job import run_inline
 from tests.support.kafka import fresh_topic, produce
@@ -58,6 +59,12 @@ class Stand:
         )  # fmt: skip
         made = inside("init", self.config, "--apply")
         assert made.returncode == 0, made.stderr
+        run_inline(self.config)
+
+    def send(self, key: Any, value: Any) -> None:
+        """One change more, which the stream applies."""
+        record = Recorded(self.topic, 0, 0, 1, json.dumps(key).encode(), json.dumps(value).encode(), ())
+        produce(self.kafka, [record], self.topic)
         run_inline(self.config)
 
     def verify(self, *more: str) -> tuple[int, dict[str, Any]]:
@@ -122,6 +129,33 @@ def test_differences_are_found_by_column_and_mended(shop: Stand) -> None:
     assert shop.verify()[0] == 0
 
 
+@pytest.mark.parametrize("log_end", ["00000029:00000010:0004", None], ids=["known", "only waited for"])
+def test_a_change_that_is_under_way_is_no_difference(shop: Stand, log_end: str | None) -> None:
+    """The source is ahead when it is read; the stream gets the change afterwards."""
+    samples = SqlServerSamples()
+    after = {n: v for n, v in SQLSERVER_TRUTH[0].items() if n != "phone_number"} | {"first_name": "Sarah"}
+    lsn = {"commit_lsn": "00000029:00000010:0004", "change_lsn": "00000029:00000010:0002", "event_serial_no": 2}
+    late = samples.event("update", after=after, source=lsn)
+    shop.source.tables["[dbo].[customers]"].rows[0][1] = "Sarah"  # type: ignore[index]
+    assert shop.verify()[1]["different"] == 1
+    shop.source.log_end = log_end
+    shop.server.then = lambda: shop.send(samples.key(1001), late)
+    code, report = shop.verify("--patience", "8")
+    assert (code, report["different"], report["changing"]) == (0, 0, 0)
+
+
+def test_parts_are_compared_one_after_the_other(shop: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(continuous, "PART", 2)
+    shop.server.seen.clear()
+    command = ("--continuous", "--rounds", "1", "--load", "100%", "--patience", "0", "--json")
+    done = inside("verify", shop.config, *command)
+    [found] = json.loads(done.stdout)["streams"]
+    assert (done.returncode, found["rows"], found["differences"]) == (0, len(SQLSERVER_TRUTH), 0), done.stderr
+    ranges = [sql.partition(" WHERE ")[2] for sql in shop.server.seen if " WHERE [id]" in sql]
+    assert len(ranges) == 3
+    assert [">=" in limits for limits in ranges] == [False, True, True]
+
+
 def test_a_table_is_filled_anew(shop: Stand) -> None:
     rows = [[str(n), "name", "of", f"{n}@example.com", None] for n in range(1, 3001)]
     shop.source.tables["[dbo].[customers]"].rows = rows
@@ -142,9 +176,7 @@ def test_a_change_that_the_loaded_rows_show_is_not_applied_again(shop: Stand) ->
     for lsn, id_ in (("00000029:00000010:0004", 7001), ("00000031:00000010:0004", 7002)):
         late = samples.event("create", source={"commit_lsn": lsn, "change_lsn": lsn, "event_serial_no": 1})
         late["payload"]["after"] = {**late["payload"]["after"], "id": id_}
-        record = Recorded(shop.topic, 0, 0, 1, json.dumps(samples.key(id_)).encode(), json.dumps(late).encode(), ())
-        produce(shop.kafka, [record], shop.topic)
-    run_inline(shop.config)
+        shop.send(samples.key(id_), late)
     found = shop.client.rows(f"SELECT id FROM {shop.name}.customers_current WHERE id > 7000")
     assert found == [{"id": 7002}]
 

@@ -1,7 +1,8 @@
 """A server that speaks MongoDB's protocol (OP_MSG) with the real driver and has collections in memory.
 
 It knows the commands of the reader and of a connection, and no others; orders of ``_id`` are MongoDB's for the types
-of `RANKS`. It is no MongoDB.
+of `RANKS`. Without a login all is allowed,
+and whoever logs in is refused. It is no MongoDB.
 """
 
 import random
@@ -42,18 +43,21 @@ class MongoServer:
     """By full name: ``inventory.customers``."""
     refused: dict[str, Refused] = field(default_factory=dict)
     """Commands that this user may not use."""
-    users: frozenset[str] = frozenset()
-    """Whoever logs in is refused, since no user is known; without a login all is allowed."""
     seen: list[Doc] = field(default_factory=list)
+    then: Callable[[], object] | None = None
+    """What happens, once, after documents were read in parts or as a whole."""
 
     def __post_init__(self) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._socket.getsockname()[1])
         self._cursors: dict[int, list[Doc]] = {}
+        self._following: threading.Thread | None = None
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
         self._socket.close()
+        if self._following is not None:
+            self._following.join()
 
     def _accept(self) -> None:
         with suppress(OSError):
@@ -144,6 +148,9 @@ class MongoServer:
             found = found[: abs(limit)]
         if wanted := command.get("projection"):
             found = [{name: value for name, value in d.items() if name in wanted} for d in found]
+        if self.then is not None and "limit" not in command:
+            self._following, self.then = threading.Thread(target=self.then), None
+            self._following.start()
         size = command.get("batchSize", 101)
         number = len(self._cursors) + 1 if len(found) > size else 0
         if number:

@@ -46,13 +46,19 @@ class TdsServer:
     seen: list[str] = field(default_factory=list)
     """Batches, in the order of their arrival."""
 
+    then: Callable[[], object] | None = None
+    """What happens, once, after rows of a table were sent."""
+
     def __post_init__(self) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._socket.getsockname()[1])
+        self._following: threading.Thread | None = None
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
         self._socket.close()
+        if self._following is not None:
+            self._following.join()
 
     def _accept(self) -> None:
         with suppress(OSError):
@@ -101,6 +107,9 @@ class TdsServer:
         for row in answer.rows:
             out.append(b"\xd1")
             out += [kind.value(value) for kind, value in zip(kinds, row, strict=True)]
+        if self.then is not None and sql.startswith("SELECT CONVERT"):
+            self._following, self.then = threading.Thread(target=self.then), None
+            self._following.start()
         done = struct.pack("<BHHQ", 0xFD, 0x10, 0xC1, len(answer.rows))
         return b"".join(out) + done
 

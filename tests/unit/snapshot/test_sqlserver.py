@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ch_sink.errors import SourceError
+from ch_sink.errors import ConfigError, SourceError
 from ch_sink.snapshot import DivisibleReader, SourceAddress, open_source
 from ch_sink.snapshot.encode import encoded, encoder, source_type
 from ch_sink.snapshot.reader import NO_PROOF
@@ -141,10 +141,17 @@ def test_positions_are_those_of_the_log(database: Database, server: TdsServer) -
             reader.settled(0)
 
 
+def test_an_unknown_kind_of_encryption_is_refused(server: TdsServer) -> None:
+    with pytest.raises(ConfigError, match="encryption=maybe is none of off, request, require"):
+        opened(server, "many", url="sqlserver://h/shop?encryption=maybe")
+
+
 def test_what_is_wrong_is_said_without_the_password(server: TdsServer) -> None:
     cases = [
         ({"password": "hunter2"}, "does not let ch_sink in: Login failed for user 'debezium'."),
         ({"port": 1}, "does not let ch_sink in: Unable to connect"),
+        # The stand-in has no TLS.
+        ({"url": "sqlserver://h/shop?encryption=require"}, "does not let ch_sink in: "),
         ({"table": "nowhere"}, "cannot be described: there is no such table"),
     ]
     for changes, said in cases:
