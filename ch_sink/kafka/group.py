@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import ceil
 
 import confluent_kafka
 from confluent_kafka import Consumer, TopicPartition
@@ -19,8 +20,8 @@ _log = logging.getLogger("ch_sink.kafka")
 
 _KEPT = 8
 """Groups whose clients are kept."""
-_SELDOM = 12
-"""How many times longer a job of many groups waits between two commits."""
+_ROUNDS = 12
+"""Rounds in which each of many groups is committed once."""
 _Offsets = dict[tuple[str, int], int]
 """(Topic, partition) → offset."""
 _Notice = Callable[[dict[int, int]], None]
@@ -29,7 +30,8 @@ _Notice = Callable[[dict[int, int]], None]
 class GroupCommits:
     """Commits offsets of many groups, every few seconds. A failure is logged and never raised.
 
-    May be used by several threads. ``close`` commits what is left.
+    Each group needs a client of its own, which costs the broker more than the commit. So of many groups some are
+    committed each time, in turn. May be used by several threads. ``close`` commits what is left.
     """
 
     def __init__(self, settings: Mapping[str, object], *, every: float = 5.0, timeout: float = 10.0) -> None:
@@ -37,8 +39,10 @@ class GroupCommits:
         self._every, self._timeout = every, timeout
         self._lock = threading.Lock()
         self._due: dict[str, _Offsets] = {}
+        """The group that has been due for longest comes first."""
+        self._groups: set[str] = set()
         self._refused: dict[str, str] = {}
-        self._asked: dict[tuple[str, str], tuple[Sequence[int], _Notice]] = {}
+        self._asked: dict[str, dict[str, tuple[Sequence[int], _Notice]]] = {}
         self._filled, self._closing = threading.Event(), threading.Event()
         self._kept: dict[str, _GroupClient] = {}
         self._thread: threading.Thread | None = None
@@ -47,21 +51,18 @@ class GroupCommits:
         """Commit the next offset of each partition soon."""
         with self._lock:
             self._due.setdefault(group, {}).update({(topic, p): end for p, end in ends.items()})
+            self._groups.add(group)
             self._filled.set()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="ch_sink groups", daemon=True)
                 self._thread.start()
 
-    def flush(self) -> bool:
-        """Commit what is due now; whether the broker accepted all of it."""
+    def flush(self, most: int | None = None) -> bool:
+        """Commit what is due now, of so many groups at most; whether the broker accepted all of it."""
         with self._lock:
-            due, self._due = self._due, {}
-            self._filled.clear()
-            asked = {place: self._asked.pop(place) for place in list(self._asked) if place[0] in due}
-        if not due:
-            return True
-        for (group, topic), (partitions, notice) in asked.items():
-            notice(self.committed(group, topic, partitions))
+            due = {group: self._due.pop(group) for group in list(self._due)[:most]}
+            if not self._due:
+                self._filled.clear()
         refused = self._commit(due)
         for group, reason in refused.items():
             if self._refused.get(group) != reason:  # once, not with every batch
@@ -87,15 +88,15 @@ class GroupCommits:
     def _run(self) -> None:
         while not self._closing.is_set():
             self._filled.wait()
-            # A client for each of many groups costs something: they are committed less often.
-            if not self._closing.wait(self._every * max(1, min(_SELDOM, len(self._due) // _KEPT))):
-                self.flush()
+            if not self._closing.wait(self._every):
+                self.flush(max(_KEPT, ceil(len(self._groups) / _ROUNDS)))
 
     def _commit(self, due: Mapping[str, _Offsets]) -> dict[str, str]:
         """Commit; the reasons for which groups were refused."""
         refused: dict[str, str] = {}
         for group, offsets in due.items():
             places = [TopicPartition(topic, p, end) for (topic, p), end in sorted(offsets.items())]
+            self._tell(group)
             try:
                 with self._client(group) as client:
                     client.commit(places)
@@ -105,6 +106,13 @@ class GroupCommits:
                     # None of the others would be answered, and each would be waited for.
                     return {**dict.fromkeys(due, refused[group]), **refused}
         return refused
+
+    def _tell(self, group: str) -> None:
+        """Give what the group has committed to those who asked for it; its client is kept for the commit."""
+        with self._lock:
+            asked = self._asked.pop(group, {})
+        for topic, (partitions, notice) in asked.items():
+            notice(self.committed(group, topic, partitions))
 
     def committed(self, group: str, topic: str, partitions: Sequence[int]) -> dict[int, int]:
         """The offsets that a group has committed, as far as they are known. Never raises."""
@@ -119,7 +127,7 @@ class GroupCommits:
     def before(self, group: str, topic: str, partitions: Sequence[int], notice: _Notice) -> None:
         """Before the group's next commit, ``notice`` receives the offsets of the last one."""
         with self._lock:
-            self._asked[group, topic] = (partitions, notice)
+            self._asked.setdefault(group, {})[topic] = (partitions, notice)
 
     @contextmanager
     def _client(self, group: str) -> Iterator["_GroupClient"]:
