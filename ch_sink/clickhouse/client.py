@@ -21,7 +21,7 @@ from ch_sink.clickhouse.replicas import Replicas, has_quorum
 from ch_sink.clickhouse.retry import TOO_MANY_PARTS, Retry
 from ch_sink.clickhouse.settings import ClickHouseSettings
 from ch_sink.errors import ClickHouseError
-from ch_sink.types.sql import quote
+from ch_sink.types.sql import literal, quote
 
 __all__ = ["Client", "Keys", "connect", "disconnect"]
 
@@ -37,6 +37,10 @@ _READ: Settings = {
     "output_format_arrow_low_cardinality_as_dictionary": 0,
     "output_format_arrow_compression_method": "lz4_frame",
 }
+
+_TOKEN = "insert_deduplication_token"
+_SMALL = 1 << 20
+"""Bytes up to which the rows of an insert are copied behind their statement."""
 
 _clients: dict[tuple[int, ClickHouseSettings], "Client"] = {}
 _lock = threading.Lock()
@@ -66,6 +70,10 @@ class _Driver(HttpClient):
         # Before the first question. As without it, a connection that is refused is tried a second time.
         self.http_retries = HttpRetry(total=1, read=False, status=0, status_forcelist=[502], allowed_methods=None)  # type: ignore[assignment]
         super()._init_common_settings(tz_source)
+
+    def usable(self, settings: Settings) -> dict[str, Any]:
+        """The settings without those that this user cannot set."""
+        return self._validate_settings(dict(settings))
 
 
 class Client:
@@ -112,6 +120,7 @@ class Client:
 
         self._local = threading.local()
         self._replicated: dict[tuple[str, str], bool] = {}
+        self._clauses: dict[tuple[tuple[str, str | int], ...], str] = {}
         self._note_servers()
         self.replicas = Replicas(lambda: self.answered_by, self._sync)
 
@@ -269,29 +278,41 @@ class Client:
 
         Args:
             table: a quoted, qualified name.
-            query: what follows ``INSERT INTO``, in place of the table and its columns.
+            query: a SELECT over ``input(…)``, which stands for the rows.
             query_id: how the ids of the requests begin; by default the server draws one.
             by_content: the deduplication token is extended by a digest of the bytes sent.
         """
-        # As a view the body goes out uncopied, with the statement in the URL.
-        body: Any = to_stream(one_batch(rows), self.settings.compression)
-        columns = list(rows.column_names) if query is None else None
+        body = to_stream(one_batch(rows), self.settings.compression)
         if by_content:
-            token = f"{settings['insert_deduplication_token']}/{blake2b(body, digest_size=16).hexdigest()}"
-            settings = {**settings, "insert_deduplication_token": token}
+            settings = {**settings, _TOKEN: f"{settings[_TOKEN]}/{blake2b(body, digest_size=16).hexdigest()}"}
+        columns = ", ".join(map(quote, rows.column_names))
+        # In the statement: the HTTP library goes over a URL character by character, four times.
+        target = " ".join(filter(None, (f"{table} ({columns})", self._clause(settings), query)))
+        if len(body) <= _SMALL:
+            statement, body = None, memoryview(f"INSERT INTO {target} FORMAT ArrowStream\n".encode() + body)
+        else:
+            # The body goes out uncopied, with the statement in the URL.
+            statement = target
 
         def act() -> int:
-            named = self._known(settings)
-            if query_id:
-                # Each attempt has its own: the server refuses an id whose query is still running.
-                own = f"{query_id}{uuid.uuid4().hex[:8]}"
-                named |= {"query_id": own, "log_comment": own}
+            # Each attempt has its own: the server refuses an id whose query is still running.
+            own = f"{query_id}{uuid.uuid4().hex[:8]}" if query_id else ""
+            named = {"query_id": own, "log_comment": own} if own else None
             with translated(self.settings.url, doing or f"insert into {table}", self.settings.password):
-                return self._driver.raw_insert(
-                    query or table, columns, body, settings=named, fmt="ArrowStream"
-                ).written_rows
+                # As a view, which the driver does not send again by itself.
+                sent: Any = body
+                return self._driver.raw_insert(statement, None, sent, settings=named, fmt="ArrowStream").written_rows
 
         return (retry or self.retry).run(act, on_retry=self._on_retry)
+
+    def _clause(self, settings: Settings) -> str:
+        """The ``SETTINGS`` clause with those of the settings that this user can set on this server."""
+        token = settings.get(_TOKEN)
+        others = tuple((name, value) for name, value in settings.items() if name != _TOKEN)
+        if others not in self._clauses:
+            self._clauses[others] = _pairs(self._driver.usable(self._known(dict(others))))
+        pairs = [self._clauses[others], _pairs(self._known({_TOKEN: token})) if token is not None else ""]
+        return f"SETTINGS {', '.join(filter(None, pairs))}" if any(pairs) else ""
 
     def close(self) -> None:
         self._driver.close()
@@ -333,6 +354,10 @@ def disconnect(settings: ClickHouseSettings) -> None:
         client = _clients.pop((os.getpid(), settings), None)
     if client is not None:
         client.close()
+
+
+def _pairs(settings: Settings) -> str:
+    return ", ".join(f"{name} = {literal(str(value))}" for name, value in settings.items())
 
 
 def _tail(answer: bytes) -> str:

@@ -14,7 +14,7 @@ from ch_sink.errors import TableError
 from ch_sink.table.model import TargetTable
 from ch_sink.types.sql import literal, quote
 
-__all__ = ["SETTINGS", "SUPERSEDED", "fenced", "fenced_target", "with_defaults"]
+__all__ = ["SETTINGS", "SUPERSEDED", "fenced", "fenced_query", "with_defaults"]
 
 SUPERSEDED = frozenset({395, 394})
 """FUNCTION_THROW_IF_VALUE_IS_NON_ZERO, QUERY_WAS_CANCELLED: what a superseded insert may end with."""
@@ -43,19 +43,16 @@ SETTINGS: dict[str, str | int] = {
 _NEVER_NULLABLE = frozenset({"Array", "Map", "Tuple", "Nested", "JSON", "Variant", "Dynamic", "Object"})
 
 
-def fenced_target(table: TargetTable, rows: pa.Table, condition: str) -> str:
-    """What follows ``INSERT INTO`` for these rows: the columns, and a query that fails unless the condition holds."""
-    return fenced(table.qualified, [(name, _type(table, rows, name)) for name in rows.column_names], condition)
+def fenced_query(table: TargetTable, rows: pa.Table, condition: str) -> str:
+    """The query for an insert of these rows, which fails unless the condition holds."""
+    return fenced([(name, _type(table, rows, name)) for name in rows.column_names], condition)
 
 
-def fenced(qualified: str, columns: Sequence[tuple[str, str]], condition: str) -> str:
-    """The same for a table of this name and columns of these names and types."""
+def fenced(columns: Sequence[tuple[str, str]], condition: str) -> str:
+    """The same for columns of these names and types."""
     names = ", ".join(quote(name) for name, _ in columns)
     structure = ", ".join(f"{quote(name)} {kind}" for name, kind in columns)
-    return (
-        f"{qualified} ({names}) SELECT {names} FROM input({literal(structure)}) "
-        f"WHERE throwIf(NOT ({condition}), 'superseded') = 0"
-    )
+    return f"SELECT {names} FROM input({literal(structure)}) WHERE throwIf(NOT ({condition}), 'superseded') = 0"
 
 
 def with_defaults(table: TargetTable, rows: pa.Table) -> pa.Table:

@@ -118,7 +118,7 @@ class ClickHousePending:
             fence.check()
             stored.insert(rows)
             return
-        query = fenced(stored.qualified, [(name, _TYPES[name]) for name in _SCHEMA.names], fence.condition)
+        query = fenced([(name, _TYPES[name]) for name in _SCHEMA.names], fence.condition)
         try:
             self.client.insert(stored.qualified, rows, settings=_FENCED, query=query, query_id=fence.query_id)
         except ClickHouseError as error:

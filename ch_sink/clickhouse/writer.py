@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ch_sink.clickhouse.client import Client
-from ch_sink.clickhouse.fenced_insert import SETTINGS, SUPERSEDED, fenced_target, with_defaults
+from ch_sink.clickhouse.fenced_insert import SETTINGS, SUPERSEDED, fenced_query, with_defaults
 from ch_sink.clickhouse.retry import Retry
 from ch_sink.errors import ClickHouseError, TableError
 from ch_sink.ports import Fence, Insert
@@ -113,7 +113,7 @@ class ClickHouseWriter:
             return self._client.insert(self._table.qualified, rows, **options)
         rows = with_defaults(self._table, rows)
         options["settings"] = {**options["settings"], **SETTINGS}
-        query = fenced_target(self._table, rows, fence.condition)
+        query = fenced_query(self._table, rows, fence.condition)
         try:
             return self._client.insert(self._table.qualified, rows, **options, query=query, query_id=fence.query_id)
         except ClickHouseError as error:

@@ -68,7 +68,7 @@ class Response:
         self._held_bytes = 0
         self._spool: Spool | None = None
         self._started = False
-        self._tag = "".join(secrets.choice(string.ascii_lowercase) for _ in range(16))
+        self._tag = ""
 
     @property
     def started(self) -> bool:
@@ -143,6 +143,7 @@ class Response:
             self._spool = None
 
     def _start_chunked(self) -> None:
+        self._tag = "".join(secrets.choice(string.ascii_lowercase) for _ in range(16))
         self.headers["X-ClickHouse-Exception-Tag"] = self._tag
         self.headers["X-ClickHouse-Summary"] = Summary().header()
         self._send_head(None, encoded=True)

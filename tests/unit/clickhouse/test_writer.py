@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -129,6 +130,45 @@ def test_settings_of_the_user_do_not_cut_blocks_or_switch_tokens_off(
         ClickHouseWriter(one, table).write(Insert(block(20_000, partitions=3), "*"), "a")
     assert (count(one, table), parts(one, table)) == (20_000, 3)
     one.close()
+
+
+@pytest.mark.parametrize("rows", [5, 200_000], ids=["small", "of megabytes"])
+def test_the_statement_carries_the_settings_and_the_token(
+    client: Client, table: TargetTable, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The HTTP library takes most of a millisecond for a URL that has them: as long as a small insert's other work."""
+    pool = client._driver._backend.http
+    send, urls = pool.urlopen, list[str]()
+
+    def noted(method: str, url: str, **more: Any) -> Any:
+        urls.append(url)
+        return send(method, url, **more)
+
+    monkeypatch.setattr(pool, "urlopen", noted)
+    text = np.random.default_rng(7).bytes(8 * rows)  # does not shrink
+    words = pa.array([text[n : n + 8] for n in range(0, len(text), 8)])
+    for _ in range(2):
+        ClickHouseWriter(client, table).write(Insert(block(rows, v=words), "p"), "a/'b'", by_content=True)
+    for url in urls:
+        parameters = parse_qs(urlsplit(url).query)
+        assert not {*PINNED, "insert_deduplication_token"} & parameters.keys()
+        assert ("query" in parameters) == (rows > 5), "what is small goes before the rows"
+        assert rows > 5 or len(url) < 500
+    assert len(urls) == 2
+    assert count(client, table) == rows
+
+
+def test_settings_that_the_user_may_not_change_are_left_out(client: Client) -> None:
+    """Others would make the server refuse the insert."""
+    own = Client(settings_for(client.settings.url))
+    fixed = own._driver.server_settings["max_insert_threads"]
+    own._driver.server_settings["max_insert_threads"] = fixed._replace(value="0", readonly=1)
+    clause = own._clause({**PINNED, "insert_deduplication_token": "a", "no_such_setting": 1})
+    assert "max_insert_threads" not in clause
+    assert "no_such_setting" not in clause
+    assert clause.startswith("SETTINGS async_insert = '0', ")
+    assert clause.endswith(", insert_deduplication_token = 'a'")
+    own.close()
 
 
 def test_a_repeated_token_stores_nothing_and_another_stores_again(client: Client, table: TargetTable) -> None:
