@@ -47,7 +47,8 @@ class SnapshotColumn:
             return self.convert(list(values))
         except (DecodeError, msgspec.MsgspecError, ValueError, KeyError) as error:
             raise StreamFailed(
-                f"column {self.source or self.table.name!r} of the source holds a value that cannot be read: {error}"
+                f"column {self.source or self.table.name!r} of the source holds a value that cannot be read: {error}",
+                hint="Give the column a type that holds it, or compare other ones: --columns.",
             ) from None
 
 

@@ -166,6 +166,24 @@ def test_a_collection_that_is_away_or_another_is_no_empty_one(shop: Stand) -> No
         assert "hunter" not in done.stderr
 
 
+def test_a_value_that_its_column_cannot_hold_is_named_and_can_be_left_out(shop: Stand) -> None:
+    documents: Any = shop.server.collections["inventory.customers"]
+    shop.client.command(f"ALTER TABLE {shop.name}.customers MODIFY COLUMN visits Nullable(Int32)")
+    documents[1]["visits"] = "many"
+    done = inside("verify", shop.config, "--patience", "0")
+    assert done.returncode == 1
+    assert "column 'visits' of the source holds a value that cannot be read" in done.stderr
+    assert "--columns" in done.stderr
+    assert shop.verify("--columns", "email,first_tag")[0] == 0
+
+
+def test_two_documents_with_one_key_are_no_comparison(shop: Stand) -> None:
+    shop.server.collections["inventory.customers"] = [ANNE, {"_id": "1004"}, *OTHERS]
+    done = inside("verify", shop.config, "--patience", "0")
+    assert done.returncode == 1
+    assert "the key (_id) is not unique in the source" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("seed", "more"),
     [

@@ -1,7 +1,7 @@
 """``verify``, ``repair`` and ``resync`` against SQL Server, as a user runs them.
 
-The events are the connector's documented ones and some of all types; the source is `tests.support.tds_server`, which
-the real driver connects to. Nothing here has ever been run against a real SQL Server.
+The events are the connector's documented ones, drawn histories, and values of all types. The source is
+`tests.support.tds_server`, which the real driver connects to. Nothing here has ever been run against a real SQL Server.
 """
 
 import json
@@ -17,6 +17,8 @@ from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.trust import continuous
+from tests.model import Knobs, draw_history
+from tests.model.shapes import SHAPES, Layout
 from tests.support.fixtures import Recorded
 from tests.support.inline_job import run_inline
 from tests.support.kafka import fresh_topic, produce
@@ -28,7 +30,8 @@ from tests.support.tds_server import TdsServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
 
-Pair = tuple[bytes | None, bytes | None]
+Sent = tuple[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]
+"""Key, value, headers."""
 
 
 @dataclass
@@ -45,10 +48,14 @@ class Stand:
     config: Path = field(init=False)
     topic: str = ""
 
-    def stream(self, table: str, events: Sequence[Pair]) -> None:
+    def stream(self, table: str, events: Sequence[Sent]) -> None:
         self.topic = topic = f"{fresh_topic('server')}.shop.dbo.{table}"
         self.kafka.create_topic(topic, 1)
-        produce(self.kafka, [Recorded(topic, 0, i, 1_700_000_000_000 + i, *e, ()) for i, e in enumerate(events)], topic)
+        produce(
+            self.kafka,
+            [Recorded(topic, 0, i, 1_700_000_000_000 + i, k, v, tuple(h)) for i, (k, v, h) in enumerate(events)],
+            topic,
+        )
         (self.folder / "password").write_text(self.server.password)
         self.config = config_file(
             self.folder, self.kafka, self.clickhouse, topic, table, self.name,
@@ -101,7 +108,7 @@ def shop(stand: Stand) -> Stand:
         "ENGINE = ReplacingMergeTree(_version, _is_deleted) ORDER BY id"
     )
     stand.source.tables["[dbo].[customers]"] = customers()
-    stand.stream("customers", [(key, value) for key, value, _, _ in sqlserver(CUSTOMERS, "schema", headers=False).sent])
+    stand.stream("customers", [sent[:3] for sent in sqlserver(CUSTOMERS, "schema", headers=False).sent])
     return stand
 
 
@@ -195,6 +202,29 @@ def test_what_is_wrong_with_the_source_is_said(shop: Stand) -> None:
         assert shop.server.password not in done.stderr
 
 
+DECLARED = {"int32": "int", "int64": "bigint", "string": "nvarchar(max)"}
+
+
+@pytest.mark.parametrize(("seed", "layout"), [(1, "single"), (2, "composite"), (3, "text"), (4, "single")])
+def test_drawn_histories_equal_their_source(stand: Stand, seed: int, layout: str) -> None:
+    """Overlapping transactions, moved keys, repeats and positions that step back; with and without schemas."""
+    shape = SHAPES[layout]
+    history = draw_history(
+        seed, "sqlserver", layout=Layout("drawn", shape, shape.key), knobs=Knobs(partitions=1, operations=(40, 80))
+    )
+    columns = {c.name: "date" if c.semantic else DECLARED[c.connect] for c in history.columns}
+    rows = [[None if row[n] is None else str(row[n]) for n in columns] for row in history.truth]
+    stand.source.tables["[dbo].[drawn]"] = Table(columns, rows, shape.key[0])
+    stand.client.command(
+        f"CREATE TABLE {stand.name}.drawn ({history.layout.columns_sql}, _version UInt128, _is_deleted UInt8) "
+        f"ENGINE = ReplacingMergeTree(_version, _is_deleted) ORDER BY ({', '.join(shape.key)})"
+    )
+    stand.stream("drawn", [(r.key, r.value, r.headers) for r in history.records[0]])
+    code, report = stand.verify()
+    assert rows
+    assert (code, report["rows"], report["left_out"]) == (0, len(rows), []), report["examples"]
+
+
 def all_types(stand: Stand) -> Table:
     """Events of a row for each value and one of nothing but NULL; returns the table."""
     samples = SqlServerSamples()
@@ -212,7 +242,7 @@ def all_types(stand: Stand) -> Table:
         rows.append([str(n), *(stored for stored, _ in row.values())])
     table = Table({"id": "int", **{t.name: t.declared for t in VALUES}}, rows, "id")
     stand.source.tables["[dbo].[all types]"] = table
-    stand.stream("values", [(json.dumps(k).encode(), json.dumps(v).encode()) for k, v in events])
+    stand.stream("values", [(json.dumps(k).encode(), json.dumps(v).encode(), ()) for k, v in events])
     return table
 
 
