@@ -22,6 +22,7 @@ pytest_plugins = (
     "tests.support.kafka",
     "tests.support.sink",
     "tests.support.spark",
+    "tests.support.sqlserver_stand",
 )
 
 ORDER = ("tests/job/", "tests/kafka/", "tests/real/", "tests/integration/", "tests/property/", "")

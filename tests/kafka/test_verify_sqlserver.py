@@ -1,94 +1,20 @@
 """``verify``, ``repair`` and ``resync`` against SQL Server, as a user runs them.
 
-The events are the connector's documented ones, drawn histories, and values of all types. The source is
-`tests.support.tds_server`, which the real driver connects to. Nothing here has ever been run against a real SQL Server.
+The events are the connector's documented ones. The source is `tests.support.tds_server`, which the real driver connects
+to. Nothing here has ever been run against a real SQL Server.
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ch_sink.clickhouse import Client
-from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.trust import continuous
-from tests.model import Knobs, draw_history
-from tests.model.shapes import SHAPES, Layout
-from tests.support.fixtures import Recorded
-from tests.support.inline_job import run_inline
-from tests.support.kafka import fresh_topic, produce
-from tests.support.sink import config_file, inside
-from tests.support.sqlserver_database import Database, Table
+from tests.support.sink import inside
+from tests.support.sqlserver_database import Table
+from tests.support.sqlserver_stand import SqlServerStand
 from tests.support.sqlserver_stream import CUSTOMERS, SQLSERVER_TRUTH, SqlServerSamples, sqlserver
-from tests.support.sqlserver_values import VALUES
-from tests.support.tds_server import TdsServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
-
-Sent = tuple[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]
-"""Key, value, headers."""
-
-
-@dataclass
-class Stand:
-    """A stream, its table, and the database that it comes from."""
-
-    folder: Path
-    kafka: LocalKafka
-    clickhouse: EmbeddedClickHouse
-    client: Client
-    name: str
-    source: Database
-    server: TdsServer
-    config: Path = field(init=False)
-    topic: str = ""
-
-    def stream(self, table: str, events: Sequence[Sent]) -> None:
-        self.topic = topic = f"{fresh_topic('server')}.shop.dbo.{table}"
-        self.kafka.create_topic(topic, 1)
-        produce(
-            self.kafka,
-            [Recorded(topic, 0, i, 1_700_000_000_000 + i, k, v, tuple(h)) for i, (k, v, h) in enumerate(events)],
-            topic,
-        )
-        (self.folder / "password").write_text(self.server.password)
-        self.config = config_file(
-            self.folder, self.kafka, self.clickhouse, topic, table, self.name,
-            source={
-                "url": f"sqlserver://debezium@127.0.0.1:{self.server.port}/shop",
-                "password_file": str(self.folder / "password"),
-            },
-        )  # fmt: skip
-        made = inside("init", self.config, "--apply")
-        assert made.returncode == 0, made.stderr
-        run_inline(self.config)
-
-    def send(self, key: Any, value: Any) -> None:
-        """One change more, which the stream applies."""
-        record = Recorded(self.topic, 0, 0, 1, json.dumps(key).encode(), json.dumps(value).encode(), ())
-        produce(self.kafka, [record], self.topic)
-        run_inline(self.config)
-
-    def verify(self, *more: str) -> tuple[int, dict[str, Any]]:
-        done = inside("verify", self.config, "--json", "--patience", "0", *more)
-        assert done.stdout, done.stderr
-        assert self.server.password not in done.stdout + done.stderr
-        [stream] = json.loads(done.stdout)["streams"]
-        return done.returncode, stream
-
-
-@pytest.fixture
-def stand(
-    tmp_path: Path, mock_kafka: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, database: str
-) -> Iterator[Stand]:
-    source = Database()
-    with closing(source.serve()) as server:
-        yield Stand(tmp_path, mock_kafka, clickhouse, client, database, source, server)
 
 
 def customers() -> Table:
@@ -99,20 +25,20 @@ def customers() -> Table:
 
 
 @pytest.fixture
-def shop(stand: Stand) -> Stand:
+def shop(sqlserver_stand: SqlServerStand) -> SqlServerStand:
     """The documents' stream, applied, and its final rows at the source."""
     # The topic's first events lack the column that the source got later.
-    stand.client.command(
-        f"CREATE TABLE {stand.name}.customers (id Int32, first_name String, last_name String, email String, "
+    sqlserver_stand.client.command(
+        f"CREATE TABLE {sqlserver_stand.name}.customers (id Int32, first_name String, last_name String, email String, "
         "phone_number Nullable(String), _version UInt128, _is_deleted UInt8) "
         "ENGINE = ReplacingMergeTree(_version, _is_deleted) ORDER BY id"
     )
-    stand.source.tables["[dbo].[customers]"] = customers()
-    stand.stream("customers", [sent[:3] for sent in sqlserver(CUSTOMERS, "schema", headers=False).sent])
-    return stand
+    sqlserver_stand.source.tables["[dbo].[customers]"] = customers()
+    sqlserver_stand.stream("customers", [sent[:3] for sent in sqlserver(CUSTOMERS, "schema", headers=False).sent])
+    return sqlserver_stand
 
 
-def test_differences_are_found_by_column_and_mended(shop: Stand) -> None:
+def test_differences_are_found_by_column_and_mended(shop: SqlServerStand) -> None:
     code, report = shop.verify()
     assert (code, report["against"], report["rows"], report["left_out"]) == (0, "source", len(SQLSERVER_TRUTH), [])
     before = customers().rows
@@ -137,7 +63,7 @@ def test_differences_are_found_by_column_and_mended(shop: Stand) -> None:
 
 
 @pytest.mark.parametrize("log_end", ["00000029:00000010:0004", None], ids=["known", "only waited for"])
-def test_a_change_that_is_under_way_is_no_difference(shop: Stand, log_end: str | None) -> None:
+def test_a_change_that_is_under_way_is_no_difference(shop: SqlServerStand, log_end: str | None) -> None:
     """The source is ahead when it is read; the stream gets the change afterwards."""
     samples = SqlServerSamples()
     after = {n: v for n, v in SQLSERVER_TRUTH[0].items() if n != "phone_number"} | {"first_name": "Sarah"}
@@ -151,7 +77,7 @@ def test_a_change_that_is_under_way_is_no_difference(shop: Stand, log_end: str |
     assert (code, report["different"], report["changing"]) == (0, 0, 0)
 
 
-def test_parts_are_compared_one_after_the_other(shop: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_are_compared_one_after_the_other(shop: SqlServerStand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(continuous, "PART", 2)
     shop.server.seen.clear()
     command = ("--continuous", "--rounds", "1", "--load", "100%", "--patience", "0", "--json")
@@ -163,7 +89,7 @@ def test_parts_are_compared_one_after_the_other(shop: Stand, monkeypatch: pytest
     assert [">=" in limits for limits in ranges] == [False, True, True]
 
 
-def test_a_table_is_filled_anew(shop: Stand) -> None:
+def test_a_table_is_filled_anew(shop: SqlServerStand) -> None:
     rows = [[str(n), "name", "of", f"{n}@example.com", None] for n in range(1, 3001)]
     shop.source.tables["[dbo].[customers]"].rows = rows
     done = inside("resync", shop.config, "--apply", "--patience", "0")
@@ -174,7 +100,7 @@ def test_a_table_is_filled_anew(shop: Stand) -> None:
     assert sum("WHERE [id]" in sql for sql in shop.server.seen) == 8
 
 
-def test_a_change_that_the_loaded_rows_show_is_not_applied_again(shop: Stand) -> None:
+def test_a_change_that_the_loaded_rows_show_is_not_applied_again(shop: SqlServerStand) -> None:
     # A row was created and deleted before the reading; the connector is late.
     shop.source.captured = "00000030000000100004"
     done = inside("resync", shop.config, "--apply", "--patience", "0")
@@ -188,7 +114,7 @@ def test_a_change_that_the_loaded_rows_show_is_not_applied_again(shop: Stand) ->
     assert found == [{"id": 7002}]
 
 
-def test_what_is_wrong_with_the_source_is_said(shop: Stand) -> None:
+def test_what_is_wrong_with_the_source_is_said(shop: SqlServerStand) -> None:
     shop.source.tables["[dbo].[other]"] = Table({"a": "int"}, [["1"]])
     for setting, said in (
         ("source.table=dbo.nowhere", "there is no such table that the user may read"),
@@ -200,71 +126,3 @@ def test_what_is_wrong_with_the_source_is_said(shop: Stand) -> None:
         assert done.returncode in (1, 2)
         assert said in done.stderr, (setting, done.stderr)
         assert shop.server.password not in done.stderr
-
-
-DECLARED = {"int32": "int", "int64": "bigint", "string": "nvarchar(max)"}
-
-
-@pytest.mark.parametrize(("seed", "layout"), [(1, "single"), (2, "composite"), (3, "text"), (4, "single")])
-def test_drawn_histories_equal_their_source(stand: Stand, seed: int, layout: str) -> None:
-    """Overlapping transactions, moved keys, repeats and positions that step back; with and without schemas."""
-    shape = SHAPES[layout]
-    history = draw_history(
-        seed, "sqlserver", layout=Layout("drawn", shape, shape.key), knobs=Knobs(partitions=1, operations=(40, 80))
-    )
-    columns = {c.name: "date" if c.semantic else DECLARED[c.connect] for c in history.columns}
-    rows = [[None if row[n] is None else str(row[n]) for n in columns] for row in history.truth]
-    stand.source.tables["[dbo].[drawn]"] = Table(columns, rows, shape.key[0])
-    stand.client.command(
-        f"CREATE TABLE {stand.name}.drawn ({history.layout.columns_sql}, _version UInt128, _is_deleted UInt8) "
-        f"ENGINE = ReplacingMergeTree(_version, _is_deleted) ORDER BY ({', '.join(shape.key)})"
-    )
-    stand.stream("drawn", [(r.key, r.value, r.headers) for r in history.records[0]])
-    code, report = stand.verify()
-    assert rows
-    assert (code, report["rows"], report["left_out"]) == (0, len(rows), []), report["examples"]
-
-
-def all_types(stand: Stand) -> Table:
-    """Events of a row for each value and one of nothing but NULL; returns the table."""
-    samples = SqlServerSamples()
-    fields = [{"type": "int32", "optional": False, "field": "id"}, *(t.field for t in VALUES)]
-    images = {"type": "struct", "optional": True, "name": "server.Value", "fields": fields}
-    schema = {**samples.schema, "fields": [
-        {**images, "field": f["field"]} if f["field"] in ("before", "after") else f for f in samples.schema["fields"]
-    ]}  # fmt: skip
-    depth = max(len(t.values) for t in VALUES) + 1
-    events, rows = [], []
-    for n in range(depth):
-        row = {t.name: t.values[n] if n < len(t.values) else (None, None) for t in VALUES}
-        value = samples.snapshot({"id": n, **{name: sent for name, (_, sent) in row.items()}})
-        events.append((samples.key(n), {**value, "schema": schema}))
-        rows.append([str(n), *(stored for stored, _ in row.values())])
-    table = Table({"id": "int", **{t.name: t.declared for t in VALUES}}, rows, "id")
-    stand.source.tables["[dbo].[all types]"] = table
-    stand.stream("values", [(json.dumps(k).encode(), json.dumps(v).encode(), ()) for k, v in events])
-    return table
-
-
-def test_every_type_equals_what_the_stream_stores(stand: Stand) -> None:
-    table = all_types(stand)
-    of = ("--set", "source.table=dbo.all types")
-    code, report = stand.verify(*of)
-    assert (code, report["different"], report["left_out"]) == (0, 0, []), report
-    # The smallest change of each type is found.
-    others = {
-        "a_bit": "0", "a_tinyint": "254", "a_bigint": str(1 - 2**63), "a_real": "1.1000001",
-        "a_float": "0.10000000000000002",
-        "a_decimal": "99999999999999.9998", "a_money": "922337203685477.5806", "a_smallmoney": "1.5001",
-        "a_date": "2024-03-01", "a_time3": "23:59:59.998", "a_time6": "00:00:00.000002", "a_time7": "23:59:59.9999998",
-        "a_datetime": "2018-06-20 15:13:16.993", "a_smalldatetime": "2018-06-20 15:14:00",
-        "a_datetime2_3": "2018-06-20 15:13:16.946", "a_datetime2_6": "2018-06-20 15:13:16.945105",
-        "a_datetime2_7": "2018-06-20 15:13:16.9451043", "a_datetimeoffset": "2018-07-18 13:14:15.1234568 +05:30",
-        "a_char": "ab  x", "a_nvarchar": " ", "a_long": "long " * 2999, "an_xml": '<a b="2">é</a>',
-        "a_guid": "6F9619FF-8B86-D011-B42D-00C04FC964FE", "a_binary": "00ff11", "a_rowversion": "00000000000007d2",
-    }  # fmt: skip
-    assert list(others) == list(table.columns)[1:]
-    table.rows = [["0", *others.values()], *table.rows[1:]]
-    code, report = stand.verify(*of)
-    [example] = report["examples"]
-    assert (code, example["key"], set(example["columns"])) == (1, {"id": 0}, set(others))
