@@ -120,7 +120,6 @@ class ClickHouseLedger:
             self._insert([given_back], 0, claim)
 
     def owner(self) -> Claim | None:
-        """The newest claim of the stream; None if there is none, or if it was released. Raises ClickHouseError."""
         newest = self._newest()
         return None if newest is None or newest.released else newest
 

@@ -93,6 +93,10 @@ class Ledger(TaskLedger, Protocol):
         """
         ...
 
+    def owner(self) -> Claim | None:
+        """The newest claim of the stream; None if there is none, or if it was released."""
+        ...
+
     def release(self) -> None:
         """Release the stream; does nothing if it was lost or never claimed."""
         ...

@@ -24,6 +24,7 @@ __all__ = [
     "new_claim",
     "retired",
     "superseded",
+    "taken_since",
 ]
 
 # Claims that this process holds: several streams may run in one process.
@@ -77,6 +78,18 @@ def abandoned(stream: str, run_id: str) -> bool:
 def mine(claim: Claim | None, newest: Claim | None) -> bool:
     """Whether the newest claim is this one."""
     return claim is not None and newest is not None and (claim.number, claim.run_id) == (newest.number, newest.run_id)
+
+
+def taken_since(stream: str, before: Claim, owner: Claim | None) -> bool:
+    """Whether another job has taken the stream since this job held it under the claim ``before``.
+
+    Commands claim it under names with a dash, and give it back; a job that is known to be dead has lost it.
+    """
+    if owner is None or mine(before, owner) or owner.number < before.number:
+        return False
+    if "-" in owner.run_id or abandoned(stream, owner.run_id):
+        return False
+    return owner.host != socket.gethostname() or live(stream, owner)
 
 
 def displaced(stream: str, newest: Claim | None) -> LedgerConflict:

@@ -26,10 +26,18 @@ from ch_sink.pipeline.barrier import Barrier
 from ch_sink.pipeline.partition_sink import Changed
 from ch_sink.pipeline.target import Target
 from ch_sink.pipeline.truncate import expect_one_source
-from ch_sink.ports import BackwardStepSeen, FinishedRange, RangeIntent, RowsRemoved, TableRefilled, TableTakenBack
+from ch_sink.ports import (
+    BackwardStepSeen,
+    Claim,
+    FinishedRange,
+    RangeIntent,
+    RowsRemoved,
+    TableRefilled,
+    TableTakenBack,
+)
 from ch_sink.stream.added_partitions import AddedPartitions
 from ch_sink.stream.batch_plan import BatchPlanner
-from ch_sink.stream.claims import abandon
+from ch_sink.stream.claims import abandon, displaced, taken_since
 from ch_sink.stream.error_limits import ErrorLimits, ErrorWatch
 from ch_sink.stream.fingerprint import fingerprint
 from ch_sink.stream.offset_ranges import Choices, OffsetRange
@@ -84,6 +92,7 @@ class Coordinator:
         """Partition → number of changes that wait for the values of a row that changed its key."""
         self.summary = StreamSummary(settings.name, settings.topic, "")
         self.run_id = uuid.uuid4().hex[:12]
+        self._claim: Claim | None = None
         choices = Choices(settings.on_data_loss, settings.topic_recreated, settings.chunk_offsets)
         self._errors = ErrorWatch(settings.errors, lambda: ports.dead_letters(self.topic.topic_id))
         self._gone: dict[int, int] = {}
@@ -97,8 +106,16 @@ class Coordinator:
         self._added = AddedPartitions()
         self._closing = ExitStack()
 
-    def open(self) -> None:
+    @property
+    def claim(self) -> Claim | None:
+        """The claim under which it works, None before it has one."""
+        return self._claim
+
+    def open(self, before: Claim | None = None) -> None:
         """Inspect the topic and the table, claim the stream, and find where it left off.
+
+        Args:
+            before: the job's last claim, if it had the stream already: a job that has taken it since is not displaced.
 
         Raises:
             ChSinkError: something is missing or wrong; its hint gives the next step.
@@ -108,6 +125,8 @@ class Coordinator:
         self.topic: TopicState = self.ports.topics.state(self.settings.topic)
         self._errors.expect_few()
         table = self.ports.table.detect()
+        if before is not None and taken_since(self.settings.name, before, owner := ledger.owner()):
+            raise displaced(self.settings.name, owner)
         try:
             self._claim = ledger.claim(self.run_id)
         except BaseException:

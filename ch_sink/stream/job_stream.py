@@ -9,6 +9,7 @@ from ch_sink.errors import ChSinkError
 from ch_sink.model.topic import TopicState
 from ch_sink.observe import StreamState, StreamSummary
 from ch_sink.observe.picture import StreamPicture
+from ch_sink.ports import Claim
 from ch_sink.stream.coordinator import Coordinator, StreamSettings
 from ch_sink.stream.flush import Flush
 from ch_sink.stream.offset_ranges import OffsetRange, plan_ranges
@@ -83,6 +84,7 @@ class JobStream:
         self.summary = StreamSummary(self.settings.name, self.settings.topic, "")
         self._coordinator: Coordinator | None = None
         self._was_open = False
+        self._claim: Claim | None = None
 
     @property
     def name(self) -> str:
@@ -116,7 +118,7 @@ class JobStream:
         self._coordinator = made = self.connect()
         self.settings = made.settings
         made.summary = self.summary
-        made.open()
+        made.open(self._claim)
         self._was_open = True
         return made.topic
 
@@ -124,6 +126,7 @@ class JobStream:
         """Release what `open` took."""
         made, self._coordinator = self._coordinator, None
         if made is not None:
+            self._claim = made.claim or self._claim
             made.close()
 
     def picture(self, standing: StreamState) -> StreamPicture:

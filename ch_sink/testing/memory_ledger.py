@@ -113,6 +113,10 @@ class MemoryLedger:
         self._book.claims.append(self._claim)
         return self._claim
 
+    def owner(self) -> Claim | None:
+        newest = self._book.newest
+        return None if newest is None or newest.released else newest
+
     def release(self) -> None:
         claim, self._claim = self._claim, None
         if claim is not None:

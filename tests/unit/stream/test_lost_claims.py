@@ -1,5 +1,6 @@
 """A claim whose answer is lost is the job's own, whenever ClickHouse takes it."""
 
+import socket
 from collections.abc import Sequence
 
 import pytest
@@ -59,3 +60,32 @@ def test_a_newer_claim_of_another_job_stops_the_stream(monkeypatch: pytest.Monke
 
     job.before = arrives
     assert "no longer owns" in str(job.run(once=True)["s"])
+
+
+@pytest.mark.parametrize(
+    ("run_id", "host", "stops"),
+    [
+        ("another job", "elsewhere", True),
+        ("repair-1", "elsewhere", False),  # a command that was killed
+        ("another job", socket.gethostname(), False),  # its process is gone
+    ],
+)
+def test_a_job_that_waited_does_not_take_the_stream_back_from_the_one_that_took_it_meanwhile(
+    run_id: str, host: str, stops: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = MemoryJob()
+    job.add("s", 10)
+    job.failing = ClickHouseUnavailable("no answer")
+    release = MemoryLedger.release
+
+    def release_and_lose(self: MemoryLedger) -> None:
+        release(self)
+        if job.failing is not None:
+            job.failing = None
+            assert self._book.newest is not None
+            self._book.claims.append(Claim(self._book.newest.number + 1, run_id, host, 1, "long ago"))
+
+    monkeypatch.setattr(MemoryLedger, "release", release_and_lose)
+    failed = job.run(once=True)
+    assert ("no longer owns" in str(failed.get("s"))) == stops
+    assert (job.covered("s") == {0: 10}) != stops
