@@ -357,7 +357,8 @@ def disconnect(settings: ClickHouseSettings) -> None:
 
 
 def _pairs(settings: Settings) -> str:
-    return ", ".join(f"{name} = {literal(str(value))}" for name, value in settings.items())
+    texts = ((name, f"{value:d}" if isinstance(value, int) else literal(value)) for name, value in settings.items())
+    return ", ".join(f"{name} = {text}" for name, text in texts)
 
 
 def _tail(answer: bytes) -> str:

@@ -166,7 +166,7 @@ def test_settings_that_the_user_may_not_change_are_left_out(client: Client) -> N
     clause = own._clause({**PINNED, "insert_deduplication_token": "a", "no_such_setting": 1})
     assert "max_insert_threads" not in clause
     assert "no_such_setting" not in clause
-    assert clause.startswith("SETTINGS async_insert = '0', ")
+    assert clause.startswith("SETTINGS async_insert = 0, ")
     assert clause.endswith(", insert_deduplication_token = 'a'")
     own.close()
 
