@@ -6,6 +6,7 @@ imported here two start threads, and both are made for it: Arrow's allocator sto
 which nothing here uses, starts none when OPENBLAS_NUM_THREADS is 1. Workers open their own clients after the fork.
 """
 
+import gc
 import os
 
 __all__ = ["main"]
@@ -20,6 +21,7 @@ def main() -> None:
     import ch_sink.spark.wiring
     import ch_sink.spark.worker  # noqa: F401
 
+    gc.freeze()  # each worker would go over the modules' objects after each of its tasks
     manager()
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
+from ch_sink.spark.garbage import garbage
 from ch_sink.spark.packing import packed
 from ch_sink.spark.together import fetched_together
 from ch_sink.spark.wiring import run_configured
@@ -57,6 +58,7 @@ def _runner(
                 context = TaskContext.get()
                 group = _tried(pickle.loads(pickled[number]), context.attemptNumber() if context is not None else 0)
                 results = [pickle.dumps(result) for result in run_group(group, run_configured, fetched_together)]
+                garbage().set_aside()
                 yield pa.RecordBatch.from_pydict({"task": list(groups[number]), "result": results})
 
     return ch_sink_tasks
