@@ -33,5 +33,5 @@ _here = Garbage()
 
 
 def garbage() -> Garbage:
-    """This process's own. Spark ships what the functions of a task refer to, except for modules' functions."""
+    """The one of this process. Spark ships what the functions of a task refer to, except for modules' functions."""
     return _here
