@@ -26,7 +26,11 @@ def classify(op: str, payload: bytes) -> Skipped:
         return Skipped.MESSAGE
     if op:
         raise DecodeError(f"unknown operation {shown(op)}", hint="known are c, r, u, d, t and m")
-    return classify_document(msgspec.json.decode(payload))
+    try:
+        found = msgspec.json.decode(payload)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise DecodeError(f"not JSON: {error}") from error
+    return classify_document(found)
 
 
 def changes_no_row(found: Any, columns: Collection[str], prefix: str) -> bool:

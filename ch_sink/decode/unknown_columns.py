@@ -99,13 +99,21 @@ def observed(name: str, literals: Iterable[Any], after: str | None) -> UnknownCo
     for raw in literals:
         if bytes(raw) == b"null":
             continue
-        found = join_types(found, literal_type(msgspec.json.decode(raw)))
+        found = join_types(found, _shown_by(raw))
         seen += 1
         if seen == _MOST_VALUES:
             break
     if found is None:
         return UnknownColumn(name, -1, None, after=after)
     return UnknownColumn(name, -1, clickhouse_type(found), None, found.to_comment(), after, inferred=True)
+
+
+def _shown_by(raw: Any) -> SourceType | None:
+    """The type that a literal shows. One that cannot be read is a fault of its record once the column exists."""
+    try:
+        return literal_type(msgspec.json.decode(raw))
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return SourceType("string" if bytes(raw)[:1] == b'"' else "struct")
 
 
 def literal_type(value: Any) -> SourceType | None:

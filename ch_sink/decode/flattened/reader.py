@@ -165,7 +165,9 @@ class FlatReader:
         with contextlib.suppress(DecodeError):  # reading the whole record reports the error
             stated = self._headers.values(texts, {"connector": str}).get("connector") or ""
         if "connector" in roles and roles["connector"] in found:
-            raw: Any = msgspec.json.decode(found[roles["connector"]])
+            raw: Any = None
+            with contextlib.suppress(msgspec.DecodeError, ValueError):  # as above
+                raw = msgspec.json.decode(found[roles["connector"]])
             stated = raw if isinstance(raw, str) else stated
         connector = flat_connector({*roles, *texts}, stated)
         return known if connector == FLATTENED and known else connector

@@ -54,6 +54,17 @@ INPUTS = [
     Input("operation that is a number", event("c", image()).replace(b'"c"', b"7"), reason="Expected `str`, got `int`"),
     Input("a document of 15 MB", event("c", image(v=HUGE)), becomes=HUGE.encode()),
     Input("invalid UTF-8 in a text", event("c", image(v="@")).replace(b"@", b"\xff\xfe"), reason="utf-8"),
+    Input(
+        "invalid UTF-8 in a field that the table lacks",
+        raw('{"id":2,"v":"x","n":null,"w":"@"}').replace(b"@", b"\xb3"),
+        becomes=b"x",
+    ),
+    Input("invalid UTF-8 without an operation", b'{"before":null,"after":{"id":2,"v":"\xb3"}}', reason="utf-8"),
+    Input(
+        "invalid UTF-8 in the connector's name",
+        b'{"id":2,"v":"x","n":null,"__op":"c","__connector":"\xb3"}',
+        reason="utf-8",
+    ),
     Input("invalid UTF-8 in a field's name", event("c", image()).replace(b'"v"', b'"\xff"'), reason="utf-8"),
     Input("invalid UTF-8 in the key", event("c", image()), reason="key", key=b'{"id":"\xff"}'),
     Input("invalid UTF-8 in a header", event("c", image()), becomes=b"x", headers=[("__debezium.oldkey", b"\xff")]),
@@ -136,7 +147,7 @@ def test_all_of_it_at_once_in_the_pipeline_leaves_dead_letters_and_the_good_rows
         headers += [None, given.headers]
     n = len(values)
     records = Records("t", 0, np.arange(n, dtype=np.int64), np.zeros(n, dtype=np.int64), keys, values, headers)
-    target = Target.of(TABLE, policy_of())
+    target = Target.of(TABLE, policy_of(evolve="ignore"))
     decoder = Decoder(TABLE, target.policy)
     schema = decoder.decode(records.slice(0, 1)).after.schema
     table, letters = MemoryTable(TABLE, ("id",), schema), MemoryDeadLetters()
