@@ -155,7 +155,7 @@ def test_nothing_is_printed_but_the_product_s_own_lines(
     assert [line for line in lines if not _OURS.fullmatch(line)] == []
     assert any(re.search(r"\.kc +(1 +39\b|batch 1 +39 records)", line) for line in lines), lines
     doing = [line.split("INFO")[1].split()[0] for line in lines if "INFO" in line]
-    assert doing[:2] == ["reading", "opening"]
+    assert doing[0] == "reading"  # what follows is shown where it takes a moment
     assert "starting" in doing
     assert running.children() == []
 
