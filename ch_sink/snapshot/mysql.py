@@ -9,6 +9,7 @@ import pymysql
 from pymysql.cursors import SSCursor
 
 from ch_sink.errors import SourceError
+from ch_sink.snapshot.key_ranges import between, key_ranges
 from ch_sink.snapshot.reader import Part, SourceAddress, Value
 
 __all__ = ["MysqlReader"]
@@ -84,18 +85,13 @@ class MysqlReader:
         ends = self._one(f"SELECT MIN({key}), MAX({key}) FROM {self._table}")
         if ends is None or ends[0] is None:
             return [Part("")]
-        low, high = int(ends[0]), int(ends[1])
-        bounds = sorted({low + (high - low) * n // many for n in range(1, many)})
-        starts, over = ["", *(f"{key} >= {b}" for b in bounds)], [*(f"{key} < {b}" for b in bounds), ""]
-        return [Part(" AND ".join(filter(None, both))) for both in zip(starts, over, strict=True)]
+        return key_ranges(key, int(ends[0]), int(ends[1]), many)
 
     def part(self, part: Part, names: Sequence[str], size: int) -> Iterator[list[tuple[Value, ...]]]:
         return self.rows(names, size, part.condition)
 
     def between(self, column: str, low: int | None, end: int | None) -> Part:
-        name = _quoted(column)
-        limits = [f"{name} >= {low}"] if low is not None else []
-        return Part(" AND ".join([*limits, *([f"{name} < {end}"] if end is not None else [])]))
+        return between(_quoted(column), low, end)
 
     def _one(self, query: str, *values: str) -> tuple[Any, ...] | None:
         try:

@@ -7,6 +7,7 @@ import psycopg
 from psycopg import sql
 
 from ch_sink.errors import SourceError
+from ch_sink.snapshot.key_ranges import between
 from ch_sink.snapshot.reader import Part, SourceAddress, Value
 
 __all__ = ["PostgresReader"]
@@ -113,9 +114,7 @@ class PostgresReader:
         yield from self.rows(names, size, part.condition)
 
     def between(self, column: str, low: int | None, end: int | None) -> Part:
-        name = sql.Identifier(column).as_string(self._connection)
-        limits = [f"{name} >= {low}"] if low is not None else []
-        return Part(" AND ".join([*limits, *([f"{name} < {end}"] if end is not None else [])]))
+        return between(sql.Identifier(column).as_string(self._connection), low, end)
 
     def rows(self, names: Sequence[str], size: int, condition: str = "") -> Iterator[list[tuple[Value, ...]]]:
         listed = sql.SQL(", ").join(map(sql.Identifier, names))

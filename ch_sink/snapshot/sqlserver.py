@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import pymssql
 
 from ch_sink.errors import ConfigError, PositionError, SourceError
+from ch_sink.snapshot.key_ranges import between, key_ranges
 from ch_sink.snapshot.reader import NO_PROOF, Part, SourceAddress, Value
 from ch_sink.snapshot.sqlserver_types import read_as, type_text
 from ch_sink.sources.sqlserver import lsn
@@ -102,17 +103,13 @@ class SqlServerReader:
         ends = self._one(f"SELECT MIN({key}) AS low, MAX({key}) AS high FROM {self._table}")
         if ends is None or ends[0] is None:
             return [Part("")]
-        low, high = int(ends[0]), int(ends[1])
-        bounds = sorted({low + (high - low) * n // many for n in range(1, many)})
-        return [self.between(str(row[0]), *both) for both in zip([None, *bounds], [*bounds, None], strict=True)]
+        return key_ranges(key, int(ends[0]), int(ends[1]), many)
 
     def part(self, part: Part, names: Sequence[str], size: int) -> Iterator[list[tuple[Value, ...]]]:
         return self.rows(names, size, part.condition)
 
     def between(self, column: str, low: int | None, end: int | None) -> Part:
-        name = _quoted(column)
-        limits = [f"{name} >= {low}"] if low is not None else []
-        return Part(" AND ".join([*limits, *([f"{name} < {end}"] if end is not None else [])]))
+        return between(_quoted(column), low, end)
 
     def rows(self, names: Sequence[str], size: int, condition: str = "") -> Iterator[list[tuple[Value, ...]]]:
         kinds = self._kinds or self.columns()

@@ -1,21 +1,20 @@
 """A server that speaks MongoDB's protocol (OP_MSG) with the real driver and has collections in memory.
 
 It knows the commands of the reader and of a connection, and no others; orders of ``_id`` are MongoDB's for the types
-of `RANKS`. Without a login all is allowed,
-and whoever logs in is refused. It is no MongoDB.
+of `RANKS`. Without a login all is allowed, and whoever logs in is refused. It is no MongoDB.
 """
 
 import random
 import socket
 import struct
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import bson
 from bson import Binary, CodecOptions, DatetimeConversion, Int64, ObjectId
+
+from tests.support.stand_in import StandIn, exactly
 
 __all__ = ["MongoServer", "Refused", "before"]
 
@@ -36,7 +35,7 @@ class Refused(Exception):
 
 
 @dataclass
-class MongoServer:
+class MongoServer(StandIn):
     """Listens on a free port of 127.0.0.1 until it is closed."""
 
     collections: dict[str, Sequence[Doc]] = field(default_factory=dict)
@@ -48,37 +47,22 @@ class MongoServer:
     """What happens, once, after documents were read in parts or as a whole."""
 
     def __post_init__(self) -> None:
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._socket.getsockname()[1])
         self._cursors: dict[int, list[Doc]] = {}
-        self._following: threading.Thread | None = None
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.listen()
 
-    def close(self) -> None:
-        self._socket.close()
-        if self._following is not None:
-            self._following.join()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._socket.accept()
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def _serve(self, client: socket.socket) -> None:
-        with client, suppress(OSError, EOFError):
-            while True:
-                size, number, _, code = struct.unpack("<iiii", _exactly(client, 16))
-                body = _exactly(client, size - 16)
-                if code == 2013:
-                    answer = b"\0\0\0\0\0" + bson.encode(self._answered(bson.decode(body[5:], _CODEC)))
-                else:  # the first question of a connection, OP_QUERY
-                    at = body.index(b"\0", 4) + 9
-                    code, answer = (
-                        1,
-                        struct.pack("<iqii", 8, 0, 0, 1) + bson.encode(self._answered(bson.decode(body[at:], _CODEC))),
-                    )
-                client.sendall(struct.pack("<iiii", 16 + len(answer), 1, number, code) + answer)
+    def serve(self, client: socket.socket) -> None:
+        while True:
+            size, number, _, code = struct.unpack("<iiii", exactly(client, 16))
+            body = exactly(client, size - 16)
+            if code == 2013:
+                answer = b"\0\0\0\0\0" + bson.encode(self._answered(bson.decode(body[5:], _CODEC)))
+            else:  # the first question of a connection, OP_QUERY
+                at = body.index(b"\0", 4) + 9
+                code, answer = (
+                    1,
+                    struct.pack("<iqii", 8, 0, 0, 1) + bson.encode(self._answered(bson.decode(body[at:], _CODEC))),
+                )
+            client.sendall(struct.pack("<iiii", 16 + len(answer), 1, number, code) + answer)
 
     def _answered(self, command: Doc) -> Doc:
         name = next(iter(command))
@@ -148,9 +132,8 @@ class MongoServer:
             found = found[: abs(limit)]
         if wanted := command.get("projection"):
             found = [{name: value for name, value in d.items() if name in wanted} for d in found]
-        if self.then is not None and "limit" not in command:
-            self._following, self.then = threading.Thread(target=self.then), None
-            self._following.start()
+        if "limit" not in command:
+            self.follow()
         size = command.get("batchSize", 101)
         number = len(self._cursors) + 1 if len(found) > size else 0
         if number:
@@ -183,13 +166,3 @@ def before(one: Any, other: Any) -> bool:
 def _rank(value: Any) -> tuple[int, Any]:
     rank = next(rank for rank, kind in RANKS if isinstance(value, kind))
     return rank, bson.encode({"": value}) if isinstance(value, (dict, list)) else value
-
-
-def _exactly(client: socket.socket, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        more = client.recv(count - len(data))
-        if not more:
-            raise EOFError
-        data += more
-    return data

@@ -6,11 +6,11 @@ SQL Server: nothing here knows SQL.
 
 import socket
 import struct
-import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+
+from tests.support.stand_in import StandIn, exactly
 
 __all__ = ["Answer", "Refused", "TdsServer"]
 
@@ -37,7 +37,7 @@ class Answer:
 
 
 @dataclass
-class TdsServer:
+class TdsServer(StandIn):
     """Listens on a free port of 127.0.0.1 until it is closed."""
 
     answer: Callable[[str], Answer]
@@ -50,37 +50,22 @@ class TdsServer:
     """What happens, once, after rows of a table were sent."""
 
     def __post_init__(self) -> None:
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._socket.getsockname()[1])
-        self._following: threading.Thread | None = None
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.listen()
 
-    def close(self) -> None:
-        self._socket.close()
-        if self._following is not None:
-            self._following.join()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._socket.accept()
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def _serve(self, client: socket.socket) -> None:
-        with client, suppress(OSError, EOFError):
-            while True:
-                kind, body = _received(client)
-                if kind == 0x12:
-                    _send(client, _prelogin())
-                elif kind == 0x10:
-                    _send(client, self._login(body))
-                elif kind == 0x01:
-                    size = struct.unpack_from("<I", body)[0]
-                    _send(client, self._batch(body[size:].decode("utf-16-le")))
-                elif kind == 0x06:  # the driver does not want the rest of an answer
-                    _send(client, struct.pack("<BHHQ", 0xFD, 0x20, 0, 0))
-                else:
-                    return
+    def serve(self, client: socket.socket) -> None:
+        while True:
+            kind, body = _received(client)
+            if kind == 0x12:
+                _send(client, _prelogin())
+            elif kind == 0x10:
+                _send(client, self._login(body))
+            elif kind == 0x01:
+                size = struct.unpack_from("<I", body)[0]
+                _send(client, self._batch(body[size:].decode("utf-16-le")))
+            elif kind == 0x06:  # the driver does not want the rest of an answer
+                _send(client, struct.pack("<BHHQ", 0xFD, 0x20, 0, 0))
+            else:
+                return
 
     def _login(self, body: bytes) -> bytes:
         at, size = struct.unpack_from("<HH", body, 44)
@@ -107,9 +92,8 @@ class TdsServer:
         for row in answer.rows:
             out.append(b"\xd1")
             out += [kind.value(value) for kind, value in zip(kinds, row, strict=True)]
-        if self.then is not None and sql.startswith("SELECT CONVERT"):
-            self._following, self.then = threading.Thread(target=self.then), None
-            self._following.start()
+        if sql.startswith("SELECT CONVERT"):
+            self.follow()
         done = struct.pack("<BHHQ", 0xFD, 0x10, 0xC1, len(answer.rows))
         return b"".join(out) + done
 
@@ -167,20 +151,10 @@ def _prelogin() -> bytes:
 def _received(client: socket.socket) -> tuple[int, bytes]:
     body = b""
     while True:
-        kind, status, size = struct.unpack(">BBH", _exactly(client, 8)[:4])
-        body += _exactly(client, size - 8)
+        kind, status, size = struct.unpack(">BBH", exactly(client, 8)[:4])
+        body += exactly(client, size - 8)
         if status & 1:
             return kind, body
-
-
-def _exactly(client: socket.socket, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        more = client.recv(count - len(data))
-        if not more:
-            raise EOFError
-        data += more
-    return data
 
 
 def _send(client: socket.socket, body: bytes, size: int = 4088) -> None:
