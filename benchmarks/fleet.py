@@ -64,18 +64,19 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--topics", type=int, nargs="+", default=[10, 50, 200])
     parser.add_argument("--rate", type=int, default=1000, help="events a second over all topics")
     parser.add_argument("--seconds", type=float, default=30.0, help="of the steady load, and of the idle time")
+    parser.add_argument("--warm-up", type=float, default=20.0, help="seconds of the load that come before")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides")
     given = parser.parse_args(arguments)
     print(*(f"{name}: {value}" for name, value in describe().items()), sep="\n")
     print("command: python -m benchmarks fleet", *arguments)
     print("\n  topics  first batch        memory  processes      idle      p50        p99  inserts/min  under load")
     for topics in given.topics:
-        print(_measure(topics, given.rate, given.seconds, given.overrides).line(), flush=True)
+        print(_measure(topics, given.rate, given.seconds, given.warm_up, given.overrides).line(), flush=True)
     return 0
 
 
-def _measure(topics: int, rate: int, seconds: float, overrides: list[str]) -> Fleet:
-    with LocalKafka() as kafka, EmbeddedClickHouse() as clickhouse, tempfile.TemporaryDirectory() as folder:
+def _measure(topics: int, rate: int, seconds: float, warm_up: float, overrides: list[str]) -> Fleet:
+    with LocalKafka(lasting=True) as kafka, EmbeddedClickHouse() as clickhouse, tempfile.TemporaryDirectory() as folder:
         client = connect(ClickHouseSettings(url=clickhouse.url))
         client.command("CREATE DATABASE fleet")
         execute(client, [create_statement(name, "fleet", f"ch_sink_{name}") for name in _STATES])
@@ -103,6 +104,7 @@ def _measure(topics: int, rate: int, seconds: float, overrides: list[str]) -> Fl
             before, at = _cpu(tree), time.monotonic()
             time.sleep(seconds)
             idle = (_cpu(tree) - before) / (time.monotonic() - at)
+            load.steady(rate, warm_up)
             before, at = _cpu(_tree(job.pid)), time.monotonic()
             start = time.time()
             load.steady(rate, seconds)

@@ -41,6 +41,8 @@ PINNED: dict[str, str | int] = {
     "input_format_arrow_allow_missing_columns": 1,
     "input_format_skip_unknown_fields": 0,
     "enable_time_time64_type": 1,
+    # One block is read and written by one thread; more of them only wait for each other.
+    "max_threads": 1,
     # A Distributed table answers when its shards have stored the rows.
     "distributed_foreground_insert": 1,
     "insert_distributed_sync": 1,

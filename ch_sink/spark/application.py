@@ -48,6 +48,10 @@ class Application:
         """What whoever waits for Spark waits for."""
         return "starting Spark" if self._starting else ""
 
+    def slots(self) -> int:
+        """How many tasks run at once; 1 as long as that is not known."""
+        return self._executor.slots if self._executor is not None else 1
+
     def execute(self, tasks: Sequence[Task]) -> list[TaskResult]:
         """See Execute."""
         return self._ready()(tasks)

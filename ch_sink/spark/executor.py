@@ -34,12 +34,17 @@ class SparkExecutor:
 
     def __call__(self, tasks: Sequence[Task]) -> list[TaskResult]:
         """See Execute."""
-        groups = packed(tasks, self.spark.sparkContext.defaultParallelism)
+        groups = packed(tasks, self.slots)
         work = [[(self.configs[tasks[n].stream], tasks[n]) for n in group] for group in groups]
         numbers = self.spark.range(0, len(groups), 1, len(groups))
         rows = numbers.mapInArrow(_runner(groups, work), _SCHEMA).collect()
         found = {row.task: bytes(row.result) for row in rows}
         return [pickle.loads(found[number]) for number in range(len(tasks))]
+
+    @property
+    def slots(self) -> int:
+        """How many tasks run at once."""
+        return self.spark.sparkContext.defaultParallelism
 
     def cancel(self) -> None:
         """Cancel the running tasks of all calls."""

@@ -132,6 +132,7 @@ def run_job(
         configurations = Configurations((), reload, changed)
         crew = _Crew(application, brokers, configurations, batch, topics, live)
         options = JobOptions(
+            slots=application.slots,
             once=once,
             fail_fast=fail_fast,
             stopping=lambda: stop.requested,

@@ -3,19 +3,12 @@
 import heapq
 from collections.abc import Sequence
 
-from ch_sink.stream.tasks import RangeTask, Task
+from ch_sink.stream.tasks import Task, weight
 
-__all__ = ["LARGE", "packed", "weight"]
+__all__ = ["LARGE", "packed"]
 
 LARGE = 20_000
 """Offsets from which a task fills a worker: it reads, plans and inserts at once, and holds whole chunks in memory."""
-_FIXED = 500
-"""What a task costs whatever it reads, in offsets: answers of Kafka and ClickHouse that it waits for."""
-
-
-def weight(task: Task) -> int:
-    """What a task is expected to cost, in offsets."""
-    return _FIXED + (task.end - task.start if isinstance(task, RangeTask) else 0)
 
 
 def packed(tasks: Sequence[Task], slots: int) -> list[list[int]]:

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from ch_sink.spark.packing import LARGE, weight
-from ch_sink.stream.tasks import Task, TaskResult
+from ch_sink.spark.packing import LARGE
+from ch_sink.stream.tasks import Task, TaskResult, weight
 
 __all__ = ["Run", "Work", "run_group"]
 

@@ -25,7 +25,8 @@ from ch_sink.stream.lanes import Lanes
 from ch_sink.stream.looks import Looked, Looks
 from ch_sink.stream.roster import Roster
 from ch_sink.stream.rounds import as_failure, run_together
-from ch_sink.stream.tasks import Execute
+from ch_sink.stream.slots import Slots, Work
+from ch_sink.stream.tasks import Execute, Task, TaskResult
 from ch_sink.stream.turn import Batch, Turn, unread
 from ch_sink.stream.writes import WriteAll, write_each
 
@@ -79,7 +80,8 @@ class Job:
         self.streams, self.roster = list(streams), roster
         self.left: list[JobStream] = []
         """Streams whose topics were deleted while the job ran."""
-        self._execute, self._lanes, self._options, self._write = execute, lanes, options, write
+        self._slots = Slots(execute, options.slots, lanes.now)
+        self._lanes, self._options, self._write = lanes, options, write
         self._began = lanes.now()
         self._looks = Looks(lanes)
         self._failed_fast = False
@@ -97,7 +99,7 @@ class Job:
                 self._follow()
                 self._discover()
                 self._open()
-                if self._lanes.free("batch"):
+                if self._lanes.free("batch") and not self._slots.wait():
                     self._turn()
                 rest = min(_REST * (self._lanes.now() - began), _LOOK)
                 self._take(self._pause())
@@ -246,7 +248,8 @@ class Job:
         for failed in turn.failed:
             self._settle(failed)
         for batch in turn.batches:
-            self._lanes.start("batch", partial(self._run, batch))
+            work = self._slots.expect(sum(map(len, batch.values())))
+            self._lanes.start("batch", partial(self._run, batch, work))
 
     def _open_one(self, stream: JobStream, report: Callable[[Ended], None]) -> None:
         """Open a stream, in a lane."""
@@ -256,22 +259,30 @@ class Job:
         except Exception as error:  # noqa: BLE001 (the stream's failure, whatever it is)
             report(Ended(stream, "open", as_failure(stream.name, error)))
 
-    def _run(self, batch: Batch, report: Callable[[Ended], None]) -> None:
+    def _run(self, batch: Batch, work: Work, report: Callable[[Ended], None]) -> None:
         """Run a batch to its end, in a lane."""
         left = {stream.name: stream for stream in batch}
 
         def ended(name: str, error: ChSinkError | None) -> None:
             report(Ended(left.pop(name), "batch", error))
 
+        def execute(tasks: Sequence[Task]) -> Sequence[TaskResult]:
+            try:
+                return self._slots.run(work, tasks)
+            finally:
+                report(Ended(None, "executed"))
+
         try:
             rounds = {s.name: s.rounds(ranges) for s, ranges in batch.items()}
-            run_together(rounds, self._execute, ended, self._write)
+            run_together(rounds, execute, ended, self._write)
         except Exception as error:
             log.debug("the executor failed: %s", error, exc_info=error)
             for name, stream in left.items():
                 # An error that is raised on purpose would be raised again.
                 meant = isinstance(error, ChSinkError)
                 report(Ended(stream, "batch", as_failure(name, error), executor=not meant, job=meant))
+        finally:
+            self._slots.done(work)
 
     def _settle(self, ended: Ended) -> None:
         """Decide what a stream does after a piece of its work: go on, try again, wait or stop."""
@@ -279,6 +290,8 @@ class Job:
         if ended.work == "topics":
             self._change(ended.changed)
             return
+        if ended.work == "executed":
+            return  # slots are free
         if ended.work == "look" and stream is None:
             looked = self._looks.answered(ended)
             if self._lanes.free("batch") and not self._ending:
@@ -341,10 +354,11 @@ class Job:
         if not any(s.busy for s in self.streams) and not self._active:
             return 0.0
         now = self._lanes.now()
+        slots = self._slots.wait()
         free = {"opening": self._lanes.free("open"), "running": self._lanes.free("batch")}
         idle = [s for s in self.streams if s.active and not s.busy and free[s.state]]
         waits = [s.due - now for s in idle if s.state == "opening" and s.name in self._ready]
-        waits += [max(s.due, self._looks.wait(s)) - now for s in idle if s.state == "running"]
+        waits += [max(s.due - now, self._looks.wait(s) - now, slots) for s in idle if s.state == "running"]
         if not self._discovering:
             waits.append(self._next_discovery - now)
         if not self._exchanging:

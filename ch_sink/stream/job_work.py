@@ -25,8 +25,10 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """How long a job runs."""
+    """How a job runs, and for how long."""
 
+    slots: Callable[[], int] = lambda: 1
+    """How many tasks the executor runs at once."""
     once: bool = False
     """Until everything has been read that was there when it started."""
     fail_fast: bool = False
@@ -54,7 +56,7 @@ class Ended:
     """What a piece of a stream's work came to."""
 
     stream: JobStream | None
-    work: Literal["open", "look", "batch", "close", "states", "topics"]
+    work: Literal["open", "look", "executed", "batch", "close", "states", "topics"]
     error: ChSinkError | None = None
     executor: bool = False
     """The executor failed, so that the outcome of the stream's tasks is unknown."""

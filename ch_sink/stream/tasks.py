@@ -22,7 +22,11 @@ __all__ = [
     "TaskResult",
     "progress_entry",
     "tried",
+    "weight",
 ]
+
+_FIXED = 500
+"""What a task costs whatever it reads, in offsets: answers of Kafka and ClickHouse that it waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +145,11 @@ def patience(task: Task, deadline: float) -> float:
     if isinstance(task, RangeTask):
         return math.inf
     return -math.inf if task.final else deadline if task.caught_up else math.inf
+
+
+def weight(task: Task) -> int:
+    """What a task is expected to cost, in offsets."""
+    return _FIXED + (task.end - task.start if isinstance(task, RangeTask) else 0)
 
 
 def tried(task: Task, times: int) -> Task:

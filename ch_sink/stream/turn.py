@@ -16,7 +16,7 @@ __all__ = ["TOGETHER", "Batch", "Turn", "unread"]
 
 Batch = dict[JobStream, Sequence[OffsetRange]]
 """What each of its streams reads."""
-TOGETHER = 110
+TOGETHER = 100
 """Streams that begin a batch in one turn at most: in a batch of hundreds the first ones would wait for the last."""
 
 

@@ -27,6 +27,7 @@ def live(client: Client, database: str) -> Subject:
     feed = feed_of(client, database, "postgres", "acct", "replacing")
     feed.run(random.Random(1), longest=2000)
     feed.runner.stop()
+    client.command(f"SYSTEM STOP MERGES {database}.acct")  # a merge would change what `traces` counts
     return subject_of(client, database, feed, STREAM, ("id", "k"))
 
 

@@ -17,6 +17,8 @@ from urllib.parse import urlencode
 import lz4.frame
 import pytest
 
+from ch_sink.local.clickhouse.engine import Connection
+from ch_sink.local.clickhouse.idle_connections import IdleConnection, IdleConnections
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.clickhouse.native_blocks import BlockEncoder, decode_blocks
 from tests.support.endpoint import await_query
@@ -344,3 +346,55 @@ def test_many_clients_at_once(clickhouse: EmbeddedClickHouse, table: str) -> Non
         thread.join()
     assert failures == []
     assert ask(clickhouse, f"SELECT count(), uniqExact(a) FROM {table}").body == b"80000\t80000\n"
+
+
+def test_a_request_leaves_nothing_for_the_next_one(clickhouse: EmbeddedClickHouse, table: str) -> None:
+    """Requests share connections; settings, database, comment, temporary and external tables are each one's own."""
+    plain = "SELECT getSetting('max_threads'), getSetting('max_block_size'), currentDatabase()"
+    usual = ask(clickhouse, plain).body
+    own = "SELECT 1 SETTINGS max_threads = 7, max_block_size = 77"
+    for _ in range(3):
+        assert ask(clickhouse, plain, max_threads=5, max_block_size=55, database="system").body == b"5\t55\tsystem\n"
+        assert ask(clickhouse, plain, max_threads=6).body.startswith(b"6\t")
+        assert ask(clickhouse, plain).body == usual
+        assert ask(clickhouse, own).body == b"1\n"
+        assert ask(clickhouse, f"INSERT INTO {table} SETTINGS max_block_size = 9 FORMAT TSV", b"1\ta\n").status == 200
+        assert ask(clickhouse, "SET max_threads = 3").status == 200
+        assert ask(clickhouse, "USE system").status == 200
+        assert ask(clickhouse, "CREATE TEMPORARY TABLE mine (a Int8) ENGINE = Memory").status == 200
+        assert ask(clickhouse, "SELECT throwIf(1) SETTINGS max_threads = 8").status != 200
+        assert ask(clickhouse, plain).body == usual
+        assert ask(clickhouse, "SELECT * FROM mine").code == 60
+        assert ask(clickhouse, "SELECT {a:Int8}", param_a=4).body == b"4\n"
+        assert ask(clickhouse, "SELECT {a:Int8}").code == 456
+
+
+def test_a_comment_is_that_of_its_own_request(clickhouse: EmbeddedClickHouse) -> None:
+    query = "SELECT getSetting('log_comment')"
+    for comment in ("first", "", "second", ""):
+        found = ask(clickhouse, query, log_comment=comment).body if comment else ask(clickhouse, query).body
+        words = found.decode().split()
+        assert words[:-1] == ([comment] if comment else [])
+        assert words[-1].startswith("http-")
+
+
+def test_connections_that_nobody_uses_are_closed_beyond_a_few() -> None:
+    closed: list[int] = []
+
+    class Raw:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def close(self) -> None:
+            closed.append(self.number)
+
+    idle = IdleConnections()
+    for number in range(20):
+        idle.leave(idle.key({"max_threads": str(number)}, ""), IdleConnection(Connection(Raw(number))))
+    assert closed == [0, 1, 2, 3]
+    assert idle.take(idle.key({"max_threads": "0"}, "")) is None
+    kept = idle.take(idle.key({"max_threads": "19", "log_comment": "another"}, ""))
+    assert kept is not None
+    assert idle.take(idle.key({"max_threads": "19"}, "")) is None, "one request at a time"
+    idle.close_all()
+    assert sorted(closed) == list(range(19))

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ch_sink.local.clickhouse import http_encoding
-from ch_sink.local.clickhouse.engine import Engine
+from ch_sink.local.clickhouse.engine import Connection, Engine
 from ch_sink.local.clickhouse.http_errors import QueryError
 from ch_sink.local.clickhouse.http_form import boundary_of, read_form
 from ch_sink.local.clickhouse.http_request import Request
 from ch_sink.local.clickhouse.http_response import DEFAULT_BUFFER_BYTES, Response, Summary
+from ch_sink.local.clickhouse.idle_connections import IdleConnections
 from ch_sink.local.clickhouse.native_blocks import BlockEncoder, decode_blocks
 from ch_sink.local.clickhouse.query_context import connection_for, kill, query_params, settings_of, with_external_tables
 from ch_sink.local.clickhouse.query_run import refuse_files, run_insert, run_select, run_whole
@@ -28,6 +29,8 @@ __all__ = ["QueryService"]
 
 _HEAD_BYTES = 256 << 10  # how far a query may reach into the body before the rows begin: max_query_size's default
 _READS = {"SELECT", "SHOW", "DESCRIBE", "DESC", "EXISTS", "EXPLAIN", "CHECK", "SET", "USE", "WATCH"}
+_LEAVE_NOTHING = {"SELECT", "INSERT", "SHOW", "DESCRIBE", "DESC", "EXISTS", "EXPLAIN"}
+"""Statements after which their connection is as it was before, settings of their own included (tried on 26.9)."""
 _WITH_RESULT = {
     "SELECT",
     "SHOW",
@@ -64,6 +67,7 @@ class QueryService:
 
     engine: Engine
     sessions: Sessions
+    idle: IdleConnections
     policies: RowPolicies
     spool_directory: Path
 
@@ -95,18 +99,28 @@ class QueryService:
         # Only now does the client see the end: its session is free for its next query.
         response.finish(summary)
 
+    def close_connections(self) -> None:
+        """Close all connections; no request may be running."""
+        self.sessions.close_all()
+        self.idle.close_all()
+
+    def _connection(
+        self, request: Request, settings: dict[str, str], *, leaves_traces: bool
+    ) -> contextlib.AbstractContextManager[tuple[Connection, str]]:
+        return connection_for(request, self.engine, self.sessions, self.idle, settings, leaves_traces=leaves_traces)
+
     def _policy_statement(self, request: Request, policy: PolicyStatement) -> bytes:
         """Carry out a row policy statement; what it returns is the query for its result, if it has one."""
         with self.engine.use():
             settings = settings_of(request, {})
-            with connection_for(request, self.engine, self.sessions, settings) as (connection, _):
+            with self._connection(request, settings, leaves_traces=False) as (connection, _):
                 ((database,),) = connection.values("SELECT currentDatabase()")
                 if policy.condition:
                     query = quote_string(f"SELECT {policy.condition}")
                     connection.run(f"SELECT formatQuery({query})".encode(errors="surrogateescape"))
         if policy.verb.startswith("SHOW"):
             return self.policies.answer(policy, database).encode(errors="surrogateescape")
-        self.policies.change(policy, database, lambda xml: self.engine.reopen(xml, self.sessions.close_all))
+        self.policies.change(policy, database, lambda xml: self.engine.reopen(xml, self.close_connections))
         return b""
 
     def _run(
@@ -123,7 +137,8 @@ class QueryService:
             raise QueryError.make(73, "UNKNOWN_FORMAT", f"Unknown format {default}")
         params = query_params(request)
         settings = settings_of(request, files)
-        with connection_for(request, self.engine, self.sessions, settings) as (connection, mark):
+        leaves_traces = bool(files) or statement.kind not in _LEAVE_NOTHING
+        with self._connection(request, settings, leaves_traces=leaves_traces) as (connection, mark):
             if statement.takes_rows:
                 return run_insert(connection, text, statement, rows, params)
             with with_external_tables(connection, request, files):

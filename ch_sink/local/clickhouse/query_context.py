@@ -11,6 +11,7 @@ from pathlib import PurePath
 from ch_sink.local.clickhouse.engine import Connection, Engine
 from ch_sink.local.clickhouse.http_errors import QueryError
 from ch_sink.local.clickhouse.http_request import Request
+from ch_sink.local.clickhouse.idle_connections import IdleConnection, IdleConnections
 from ch_sink.local.clickhouse.row_policies import role_mark
 from ch_sink.local.clickhouse.sessions import Sessions
 from ch_sink.local.clickhouse.spool import Spool
@@ -50,22 +51,42 @@ def settings_of(request: Request, external: Mapping[str, Spool]) -> dict[str, st
 
 @contextlib.contextmanager
 def connection_for(
-    request: Request, engine: Engine, sessions: Sessions, settings: Mapping[str, str]
+    request: Request,
+    engine: Engine,
+    sessions: Sessions,
+    idle: IdleConnections,
+    settings: Mapping[str, str],
+    *,
+    leaves_traces: bool,
 ) -> Iterator[tuple[Connection, str]]:
-    """Yield a connection with the request's settings and database, and the mark by which ``kill`` finds its query."""
-    mark = f"http-{secrets.token_hex(8)}"
-    # The comment carries what the engine has no better place for: the mark, and the roles that row policies look for.
-    comment = "".join([mark, *(role_mark(role) for role in request.params.get("role", "").split(",") if role)])
-    applied = {**settings, "log_comment": " ".join(filter(None, (settings.get("log_comment"), comment)))}
+    """Yield a connection with the request's settings and database, and the mark by which ``kill`` finds its query.
+
+    ``leaves_traces``: the statement may change the connection, such as by SET, so that no other request may use it.
+    """
     session_id = request.params.get("session_id", "")
     if not session_id:
-        connection = engine.connect()
+        key = idle.key(settings, _database(request))
+        used = idle.take(key)
+        if used is None:
+            used = IdleConnection(engine.connect())
+            settings = {**settings, "log_comment": _comment(request, settings, used.mark)}
+        else:
+            comment = _comment(request, settings, used.mark)
+            settings = {} if comment == used.comment else {"log_comment": comment}
         try:
-            _apply(connection, applied, _database(request))
-            yield connection, mark
-        finally:
-            connection.close()
+            _apply(used.connection, settings, _database(request) if used.comment is None else "")
+            used.comment = settings.get("log_comment", used.comment)
+            yield used.connection, used.mark
+        except BaseException:
+            used.connection.close()
+            raise
+        if leaves_traces:
+            used.connection.close()
+        else:
+            idle.leave(key, used)
         return
+    mark = f"http-{secrets.token_hex(8)}"
+    applied = {**settings, "log_comment": _comment(request, settings, mark)}
     connection = sessions.borrow(
         session_id, timeout=request.params.get("session_timeout"), must_exist=request.flag("session_check")
     )
@@ -79,6 +100,12 @@ def connection_for(
                 connection.run(statement)
     finally:
         sessions.give_back(session_id)
+
+
+def _comment(request: Request, settings: Mapping[str, str], mark: str) -> str:
+    """What the engine has no better place for: the mark, and the roles that row policies look for."""
+    roles = (role_mark(role) for role in request.params.get("role", "").split(",") if role)
+    return " ".join(filter(None, (settings.get("log_comment"), "".join([mark, *roles]))))
 
 
 def _database(request: Request) -> str:

@@ -24,6 +24,7 @@ from ch_sink.local.clickhouse.http_errors import QueryError
 from ch_sink.local.clickhouse.http_query import QueryService
 from ch_sink.local.clickhouse.http_request import BodyStream, Request, parse_target
 from ch_sink.local.clickhouse.http_response import Response
+from ch_sink.local.clickhouse.idle_connections import IdleConnections
 from ch_sink.local.clickhouse.row_policies import RowPolicies
 from ch_sink.local.clickhouse.sessions import Sessions
 
@@ -166,7 +167,7 @@ class ClickHouseEndpoint:
         self._listener: _Listener | None = None
         self._running = _Counter()
         self._policies = RowPolicies(self.engine.private / "row_policies.json", user)
-        self._queries = QueryService(self.engine, self.sessions, self._policies, self._spool)
+        self._queries = QueryService(self.engine, self.sessions, IdleConnections(), self._policies, self._spool)
 
     @property
     def url(self) -> str:
@@ -222,7 +223,7 @@ class ClickHouseEndpoint:
         if not self._running.wait_for_zero(wait_s):
             self.engine.kill_all()
             self._running.wait_for_zero(2.0)
-        self.sessions.close_all()
+        self._queries.close_connections()
         self.engine.close(wait_s=0.0)
         self._lock.release()
 

@@ -33,8 +33,8 @@ __all__ = ["LocalKafka"]
 _START_SECONDS = 120.0
 _STOP_SECONDS = 15.0
 _FOREVER_MS = str(2**63 - 1)
-_QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""A broker that lives for minutes and moves little: optimised code would not pay for its compilation."""
+_QUICK = "-XX:TieredStopAtLevel=1"
+"""For a broker that lives for minutes and moves little: optimised code would not pay for its compilation."""
 
 
 class LocalKafka:
@@ -42,6 +42,7 @@ class LocalKafka:
 
     ``path`` is where the broker keeps its topics over restarts (a temporary one by default; the mock keeps nothing).
     ``kind`` "kafka" or "mock" demands one of the two, "auto" falls back to the mock and says so in ``why``.
+    ``lasting``: it runs long under load, so that the Java machine is to optimise it, as it does in production.
     ``settings`` are further broker properties, ``listeners`` further listeners: name → security protocol; ``addresses``
     has their addresses. The mock has neither. The daemon ends with this process, however it ends.
     Raises BrokerUnavailable when the demanded kind cannot be started.
@@ -57,6 +58,7 @@ class LocalKafka:
         path: Path | None = None,
         kind: Literal["auto", "kafka", "mock"] = "auto",
         heap_mb: int = 512,
+        lasting: bool = False,
         settings: Mapping[str, str] | None = None,
         listeners: Mapping[str, str] | None = None,
     ) -> None:
@@ -66,7 +68,7 @@ class LocalKafka:
         self.why: str | None = None
         """Why it is the mock cluster and not a broker; None for a broker, or if the mock was requested."""
         self._wanted = kind
-        self._heap_mb = heap_mb
+        self._heap_mb, self._lasting = heap_mb, lasting
         self._settings = dict(settings or {})
         self._own_folder = path is None
         self._path = path
@@ -152,7 +154,7 @@ class LocalKafka:
             broker_port, controller_port = self._ports or (_free_port(), _free_port())
             properties = self._write_properties(broker_port, controller_port)
             self._format(java, classpath, properties)
-            options = [f"-Xmx{self._heap_mb}m", *_QUICK]
+            options = [f"-Xmx{self._heap_mb}m", "-XX:+UseSerialGC", *(() if self._lasting else (_QUICK,))]
             self._spawn([str(java), *options, "-cp", classpath, "kafka.Kafka", str(properties)])
             self.bootstrap = f"127.0.0.1:{broker_port}"
             if self._answers():

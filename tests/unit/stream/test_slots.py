@@ -1,0 +1,112 @@
+"""The next batch is planned when the executor is about to have a free slot, not before."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from ch_sink.order import State
+from ch_sink.stream.lanes import ThreadLanes
+from ch_sink.stream.slots import Slots
+from ch_sink.stream.tasks import RangeTask, Task
+from tests.support.job import TABLE, MemoryJob
+
+
+def tasks(count: int) -> list[Task]:
+    return [RangeTask("s", "s", "id", n, TABLE, 0, 500, State()) for n in range(count)]
+
+
+class Executor:
+    """Each call takes `seconds` of a clock that only it moves; `during` happens in its middle."""
+
+    def __init__(self, slots: int, seconds: float = 1.0) -> None:
+        self.clock, self.seconds = 100.0, seconds
+        self.during: list[Any] = []
+        self.slots = Slots(self._call, lambda: slots, lambda: self.clock)
+
+    def run(self, count: int, *during: Any) -> None:
+        self.during = list(during)
+        self.slots.run(self.slots.expect(count), tasks(count))
+
+    def _call(self, _: Sequence[Task]) -> list[Any]:
+        self.clock += self.seconds / 2
+        for happens in self.during:
+            happens()
+        self.clock += self.seconds / 2
+        return []
+
+
+def test_a_batch_that_is_planned_takes_its_slots_before_it_runs() -> None:
+    slots = Executor(2).slots
+    assert slots.wait() == 0.0
+    coming = slots.expect(5)
+    assert slots.wait() == float("inf")
+    slots.done(coming)
+    assert slots.wait() == 0.0
+
+
+def test_while_all_slots_are_taken_the_wait_ends_shortly_before_the_call() -> None:
+    seen: list[float] = []
+    executor = Executor(2)
+    executor.run(4, lambda: seen.append(executor.slots.wait()))
+    executor.run(4, lambda: seen.append(executor.slots.wait()))
+    executor.run(8, lambda: seen.append(executor.slots.wait()))
+    assert seen[0] == float("inf"), "nothing is known of the pace yet"
+    assert seen[1] == pytest.approx(0.3)
+    assert seen[2] == pytest.approx(1.3), "twice the work, of which a quarter is done"
+    assert executor.slots.wait() == 0.0
+
+
+def test_a_call_that_leaves_slots_free_holds_nothing_up() -> None:
+    seen: list[float] = []
+    executor = Executor(4)
+    executor.run(2)
+    executor.run(3, lambda: seen.append(executor.slots.wait()))
+    assert seen == [0.0]
+
+
+def test_a_call_that_takes_longer_than_expected_is_not_waited_for() -> None:
+    seen: list[float] = []
+    executor = Executor(2)
+    executor.run(2)
+    executor.seconds = 60.0
+    executor.run(2, lambda: seen.append(executor.slots.wait()))
+    assert seen == [0.0]
+
+
+def test_a_call_that_fails_leaves_its_slots() -> None:
+    executor = Executor(1)
+
+    def fails() -> None:
+        raise RuntimeError("lost")
+
+    with pytest.raises(RuntimeError):
+        executor.run(1, fails)
+    assert executor.slots.wait() == 0.0
+
+
+def test_no_job_asks_what_to_read_while_its_only_slot_is_taken_for_long() -> None:
+    """In threads. What comes meanwhile is read by the batch that is planned at the end of that time."""
+    job = MemoryJob(lanes=ThreadLanes())
+    job.add("a", 1)
+    job.add("b", 1)
+    asked: list[int] = []
+
+    def before(_: MemoryJob, __: Sequence[Task]) -> None:
+        if len(job.calls) == 1:
+            job.grow("b", 1)
+            asked.append(len(job.looks))
+        time.sleep(0.1)
+        if len(job.calls) == 0:
+            job.grow("a", 1)
+        elif len(job.calls) == 1:
+            asked.append(len(job.looks))
+            job.grow("b", 1)
+        time.sleep(0.7)
+
+    job.before = before
+    assert job.run(interval=0.02, stopping=lambda: len(job.calls) >= 3) == {}
+    assert job.calls[:3] == [["a", "b"], ["a"], ["b"]]
+    assert asked[0] == asked[1]
+    assert job.read["b"] == [(0, 0, 1), (0, 1, 3)]
