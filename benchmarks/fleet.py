@@ -76,7 +76,11 @@ def main(arguments: list[str]) -> int:
 
 
 def _measure(topics: int, rate: int, seconds: float, warm_up: float, overrides: list[str]) -> Fleet:
-    with LocalKafka(lasting=True) as kafka, EmbeddedClickHouse() as clickhouse, tempfile.TemporaryDirectory() as folder:
+    with (
+        LocalKafka(kind="kafka", lasting=True) as kafka,
+        EmbeddedClickHouse() as clickhouse,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         client = connect(ClickHouseSettings(url=clickhouse.url))
         client.command("CREATE DATABASE fleet")
         execute(client, [create_statement(name, "fleet", f"ch_sink_{name}") for name in _STATES])

@@ -41,8 +41,6 @@ PINNED: dict[str, str | int] = {
     "input_format_arrow_allow_missing_columns": 1,
     "input_format_skip_unknown_fields": 0,
     "enable_time_time64_type": 1,
-    # One block is read and written by one thread; more of them only wait for each other.
-    "max_threads": 1,
     # A Distributed table answers when its shards have stored the rows.
     "distributed_foreground_insert": 1,
     "insert_distributed_sync": 1,
@@ -97,7 +95,8 @@ class ClickHouseWriter:
             at = rows.schema.get_field_index(name)
             rows = rows.set_column(at, rows.schema.field(at), pc.fill_null(rows.column(name), "{}"))
         options: _Options = {
-            "settings": {**PINNED, "insert_deduplication_token": token},
+            # One block is read and written by one thread; more of them only wait for each other.
+            "settings": {**PINNED, "max_threads": 1, "insert_deduplication_token": token},
             "doing": f"insert {rows.num_rows} rows into {self._table.qualified} ({insert.label})",
             "retry": self._retry,
             "by_content": by_content,
