@@ -2,16 +2,18 @@
 
 import threading
 from contextlib import suppress
+from http.client import HTTPConnection, HTTPException
+from urllib.parse import urlencode
 
 import pytest
 
 from ch_sink.clickhouse import ClickHouseLedger, Client, await_earlier_inserts, detect
-from ch_sink.errors import ClickHouseError, ClickHouseUnavailable
+from ch_sink.errors import ClickHouseUnavailable
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import Fence
 from ch_sink.table.model import TargetTable
-from tests.support.endpoint import await_query, settings_for
+from tests.support.endpoint import await_query
 
 pytestmark = pytest.mark.integration
 
@@ -30,14 +32,14 @@ def start(clickhouse: EmbeddedClickHouse, table: TargetTable, query_id: str) -> 
     """An insert that runs for half a minute, unless it is killed."""
 
     def insert() -> None:
-        other = Client(settings_for(clickhouse.url))
-        with suppress(ClickHouseError):
-            other.command(
-                f"INSERT INTO {table.qualified} SELECT number + sleepEachRow(1), 1 FROM numbers(30)",
-                settings={"max_block_size": 1, "log_comment": f"{query_id}x"},
-                again=False,
-            )
-        other.close()
+        query = f"INSERT INTO {table.qualified} SELECT number + sleepEachRow(1), 1 FROM numbers(30)"
+        params = urlencode({"query": query, "max_block_size": 1, "log_comment": f"{query_id}x"})
+        # Not by the driver, which sends it again if its connection is closed.
+        connection = HTTPConnection(clickhouse.host, clickhouse.port)
+        with suppress(OSError, HTTPException):
+            connection.request("POST", f"/?{params}")
+            connection.getresponse().read()
+        connection.close()
 
     thread = threading.Thread(target=insert, daemon=True)
     thread.start()
