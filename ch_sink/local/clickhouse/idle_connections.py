@@ -1,13 +1,12 @@
 """Connections that requests without a session leave for later ones with the same settings and database.
 
-Opening one, setting its settings and closing it takes a millisecond, a fifth of what a small insert takes.
+Opening one, setting its settings and closing it took a third of a small insert's processor time.
 """
 
 from __future__ import annotations
 
 import secrets
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 
 from ch_sink.local.clickhouse.engine import Connection
@@ -34,8 +33,8 @@ class IdleConnections:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._idle: OrderedDict[int, tuple[Key, IdleConnection]] = OrderedDict()
-        self._left = 0
+        self._idle: list[tuple[Key, IdleConnection]] = []
+        """In the order in which they were left."""
 
     @staticmethod
     def key(settings: Mapping[str, str], database: str) -> Key:
@@ -45,23 +44,22 @@ class IdleConnections:
     def take(self, key: Key) -> IdleConnection | None:
         """A connection with these settings and this database, which is the caller's from now on."""
         with self._lock:
-            for number in reversed(self._idle):
-                if self._idle[number][0] == key:
-                    return self._idle.pop(number)[1]
+            for place in reversed(range(len(self._idle))):
+                if self._idle[place][0] == key:
+                    return self._idle.pop(place)[1]
         return None
 
     def leave(self, key: Key, idle: IdleConnection) -> None:
         """The request is over, and left the connection as it was."""
         with self._lock:
-            self._left += 1
-            self._idle[self._left] = key, idle
-            surplus = [self._idle.popitem(last=False)[1][1] for _ in range(len(self._idle) - _KEPT)]
-        for old in surplus:
+            self._idle.append((key, idle))
+            surplus, self._idle = self._idle[:-_KEPT], self._idle[-_KEPT:]
+        for _, old in surplus:
             old.connection.close()
 
     def close_all(self) -> None:
         """Close every connection; no request may be running."""
         with self._lock:
-            kept, self._idle = self._idle, OrderedDict()
-        for _, idle in kept.values():
+            kept, self._idle = self._idle, []
+        for _, idle in kept:
             idle.connection.close()

@@ -65,17 +65,17 @@ def connection_for(
     """
     session_id = request.params.get("session_id", "")
     if not session_id:
-        key = idle.key(settings, _database(request))
-        used = idle.take(key)
-        if used is None:
-            used = IdleConnection(engine.connect())
-            settings = {**settings, "log_comment": _comment(request, settings, used.mark)}
-        else:
-            comment = _comment(request, settings, used.mark)
-            settings = {} if comment == used.comment else {"log_comment": comment}
+        database = _database(request)
+        key = idle.key(settings, database)
+        kept = idle.take(key)
+        used = kept or IdleConnection(engine.connect())
+        comment = _comment(request, settings, used.mark)
         try:
-            _apply(used.connection, settings, _database(request) if used.comment is None else "")
-            used.comment = settings.get("log_comment", used.comment)
+            if kept is None:
+                _apply(used.connection, {**settings, "log_comment": comment}, database)
+            elif comment != used.comment:
+                _apply(used.connection, {"log_comment": comment}, "")
+            used.comment = comment
             yield used.connection, used.mark
         except BaseException:
             used.connection.close()

@@ -33,7 +33,8 @@ __all__ = ["LocalKafka"]
 _START_SECONDS = 120.0
 _STOP_SECONDS = 15.0
 _FOREVER_MS = str(2**63 - 1)
-_QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_SMALL = ("-XX:+UseSerialGC",)
+_QUICK = (*_SMALL, "-XX:TieredStopAtLevel=1")
 """For a broker that lives for minutes and moves little: optimised code would not pay for its compilation."""
 
 
@@ -154,7 +155,7 @@ class LocalKafka:
             broker_port, controller_port = self._ports or (_free_port(), _free_port())
             properties = self._write_properties(broker_port, controller_port)
             self._format(java, classpath, properties)
-            options = [f"-Xmx{self._heap_mb}m", *(_QUICK[1:] if self._lasting else _QUICK)]
+            options = [f"-Xmx{self._heap_mb}m", *(_SMALL if self._lasting else _QUICK)]
             self._spawn([str(java), *options, "-cp", classpath, "kafka.Kafka", str(properties)])
             self.bootstrap = f"127.0.0.1:{broker_port}"
             if self._answers():
