@@ -12,6 +12,8 @@ __all__ = ["await_earlier_inserts"]
 
 # Sub-queries of a Distributed table have ids of their own, and chDB gives every query its own.
 _ID = "if(startsWith(initial_query_id, 'ch_sink/'), initial_query_id, Settings['log_comment'])"
+# By its text: an insert that waits for its first rows has no query_kind yet.
+_INSERT = "startsWith(upper(trimLeft(query)), 'INSERT')"
 _POLL = 0.1
 
 
@@ -60,7 +62,7 @@ def _running(client: Client, table: TargetTable, cluster: str | None, earlier: s
     # Inserts of a version without fences: the table's name and the client's are all that is known of them.
     other = "position(query, {table:String}) AND position(http_user_agent, 'ch_sink')"
     found = client.rows(
-        f"SELECT query_id, {earlier} AS named FROM {processes} WHERE query_kind = 'Insert' "
+        f"SELECT query_id, {earlier} AS named FROM {processes} WHERE {_INSERT} "
         f"AND (named OR ({other} AND NOT startsWith({_ID}, 'ch_sink/')))",
         {"table": table.qualified},
         doing="look for inserts of an earlier job that still run",
