@@ -69,15 +69,20 @@ def run(config: Config, work: Sequence[RangeTask], stages: Stages) -> int:
     kept = kept_stream(config.to_task_json())
     records = 0
     for task in work:
+        opened: list[TaskPorts] = []
         with ExitStack() as stack:
 
-            def open_ports(wanted: Task, stack: ExitStack = stack) -> TaskPorts:
+            def open_ports(wanted: Task, stack: ExitStack = stack, opened: list[TaskPorts] = opened) -> TaskPorts:
                 make = stack.enter_context(kept.decoders(lambda table, before: batch_decoder(config, table, before)))
                 ports = task_ports(config, wanted, make)
-                ports.sink.stages = stages
+                ports.sink.stages.clock = stages.clock
+                opened.append(ports)
                 return ports
 
             done = run_task(task, open_ports)
+        for ports in opened:
+            for stage, seconds in ports.sink.stages.seconds.items():
+                stages.seconds[stage] += seconds
         if done.failure is not None:
             raise done.failure
         records += getattr(done, "records", 0)

@@ -24,7 +24,7 @@ class Stages:
     """Seconds by stage. A nested stage's time counts for that stage only; each thread nests separately."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._clock = clock
+        self.clock = clock
         self.seconds: dict[str, float] = dict.fromkeys(STAGES, 0.0)
         self._lock = threading.Lock()
         self._thread = threading.local()
@@ -34,11 +34,11 @@ class Stages:
         """Count the time spent inside for this stage."""
         outer: list[float] | None = getattr(self._thread, "inner", None)
         inner = self._thread.inner = [0.0]
-        began = self._clock()
+        began = self.clock()
         try:
             yield
         finally:
-            spent = self._clock() - began
+            spent = self.clock() - began
             self._thread.inner = outer
             if outer is not None:
                 outer[0] += spent

@@ -22,6 +22,10 @@ class WaitingChanges:
 
     def __init__(self, records: Iterable[PendingRecord] = ()) -> None:
         """``records``: as the pending table holds them."""
+        self.replace(records)
+
+    def replace(self, records: Iterable[PendingRecord]) -> None:
+        """Forget everything and begin with these."""
         self._records: dict[int, PendingRecord] = {}
         self._by_key: dict[bytes, list[int]] = {}
         self._awaited: dict[bytes, HandoverId] = {}

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 
 from ch_sink.errors import ChSinkError, StreamFailed
 from ch_sink.order import BackwardStep, State
+from ch_sink.pipeline.applied import Applied, StreamName
 from ch_sink.pipeline.barrier import Barrier
 from ch_sink.pipeline.chunks import Chunk
-from ch_sink.pipeline.partition_sink import Applied, PartitionSink, StreamName
+from ch_sink.pipeline.partition_sink import PartitionSink
 from ch_sink.pipeline.read_ahead import read_ahead
 from ch_sink.pipeline.timings import STAGES, Stages
 from ch_sink.ports import TaskLedger

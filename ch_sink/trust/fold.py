@@ -17,8 +17,9 @@ from ch_sink.clickhouse import AnyKeyLookup, ClickHouseTableAdmin, ClickHouseWri
 from ch_sink.model.handover import HandoverId
 from ch_sink.model.policy import Policy
 from ch_sink.order import State
+from ch_sink.pipeline.applied import StreamName
 from ch_sink.pipeline.chunks import Chunk
-from ch_sink.pipeline.partition_sink import PartitionSink, StreamName
+from ch_sink.pipeline.partition_sink import PartitionSink
 from ch_sink.pipeline.plan import BatchDecoder, Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import DeadLetter, Fact, FinishedRange, HandedOver, Handover, RangeIntent, TopicFacts

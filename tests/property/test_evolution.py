@@ -15,8 +15,9 @@ from ch_sink.decode import Decoder
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
+from ch_sink.pipeline.applied import StreamName
 from ch_sink.pipeline.chunks import Chunk
-from ch_sink.pipeline.partition_sink import PartitionSink, StreamName
+from ch_sink.pipeline.partition_sink import PartitionSink
 from ch_sink.pipeline.plan import Barrier, Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import ChunkCut

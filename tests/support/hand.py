@@ -21,8 +21,9 @@ from ch_sink.model.change import Headers, Records
 from ch_sink.model.floor import Floor
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.order import State
+from ch_sink.pipeline.applied import Applied, StreamName
 from ch_sink.pipeline.chunks import Chunk
-from ch_sink.pipeline.partition_sink import Applied, PartitionSink, StreamName
+from ch_sink.pipeline.partition_sink import PartitionSink
 from ch_sink.pipeline.plan import Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import Insert

@@ -11,8 +11,9 @@ from ch_sink.decode import Decoder
 from ch_sink.model.change import ChangeBatch, Headers, Records, Skipped
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
+from ch_sink.pipeline.applied import StreamName
 from ch_sink.pipeline.chunks import Chunk
-from ch_sink.pipeline.partition_sink import PartitionSink, StreamName
+from ch_sink.pipeline.partition_sink import PartitionSink
 from ch_sink.pipeline.plan import Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.testing import MemoryDeadLetters, MemoryHandover, MemoryPending, MemoryTable

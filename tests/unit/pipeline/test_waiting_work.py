@@ -27,9 +27,10 @@ def moved(old: int, new: int, at: int) -> list[Event]:
 
 def counting(stream: Stream) -> list[int]:
     counts: list[int] = []
-    made = stream.sinks[0]._make_decoder
-    stream.sinks[0]._make_decoder = lambda before: Counted(made(before), counts)  # type: ignore[assignment,return-value]
-    stream.sinks[0]._decoders.clear()
+    decoders = stream.sinks[0]._decoders
+    make = decoders._make
+    decoders._make = lambda before: Counted(make(before), counts)  # type: ignore[assignment,return-value]
+    decoders._made.clear()
     return counts
 
 
