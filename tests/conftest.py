@@ -20,6 +20,7 @@ pytest_plugins = (
     "tests.support.engine",
     "tests.support.hand_tables",
     "tests.support.kafka",
+    "tests.support.ledgers",
     "tests.support.sink",
     "tests.support.spark",
     "tests.support.sqlserver_stand",
