@@ -31,9 +31,6 @@ from ch_sink.ports import (
     Claim,
     FinishedRange,
     RangeIntent,
-    RowsRemoved,
-    TableRefilled,
-    TableTakenBack,
 )
 from ch_sink.stream.added_partitions import AddedPartitions
 from ch_sink.stream.batch_plan import BatchPlanner
@@ -43,7 +40,7 @@ from ch_sink.stream.fingerprint import fingerprint
 from ch_sink.stream.offset_ranges import Choices, OffsetRange
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts
-from ch_sink.stream.rollback import ahead, newest_stored, read_again_from, taken_back
+from ch_sink.stream.reading_again import ReadingAgain
 from ch_sink.stream.rounds import Rounds, run_one
 from ch_sink.stream.schema_changes import SchemaChanges
 from ch_sink.stream.tasks import Execute, RangeDone, RangeTask, ReleaseDone, ReleaseTask, Task
@@ -56,8 +53,6 @@ __all__ = ["Coordinator", "StreamSettings"]
 log = logging.getLogger("ch_sink")
 
 _EPOCH_SHIFT = 112
-_HISTORY = 1500
-"""How many results of each partition are looked at to find where a table was taken back to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +135,9 @@ class Coordinator:
         self.states = States(ledger, self.topic.topic_id, len(self.topic.low), self._stored_epoch())
         self._expect_one_id_kind()
         self._cuts = ledger.cuts(self.topic.topic_id)
-        self._look_for_rollback()
+        stops = self.settings.on_target_rollback == "fail"
+        look = ReadingAgain(self.settings.name, self.settings.topic, self.ports, stops)
+        self._replays = look.replays(self.topic, self.target, self.states, self._stored_version)
         self._reached = ledger.progress(self.topic.topic_id)
         self.summary.table = self.table.qualified.replace("`", "")
         for first, second in clashes(c.name for c in self.table.columns):
@@ -154,86 +151,6 @@ class Coordinator:
         self._former = [place for place, n in open_ones.items() if place[0] != topic_id and n]
         # Only tasks of this claim add to them from now on, and say so.
         self._settled = {p for p in self.topic.low if (topic_id, p) not in open_ones}
-
-    def _look_for_rollback(self) -> None:
-        """See whether ClickHouse is behind what the stream has stored, and lead the ledger back if it is.
-
-        Raises StreamFailed if the stream is to stop then.
-        """
-        ledger, topic_id, stops = self.ports.ledger, self.topic.topic_id, self.settings.on_target_rollback == "fail"
-        known = ledger.topic_ids()[:1]
-        ends = {t.partition: t.next_offset for t in ledger.totals() if t.topic_id == topic_id}
-        if known in ([], [topic_id]):
-            self._look_at_group(ends, stops=stops)
-        taken = [t for t in ledger.facts(TableTakenBack) if t.topic_id == topic_id]
-        self._replays = {t.partition: (t.replay, t.end) for t in taken}
-        reached = ledger.progress(topic_id)
-        reads_again = any(reached.get(p, end) < end for p, (_, end) in self._replays.items())
-        if self._stored_version is None or self.target.collapsing or self.table.ttl or reads_again:
-            return
-        last = [r for r in ledger.history(4 * len(self.topic.low)) if r.topic_id == topic_id]
-        # What was stored before a refill is not in the table that the refill put in place.
-        refilled = {r.partition: r.offset for r in ledger.facts(TableRefilled) if r.topic_id == topic_id}
-        last = [r for r in last if r.end > refilled.get(r.partition, -1)]
-        stored = newest_stored(last, self.states.floors)
-        if self._stored_version >= stored:
-            return
-        removed = max((int(r.top) for r in ledger.facts(RowsRemoved)), default=0)
-        if self._stored_version >= newest_stored(last, self.states.floors, removed):
-            return
-        # A job that was frozen since it read the version compares an old answer with its successor's ledger.
-        ledger.check_claim()
-        what = f"the highest version in {self.summary.table or self.table.qualified} is {self._stored_version}, "
-        what += f"and the last results of the ledger have stored {stored}"
-        if stops or self.target.appends:
-            raise taken_back(self.settings.name, what, appends=self.target.appends)
-        self._read_again(what, reached)
-
-    def _look_at_group(self, ends: Mapping[int, int], *, stops: bool) -> None:
-        """See whether the consumer group is ahead of the ledger's ends: at once if the stream is to stop then."""
-        topic, partitions = self.settings.topic, sorted(self.topic.low)
-
-        def notice(committed: Mapping[int, int]) -> None:
-            if behind := ahead(committed, ends):
-                log.warning("%s: ClickHouse was taken back, and is read again: %s", self.settings.name, behind)
-
-        if not stops:
-            self.ports.group.before_commit(topic, partitions, notice)
-        elif behind := ahead(self.ports.group.last_committed(topic, partitions), ends):
-            self.ports.ledger.check_claim()  # its successor's commits say nothing about ClickHouse
-            raise taken_back(self.settings.name, behind)
-
-    def _read_again(self, what: str, reached: Mapping[int, int]) -> None:
-        """Lead the ledger back to where the table lacks something."""
-        ledger, topic_id = self.ports.ledger, self.topic.topic_id
-        results = [r for r in ledger.history(_HISTORY * len(self.topic.low)) if r.topic_id == topic_id]
-        starts = read_again_from(results, self._stored_version or 0)
-        if starts is None:
-            starts = dict(self.topic.low)
-        places = ", ".join(f"{at} of partition {p}" for p, at in sorted(starts.items()))
-        log.warning("%s: ClickHouse lacks what the stream has stored: %s", self.settings.name, what)
-        log.warning("%s: reading again from offset %s", self.settings.name, places)
-        replay = uuid.uuid4().hex[:8]
-        ledger.record(
-            *(TableTakenBack(topic_id, p, at, reached.get(p, at), replay) for p, at in sorted(starts.items()))
-        )
-        now = time.time()
-        ledger.results(
-            [
-                FinishedRange(
-                    self.settings.topic,
-                    topic_id,
-                    p,
-                    at,
-                    at,
-                    state=self.states.at(p, at).to_json(),
-                    started=now,
-                    finished=now,
-                )
-                for p, at in sorted(starts.items())
-            ]
-        )
-        self._replays |= {p: (replay, reached.get(p, at)) for p, at in starts.items()}
 
     def close(self) -> None:
         """Release what `open` took."""

@@ -1,0 +1,116 @@
+"""Looks at the start of a stream whether ClickHouse was taken back, and leads the ledger back to what it lacks."""
+
+import logging
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ch_sink.model.topic import TopicState
+from ch_sink.pipeline.target import Target
+from ch_sink.ports import FinishedRange, RowsRemoved, TableRefilled, TableTakenBack
+from ch_sink.stream.partition_states import States
+from ch_sink.stream.ports import StreamPorts
+from ch_sink.stream.rollback import ahead, newest_stored, read_again_from, taken_back
+
+__all__ = ["ReadingAgain"]
+
+log = logging.getLogger("ch_sink")
+
+_HISTORY = 1500
+"""How many results of each partition are looked at to find where a table was taken back to."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingAgain:
+    """The look at one stream's table, ledger and consumer group."""
+
+    stream: str
+    topic: str
+    ports: StreamPorts
+    stops: bool
+    """Whether the stream is to stop if ClickHouse was taken back."""
+
+    def replays(
+        self, state: TopicState, target: Target, states: States, stored_version: int | None
+    ) -> dict[int, tuple[str, int]]:
+        """See whether ClickHouse is behind what the stream has stored, and lead the ledger back if it is.
+
+        Args:
+            stored_version: the highest version in the table, None if its versions are no positions.
+
+        Returns:
+            Partition → name of the replay that all tokens carry since, and the offset up to which it reads again.
+
+        Raises:
+            StreamFailed: the stream is to stop then, or would store changes of a history twice.
+        """
+        ledger, topic_id = self.ports.ledger, state.topic_id
+        known = ledger.topic_ids()[:1]
+        ends = {t.partition: t.next_offset for t in ledger.totals() if t.topic_id == topic_id}
+        if known in ([], [topic_id]):
+            self._look_at_group(state, ends)
+        found = {t.partition: (t.replay, t.end) for t in ledger.facts(TableTakenBack) if t.topic_id == topic_id}
+        reached = ledger.progress(topic_id)
+        reads_again = any(reached.get(p, end) < end for p, (_, end) in found.items())
+        if stored_version is None or target.collapsing or target.table.ttl or reads_again:
+            return found
+        last = [r for r in ledger.history(4 * len(state.low)) if r.topic_id == topic_id]
+        # What was stored before a refill is not in the table that the refill put in place.
+        refilled = {r.partition: r.offset for r in ledger.facts(TableRefilled) if r.topic_id == topic_id}
+        last = [r for r in last if r.end > refilled.get(r.partition, -1)]
+        stored = newest_stored(last, states.floors)
+        if stored_version >= stored:
+            return found
+        removed = max((int(r.top) for r in ledger.facts(RowsRemoved)), default=0)
+        if stored_version >= newest_stored(last, states.floors, removed):
+            return found
+        # A job that was frozen since it read the version compares an old answer with its successor's ledger.
+        ledger.check_claim()
+        table = target.table.qualified.replace("`", "")
+        what = f"the highest version in {table} is {stored_version}, "
+        what += f"and the last results of the ledger have stored {stored}"
+        if self.stops or target.appends:
+            raise taken_back(self.stream, what, appends=target.appends)
+        return found | self._lead_back(what, state, states, stored_version, reached)
+
+    def _look_at_group(self, state: TopicState, ends: Mapping[int, int]) -> None:
+        """See whether the consumer group is ahead of the ledger's ends: at once if the stream is to stop then."""
+        partitions = sorted(state.low)
+
+        def notice(committed: Mapping[int, int]) -> None:
+            if behind := ahead(committed, ends):
+                log.warning("%s: ClickHouse was taken back, and is read again: %s", self.stream, behind)
+
+        if not self.stops:
+            self.ports.group.before_commit(self.topic, partitions, notice)
+        elif behind := ahead(self.ports.group.last_committed(self.topic, partitions), ends):
+            self.ports.ledger.check_claim()  # its successor's commits say nothing about ClickHouse
+            raise taken_back(self.stream, behind)
+
+    def _lead_back(
+        self, what: str, state: TopicState, states: States, stored_version: int, reached: Mapping[int, int]
+    ) -> dict[int, tuple[str, int]]:
+        """Lead the ledger back to where the table lacks something."""
+        ledger, topic_id = self.ports.ledger, state.topic_id
+        results = [r for r in ledger.history(_HISTORY * len(state.low)) if r.topic_id == topic_id]
+        starts = read_again_from(results, stored_version)
+        if starts is None:
+            starts = dict(state.low)
+        places = ", ".join(f"{at} of partition {p}" for p, at in sorted(starts.items()))
+        log.warning("%s: ClickHouse lacks what the stream has stored: %s", self.stream, what)
+        log.warning("%s: reading again from offset %s", self.stream, places)
+        replay = uuid.uuid4().hex[:8]
+        ledger.record(
+            *(TableTakenBack(topic_id, p, at, reached.get(p, at), replay) for p, at in sorted(starts.items()))
+        )
+        now = time.time()
+        ledger.results(
+            [
+                FinishedRange(
+                    self.topic, topic_id, p, at, at, state=states.at(p, at).to_json(), started=now, finished=now
+                )
+                for p, at in sorted(starts.items())
+            ]
+        )
+        return {p: (replay, reached.get(p, at)) for p, at in starts.items()}
