@@ -134,15 +134,18 @@ def join_types(one: SourceType | None, other: SourceType | None) -> SourceType |
 
 
 class _AnyRow(msgspec.Struct, gc=False):
-    after: dict[str, msgspec.Raw] | None = None
+    after: msgspec.Raw = msgspec.Raw(b"null")
 
 
 _rows = msgspec.json.Decoder(_AnyRow)
+_images = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def field_before(name: str, payload: bytes) -> str | None:
     """The field before this one in a payload's row image, empty for the first; None if the image lacks it."""
-    names = list(_rows.decode(payload).after or {})
+    after = _rows.decode(payload).after
+    # A flattened row has no image; it may have a column of that name.
+    names = list(_images.decode(after)) if bytes(after)[:1] == b"{" else []
     if name not in names:
         return None
     at = names.index(name)

@@ -83,3 +83,13 @@ def test_the_reason_names_the_placeholder_where_the_value_is_one(added: dict[str
     assert [bad.reason for bad in made.bad] == [
         "column 'v' holds the unavailable-value placeholder, and no earlier value of this row is known"
     ]
+
+
+@pytest.mark.parametrize("shown", [1, "x", None, {"a": 1}, [1], False])
+@pytest.mark.parametrize("name", ["after", "before", "op", "source", "payload", "schema"])
+def test_a_row_may_have_columns_named_like_parts_of_an_event(name: str, shown: Any) -> None:
+    table = replacing((*COLUMNS, Column(name, "Nullable(String)")), ("id",))
+    row = {"id": 1, "v": "a", name: shown, "new": 5, "__deleted": "false"}
+    batch = Decoder(table, policy_of(evolve="add_columns")).decode(records((1, json.dumps(row).encode())))
+    assert [c.name for c in batch.unknown] == ["new"]
+    assert [b.reason for b in batch.bad] == []
