@@ -4,6 +4,7 @@ suite     the whole job on generated topics, against what limits it
 compare   whether two runs of the suite differ by more than their spread
 micro     each step of a worker alone; decoding against msgspec
 stages    where the processor time of a worker goes
+memory    peak memory of a job against the length of its topic
 fleet     one job of many topics
 cluster   two Spark workers of one core against local[2]
 merge     planning of decoded chunks
@@ -20,6 +21,7 @@ _MAIN = {
     "compare": "benchmarks.suite.compare",
     "micro": "benchmarks.micro",
     "stages": "benchmarks.stages",
+    "memory": "benchmarks.memory",
     "fleet": "benchmarks.fleet",
     "cluster": "benchmarks.cluster",
     "merge": "benchmarks.merge",

@@ -14,7 +14,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass
 class Usage:
-    """By kind: driver, jvm, workers, server, broker."""
+    """By kind: driver (this process), sink (a `ch_sink run` of its own), jvm, workers, server, broker."""
 
     cpu: dict[str, float] = field(default_factory=dict)
     """Seconds of CPU time."""
@@ -90,6 +90,8 @@ def _kind(process: int) -> str:
     # The JVM's properties name the daemon, so it comes first.
     if b"org.apache.spark" in command:
         return "jvm"
+    if b"ch_sink\0run\0" in command:
+        return "sink"
     # The product's own daemon forks the workers of a local master.
     if b"pyspark.daemon" in command or b"ch_sink.spark.daemon" in command:
         return "workers"
