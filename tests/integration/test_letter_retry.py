@@ -100,7 +100,7 @@ def test_a_letter_that_was_applied_when_it_was_delivered_again_is_not_stored_twi
     fed.log[0] = list(enumerate([insert(1, "a", 100), bad, insert(3, "c", 120), bad, insert(4, "d", 130)]))
     for start, end in ((0, 1), (2, 5)):
         fed.apply(0, start, end)
-        fed.sink(0).dead_letters.put([letter(fed, 1)], "")
+        fed.letters.put([letter(fed, 1)], "")
         ledger.results([FinishedRange("t", "id", 0, start, end, state=fed.states[0].to_json())])
     before, stored = fed.view(), fed.query("SELECT count() FROM {t}")
     key = json.dumps(bad.key).encode()

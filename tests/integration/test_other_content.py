@@ -1,7 +1,7 @@
 """The same offsets give other rows than before: another setting, an altered table. None of them may be dropped."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -10,7 +10,7 @@ from ch_sink.errors import ClickHouseError
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import DeadLetter
+from ch_sink.ports import DeadLetter, DeadLetters
 from ch_sink.stream import coordinator
 from ch_sink.testing import Kill
 from tests.support.hand_tables import Make, insert
@@ -35,10 +35,11 @@ class Broken:
 @each
 def test_a_setting_that_mends_a_record_after_its_chunk_was_stored_without_it(make: Make, engine: str) -> None:
     fed = make(engine, more="n Int8", policy=policy_of(out_of_range="fail"))
-    broken: Any = Broken()
-    fed.sink(0).dead_letters = broken
+    letters, broken = fed.letters, Broken()
+    fed.letters = cast(DeadLetters, broken)
     with pytest.raises(ClickHouseError):
         fed.feed(EVENTS)
+    fed.letters = letters
     assert fed.view() == [(1, "a", 1)]
     fed.policy = policy_of(out_of_range="clamp")
     fed.target = Target.of(fed.table, fed.policy)

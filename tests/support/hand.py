@@ -26,7 +26,7 @@ from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.partition_sink import PartitionSink
 from ch_sink.pipeline.plan import Ports
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import Insert
+from ch_sink.ports import DeadLetters, Insert
 from ch_sink.table.truncate import truncate_statement
 from ch_sink.table.view import view_of
 from ch_sink.testing import Killed
@@ -101,6 +101,9 @@ class HandFed:
         self.states: dict[int, State] = {}
         self.floor = Floor()
         self.sinks: dict[int, PartitionSink] = {}
+        self.letters: DeadLetters = ClickHouseDeadLetters(
+            self.client, self.own, "dead_letters", f"hand/{self.name}", "id"
+        )
         self.attempt = 0
         self.kill_after: int | None = None
         self.lookups = 0
@@ -158,7 +161,7 @@ class HandFed:
                     _Past(self, partition),
                 ),
                 self,
-                ClickHouseDeadLetters(self.client, self.own, "dead_letters", stream, "id"),
+                self.letters,
                 ClickHousePending(self.client, self.own, "pending", stream),
                 deadline=1e9,
             )
