@@ -41,10 +41,10 @@ def await_earlier_inserts(
     """
     earlier = f"startsWith({_ID}, {literal(fence.partition_id)}) AND NOT startsWith({_ID}, {literal(fence.query_id)})"
     running, unnamed = _running(client, table, cluster, earlier)
-    if running:
-        _kill(client, cluster, earlier)
     deadline = time.monotonic() + patience
     while running or unnamed:
+        if running:  # each time: one that has just begun may outlive a kill, or not show its name yet
+            _kill(client, cluster, earlier)
         if time.monotonic() > deadline:
             raise ClickHouseUnavailable(
                 f"an insert of an earlier job into {table.qualified} still runs after {patience:.0f} s "

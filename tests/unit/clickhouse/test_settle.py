@@ -1,7 +1,8 @@
 """Waiting for the inserts of an earlier execution that the server still runs."""
 
 import threading
-from contextlib import suppress
+import time
+from contextlib import closing, suppress
 
 import pytest
 
@@ -42,6 +43,11 @@ def start(clickhouse: EmbeddedClickHouse, table: TargetTable, query_id: str) -> 
     thread = threading.Thread(target=insert, daemon=True)
     thread.start()
     await_query(clickhouse, f"INSERT INTO {table.qualified} SELECT")
+    with closing(Client(settings_for(clickhouse.url))) as client:
+        # One that is still pending shows no settings; only the fence, which this one lacks, would stop it.
+        named = f"SELECT query_id FROM system.processes WHERE startsWith(Settings['log_comment'], '{query_id}x')"
+        while not client.rows(named):
+            time.sleep(0.05)
     return thread
 
 
