@@ -7,10 +7,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
 from ch_sink.config import load
+from ch_sink.local.ports import free_port
 from ch_sink.observe import StreamSummary
 from ch_sink.spark.job import run_streams
 from tests.job.test_job import prepared
-from tests.real.stand.daemon import free_port
 from tests.support.kafka import produce
 from tests.support.sink import Place
 

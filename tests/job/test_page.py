@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from ch_sink.local.ports import free_port
 from tests.real.stand.browser import Browser
-from tests.real.stand.daemon import Missing, free_port
+from tests.real.stand.daemon import Missing
 from tests.support.fixtures import Recorded
 from tests.support.kafka import produce
 from tests.support.sink import ROOT, Place, inside

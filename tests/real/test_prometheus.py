@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
+from ch_sink.local.ports import free_port
 from ch_sink.model.address import Address
 from ch_sink.observe.live import Live, LiveStream
 from ch_sink.observe.progress import StreamSummary
 from ch_sink.ports import Compared
 from ch_sink.serve.metrics import Metrics, MetricsServer
-from tests.real.stand.daemon import Daemon, Missing, free_port
+from tests.real.stand.daemon import Daemon, Missing
 from tests.real.stand.programs import programs
 
 COMPOSE = Path(__file__).resolve().parents[2] / "compose"

@@ -14,7 +14,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ch_sink.local.kafka.broker import LocalKafka
-from tests.real.stand.daemon import free_port
+from ch_sink.local.ports import free_port
 
 __all__ = ["KafkaCluster", "kafka_cluster"]
 

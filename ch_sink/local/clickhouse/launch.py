@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,7 @@ import time
 from pathlib import Path
 
 from ch_sink.errors import ClickHouseUnavailable
+from ch_sink.local.ports import free_port
 
 __all__ = ["EmbeddedClickHouse"]
 
@@ -39,7 +39,7 @@ class EmbeddedClickHouse:
         self._temporary = tempfile.TemporaryDirectory(prefix="ch_sink-clickhouse-") if path is None else None
         self.path = Path(self._temporary.name if self._temporary is not None else str(path))
         self.host = "127.0.0.1"
-        self.port = port or _free_port()
+        self.port = port or free_port()
         self.user = user
         self._password = password
         self._log = log
@@ -137,10 +137,3 @@ class EmbeddedClickHouse:
             finally:
                 connection.close()
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

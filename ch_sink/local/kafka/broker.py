@@ -26,6 +26,7 @@ import ch_sink
 from ch_sink.errors import BrokerUnavailable, KafkaError
 from ch_sink.local.kafka.jars import kafka_jars
 from ch_sink.local.maven import ArchivesUnavailable
+from ch_sink.local.ports import free_port
 from ch_sink.spark.java import MINIMUM, find_java
 
 __all__ = ["LocalKafka"]
@@ -152,7 +153,7 @@ class LocalKafka:
         classpath = f"{kafka_jars(java)}/*"
         restarted = self._ports is not None
         for attempt in range(3):
-            broker_port, controller_port = self._ports or (_free_port(), _free_port())
+            broker_port, controller_port = self._ports or (free_port(), free_port())
             properties = self._write_properties(broker_port, controller_port)
             self._format(java, classpath, properties)
             options = [f"-Xmx{self._heap_mb}m", *(_SMALL if self._lasting else _QUICK)]
@@ -168,7 +169,7 @@ class LocalKafka:
         raise BrokerUnavailable(f"the broker did not start: {self._last_error()}")
 
     def _write_properties(self, broker_port: int, controller_port: int) -> Path:
-        self.addresses = {name: self.addresses.get(name) or f"127.0.0.1:{_free_port()}" for name in self._listeners}
+        self.addresses = {name: self.addresses.get(name) or f"127.0.0.1:{free_port()}" for name in self._listeners}
         more = "".join(f",{name}://{address}" for name, address in self.addresses.items())
         protocols = "".join(f",{name}:{protocol}" for name, protocol in self._listeners.items())
         properties = {
@@ -298,12 +299,6 @@ def _ready(admin: AdminClient, topic: str, partitions: int) -> bool:
     found = admin.list_topics(topic, timeout=10).topics[topic]
     leaders = [partition.leader for partition in found.partitions.values() if partition.error is None]
     return found.error is None and len(leaders) == partitions and min(leaders) >= 0
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def _listens(address: str) -> bool:

@@ -15,8 +15,9 @@ from typing import Any
 
 from ch_sink.local.kafka.jars import KAFKA_VERSION, LOGGING
 from ch_sink.local.maven import Archive, ArchivesUnavailable, fetched
+from ch_sink.local.ports import free_port
 from ch_sink.spark.java import MINIMUM, find_java
-from tests.real.stand.daemon import Daemon, Missing, free_port
+from tests.real.stand.daemon import Daemon, Missing
 
 __all__ = ["Connect", "Registry"]
 

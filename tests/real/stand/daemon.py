@@ -4,7 +4,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -12,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["Daemon", "Missing", "free_port", "own_folder", "unprivileged"]
+__all__ = ["Daemon", "Missing", "own_folder", "unprivileged"]
 
 _ROOT = Path(__file__).resolve().parents[3]
 _USER = "nobody"
@@ -102,10 +101,3 @@ def own_folder(name: str) -> Path:
         user = pwd.getpwnam(_USER)
         os.chown(folder, user.pw_uid, user.pw_gid)
     return folder
-
-
-def free_port() -> int:
-    """A loopback port that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
