@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -52,17 +51,13 @@ class Linear:
         self._slow = PerValue(self.wire, arrow, self._one, reaction=reaction, build=self._build)
 
     def convert(self, values: list[Any]) -> Converted:
-        plain = self._plain(values)
-        if plain is not None:
-            return Converted(plain)
         try:
             array = as_arrow(values, pa.int64())
         except (pa.ArrowException, OverflowError, TypeError, ValueError):
             return self._slow.convert(values)
         if array.null_count == len(array):
             return Converted(pa.nulls(len(array), self.arrow))
-        extremes = pc.min_max(array)
-        least, greatest = extremes["min"].as_py(), extremes["max"].as_py()
+        least, greatest = extremes(array)
         if self._unsigned and least < 0:
             return Converted(array.view(pa.uint64()))
         if self._at(least) < self._low or self._at(greatest) > self._high:
@@ -74,20 +69,6 @@ class Linear:
         if self._step != 1:
             array = pc.multiply(floored(array, self._step), self._step)
         return Converted(self._cast(array))
-
-    def _plain(self, values: list[Any]) -> pa.Array | None:
-        """Integers that need no arithmetic, by the shortest way; None if some are null or anything else is special."""
-        if self._multiply != 1 or self._divide != 1 or self._step != 1 or not values or isinstance(values, pa.Array):
-            return None
-        if not {*map(type, values)} <= {int}:
-            return None
-        try:
-            numbers = np.fromiter(values, np.int64, len(values))
-        except OverflowError:
-            return None
-        if numbers.min() < self._low or numbers.max() > self._high:
-            return None
-        return self._cast(pa.array(numbers))
 
     def _at(self, value: int) -> int:
         return value * self._multiply // self._divide
@@ -106,8 +87,18 @@ class Linear:
         return self._cast(pa.array(values, pa.uint64() if self._high >= 1 << 63 else pa.int64()))
 
     def _cast(self, array: pa.Array) -> pa.Array:
-        array = array.cast(self._raw)
+        if array.type != self._raw:
+            array = array.cast(self._raw)
         return array if self._raw == self.arrow else array.view(self.arrow)
+
+
+def extremes(array: pa.Array) -> tuple[int, int]:
+    """The least and the greatest of an int64 array's values, of which at least one is not null."""
+    if not array.null_count:
+        numbers = array.to_numpy()
+        return int(numbers.min()), int(numbers.max())
+    found = pc.min_max(array)
+    return found["min"].as_py(), found["max"].as_py()
 
 
 def floored(array: pa.Array, divisor: int) -> pa.Array:

@@ -19,3 +19,24 @@ def test_nulls_stay_null_and_the_others_keep_their_bytes() -> None:
 def test_a_text_that_is_no_uuid_is_refused_beside_nulls() -> None:
     with pytest.raises(DecodeError, match="no UUID"):
         Uuids().convert([None, "00000000-0000-0000-0000-00000000000g"])
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        # As long together as canonical ones, with dashes at the same places.
+        ("00000000-0000-0000-0000-000000000000abcd", "0000-0000-0000-0000-000000000000"),
+        ("00000000-0000-0000-0000-000000000000,00000000-0000-0000-0000-000000000000",),
+        ("00000000-0000-0000-0000-00000000000", "000000000-0000-0000-0000-000000000000"),
+        ("00000000-0000-0000-0000-00000000000\u00e9",),
+    ],
+)
+def test_texts_that_only_look_like_uuids_together_are_refused(texts: tuple[str, ...]) -> None:
+    with pytest.raises(DecodeError, match="no UUID"):
+        Uuids().convert(list(texts))
+
+
+def test_other_forms_are_read_beside_canonical_ones() -> None:
+    value = uuid.UUID(int=0xABCDEF << 90 | 7)
+    forms = [str(value), str(value).upper(), value.hex, "{" + str(value) + "}", None]
+    assert Uuids().convert(forms).array.to_pylist() == [value.bytes] * 4 + [None]
