@@ -82,6 +82,7 @@ def stream_settings(config: Config) -> StreamSettings:
         config.topic_recreated,
         ErrorLimits(config.errors.max, config.errors.max_rate),
         config.on_target_rollback,
+        config.source_table,
     )
 
 

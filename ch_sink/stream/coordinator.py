@@ -70,6 +70,8 @@ class StreamSettings:
     topic_recreated: Literal["fail", "restart"] = "fail"
     errors: ErrorLimits = field(default_factory=ErrorLimits)
     on_target_rollback: Literal["replay", "fail"] = "replay"
+    source_table: str = ""
+    """The only source table whose records are taken, of a topic with several; empty for all."""
 
 
 class Coordinator:
@@ -452,7 +454,7 @@ class Coordinator:
     def _use(self, table: TargetTable) -> None:
         """Use this version of the table from now on, here and in tasks."""
         self.table, self.target = table, Target.of(table, self.settings.policy)
-        self._fingerprint = fingerprint(self.settings.policy, table)
+        self._fingerprint = fingerprint(self.settings.policy, table, self.settings.source_table)
         self._used.add(self._fingerprint)
 
     def _with_added_partitions(self, state: TopicState, ceiling: Mapping[int, int] | None) -> Mapping[int, int] | None:

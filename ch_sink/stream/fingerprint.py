@@ -1,4 +1,4 @@
-"""What besides the records decides which rows a range gives: the version of ch_sink, the stream's policy, the table."""
+"""What decides which rows a range gives: ch_sink's version, the stream's policy and table, whose records count."""
 
 from hashlib import blake2b
 
@@ -9,8 +9,11 @@ from ch_sink.table.model import TargetTable
 __all__ = ["fingerprint"]
 
 
-def fingerprint(policy: Policy, table: TargetTable, version: str = __version__) -> str:
-    """A short text; another one if the same records may give other rows. Secrets are not part of it."""
+def fingerprint(policy: Policy, table: TargetTable, source_table: str = "", version: str = __version__) -> str:
+    """A short text; another one if the same range may give other rows. Secrets are not part of it.
+
+    ``source_table``: the only source table whose records the stream takes; empty if it takes all.
+    """
     columns = sorted((c.name, c.type, c.default_kind, c.default_expression) for c in table.columns)
-    decisive = (version, policy, table.engine, columns, table.sorting_key, table.partition_key)
+    decisive = (version, policy, table.engine, columns, table.sorting_key, table.partition_key, source_table)
     return blake2b(repr(decisive).encode(), digest_size=12).hexdigest()

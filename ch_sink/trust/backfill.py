@@ -30,6 +30,7 @@ from ch_sink.trust.fill import expect_unique
 from ch_sink.trust.first_load import FirstLoad
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.refill import Refill, Say, expect_refillable
+from ch_sink.trust.verify import Subject
 
 __all__ = ["WAVE", "Backfilled", "backfilled"]
 
@@ -233,12 +234,17 @@ def _planned(refill: Refill, topic: TopicState, facts: TopicFacts, again: _Again
         fold.begin(topic.low, None, (facts,))
         states = {p: (at, learned(subject, topic, p, state)) for p, (at, state) in fold.states().items()}
     read = {p: Progress(at, state.to_json()) for p, (at, state) in states.items()}
-    mark = fingerprint(subject.settings.policy, subject.table)
+    mark = _mark(subject)
     low, drops = dict(topic.low), again.split and subject.table.engine.family is Family.MERGE_TREE
     return BackfillPlan(
         uuid.uuid4().hex[:12], topic.topic_id, mark, facts.epoch, low, again.ends, again.split, time.time(), drops,
         read=read,
     )  # fmt: skip
+
+
+def _mark(subject: Subject) -> str:
+    """What decides, besides the records, which rows the load stores."""
+    return fingerprint(subject.settings.policy, subject.table, subject.settings.source_table)
 
 
 def _left(refill: Refill, topic: TopicState, say: Say) -> BackfillPlan | None:
@@ -248,7 +254,7 @@ def _left(refill: Refill, topic: TopicState, say: Say) -> BackfillPlan | None:
     if plan is None or plan.topic_id != topic.topic_id:
         return None
     subject = refill.subject
-    if plan.fingerprint != fingerprint(subject.settings.policy, subject.table):
+    if plan.fingerprint != _mark(subject):
         say("the configuration has changed since an earlier run: the load begins anew")
         return None
     say(f"going on with a load that was broken off, {counted(plan.done, 'offset')} of {plan.total} behind it")
