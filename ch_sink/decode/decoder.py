@@ -33,7 +33,9 @@ __all__ = ["Decoder"]
 
 _NEW_KEY, _OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 _TOGETHER = 4096
-"""Records decoded at a time: as many as fit in the processor's cache as Python objects."""
+"""Records decoded at a time: as many as fit in the processor's cache as Python objects …"""
+_WIDE, _WIDE_TOGETHER = 32, 2048
+"""… and of rows with more columns than this."""
 _AVRO_TOGETHER = 16_384
 """The same for Avro, which is read column by column, without a Python object per value."""
 _LOOK_BACK = 10_000
@@ -65,6 +67,7 @@ class Decoder:
             raise ConfigError(f"format {format!r} cannot be decoded", hint="choose auto, json or avro")
         self._table, self._policy = table, policy
         self._shape = Shape(table.source_columns, want_before)
+        self._together = _TOGETHER if len(table.source_columns) <= _WIDE else _WIDE_TOGETHER
         self._envelopes = Envelopes(registry, format)
         self._key_envelopes = Envelopes(registry)
         self._key_layouts = KeyLayouts(table, policy)
@@ -119,7 +122,7 @@ class Decoder:
             nulls = [i for i, value in enumerate(values) if value is None]
         found = Found()
         first = (records.values[live[0]] if live else None) or b""
-        together = _AVRO_TOGETHER if first.startswith(b"\0") else _TOGETHER
+        together = _AVRO_TOGETHER if first.startswith(b"\0") else self._together
         for start in range(0, len(live), together):
             found.add(self._values(records, live[start : start + together], profile, reader))
         found.add(self._null_values(records, nulls, found, profile, reader, waited=waited))
@@ -155,7 +158,7 @@ class Decoder:
             rows = [part for part in found.parts if len(part)]
             if rows:
                 return min(rows, key=lambda part: int(part.source_index[0]))
-            start, together = start + together, min(together * 4, _TOGETHER)
+            start, together = start + together, min(together * 4, self._together)
         return None
 
     def _values(self, records: Records, index: Sequence[int], profile: TopicProfile, reader: KeyReader) -> Found:
