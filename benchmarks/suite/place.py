@@ -80,7 +80,8 @@ def _deep(settings: Mapping[str, Any]) -> dict[str, Any]:
 def place(url: str | None) -> Iterator[Place]:
     """Start what is needed. ``url``: a ClickHouse server, whose database ``ch_sink_bench`` is dropped."""
     with ExitStack() as parts:
-        kafka = parts.enter_context(LocalKafka())
+        # Never the mock, and with its code optimised as in production.
+        kafka = parts.enter_context(LocalKafka(kind="kafka", lasting=True))
         server = url or parts.enter_context(EmbeddedClickHouse()).url
         client = connect(ClickHouseSettings(url=server))
         client.command(f"DROP DATABASE IF EXISTS {DATABASE}")

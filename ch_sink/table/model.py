@@ -34,6 +34,14 @@ class Engine:
     replicated: bool = False
     shared: bool = False
 
+    def __str__(self) -> str:
+        """The family with the columns that are its arguments, whether replicated or not."""
+        given: tuple[str | None, ...] = self.version_column, self.is_deleted_column
+        if self.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING):
+            given = self.sign_column, self.version_column
+        columns = ", ".join(column for column in given if column)
+        return f"{self.family.value}({columns})" if columns else self.family.value
+
 
 @dataclass(frozen=True, slots=True)
 class TargetTable:

@@ -168,7 +168,7 @@ def rehearsed(
         )
         return Rehearsed(
             report,
-            (table.engine.family.value, live.table.engine.family.value),
+            (str(table.engine), str(live.table.engine)),
             tuple(sorted(mine - theirs)),
             tuple(sorted(theirs - mine)),
             types,

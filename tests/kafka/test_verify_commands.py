@@ -123,13 +123,13 @@ def test_another_file_is_rehearsed_with_another_engine_masks_and_columns(
     done = inside("rehearse", config, "--config", other, "--json")
     assert done.returncode == 1, done.stderr
     found = json.loads(done.stdout)
-    assert found["engine"] == ["CollapsingMergeTree", "ReplacingMergeTree"]
+    assert found["engine"] == ["CollapsingMergeTree(_sign)", "ReplacingMergeTree(_version, _is_deleted)"]
     assert (found["columns_added"], found["columns_lacking"]) == (["region"], [])
     assert (found["missing"], found["extra"]) == (0, 0)
     assert found["different"] > 0
     assert all(set(example["columns"]) == {column} for example in found["examples"])
     said = inside("rehearse", config, "--config", other).stdout
-    assert "engine: CollapsingMergeTree instead of ReplacingMergeTree" in said
+    assert "engine: CollapsingMergeTree(_sign) instead of ReplacingMergeTree(_version, _is_deleted)" in said
     assert "would have the columns region" in said
     assert traces() == before
 
