@@ -7,11 +7,11 @@ from ch_sink.clickhouse import Client, detect
 from ch_sink.config import Config
 from ch_sink.discovery.look import Sampled, schema_for
 from ch_sink.discovery.value_findings import refuted_comments, value_findings, without_note
-from ch_sink.discovery.wiring import table_spec
+from ch_sink.discovery.wiring import key_columns, table_spec
 from ch_sink.errors import ChSinkError, ClickHouseError, TableNotFound
 from ch_sink.table.checks import Finding
 from ch_sink.table.ddl import Statement, init_statements
-from ch_sink.table.evolve import alter, altering, existing_statements
+from ch_sink.table.evolve import alter, altering, existing_statements, unseen_statements
 from ch_sink.table.model import TargetTable
 from ch_sink.table.spec import EngineChoice, TableSpec
 
@@ -44,18 +44,25 @@ def plan_init(
     """
     if seen.obstacle is not None:
         raise ChSinkError(seen.obstacle.reason, hint=seen.obstacle.remedy)
-    if seen.schema is None:
-        raise ChSinkError(
-            f"the columns of the table are not known: {seen.why}",
-            hint="Run init again once the topic holds change events, or create the table by hand.",
-        )
     spec = table_spec(config, engine=engine, roles=roles)
     notes: list[str] = []
     existing: TargetTable | None = None
-    if client is not None:
+    if client is not None and (seen.schema is not None or not seen.records):
         spec = replace(spec, types=replace(spec.types, nullable_tuple=_has_nullable_tuple(client)))
         with suppress(TableNotFound):
             existing = detect(client, config.clickhouse.database, config.clickhouse.table, config.policy())
+    if seen.schema is None:
+        if existing is None:
+            raise ChSinkError(
+                f"the columns of the table are not known: {seen.why}",
+                hint="Run init again once the topic holds change events, or create the table by hand.",
+            )
+        key = key_columns(config, None, existing)
+        notes.append(
+            f"{seen.why}: whether {existing.qualified} has all columns of the source is not known; "
+            f"its key is taken to be {', '.join(key) or 'none'}. Run init again once the topic holds change events"
+        )
+        return InitPlan(existing.name, tuple(unseen_statements(existing, key, spec)), spec, tuple(notes))
     if existing is not None:
         if engine is not None and existing.engine.family is not spec.engine.family:
             notes.append(f"--engine is ignored: {existing.qualified} already exists as {existing.engine.name}")

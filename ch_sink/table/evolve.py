@@ -14,7 +14,7 @@ from ch_sink.types.connect import RowSchema, SourceType
 from ch_sink.types.sql import literal, quote
 from ch_sink.types.widen import widened
 
-__all__ = ["alter", "altering", "diff", "existing_statements", "offered", "window_setting"]
+__all__ = ["alter", "altering", "diff", "existing_statements", "offered", "unseen_statements", "window_setting"]
 
 
 def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> list[str]:
@@ -145,10 +145,24 @@ def existing_statements(existing: TargetTable, schema: RowSchema, spec: TableSpe
     added = tuple(_as_column(plan) for plan in plans if not plan.system and plan.name not in known)
     shown = replace(existing, columns=(*existing.columns, *added))
     view = view_of(shown, key_names(schema, spec), suffix=spec.view_suffix, cluster=spec.cluster)
-    everywhere = spec.cluster is not None
-    statements.append(Statement("view", existing.database, existing.name + spec.view_suffix, view, everywhere))
+    statements.append(_view_statement(existing, view, spec))
     notes = note_types(spec, _new_notes(existing, plans))
     return [*statements, *state_tables(spec), *notes, *row_policies(existing.name, existing.engine, spec)]
+
+
+def unseen_statements(existing: TargetTable, key: Sequence[str], spec: TableSpec) -> list[Statement]:
+    """What ``init`` runs for an existing table of whose topic nothing is known yet: the view and the sink's own tables.
+
+    ``key``: the columns that are assumed to be the topic's key.
+    """
+    statements = altering(existing, alter(existing, _window_actions(existing, spec), spec.cluster))
+    view = view_of(existing, key, suffix=spec.view_suffix, cluster=spec.cluster)
+    statements.append(_view_statement(existing, view, spec))
+    return [*statements, *state_tables(spec), *row_policies(existing.name, existing.engine, spec)]
+
+
+def _view_statement(existing: TargetTable, view: str, spec: TableSpec) -> Statement:
+    return Statement("view", existing.database, existing.name + spec.view_suffix, view, spec.cluster is not None)
 
 
 def _new_notes(existing: TargetTable, plans: Iterable[ColumnPlan]) -> dict[str, str]:

@@ -36,10 +36,12 @@ class Engine:
 
     def __str__(self) -> str:
         """The family with the columns that are its arguments, whether replicated or not."""
-        given: tuple[str | None, ...] = self.version_column, self.is_deleted_column
-        if self.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING):
-            given = self.sign_column, self.version_column
-        columns = ", ".join(column for column in given if column)
+        arguments: dict[Family, tuple[str | None, ...]] = {
+            Family.REPLACING: (self.version_column, self.is_deleted_column),
+            Family.COLLAPSING: (self.sign_column,),
+            Family.VERSIONED_COLLAPSING: (self.sign_column, self.version_column),
+        }
+        columns = ", ".join(column for column in arguments.get(self.family, ()) if column)
         return f"{self.family.value}({columns})" if columns else self.family.value
 
 

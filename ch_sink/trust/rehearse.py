@@ -24,6 +24,7 @@ from ch_sink.table.ddl import create_table
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.fold import Fold, MakeDecoder
+from ch_sink.trust.history import begin_at_load, is_incomplete, without_history
 from ch_sink.trust.report import Report
 from ch_sink.trust.shadow import shadow_of, shadow_tables
 from ch_sink.trust.sides import Side
@@ -135,8 +136,8 @@ def rehearsed(
         applied = live.reached(topic.topic_id).applied
         fold = Fold(live.client, table, other.settings, live.topic, other.decoder)
         open_.callback(fold.close)
-        fold.begin(topic.low)
-        say(f"reading {counted(sum(applied.values()) - sum(topic.low.values()), 'offset')} of {topic.topic}")
+        began_at = begin_at_load(fold, live.ledger, topic)
+        say(f"reading {counted(sum(applied.values()) - began_at, 'offset')} of {topic.topic}")
         fold.to(applied)
         wanted = " AND ".join(f"({text})" for text in (live.condition, condition) if text)
         differences = Differences(
@@ -149,6 +150,7 @@ def rehearsed(
         totals = differences.totals()
         found = differences.find(0, totals)
         changing = _judged(live, fold, differences, topic.topic_id) if found else 0
+        unknown = without_history(differences, FOUND, incomplete=is_incomplete(live.ledger, topic))
         kinds = differences.kinds(FOUND)
         mine, theirs = {c.name for c in table.source_columns}, {c.name for c in live.table.source_columns}
         report = Report(
@@ -162,6 +164,7 @@ def rehearsed(
             differences.columns(FOUND) if kinds.get("different") else {},
             tuple(differences.examples(FOUND, examples)),
             changing,
+            unknown,
             dead_letters=sum(fold.letters.kinds.values()),
             seconds=time.monotonic() - began,
             position=", ".join(f"{p}: {offset}" for p, offset in sorted(fold.at.items())),

@@ -33,6 +33,8 @@ def ceilings(target: Target, states: Mapping[int, tuple[int, State]]) -> tuple[i
 
 
 def _last_version(target: Target, offset: int, state: State) -> int:
+    if not offset:
+        return 0  # as the rows of a first load have
     newest = [s.commit for s in state.sources.values() if s.epoch == state.epoch]
     commit = max(newest, default=0) if state.strategy == "source_position" else offset - 1
     words = target.layout.pack(

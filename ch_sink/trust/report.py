@@ -93,7 +93,7 @@ def lines(report: Report) -> list[str]:
         out.append(f"  {counted(report.changing, 'row')} kept changing and could not be judged")
     if report.unknown:
         rows = counted(report.unknown, "row")
-        out.append(f"  {rows} of the table cannot be judged: the topic no longer holds their events")
+        out.append(f"  {rows} of the table cannot be judged: the topic does not hold their events")
     if report.left_out:
         out.append(f"  not compared: {', '.join(report.left_out)}")
     if report.dead_letters:

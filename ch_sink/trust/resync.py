@@ -21,6 +21,7 @@ from ch_sink.ports import TableRefilled
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.first_load import results_at
 from ch_sink.trust.fold import Fold
+from ch_sink.trust.history import is_incomplete
 from ch_sink.trust.hold import held, runs
 from ch_sink.trust.refill import (
     NewTable,
@@ -35,6 +36,7 @@ from ch_sink.trust.refill import (
 )
 from ch_sink.trust.repair import ceilings
 from ch_sink.trust.sides import Side
+from ch_sink.trust.verify import Subject
 
 __all__ = ["Resynced", "resynced"]
 
@@ -82,7 +84,7 @@ def resynced(
             hint="Fill its empty table by `ch_sink bootstrap CONFIG --apply`, or run it: `ch_sink run CONFIG`.",
         )
     if against == "topic":
-        _expect_whole(topic)
+        _expect_whole(subject, topic)
     name, before = subject.table.qualified.replace("`", ""), _live(refill, subject.table)
     if not apply:
         rows = sum(topic.high.values())
@@ -227,12 +229,13 @@ def _expect_same_shape(refill: Refill) -> None:
         raise StreamFailed(f"{table.qualified} got other columns meanwhile", hint="Begin again.")
 
 
-def _expect_whole(topic: TopicState) -> None:
+def _expect_whole(subject: Subject, topic: TopicState) -> None:
+    hint = "Name the database in the section source, and use --against source."
     if any(topic.low.values()):
-        raise StreamFailed(
-            f"topic {topic.topic} no longer holds its first records",
-            hint="Name the database in the section source, and use --against source.",
-        )
+        raise StreamFailed(f"topic {topic.topic} no longer holds its first records", hint=hint)
+    if is_incomplete(subject.ledger, topic):
+        name = subject.table.qualified
+        raise StreamFailed(f"{name} was filled from the database: topic {topic.topic} may lack rows of it", hint=hint)
 
 
 def _live(refill: Refill, table: TargetTable) -> int:

@@ -25,6 +25,7 @@ from ch_sink.stream.coordinator import StreamSettings
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.fold import Fold, MakeDecoder
+from ch_sink.trust.history import begin_at_load, is_incomplete, without_history
 from ch_sink.trust.load import ROWS, SnapshotColumn, load, snapshot_columns, store
 from ch_sink.trust.parallel import LEAST, PARTS, Filling, load_parts
 from ch_sink.trust.repair import ceilings
@@ -128,9 +129,9 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
             base = limits[0] if limits else 0
             compared, passes = _read_source(subject, options, shadow.table, compared, base, say)
         else:
-            fold.begin(topic.low)
-            say(f"folding {counted(sum(at.applied.values()) - sum(topic.low.values()), 'offset')} of {topic.topic}")
-        incomplete = options.against == "topic" and any(topic.low.values())
+            began_at = begin_at_load(fold, subject.ledger, topic)
+            say(f"folding {counted(sum(at.applied.values()) - began_at, 'offset')} of {topic.topic}")
+        incomplete = options.against == "topic" and is_incomplete(subject.ledger, topic)
         fold.to(at.applied)
         _expect_whole(fold, incomplete)
         conditions = (subject.condition, options.condition, _within(subject, options))
@@ -148,7 +149,7 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
                 touched = _drop_touched(differences, 20, base)
                 found -= touched
         changing = touched + _judge(subject, options, fold, differences, found, topic.topic_id, 20 if passes else 0)
-        unknown = _without_history(differences, incomplete)
+        unknown = without_history(differences, FOUND, incomplete=incomplete)
         if _ignores_deletes(subject):
             differences.drop(FOUND, "kind = 'extra' AND source_version != ''")
         kinds = differences.kinds(FOUND)
@@ -332,11 +333,6 @@ def _ignores_deletes(subject: Subject) -> bool:
     engine = subject.table.engine
     marked = engine.is_deleted_column or engine.sign_column or engine.family is Family.MERGE_TREE
     return subject.settings.policy.changes.deletes == "ignore" and not marked
-
-
-def _without_history(differences: Differences, incomplete: bool) -> int:
-    """Rows of the table that a topic without its first records says nothing of are no difference."""
-    return 0 if not incomplete else differences.drop(FOUND, "kind = 'extra' AND source_version = ''")
 
 
 def _expect_whole(fold: Fold, incomplete: bool) -> None:

@@ -23,6 +23,7 @@ from ch_sink.trust.fill import filling
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.successor import SUFFIX
+from ch_sink.trust.verify import Options, verified
 from tests.support.busy import ENGINES, feed_of
 from tests.support.choose import some
 from tests.support.fixtures import TruthTable, read_truth
@@ -162,6 +163,29 @@ def test_the_topic_can_be_the_source(client: Client, database: str, engine: str)
     lose_deletes(it)
     resynced(it.refill, apply=True, against="topic")
     assert it.differs() == []
+
+
+@pytest.mark.parametrize("engine", chosen("replacing", "collapsing"))
+def test_the_topic_judges_what_has_changed_since_the_table_was_filled(
+    client: Client, database: str, engine: str
+) -> None:
+    it = case(client, database, engine, 0.4)
+    whole = it.feed.records
+    it.feed.records = {p: records.slice(0, len(records) * 2 // 3) for p, records in whole.items()}
+    resynced(it.refill, apply=True)
+    it.feed.records = whole
+    it.goes_on()
+    lose_deletes(it)  # rows of which the topic knows nothing: the source may have had them
+    with verified(it.refill.subject, Options()) as done:
+        assert (done.report.missing, done.report.extra, done.report.different) == (0, 0, 0)
+        assert 40 < done.report.unknown < done.report.rows
+    with pytest.raises(StreamFailed, match="was filled from the database"):
+        resynced(it.refill, apply=True, against="topic")
+    if engine == "replacing":
+        newest = "SELECT * REPLACE(_version + 2 AS _version, 1 AS _is_deleted) FROM {0} ORDER BY _version DESC LIMIT 1"
+        it.client.command(("INSERT INTO {0} " + newest).format(f"{it.database}.acct"))
+        with verified(it.refill.subject, Options()) as done:
+            assert (done.report.missing, done.report.extra, done.report.different) == (1, 0, 0)
 
 
 @pytest.mark.parametrize("engine", chosen("versioned-collapsing"))

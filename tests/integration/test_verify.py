@@ -9,7 +9,7 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.errors import LedgerConflict, StreamFailed
-from ch_sink.ports import RangeIntent
+from ch_sink.ports import Fact, RangeIntent
 from ch_sink.stream.claims import born
 from ch_sink.trust.mend import repaired
 from ch_sink.trust.report import Report
@@ -158,6 +158,9 @@ class Behind:
             RangeIntent(self.feed.topic, topic_id, p, start, self.feed.at[p])
             for p, start in self.progress(topic_id).items()
         ]
+
+    def facts(self, kind: type[Fact]) -> list[Fact]:
+        return []
 
 
 @pytest.mark.parametrize(

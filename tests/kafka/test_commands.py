@@ -225,6 +225,24 @@ def test_an_empty_topic_gives_no_table(config, kafka, capsys):
     assert "holds no record" in capsys.readouterr().err
 
 
+def test_an_empty_topic_of_a_table_made_by_hand(config, kafka, client, database, capsys):
+    empty = fresh_topic("empty")
+    kafka.create_topic(empty, 1)
+    path = config(topic=empty)
+    client.command(
+        f"CREATE TABLE {database}.kc (id Int64, a String, _version UInt128, _is_deleted UInt8) "
+        "ENGINE = ReplacingMergeTree(_version, _is_deleted) ORDER BY id"
+    )
+    assert leave("init", path, "--apply") == 0
+    assert "its key is taken to be id. Run init again" in capsys.readouterr().err
+    made = {str(row["name"]) for row in client.rows(f"SHOW TABLES FROM {database}")}
+    assert made > {"kc", "kc_current", "ch_sink_ledger"}
+    [table] = client.rows(f"SELECT engine_full FROM system.tables WHERE database = '{database}' AND name = 'kc'")
+    assert "non_replicated_deduplication_window" in str(table["engine_full"])
+    assert leave("run", path, "--once") == 0
+    assert leave("status", path) == 0
+
+
 def test_a_wrong_password(config, tmp_path, capsys):
     with EmbeddedClickHouse(tmp_path / "locked", user="sink", password="right") as locked:
         path = config(url=locked.url)

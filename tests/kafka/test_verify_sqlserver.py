@@ -1,4 +1,4 @@
-"""``verify``, ``repair`` and ``resync`` against SQL Server, as a user runs them.
+"""``verify``, ``repair``, ``resync`` and ``bootstrap`` against SQL Server, as a user runs them.
 
 The events are the connector's documented ones. The source is `tests.support.tds_server`, which the real driver connects
 to. Nothing here has ever been run against a real SQL Server.
@@ -25,8 +25,8 @@ def customers() -> Table:
 
 
 @pytest.fixture
-def shop(sqlserver_stand: SqlServerStand) -> SqlServerStand:
-    """The documents' stream, applied, and its final rows at the source."""
+def new_shop(sqlserver_stand: SqlServerStand) -> SqlServerStand:
+    """An empty table, and the rows of its source."""
     # The topic's first events lack the column that the source got later.
     sqlserver_stand.client.command(
         f"CREATE TABLE {sqlserver_stand.name}.customers (id Int32, first_name String, last_name String, email String, "
@@ -34,8 +34,14 @@ def shop(sqlserver_stand: SqlServerStand) -> SqlServerStand:
         "ENGINE = ReplacingMergeTree(_version, _is_deleted) ORDER BY id"
     )
     sqlserver_stand.source.tables["[dbo].[customers]"] = customers()
-    sqlserver_stand.stream("customers", [sent[:3] for sent in sqlserver(CUSTOMERS, "schema", headers=False).sent])
     return sqlserver_stand
+
+
+@pytest.fixture
+def shop(new_shop: SqlServerStand) -> SqlServerStand:
+    """The documents' stream, applied, and its final rows at the source."""
+    new_shop.stream("customers", [sent[:3] for sent in sqlserver(CUSTOMERS, "schema", headers=False).sent])
+    return new_shop
 
 
 def test_differences_are_found_by_column_and_mended(shop: SqlServerStand) -> None:
@@ -105,13 +111,50 @@ def test_a_change_that_the_loaded_rows_show_is_not_applied_again(shop: SqlServer
     shop.source.captured = "00000030000000100004"
     done = inside("resync", shop.config, "--apply", "--patience", "0")
     assert done.returncode == 0, done.stderr
+    send_creates(shop, {7001: "00000029:00000010:0004", 7002: "00000031:00000010:0004"})
+    assert above_7000(shop) == [7002]
+
+
+def test_an_empty_table_is_filled_without_a_snapshot_of_the_connector(new_shop: SqlServerStand) -> None:
+    new_shop.prepare("customers")
+    new_shop.source.captured = "00000030000000100004"
+    done = inside("bootstrap", new_shop.config, "--apply", "--patience", "0")
+    assert done.returncode == 0, done.stderr
+    assert new_shop.verify()[0] == 0
+    for command in (("check",), ("status",), ("explain", '{"id": 1001}'), ("repair", "--patience", "0"), ("purge",)):
+        said = inside(command[0], new_shop.config, *command[1:])
+        assert "unexpected" not in said.stderr, (command, said.stderr)
+    # The topic never had the rows, so it cannot tell that they are wrong.
+    report = new_shop.verify("--against", "topic")[1]
+    assert (report["extra"], report["unknown"]) == (0, len(SQLSERVER_TRUTH))
+    done = inside("resync", new_shop.config, "--apply", "--against", "topic")
+    assert "was filled from the database" in done.stderr
+    done = inside("resync", new_shop.config, "--apply", "--patience", "0")
+    assert done.returncode == 0, done.stderr
+    assert new_shop.verify()[0] == 0
+    # The connector begins with what the rows show already.
+    send_creates(new_shop, {7001: "00000029:00000010:0004", 7002: "00000031:00000010:0004"})
+    assert above_7000(new_shop) == [7002]
+    # Neither is the row of the first one missing to the topic, which still holds the event.
+    report = new_shop.verify("--against", "topic")[1]
+    assert (report["equal"], report["missing"], report["unknown"]) == (True, 0, len(SQLSERVER_TRUTH))
+    report = json.loads(inside("rehearse", new_shop.config, "--config", new_shop.config, "--json").stdout)
+    assert (report["missing"], report["extra"], report["unknown"]) == (0, 0, len(SQLSERVER_TRUTH))
+    assert "has rows" in inside("bootstrap", new_shop.config, "--apply").stderr
+
+
+def send_creates(shop: SqlServerStand, positions: dict[int, str]) -> None:
+    """Creates of these ids with their commit positions, one after the other."""
     samples = SqlServerSamples()
-    for lsn, id_ in (("00000029:00000010:0004", 7001), ("00000031:00000010:0004", 7002)):
+    for id_, lsn in positions.items():
         late = samples.event("create", source={"commit_lsn": lsn, "change_lsn": lsn, "event_serial_no": 1})
         late["payload"]["after"] = {**late["payload"]["after"], "id": id_}
         shop.send(samples.key(id_), late)
-    found = shop.client.rows(f"SELECT id FROM {shop.name}.customers_current WHERE id > 7000")
-    assert found == [{"id": 7002}]
+
+
+def above_7000(shop: SqlServerStand) -> list[int]:
+    found = shop.client.rows(f"SELECT id FROM {shop.name}.customers_current WHERE id > 7000 ORDER BY id")
+    return [int(row["id"]) for row in found]
 
 
 def test_what_is_wrong_with_the_source_is_said(shop: SqlServerStand) -> None:

@@ -39,7 +39,8 @@ class SqlServerStand:
     config: Path = field(init=False)
     topic: str = ""
 
-    def stream(self, table: str, events: Sequence[Sent]) -> None:
+    def prepare(self, table: str, events: Sequence[Sent] = ()) -> None:
+        """The topic, the file and what `init` makes; nothing is read yet."""
         self.topic = topic = f"{fresh_topic('server')}.shop.dbo.{table}"
         self.kafka.create_topic(topic, 1)
         produce(
@@ -57,6 +58,9 @@ class SqlServerStand:
         )  # fmt: skip
         made = inside("init", self.config, "--apply")
         assert made.returncode == 0, made.stderr
+
+    def stream(self, table: str, events: Sequence[Sent]) -> None:
+        self.prepare(table, events)
         run_inline(self.config)
 
     def send(self, key: Any, value: Any) -> None:
