@@ -6,7 +6,7 @@ goes on to the offset that the stream has applied, and the stream has to stand s
 """
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +16,11 @@ from ch_sink.errors import ChSinkError, StreamFailed
 from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
-from ch_sink.ports import RowsRemoved
+from ch_sink.ports import RowsRemoved, TableRefilled
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.erased_offsets import WithoutErased
 from ch_sink.trust.fold import Fold
+from ch_sink.trust.history import loads_of
 from ch_sink.trust.removal import mark_of, place_of
 from ch_sink.trust.successor import Successor
 from ch_sink.trust.topic import TopicReader
@@ -74,7 +75,10 @@ def replayed(
     if own:
         # What the stream has not applied yet is its own to apply.
         end = {p: applied.get(p, 0) if further else min(offset, applied.get(p, 0)) for p, offset in end.items()}
-    starts = _starts(subject, topic, {p: max(offset, topic.low[p]) for p, offset in first.items() if p in topic.low})
+    loads = loads_of(subject.ledger, topic.topic_id) if own else []
+    starts = _starts(
+        subject, topic, {p: max(offset, topic.low[p]) for p, offset in first.items() if p in topic.low}, loads
+    )
     ranges = {p: (at, end[p]) for p, (at, _) in starts.items() if at < min(end.get(p, 0), topic.high[p])}
     topic_reader = WithoutErased.of(subject.topic, removed) if own else subject.topic
     if own and removed:
@@ -83,7 +87,7 @@ def replayed(
     if own and forgets:
         subject.ledger.claim(f"replay-{uuid.uuid4().hex[:8]}")
     try:
-        fold.begin({p: a for p, (a, _) in ranges.items()}, {p: starts[p] for p in ranges})
+        fold.begin({p: a for p, (a, _) in ranges.items()}, {p: starts[p] for p in ranges}, loads)
         say(f"reading {counted(sum(b - a for a, b in ranges.values()), 'offset')} again")
         fold.to({p: min(b, topic.high[p]) for p, (_, b) in ranges.items()})
     finally:
@@ -136,13 +140,23 @@ def _expect_repeatable(table: TargetTable) -> None:
         )
 
 
-def _starts(subject: Subject, topic: TopicState, first: Mapping[int, int]) -> dict[int, tuple[int, State]]:
-    """Where reading begins, and the state there: the last recorded one that is not after the wanted offset."""
+def _starts(
+    subject: Subject, topic: TopicState, first: Mapping[int, int], loads: Sequence[TableRefilled]
+) -> dict[int, tuple[int, State]]:
+    """Where reading begins, and the state there: the last recorded one that is not after the wanted offset.
+
+    ``loads``: fillings from the source. What lies below them is not read: they are right, and the table has no trace of
+    rows that were deleted before.
+    """
     known: dict[int, tuple[int, str]] = {}
     for result in subject.ledger.history(_HISTORY):
         place = known.get(result.partition, (-1, ""))
         wanted = topic.low.get(result.partition, 0) <= result.end <= first.get(result.partition, -1)
         if result.topic_id == topic.topic_id and wanted and result.state and result.end > place[0]:
             known[result.partition] = (result.end, result.state)
+    for load in loads:
+        if load.offset > known.get(load.partition, (-1, ""))[0]:
+            text = subject.ledger.state_at(topic.topic_id, load.partition, load.offset)
+            known[load.partition] = load.offset, text or ""
     found = {p: (known[p][0], State.from_json(known[p][1])) for p in first if p in known}
     return {p: found.get(p, (topic.low[p], State())) for p in first}

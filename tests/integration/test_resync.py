@@ -21,6 +21,7 @@ from ch_sink.testing.memory_states import MemoryStreamStates
 from ch_sink.trust.bootstrap import bootstrapped
 from ch_sink.trust.fill import filling
 from ch_sink.trust.refill import Refill
+from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.successor import SUFFIX
 from ch_sink.trust.verify import Options, verified
@@ -186,6 +187,25 @@ def test_the_topic_judges_what_has_changed_since_the_table_was_filled(
         it.client.command(("INSERT INTO {0} " + newest).format(f"{it.database}.acct"))
         with verified(it.refill.subject, Options()) as done:
             assert (done.report.missing, done.report.extra, done.report.different) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("engine", chosen("replacing")[:-1])
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_a_replay_brings_no_row_back_that_was_gone_when_the_table_was_filled(
+    client: Client, database: str, engine: str, share: float
+) -> None:
+    """The table has no mark of rows that were deleted before: the topic's range begins where the filling ended."""
+    it = case(client, database, engine, 0.4)
+    whole = it.feed.records
+    it.feed.records = {p: records.slice(0, len(records) * 2 // 3) for p, records in whole.items()}
+    resynced(it.refill, apply=True)
+    it.feed.records = whole
+    it.goes_on()
+    done = replayed(
+        it.refill.subject, dict.fromkeys(whole, 0), {p: int(end * share) for p, end in it.feed.ends.items()}
+    )
+    assert bool(done.ranges) == (share > 0.6 or "collapsing" in engine)
+    assert it.differs() == []
 
 
 @pytest.mark.parametrize("engine", chosen("versioned-collapsing"))
