@@ -6,6 +6,7 @@ from ch_sink.ports.handover import HandedOver, Handover
 from ch_sink.ports.history import History
 from ch_sink.ports.ledger import Ledger, PartitionTotals, TaskLedger
 from ch_sink.ports.ledger_entries import (
+    CLOCKS,
     BackwardStepSeen,
     ChangedColumn,
     ChunkCut,
@@ -32,6 +33,7 @@ from ch_sink.ports.stream_states import Alive, Compared, Condition, RecordedStat
 from ch_sink.ports.writer import Insert, TableWriter
 
 __all__ = [
+    "CLOCKS",
     "Alive",
     "AppliedSwap",
     "BackwardStepSeen",

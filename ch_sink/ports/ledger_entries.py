@@ -38,6 +38,7 @@ from typing import ClassVar
 from ch_sink.model.floor import Loaded
 
 __all__ = [
+    "CLOCKS",
     "BackwardStepSeen",
     "ChangedColumn",
     "ChunkCut",
@@ -285,6 +286,10 @@ class TableTakenBack:
     """Part of all tokens of the partition from then on."""
 
 
+CLOCKS = 60_000
+"""Milliseconds by which the clocks of source, Kafka and ch_sink may differ."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableRefilled:
     """The table was replaced by one that was filled from the source: it holds everything below ``offset``."""
@@ -297,7 +302,11 @@ class TableRefilled:
     """Changes of ``epoch`` below this position of the source are in the rows that were loaded; 0 if it is unknown."""
     epoch: int = 0
     until: int = 0
-    """Milliseconds since 1970 up to which that holds."""
+    """Milliseconds since 1970 up to which that holds: when the rows were loaded, and what clocks may differ by."""
+
+    def shows(self, offset: int, timestamp: int) -> bool:
+        """Whether the loaded rows certainly show a record of the partition, by its place and its time in Kafka."""
+        return offset < self.offset and 0 < timestamp <= self.until - 2 * CLOCKS
 
     @property
     def loaded(self) -> Loaded:

@@ -17,7 +17,7 @@ from ch_sink.order import State
 from ch_sink.order.version import POSITION_SHIFT, to_int, to_ints, to_words
 from ch_sink.pipeline.ordering import in_given_order
 from ch_sink.pipeline.partition_sink import PartitionSink
-from ch_sink.ports import BackwardStepSeen, DeadLetter, Ledger
+from ch_sink.ports import BackwardStepSeen, DeadLetter, Ledger, TableRefilled
 from ch_sink.sources import source_for
 from ch_sink.table.model import Family
 
@@ -61,6 +61,7 @@ class LetterRetry:
         done = Retried()
         queue = sorted(letters, key=lambda letter: letter.offset)
         all_of_them = {letter.offset for letter in queue}
+        queue = self._not_loaded(queue, done)
         while queue:
             records = _records(queue)
             decoder, known = self.sink.prepared(records, self.state)
@@ -82,6 +83,18 @@ class LetterRetry:
                 self._apply(rest, known, assigned, done)
             return done
         return done
+
+    def _not_loaded(self, letters: list[DeadLetter], done: Retried) -> list[DeadLetter]:
+        """The letters that the rows do not show which were loaded from the source since: the others are superseded."""
+        name = self.sink.name
+        loads = [
+            load
+            for load in self.ledger.facts(TableRefilled)
+            if (load.topic_id, load.partition) == (name.topic_id, name.partition)
+        ]
+        shown = {x.offset for x in letters if any(load.shows(x.offset, x.timestamp) for load in loads)}
+        done.superseded += sorted(shown)
+        return [letter for letter in letters if letter.offset not in shown]
 
     def _without_unknown_columns(self, batch: ChangeBatch, done: Retried) -> set[int]:
         """Offsets of the events that need no column that the table lacks."""

@@ -15,7 +15,7 @@ from ch_sink.errors import ChSinkError, ConfigError, StreamFailed
 from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
-from ch_sink.ports import Fact, Handover, Pending, TableRefilled
+from ch_sink.ports import CLOCKS, Fact, Handover, Pending, TableRefilled
 from ch_sink.ports.stream_states import StreamStates
 from ch_sink.snapshot import SourceReader
 from ch_sink.table.model import Family, TargetTable
@@ -38,8 +38,6 @@ __all__ = [
 ]
 
 Say = Callable[[str], None]
-_CLOCKS = 60_000
-"""Milliseconds by which the source's clock may be ahead: later changes are never taken for old ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +201,7 @@ def _floors(
     """What the ledger has to know of rows that show every change below this position of the source; 0 for none."""
     if refill.subject.settings.policy.versions.strategy == "insertion_order":
         position = 0
-    until = int(time.time() * 1000) + _CLOCKS
+    until = int(time.time() * 1000) + CLOCKS
     return tuple(TableRefilled(topic.topic_id, p, offset, position, epoch, until) for p, offset in sorted(at.items()))
 
 

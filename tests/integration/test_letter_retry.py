@@ -7,7 +7,7 @@ import pytest
 
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
-from ch_sink.ports import DeadLetter, FinishedRange, RangeIntent
+from ch_sink.ports import CLOCKS, DeadLetter, FinishedRange, RangeIntent, TableRefilled
 from ch_sink.stream.letter_retry import LetterRetry, Retried
 from ch_sink.testing.memory_ledger import MemoryLedger
 from tests.support.hand import PLACEHOLDER, Event, HandFed, key_change, postgres
@@ -21,7 +21,9 @@ pytestmark = pytest.mark.integration
 def letter(fed: HandFed, offset: int) -> DeadLetter:
     (event,) = [e for o, e in fed.log[0] if o == offset]
     name = None if event.key is None else json.dumps(event.key).encode()
-    return DeadLetter("t", 0, offset, 0, name, json.dumps(event.value).encode(), (), "decode", "v", "too long")
+    return DeadLetter(
+        "t", 0, offset, 1_700_000_000_000, name, json.dumps(event.value).encode(), (), "decode", "v", "too long"
+    )
 
 
 def retried(fed: HandFed, ledger: MemoryLedger, offset: int, later: Mapping[bytes, int]) -> Retried:
@@ -48,6 +50,22 @@ def test_a_letter_waits_while_a_batch_that_was_begun_may_have_stored_a_newer_cha
     done = retried(fed, ledger, 1, {})
     assert (done.applied, done.superseded, list(done.failed)) == ([], [], [1])
     assert fed.view() == [(1, "new")]
+
+
+@pytest.mark.parametrize("engine", ["replacing", "collapsing", "append"])
+@pytest.mark.parametrize("minutes", [5, 0, -5])
+def test_a_letter_is_outdated_once_the_table_was_filled_from_the_source(make: Make, engine: str, minutes: int) -> None:
+    """The row was deleted before, and a table that was filled has no mark of it; positions are not known."""
+    fed = make(engine)
+    fed.log[0] = list(enumerate([insert(1, "a", 100), insert(2, "bad", 110), insert(3, "c", 120)]))
+    fed.apply(0, 0, 1)
+    fed.apply(0, 2, 3)
+    ledger, sent = claimed(), letter(fed, 1).timestamp
+    ledger.record(TableRefilled("id", 0, 3, until=sent + minutes * 60_000 + CLOCKS))
+    done = retried(fed, ledger, 1, {})
+    shown = minutes == 5  # later, the clocks may be at fault
+    assert (done.superseded, done.applied) == (([1], []) if shown else ([], [1]))
+    assert fed.view() == [(1, "a"), *([] if shown else [(2, "bad")]), (3, "c")]
 
 
 @pytest.mark.parametrize("later", [{b"": 2}, {}])

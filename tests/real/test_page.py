@@ -88,7 +88,6 @@ def test_page_shows_states_and_plots_explains_and_retries_with_the_token_only(br
 
         assert "0 missing, 0 extra, 1 different" in browser.text("#compared")
         assert browser.text("#differing tbody tr").split("\t")[1:] == ["different", "note", "<i>a</i>", "–"]
-        picture(browser.screenshot())
 
         browser.type("#token", "wrong")
         browser.type("#key", '{"id": 7}')
@@ -100,6 +99,7 @@ def test_page_shows_states_and_plots_explains_and_retries_with_the_token_only(br
         told = ["0/7", "u", "11805916207174113034240", "0", "<b>newer</b>", ""]
         assert browser.text("#events tbody tr").split("\t") == told
         assert browser.text("#stored") == "stored: id=7, n=5"
+        picture(browser.screenshot())
 
         browser.click("tr.stream:first-child")
         assert browser.text("#stored") == ""
