@@ -155,7 +155,8 @@ def _starts(
         if result.topic_id == topic.topic_id and wanted and result.state and result.end > place[0]:
             known[result.partition] = (result.end, result.state)
     for load in loads:
-        if load.offset > known.get(load.partition, (-1, ""))[0]:
+        place = max(known.get(load.partition, (-1, ""))[0], topic.low.get(load.partition, 0) - 1)
+        if load.offset > place:  # else the topic no longer holds what lies there
             text = subject.ledger.state_at(topic.topic_id, load.partition, load.offset)
             known[load.partition] = load.offset, text or ""
     found = {p: (known[p][0], State.from_json(known[p][1])) for p in first if p in known}
