@@ -108,7 +108,7 @@ def sequence(
     out = ordered(batch, epoch, commit, new_state, layout, policy)
     out.keep, out.recheck, out.steps, out.skipped = keep, recheck, steps, skipped
     drop_truncated(batch, out, state)
-    _drop_loaded(batch, out, state.loaded, inner_is_log=inner_is_log)
+    drop_loaded(batch, out, state.loaded, inner_is_log=inner_is_log)
     return out
 
 
@@ -141,7 +141,7 @@ def drop_truncated(batch: ChangeBatch, order: Sequenced, state: State) -> None:
             _drop_below(floor, batch, order, batch.source_code == code)
 
 
-def _drop_loaded(batch: ChangeBatch, order: Sequenced, loaded: Loaded, *, inner_is_log: bool) -> None:
+def drop_loaded(batch: ChangeBatch, order: Sequenced, loaded: Loaded, *, inner_is_log: bool) -> None:
     """Drop changes that the source had before its rows were loaded: the rows show them, or what came after them.
 
     PostgreSQL's inner positions order the log, and its commit positions do not: that of a transaction's change may be

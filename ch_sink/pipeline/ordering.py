@@ -8,12 +8,12 @@ import numpy as np
 from ch_sink.model.change import ChangeBatch, Op, Records
 from ch_sink.model.cut import event_range
 from ch_sink.order import Sequenced, State, sequence
-from ch_sink.order.sequence import drop_truncated, ordered
+from ch_sink.order.sequence import drop_loaded, drop_truncated, ordered
 from ch_sink.pipeline.chunks import join_records
 from ch_sink.pipeline.inputs import Failed
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import History
-from ch_sink.sources import Source
+from ch_sink.sources import Source, source_for
 
 __all__ = ["Orderer", "events_before", "in_given_order"]
 
@@ -26,7 +26,10 @@ def in_given_order(
     epoch = np.array([e for e, _ in given], dtype=np.int64)
     commit = np.array([[c >> 64, c & 0xFFFFFFFFFFFFFFFF] for _, c in given], dtype=np.uint64).reshape(-1, 2)
     order = ordered(batch, epoch, commit, state, target.layout, target.policy.versions)
-    drop_truncated(batch, order, state)  # a truncate may have arrived while they waited
+    # A truncate may have arrived while they waited, or the table been filled from the source.
+    drop_truncated(batch, order, state)
+    source = source_for(batch.connector) if batch.connector else None
+    drop_loaded(batch, order, state.loaded, inner_is_log=source is not None and source.inner_is_log)
     return order
 
 

@@ -17,7 +17,7 @@ from ch_sink.order import State
 from ch_sink.order.version import POSITION_SHIFT, to_int, to_ints, to_words
 from ch_sink.pipeline.ordering import in_given_order
 from ch_sink.pipeline.partition_sink import PartitionSink
-from ch_sink.ports import BackwardStepSeen, DeadLetter, Ledger, TableRefilled
+from ch_sink.ports import BackwardStepSeen, DeadLetter, Ledger, RowsRemoved, TableRefilled
 from ch_sink.sources import source_for
 from ch_sink.table.model import Family
 
@@ -148,6 +148,9 @@ class LetterRetry:
         by_version = engine.family is Family.REPLACING and target.system.version and target.layout.kind != "time"
         if not by_version and not target.appends:
             return settled | self._followed(batch, records, letters, done)
+        if by_version and self._purged():
+            # Marks of deleted rows are gone, and a delete that was delivered again has left none.
+            settled |= self._followed(batch, records, letters, done)
         if batch.key is None or target.system.version is None or self.sink.ports.lookup is None:
             return settled
         versions = to_ints(order.version)
@@ -167,6 +170,10 @@ class LetterRetry:
                 continue
             settled.add(offset)
         return settled
+
+    def _purged(self) -> bool:
+        name, facts = self.sink.name, self.ledger.facts(RowsRemoved)
+        return any((one.topic_id, one.partition) == (name.topic_id, name.partition) for one in facts)
 
     def _delivered_again(self, batch: ChangeBatch, event: int, key: pa.Table, version: int) -> bool:
         """Whether a table that keeps every change has this one from a later delivery: the same row, at its position."""

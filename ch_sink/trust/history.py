@@ -1,24 +1,51 @@
 """What a topic can tell of a table: all of its rows, or only those that have changed since it was filled otherwise."""
 
+from ch_sink.errors import StreamFailed
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
-from ch_sink.ports import Ledger, TableRefilled
+from ch_sink.ports import Ledger, TableRefilled, TopicFacts
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.fold import Fold
 
-__all__ = ["begin_at_load", "is_incomplete", "loads_of", "without_history"]
+__all__ = ["base_of", "begin_at_load", "expect_one_order", "is_incomplete", "loads_of", "without_history"]
+
+
+def expect_one_order(ledger: Ledger, topic: TopicState) -> None:
+    """Raises StreamFailed if the stream has read a topic's changes in an order that the topic does not show any more.
+
+    Keys move to partitions that are added. If the Kafka offset orders their changes, the stream has read the former
+    partitions first.
+    """
+    counts = {facts.partitions for facts in ledger.facts(TopicFacts) if facts.topic_id == topic.topic_id}
+    states = [State.from_json(total.state) for total in ledger.totals() if total.topic_id == topic.topic_id]
+    if len(counts) > 1 and not {state.strategy for state in states} <= {"", "source_position"}:
+        raise StreamFailed(
+            f"topic {topic.topic} got more partitions, and the Kafka offset orders its changes: which of two changes "
+            "of a key in different partitions came first, the topic does not tell any more",
+            hint="Compare with the database: --against source.",
+        )
 
 
 def begin_at_load(fold: Fold, ledger: Ledger, topic: TopicState) -> int:
     """Begin where the topic begins, or where the table was filled from the source; returns the sum of the offsets.
 
+    Raises StreamFailed.
+
     What the topic holds below that is in the rows that were loaded, or came too late for them: the stream drops it.
     """
+    expect_one_order(ledger, topic)
     loads = loads_of(ledger, topic.topic_id)
     at = {p: max([low, *(load.offset for load in loads if load.partition == p)]) for p, low in topic.low.items()}
     texts = {p: ledger.state_at(topic.topic_id, p, at[p]) for p in at} if loads else {}
-    fold.begin(at, {p: (at[p], State.from_json(text)) for p, text in texts.items() if text}, loads)
+    states = {p: (at[p], State.from_json(text)) for p, text in texts.items() if text}
+    fold.begin(at, states, (*base_of(ledger, topic), *loads))
     return sum(at.values())
+
+
+def base_of(ledger: Ledger, topic: TopicState) -> tuple[TopicFacts, ...]:
+    """The epoch in which the stream began the topic: versions of a fold from there on are those that it gave."""
+    epochs = [facts.epoch for facts in ledger.facts(TopicFacts) if facts.topic_id == topic.topic_id]
+    return (TopicFacts(topic.topic_id, len(topic.low), min(epochs)),) if epochs else ()
 
 
 def is_incomplete(ledger: Ledger, topic: TopicState) -> bool:

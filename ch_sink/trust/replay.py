@@ -80,6 +80,12 @@ def replayed(
         subject, topic, {p: max(offset, topic.low[p]) for p, offset in first.items() if p in topic.low}, loads
     )
     ranges = {p: (at, end[p]) for p, (at, _) in starts.items() if at < min(end.get(p, 0), topic.high[p])}
+    if own and len({starts[p][1].epoch for p in ranges}) > 1:
+        raise StreamFailed(
+            f"{table.qualified}: the partitions were in different epochs at the offsets where reading would begin, so "
+            "that old changes of one would win over newer ones",
+            hint="Replay from the first offset (--from 0), or into another table with --into.",
+        )
     topic_reader = WithoutErased.of(subject.topic, removed) if own else subject.topic
     if own and removed:
         _mark_removed(subject, topic_reader, starts, ranges, topic, say)
@@ -155,8 +161,8 @@ def _starts(
         if result.topic_id == topic.topic_id and wanted and result.state and result.end > place[0]:
             known[result.partition] = (result.end, result.state)
     for load in loads:
-        place = max(known.get(load.partition, (-1, ""))[0], topic.low.get(load.partition, 0) - 1)
-        if load.offset > place:  # else the topic no longer holds what lies there
+        reached = max(known.get(load.partition, (-1, ""))[0], topic.low.get(load.partition, 0) - 1)
+        if load.offset > reached:  # else the topic no longer holds what lies there
             text = subject.ledger.state_at(topic.topic_id, load.partition, load.offset)
             known[load.partition] = load.offset, text or ""
     found = {p: (known[p][0], State.from_json(known[p][1])) for p in first if p in known}

@@ -17,11 +17,12 @@ from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import TableRefilled
+from ch_sink.ports import RowsRemoved, TableRefilled
 from ch_sink.table.model import TargetTable
+from ch_sink.trust.erased_offsets import WithoutErased
 from ch_sink.trust.first_load import results_at
 from ch_sink.trust.fold import Fold
-from ch_sink.trust.history import is_incomplete
+from ch_sink.trust.history import base_of, expect_one_order, is_incomplete
 from ch_sink.trust.hold import held, runs
 from ch_sink.trust.refill import (
     NewTable,
@@ -85,6 +86,8 @@ def resynced(
         )
     if against == "topic":
         _expect_whole(subject, topic)
+        removed = [one for one in subject.ledger.facts(RowsRemoved) if one.topic_id == topic.topic_id]
+        refill = replace(refill, subject=replace(subject, topic=WithoutErased.of(subject.topic, removed)))
     name, before = subject.table.qualified.replace("`", ""), _live(refill, subject.table)
     if not apply:
         rows = sum(topic.high.values())
@@ -108,7 +111,7 @@ def _filled(
     Returns the source's position after its rows were read, and for each partition what the ledger has to know.
     """
     if against == "topic":
-        new.fold.begin(topic.low)
+        new.fold.begin(topic.low, facts=base_of(new.refill.subject.ledger, topic))
         return 0, {p: TableRefilled(topic.topic_id, p, 0) for p in topic.low}
 
     def start() -> Start:
@@ -231,6 +234,7 @@ def _expect_same_shape(refill: Refill) -> None:
 
 def _expect_whole(subject: Subject, topic: TopicState) -> None:
     hint = "Name the database in the section source, and use --against source."
+    expect_one_order(subject.ledger, topic)
     if any(topic.low.values()):
         raise StreamFailed(f"topic {topic.topic} no longer holds its first records", hint=hint)
     if is_incomplete(subject.ledger, topic):

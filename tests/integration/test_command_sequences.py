@@ -1,0 +1,453 @@
+"""Sequences of commands after which the table has to be what its source is."""
+
+import json
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ch_sink.clickhouse import ClickHouseHandover, ClickHousePending, Client, create_statement, detect, execute
+from ch_sink.clickhouse.state_table import StateTable
+from ch_sink.decode import Decoder
+from ch_sink.errors import StreamFailed
+from ch_sink.model.change import Records
+from ch_sink.model.policy import policy_of
+from ch_sink.ports import CLOCKS, DeadLetter, FinishedRange, RowsRemoved, TableRefilled, TopicFacts
+from ch_sink.stream.letter_retry import LetterRetry
+from ch_sink.stream.partition_states import States
+from ch_sink.table.view import view_of
+from ch_sink.testing import MemoryTopic
+from ch_sink.testing.memory_ledger import MemoryLedger
+from ch_sink.testing.memory_states import MemoryStreamStates
+from ch_sink.trust.erase import erased
+from ch_sink.trust.mend import repaired
+from ch_sink.trust.own_tables import OwnTables
+from ch_sink.trust.purge import purged
+from ch_sink.trust.refill import Refill
+from ch_sink.trust.replay import replayed
+from ch_sink.trust.resync import resynced
+from ch_sink.trust.verify import Options, Subject, verified
+from tests.support.hand import Event, HandFed
+from tests.support.hand_tables import APPEND, OWN, Make, delete, insert, row, update
+from tests.support.stream import Feed
+from tests.support.trust import TopicInMemory
+
+pytestmark = pytest.mark.integration
+
+
+def records(partition: int, events: Sequence[Event], start: int = 0) -> Records:
+    n = len(events)
+    return Records(
+        "t", partition,
+        np.arange(start, start + n, dtype=np.int64),
+        np.full(n, 1_700_000_000_000, dtype=np.int64),
+        [None if e.key is None else json.dumps(e.key).encode() for e in events],
+        [None if e.value is None else json.dumps(e.value).encode() for e in events],
+        [e.headers for e in events],
+    )  # fmt: skip
+
+
+@dataclass
+class Hand:
+    client: Client
+    database: str
+    feed: Feed
+    states: MemoryStreamStates = field(default_factory=MemoryStreamStates)
+    source: Any = None
+
+    @property
+    def subject(self) -> Subject:
+        feed, table = self.feed, self.feed.admin.table
+        return Subject(
+            self.client, feed.runner.settings, table, ("id",), tuple(table.source_columns), self.database,
+            TopicInMemory(MemoryTopic(feed.topic, feed.records)),
+            lambda now, want: Decoder(now, feed.policy, want_before=want),
+            feed.book,
+            source=(lambda: self.source),
+        )  # fmt: skip
+
+    @property
+    def refill(self) -> Refill:
+        s = self.feed.name
+        return Refill(
+            self.subject, self.states, ClickHousePending(self.client, self.database, "ch_sink_pending", s),
+            ClickHouseHandover(self.client, self.database, "ch_sink_handover", s, self.feed.admin.table), patience=0,
+        )  # fmt: skip
+
+    @property
+    def own(self) -> OwnTables:
+        names = ("dead_letters", "handover", "pending")
+        return OwnTables(
+            self.client, self.feed.name, *[StateTable(self.client, self.database, f"ch_sink_{n}") for n in names]
+        )
+
+    def read(self, *chunks: tuple[int, int]) -> None:
+        for p, end in chunks:
+            self.feed.chunk(p, end)
+        self.feed.runner.stop()
+
+    def topic(self, *parts: Sequence[Event]) -> None:
+        """Another content of the topic."""
+        self.feed.records = {p: records(p, events) for p, events in enumerate(parts)}
+        self.feed.at = {p: self.feed.at.get(p, 0) for p in self.feed.records}
+        log = self.feed.runner.ports.topics
+        log.partitions = dict(self.feed.records)
+        log.ends = {p: len(r) for p, r in self.feed.records.items()}
+        self.feed.ends = log.ends
+
+    def view(self) -> list[tuple[Any, ...]]:
+        return sorted(tuple(r.values()) for r in self.client.rows(f"SELECT id, v FROM {self.database}.t_current"))
+
+    def stored(self) -> list[tuple[Any, ...]]:
+        return [tuple(r.values()) for r in self.client.rows(f"SELECT * FROM {self.database}.t ORDER BY ALL")]
+
+    def verify(self) -> tuple[int, int, int]:
+        with verified(self.subject, Options(patience=0)) as done:
+            r = done.report
+            return r.missing, r.extra, r.different
+
+
+def hand(client: Client, database: str, engine: str, *parts: Sequence[Event], **policy: Any) -> Hand:
+    chosen = policy_of(on_bad_record="fail", **policy)
+    clause, own = OWN.get(engine, APPEND)
+    client.command(
+        f"CREATE TABLE {database}.t (id Int64, v Nullable(String), {own}) ENGINE = {clause} ORDER BY id "
+        "SETTINGS non_replicated_deduplication_window = 1000"
+    )
+    execute(client, [create_statement(n, database, f"ch_sink_{n}") for n in ("dead_letters", "handover", "pending")])
+    table = detect(client, database, "t", chosen)
+    client.command(view_of(table, ("id",)))
+    feed = Feed(client, database, table, "hand", "t", chosen, {p: records(p, e) for p, e in enumerate(parts)})
+    feed.runner.settings = replace(feed.runner.settings, topic_recreated="restart")
+    return Hand(client, database, feed)
+
+
+ENGINES = pytest.mark.parametrize("engine", ["replacing", "sign", "collapsing", "versioned"])
+
+
+TWICE = update(row(1, "old"), row(1, "mid"), 110), update(row(1, "mid"), row(1, "new"), 120)
+
+
+@ENGINES
+def test_a_replay_after_one_partition_stepped_back(client: Client, database: str, engine: str) -> None:
+    """Partition 1 is in epoch 1 where reading begins, partition 0 in epoch 0 all the time."""
+    one = [insert(1, "old", 100), *TWICE]
+    other = [insert(2, "a", 500), insert(4, "b", 10), insert(3, "c", 20)]
+    it = hand(client, database, engine, one, other)
+    it.read((0, 1), (1, 1), (0, 2), (1, 2), (0, 3), (1, 3))
+    before = it.view()
+    assert before == [(1, "new"), (2, "a"), (3, "c"), (4, "b")]
+    for end in (2, 3):
+        with suppress(StreamFailed):
+            replayed(it.subject, {0: 1, 1: 2}, {0: 2, 1: end})
+        assert it.view() == before
+
+
+@ENGINES
+@pytest.mark.parametrize("policy", [{}, {"version_strategy": "kafka_offset"}])
+def test_a_replay_after_a_resync_against_the_topic_of_a_recreated_topic(
+    client: Client, database: str, engine: str, policy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = hand(client, database, engine, [insert(9, "x", 50)], **policy)
+    it.read((0, 1))
+    monkeypatch.setattr(MemoryTopic, "topic_id", "second")
+    it.topic(
+        [
+            insert(9, "x", 50),
+            insert(1, "old", 100),
+            update(row(1, "old"), row(1, "mid"), 110),
+            update(row(1, "mid"), row(1, "new"), 120),
+        ]
+    )
+    it.feed.at = {0: 0}
+    it.read((0, 2), (0, 3), (0, 4))
+    before = it.view()
+    assert before == [(1, "new"), (9, "x")]
+    assert it.verify() == (0, 0, 0)
+    resynced(it.refill, apply=True, against="topic")
+    assert it.view() == before
+    assert it.verify() == (0, 0, 0)
+    replayed(it.subject, {0: 2}, {0: 3})
+    assert it.view() == before
+
+
+def moved(client: Client, database: str, engine: str) -> Hand:
+    """Kafka offsets order the changes; key 1 has moved to a partition that was added."""
+    former = [insert(9, "x", 50), insert(8, "y", 60), insert(7, "y", 70), insert(1, "old", 100)]
+    it = hand(client, database, engine, former, version_strategy="kafka_offset")
+    it.read((0, 2), (0, 4))
+    it.topic(former, [update(row(1, "old"), row(1, "new"), 110)])
+    it.read((1, 1))
+    assert it.view() == MOVED
+    return it
+
+
+MOVED = [(1, "new"), (7, "y"), (8, "y"), (9, "x")]
+
+
+@ENGINES
+def test_verify_with_added_partitions(client: Client, database: str, engine: str) -> None:
+    it = moved(client, database, engine)
+    with pytest.raises(StreamFailed, match="got more partitions"):
+        it.verify()
+    assert it.view() == MOVED
+
+
+@ENGINES
+def test_repair_with_added_partitions(client: Client, database: str, engine: str) -> None:
+    it = moved(client, database, engine)
+    with pytest.raises(StreamFailed, match="got more partitions"):
+        repaired(it.subject, Options(patience=0), apply=True)
+    assert it.view() == MOVED
+
+
+@ENGINES
+def test_resync_with_added_partitions(client: Client, database: str, engine: str) -> None:
+    it = moved(client, database, engine)
+    with pytest.raises(StreamFailed, match="got more partitions"):
+        resynced(it.refill, apply=True, against="topic")
+    assert it.view() == MOVED
+
+
+@ENGINES
+@pytest.mark.parametrize("first", [0, 2, 3])
+@pytest.mark.parametrize("end", [1, 4])
+def test_replay_with_added_partitions(client: Client, database: str, engine: str, first: int, end: int) -> None:
+    it = moved(client, database, engine)
+    replayed(it.subject, {0: first, 1: first}, {0: end, 1: end})
+    assert it.view() == MOVED
+
+
+@ENGINES
+def test_a_repair_after_a_recreated_topic(
+    client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = hand(client, database, engine, [insert(9, "x", 50)])
+    it.read((0, 1))
+    monkeypatch.setattr(MemoryTopic, "topic_id", "second")
+    it.topic(
+        [
+            insert(9, "x", 50),
+            insert(1, "old", 100),
+            update(row(1, "old"), row(1, "mid"), 110),
+            update(row(1, "mid"), row(1, "new"), 120),
+            insert(5, "z", 130),
+        ]
+    )
+    it.feed.at = {0: 0}
+    it.read((0, 2), (0, 3), (0, 5))
+    before = it.view()
+    newest = f"FROM {database}.t WHERE id = 1 ORDER BY _version DESC LIMIT 1"
+    if engine == "replacing":
+        it.client.command(
+            f"INSERT INTO {database}.t SELECT * REPLACE(_version + 1 AS _version, 1 AS _is_deleted) {newest}"
+        )
+    elif engine == "sign":
+        it.client.command(f"INSERT INTO {database}.t SELECT * REPLACE(_version + 1 AS _version, -1 AS _sign) {newest}")
+    else:
+        it.client.command(f"ALTER TABLE {database}.t DELETE WHERE id = 1 SETTINGS mutations_sync = 2")
+    assert it.view() != before
+    done = repaired(it.subject, Options(patience=0), apply=True)
+    assert (done.rows, done.too_new, done.left) == (1, 0, 0)
+    assert it.view() == before
+
+
+def test_a_resync_against_the_topic_brings_an_erased_key_back(client: Client, database: str) -> None:
+    events = [insert(1, "secret", 100), insert(2, "b", 110), delete(row(1, "secret"), 120), insert(3, "c", 130)]
+    it = hand(client, database, "replacing", events)
+    it.read((0, 2), (0, 4))
+    erased(it.subject, it.own, {"id": 1}, apply=True)
+    assert [r for r in it.stored() if r[0] == 1] == []
+    it.feed.runner.settings = replace(it.feed.runner.settings, chunk_offsets=1)
+    resynced(it.refill, apply=True, against="topic")
+    assert [r for r in it.stored() if r[0] == 1] == []
+
+
+SENT = 1_700_000_000_000
+
+
+def letter_of(fed: HandFed, offset: int, kind: str = "decode") -> DeadLetter:
+    (event,) = [e for o, e in fed.log[0] if o == offset]
+    return DeadLetter(
+        "t", 0, offset, SENT, json.dumps(event.key).encode(), json.dumps(event.value).encode(), (), kind, "v", "x"
+    )
+
+
+@pytest.mark.parametrize("engine", ["replacing", "sign", "collapsing", "append"])
+def test_a_letter_below_the_position_at_which_the_table_was_filled(make: Make, engine: str) -> None:
+    """The connector sent both late, behind the filling: the delete is dropped as loaded, and so is the letter."""
+    fed, ledger = make(engine), MemoryLedger("s")
+    ledger.claim("x")
+    ledger.record(TopicFacts("id", 1, 0))
+    a = insert(1, "a", 100)
+    position = 1 << 62
+    fed.log[0] = list(enumerate([a, insert(2, "bad", 110), delete(row(2, "bad"), 120)]))
+    fed.apply(0, 0, 1)
+    ledger.results([FinishedRange("t", "id", 0, 0, 1, state=fed.states[0].to_json())])
+    # The records came after the rows were read: `shows` does not decide, the position does.
+    ledger.record(TableRefilled("id", 0, 1, position=position, epoch=0, until=SENT + CLOCKS))
+    fed.restart()
+    fed.states[0] = States(ledger, "id", 1, None).at(0, 1)
+    assert fed.states[0].loaded.position == position
+    fed.apply(0, 2, 3)
+    ledger.results([FinishedRange("t", "id", 0, 1, 3, state=fed.states[0].to_json())])
+    assert fed.view() == [(1, "a")]
+    fed.restart()
+    retry = LetterRetry(
+        fed.sink(0), ledger, States(ledger, "id", 1, None).at(0, 3), lambda _f, _b: {json.dumps({"id": 2}).encode(): 2}
+    )
+    retry.run([letter_of(fed, 1)])
+    assert fed.view() == [(1, "a")]
+
+
+def test_a_retry_after_a_purge_and_a_repeated_stretch(make: Make) -> None:
+    """The stretch came again after the purge: its delete is recognised and leaves no mark; its letter is retried."""
+    fed, ledger = make("replacing"), MemoryLedger("s")
+    ledger.claim("x")
+    bad, gone = insert(2, "bad", 110), delete(row(2, "bad"), 120)
+    fed.log[0] = list(enumerate([insert(1, "a", 100), bad, gone, insert(3, "c", 130), bad, gone, insert(4, "d", 140)]))
+    for start, end in ((0, 1), (2, 4)):
+        fed.apply(0, start, end)
+        ledger.results([FinishedRange("t", "id", 0, start, end, state=fed.states[0].to_json())])
+    fed.client.command(f"ALTER TABLE {fed.name} DELETE WHERE id = 2 SETTINGS mutations_sync = 2")  # the purge
+    ledger.record(RowsRemoved("id", 0, 4, "0"))
+    before = [(1, "a"), (3, "c"), (4, "d")]
+    fed.apply(0, 5, 7)
+    ledger.results([FinishedRange("t", "id", 0, 4, 7, state=fed.states[0].to_json())])
+    assert fed.view() == before
+    fed.restart()
+    LetterRetry(fed.sink(0), ledger, fed.states[0], lambda _f, _b: {json.dumps({"id": 2}).encode(): 5}).run(
+        [letter_of(fed, 4)]
+    )
+    assert fed.view() == before
+
+
+@ENGINES
+@pytest.mark.parametrize("policy", [{}, {"version_strategy": "kafka_offset"}])
+def test_a_replay_of_a_recreated_topic_mends_a_restored_table(
+    client: Client, database: str, engine: str, policy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = hand(client, database, engine, [insert(9, "x", 50), insert(8, "x", 60), insert(1, "old", 70)], **policy)
+    it.read((0, 3))
+    client.command(f"CREATE TABLE {database}.backup AS {database}.t")
+    client.command(f"INSERT INTO {database}.backup SELECT * FROM {database}.t")
+    monkeypatch.setattr(MemoryTopic, "topic_id", "second")
+    it.topic([update(row(1, "old"), row(1, "new"), 80), insert(5, "z", 90)])
+    it.feed.at = {0: 0}
+    it.feed.runner.catch_up()
+    it.feed.runner.stop()
+    before = it.view()
+    client.command(f"TRUNCATE TABLE {database}.t")
+    client.command(f"INSERT INTO {database}.t SELECT * FROM {database}.backup")
+    replayed(it.subject, {0: 0}, {0: 2})
+    assert it.view() == before
+
+
+@ENGINES
+@pytest.mark.parametrize("first", [0, 1, 2])
+@pytest.mark.parametrize("end", [4, 5])
+def test_replay_with_added_partitions_that_go_on(
+    client: Client, database: str, engine: str, first: int, end: int
+) -> None:
+    former = [insert(9, "x", 50), insert(8, "y", 60), insert(7, "y", 70), insert(1, "old", 100)]
+    it = hand(client, database, engine, former, version_strategy="kafka_offset")
+    it.read((0, 1), (0, 2), (0, 4))
+    it.topic(former, [update(row(1, "old"), row(1, "new"), 110), *(insert(20 + i, "n", 120 + i) for i in range(4))])
+    it.read((1, 1), (1, 2), (1, 5))
+    before = it.view()
+    assert before[0] == (1, "new")
+    with nullcontext() if first == 0 else suppress(StreamFailed):
+        replayed(it.subject, {0: first, 1: first}, {0: end, 1: end})
+    assert it.view() == before
+
+
+@ENGINES
+def test_a_replay_after_the_topic_lost_what_lies_behind_the_filling(client: Client, database: str, engine: str) -> None:
+    """Retention has removed records behind the offset at which the table was filled."""
+    events = [insert(i, "a", 100 + 10 * i) for i in range(1, 7)]
+    it = hand(client, database, engine, events)
+    it.read((0, 2))
+    it.feed.book.claim("fact")
+    it.feed.book.record(TableRefilled("id", 0, 2, until=SENT + CLOCKS))
+    it.feed.book.release()
+    it.read((0, 6))
+    before = it.view()
+    whole = it.feed.records[0]
+    it.feed.records = {0: whole.slice(4, 6)}
+    assert it.verify() == (0, 0, 0)
+    done = replayed(it.subject, {0: 0}, {0: 6})
+    assert done.ranges == {0: (4, 6)}
+    assert it.view() == before
+
+
+@ENGINES
+@pytest.mark.parametrize("policy", [{}, {"version_strategy": "kafka_offset"}])
+def test_verify_and_repair_after_a_bootstrap_once_old_results_were_folded(
+    client: Client, database: str, engine: str, policy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger no longer knows the state at the offset at which the table was filled."""
+    events = [
+        insert(9, "x", 50),
+        insert(1, "old", 100),
+        *(insert(10 + i, "a", 110 + i) for i in range(1, 9)),
+        update(row(1, "old"), row(1, "new"), 200),
+    ]
+    it = hand(client, database, engine, [insert(9, "x", 50)], **policy)
+    it.read((0, 1))
+    monkeypatch.setattr(MemoryTopic, "topic_id", "second")
+    it.topic(events)
+    it.feed.at = {0: 0}
+    it.read((0, 2))
+    it.feed.book.claim("fact")
+    it.feed.book.record(TableRefilled("second", 0, 2, until=SENT + CLOCKS))
+    it.feed.book.keep(2)
+    it.feed.book.release()
+    for end in range(3, 12):
+        it.read((0, end))
+    it.feed.book.claim("fold")
+    monkeypatch.setattr("ch_sink.testing.memory_ledger.fold_due", lambda *_: 3)
+    it.feed.book.release()
+    before = it.view()
+    assert it.verify() == (0, 0, 0)
+    replayed(it.subject, {0: 0}, {0: 10})
+    assert it.view() == before
+    replayed(it.subject, {0: 0}, {0: 11})
+    assert it.view() == before
+    assert it.verify() == (0, 0, 0)
+
+
+@ENGINES
+def test_purge_repair_and_replay_after_a_resync_against_a_recreated_topic(
+    client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restart, further changes and a purge behind the same filling."""
+    it = hand(client, database, engine, [insert(9, "x", 50)])
+    it.read((0, 1))
+    monkeypatch.setattr(MemoryTopic, "topic_id", "second")
+    events = [
+        insert(9, "x", 50),
+        insert(1, "old", 100),
+        update(row(1, "old"), row(1, "new"), 120),
+        insert(2, "b", 130),
+        delete(row(2, "b"), 140),
+        insert(3, "c", 150),
+    ]
+    it.topic(events)
+    it.feed.at = {0: 0}
+    it.read((0, 2), (0, 5))
+    resynced(it.refill, apply=True, against="topic")
+    it.read((0, 6))
+    assert it.verify() == (0, 0, 0)
+    before = it.view()
+    assert before == [(1, "new"), (3, "c"), (9, "x")]
+    purged(it.subject, it.own, {0: 6}, apply=True, settle=0.0)
+    assert it.view() == before
+    it.client.command(f"ALTER TABLE {database}.t DELETE WHERE id = 1 SETTINGS mutations_sync = 2")
+    done = repaired(it.subject, Options(patience=0), apply=True)
+    assert (done.rows, done.left, done.too_new) == (1, 0, 0)
+    assert it.view() == before
+    replayed(it.subject, {0: 0}, {0: 2})
+    assert it.view() == before
