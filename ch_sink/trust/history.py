@@ -17,8 +17,10 @@ def expect_one_order(ledger: Ledger, topic: TopicState) -> None:
     partitions first.
     """
     counts = {facts.partitions for facts in ledger.facts(TopicFacts) if facts.topic_id == topic.topic_id}
+    if len(counts) < 2:
+        return
     states = [State.from_json(total.state) for total in ledger.totals() if total.topic_id == topic.topic_id]
-    if len(counts) > 1 and not {state.strategy for state in states} <= {"", "source_position"}:
+    if not {state.strategy for state in states} <= {"", "source_position"}:
         raise StreamFailed(
             f"topic {topic.topic} got more partitions, and the Kafka offset orders its changes: which of two changes "
             "of a key in different partitions came first, the topic does not tell any more",
