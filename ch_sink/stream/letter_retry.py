@@ -8,6 +8,7 @@ a later record of the same key decides.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,7 @@ from ch_sink.table.model import Family
 
 __all__ = ["LetterRetry", "Retried"]
 
+F = TypeVar("F", BackwardStepSeen, RowsRemoved, TableRefilled)
 LaterKeys = Callable[[int, Collection[int]], Mapping[bytes, int] | None]
 """First offset, offsets to leave out → the last offset of each Kafka key from there on, as far as the stream has read;
 None if the topic does not hold all these records any more."""
@@ -86,12 +88,7 @@ class LetterRetry:
 
     def _not_loaded(self, letters: list[DeadLetter], done: Retried) -> list[DeadLetter]:
         """The letters that the rows do not show which were loaded from the source since: the others are superseded."""
-        name = self.sink.name
-        loads = [
-            load
-            for load in self.ledger.facts(TableRefilled)
-            if (load.topic_id, load.partition) == (name.topic_id, name.partition)
-        ]
+        loads = self._facts(TableRefilled)
         shown = {x.offset for x in letters if any(load.shows(x.offset, x.timestamp) for load in loads)}
         done.superseded += sorted(shown)
         return [letter for letter in letters if letter.offset not in shown]
@@ -109,11 +106,7 @@ class LetterRetry:
     def _assigned(self, batch: ChangeBatch) -> dict[int, tuple[int, int]]:
         """Offset → epoch and commit position, as the change would have had them when it was read."""
         name = self.sink.name
-        steps = [
-            s
-            for s in self.ledger.facts(BackwardStepSeen)
-            if (s.topic_id, s.partition) == (name.topic_id, name.partition) and s.step != "redelivery"
-        ]
+        steps = [step for step in self._facts(BackwardStepSeen) if step.step != "redelivery"]
         strategy = self.sink.target.strategy(source_for(batch.connector) if batch.connector else None)
         found: dict[int, tuple[int, int]] = {}
         for i, offset in enumerate(batch.offset.tolist()):
@@ -142,13 +135,13 @@ class LetterRetry:
         """Offsets of the letters that need not be applied, or of which it is not known whether they may be."""
         target = self.sink.target
         order = in_given_order(batch, target, state, assigned)
-        settled = set(batch.offset[~order.keep].tolist())  # a truncate came after them
+        settled = set(batch.offset[~order.keep].tolist())  # a truncate came after them, or rows that show them
         done.superseded += sorted(settled)
         engine = target.table.engine
         by_version = engine.family is Family.REPLACING and target.system.version and target.layout.kind != "time"
         if not by_version and not target.appends:
             return settled | self._followed(batch, records, letters, done)
-        if by_version and self._purged():
+        if by_version and self._facts(RowsRemoved):
             # Marks of deleted rows are gone, and a delete that was delivered again has left none.
             settled |= self._followed(batch, records, letters, done)
         if batch.key is None or target.system.version is None or self.sink.ports.lookup is None:
@@ -171,9 +164,14 @@ class LetterRetry:
             settled.add(offset)
         return settled
 
-    def _purged(self) -> bool:
-        name, facts = self.sink.name, self.ledger.facts(RowsRemoved)
-        return any((one.topic_id, one.partition) == (name.topic_id, name.partition) for one in facts)
+    def _facts(self, kind: type[F]) -> list[F]:
+        """What the ledger knows of the partition."""
+        name = self.sink.name
+        return [
+            fact
+            for fact in self.ledger.facts(kind)
+            if (fact.topic_id, fact.partition) == (name.topic_id, name.partition)
+        ]
 
     def _delivered_again(self, batch: ChangeBatch, event: int, key: pa.Table, version: int) -> bool:
         """Whether a table that keeps every change has this one from a later delivery: the same row, at its position."""
