@@ -40,7 +40,7 @@ from ch_sink.stream.fingerprint import fingerprint
 from ch_sink.stream.offset_ranges import Choices, OffsetRange
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts
-from ch_sink.stream.reading_again import ReadingAgain
+from ch_sink.stream.reading_again import ReadingAgain, expect_entered
 from ch_sink.stream.rounds import Rounds, run_one
 from ch_sink.stream.schema_changes import SchemaChanges
 from ch_sink.stream.tasks import Execute, RangeDone, RangeTask, ReleaseDone, ReleaseTask, Task
@@ -130,6 +130,7 @@ class Coordinator:
             abandon(self.settings.name, self.run_id)  # else the next attempt takes it for another job's
             raise
         self._closing.callback(ledger.release)
+        expect_entered(table, ledger, self.topic.topic_id)
         self._schema_changes = SchemaChanges(self.ports.table, ledger)
         # Of this life: a round that ends because columns are missing has stored nothing behind that end.
         self._used: set[str] = set()

@@ -6,14 +6,17 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ch_sink.errors import StreamFailed
 from ch_sink.model.topic import TopicState
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import FinishedRange, RowsRemoved, TableRefilled, TableTakenBack
+from ch_sink.ports import FinishedRange, Ledger, RowsRemoved, TableRefilled, TableTakenBack
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.rollback import ahead, newest_stored, read_again_from, taken_back
+from ch_sink.table.fill_note import awaits_its_ledger
+from ch_sink.table.model import TargetTable
 
-__all__ = ["ReadingAgain"]
+__all__ = ["ReadingAgain", "expect_entered"]
 
 log = logging.getLogger("ch_sink")
 
@@ -114,3 +117,12 @@ class ReadingAgain:
             ]
         )
         return {p: (replay, reached.get(p, at)) for p, at in starts.items()}
+
+
+def expect_entered(table: TargetTable, ledger: Ledger, topic_id: str) -> None:
+    """Raises StreamFailed if a first load has filled the table, and the ledger does not know up to where."""
+    if awaits_its_ledger(table.comment) and not ledger.progress(topic_id):
+        raise StreamFailed(
+            f"{table.qualified} was filled by a run that was killed before the ledger knew up to where",
+            hint="Run the same `ch_sink bootstrap` or `ch_sink backfill` once more, which ends it.",
+        )

@@ -13,9 +13,9 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
 from ch_sink.ports import FinishedRange, RangeIntent, TableRefilled, TopicFacts
+from ch_sink.table.fill_note import marked
 from ch_sink.trust.hold import held
 from ch_sink.trust.refill import Refill, Say
-from ch_sink.trust.successor import marked
 
 __all__ = ["Facts", "FirstLoad", "Placed", "results_at"]
 

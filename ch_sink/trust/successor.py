@@ -4,7 +4,6 @@ Its name tells whose it is, so that the next run finds what a killed one left. V
 target, not what is behind the name: they hold for the successor from the moment of the exchange.
 """
 
-import json
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -14,15 +13,15 @@ from ch_sink.clickhouse import Client, detect
 from ch_sink.errors import ChSinkError, ClickHouseError, StreamFailed
 from ch_sink.model.policy import Policy
 from ch_sink.table.engine_full import parse_engine
+from ch_sink.table.fill_note import fill_note, marked
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.maker import made_by, maker
 from ch_sink.types.lexer import string_value
 from ch_sink.types.sql import literal, quote
 
-__all__ = ["SUFFIX", "Successor", "marked"]
+__all__ = ["SUFFIX", "Successor"]
 
 SUFFIX = "__ch_sink_next"
-_MARK = "ch_sink fills this table: "
 _NOT_IMPLEMENTED, _UNKNOWN_TABLE = 48, 60
 _ALLOW: dict[str, str | int] = {
     "allow_suspicious_low_cardinality_types": 1,
@@ -34,14 +33,6 @@ _ALLOW: dict[str, str | int] = {
     "allow_nullable_key": 1,
 }
 Say = Callable[[str], None]
-
-
-def marked(comment: str) -> dict[str, Any] | None:
-    """What the comment of a table says that a run filled and did not finish; None for any other table."""
-    if not comment.startswith(_MARK):
-        return None
-    noted: dict[str, Any] = json.loads(comment.removeprefix(_MARK))
-    return noted
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +108,7 @@ class Successor:
         sql = (
             f"CREATE TABLE {self.qualified}{self._on_cluster} AS {self.target.qualified} "
             f"ENGINE = {_engine(str(found['engine']), str(found['engine_full']))} "
-            f"COMMENT {literal(_MARK + json.dumps({'maker': maker()}))}"
+            f"COMMENT {literal(fill_note({'maker': maker()}))}"
         )
         self.client.command(sql, settings=_ALLOW, again=False, doing=f"create {self.qualified}")
         return self.found()
@@ -130,7 +121,7 @@ class Successor:
 
     def note(self, noted: Mapping[str, Any]) -> None:
         """Say in its comment what a run has to do once it is in place, in case this one cannot."""
-        self._comment(self.qualified, _MARK + json.dumps({"maker": maker(), **noted}))
+        self._comment(self.qualified, fill_note({"maker": maker(), **noted}))
 
     def unmark(self, name: str, comment: str) -> None:
         """Give this table a comment of the user's again."""
