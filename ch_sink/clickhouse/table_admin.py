@@ -40,4 +40,4 @@ class ClickHouseTableAdmin:
         execute(self.client, [truncate_statement(table, version, version_column)])
 
     def highest_version(self, table: TargetTable) -> int:
-        return max_version(self.client, table)
+        return max_version(self.client, table, empty=-1)

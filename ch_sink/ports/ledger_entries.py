@@ -15,7 +15,8 @@
 | schema_change_begun (`SchemaChangeBegun`) | before the table is altered                     | schema_change_finished                    | without a finish after it, the view is renewed       |
 | schema_change_finished (`SchemaChangeFinished`) | after the table's view shows the columns  | schema_change_begun                       | nothing: it closes the one before it                 |
 | taken_back (`TableTakenBack`)             | when a job finds that the table was taken back, before empty results that lead back | results of the offsets that are read again | the tokens of the partition are others from then on |
-| refilled (`TableRefilled`)               | before the table is replaced by one that was filled from the source, one per partition | anything | results up to its offset say nothing of the table; changes of the epoch below its position are dropped |
+| refilled (`TableRefilled`)               | after the table was replaced by one that was filled anew, one per partition | anything | results up to its offset say nothing of the table; changes of the epoch below its position are dropped |
+| repaired (`TableRepaired`)               | before rows of a table that forgets deletes are made those of the source | the same again | a replay does not begin below its offset |
 | rows_removed (`RowsRemoved`)              | before a purge or an erasure removes rows, by anyone | the same again                       | the highest version may be missing; a replay goes on to what was applied |
 | backward_step (`BackwardStepSeen`)        | after a batch, one per step                     | anything                                  | nothing: it is history                               |
 
@@ -54,6 +55,7 @@ __all__ = [
     "SchemaChangeBegun",
     "SchemaChangeFinished",
     "TableRefilled",
+    "TableRepaired",
     "TableTakenBack",
     "TopicFacts",
     "TruncateFloor",
@@ -302,7 +304,12 @@ class TableRefilled:
     """Changes of ``epoch`` below this position of the source are in the rows that were loaded; 0 if it is unknown."""
     epoch: int = 0
     until: int = 0
-    """Milliseconds since 1970 up to which that holds: when the rows were loaded, and what clocks may differ by."""
+    """Milliseconds since 1970 up to which that holds: when the rows were loaded, and what clocks may differ by.
+
+    0 if the rows are those of the topic.
+    """
+    top: str = ""
+    """The highest version of the rows, as decimal digits; −1 if there was none, empty if it is unknown."""
 
     def shows(self, offset: int, timestamp: int) -> bool:
         """Whether the loaded rows certainly show a record of the partition, by its place and its time in Kafka."""
@@ -312,6 +319,19 @@ class TableRefilled:
     def loaded(self) -> Loaded:
         """What the rows show."""
         return Loaded(self.epoch, self.position, self.until)
+
+
+@dataclass(frozen=True, slots=True)
+class TableRepaired:
+    """Rows were made those of the source, and the table keeps no trace of deleted ones.
+
+    The topic's changes below ``offset`` alone would not give them.
+    """
+
+    kind: ClassVar[str] = "repaired"
+    topic_id: str
+    partition: int
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +352,7 @@ class RowsRemoved:
 Fact = (
     RowsRemoved
     | TableRefilled
+    | TableRepaired
     | TableTakenBack
     | TruncateFloor
     | TopicFacts

@@ -481,8 +481,8 @@ class Coordinator:
     def _stored_epoch(self) -> int | None:
         """The highest epoch in the table, None if it is empty or its versions hold none."""
         self._stored_version: int | None = None
-        """The highest version in the table, None if its versions are no positions."""
+        """The highest version in the table, −1 if it is empty, None if its versions are no positions."""
         if self.target.layout.kind != "wide" or self.target.system.version is None:
             return None
         self._stored_version = self.ports.table.highest_version(self.table)
-        return self._stored_version >> _EPOCH_SHIFT if self._stored_version else None
+        return self._stored_version >> _EPOCH_SHIFT if self._stored_version > 0 else None

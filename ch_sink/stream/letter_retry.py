@@ -141,8 +141,9 @@ class LetterRetry:
         by_version = engine.family is Family.REPLACING and target.system.version and target.layout.kind != "time"
         if not by_version and not target.appends:
             return settled | self._followed(batch, records, letters, done)
-        if by_version and self._facts(RowsRemoved):
-            # Marks of deleted rows are gone, and a delete that was delivered again has left none.
+        if by_version and (self._facts(RowsRemoved) or self._ordered_otherwise(batch)):
+            # Marks of deleted rows are gone, and a delete that was delivered again has left none. Or versions of
+            # later changes do not compare with those of the letters.
             settled |= self._followed(batch, records, letters, done)
         if batch.key is None or target.system.version is None or self.sink.ports.lookup is None:
             return settled
@@ -163,6 +164,14 @@ class LetterRetry:
                 continue
             settled.add(offset)
         return settled
+
+    def _ordered_otherwise(self, batch: ChangeBatch) -> bool:
+        """Whether changes got versions by another strategy when the letters were read than now."""
+        name, offsets = self.sink.name, batch.offset.tolist()
+        strategy = self.sink.target.strategy(source_for(batch.connector) if batch.connector else None)
+        texts = [self.ledger.state_before(name.topic_id, name.partition, offset) for offset in offsets]
+        states = [State.from_json(text[1]) for text in texts if text is not None]
+        return not {state.strategy for state in (*states, self.state)} <= {"", strategy}
 
     def _facts(self, kind: type[F]) -> list[F]:
         """What the ledger knows of the partition."""

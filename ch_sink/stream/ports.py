@@ -28,7 +28,7 @@ class TableAdmin(Protocol):
         ...
 
     def highest_version(self, table: TargetTable) -> int:
-        """The highest version in the table, 0 if it is empty or stores none."""
+        """The highest version in the table, −1 if it is empty, 0 if it stores none."""
         ...
 
 

@@ -12,11 +12,19 @@ from ch_sink.pipeline.target import Target
 from ch_sink.ports import FinishedRange, Ledger, RowsRemoved, TableRefilled, TableTakenBack
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts
-from ch_sink.stream.rollback import ahead, newest_stored, read_again_from, taken_back
-from ch_sink.table.fill_note import awaits_its_ledger
+from ch_sink.stream.rollback import (
+    Filling,
+    ahead,
+    is_whole,
+    lacks_filling,
+    newest_stored,
+    read_again_from,
+    taken_back,
+)
+from ch_sink.table.fill_note import to_enter
 from ch_sink.table.model import TargetTable
 
-__all__ = ["ReadingAgain", "expect_entered"]
+__all__ = ["ReadingAgain", "expect_entered", "is_entered"]
 
 log = logging.getLogger("ch_sink")
 
@@ -59,23 +67,22 @@ class ReadingAgain:
         if stored_version is None or target.collapsing or target.table.ttl or reads_again:
             return found
         last = [r for r in ledger.history(4 * len(state.low)) if r.topic_id == topic_id]
-        # What was stored before a refill is not in the table that the refill put in place.
-        refilled = {r.partition: r.offset for r in ledger.facts(TableRefilled) if r.topic_id == topic_id}
-        last = [r for r in last if r.end > refilled.get(r.partition, -1)]
-        stored = newest_stored(last, states.floors)
-        if stored_version >= stored:
+        filling = Filling.last(ledger.facts(TableRefilled), topic_id)
+        last = filling.without_former(last)
+        if is_whole(stored_version, last, filling, states.floors):
             return found
-        removed = max((int(r.top) for r in ledger.facts(RowsRemoved)), default=0)
-        if stored_version >= newest_stored(last, states.floors, removed):
+        removed = max((int(r.top) for r in ledger.facts(RowsRemoved)), default=-1)
+        if is_whole(stored_version, last, filling, states.floors, removed):
             return found
         # A job that was frozen since it read the version compares an old answer with its successor's ledger.
         ledger.check_claim()
         table = target.table.qualified.replace("`", "")
-        what = f"the highest version in {table} is {stored_version}, "
-        what += f"and the last results of the ledger have stored {stored}"
+        what = f"the highest version in {table} is {stored_version}" if stored_version >= 0 else f"{table} is empty"
+        stored = max(newest_stored(last, states.floors), filling.top or 0)
+        what += f", and the last results of the ledger have stored {stored}"
         if self.stops or target.appends:
             raise taken_back(self.stream, what, appends=target.appends)
-        return found | self._lead_back(what, state, states, stored_version, reached)
+        return found | self._lead_back(what, state, states, stored_version, reached, filling)
 
     def _look_at_group(self, state: TopicState, ends: Mapping[int, int]) -> None:
         """See whether the consumer group is ahead of the ledger's ends: at once if the stream is to stop then."""
@@ -92,14 +99,23 @@ class ReadingAgain:
             raise taken_back(self.stream, behind)
 
     def _lead_back(
-        self, what: str, state: TopicState, states: States, stored_version: int, reached: Mapping[int, int]
+        self,
+        what: str,
+        state: TopicState,
+        states: States,
+        stored_version: int,
+        reached: Mapping[int, int],
+        filling: Filling,
     ) -> dict[int, tuple[str, int]]:
         """Lead the ledger back to where the table lacks something."""
         ledger, topic_id = self.ports.ledger, state.topic_id
         results = [r for r in ledger.history(_HISTORY * len(state.low)) if r.topic_id == topic_id]
-        starts = read_again_from(results, stored_version)
+        kept = filling.is_in(stored_version)
+        starts = read_again_from(filling.without_former(results) if kept is not False else results, stored_version)
+        if filling.from_source and (kept is False or (kept is None and starts is None)):
+            raise lacks_filling(self.stream, what)
         if starts is None:
-            starts = dict(state.low)
+            starts = {p: max(low, filling.offsets.get(p, 0) if kept else 0) for p, low in state.low.items()}
         places = ", ".join(f"{at} of partition {p}" for p, at in sorted(starts.items()))
         log.warning("%s: ClickHouse lacks what the stream has stored: %s", self.stream, what)
         log.warning("%s: reading again from offset %s", self.stream, places)
@@ -119,10 +135,21 @@ class ReadingAgain:
         return {p: (replay, reached.get(p, at)) for p, at in starts.items()}
 
 
+def is_entered(comment: str, ledger: Ledger, topic_id: str) -> bool:
+    """Whether the ledger knows of the filling that a table's comment notes, if it notes one."""
+    noted = to_enter(comment)
+    if noted is None:
+        return True
+    if not {TableRefilled(**fact) for fact in noted["refilled"]} <= set(ledger.facts(TableRefilled)):
+        return False
+    return "resolved" in noted or bool(ledger.progress(topic_id))
+
+
 def expect_entered(table: TargetTable, ledger: Ledger, topic_id: str) -> None:
-    """Raises StreamFailed if a first load has filled the table, and the ledger does not know up to where."""
-    if awaits_its_ledger(table.comment) and not ledger.progress(topic_id):
+    """Raises StreamFailed if the table was filled anew, and the ledger does not know up to where."""
+    if not is_entered(table.comment, ledger, topic_id):
+        again = "resync" if "resolved" in (to_enter(table.comment) or ()) else "bootstrap` or `ch_sink backfill"
         raise StreamFailed(
             f"{table.qualified} was filled by a run that was killed before the ledger knew up to where",
-            hint="Run the same `ch_sink bootstrap` or `ch_sink backfill` once more, which ends it.",
+            hint=f"Run the same `ch_sink {again}` with --apply once more, which ends it.",
         )

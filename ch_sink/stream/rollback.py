@@ -9,16 +9,67 @@ since its rows go with their merges.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.floor import Floor
 from ch_sink.order.version import POSITION_SHIFT
-from ch_sink.ports import FinishedRange
+from ch_sink.ports import FinishedRange, TableRefilled
 
-__all__ = ["ahead", "newest_stored", "read_again_from", "taken_back"]
+__all__ = ["Filling", "ahead", "is_whole", "lacks_filling", "newest_stored", "read_again_from", "taken_back"]
 
 _COMMIT_BITS = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """The last time that the table was replaced by one that was filled anew."""
+
+    offsets: Mapping[int, int]
+    """Partition → everything below was in that table; empty if the stream alone has filled the table."""
+    top: int | None = -1
+    """The highest version of that table, −1 for none; None if it is not known, as of earlier versions of ch_sink."""
+    from_source: bool = False
+    """Its rows were read from the source: the topic may lack them."""
+
+    @classmethod
+    def last(cls, fillings: Sequence[TableRefilled], topic_id: str) -> "Filling":
+        """Of all fillings that the ledger knows, oldest first."""
+        mine = {f.partition: f for f in fillings if f.topic_id == topic_id}
+        tops = [int(f.top) if f.top else None for f in mine.values()]
+        known = [top for top in tops if top is not None]
+        return cls(
+            {p: f.offset for p, f in mine.items()},
+            None if len(known) < len(tops) else max(known, default=-1),
+            any(f.until for f in mine.values()),
+        )
+
+    def without_former(self, results: Iterable[FinishedRange]) -> list[FinishedRange]:
+        """The results behind the filling: what was stored before is not in the table that took the place."""
+        return [r for r in results if r.end > self.offsets.get(r.partition, -1)]
+
+    def is_in(self, stored_version: int) -> bool | None:
+        """Whether a table with this highest version is that one or a later state of it; None if it is not known."""
+        return None if self.top is None else stored_version >= self.top
+
+
+def is_whole(
+    stored_version: int,
+    results: Iterable[FinishedRange],
+    filling: Filling,
+    floors: Iterable[Floor],
+    removed: int = -1,
+) -> bool:
+    """Whether a table with this highest version (−1: no row) has what was stored last, as far as versions show it.
+
+    ``floors``: of the truncates; ``removed``: the highest version that was erased.
+    """
+    floors = list(floors)
+    filled = filling.top if filling.top is not None else -1
+    if filled <= removed or filled >> POSITION_SHIFT <= _below(floors):
+        filled = -1
+    return stored_version >= filled and max(stored_version, 0) >= newest_stored(results, floors, max(removed, 0))
 
 
 def newest_stored(results: Iterable[FinishedRange], floors: Iterable[Floor], removed: int = 0) -> int:
@@ -26,7 +77,7 @@ def newest_stored(results: Iterable[FinishedRange], floors: Iterable[Floor], rem
 
     ``floors``: of the truncates; ``removed``: the highest version that was erased.
     """
-    below = max([(f.epoch << _COMMIT_BITS | f.commit) for f in floors], default=-1)
+    below = _below(floors)
     return max([r.top for r in results if r.top >> POSITION_SHIFT > below and r.top > removed], default=0)
 
 
@@ -64,6 +115,19 @@ def ahead(committed: Mapping[int, int], reached: Mapping[int, int]) -> str:
     p, offset, here = found[0]
     more = f", and so on for {len(found)} partitions" if len(found) > 1 else ""
     return f"its consumer group has committed offset {offset} of partition {p}, and its ledger ends at {here}{more}"
+
+
+def _below(floors: Iterable[Floor]) -> int:
+    return max([(f.epoch << _COMMIT_BITS | f.commit) for f in floors], default=-1)
+
+
+def lacks_filling(stream: str, witness: str) -> StreamFailed:
+    """The error for a table that lacks rows which were read from the source."""
+    return StreamFailed(
+        f"stream {stream}: ClickHouse lacks rows that were loaded from the source, not from the topic: {witness}",
+        hint="Fill the table anew by `ch_sink resync CONFIG --apply`, then `ch_sink resume CONFIG`; or restore a newer "
+        "backup.",
+    )
 
 
 def taken_back(stream: str, witness: str, *, appends: bool = False) -> StreamFailed:

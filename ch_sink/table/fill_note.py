@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["awaits_its_ledger", "fill_note", "marked"]
+__all__ = ["fill_note", "marked", "to_enter"]
 
 _MARK = "ch_sink fills this table: "
 
@@ -22,6 +22,7 @@ def marked(comment: str) -> dict[str, Any] | None:
     return noted
 
 
-def awaits_its_ledger(comment: str) -> bool:
-    """Whether the table is filled and in place, as far as its comment says, and the ledger may not know it yet."""
-    return "results" in (marked(comment) or ())
+def to_enter(comment: str) -> dict[str, Any] | None:
+    """What the comment of a table that is filled and in place says the ledger has to know; None for any other."""
+    noted = marked(comment)
+    return noted if noted is not None and "results" in noted else None

@@ -109,3 +109,9 @@ class TargetTable:
 
     def column(self, name: str) -> Column | None:
         return next((c for c in self.columns if c.name == name), None)
+
+
+def forgets_deletes(table: TargetTable) -> bool:
+    """Whether a deleted row leaves no trace once its rows have collapsed, nor any that has no version."""
+    collapses = table.engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING)
+    return collapses or (table.engine.family is Family.REPLACING and table.engine.version_column is None)

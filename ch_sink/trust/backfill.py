@@ -156,7 +156,7 @@ def backfilled(
     _expect_possible(refill)
     topic = subject.topic.state(subject.settings.topic)
     name, first = subject.table.qualified.replace("`", ""), FirstLoad(refill, topic, "backfilled")
-    if (left := first.finished(say)) is not None:
+    if (left := first.left(say, apply=apply)) is not None:
         return Backfilled(refill.stream, name, True, left.rows, left.start)
     first.expect_empty()
     ends = snapshot_ends(subject, topic)

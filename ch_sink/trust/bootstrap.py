@@ -62,7 +62,7 @@ def bootstrapped(refill: Refill, *, apply: bool, say: Say = lambda _: None) -> B
     def done(placed: Placed) -> Bootstrapped:
         return Bootstrapped(refill.stream, name, True, placed.rows, placed.start)
 
-    if (left := first.finished(say)) is not None:
+    if (left := first.left(say, apply=apply)) is not None:
         return done(left)
     first.expect_empty()
     if not apply:

@@ -9,8 +9,9 @@ import numpy.typing as npt
 
 from ch_sink.clickhouse import Client
 from ch_sink.model.change import ChangeBatch, Op, Records
-from ch_sink.model.floor import Floor
+from ch_sink.model.floor import NOTHING_LOADED, Floor, Loaded
 from ch_sink.order import Sequenced, State
+from ch_sink.order.sequence import drop_loaded
 from ch_sink.order.version import to_int, to_ints
 from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.inputs import BatchDecoder
@@ -77,12 +78,13 @@ def biography(
     """
     state_now = topic.state(name)
     seen = _Seen(wanted)
+    loaded = max((load.loaded for load in noted.loads), default=NOTHING_LOADED)
     for partition, low in sorted(state_now.low.items()):
         high = state_now.high[partition]
         task = RangeTask("explain", name, state_now.topic_id, partition, target.table, low, high, State())
         state = replace(State(), alone=len(state_now.low) == 1).raised_to(epoch)
         for chunk in _nonempty(topic.chunks(task, low)):
-            state = _read(chunk.records, partition, target, decoder, state, seen, topic)
+            state = _read(chunk.records, partition, target, decoder, state, seen, topic, loaded)
     mine = [event for raw, event in seen.bad if raw is not None and raw in seen.raw_keys]
     engine = target.table.engine
     marks = engine.is_deleted_column or engine.sign_column or engine.family is Family.MERGE_TREE
@@ -111,6 +113,7 @@ def _read(
     state: State,
     seen: _Seen,
     topic: TopicReader,
+    loaded: Loaded,
 ) -> State:
     history = topic.history(partition)
     profile = decoder.learn(records, state.profile, history)
@@ -118,13 +121,19 @@ def _read(
     source = source_for(batch.connector) if batch.connector else None
     orderer = Orderer(records, target, source, history, lambda earlier: decoder.decode(earlier, profile))
     order = orderer.whole(batch, state)
+    applied = order.keep.copy()
+    drop_loaded(batch, order, loaded, inner_is_log=source is not None and source.inner_is_log)
+    shown, order.keep = applied & ~order.keep, applied
     versions = to_ints(order.version)
     unknown = {column.first_offset: column.name for column in batch.unknown}
     for i in np.flatnonzero(_matching(batch, seen)).tolist():
         raw = records.keys[int(batch.source_index[i])]
         if raw is not None:
             seen.raw_keys.add(raw)
-        seen.events.append(_event(batch, order, partition, i, versions[i], unknown))
+        event = _event(batch, order, partition, i, versions[i], unknown)
+        if shown[i]:
+            event = replace(event, rule="loaded", why="it came behind rows of the source that showed it")
+        seen.events.append(event)
         if batch.half[i]:
             name = batch.source_name[int(batch.source_code[i])]
             seen.ids.append((name, to_int(batch.commit, i), to_int(batch.inner, i)))

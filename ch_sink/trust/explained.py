@@ -1,16 +1,30 @@
 """The biography of one row of a configured stream."""
 
+from dataclasses import replace
 from typing import Any
 
 from ch_sink.config import Config
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import TopicFacts
+from ch_sink.ports import RowsRemoved, TopicFacts
 from ch_sink.trust.explain import Biography, biography, stored_rows
+from ch_sink.trust.history import loads_of
+from ch_sink.trust.judge import Noted
 from ch_sink.trust.key import wanted_key
-from ch_sink.trust.own_tables import own_tables
+from ch_sink.trust.own_tables import OwnTables, own_tables
+from ch_sink.trust.verify import Subject
 from ch_sink.trust.wiring import subject_of
 
-__all__ = ["explained"]
+__all__ = ["explained", "noted_of"]
+
+
+def noted_of(subject: Subject, own: OwnTables, topic_id: str) -> Noted:
+    """What the ledger and the sink's own tables say of the topic's records. Raises ClickHouseError."""
+    removed = [fact for fact in subject.ledger.facts(RowsRemoved) if fact.topic_id == topic_id]
+    return replace(
+        own.noted(topic_id, subject.reached(topic_id).applied),
+        loads=loads_of(subject.ledger, topic_id),
+        erased=frozenset((fact.partition, offset) for fact in removed for offset in fact.skip),
+    )
 
 
 def explained(config: Config, key: dict[str, Any]) -> Biography:
@@ -21,7 +35,7 @@ def explained(config: Config, key: dict[str, Any]) -> Biography:
     settings = subject.settings
     topic_id = subject.topic.state(settings.topic).topic_id
     epochs = [fact.epoch for fact in subject.ledger.facts(TopicFacts) if fact.topic_id == topic_id]
-    noted = own_tables(config, subject.client).noted(topic_id, subject.reached(topic_id).applied)
+    noted = noted_of(subject, own_tables(config, subject.client), topic_id)
     found = biography(
         subject.topic,
         settings.topic,

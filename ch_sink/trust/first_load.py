@@ -6,18 +6,19 @@ between both is ended by the next one.
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
 from ch_sink.ports import FinishedRange, RangeIntent, TableRefilled, TopicFacts
+from ch_sink.stream.reading_again import expect_entered
 from ch_sink.table.fill_note import marked
 from ch_sink.trust.hold import held
 from ch_sink.trust.refill import Refill, Say
 
-__all__ = ["Facts", "FirstLoad", "Placed", "results_at"]
+__all__ = ["Facts", "FirstLoad", "Placed", "noted_result", "results_at"]
 
 Facts = tuple[TopicFacts, *tuple[TableRefilled, ...]]
 
@@ -44,10 +45,9 @@ class FirstLoad:
         """Raises StreamFailed if the table has rows, or its stream has begun."""
         subject, stream = self.refill.subject, self.refill.stream
         table = subject.table.qualified
-        found = subject.client.rows(f"SELECT 1 AS one FROM {table} LIMIT 1", doing=f"look into {table}")
         known = subject.reached(self.topic.topic_id).applied
-        if found or known:
-            why = "it has rows" if found else f"stream {stream!r} has begun to fill it"
+        if (has_rows := self._has_rows()) or known:
+            why = "it has rows" if has_rows else f"stream {stream!r} has begun to fill it"
             raise StreamFailed(
                 f"{table} cannot be {self.doing}: {why}",
                 hint="Fill it anew by `ch_sink resync CONFIG --apply`."
@@ -64,7 +64,8 @@ class FirstLoad:
     def put_in_place(self, facts: Facts, results: Sequence[FinishedRange], rows: int, say: Say) -> Placed:
         """Exchange both tables while the stream is held, and tell the ledger. Raises ChSinkError."""
         refill, subject = self.refill, self.refill.subject
-        comment = self._own_comment()
+        comment, top = self._own_comment(), refill.top()
+        facts = (facts[0], *(replace(fact, top=top) for fact in facts[1:]))
         refill.successor.note(
             {
                 "topic": asdict(facts[0]),
@@ -81,22 +82,52 @@ class FirstLoad:
         refill.successor.unmark(subject.table.qualified, comment)
         return _placed(results, rows)
 
-    def finished(self, say: Say) -> Placed | None:
+    def _has_rows(self) -> bool:
+        table = self.refill.subject.table.qualified
+        return bool(
+            self.refill.subject.client.rows(f"SELECT 1 AS one FROM {table} LIMIT 1", doing=f"look into {table}")
+        )
+
+    def left(self, say: Say, *, apply: bool) -> Placed | None:
+        """What an earlier run has filled before it was killed, ended now; None if there is no such run.
+
+        Raises StreamFailed if there is one, without ``apply``.
+        """
+        subject = self.refill.subject
+        if not apply:
+            expect_entered(subject.table, subject.ledger, self.topic.topic_id)
+            return None
+        placed = self._finished(say)
+        if placed is None:
+            self._drop_former(say)
+        return placed
+
+    def _drop_former(self, say: Say) -> None:
+        """Drop what a run left that was killed behind its end, if the stream has begun since."""
+        if self.refill.subject.reached(self.topic.topic_id).applied:
+            self.refill.successor.clear(say)
+
+    def _finished(self, say: Say) -> Placed | None:
         """Do what a run has left to do that was killed before the ledger knew; None if there is no such run."""
         refill, subject = self.refill, self.refill.subject
         noted = marked(refill.successor.comment())
-        if noted is None or "results" not in noted:
+        if noted is None or "results" not in noted or "resolved" in noted:
             return None
         name = subject.table.qualified.replace("`", "")
+        known = subject.reached(self.topic.topic_id).applied
+        if noted["rows"] and not known and not self._has_rows():
+            say(f"{name} was filled by a run that was killed before the ledger knew, and is empty by now")
+            refill.successor.unmark(subject.table.qualified, str(noted["comment"]))
+            return None
         say(f"{name} was filled by a run that was killed before the ledger knew")
         facts: Facts = (TopicFacts(**noted["topic"]), *(TableRefilled(**fact) for fact in noted["refilled"]))
-        results = [_result(one) for one in noted["results"]]
+        results = [noted_result(one) for one in noted["results"]]
         if facts[0].topic_id != self.topic.topic_id:
             raise StreamFailed(
                 f"topic {self.topic.topic} was recreated since {name} was filled",
                 hint="Empty the table and begin again.",
             )
-        if not subject.reached(self.topic.topic_id).applied:
+        if not known:
             with held(subject.ledger, refill.states, refill.stream, self.topic.topic_id, say):
                 self._enter(facts, results)
         refill.successor.unmark(subject.table.qualified, str(noted["comment"]))
@@ -127,7 +158,8 @@ def results_at(topic: TopicState, states: Mapping[int, tuple[int, State]]) -> li
     ]
 
 
-def _result(noted: Mapping[str, Any]) -> FinishedRange:
+def noted_result(noted: Mapping[str, Any]) -> FinishedRange:
+    """A result from what was noted of it."""
     return FinishedRange(**{**noted, "cuts": tuple(noted["cuts"])})
 
 

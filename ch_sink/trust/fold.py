@@ -22,7 +22,7 @@ from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.partition_sink import PartitionSink
 from ch_sink.pipeline.plan import BatchDecoder, Ports
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import DeadLetter, Fact, FinishedRange, HandedOver, Handover, RangeIntent, TopicFacts
+from ch_sink.ports import DeadLetter, Fact, FinishedRange, HandedOver, Handover, RangeIntent, TableRefilled, TopicFacts
 from ch_sink.stream.coordinator import Coordinator, StreamSettings
 from ch_sink.stream.offset_ranges import OffsetRange, plan_ranges
 from ch_sink.stream.ports import StreamPorts
@@ -41,9 +41,15 @@ MakeDecoder = Callable[[TargetTable, bool], BatchDecoder]
 """The table and whether before images are wanted."""
 
 
-def lenient(policy: Policy) -> Policy:
-    """The stream's choices, except that nothing stops a fold which did not stop the stream."""
-    return replace(policy, changes=replace(policy.changes, evolve="ignore", on_bad_record="dead_letter"))
+def lenient(policy: Policy, shadow: TargetTable) -> Policy:
+    """The stream's choices, except that nothing stops a fold which did not stop the stream.
+
+    A shadow has numbers as versions, also that of a table which has times.
+    """
+    changes = replace(policy.changes, evolve="ignore", on_bad_record="dead_letter")
+    timed = policy.versions.strategy == "source_time" and Target.of(shadow, policy).layout.kind != "time"
+    versions = replace(policy.versions, strategy="auto") if timed else policy.versions
+    return replace(policy, changes=changes, versions=versions)
 
 
 @dataclass(slots=True)
@@ -81,7 +87,7 @@ class Fold:
     ) -> None:
         """``handover``: where values of key changes are that began before the fold does."""
         self._client, self._shadow, self._topic, self._decoder = client, shadow, topic, decoder
-        self._settings = replace(settings, name=f"shadow:{settings.name}", policy=lenient(settings.policy))
+        self._settings = replace(settings, name=f"shadow:{settings.name}", policy=lenient(settings.policy, shadow))
         self._ledger = MemoryLedger(self._settings.name)
         self._handover: Handover = MemoryHandover()
         if handover is not None:
@@ -107,7 +113,8 @@ class Fold:
         self.at = dict(at)
         if facts:
             self._ledger.claim("facts")
-            self._ledger.record(*facts)
+            # The shadow is empty at first.
+            self._ledger.record(*(replace(f, top="") if isinstance(f, TableRefilled) else f for f in facts))
             self._ledger.release()
         if states:
             self._seed(states)

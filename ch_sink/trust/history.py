@@ -7,7 +7,15 @@ from ch_sink.ports import Ledger, TableRefilled, TopicFacts
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.fold import Fold
 
-__all__ = ["base_of", "begin_at_load", "expect_one_order", "is_incomplete", "loads_of", "without_history"]
+__all__ = [
+    "base_of",
+    "begin_at_load",
+    "expect_one_order",
+    "follows_another",
+    "is_incomplete",
+    "loads_of",
+    "without_history",
+]
 
 
 def expect_one_order(ledger: Ledger, topic: TopicState) -> None:
@@ -52,7 +60,12 @@ def base_of(ledger: Ledger, topic: TopicState) -> tuple[TopicFacts, ...]:
 
 def is_incomplete(ledger: Ledger, topic: TopicState) -> bool:
     """Whether the table may rightly have rows of which the topic holds no event, or none since they were loaded."""
-    return any(topic.low.values()) or bool(loads_of(ledger, topic.topic_id))
+    return any(topic.low.values()) or bool(loads_of(ledger, topic.topic_id)) or follows_another(ledger, topic)
+
+
+def follows_another(ledger: Ledger, topic: TopicState) -> bool:
+    """Whether the stream has read another topic of that name: this one may go on where that ended, without its rows."""
+    return any(topic_id != topic.topic_id for topic_id in ledger.topic_ids())
 
 
 def without_history(differences: Differences, found: int, *, incomplete: bool) -> int:

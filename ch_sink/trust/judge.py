@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ch_sink.model.change import Half
+from ch_sink.ports import TableRefilled
 
 __all__ = ["Event", "Noted", "Truncate", "judged"]
 
@@ -21,7 +22,8 @@ class Event:
     epoch: int
     version: int
     rule: str
-    """newer, superseded, re-delivered, floor, handed over, dead letter, waiting, not read yet, ignored, counted."""
+    """newer, superseded, re-delivered, floor, handed over, dead letter, waiting, not read yet, ignored, counted,
+    loaded, erased."""
     why: str
     half: int = 0
     kept: tuple[str, ...] = ()
@@ -50,6 +52,10 @@ class Noted:
     """Partition and offset of dead letters that are not settled → reason."""
     waiting: Set[tuple[int, int]] = frozenset()
     """Partition and offset of the changes that wait for another row's values."""
+    loads: Sequence[TableRefilled] = ()
+    """The times that the table was filled from the source."""
+    erased: Set[tuple[int, int]] = frozenset()
+    """Partition and offset of the changes whose rows were erased."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -91,6 +97,10 @@ def _first_rules(event: Event, floor: Truncate | None, noted: Noted, forgets_del
     place = (event.partition, event.offset)
     if not _read(*place, noted):
         return replace(event, rule="not read yet", why=event.why or "the stream has not come to it")
+    if place in noted.erased:
+        return replace(event, rule="erased", why="`ch_sink erase` has removed the row")
+    if any(event.partition == load.partition and event.offset < load.offset for load in noted.loads):
+        return replace(event, rule="loaded", why="the table was filled from the source since, which showed the change")
     if place in noted.letters:
         return replace(event, rule="dead letter", why=noted.letters[place])
     if place in noted.waiting:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ch_sink.pipeline.target import Target
+from ch_sink.ports import TableRepaired
+from ch_sink.table.model import forgets_deletes
 from ch_sink.trust.repair import ceilings, needs_stream, statements, too_new, unmendable
 from ch_sink.trust.report import Report
 from ch_sink.trust.verify import FOUND, Options, Subject, states_at, verified
@@ -60,13 +62,16 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
         limits = ceilings(
             Target.of(subject.table, subject.settings.policy), states_at(subject, found.topic_id, found.applied)
         )
-        newer = too_new(subject.table, limits[1] if limits else None)
+        newer = "" if forgets_deletes(subject.table) else too_new(subject.table, limits[1] if limits else None)
         skipped = differences.drop(FOUND, newer) if newer else 0
         kinds = ", ".join(literal(kind) for kind in unmendable(subject.table))
         stuck = differences.drop(FOUND, f"kind IN ({kinds})") if kinds else 0
         rows = differences.count(FOUND)
         left = 0
         if apply and rows:
+            if options.against == "source" and forgets_deletes(subject.table):
+                repairs = [TableRepaired(found.topic_id, p, offset) for p, offset in sorted(found.applied.items())]
+                subject.ledger.record(*repairs)
             say(f"writing {rows} rows")
             for sql in statements(found.source, found.target, differences, FOUND, limits[0] if limits else None):
                 subject.client.command(sql, settings=_INSERT, again=False, doing=f"repair {subject.table.qualified}")

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 
+from ch_sink.clickhouse import max_version
 from ch_sink.errors import ChSinkError, ConfigError, StreamFailed
 from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
+from ch_sink.pipeline.target import Target
 from ch_sink.ports import CLOCKS, Fact, Handover, Pending, TableRefilled
 from ch_sink.ports.stream_states import StreamStates
 from ch_sink.snapshot import SourceReader
@@ -66,6 +68,13 @@ class Refill:
     def successor(self) -> Successor:
         subject = self.subject
         return Successor(subject.client, subject.table, subject.settings.policy, self.notes, self.cluster)
+
+    def top(self) -> str:
+        """The highest version in the successor, as `TableRefilled` has it."""
+        target = Target.of(self.subject.table, self.subject.settings.policy)
+        if target.layout.kind != "wide" or target.system.version is None:
+            return ""
+        return str(max_version(self.subject.client, self.successor.found(), empty=-1))
 
     def waiting(self, topic_id: str, partitions: Mapping[int, int]) -> dict[int, list[int]]:
         """Partition → offsets of the stream's waiting changes."""
@@ -199,8 +208,8 @@ def _floors(
     refill: Refill, topic: TopicState, at: Mapping[int, int], position: int, epoch: int
 ) -> tuple[TableRefilled, ...]:
     """What the ledger has to know of rows that show every change below this position of the source; 0 for none."""
-    if refill.subject.settings.policy.versions.strategy == "insertion_order":
-        position = 0
+    if refill.subject.settings.policy.versions.strategy in ("insertion_order", "kafka_offset"):
+        position = 0  # nothing tells when the positions of the source begin anew
     until = int(time.time() * 1000) + CLOCKS
     return tuple(TableRefilled(topic.topic_id, p, offset, position, epoch, until) for p, offset in sorted(at.items()))
 

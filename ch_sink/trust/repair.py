@@ -193,10 +193,13 @@ def _next(table: TargetTable, version: str, after: int) -> str:
 
 
 def _fresh(table: TargetTable, version: str, ceiling: int | None, after: int) -> str:
-    """The version of a row of the source: that of its change, above the one that the table has."""
+    """The version of a row of the source: that of its change, above the one that the table has.
+
+    The shadow knows no times. A row that the table lacks gets the lowest one, so that every later change wins.
+    """
     kind = next(c.type for c in table.columns if c.name == version)
     if not _counts(table):
-        return f"if(d.table_version = '', now64(9), CAST(d.table_version, {literal(kind)}))"
+        return f"CAST(if(d.table_version = '', '1970-01-01 00:00:00', d.table_version), {literal(kind)})"
     own = "toInt256OrZero(d.source_version)"
     if ceiling is not None:
         own = f"least({own}, toInt256({literal(str(ceiling))}))"

@@ -16,8 +16,11 @@ from ch_sink.errors import ChSinkError, StreamFailed
 from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
-from ch_sink.ports import RowsRemoved, TableRefilled
-from ch_sink.table.model import Family, TargetTable
+from ch_sink.pipeline.target import Target
+from ch_sink.ports import FinishedRange, RowsRemoved, TableRefilled, TableRepaired
+from ch_sink.sources import source_for
+from ch_sink.stream.reading_again import expect_entered
+from ch_sink.table.model import Family, TargetTable, forgets_deletes
 from ch_sink.trust.erased_offsets import WithoutErased
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.history import loads_of
@@ -65,10 +68,11 @@ def replayed(
         table = detect(subject.client, subject.table.database, into, subject.settings.policy)
     own = table.qualified == subject.table.qualified
     topic = subject.topic.state(subject.settings.topic)
+    expect_entered(subject.table, subject.ledger, topic.topic_id)
     applied = subject.reached(topic.topic_id).applied
     if own:
         _expect_repeatable(table)
-    forgets = table.engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING)
+    forgets = forgets_deletes(table)
     # Where marks of deleted rows are gone, a range that ends before the delete would bring the row back as well.
     removed = [r for r in subject.ledger.facts(RowsRemoved) if r.topic_id == topic.topic_id]
     further = forgets or bool(removed)
@@ -86,6 +90,10 @@ def replayed(
             "that old changes of one would win over newer ones",
             hint="Replay from the first offset (--from 0), or into another table with --into.",
         )
+    if own and forgets:
+        _expect_above_repairs(subject, topic, ranges)
+    elif own:
+        _expect_one_strategy(subject, topic, ranges)
     topic_reader = WithoutErased.of(subject.topic, removed) if own else subject.topic
     if own and removed:
         _mark_removed(subject, topic_reader, starts, ranges, topic, say)
@@ -144,6 +152,39 @@ def _expect_repeatable(table: TargetTable) -> None:
             f"{table.qualified} keeps every change as a row: a replay would store them a second time",
             hint="Replay into another table, with --into.",
         )
+
+
+def _expect_above_repairs(subject: Subject, topic: TopicState, ranges: Mapping[int, tuple[int, int]]) -> None:
+    for fact in subject.ledger.facts(TableRepaired):
+        if fact.topic_id == topic.topic_id and ranges.get(fact.partition, (fact.offset, 0))[0] < fact.offset:
+            raise StreamFailed(
+                f"{subject.table.qualified} was repaired from the source when offset {fact.offset} of partition "
+                f"{fact.partition} was reached: changes below it alone would undo that",
+                hint="Replay from there on (--from), or into another table with --into.",
+            )
+
+
+def _expect_one_strategy(
+    subject: Subject,
+    topic: TopicState,
+    ranges: Mapping[int, tuple[int, int]],
+) -> None:
+    """Raises StreamFailed if changes of the ranges, or later ones, got versions by another strategy than today's."""
+    states = [State.from_json(r.state) for r in subject.ledger.history(_HISTORY) if _behind(r, topic, ranges)]
+    connectors = {state.profile.connector for state in states} - {""}
+    target = Target.of(subject.table, subject.settings.policy)
+    now = {target.strategy(source_for(connector)) for connector in connectors}
+    if before := {state.strategy for state in states} - {"", *now}:
+        raise StreamFailed(
+            f"{subject.table.qualified}: changes had versions by {before.pop()} when they were read, and would get "
+            f"them by {', '.join(now)} now",
+            hint="Replay changes that were read since then (--from), or into another table with --into.",
+        )
+
+
+def _behind(result: FinishedRange, topic: TopicState, ranges: Mapping[int, tuple[int, int]]) -> bool:
+    reads = ranges.get(result.partition)
+    return result.topic_id == topic.topic_id and reads is not None and result.end > reads[0] and bool(result.state)
 
 
 def _starts(

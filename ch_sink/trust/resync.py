@@ -19,10 +19,12 @@ from ch_sink.order import State
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import RowsRemoved, TableRefilled
 from ch_sink.table.model import TargetTable
+from ch_sink.trust.backfill_plan import snapshot_ends
 from ch_sink.trust.erased_offsets import WithoutErased
+from ch_sink.trust.exchange import Exchange
 from ch_sink.trust.first_load import results_at
 from ch_sink.trust.fold import Fold
-from ch_sink.trust.history import base_of, expect_one_order, is_incomplete
+from ch_sink.trust.history import base_of, expect_one_order, follows_another, loads_of
 from ch_sink.trust.hold import held, runs
 from ch_sink.trust.refill import (
     NewTable,
@@ -95,6 +97,7 @@ def resynced(
             with filler(refill, say) as (reader, made):
                 rows = made.count(reader, subject.key)
         return Resynced(refill.stream, name, False, before, rows)
+    Exchange.finish(refill, topic, say)
     with new_table(refill, say, refill.handover) as new:
         passes, facts = _filled(new, topic, against, say)
         _follow(refill, new.fold, topic, passes, say)
@@ -185,7 +188,7 @@ def _goal(refill: Refill, topic: TopicState) -> dict[int, int]:
 
 def _exchanged(refill: Refill, fold: Fold, topic: TopicState, facts: Mapping[int, TableRefilled], say: Say) -> float:
     """Put the new table in place while the stream stands still; returns for how many seconds it did."""
-    subject, successor = refill.subject, refill.successor
+    subject = refill.subject
     ledger, topic_id = subject.ledger, topic.topic_id
     with held(ledger, refill.states, refill.stream, topic_id, say):
         began = time.monotonic()
@@ -200,13 +203,10 @@ def _exchanged(refill: Refill, fold: Fold, topic: TopicState, facts: Mapping[int
         expect_good_records(fold, applied)
         resolved = _no_longer_waiting(refill, fold, topic_id)
         _expect_same_shape(refill)
-        successor.unmark(successor.qualified, successor.comment())
-        ledger.record(*(replace(facts[p], offset=offset) for p, offset in sorted(fold.at.items())))
-        successor.take_place(say)
+        top = refill.top()
+        known = tuple(replace(facts[p], offset=offset, top=top) for p, offset in sorted(fold.at.items()))
         ahead = {p: s for p, s in fold.states().items() if s[0] > applied.get(p, 0)}
-        ledger.results(results_at(topic, ahead))
-        for partition, offsets in resolved.items():
-            refill.pending.resolve(topic_id, partition, offsets)
+        Exchange(refill, known, results_at(topic, ahead), resolved).carry_out(say)
         return time.monotonic() - began
 
 
@@ -237,8 +237,13 @@ def _expect_whole(subject: Subject, topic: TopicState) -> None:
     expect_one_order(subject.ledger, topic)
     if any(topic.low.values()):
         raise StreamFailed(f"topic {topic.topic} no longer holds its first records", hint=hint)
-    if is_incomplete(subject.ledger, topic):
-        name = subject.table.qualified
+    name = subject.table.qualified
+    if follows_another(subject.ledger, topic) and snapshot_ends(subject, topic) == topic.low:
+        raise StreamFailed(
+            f"topic {topic.topic} was recreated and does not begin with a snapshot: it may lack rows of {name}",
+            hint=hint,
+        )
+    if loads_of(subject.ledger, topic.topic_id):
         raise StreamFailed(f"{name} was filled from the database: topic {topic.topic} may lack rows of it", hint=hint)
 
 

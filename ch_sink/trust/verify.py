@@ -22,6 +22,7 @@ from ch_sink.pipeline.target import Target
 from ch_sink.ports import Ledger
 from ch_sink.snapshot import DivisibleReader, SourceReader
 from ch_sink.stream.coordinator import StreamSettings
+from ch_sink.stream.reading_again import expect_entered
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.fold import Fold, MakeDecoder
@@ -114,6 +115,7 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
     with ExitStack() as open_, shadow_tables(subject.client, shape) as shadow:
         topic = subject.topic.state(subject.settings.topic)
         at = subject.reached(topic.topic_id)
+        expect_entered(subject.table, subject.ledger, topic.topic_id)
         if not at.applied:
             raise StreamFailed(
                 f"stream {subject.settings.name!r} has read nothing of topic {topic.topic} yet",

@@ -17,6 +17,7 @@ from ch_sink.ports import (
     SchemaChangeBegun,
     SchemaChangeFinished,
     TableRefilled,
+    TableRepaired,
     TableTakenBack,
     TopicFacts,
     TruncateFloor,
@@ -203,7 +204,8 @@ FACTS = [
     SchemaChangeFinished((ChangedColumn("a b; c", "Nullable(Decimal(10, 2))"),)),
     BackwardStepSeen("t1", 2, 77, "regress", "shop\n1", 5, BIG),
     TableTakenBack("t1", 2, 5, 77, "4f2a"),
-    TableRefilled("t1", 2, 5, BIG, 3, 1_800_000_000_000),
+    TableRefilled("t1", 2, 5, BIG, 3, 1_800_000_000_000, str(BIG << 48)),
+    TableRepaired("t1", 2, 5),
 ]
 
 

@@ -133,12 +133,12 @@ def recreated(
     more: Sequence[Event],
     **policy: Any,
 ) -> Hand:
-    """The stream has read the topic's only change; then the topic was made anew, with that change and these."""
+    """The stream has read the topic's only change; then the topic was made anew, with that row and these changes."""
     first = insert(9, "x", 50)
     it = hand(client, database, engine, [first], **policy)
     it.read((0, 1))
     monkeypatch.setattr(MemoryTopic, "topic_id", "second")
-    it.topic([first, *more])
+    it.topic([replace(first, value={**(first.value or {}), "op": "r"}), *more])
     it.feed.at = {0: 0}
     return it
 
