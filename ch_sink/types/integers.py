@@ -24,6 +24,7 @@ class Linear:
     """
 
     columnar = True
+    whole = ("integers",)
 
     def __init__(
         self,

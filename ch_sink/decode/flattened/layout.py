@@ -30,7 +30,8 @@ class FlatLayout(Layout):
     aliased: bool
     """Whether columns of the table hold some of these fields."""
     types: dict[str, Any]
-    block: type[msgspec.Struct]
+    stated: type[msgspec.Struct]
+    """Replacement for the ``source`` block."""
     flattened: Flattened
 
 
@@ -97,7 +98,7 @@ class FlatLayouts:
             roles=at,
             aliased=any(at[role] != role for role in at if role in types),
             types=types,
-            block=block,
+            stated=block,
             flattened=source,
         )
 

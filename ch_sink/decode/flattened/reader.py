@@ -137,7 +137,7 @@ class FlatReader:
             fields = {role: getattr(image, at) for role, at in flat.roles.items() if role in flat.types}
             fields = {role: value for role, value in fields.items() if value is not None and value is not msgspec.UNSET}
             try:
-                out.append(self.block(flat.block, {**self._headers.values(found, flat.types), **fields}))
+                out.append(self.block(flat.stated, {**self._headers.values(found, flat.types), **fields}))
             except (DecodeError, msgspec.ValidationError) as error:
                 raise Fault(str(error), "position", suspects=[place] if len(images) > 1 else ()) from error
         return out

@@ -78,8 +78,17 @@ class Layout:
     """Columns that the sink fills itself, with the attributes of schemaless rows."""
     usual: Usual | None = None
     """Decodes most payloads faster."""
+    block: type[msgspec.Struct] | None = None
+    """The ``source`` block's Struct; None if the compiled scanner cannot read such payloads."""
+    ignored: frozenset[str] = frozenset()
+    """Fields of a row that become no column."""
     images: Images | None = None
     """Fills the columns if the row images are documents; the fields about columns are empty then."""
+
+    @property
+    def reported(self) -> frozenset[str]:
+        """Fields whose values are looked at though they become no column."""
+        return frozenset(name for name, _ in (*self.extras, *self.reserved))
 
 
 def row_fields(schema: SourceType | None) -> dict[str, SourceType] | None:
@@ -137,6 +146,8 @@ def build_layout(
         unknown=row.unknown,
         extras=row.extras,
         reserved=row.reserved,
+        block=source_block(connector, source),
+        ignored=frozenset(row.renamed[attribute] for attribute, _ in row.skipped),
     )
 
 

@@ -1,0 +1,178 @@
+"""Records that were scanned, and their values slot by slot."""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ch_sink.decode.native.program import Program
+
+__all__ = ["FLAGS", "INTEGERS", "NULL", "NUMBERS", "OBJECT", "TEXTS", "Scan", "scan"]
+
+_NULL, _FALSE, _TRUE, _INTEGER, _NUMBER, _TEXT, _ESCAPED, _OBJECT, _ARRAY = (1 << kind for kind in range(9))
+NULL, OBJECT = _NULL, _OBJECT
+"""Kinds of values, as bits …"""
+INTEGERS = _NULL | _INTEGER
+NUMBERS = _NULL | _INTEGER | _NUMBER
+TEXTS = _NULL | _TEXT | _ESCAPED
+FLAGS = _NULL | _FALSE | _TRUE
+"""… and those of a column."""
+_CELL = np.dtype([("number", "<i8"), ("start", "<u4"), ("sized", "<u4")])
+_MOST_BYTES = 1 << 28
+_MOST_KNOWN = 8
+
+
+class Scan:
+    """Values of records that follow a program. All slots' cells are those of the first record, then of the second …"""
+
+    def __init__(self, library: ctypes.CDLL, program: Program, data: bytes, count: int, cells: Any) -> None:
+        self._library, self.program, self.data, self.count = library, program, data, count
+        self._cells = cells
+        self._width = max(len(program.slots), 1)
+        self._at = _address(cells)
+        self.seen = np.zeros(self._width, dtype=np.uint32)
+        self.sizes = np.zeros(self._width, dtype=np.int64)
+
+    def of(self, slot: int) -> tuple[int, int, int]:
+        """What every function takes to find a slot's cells."""
+        return self._at + slot * _CELL.itemsize, self._width, self.count
+
+    def kinds(self, slot: int) -> int:
+        """The kinds of a slot's values, as bits."""
+        return int(self.seen[slot])
+
+    def only(self, slot: int, kinds: int) -> bool:
+        """Whether all of a slot's values are of these kinds."""
+        return not int(self.seen[slot]) & ~kinds
+
+    def are_objects(self, slot: int) -> npt.NDArray[np.bool_]:
+        """Which of the slot's values are objects."""
+        out = np.empty(self.count, dtype=np.bool_)
+        self._library.ch_are(*self.of(slot), 7, _address(out))
+        return out
+
+    def letters(self, slot: int) -> npt.NDArray[np.uint8] | None:
+        """The texts of a slot if each is one letter; else None."""
+        cells = self._cells[slot :: self._width][: self.count]
+        if self.kinds(slot) != _TEXT or (cells["sized"] != (3 << 4 | 5)).any():
+            return None
+        return np.frombuffer(self.data, dtype=np.uint8)[cells["start"] + 1]
+
+    def numbers(self, slot: int) -> npt.NDArray[np.int64] | None:
+        """The integers of a slot, 0 for null; None if there are other values."""
+        return self._integers(slot)[0] if self.only(slot, INTEGERS) else None
+
+    def integers(self, slot: int) -> pa.Array:
+        """The integers of a slot."""
+        return self._array(pa.int64(), slot, *self._integers(slot))
+
+    def flags(self, slot: int) -> pa.Array:
+        """The booleans of a slot."""
+        out, valid = self._bits(), self._bits()
+        self._library.ch_flags(*self.of(slot), _address(out), _address(valid))
+        return self._array(pa.bool_(), slot, out, valid)
+
+    def floats(self, slot: int) -> pa.Array | None:
+        """The numbers of a slot; None if one has to be read otherwise."""
+        out, valid = np.empty(self.count, dtype=np.float64), self._bits()
+        if not self._library.ch_floats(self.data, *self.of(slot), _address(out), _address(valid)):
+            return None
+        return self._array(pa.float64(), slot, out, valid)
+
+    def base64(self, slot: int) -> pa.Array | None:
+        """The big-endian integers of base64 texts; None if one has more than eight bytes, or is none."""
+        out, valid = np.empty(self.count, dtype=np.int64), self._bits()
+        if not self._library.ch_base64(self.data, *self.of(slot), _address(out), _address(valid)):
+            return None
+        return self._array(pa.int64(), slot, out, valid)
+
+    def texts(self, slot: int) -> pa.Array:
+        """The texts of a slot."""
+        out, valid = np.empty(int(self.sizes[slot]), dtype=np.uint8), self._bits()
+        offsets = np.empty(self.count + 1, dtype=np.int32)
+        self._library.ch_texts(self.data, *self.of(slot), _address(offsets), _address(valid), _address(out))
+        nulls = self.kinds(slot) & NULL
+        buffers = [pa.py_buffer(valid) if nulls else None, pa.py_buffer(offsets), pa.py_buffer(out)]
+        return pa.Array.from_buffers(pa.string(), self.count, buffers, null_count=-1 if nulls else 0)
+
+    def literals(self, slot: int, decoder: msgspec.json.Decoder[list[Any]]) -> list[Any]:
+        """The values of a slot by a decoder of lists. Raises msgspec's errors."""
+        out = np.empty(int(self.sizes[slot]) + 5 * self.count + 2, dtype=np.uint8)
+        size = self._library.ch_listed(self.data, *self.of(slot), _address(out))
+        return decoder.decode(out[:size])
+
+    def repeated(self, slot: int, decoder: msgspec.json.Decoder[list[Any]]) -> list[Any]:
+        """The same, faster if few of the values differ."""
+        codes, first = np.empty(self.count, dtype=np.uint8), np.empty(_MOST_KNOWN, dtype=np.int64)
+        known = self._library.ch_distinct(self.data, *self.of(slot), _address(codes), _address(first))
+        if not known:
+            return self.literals(slot, decoder)
+        values = decoder.decode(b"[" + b",".join([self.raw(slot, place) for place in first[:known].tolist()]) + b"]")
+        if known == 1:
+            return values * self.count
+        return [values[code] for code in codes.tolist()]
+
+    def raw(self, slot: int, place: int) -> bytes:
+        """The text of one value."""
+        cell = self._cells[place * self._width + slot]
+        start, size = int(cell["start"]), int(cell["sized"]) >> 4
+        return self.data[start : start + size] if size else b"null"
+
+    def _integers(self, slot: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+        out, valid = np.empty(self.count, dtype=np.int64), self._bits()
+        self._library.ch_integers(*self.of(slot), _address(out), _address(valid))
+        return out, valid
+
+    def _bits(self) -> npt.NDArray[np.uint8]:
+        return np.empty((self.count + 7) // 8, dtype=np.uint8)
+
+    def _array(self, arrow: pa.DataType, slot: int, out: Any, valid: Any) -> pa.Array:
+        nulls = self.kinds(slot) & NULL
+        buffers = [pa.py_buffer(valid) if nulls else None, pa.py_buffer(out)]
+        return pa.Array.from_buffers(arrow, self.count, buffers, null_count=-1 if nulls else 0)
+
+
+class Room:
+    """Memory for cells, used again: new memory costs as much as scanning it."""
+
+    def __init__(self) -> None:
+        self._cells: Any = np.empty(0, dtype=_CELL)
+
+    def of(self, size: int) -> Any:
+        """Room for so many cells, whose former content is lost."""
+        if len(self._cells) < size:
+            self._cells = np.empty(size, dtype=_CELL)
+        return self._cells
+
+
+def scan(library: ctypes.CDLL, program: Program, payloads: Sequence[bytes], room: Room) -> Scan | None:
+    """The scanned payloads; None if not all follow the program."""
+    data = b"".join(payloads)
+    if len(data) >= _MOST_BYTES:
+        return None
+    count = len(payloads)
+    ends = np.cumsum(np.fromiter(map(len, payloads), dtype=np.int64, count=count))
+    made = Scan(library, program, data, count, room.of(count * max(len(program.slots), 1)))
+    texts = np.frombuffer(program.texts, dtype=np.uint8)
+    accepted = library.ch_scan(
+        data,
+        _address(ends),
+        count,
+        _address(program.steps),
+        len(program.steps),
+        _address(texts),
+        made.of(0)[0],
+        made.of(0)[1],
+        _address(made.seen),
+        _address(made.sizes),
+    )
+    return made if accepted == count else None
+
+
+def _address(array: Any) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
