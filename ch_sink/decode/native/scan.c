@@ -43,12 +43,20 @@ static uint64_t word(Place at) {
     return found;
 }
 
+static uint32_t half(Place at) {
+    uint32_t found;
+    memcpy(&found, at, 4);
+    return found;
+}
+
 static int follows(Place at, Place end, Place text, uint32_t size) {
     if ((uint64_t)(end - at) < size) return 0;
-    while (size >= 8) {
-        if (word(at) != word(text)) return 0;
-        at += 8, text += 8, size -= 8;
+    if (size >= 8) {
+        for (uint32_t i = 0; i + 8 < size; i += 8)
+            if (word(at + i) != word(text + i)) return 0;
+        return word(at + size - 8) == word(text + size - 8);
     }
+    if (size >= 4) return half(at) == half(text) && half(at + size - 4) == half(text + size - 4);
     while (size--)
         if (*at++ != *text++) return 0;
     return 1;
@@ -150,6 +158,18 @@ static Place number(Place at, Place end, uint32_t *kind, int64_t *value) {
     at += negative;
     Place first = at;
     uint64_t sum = 0;
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    while (end - at >= 8) { /* eight digits at once */
+        uint64_t w = word(at);
+        if (((w & 0xF0F0F0F0F0F0F0F0u) | ((w + 0x0606060606060606u) & 0xF0F0F0F0F0F0F0F0u) >> 4) != 0x3333333333333333u)
+            break;
+        w = (w & 0x0F0F0F0F0F0F0F0Fu) * 2561 >> 8;
+        w = (w & 0x00FF00FF00FF00FFu) * 6553601 >> 16;
+        w = (w & 0x0000FFFF0000FFFFu) * 42949672960001u >> 32;
+        sum = sum * 100000000 + w;
+        at += 8;
+    }
+#endif
     while (at < end && (uint8_t)(*at - '0') <= 9) sum = sum * 10 + (uint64_t)(*at++ - '0');
     int64_t count = at - first;
     if (!count || (count > 1 && *first == '0')) return NULL;
