@@ -20,6 +20,7 @@ from ch_sink.types.value_policy import ValuePolicy
 
 __all__ = [
     "ColumnReader",
+    "Field",
     "Images",
     "Layout",
     "build_layout",
@@ -34,6 +35,17 @@ SNAPSHOT_MARKS = (
     | None
 )
 """What ``source.snapshot`` may be, as far as Debezium's documentation goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field beside the columns."""
+
+    type: Any
+    absent: Any
+    """Its value where the payloads lack it."""
+    path: tuple[str, ...]
+    """The names that lead to it."""
 
 
 class NoBlock(msgspec.Struct, gc=False):
