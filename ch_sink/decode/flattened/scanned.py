@@ -51,6 +51,10 @@ class Rows(Scanner):
         part = meta(self._flat, Block(found, self._block, self._flat.stated), op, places)
         needed = NEEDS_AFTER[op]
         is_row = self._after(found, part, (), None if needed.all() else needed)
+        gone = op == Op.DELETE
+        if gone.any():  # what is left of such a row is its before image
+            part.has_before = gone
+            self._befores(found, part, (), gone)
         return Read(part, {}, self._unknown(found, part, (), is_row, payloads))
 
 

@@ -98,6 +98,17 @@ class Scanner:
             part.absent[name] = needed.copy()
         return None if needed.all() else needed
 
+    def _befores(self, found: Scan, part: Part, image: tuple[str, ...], kept: Mask | None) -> None:
+        """Fill in the before images, if they are decoded; ``kept`` as for after images."""
+        layout = self._layout
+        if not layout.before:
+            return
+        part.before = {
+            c.name: self._column(found, (*image, c.name), c, kept).array for c in layout.before_columns
+        }
+        present = {c.name for c in layout.before_columns}
+        part.absent_before = {n: part.has_before.copy() for n in layout.missing if n not in present}
+
     def _unknown(
         self, found: Scan, part: Part, image: tuple[str, ...], is_row: Mask | None, payloads: list[bytes]
     ) -> list[tuple[int, UnknownColumn]]:
@@ -170,16 +181,13 @@ class Envelopes(Scanner):
         return Read(part, {}, self._unknown(found, part, ("after",), is_row, payloads))
 
     def _before(self, found: Scan, part: Part) -> None:
-        layout, slot = self._layout, found.program.slots.get(("before",))
+        slot = found.program.slots.get(("before",))
         if slot is None or found.only(slot, NULL):
             return
         if not found.only(slot, NULL | OBJECT):
             raise Refused
         part.has_before = found.are_objects(slot)
-        if layout.before:
-            part.before = {c.name: self._column(found, ("before", c.name), c).array for c in layout.before_columns}
-            present = {c.name for c in layout.before_columns}
-            part.absent_before = {n: part.has_before.copy() for n in layout.missing if n not in present}
+        self._befores(found, part, ("before",), None)
 
 
 def _whole(found: Scan, slot: int, converter: Converter) -> Any:
