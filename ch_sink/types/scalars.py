@@ -103,7 +103,7 @@ def flag_text(value: Any) -> bool:
 class Uuids:
     """UUID texts into UUID: sixteen bytes in the text's order."""
 
-    whole = ("texts",)
+    whole = ("uuids",)
     wire: Any = str
     arrow = pa.binary(16)
 
@@ -112,7 +112,7 @@ class Uuids:
 
     def convert(self, values: list[Any]) -> Converted:
         if isinstance(values, pa.Array):
-            values = values.to_pylist()
+            return Converted(values)
         try:
             validity = None
             filled = values

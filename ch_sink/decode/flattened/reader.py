@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ch_sink.decode.assemble import Part
+from ch_sink.decode.assemble import Part, as_places
 from ch_sink.decode.event_form import Form, Forms, OtherForm
 from ch_sink.decode.flattened.added_fields import Added, flat_connector
 from ch_sink.decode.flattened.added_headers import HeaderFields
@@ -240,7 +240,7 @@ def _mark_null_values(
         says = np.array([mark is unset for mark in marks], dtype=np.bool_)
     needed = set(layout.flattened.fields)
     incomplete = np.array([not needed <= found.keys() for found in texts], dtype=np.bool_)
-    own = np.searchsorted(places, part.source_index)
+    own = np.searchsorted(as_places(places), part.source_index)
     part.null_deletes = says[own]
     # Null values that are deletes state no position, so positions cannot join the two halves of a key change.
     without = says[own] & incomplete[own]

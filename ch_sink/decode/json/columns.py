@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from ch_sink.decode.assemble import Mask, Part
+from ch_sink.decode.assemble import Mask, Part, as_places
 from ch_sink.decode.json.layout import Layout
 from ch_sink.decode.record_kinds import classify, row_operations
 from ch_sink.decode.unknown_columns import field_before, observed, reserved
@@ -203,7 +203,7 @@ def meta(layout: Layout, blocks: Blocks, op: Any, places: Sequence[int]) -> Part
     except OverflowError as error:
         raise Fault("source.ts_ms does not fit 64 bits", "position") from error
     return Part(
-        source_index=np.asarray(places, dtype=np.int64),
+        source_index=as_places(places),
         op=op,
         commit=positions.commit,
         inner=positions.inner,

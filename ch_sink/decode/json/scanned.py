@@ -197,6 +197,8 @@ def _whole(found: Scan, slot: int, converter: Converter) -> Any:
     if found.only(slot, TEXTS):
         if takes_whole(converter, "texts"):
             return found.texts(slot)
+        if takes_whole(converter, "uuids"):
+            return found.uuids(slot)
         return found.base64(slot) if takes_whole(converter, "base64") else None
     if found.only(slot, FLAGS) and takes_whole(converter, "flags"):
         return found.flags(slot)

@@ -62,14 +62,19 @@ static int follows(Place at, Place end, Place text, uint32_t size) {
     return 1;
 }
 
+/* A hexadecimal digit's value, -1 for none. */
+static int digit(uint8_t c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    c |= 32;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
 static int hex4(Place at) {
     int value = 0;
     for (int i = 0; i < 4; i++) {
-        int c = at[i], digit;
-        if (c >= '0' && c <= '9') digit = c - '0';
-        else if ((c | 32) >= 'a' && (c | 32) <= 'f') digit = (c | 32) - 'a' + 10;
-        else return -1;
-        value = value << 4 | digit;
+        int found = digit(at[i]);
+        if (found < 0) return -1;
+        value = value << 4 | found;
     }
     return value;
 }
@@ -415,6 +420,25 @@ int ch_base64(Place data, const Cell *cells, int64_t slots, int64_t count, int64
         }
         sum <<= 64 - bits;
         out[i] = (int64_t)sum >> (64 - 8 * octets);
+    }
+    return 1;
+}
+
+/* Sixteen bytes of UUIDs in the usual form; 0 if there is another text. */
+int ch_uuids(Place data, const Cell *cells, int64_t slots, int64_t count, uint8_t *out, uint8_t *valid) {
+    for (int64_t i = 0; i < count; i++, cells += slots, out += 16) {
+        mark(valid, i, KIND(cells) != NUL);
+        memset(out, 0, 16);
+        if (KIND(cells) == NUL) continue;
+        if (KIND(cells) != TEXT || SIZE(cells) != 38) return 0;
+        Place at = data + cells->start + 1;
+        for (int octet = 0; octet < 16; octet++) {
+            if ((octet == 4 || octet == 6 || octet == 8 || octet == 10) && *at++ != '-') return 0;
+            int high = digit(at[0]), low = digit(at[1]);
+            if ((high | low) < 0) return 0;
+            out[octet] = (uint8_t)(high << 4 | low);
+            at += 2;
+        }
     }
     return 1;
 }

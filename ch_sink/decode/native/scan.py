@@ -90,6 +90,13 @@ class Scan:
             return None
         return self._array(pa.int64(), slot, out, valid)
 
+    def uuids(self, slot: int) -> pa.Array | None:
+        """The UUIDs whose texts have the usual form, as sixteen bytes; None if one has another."""
+        out, valid = np.empty(16 * self.count, dtype=np.uint8), self._bits()
+        if not self._library.ch_uuids(self.data, *self.of(slot), _address(out), _address(valid)):
+            return None
+        return self._array(pa.binary(16), slot, out, valid)
+
     def texts(self, slot: int) -> pa.Array:
         """The texts of a slot."""
         out, valid = np.empty(int(self.sizes[slot]), dtype=np.uint8), self._bits()
