@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from ch_sink.decode.assemble import Mask, Part
 from ch_sink.decode.json.columns import EXPECT_AFTER, UNCONVERTED, Fault, Read, add_column, meta, unknown_columns
 from ch_sink.decode.json.layout import Field, Layout
-from ch_sink.decode.json.rows import ColumnReader
+from ch_sink.decode.native.joined import joined
 from ch_sink.decode.native.library import library
 from ch_sink.decode.native.program import Keep, Members, Program, Skip, program
 from ch_sink.decode.native.scan import FLAGS, INTEGERS, NULL, NUMBERS, OBJECT, TEXTS, Room, Scan, scan
@@ -29,13 +29,25 @@ from ch_sink.model.change import Op, UnknownColumn
 from ch_sink.types import Converted, Converter
 from ch_sink.types.converter import nullable, takes_whole
 
-__all__ = ["IS_ROW", "NEEDS_AFTER", "Block", "Envelopes", "Refused", "Scanner", "lists", "scanner"]
+__all__ = [
+    "FAILED",
+    "IS_ROW",
+    "NEEDS_AFTER",
+    "Block",
+    "Envelopes",
+    "Programs",
+    "Refused",
+    "Scanner",
+    "column_of",
+    "lists",
+    "scanner",
+]
 
 FEWEST = 64
 """Payloads that are worth scanning: of fewer, learning a program takes longer."""
 _EXAMPLES = 16
 """Payloads that are searched for each kind of image."""
-_FAILED = (Fault, DecodeError, msgspec.MsgspecError, RecursionError, *UNCONVERTED)
+FAILED = (Fault, DecodeError, msgspec.MsgspecError, RecursionError, *UNCONVERTED)
 NEEDS_AFTER = np.zeros(256, dtype=np.bool_)
 NEEDS_AFTER[list(EXPECT_AFTER)] = True
 IS_ROW = np.zeros(256, dtype=np.bool_)
@@ -52,39 +64,49 @@ def lists(wire: Any) -> msgspec.json.Decoder[list[Any]]:
     return msgspec.json.Decoder(list[wire], float_hook=Decimal)
 
 
-class Scanner:
-    """Reads the payloads of one layout whose objects have these members."""
+class Programs:
+    """Scans payloads whose objects have these members, by the program that the last ones followed."""
 
-    def __init__(self, native: CDLL, layout: Layout, root: Members) -> None:
-        self._native, self._layout, self._root = native, layout, root
+    def __init__(self, native: CDLL, root: Members) -> None:
+        self._native, self._root = native, root
         self._room = Room()
         self._program: Program | None = None
 
-    def read(self, payloads: list[bytes], places: Sequence[int]) -> Read | None:
-        """The payloads' columns; None if they have to be decoded by the layout."""
+    def scan(self, payloads: Sequence[bytes]) -> Scan | None:
+        """The scanned payloads; None if they do not all follow one program."""
         if len(payloads) < FEWEST:
             return None
-        found = self._scan(payloads)
-        if found is None:
-            return None
-        try:
-            return self._read(found, payloads, places)
-        except (Refused, *_FAILED):
-            return None
-
-    def _read(self, found: Scan, payloads: list[bytes], places: Sequence[int]) -> Read:
-        raise NotImplementedError
-
-    def _scan(self, payloads: list[bytes]) -> Scan | None:
+        together = joined(payloads)
         if self._program is not None:
-            found = scan(self._native, self._program, payloads, self._room)
+            found = scan(self._native, self._program, together, self._room)
             if found is not None:
                 return found
         made = program(payloads[:_EXAMPLES], self._root)
         if made is None or (self._program is not None and made.texts == self._program.texts):
             return None
         self._program = made
-        return scan(self._native, made, payloads, self._room)
+        return scan(self._native, made, together, self._room)
+
+
+class Scanner:
+    """Reads the payloads of one layout whose objects have these members."""
+
+    def __init__(self, native: CDLL, layout: Layout, root: Members) -> None:
+        self._layout = layout
+        self._programs = Programs(native, root)
+
+    def read(self, payloads: list[bytes], places: Sequence[int]) -> Read | None:
+        """The payloads' columns; None if they have to be decoded by the layout."""
+        found = self._programs.scan(payloads)
+        if found is None:
+            return None
+        try:
+            return self._read(found, payloads, places)
+        except (Refused, *FAILED):
+            return None
+
+    def _read(self, found: Scan, payloads: list[bytes], places: Sequence[int]) -> Read:
+        raise NotImplementedError
 
     def _after(self, found: Scan, part: Part, image: tuple[str, ...], kept: Mask | None) -> Mask | None:
         """Fill in the after images; returns which events have one that counts, None for all.
@@ -93,7 +115,7 @@ class Scanner:
         """
         needed: Mask = NEEDS_AFTER[part.op]
         for column in self._layout.columns:
-            add_column(part, column.name, self._column(found, (*image, column.name), column, kept))
+            add_column(part, column.name, column_of(found, (*image, column.name), column.converter, kept))
         for name in self._layout.missing:
             part.absent[name] = needed.copy()
         return None if needed.all() else needed
@@ -104,7 +126,7 @@ class Scanner:
         if not layout.before:
             return
         part.before = {
-            c.name: self._column(found, (*image, c.name), c, kept).array for c in layout.before_columns
+            c.name: column_of(found, (*image, c.name), c.converter, kept).array for c in layout.before_columns
         }
         present = {c.name for c in layout.before_columns}
         part.absent_before = {n: part.has_before.copy() for n in layout.missing if n not in present}
@@ -122,25 +144,6 @@ class Scanner:
             return [value if row else msgspec.UNSET for value, row in zip(read, is_row.tolist(), strict=True)]
 
         return unknown_columns(self._layout, is_row, part, values, payloads)
-
-    def _column(
-        self, found: Scan, path: tuple[str, ...], column: ColumnReader, kept: Mask | None = None
-    ) -> Converted:
-        """A column; where ``kept`` does not hold, it is null."""
-        slot = found.program.slots.get(path)
-        converter = column.converter
-        if slot is None:
-            return converter.convert([None] * found.count)
-        try:
-            whole = _whole(found, slot, converter)
-            if whole is not None:
-                return converter.convert(whole if kept is None else pc.if_else(pa.array(kept), whole, None))
-        except DecodeError:
-            pass  # value by value it may be clamped
-        literals = found.literals(slot, lists(nullable(converter.wire)))
-        if kept is not None:
-            literals = [value if keep else None for value, keep in zip(literals, kept.tolist(), strict=True)]
-        return converter.convert(literals)
 
 
 class Envelopes(Scanner):
@@ -188,6 +191,23 @@ class Envelopes(Scanner):
             raise Refused
         part.has_before = found.are_objects(slot)
         self._befores(found, part, ("before",), None)
+
+
+def column_of(found: Scan, path: tuple[str, ...], converter: Converter, kept: Mask | None = None) -> Converted:
+    """A column; where ``kept`` does not hold, it is null. Raises what converters and msgspec raise."""
+    slot = found.program.slots.get(path)
+    if slot is None:
+        return converter.convert([None] * found.count)
+    try:
+        whole = _whole(found, slot, converter)
+        if whole is not None:
+            return converter.convert(whole if kept is None else pc.if_else(pa.array(kept), whole, None))
+    except DecodeError:
+        pass  # value by value it may be clamped
+    literals = found.literals(slot, lists(nullable(converter.wire)))
+    if kept is not None:
+        literals = [value if keep else None for value, keep in zip(literals, kept.tolist(), strict=True)]
+    return converter.convert(literals)
 
 
 def _whole(found: Scan, slot: int, converter: Converter) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ch_sink.decode.native.joined import joined
 from ch_sink.decode.native.program import Program
 
 __all__ = ["FLAGS", "INTEGERS", "NULL", "NUMBERS", "OBJECT", "TEXTS", "Scan", "scan"]
@@ -158,16 +159,15 @@ class Room:
 
 def scan(library: ctypes.CDLL, program: Program, payloads: Sequence[bytes], room: Room) -> Scan | None:
     """The scanned payloads; None if not all follow the program."""
-    data = b"".join(payloads)
+    together, count = joined(payloads), len(payloads)
+    data = together.data
     if len(data) >= _MOST_BYTES:
         return None
-    count = len(payloads)
-    ends = np.cumsum(np.fromiter(map(len, payloads), dtype=np.int64, count=count))
     made = Scan(library, program, data, count, room.of(count * max(len(program.slots), 1)))
     texts = np.frombuffer(program.texts, dtype=np.uint8)
     accepted = library.ch_scan(
         data,
-        _address(ends),
+        _address(together.ends),
         count,
         _address(program.steps),
         len(program.steps),
