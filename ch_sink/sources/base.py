@@ -8,7 +8,18 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Blocks", "Columns", "Positions", "Source", "numbers", "split", "stream_names", "values", "whole_numbers", "words"]
+__all__ = [
+    "Blocks",
+    "Columns",
+    "Positions",
+    "Source",
+    "numbers",
+    "split",
+    "stream_names",
+    "values",
+    "whole_numbers",
+    "words",
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Db2: positions in the recovery log, as the change-data tables of SQL Replication give them."""
 
 import re
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np

@@ -1,6 +1,6 @@
 """Flattened events: what is left of a source system once ``ExtractNewRecordState`` took the envelope away."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np

@@ -1,6 +1,6 @@
 """MongoDB: cluster times, which tie inside a transaction and mix clocks, so that Kafka's order decides."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np

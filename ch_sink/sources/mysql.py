@@ -1,6 +1,6 @@
 """MySQL and MariaDB: positions in the binary log."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np

@@ -1,7 +1,7 @@
 """Oracle: system change numbers (SCN), read through LogMiner, XStream or OpenLogReplicator."""
 
 import re
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np

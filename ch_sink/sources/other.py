@@ -1,7 +1,7 @@
 """Connectors without a module of their own: Vitess, Informix, Spanner, CockroachDB, YugabyteDB, and those to come."""
 
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np

@@ -1,7 +1,7 @@
 """PostgreSQL: positions in the write-ahead log."""
 
 import re
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np

@@ -1,7 +1,7 @@
 """SingleStore: its shards have offsets of their own, which no single order holds together."""
 
 import re
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np

@@ -1,7 +1,7 @@
 """SQL Server: positions in the transaction log, as its change tables give them."""
 
 import re
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np

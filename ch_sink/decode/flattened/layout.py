@@ -76,7 +76,7 @@ class FlatLayouts:
                 more.append((role, str | bool | None | msgspec.UnsetType, msgspec.UNSET, name))
             elif name not in attributes:
                 more.append((role, types.get(role, str | bool | None), None, name))
-        fields = {role: Field(wire, default, (name,)) for role, wire, default, name in more}
+        stated = {role: Field(wire, default, (name,)) for role, wire, default, name in more}
         # A block has every field; those that were not added get names that cannot occur.
         more += [(role, wire, None, f"\x7f{role}") for role, wire in types.items() if at.get(role) != role]
         plain = {name for _, _, _, name in more}
@@ -105,7 +105,7 @@ class FlatLayouts:
             types=types,
             stated=block,
             flattened=source,
-            fields=fields,
+            fields=stated,
             others=tuple(others),
             ignored=frozenset(row.renamed[attribute] for attribute, _ in row.skipped),
         )

@@ -90,9 +90,7 @@ class RowDecoder:
                 pass
         return self._after_survey(framed, payloads, connector, fields, numbers, fault)
 
-    def choose(
-        self, framed: Framed, payloads: list[bytes], connector: str
-    ) -> tuple[Layout, RowFields | None, bool]:
+    def choose(self, framed: Framed, payloads: list[bytes], connector: str) -> tuple[Layout, RowFields | None, bool]:
         """The layout that is tried first: that of payloads whose rows are all like the first one. Raises Fault."""
         row = first_row(payloads) if framed.schema is None or self._may_hold_numbers(framed, connector) else None
         fields = self._fields_of(row) if framed.schema is None else None

@@ -61,7 +61,8 @@ class Scan:
         cells = self._cells[slot :: self._width][: self.count]
         if self.kinds(slot) != _TEXT or (cells["sized"] != (3 << 4 | 5)).any():
             return None
-        return np.frombuffer(self.data, dtype=np.uint8)[cells["start"] + 1]
+        found: npt.NDArray[np.uint8] = np.frombuffer(self.data, dtype=np.uint8)[cells["start"] + 1]
+        return found
 
     def numbers(self, slot: int) -> npt.NDArray[np.int64] | None:
         """The integers of a slot, 0 for null; None if there are other values."""
@@ -111,7 +112,7 @@ class Scan:
         """The values of a slot by a decoder of lists. Raises msgspec's errors."""
         out = np.empty(int(self.sizes[slot]) + 5 * self.count + 2, dtype=np.uint8)
         size = self._library.ch_listed(self.data, *self.of(slot), _address(out))
-        return decoder.decode(out[:size])
+        return decoder.decode(out.data[:size])
 
     def repeated(self, slot: int, decoder: msgspec.json.Decoder[list[Any]]) -> list[Any]:
         """The same, faster if few of the values differ."""
