@@ -43,9 +43,11 @@ class Rows(Scanner):
         if op is None:
             raise Refused
         if self._deleted is not None:
-            marks = found.repeated(slots[self._deleted], lists(_DELETED))
-            if marks.count(marks[0]) != len(marks) or marks[0] in _TRUE:
-                op = np.where([mark in _TRUE for mark in marks], np.uint8(Op.DELETE), op)
+            marks = found.distinct(slots[self._deleted], lists(_DELETED))
+            if marks is None:
+                raise Refused
+            deleted = np.array([mark in _TRUE for mark in marks[0]], dtype=np.bool_)[marks[1]]
+            op = np.where(deleted, np.uint8(Op.DELETE), op)
         if not IS_ROW[op].all():
             raise Refused
         part = meta(self._flat, Block(found, self._block, self._flat.stated), op, places)

@@ -14,8 +14,6 @@ from typing import Any, get_args
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from ch_sink.decode.assemble import Mask, Part
 from ch_sink.decode.json.columns import EXPECT_AFTER, UNCONVERTED, Fault, Read, add_column, meta, unknown_columns
@@ -199,9 +197,9 @@ def column_of(found: Scan, path: tuple[str, ...], converter: Converter, kept: Ma
     if slot is None:
         return converter.convert([None] * found.count)
     try:
-        whole = _whole(found, slot, converter)
+        whole = _whole(found, slot, converter, kept)
         if whole is not None:
-            return converter.convert(whole if kept is None else pc.if_else(pa.array(kept), whole, None))
+            return converter.convert(whole)
     except DecodeError:
         pass  # value by value it may be clamped
     literals = found.literals(slot, lists(nullable(converter.wire)))
@@ -210,19 +208,19 @@ def column_of(found: Scan, path: tuple[str, ...], converter: Converter, kept: Ma
     return converter.convert(literals)
 
 
-def _whole(found: Scan, slot: int, converter: Converter) -> Any:
+def _whole(found: Scan, slot: int, converter: Converter, kept: Mask | None) -> Any:
     """A column's literals as one array, if they are of one kind that the converter takes so."""
     if found.only(slot, INTEGERS) and takes_whole(converter, "integers"):
-        return found.integers(slot)
+        return found.integers(slot, kept)
     if found.only(slot, TEXTS):
         if takes_whole(converter, "texts"):
-            return found.texts(slot)
+            return found.texts(slot, kept)
         if takes_whole(converter, "uuids"):
-            return found.uuids(slot)
-        return found.base64(slot) if takes_whole(converter, "base64") else None
+            return found.uuids(slot, kept)
+        return found.base64(slot, kept) if takes_whole(converter, "base64") else None
     if found.only(slot, FLAGS) and takes_whole(converter, "flags"):
-        return found.flags(slot)
-    return found.floats(slot) if found.only(slot, NUMBERS) and takes_whole(converter, "floats") else None
+        return found.flags(slot, kept)
+    return found.floats(slot, kept) if found.only(slot, NUMBERS) and takes_whole(converter, "floats") else None
 
 
 class Block:

@@ -268,15 +268,19 @@ int64_t ch_scan(Place data, const int64_t *ends, int64_t count, const Step *step
     return count;
 }
 
+/* Which records count: all, or those of a mask. The others' values are null, but must be right. */
+typedef const uint8_t *Mask;
+#define COUNTS(i) (!kept || kept[i])
+
 static void mark(uint8_t *bits, int64_t i, int one) {
     if (!(i & 7)) bits[i >> 3] = 0;
     bits[i >> 3] |= (uint8_t)((one != 0) << (i & 7));
 }
 
 /* Integers and their validity; 0 for what is none. */
-void ch_integers(const Cell *cells, int64_t slots, int64_t count, int64_t *out, uint8_t *valid) {
+void ch_integers(const Cell *cells, int64_t slots, int64_t count, Mask kept, int64_t *out, uint8_t *valid) {
     for (int64_t i = 0; i < count; i++, cells += slots) {
-        int present = KIND(cells) == INTEGER;
+        int present = KIND(cells) == INTEGER && COUNTS(i);
         out[i] = present ? cells->number : 0;
         mark(valid, i, present);
     }
@@ -288,10 +292,10 @@ void ch_are(const Cell *cells, int64_t slots, int64_t count, uint32_t kind, uint
 }
 
 /* Booleans and their validity. */
-void ch_flags(const Cell *cells, int64_t slots, int64_t count, uint8_t *out, uint8_t *valid) {
+void ch_flags(const Cell *cells, int64_t slots, int64_t count, Mask kept, uint8_t *out, uint8_t *valid) {
     for (int64_t i = 0; i < count; i++, cells += slots) {
         mark(out, i, KIND(cells) == TRUE_);
-        mark(valid, i, KIND(cells) != NUL);
+        mark(valid, i, KIND(cells) != NUL && COUNTS(i));
     }
 }
 
@@ -339,11 +343,11 @@ static uint8_t *unescaped(Place at, Place end, uint8_t *out) {
 }
 
 /* Texts as Arrow has them; ``out`` has room for all that the slot's strings take in JSON. */
-void ch_texts(Place data, const Cell *cells, int64_t slots, int64_t count, int32_t *offsets, uint8_t *valid,
-              uint8_t *out) {
+void ch_texts(Place data, const Cell *cells, int64_t slots, int64_t count, Mask kept, int32_t *offsets,
+              uint8_t *valid, uint8_t *out) {
     uint8_t *begin = out;
     for (int64_t i = 0; i < count; i++, cells += slots) {
-        uint32_t kind = KIND(cells);
+        uint32_t kind = COUNTS(i) ? KIND(cells) : NUL;
         offsets[i] = (int32_t)(out - begin);
         mark(valid, i, kind != NUL);
         if (kind == TEXT) {
@@ -358,12 +362,13 @@ void ch_texts(Place data, const Cell *cells, int64_t slots, int64_t count, int32
 }
 
 /* Numbers as doubles; 0 if one has to be read otherwise. */
-int ch_floats(Place data, const Cell *cells, int64_t slots, int64_t count, double *out, uint8_t *valid) {
+int ch_floats(Place data, const Cell *cells, int64_t slots, int64_t count, Mask kept, double *out,
+              uint8_t *valid) {
     static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
                                     1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
     for (int64_t i = 0; i < count; i++, cells += slots) {
         uint32_t kind = KIND(cells), size = SIZE(cells);
-        mark(valid, i, kind != NUL);
+        mark(valid, i, kind != NUL && COUNTS(i));
         out[i] = 0;
         if (kind == INTEGER) out[i] = (double)cells->number;
         if (kind != NUMBER) continue;
@@ -398,9 +403,10 @@ static int six(uint8_t c) {
 }
 
 /* Big-endian integers of at most eight bytes from their base64; 0 if there is another text. */
-int ch_base64(Place data, const Cell *cells, int64_t slots, int64_t count, int64_t *out, uint8_t *valid) {
+int ch_base64(Place data, const Cell *cells, int64_t slots, int64_t count, Mask kept, int64_t *out,
+              uint8_t *valid) {
     for (int64_t i = 0; i < count; i++, cells += slots) {
-        mark(valid, i, KIND(cells) != NUL);
+        mark(valid, i, KIND(cells) != NUL && COUNTS(i));
         out[i] = 0;
         if (KIND(cells) == NUL) continue;
         Place at = data + cells->start + 1;
@@ -425,9 +431,10 @@ int ch_base64(Place data, const Cell *cells, int64_t slots, int64_t count, int64
 }
 
 /* Sixteen bytes of UUIDs in the usual form; 0 if there is another text. */
-int ch_uuids(Place data, const Cell *cells, int64_t slots, int64_t count, uint8_t *out, uint8_t *valid) {
+int ch_uuids(Place data, const Cell *cells, int64_t slots, int64_t count, Mask kept, uint8_t *out,
+             uint8_t *valid) {
     for (int64_t i = 0; i < count; i++, cells += slots, out += 16) {
-        mark(valid, i, KIND(cells) != NUL);
+        mark(valid, i, KIND(cells) != NUL && COUNTS(i));
         memset(out, 0, 16);
         if (KIND(cells) == NUL) continue;
         if (KIND(cells) != TEXT || SIZE(cells) != 38) return 0;

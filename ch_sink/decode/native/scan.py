@@ -23,6 +23,7 @@ TEXTS = _NULL | _TEXT | _ESCAPED
 FLAGS = _NULL | _FALSE | _TRUE
 """… and those of a column."""
 _CELL = np.dtype([("number", "<i8"), ("start", "<u4"), ("sized", "<u4")])
+Mask = npt.NDArray[np.bool_]
 _MOST_BYTES = 1 << 28
 _MOST_KNOWN = 8
 
@@ -66,45 +67,45 @@ class Scan:
 
     def numbers(self, slot: int) -> npt.NDArray[np.int64] | None:
         """The integers of a slot, 0 for null; None if there are other values."""
-        return self._integers(slot)[0] if self.only(slot, INTEGERS) else None
+        return self._integers(slot, None)[0] if self.only(slot, INTEGERS) else None
 
-    def integers(self, slot: int) -> pa.Array:
+    def integers(self, slot: int, kept: Mask | None = None) -> pa.Array:
         """The integers of a slot."""
-        return self._array(pa.int64(), slot, *self._integers(slot))
+        return self._array(pa.int64(), slot, *self._integers(slot, kept), kept)
 
-    def flags(self, slot: int) -> pa.Array:
+    def flags(self, slot: int, kept: Mask | None = None) -> pa.Array:
         """The booleans of a slot."""
         out, valid = self._bits(), self._bits()
-        self._library.ch_flags(*self.of(slot), _address(out), _address(valid))
-        return self._array(pa.bool_(), slot, out, valid)
+        self._library.ch_flags(*self.of(slot), _optional(kept), _address(out), _address(valid))
+        return self._array(pa.bool_(), slot, out, valid, kept)
 
-    def floats(self, slot: int) -> pa.Array | None:
+    def floats(self, slot: int, kept: Mask | None = None) -> pa.Array | None:
         """The numbers of a slot; None if one has to be read otherwise."""
         out, valid = np.empty(self.count, dtype=np.float64), self._bits()
-        if not self._library.ch_floats(self.data, *self.of(slot), _address(out), _address(valid)):
+        if not self._library.ch_floats(self.data, *self.of(slot), _optional(kept), _address(out), _address(valid)):
             return None
-        return self._array(pa.float64(), slot, out, valid)
+        return self._array(pa.float64(), slot, out, valid, kept)
 
-    def base64(self, slot: int) -> pa.Array | None:
+    def base64(self, slot: int, kept: Mask | None = None) -> pa.Array | None:
         """The big-endian integers of base64 texts; None if one has more than eight bytes, or is none."""
         out, valid = np.empty(self.count, dtype=np.int64), self._bits()
-        if not self._library.ch_base64(self.data, *self.of(slot), _address(out), _address(valid)):
+        if not self._library.ch_base64(self.data, *self.of(slot), _optional(kept), _address(out), _address(valid)):
             return None
-        return self._array(pa.int64(), slot, out, valid)
+        return self._array(pa.int64(), slot, out, valid, kept)
 
-    def uuids(self, slot: int) -> pa.Array | None:
+    def uuids(self, slot: int, kept: Mask | None = None) -> pa.Array | None:
         """The UUIDs whose texts have the usual form, as sixteen bytes; None if one has another."""
         out, valid = np.empty(16 * self.count, dtype=np.uint8), self._bits()
-        if not self._library.ch_uuids(self.data, *self.of(slot), _address(out), _address(valid)):
+        if not self._library.ch_uuids(self.data, *self.of(slot), _optional(kept), _address(out), _address(valid)):
             return None
-        return self._array(pa.binary(16), slot, out, valid)
+        return self._array(pa.binary(16), slot, out, valid, kept)
 
-    def texts(self, slot: int) -> pa.Array:
+    def texts(self, slot: int, kept: Mask | None = None) -> pa.Array:
         """The texts of a slot."""
         out, valid = np.empty(int(self.sizes[slot]), dtype=np.uint8), self._bits()
         offsets = np.empty(self.count + 1, dtype=np.int32)
-        self._library.ch_texts(self.data, *self.of(slot), _address(offsets), _address(valid), _address(out))
-        nulls = self.kinds(slot) & NULL
+        self._library.ch_texts(self.data, *self.of(slot), _optional(kept), _address(offsets), _address(valid), _address(out))
+        nulls = self.kinds(slot) & NULL or kept is not None
         buffers = [pa.py_buffer(valid) if nulls else None, pa.py_buffer(offsets), pa.py_buffer(out)]
         return pa.Array.from_buffers(pa.string(), self.count, buffers, null_count=-1 if nulls else 0)
 
@@ -116,14 +117,22 @@ class Scan:
 
     def repeated(self, slot: int, decoder: msgspec.json.Decoder[list[Any]]) -> list[Any]:
         """The same, faster if few of the values differ."""
+        known = self.distinct(slot, decoder)
+        if known is None:
+            return self.literals(slot, decoder)
+        values, codes = known
+        return values * self.count if len(values) == 1 else [values[code] for code in codes.tolist()]
+
+    def distinct(
+        self, slot: int, decoder: msgspec.json.Decoder[list[Any]]
+    ) -> tuple[list[Any], npt.NDArray[np.uint8]] | None:
+        """The different values of a slot, and which each is; None if there are many."""
         codes, first = np.empty(self.count, dtype=np.uint8), np.empty(_MOST_KNOWN, dtype=np.int64)
         known = self._library.ch_distinct(self.data, *self.of(slot), _address(codes), _address(first))
         if not known:
-            return self.literals(slot, decoder)
+            return None
         values = decoder.decode(b"[" + b",".join([self.raw(slot, place) for place in first[:known].tolist()]) + b"]")
-        if known == 1:
-            return values * self.count
-        return [values[code] for code in codes.tolist()]
+        return values, codes
 
     def raw(self, slot: int, place: int) -> bytes:
         """The text of one value."""
@@ -131,16 +140,16 @@ class Scan:
         start, size = int(cell["start"]), int(cell["sized"]) >> 4
         return self.data[start : start + size] if size else b"null"
 
-    def _integers(self, slot: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    def _integers(self, slot: int, kept: Mask | None) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
         out, valid = np.empty(self.count, dtype=np.int64), self._bits()
-        self._library.ch_integers(*self.of(slot), _address(out), _address(valid))
+        self._library.ch_integers(*self.of(slot), _optional(kept), _address(out), _address(valid))
         return out, valid
 
     def _bits(self) -> npt.NDArray[np.uint8]:
         return np.empty((self.count + 7) // 8, dtype=np.uint8)
 
-    def _array(self, arrow: pa.DataType, slot: int, out: Any, valid: Any) -> pa.Array:
-        nulls = self.kinds(slot) & NULL
+    def _array(self, arrow: pa.DataType, slot: int, out: Any, valid: Any, kept: Mask | None) -> pa.Array:
+        nulls = self.kinds(slot) & NULL or kept is not None
         buffers = [pa.py_buffer(valid) if nulls else None, pa.py_buffer(out)]
         return pa.Array.from_buffers(arrow, self.count, buffers, null_count=-1 if nulls else 0)
 
@@ -179,6 +188,10 @@ def scan(library: ctypes.CDLL, program: Program, payloads: Sequence[bytes], room
         _address(made.sizes),
     )
     return made if accepted == count else None
+
+
+def _optional(mask: Mask | None) -> int | None:
+    return None if mask is None else _address(mask)
 
 
 def _address(array: Any) -> int:
