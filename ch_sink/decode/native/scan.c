@@ -62,19 +62,27 @@ static int follows(Place at, Place end, Place text, uint32_t size) {
     return 1;
 }
 
-/* A hexadecimal digit's value, -1 for none. */
-static int digit(uint8_t c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    c |= 32;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
+/* Values of hexadecimal and of base64 digits, 1 more than they are; 0 for what is none. */
+static const uint8_t HEX[256] = {
+    ['0'] = 1, ['1'] = 2, ['2'] = 3, ['3'] = 4, ['4'] = 5, ['5'] = 6, ['6'] = 7, ['7'] = 8, ['8'] = 9, ['9'] = 10,
+    ['a'] = 11, ['b'] = 12, ['c'] = 13, ['d'] = 14, ['e'] = 15, ['f'] = 16, ['A'] = 11, ['B'] = 12, ['C'] = 13,
+    ['D'] = 14, ['E'] = 15, ['F'] = 16,
+};
+static const uint8_t SIX[256] = {
+    ['A'] = 1, ['B'] = 2, ['C'] = 3, ['D'] = 4, ['E'] = 5, ['F'] = 6, ['G'] = 7, ['H'] = 8, ['I'] = 9, ['J'] = 10,
+    ['K'] = 11, ['L'] = 12, ['M'] = 13, ['N'] = 14, ['O'] = 15, ['P'] = 16, ['Q'] = 17, ['R'] = 18, ['S'] = 19,
+    ['T'] = 20, ['U'] = 21, ['V'] = 22, ['W'] = 23, ['X'] = 24, ['Y'] = 25, ['Z'] = 26, ['a'] = 27, ['b'] = 28,
+    ['c'] = 29, ['d'] = 30, ['e'] = 31, ['f'] = 32, ['g'] = 33, ['h'] = 34, ['i'] = 35, ['j'] = 36, ['k'] = 37,
+    ['l'] = 38, ['m'] = 39, ['n'] = 40, ['o'] = 41, ['p'] = 42, ['q'] = 43, ['r'] = 44, ['s'] = 45, ['t'] = 46,
+    ['u'] = 47, ['v'] = 48, ['w'] = 49, ['x'] = 50, ['y'] = 51, ['z'] = 52, ['0'] = 53, ['1'] = 54, ['2'] = 55,
+    ['3'] = 56, ['4'] = 57, ['5'] = 58, ['6'] = 59, ['7'] = 60, ['8'] = 61, ['9'] = 62, ['+'] = 63, ['/'] = 64,
+};
 
 static int hex4(Place at) {
     int value = 0;
     for (int i = 0; i < 4; i++) {
-        int found = digit(at[i]);
-        if (found < 0) return -1;
-        value = value << 4 | found;
+        if (!HEX[at[i]]) return -1;
+        value = value << 4 | (HEX[at[i]] - 1);
     }
     return value;
 }
@@ -361,6 +369,22 @@ void ch_texts(Place data, const Cell *cells, int64_t slots, int64_t count, Mask 
     offsets[count] = (int32_t)(out - begin);
 }
 
+#if defined(__SIZEOF_INT128__)
+/* A number divided by a power of ten, correctly rounded: of the quotient's 62 or more bits the last one tells whether
+   there are more. Neither may be 0. */
+static double quotient(uint64_t number, uint64_t power) {
+    __extension__ typedef unsigned __int128 Wide;
+    int shifted = __builtin_clzll(number), scaled = __builtin_clzll(power);
+    Wide whole = (Wide)(number << shifted) << 62;
+    uint64_t divisor = power << scaled, bits = (uint64_t)(whole / divisor);
+    bits |= (Wide)bits * divisor != whole;
+    uint64_t exponent = (uint64_t)(1023 + scaled - shifted - 62) << 52;
+    double factor;
+    memcpy(&factor, &exponent, 8);
+    return (double)bits * factor;
+}
+#endif
+
 /* Numbers as doubles; 0 if one has to be read otherwise. */
 int ch_floats(Place data, const Cell *cells, int64_t slots, int64_t count, Mask kept, double *out,
               uint8_t *valid) {
@@ -380,26 +404,27 @@ int ch_floats(Place data, const Cell *cells, int64_t slots, int64_t count, Mask 
         int negative = text[0] == '-', after = 0, point = 0;
         uint64_t sum = 0;
         uint32_t at = (uint32_t)negative;
-        for (; at < size && size - (uint32_t)negative <= 19; at++) {
+        for (; at < size && size - (uint32_t)negative <= 20; at++) {
             if (text[at] == '.') point = 1;
             else if ((uint8_t)(text[at] - '0') > 9) break;
             else sum = sum * 10 + (uint64_t)(text[at] - '0'), after += point;
         }
-        if (at == size && sum <= (1ull << 53)) {
+        if (at == size && point && sum <= (1ull << 53)) {
             out[i] = (negative ? -(double)sum : (double)sum) / powers[after];
             continue;
         }
+#if defined(__SIZEOF_INT128__)
+        if (at == size && point) {
+            uint64_t power = 1;
+            for (int digit = 0; digit < after; digit++) power *= 10;
+            out[i] = negative ? -quotient(sum, power) : quotient(sum, power);
+            continue;
+        }
+#endif
         out[i] = strtod(text, &end);
         if (end != text + size || out[i] - out[i] != 0) return 0;
     }
     return 1;
-}
-
-static int six(uint8_t c) {
-    if (c >= 'A' && c <= 'Z') return c - 'A';
-    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-    if (c >= '0' && c <= '9') return c - '0' + 52;
-    return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
 /* Big-endian integers of at most eight bytes from their base64; 0 if there is another text. */
@@ -418,7 +443,7 @@ int ch_base64(Place data, const Cell *cells, int64_t slots, int64_t count, Mask 
         if (octets > 8) return 0;
         uint64_t sum = 0;
         for (uint32_t c = 0; c < size - pads; c++) {
-            int found = six(at[c]);
+            int found = SIX[at[c]] - 1;
             if (found < 0) return 0;
             bits += 6;
             if (bits <= 64) sum = sum << 6 | (uint64_t)found;
@@ -439,13 +464,14 @@ int ch_uuids(Place data, const Cell *cells, int64_t slots, int64_t count, Mask k
         if (KIND(cells) == NUL) continue;
         if (KIND(cells) != TEXT || SIZE(cells) != 38) return 0;
         Place at = data + cells->start + 1;
+        int wrong = at[8] != '-' || at[13] != '-' || at[18] != '-' || at[23] != '-';
         for (int octet = 0; octet < 16; octet++) {
-            if ((octet == 4 || octet == 6 || octet == 8 || octet == 10) && *at++ != '-') return 0;
-            int high = digit(at[0]), low = digit(at[1]);
-            if ((high | low) < 0) return 0;
-            out[octet] = (uint8_t)(high << 4 | low);
-            at += 2;
+            uint8_t high = HEX[at[0]], low = HEX[at[1]];
+            wrong |= !high | !low;
+            out[octet] = (uint8_t)((high - 1) << 4 | (low - 1));
+            at += octet == 3 || octet == 5 || octet == 7 || octet == 9 ? 3 : 2;
         }
+        if (wrong) return 0;
     }
     return 1;
 }

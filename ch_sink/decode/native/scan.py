@@ -67,7 +67,9 @@ class Scan:
 
     def numbers(self, slot: int) -> npt.NDArray[np.int64] | None:
         """The integers of a slot, 0 for null; None if there are other values."""
-        return self._integers(slot, None)[0] if self.only(slot, INTEGERS) else None
+        if not self.only(slot, INTEGERS):
+            return None
+        return np.frombuffer(self._integers(slot, None)[0], dtype=np.int64)
 
     def integers(self, slot: int, kept: Mask | None = None) -> pa.Array:
         """The integers of a slot."""
@@ -76,37 +78,37 @@ class Scan:
     def flags(self, slot: int, kept: Mask | None = None) -> pa.Array:
         """The booleans of a slot."""
         out, valid = self._bits(), self._bits()
-        self._library.ch_flags(*self.of(slot), _optional(kept), _address(out), _address(valid))
+        self._library.ch_flags(*self.of(slot), _optional(kept), out.address, valid.address)
         return self._array(pa.bool_(), slot, out, valid, kept)
 
     def floats(self, slot: int, kept: Mask | None = None) -> pa.Array | None:
         """The numbers of a slot; None if one has to be read otherwise."""
-        out, valid = np.empty(self.count, dtype=np.float64), self._bits()
-        if not self._library.ch_floats(self.data, *self.of(slot), _optional(kept), _address(out), _address(valid)):
+        out, valid = pa.allocate_buffer(8 * self.count), self._bits()
+        if not self._library.ch_floats(self.data, *self.of(slot), _optional(kept), out.address, valid.address):
             return None
         return self._array(pa.float64(), slot, out, valid, kept)
 
     def base64(self, slot: int, kept: Mask | None = None) -> pa.Array | None:
         """The big-endian integers of base64 texts; None if one has more than eight bytes, or is none."""
-        out, valid = np.empty(self.count, dtype=np.int64), self._bits()
-        if not self._library.ch_base64(self.data, *self.of(slot), _optional(kept), _address(out), _address(valid)):
+        out, valid = pa.allocate_buffer(8 * self.count), self._bits()
+        if not self._library.ch_base64(self.data, *self.of(slot), _optional(kept), out.address, valid.address):
             return None
         return self._array(pa.int64(), slot, out, valid, kept)
 
     def uuids(self, slot: int, kept: Mask | None = None) -> pa.Array | None:
         """The UUIDs whose texts have the usual form, as sixteen bytes; None if one has another."""
-        out, valid = np.empty(16 * self.count, dtype=np.uint8), self._bits()
-        if not self._library.ch_uuids(self.data, *self.of(slot), _optional(kept), _address(out), _address(valid)):
+        out, valid = pa.allocate_buffer(16 * self.count), self._bits()
+        if not self._library.ch_uuids(self.data, *self.of(slot), _optional(kept), out.address, valid.address):
             return None
         return self._array(pa.binary(16), slot, out, valid, kept)
 
     def texts(self, slot: int, kept: Mask | None = None) -> pa.Array:
         """The texts of a slot."""
-        out, valid = np.empty(int(self.sizes[slot]), dtype=np.uint8), self._bits()
-        offsets = np.empty(self.count + 1, dtype=np.int32)
-        self._library.ch_texts(self.data, *self.of(slot), _optional(kept), _address(offsets), _address(valid), _address(out))
+        out, valid = pa.allocate_buffer(int(self.sizes[slot])), self._bits()
+        offsets = pa.allocate_buffer(4 * self.count + 4)
+        self._library.ch_texts(self.data, *self.of(slot), _optional(kept), offsets.address, valid.address, out.address)
         nulls = self.kinds(slot) & NULL or kept is not None
-        buffers = [pa.py_buffer(valid) if nulls else None, pa.py_buffer(offsets), pa.py_buffer(out)]
+        buffers = [valid if nulls else None, offsets, out]
         return pa.Array.from_buffers(pa.string(), self.count, buffers, null_count=-1 if nulls else 0)
 
     def literals(self, slot: int, decoder: msgspec.json.Decoder[list[Any]]) -> list[Any]:
@@ -140,17 +142,17 @@ class Scan:
         start, size = int(cell["start"]), int(cell["sized"]) >> 4
         return self.data[start : start + size] if size else b"null"
 
-    def _integers(self, slot: int, kept: Mask | None) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-        out, valid = np.empty(self.count, dtype=np.int64), self._bits()
-        self._library.ch_integers(*self.of(slot), _optional(kept), _address(out), _address(valid))
+    def _integers(self, slot: int, kept: Mask | None) -> tuple[pa.Buffer, pa.Buffer]:
+        out, valid = pa.allocate_buffer(8 * self.count), self._bits()
+        self._library.ch_integers(*self.of(slot), _optional(kept), out.address, valid.address)
         return out, valid
 
-    def _bits(self) -> npt.NDArray[np.uint8]:
-        return np.empty((self.count + 7) // 8, dtype=np.uint8)
+    def _bits(self) -> pa.Buffer:
+        return pa.allocate_buffer((self.count + 7) // 8)
 
     def _array(self, arrow: pa.DataType, slot: int, out: Any, valid: Any, kept: Mask | None) -> pa.Array:
         nulls = self.kinds(slot) & NULL or kept is not None
-        buffers = [pa.py_buffer(valid) if nulls else None, pa.py_buffer(out)]
+        buffers = [valid if nulls else None, out]
         return pa.Array.from_buffers(arrow, self.count, buffers, null_count=-1 if nulls else 0)
 
 
