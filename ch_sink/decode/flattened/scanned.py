@@ -9,7 +9,7 @@ import numpy as np
 from ch_sink.decode.flattened.layout import FlatLayout
 from ch_sink.decode.json.columns import Read, meta
 from ch_sink.decode.json.layout import Field
-from ch_sink.decode.json.scanned import IS_ROW, NEEDS_AFTER, Block, Refused, Scanner, lists
+from ch_sink.decode.json.scanned import IS_ROW, NEEDS_AFTER, Block, Refused, Scanner, check, lists
 from ch_sink.decode.native.library import library
 from ch_sink.decode.native.program import Keep, Members, Skip
 from ch_sink.decode.native.scan import Scan
@@ -50,6 +50,7 @@ class Rows(Scanner):
             op = np.where(deleted, np.uint8(Op.DELETE), op)
         if not IS_ROW[op].all():
             raise Refused
+        check(found, self._flat.fields.values())
         part = meta(self._flat, Block(found, self._block, self._flat.stated), op, places)
         needed = NEEDS_AFTER[op]
         is_row = self._after(found, part, (), None if needed.all() else needed)

@@ -4,7 +4,7 @@ It decides nothing by itself. Payloads that it does not read as a layout's Struc
 way, are decoded by the layout.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ctypes import CDLL
 from decimal import Decimal
 from functools import lru_cache
@@ -36,6 +36,7 @@ __all__ = [
     "Programs",
     "Refused",
     "Scanner",
+    "check",
     "column_of",
     "lists",
     "scanner",
@@ -223,15 +224,24 @@ def _whole(found: Scan, slot: int, converter: Converter, kept: Mask | None) -> A
     return found.floats(slot, kept) if found.only(slot, NUMBERS) and takes_whole(converter, "floats") else None
 
 
+def check(found: Scan, fields: Iterable[Field]) -> None:
+    """Raises msgspec's errors for a value that has not its field's type, whether or not anybody asks for it."""
+    for field in fields:
+        slot = found.program.slots.get(field.path)
+        types = set(get_args(field.type))
+        if slot is None or (found.only(slot, TEXTS) and types >= {str, NoneType}):
+            continue
+        if not (found.only(slot, INTEGERS) and types >= {int, NoneType}):
+            found.repeated(slot, lists(field.type))
+
+
 class Block:
     """The source blocks of scanned payloads."""
 
     def __init__(self, found: Scan, fields: Mapping[str, Field], kind: type[msgspec.Struct]) -> None:
-        """Raises what reading a field of another type raises, whether or not it is asked for."""
+        """Raises what `check` raises."""
         self._found, self._fields, self._kind = found, fields, kind
-        for name in fields:
-            if not self._surely(name):
-                self.values(name)
+        check(found, fields.values())
 
     def __len__(self) -> int:
         return self._found.count
@@ -248,17 +258,6 @@ class Block:
     def numbers(self, name: str) -> npt.NDArray[np.int64] | None:
         slot = self._found.program.slots.get(self._fields[name].path)
         return None if slot is None else self._found.numbers(slot)
-
-    def _surely(self, name: str) -> bool:
-        """Whether all values certainly have the field's type."""
-        field = self._fields[name]
-        slot = self._found.program.slots.get(field.path)
-        if slot is None:
-            return True
-        types = set(get_args(field.type))
-        return (self._found.only(slot, TEXTS) and types >= {str, NoneType}) or (
-            self._found.only(slot, INTEGERS) and types >= {int, NoneType}
-        )
 
 
 def scanner(layout: Layout) -> Scanner | None:

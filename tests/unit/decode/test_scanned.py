@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(library() is None, reason="the scanner is not co
 NEVER = 1 << 60
 STREAMS = ("mariadb-json_plain", "postgres-json_plain", "mariadb-json_schema", "postgres-json_schema-wide")
 VALUE = re.compile(rb'(?<=:)(null|true|false|-?[0-9.]+|"(?:[^"\\]|\\.)*")')
-TOKENS = rb"""
+TOKENS = [*rb"""
 null true false 0 -0 -1 1.0 1.5 -0.0 1e5 1E400 1e-400 01 1. .5 - tru nulL 9223372036854775807 9223372036854775808
 -9223372036854775808 -9223372036854775809 18446744073709551616 123456789012345678901234567890 0.1 547154.87257359
 1.7976931348623157E308 5e-324 9007199254740993 9007199254740993.0 123456789012345678.5 2147483648 1700000000000000
@@ -37,7 +37,7 @@ null true false 0 -0 -1 1.0 1.5 -0.0 1e5 1E400 1e-400 01 1. .5 - tru nulL 922337
 {} [] [1,2] [1,] {"a":1} {"a":1,"a":2} {"scale":2,"value":"AQ=="} "2024-02-29T12:34:56Z" "2024-02-29"
 "8e647434-445e-3dec-bea0-4080688cb1eb" "8E647434-445E-3dec-bea0-4080688cb1eb" "8e647434445e3decbea04080688cb1eb"
 "c" "u" "d" "t" "m" "\u0063" "first" "mysql" "b.16777216" "b.7" [[[[]]]]
-""".split() + [b'"\xc3\xa9"', b'"\xff"', b'"\xc0\x80"', b'"\xed\xa0\x80"', b'"\xf0\x9f\xa6\x80"', b'"\x01"', b" 1",
+""".split(), b'"\xc3\xa9"', b'"\xff"', b'"\xc0\x80"', b'"\xed\xa0\x80"', b'"\xf0\x9f\xa6\x80"', b'"\x01"', b" 1",
                b'"\xf4\x90\x80\x80"', b"[" * 70 + b"]" * 70]  # fmt: skip
 
 
