@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 __all__ = ["Keep", "Member", "Members", "Program", "Skip", "keys_of", "program"]
 
-_NOTHING, _SKIP, _KEEP, _OPEN = range(4)
+_NOTHING, _SKIP, _KEEP, _OPEN, _NONE = range(5)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -108,7 +108,9 @@ def _object(made: Program, examples: list[bytes], wanted: Members, path: Path) -
                     return False
                 step[4], step[5] = len(made.slots) - slot, len(made.rows)
             else:
-                made.add(text + b"null", _NOTHING)
+                # Only null is known here.
+                step = made.add(text, _NONE, slot)
+                step[4], step[5] = 1, len(made.rows)
         text = b","
     made.add(b"}", _NOTHING)
     return True

@@ -13,7 +13,7 @@
 #endif
 
 enum { NUL, FALSE_, TRUE_, INTEGER, NUMBER, TEXT, ESCAPED, OBJECT, ARRAY };
-enum { NOTHING, SKIP, KEEP, OPEN };
+enum { NOTHING, SKIP, KEEP, OPEN, NONE };
 
 #define DEEPEST 64
 #define MOST_KNOWN 8
@@ -22,8 +22,8 @@ typedef struct {
     uint32_t text, size; /* what must come next, in the program's texts */
     uint32_t action;
     uint32_t slot;
-    uint32_t slots; /* OPEN: how many slots its object has, its own included */
-    uint32_t next;  /* OPEN: the step after the object */
+    uint32_t slots; /* OPEN, NONE: how many slots its object has, its own included */
+    uint32_t next;  /* OPEN, NONE: the step after the object */
 } Step;
 
 typedef struct {
@@ -246,9 +246,9 @@ int64_t ch_scan(Place data, const int64_t *ends, int64_t count, const Step *step
             uint32_t kind = OBJECT;
             int64_t integer = 0;
             Place begin = at;
-            if (step->action == OPEN) {
+            if (step->action >= OPEN) {
                 if (at >= end) return i;
-                if (*at == '{') {
+                if (*at == '{' && step->action == OPEN) {
                     at++;
                 } else {
                     if (!follows(at, end, (Place) "null", 4)) return i;
@@ -468,7 +468,7 @@ int ch_uuids(Place data, const Cell *cells, int64_t slots, int64_t count, Mask k
         for (int octet = 0; octet < 16; octet++) {
             uint8_t high = HEX[at[0]], low = HEX[at[1]];
             wrong |= !high | !low;
-            out[octet] = (uint8_t)((high - 1) << 4 | (low - 1));
+            out[octet] = (uint8_t)(((high - 1) & 15) << 4 | ((low - 1) & 15));
             at += octet == 3 || octet == 5 || octet == 7 || octet == 9 ? 3 : 2;
         }
         if (wrong) return 0;
