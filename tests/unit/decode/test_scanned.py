@@ -173,3 +173,13 @@ def test_a_record_that_follows_it_and_means_something_else_is_read_as_ever(
     profile = one.learn(records)
     expected = decoded(two, records, profile, monkeypatch, NEVER)
     assert decoded(one, records, profile, monkeypatch, 1) == expected
+
+
+def test_what_is_null_in_the_first_records_may_be_there_in_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    deletes = [event(i, op="d", after=None) for i in range(20)]
+    for last in (event(20), event(20, op="c", after=None)):
+        records = of([b'{"id":%d}' % i for i in range(21)], [*deletes, last])
+        one, two = (Decoder(TABLE, policy_of(), want_before=True) for _ in range(2))
+        profile = one.learn(records)
+        expected = decoded(two, records, profile, monkeypatch, NEVER)
+        assert decoded(one, records, profile, monkeypatch, 1) == expected
