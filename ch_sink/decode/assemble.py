@@ -1,6 +1,7 @@
 """Change events of one shape as columns, and how the parts of a chunk come together in Kafka order."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -12,7 +13,7 @@ from ch_sink.model.change import BadRecord, ChangeBatch, Half, Op, SkippedPlaces
 from ch_sink.types import arrow_type
 from ch_sink.types.column import Column
 
-__all__ = ["Part", "Shape", "assemble"]
+__all__ = ["Part", "Shape", "as_places", "assemble"]
 
 Mask = npt.NDArray[np.bool_]
 T = TypeVar("T", bound=np.generic)
@@ -55,6 +56,13 @@ class Shape:
 
     columns: tuple[Column, ...]
     before: bool
+
+
+def as_places(places: Sequence[int]) -> npt.NDArray[np.int64]:
+    """Places as an array: numpy takes a range number by number."""
+    if isinstance(places, range):
+        return np.arange(places.start, places.stop, places.step, dtype=np.int64)
+    return np.asarray(places, dtype=np.int64)
 
 
 def assemble(

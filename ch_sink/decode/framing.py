@@ -11,9 +11,12 @@ from operator import itemgetter
 from typing import Literal, cast
 
 import msgspec
+import numpy as np
 
 from ch_sink.decode.avro.schema import Node, parse
 from ch_sink.decode.avro.source_types import source_type
+from ch_sink.decode.native.joined import Joined
+from ch_sink.decode.native.library import library
 from ch_sink.errors import DecodeError
 from ch_sink.model.values import Enclosed
 from ch_sink.ports import SchemaRegistry
@@ -102,8 +105,10 @@ class Envelopes:
             prefix, start = last.prefix, len(last.prefix)
             if all([v.startswith(prefix) and v[-1] == 125 for v in values]):  # noqa: C419 - a list is faster here
                 return [(last, None, [v[start:-1] for v in values])]
-        elif self._format != "avro" and (_sure(values, 3) or _sure(values, _HEAD)):
-            return [(last, None, list(values))]
+        elif self._format != "avro":
+            together = Joined(values)
+            if _surely(together) or _sure(values, 3) or _sure(values, _HEAD):
+                return [(last, None, together)]
         return None
 
     def _each(self, values: Sequence[bytes], frame: "Callable[[bytes], tuple[Framed, bytes]]") -> "list[Group]":
@@ -215,6 +220,19 @@ class Envelopes:
             self._remember(prefix, framed)
         self._last = framed
         return framed, payload
+
+
+def _surely(values: Joined) -> bool:
+    """The same as `_sure` of three bytes, faster where the compiled scanner needs the values joined anyway."""
+    if library() is None or not len(values) or values.lengths.min() < _HEAD:
+        return False
+    octets, begins = np.frombuffer(values.data, dtype=np.uint8), values.ends - values.lengths
+    third = octets[begins + 2]
+    return bool(
+        (octets[begins] == ord("{")).all()
+        and (octets[begins + 1] == ord('"')).all()
+        and not ((third == ord("s")) | (third == ord("p"))).any()
+    )
 
 
 def _sure(values: Sequence[bytes], count: int) -> bool:

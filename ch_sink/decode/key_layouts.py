@@ -16,7 +16,10 @@ from ch_sink.decode.avro.names import columns_of
 from ch_sink.decode.framing import Framed
 from ch_sink.decode.json.aliases import alias, object_decoder, with_names
 from ch_sink.decode.json.rows import ColumnReader
+from ch_sink.decode.json.scanned import FAILED, Programs, column_of
 from ch_sink.decode.key_literals import as_written
+from ch_sink.decode.native.library import library
+from ch_sink.decode.native.program import Keep, Member, Members, Skip
 from ch_sink.errors import DecodeError
 from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
@@ -45,6 +48,8 @@ class _Layout:
     primitive: bool
     raw_text: bool
     """The key may be text without quotes (StringConverter)."""
+    programs: Programs | None = None
+    """Scan the keys, if they are structs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +140,12 @@ class KeyLayouts:
         members += [(f"k{i}", msgspec.Raw, msgspec.UNSET) for i, (name, _) in enumerate(fields) if name in ignored]
         key = msgspec.defstruct("Key", members, rename=names, forbid_unknown_fields=True, gc=False)
         decode = object_decoder(msgspec.json.Decoder(key, float_hook=Decimal).decode, key)
-        return _Layout(decode, tuple(columns), primitive=False, raw_text=False)
+        native = library()
+        kept = {column.name: Keep() for column in columns}
+        every: dict[str, Member] = {name: kept.get(name, Skip()) for name, _ in fields}
+        root = Members(every, frozenset(kept), closed=True)
+        programs = Programs(native, root) if native is not None else None
+        return _Layout(decode, tuple(columns), primitive=False, raw_text=False, programs=programs)
 
     def _primitive_layout(self, declared: SourceType | None, numbers: bool) -> _Layout:
         name = self._primitive_name()
@@ -188,6 +198,9 @@ class KeyLayouts:
 
 def _read_json(layout: _Layout, payloads: list[bytes]) -> NamedColumns:
     decode = layout.decode
+    scanned = _scanned(layout, payloads)
+    if scanned is not None:
+        return scanned
     try:
         rows: list[Any] = list(map(decode, payloads))
     except _UNREADABLE as error:
@@ -203,6 +216,18 @@ def _read_json(layout: _Layout, payloads: list[bytes]) -> NamedColumns:
             error.args = (f"key column {column.name!r}: {error.message}",)
             error.message = error.args[0]
             raise
+    return tuple(column.name for column in layout.columns), arrays
+
+
+def _scanned(layout: _Layout, payloads: list[bytes]) -> NamedColumns | None:
+    """What the compiled scanner reads; None if it does not, or the keys have to be decoded for another reason."""
+    found = layout.programs.scan(payloads) if layout.programs is not None else None
+    if found is None:
+        return None
+    try:
+        arrays = [column_of(found, (column.name,), column.converter).array for column in layout.columns]
+    except FAILED:
+        return None
     return tuple(column.name for column in layout.columns), arrays
 
 

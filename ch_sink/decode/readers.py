@@ -6,6 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from ch_sink.decode.assemble import as_places
 from ch_sink.decode.avro.events import AvroReader, as_json, no_events
 from ch_sink.decode.avro.names import columns_of
 from ch_sink.decode.event_form import Form, Forms, OtherForm
@@ -140,7 +141,7 @@ class Readers:
 def _deletes(reads: Sequence[Read], own: Sequence[int]) -> list[int]:
     """Which payloads of a group are deletes: they show no unknown column."""
     found = [read.part.source_index[read.part.op == Op.DELETE] for read in reads]
-    return [] if not any(map(len, found)) else list(np.searchsorted(own, np.concatenate(found)).tolist())
+    return [] if not any(map(len, found)) else list(np.searchsorted(as_places(own), np.concatenate(found)).tolist())
 
 
 def avro_as_json(

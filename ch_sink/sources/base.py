@@ -1,6 +1,6 @@
 """What the core asks of a source system: the position of a change, and the quirks that matter to a sink."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -8,7 +8,18 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Positions", "Source", "split", "stream_names", "whole_numbers", "words"]
+__all__ = [
+    "Blocks",
+    "Columns",
+    "Positions",
+    "Source",
+    "numbers",
+    "split",
+    "stream_names",
+    "values",
+    "whole_numbers",
+    "words",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +33,28 @@ class Positions:
     """Shape (n, 2): place of the single change inside its transaction."""
     has_commit: npt.NDArray[np.bool_]
     """False if the event states no commit position."""
+
+
+class Columns(Protocol):
+    """Decoded ``source`` blocks by field: what reads column by column needs no object for each."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Any]:
+        """The blocks as objects, for sources that read them one by one."""
+        ...
+
+    def values(self, name: str) -> list[Any]:
+        """A field's values."""
+        ...
+
+    def numbers(self, name: str) -> npt.NDArray[np.int64] | None:
+        """A field's numbers, 0 for null; None if not all are integers of 64 bits."""
+        ...
+
+
+Blocks = Sequence[Any] | Columns
+"""Decoded ``source`` blocks."""
 
 
 class Source(Protocol):
@@ -81,7 +114,7 @@ class Source(Protocol):
         """Whether one connector reads several databases, each of which has positions of its own."""
         ...
 
-    def positions(self, blocks: Sequence[Any]) -> Positions:
+    def positions(self, blocks: Blocks) -> Positions:
         """Positions from decoded ``source`` blocks.
 
         Raises PositionError, naming the field, if a number does not fit; missing or impossible ones are 0.
@@ -104,6 +137,19 @@ def whole_numbers(values: Sequence[int | None]) -> npt.NDArray[np.int64]:
         return np.fromiter(values, np.int64, len(values))
     except TypeError:
         return np.fromiter([value or 0 for value in values], np.int64, len(values))
+
+
+def values(blocks: Blocks, name: str) -> list[Any]:
+    """A field of all blocks."""
+    if isinstance(blocks, Sequence):
+        return [getattr(block, name) for block in blocks]
+    return blocks.values(name)
+
+
+def numbers(blocks: Blocks, name: str) -> npt.NDArray[np.int64]:
+    """An integer field of all blocks, 0 for None. Raises OverflowError for a number that does not fit 64 bits."""
+    found = None if isinstance(blocks, Sequence) else blocks.numbers(name)
+    return whole_numbers(values(blocks, name)) if found is None else found
 
 
 Words = Sequence[int] | npt.NDArray[np.uint64]

@@ -1,14 +1,13 @@
 """Db2: positions in the recovery log, as the change-data tables of SQL Replication give them."""
 
 import re
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
 
 from ch_sink.errors import PositionError
-from ch_sink.sources.base import Positions, split, words
+from ch_sink.sources.base import Blocks, Positions, split, words
 
 __all__ = ["DB2", "Db2"]
 
@@ -42,7 +41,7 @@ class Db2:
     deferrable = True
     per_database = False
 
-    def positions(self, blocks: Sequence[Any]) -> Positions:
+    def positions(self, blocks: Blocks) -> Positions:
         """Positions; a missing LSN is 0 (snapshots have no ``change_lsn``). Raises PositionError for a bad one."""
         known: dict[str | None, int] = {None: 0}
         commits = []

@@ -1,12 +1,11 @@
 """Flattened events: what is left of a source system once ``ExtractNewRecordState`` took the envelope away."""
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
 
-from ch_sink.sources.base import Positions, Source
+from ch_sink.sources.base import Blocks, Positions, Source
 
 __all__ = ["FLATTENED", "Flattened"]
 
@@ -47,7 +46,7 @@ class Flattened:
         """Fields of the ``source`` block that make the position; empty if the source is not known."""
         return self.wire.__struct_fields__
 
-    def positions(self, blocks: Sequence[Any]) -> Positions:
+    def positions(self, blocks: Blocks) -> Positions:
         """Positions as far as fields were added; 0 and absent otherwise. Raises PositionError as the source does."""
         if self.base is not None:
             return self.base.positions(blocks)

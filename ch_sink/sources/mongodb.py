@@ -1,12 +1,11 @@
 """MongoDB: cluster times, which tie inside a transaction and mix clocks, so that Kafka's order decides."""
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
 
-from ch_sink.sources.base import Positions, words
+from ch_sink.sources.base import Blocks, Positions, words
 
 __all__ = ["MONGODB", "MongoDB"]
 
@@ -44,7 +43,7 @@ class MongoDB:
     deferrable = False
     per_database = False
 
-    def positions(self, blocks: Sequence[Any]) -> Positions:
+    def positions(self, blocks: Blocks) -> Positions:
         """Inner positions; missing or negative parts are 0, parts beyond their bits the largest."""
         n = len(blocks)
         high = [min(max(block.tord or 0, 0), _TORD) for block in blocks]

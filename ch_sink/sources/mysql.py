@@ -1,14 +1,13 @@
 """MySQL and MariaDB: positions in the binary log."""
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from ch_sink.errors import PositionError
-from ch_sink.sources.base import Positions, whole_numbers, words
+from ch_sink.sources.base import Blocks, Positions, numbers, values, words
 
 __all__ = ["MYSQL", "MySQL"]
 
@@ -42,13 +41,11 @@ class MySQL:
     deferrable = False
     per_database = False
 
-    def positions(self, blocks: Sequence[Any]) -> Positions:
+    def positions(self, blocks: Blocks) -> Positions:
         """Positions; an empty file or a missing ``pos`` is 0. Raises PositionError for a number that does not fit."""
-        file = _file_numbers([block.file for block in blocks])
-        pos = [block.pos for block in blocks]
-        row = [block.row for block in blocks]
-        offsets = _numbers(pos, "pos", _POS_BITS)
-        rows = _numbers(row, "row", 32)
+        file = _file_numbers(values(blocks, "file"))
+        offsets = _numbers(blocks, "pos", _POS_BITS)
+        rows = _numbers(blocks, "row", 32)
         low = (file << np.uint64(_POS_BITS)) | offsets
         # Without a file the offset alone would order events of different files.
         low[file == 0] = 0
@@ -80,19 +77,19 @@ def _file_number(name: str | None) -> int:
     return number
 
 
-def _numbers(given: list[int | None], field: str, bits: int) -> npt.NDArray[np.uint64]:
+def _numbers(blocks: Blocks, field: str, bits: int) -> npt.NDArray[np.uint64]:
     """Non-negative numbers; negative ones are impossible and count as 0."""
     try:
-        numbers = whole_numbers(given)
+        found = numbers(blocks, field)
     except OverflowError:
-        values = [value or 0 for value in given]
-        numbers = np.array([max(min(value, 1 << 62), -1) for value in values], dtype=np.int64)
-    if numbers.max(initial=0) >= 1 << bits:
+        given = [value or 0 for value in values(blocks, field)]
+        found = np.array([max(min(value, 1 << 62), -1) for value in given], dtype=np.int64)
+    if found.max(initial=0) >= 1 << bits:
         raise PositionError(
-            f"source.{field}: {max(value or 0 for value in given)} does not fit {bits} bits",
+            f"source.{field}: {max(value or 0 for value in values(blocks, field))} does not fit {bits} bits",
             hint="set version.strategy: kafka_offset",
         )
-    return np.maximum(numbers, 0).astype(np.uint64)
+    return np.maximum(found, 0).astype(np.uint64)
 
 
 MYSQL = MySQL()

@@ -1,14 +1,13 @@
 """Oracle: system change numbers (SCN), read through LogMiner, XStream or OpenLogReplicator."""
 
 import re
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
 
 from ch_sink.errors import PositionError
-from ch_sink.sources.base import Positions, split, words
+from ch_sink.sources.base import Blocks, Positions, split, words
 
 __all__ = ["ORACLE", "Oracle"]
 
@@ -44,7 +43,7 @@ class Oracle:
     deferrable = True
     per_database = False
 
-    def positions(self, blocks: Sequence[Any]) -> Positions:
+    def positions(self, blocks: Blocks) -> Positions:
         """Positions; a missing SCN is 0. Raises PositionError for a malformed one."""
         known: dict[str | int | None, int] = {None: 0}
         commit: list[int] = []

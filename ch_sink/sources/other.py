@@ -1,13 +1,12 @@
 """Connectors without a module of their own: Vitess, Informix, Spanner, CockroachDB, YugabyteDB, and those to come."""
 
-from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
 
-from ch_sink.sources.base import Positions
+from ch_sink.sources.base import Blocks, Positions
 
 __all__ = ["Other", "other"]
 
@@ -38,7 +37,7 @@ class Other:
         self.name = connector
         self.connectors = frozenset((connector,))
 
-    def positions(self, blocks: Sequence[Any]) -> Positions:
+    def positions(self, blocks: Blocks) -> Positions:
         """No positions."""
         zeros = np.zeros((len(blocks), 2), dtype=np.uint64)
         return Positions(zeros, zeros, np.zeros(len(blocks), dtype=np.bool_))

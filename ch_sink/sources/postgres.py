@@ -1,14 +1,13 @@
 """PostgreSQL: positions in the write-ahead log."""
 
 import re
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
 
 from ch_sink.errors import PositionError
-from ch_sink.sources.base import Positions, words
+from ch_sink.sources.base import Blocks, Positions, numbers, values, words
 
 __all__ = ["POSTGRES", "PostgreSQL"]
 
@@ -40,21 +39,23 @@ class PostgreSQL:
     deferrable = True
     per_database = False
 
-    def positions(self, blocks: Sequence[Any]) -> Positions:
+    def positions(self, blocks: Blocks) -> Positions:
         """Positions; a missing or negative ``lsn`` is 0. Raises PositionError for what is no LSN."""
         known: dict[str | None, int] = {}
         commits: list[int] = []
-        for block in blocks:
-            text = block.sequence
+        for text in values(blocks, "sequence"):
             head = text.partition(",")[0] if text else None
             commit = known.get(head)
             if commit is None:
                 commit = known[head] = _first(head)
             commits.append(commit)
-        inner = [block.lsn or 0 for block in blocks]
-        if max(inner, default=0) >= 1 << 64:
-            raise PositionError(f"source.lsn: {max(inner)} does not fit 64 bits")
-        lsns = np.array([max(lsn, 0) for lsn in inner], dtype=np.uint64)
+        try:
+            lsns = np.maximum(numbers(blocks, "lsn"), 0).astype(np.uint64)
+        except OverflowError:
+            inner = [lsn or 0 for lsn in values(blocks, "lsn")]
+            if max(inner) >= 1 << 64:
+                raise PositionError(f"source.lsn: {max(inner)} does not fit 64 bits") from None
+            lsns = np.array([max(lsn, 0) for lsn in inner], dtype=np.uint64)
         stated = np.array(commits, dtype=np.uint64)
         has = stated != 0
         return Positions(words(0, np.where(has, stated, lsns)), words(0, lsns), has)

@@ -1,14 +1,13 @@
 """SingleStore: its shards have offsets of their own, which no single order holds together."""
 
 import re
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
 
 from ch_sink.errors import PositionError
-from ch_sink.sources.base import Positions, split, words
+from ch_sink.sources.base import Blocks, Positions, split, words
 
 __all__ = ["SINGLESTORE", "SingleStore"]
 
@@ -39,7 +38,7 @@ class SingleStore:
     deferrable = False
     per_database = False
 
-    def positions(self, blocks: Sequence[Any]) -> Positions:
+    def positions(self, blocks: Blocks) -> Positions:
         """Inner positions, by number and not by text: offsets have 48 or 56 digits. Raises PositionError."""
         n = len(blocks)
         inner = [_offset(block.partitionId, block.offsets) for block in blocks]

@@ -1,14 +1,13 @@
 """SQL Server: positions in the transaction log, as its change tables give them."""
 
 import re
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
 
 from ch_sink.errors import PositionError
-from ch_sink.sources.base import Positions, split, words
+from ch_sink.sources.base import Blocks, Positions, split, words
 
 __all__ = ["SQLSERVER", "SQLServer", "lsn"]
 
@@ -42,7 +41,7 @@ class SQLServer:
     deferrable = False
     per_database = True
 
-    def positions(self, blocks: Sequence[Any]) -> Positions:
+    def positions(self, blocks: Blocks) -> Positions:
         """Positions; a missing LSN is 0 (snapshots have no ``change_lsn``). Raises PositionError for a bad one."""
         known: dict[str | None, int] = {None: 0}
         for block in blocks:

@@ -19,14 +19,19 @@ __all__ = [
     "OutOfRange",
     "PerValue",
     "Reaction",
+    "Whole",
     "as_arrow",
     "masked",
     "nullable",
     "shown",
     "takes_arrow",
+    "takes_whole",
 ]
 
 Encoding = Literal["json", "avro"]
+Whole = Literal["integers", "texts", "flags", "floats", "base64", "uuids"]
+"""Kinds of columns that JSON may hold: of 64-bit integers, texts, booleans, numbers, base64 of big-endian integers (as
+64-bit integers) and UUIDs in the usual form (as sixteen bytes)."""
 Reaction = Literal["fail", "clamp", "null"]
 """``Policy.out_of_range``."""
 
@@ -127,6 +132,11 @@ class PerValue:
 def takes_arrow(converter: Converter) -> bool:
     """Whether ``convert`` takes an Arrow array as well: of text, bytes, 64-bit integers, floats or booleans."""
     return bool(getattr(converter, "columnar", False))
+
+
+def takes_whole(converter: Converter, kind: Whole) -> bool:
+    """Whether ``convert`` takes an Arrow array of this kind of JSON's literals, with the result of its values' list."""
+    return kind in getattr(converter, "whole", ())
 
 
 def as_arrow(values: Any, arrow: pa.DataType) -> pa.Array:

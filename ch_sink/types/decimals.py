@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from ch_sink.errors import DecodeError
 from ch_sink.types.base64_integers import integers
-from ch_sink.types.converter import Converted, OutOfRange, PerValue, Reaction, as_arrow, shown
+from ch_sink.types.converter import Converted, OutOfRange, PerValue, Reaction, Whole, as_arrow, shown
 
 __all__ = [
     "DecimalColumn",
@@ -133,10 +133,13 @@ class DecimalColumn:
         self._limit = 10**precision
         self._read = read
         self._fast = source_scale == scale
+        self.whole: tuple[Whole, ...] = ("base64",) if self._fast else ("texts",) if wire is str else ()
         self._size = 16 if precision <= 38 else 32
         self._slow = PerValue(wire, self.arrow, self._one, reaction=reaction, build=self.build)
 
     def convert(self, values: list[Any]) -> Converted:
+        if isinstance(values, pa.Array) and values.type == pa.int64():
+            return Converted(self._of_words(values))
         if not self._fast:
             together = self._together(values)
             return self._slow.convert(values) if together is None else Converted(together)
@@ -203,6 +206,15 @@ class DecimalColumn:
             return None
         return pa.Array.from_buffers(
             self.arrow, len(texts), [texts.buffers()[0], self._widen(words)], null_count=texts.null_count
+        )
+
+    def _of_words(self, values: pa.Array) -> pa.Array:
+        """Unscaled integers of the column's scale."""
+        words = np.frombuffer(values.buffers()[1], dtype=np.int64)[: len(values)]
+        if not self._fits(words):
+            raise DecodeError("a number does not fit the column")
+        return pa.Array.from_buffers(
+            self.arrow, len(values), [values.buffers()[0], self._widen(words)], null_count=values.null_count
         )
 
     def _fits(self, words: npt.NDArray[np.int64]) -> bool:

@@ -37,6 +37,7 @@ class Floats:
     """Floats into Float32 or Float64; ``NaN``, ``Infinity`` and ``-Infinity`` may come as texts."""
 
     columnar = True
+    whole = ("floats",)
     wire: Any = float | str
 
     def __init__(self, target: ChType, reaction: Reaction) -> None:
@@ -71,6 +72,7 @@ class Flags:
     """Booleans into Bool."""
 
     columnar = True
+    whole = ("flags",)
     wire: Any = bool
     arrow = pa.bool_()
 
@@ -101,6 +103,7 @@ def flag_text(value: Any) -> bool:
 class Uuids:
     """UUID texts into UUID: sixteen bytes in the text's order."""
 
+    whole = ("uuids",)
     wire: Any = str
     arrow = pa.binary(16)
 
@@ -108,6 +111,8 @@ class Uuids:
         self._slow = PerValue(str, self.arrow, uuid_bytes, reaction="fail")
 
     def convert(self, values: list[Any]) -> Converted:
+        if isinstance(values, pa.Array):
+            return Converted(values)
         try:
             validity = None
             filled = values

@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ch_sink.types.converter import Converted, Converter, PerValue, Reaction
+from ch_sink.types.converter import Converted, Converter, PerValue, Reaction, Whole, as_arrow, takes_whole
 from ch_sink.types.scalars import flag
 
 __all__ = ["Either", "SchemalessFlags", "SchemalessIntegers"]
@@ -17,8 +17,12 @@ class Either:
         self.wire: Any = number.wire | str
         self.arrow = number.arrow
         self._number, self._text = number, text
+        texts: tuple[Whole, ...] = ("texts",) if takes_whole(text, "texts") else ()
+        self.whole: tuple[Whole, ...] = ("integers", *texts)
 
     def convert(self, values: list[Any]) -> Converted:
+        if isinstance(values, pa.Array):
+            return (self._text if pa.types.is_string(values.type) else self._number).convert(values)
         kinds = set(map(type, values))
         if str not in kinds:
             return self._number.convert(values)
@@ -40,12 +44,16 @@ class Either:
 class SchemalessIntegers:
     """Integers, booleans as 0 and 1, and bit strings (little-endian bytes)."""
 
+    whole = ("integers",)
+
     def __init__(self, numbers: Converter, wire: Any) -> None:
         self.wire = wire
         self.arrow = numbers.arrow
         self._numbers = numbers
 
     def convert(self, values: list[Any]) -> Converted:
+        if isinstance(values, pa.Array):
+            return self._numbers.convert(values)
         if not {bool, bytes}.isdisjoint(map(type, values)):
             values = [_integer(value) for value in values]
         return self._numbers.convert(values)
@@ -60,12 +68,14 @@ def _integer(value: Any) -> Any:
 class SchemalessFlags(PerValue):
     """Booleans or 0 and 1 into Bool."""
 
+    whole = ("flags",)
+
     def __init__(self, reaction: Reaction) -> None:
         super().__init__(bool | int, pa.bool_(), flag, reaction=reaction)
 
     def convert(self, values: list[Any]) -> Converted:
         try:
-            return Converted(pa.array(values, pa.bool_()))
+            return Converted(as_arrow(values, pa.bool_()))
         except (pa.ArrowException, TypeError):
             return super().convert(values)
 

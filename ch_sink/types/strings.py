@@ -20,6 +20,7 @@ class Plain:
     def __init__(self, wire: Any, forms: tuple[bytes, ...] = ()) -> None:
         """``forms``: the bytes that mean an unavailable value; empty if the source sends none."""
         self.wire = wire
+        self.whole = ("texts",) if wire is str else ()
         self._forms = forms
 
     def convert(self, values: list[Any]) -> Converted:

@@ -98,6 +98,7 @@ class IsoColumn:
     """ISO date-times (UTC where they name no zone) or times into DateTime, DateTime64, Time or Time64."""
 
     columnar = True
+    whole = ("texts",)
     wire: Any = str
 
     def __init__(self, target: ChType, years: tuple[int, int], reaction: Reaction) -> None:

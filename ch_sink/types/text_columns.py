@@ -56,6 +56,7 @@ _encode = msgspec.json.Encoder(decimal_format="number").encode
 class SchemalessText:
     """Schemaless literals into String: texts as they are, everything else as its JSON."""
 
+    whole = ("texts",)
     wire: Any = Any
     arrow = pa.binary()
 

@@ -1,6 +1,6 @@
 """How flattened rows of one shape are decoded: their columns and their added fields."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -10,7 +10,7 @@ import msgspec
 from ch_sink.decode.flattened.added_fields import DELETED, Added, block_types, deleted_flag, flattened
 from ch_sink.decode.framing import Framed
 from ch_sink.decode.json.aliases import row_decoder
-from ch_sink.decode.json.layout import Layout
+from ch_sink.decode.json.layout import Field, Layout
 from ch_sink.decode.json.row_decoder import RowFields
 from ch_sink.decode.json.rows import RowReading, read_row
 from ch_sink.model.policy import Policy
@@ -30,8 +30,13 @@ class FlatLayout(Layout):
     aliased: bool
     """Whether columns of the table hold some of these fields."""
     types: dict[str, Any]
-    block: type[msgspec.Struct]
+    stated: type[msgspec.Struct]
+    """Replacement for the ``source`` block."""
     flattened: Flattened
+    fields: Mapping[str, Field]
+    """Added fields that are no columns, by role."""
+    others: tuple[str, ...]
+    """Added fields that are not looked at."""
 
 
 class FlatLayouts:
@@ -71,6 +76,7 @@ class FlatLayouts:
                 more.append((role, str | bool | None | msgspec.UnsetType, msgspec.UNSET, name))
             elif name not in attributes:
                 more.append((role, types.get(role, str | bool | None), None, name))
+        stated = {role: Field(wire, default, (name,)) for role, wire, default, name in more}
         # A block has every field; those that were not added get names that cannot occur.
         more += [(role, wire, None, f"\x7f{role}") for role, wire in types.items() if at.get(role) != role]
         plain = {name for _, _, _, name in more}
@@ -97,8 +103,11 @@ class FlatLayouts:
             roles=at,
             aliased=any(at[role] != role for role in at if role in types),
             types=types,
-            block=block,
+            stated=block,
             flattened=source,
+            fields=stated,
+            others=tuple(others),
+            ignored=frozenset(row.renamed[attribute] for attribute, _ in row.skipped),
         )
 
     def _with_deleted_flag(self, row: RowReading) -> RowReading:

@@ -9,15 +9,17 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ch_sink.decode.assemble import Part
+from ch_sink.decode.assemble import Part, as_places
 from ch_sink.decode.event_form import Form, Forms, OtherForm
 from ch_sink.decode.flattened.added_fields import Added, flat_connector
 from ch_sink.decode.flattened.added_headers import HeaderFields
 from ch_sink.decode.flattened.layout import FlatLayout, FlatLayouts
+from ch_sink.decode.flattened.scanned import Rows, row_scanner
 from ch_sink.decode.framing import Framed
 from ch_sink.decode.json.columns import SNAPSHOT, UNREADABLE, Fault, Read, to_columns
 from ch_sink.decode.json.reader import declared_unknown
 from ch_sink.decode.json.row_decoder import RowDecoder
+from ch_sink.decode.json.survey import FIRST
 from ch_sink.errors import DecodeError, StreamFailed
 from ch_sink.model.change import Headers
 from ch_sink.model.policy import Policy
@@ -49,6 +51,7 @@ class FlatReader:
         self._policy, self._forms = policy, forms
         self._added = Added(policy.events.fields_prefix, frozenset(c.name for c in table.source_columns))
         self._headers = HeaderFields(policy.events.headers_prefix)
+        self._scanners: dict[int, tuple[FlatLayout, Rows | None]] = {}
         self._rows = RowDecoder(table, FlatLayouts(table, policy, self._added, before=before).build)
 
     def read(
@@ -90,7 +93,11 @@ class FlatReader:
             if any(self._forms.of_payload(payload) is not Form.FLATTENED for payload in payloads):
                 raise OtherForm
 
-        wrapped = [b'{"after":' + payload + b"}" for payload in payloads]
+        if not any(texts):
+            read = self._scanned(framed, payloads, places, texts, connector)
+            if read is not None:
+                return read
+        wrapped = list(map(_wrapped, payloads))
         try:
             layout, rows = self._rows.decode(framed, wrapped, connector, before_lenient=only_rows)
         except Fault as fault:
@@ -111,6 +118,31 @@ class FlatReader:
         read = to_columns(layout, events, payloads, places)
         _mark_null_values(read.part, layout, images, texts, places)
         return read
+
+    def _scanned(
+        self,
+        framed: Framed,
+        payloads: list[bytes],
+        places: Sequence[int],
+        texts: list[dict[str, bytes]],
+        connector: str,
+    ) -> Read | None:
+        """What the compiled scanner reads; None if the rows have to be decoded by their layout."""
+        layout, _, _ = self._rows.choose(framed, [_wrapped(payload) for payload in payloads[:FIRST]], connector)
+        assert isinstance(layout, FlatLayout)
+        scanner = self._scanner(layout)
+        read = scanner.read(payloads, places) if scanner is not None else None
+        if read is not None:
+            self._demand_positions(layout, texts)
+            if "deleted" not in layout.roles:
+                _mark_null_values(read.part, layout, [], texts, places)
+        return read
+
+    def _scanner(self, layout: FlatLayout) -> Rows | None:
+        known = self._scanners.get(id(layout))
+        if known is None:
+            known = self._scanners[id(layout)] = (layout, row_scanner(layout))
+        return known[1]
 
     def _event(
         self, flat: FlatLayout, image: Any, block: Any, texts: dict[str, bytes], headers: Headers | None
@@ -137,7 +169,7 @@ class FlatReader:
             fields = {role: getattr(image, at) for role, at in flat.roles.items() if role in flat.types}
             fields = {role: value for role, value in fields.items() if value is not None and value is not msgspec.UNSET}
             try:
-                out.append(self.block(flat.block, {**self._headers.values(found, flat.types), **fields}))
+                out.append(self.block(flat.stated, {**self._headers.values(found, flat.types), **fields}))
             except (DecodeError, msgspec.ValidationError) as error:
                 raise Fault(str(error), "position", suspects=[place] if len(images) > 1 else ()) from error
         return out
@@ -173,6 +205,10 @@ class FlatReader:
         return known if connector == FLATTENED and known else connector
 
 
+def _wrapped(payload: bytes) -> bytes:
+    return b'{"after":' + payload + b"}"
+
+
 def stated_events(flat: FlatLayout, images: list[Any], blocks: list[Any]) -> list[_Event] | None:
     """The events of rows that all state their operation, as `FlatReader._event` makes them; None if one does not."""
     if "op" not in flat.roles:
@@ -196,7 +232,7 @@ def _mark_null_values(
     """Record which rows make a later null value a delete: those without a deleted mark, true or false."""
     deleted = layout.roles.get("deleted")
     if deleted is None:
-        says = np.ones(len(images), dtype=np.bool_)
+        says = np.ones(len(texts), dtype=np.bool_)
     else:
         unset, marks = msgspec.UNSET, list(map(attrgetter(deleted), images))
         if msgspec.UnsetType not in set(map(type, marks)):
@@ -204,7 +240,7 @@ def _mark_null_values(
         says = np.array([mark is unset for mark in marks], dtype=np.bool_)
     needed = set(layout.flattened.fields)
     incomplete = np.array([not needed <= found.keys() for found in texts], dtype=np.bool_)
-    own = np.searchsorted(places, part.source_index)
+    own = np.searchsorted(as_places(places), part.source_index)
     part.null_deletes = says[own]
     # Null values that are deletes state no position, so positions cannot join the two halves of a key change.
     without = says[own] & incomplete[own]

@@ -7,14 +7,14 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from ch_sink.decode.assemble import Mask, Part
+from ch_sink.decode.assemble import Mask, Part, as_places
 from ch_sink.decode.json.layout import Layout
 from ch_sink.decode.record_kinds import classify, row_operations
 from ch_sink.decode.unknown_columns import field_before, observed, reserved
 from ch_sink.errors import DecodeError, PositionError
 from ch_sink.model.change import BadRecord, Op, SkippedPlaces, UnknownColumn
 from ch_sink.sources import Positions
-from ch_sink.sources.base import stream_names, whole_numbers
+from ch_sink.sources.base import Blocks, numbers, stream_names, values
 from ch_sink.types import Converted, Converter, OutOfRange
 
 __all__ = [
@@ -24,9 +24,12 @@ __all__ = [
     "UNREADABLE",
     "Fault",
     "Read",
+    "add_column",
     "convert_column",
     "fails",
+    "meta",
     "to_columns",
+    "unknown_columns",
 ]
 
 UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
@@ -102,11 +105,11 @@ def to_columns(
         places = [places[i] for i in keep]
     op = np.frombuffer(codes.encode(), dtype=np.uint8)
     if layout.images is not None:
-        part = _meta(layout, rows, op, places)
+        part = meta(layout, _blocks(rows, places), op, places)
         return Read(part, skipped, layout.images.fill(rows, part))
     images = [row.after for row in rows]
     is_row = _check_images(op, images, places)
-    part = _meta(layout, rows, op, places)
+    part = meta(layout, _blocks(rows, places), op, places)
     if is_row is not None:
         null_row = layout.null_row
         for i in np.flatnonzero(~is_row).tolist():
@@ -116,7 +119,9 @@ def to_columns(
     except Fault as fault:
         fault.suspects = part.source_index[list(fault.suspects)].tolist()
         raise
-    unknown = _unknown(layout, images, is_row, part, payloads if keep is None else [payloads[i] for i in keep])
+    gets = dict((*layout.extras, *layout.reserved))
+    shown = payloads if keep is None else [payloads[i] for i in keep]
+    unknown = unknown_columns(layout, is_row, part, lambda name: list(map(gets[name], images)), shown)
     return Read(part, skipped, unknown)
 
 
@@ -173,13 +178,18 @@ def _check_images(op: Any, images: list[Any], places: Sequence[int]) -> "Mask | 
     return needed
 
 
-def _meta(layout: Layout, rows: list[Any], op: Any, places: Sequence[int]) -> Part:
+def _blocks(rows: list[Any], places: Sequence[int]) -> list[Any]:
     blocks = [row.source for row in rows]
     if not all(blocks):
         # Without it the source system is unknown, and so are the position and the meaning of a placeholder.
         suspects = [place for place, block in zip(places, blocks, strict=True) if block is None]
         raise Fault("the change event has no source block", suspects=suspects)
-    n = len(rows)
+    return blocks
+
+
+def meta(layout: Layout, blocks: Blocks, op: Any, places: Sequence[int]) -> Part:
+    """A part without columns. Raises Fault."""
+    n = len(blocks)
     if layout.source is None:
         zeros = np.zeros((n, 2), dtype=np.uint64)
         positions = Positions(zeros, zeros, np.zeros(n, dtype=np.bool_))
@@ -189,21 +199,21 @@ def _meta(layout: Layout, rows: list[Any], op: Any, places: Sequence[int]) -> Pa
         except PositionError as error:
             raise Fault(error.message, "position") from error
     try:
-        times = whole_numbers([block.ts_ms for block in blocks])
+        times = numbers(blocks, "ts_ms")
     except OverflowError as error:
         raise Fault("source.ts_ms does not fit 64 bits", "position") from error
     return Part(
-        source_index=np.asarray(places, dtype=np.int64),
+        source_index=as_places(places),
         op=op,
         commit=positions.commit,
         inner=positions.inner,
         has_commit=positions.has_commit,
         source_ts=times,
         names=stream_names(
-            [block.name for block in blocks],
-            [block.db for block in blocks] if layout.source is not None and layout.source.per_database else None,
+            values(blocks, "name"),
+            values(blocks, "db") if layout.source is not None and layout.source.per_database else None,
         ),
-        snapshot=_snapshots([block.snapshot for block in blocks]),
+        snapshot=_snapshots(values(blocks, "snapshot")),
         after={},
         before={},
         has_before=np.zeros(n, dtype=np.bool_),
@@ -227,14 +237,18 @@ def _after(layout: Layout, images: list[Any], is_row: "Mask | None", part: Part)
             if absent.any():
                 part.absent[column.name] = absent
                 values = [None if value is unset else value for value in values]
-        converted = convert_column(column.name, column.converter, values)
-        part.after[column.name] = converted.array
-        if converted.unavailable is not None:
-            part.unavailable[column.name] = converted.unavailable
-        if converted.clamped:
-            part.clamped[column.name] += converted.clamped
+        add_column(part, column.name, convert_column(column.name, column.converter, values))
     for name in layout.missing:
         part.absent[name] = np.ones(len(images), dtype=np.bool_) if is_row is None else is_row.copy()
+
+
+def add_column(part: Part, name: str, converted: Converted) -> None:
+    """Put a converted column into the after images."""
+    part.after[name] = converted.array
+    if converted.unavailable is not None:
+        part.unavailable[name] = converted.unavailable
+    if converted.clamped:
+        part.clamped[name] += converted.clamped
 
 
 def convert_column(name: str, converter: Converter, values: list[Any]) -> Converted:
@@ -265,26 +279,29 @@ def _suspects(converter: Converter, values: list[Any]) -> list[int]:
     return found
 
 
-def _unknown(
-    layout: Layout, images: list[Any], is_row: "Mask | None", part: Part, payloads: list[bytes]
+def unknown_columns(
+    layout: Layout, is_row: "Mask | None", part: Part, values_of: Callable[[str], list[Any]], payloads: Sequence[bytes]
 ) -> list[tuple[int, UnknownColumn]]:
-    """Unknown columns, each with the first event (by place in the part) that has them."""
+    """Unknown columns, each with the first event (by place in the part) that has them.
+
+    ``values_of``: the values of a field that the table lacks, UNSET where a row has none.
+    """
     out: list[tuple[int, UnknownColumn]] = []
-    if layout.unknown and len(images):
+    if layout.unknown and len(part):
         # A decoded before image counts as well: it may be stored as the row that leaves its place.
-        having = np.ones(len(images), dtype=np.bool_) if is_row is None else is_row
+        having = np.ones(len(part), dtype=np.bool_) if is_row is None else is_row
         if layout.before:
             having = having | part.has_before
         if having.any():
             out.extend((int(np.argmax(having)), column) for column in layout.unknown)
-    for name, get in layout.extras:
-        values = list(map(get, images))
+    for name, _ in layout.extras:
+        values = values_of(name)
         first = next((i for i, value in enumerate(values) if value is not msgspec.UNSET), None)
         if first is not None:
             rest = (value for value in values[first:] if value is not msgspec.UNSET and value is not None)
             out.append((first, observed(name, rest, field_before(name, payloads[first]))))
-    for name, get in layout.reserved:
-        values = list(map(get, images))
+    for name, _ in layout.reserved:
+        values = values_of(name)
         if values.count(msgspec.UNSET) != len(values):
             out.append((next(i for i, value in enumerate(values) if value is not msgspec.UNSET), reserved(name)))
     for column in layout.columns:

@@ -20,6 +20,7 @@ from ch_sink.types.value_policy import ValuePolicy
 
 __all__ = [
     "ColumnReader",
+    "Field",
     "Images",
     "Layout",
     "build_layout",
@@ -34,6 +35,17 @@ SNAPSHOT_MARKS = (
     | None
 )
 """What ``source.snapshot`` may be, as far as Debezium's documentation goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field beside the columns."""
+
+    type: Any
+    absent: Any
+    """Its value where the payloads lack it."""
+    path: tuple[str, ...]
+    """The names that lead to it."""
 
 
 class NoBlock(msgspec.Struct, gc=False):
@@ -78,8 +90,17 @@ class Layout:
     """Columns that the sink fills itself, with the attributes of schemaless rows."""
     usual: Usual | None = None
     """Decodes most payloads faster."""
+    block: type[msgspec.Struct] | None = None
+    """The ``source`` block's Struct; None if the compiled scanner cannot read such payloads."""
+    ignored: frozenset[str] = frozenset()
+    """Fields of a row that become no column."""
     images: Images | None = None
     """Fills the columns if the row images are documents; the fields about columns are empty then."""
+
+    @property
+    def reported(self) -> frozenset[str]:
+        """Fields whose values are looked at though they become no column."""
+        return frozenset(name for name, _ in (*self.extras, *self.reserved))
 
 
 def row_fields(schema: SourceType | None) -> dict[str, SourceType] | None:
@@ -137,6 +158,8 @@ def build_layout(
         unknown=row.unknown,
         extras=row.extras,
         reserved=row.reserved,
+        block=source_block(connector, source),
+        ignored=frozenset(row.renamed[attribute] for attribute, _ in row.skipped),
     )
 
 

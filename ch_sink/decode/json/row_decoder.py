@@ -67,10 +67,7 @@ class RowDecoder:
 
         ``before_lenient``: called before schemaless rows are read that do not all have the same fields.
         """
-        row = first_row(payloads) if framed.schema is None or self._may_hold_numbers(framed, connector) else None
-        fields = self._fields_of(row) if framed.schema is None else None
-        numbers = row is not None and has_number(row, self._read_otherwise(framed, connector, fields))
-        layout = self.layout(framed, connector, fields, numbers)
+        layout, fields, numbers = self.choose(framed, payloads, connector)
         rows = layout.usual.decode(payloads) if layout.usual is not None else None
         if rows is not None:
             return layout, rows
@@ -92,6 +89,13 @@ class RowDecoder:
             except UNREADABLE:
                 pass
         return self._after_survey(framed, payloads, connector, fields, numbers, fault)
+
+    def choose(self, framed: Framed, payloads: list[bytes], connector: str) -> tuple[Layout, RowFields | None, bool]:
+        """The layout that is tried first: that of payloads whose rows are all like the first one. Raises Fault."""
+        row = first_row(payloads) if framed.schema is None or self._may_hold_numbers(framed, connector) else None
+        fields = self._fields_of(row) if framed.schema is None else None
+        numbers = row is not None and has_number(row, self._read_otherwise(framed, connector, fields))
+        return self.layout(framed, connector, fields, numbers), fields, numbers
 
     def _after_survey(
         self,

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Survey", "connector_in", "first_row", "row_of", "survey"]
+__all__ = ["FIRST", "Survey", "connector_in", "first_row", "row_of", "survey"]
 
 _UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
 _NUMBER = frozenset(b"-0123456789")
 _NUMBER_OR_NESTED = _NUMBER | frozenset(b"[{")
 _NULL = msgspec.Raw(b"null")
-_FIRST = 16
+FIRST = 16
 """How many payloads are searched for the first after image: deletes have none."""
 
 Row = dict[str, msgspec.Raw]
@@ -68,7 +68,7 @@ def row_of(payload: bytes) -> Row | None:
 
 def first_row(payloads: Sequence[bytes]) -> Row | None:
     """The fields of the first after image among the first payloads."""
-    for payload in payloads[:_FIRST]:
+    for payload in payloads[:FIRST]:
         row = row_of(payload)
         if row is not None:
             return row

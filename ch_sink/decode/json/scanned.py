@@ -1,0 +1,268 @@
+"""Columns of payloads that the compiled scanner reads: those that all have the same fields in the same order.
+
+It decides nothing by itself. Payloads that it does not read as a layout's Structs would be read, or that fail in any
+way, are decoded by the layout.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from ctypes import CDLL
+from decimal import Decimal
+from functools import lru_cache
+from types import NoneType
+from typing import Any, get_args
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ch_sink.decode.assemble import Mask, Part
+from ch_sink.decode.json.columns import EXPECT_AFTER, UNCONVERTED, Fault, Read, add_column, meta, unknown_columns
+from ch_sink.decode.json.layout import Field, Layout
+from ch_sink.decode.native.joined import joined
+from ch_sink.decode.native.library import library
+from ch_sink.decode.native.program import Keep, Members, Program, Skip, program
+from ch_sink.decode.native.scan import FLAGS, INTEGERS, NULL, NUMBERS, OBJECT, TEXTS, Room, Scan, scan
+from ch_sink.errors import DecodeError
+from ch_sink.model.change import Op, UnknownColumn
+from ch_sink.types import Converted, Converter
+from ch_sink.types.converter import nullable, takes_whole
+
+__all__ = [
+    "FAILED",
+    "IS_ROW",
+    "NEEDS_AFTER",
+    "Block",
+    "Envelopes",
+    "Programs",
+    "Refused",
+    "Scanner",
+    "check",
+    "column_of",
+    "lists",
+    "scanner",
+]
+
+FEWEST = 64
+"""Payloads that are worth scanning: of fewer, learning a program takes longer."""
+_EXAMPLES = 16
+"""Payloads that are searched for each kind of image."""
+FAILED = (Fault, DecodeError, msgspec.MsgspecError, RecursionError, *UNCONVERTED)
+NEEDS_AFTER = np.zeros(256, dtype=np.bool_)
+NEEDS_AFTER[list(EXPECT_AFTER)] = True
+IS_ROW = np.zeros(256, dtype=np.bool_)
+IS_ROW[list(Op)] = True
+
+
+class Refused(Exception):
+    """The payloads have to be decoded by the layout."""
+
+
+@lru_cache(1024)
+def lists(wire: Any) -> msgspec.json.Decoder[list[Any]]:
+    """A decoder of lists of a literal. Numbers without a type keep their digits."""
+    return msgspec.json.Decoder(list[wire], float_hook=Decimal)
+
+
+class Programs:
+    """Scans payloads whose objects have these members, by the program that the last ones followed."""
+
+    def __init__(self, native: CDLL, root: Members) -> None:
+        self._native, self._root = native, root
+        self._room = Room()
+        self._program: Program | None = None
+
+    def scan(self, payloads: Sequence[bytes]) -> Scan | None:
+        """The scanned payloads; None if they do not all follow one program."""
+        if len(payloads) < FEWEST:
+            return None
+        together = joined(payloads)
+        if self._program is not None:
+            found = scan(self._native, self._program, together, self._room)
+            if found is not None:
+                return found
+        made = program(payloads[:_EXAMPLES], self._root)
+        if made is None or (self._program is not None and made.texts == self._program.texts):
+            return None
+        self._program = made
+        return scan(self._native, made, together, self._room)
+
+
+class Scanner:
+    """Reads the payloads of one layout whose objects have these members."""
+
+    def __init__(self, native: CDLL, layout: Layout, root: Members) -> None:
+        self._layout = layout
+        self._programs = Programs(native, root)
+
+    def read(self, payloads: list[bytes], places: Sequence[int]) -> Read | None:
+        """The payloads' columns; None if they have to be decoded by the layout."""
+        found = self._programs.scan(payloads)
+        if found is None:
+            return None
+        try:
+            return self._read(found, payloads, places)
+        except (Refused, *FAILED):
+            return None
+
+    def _read(self, found: Scan, payloads: list[bytes], places: Sequence[int]) -> Read:
+        raise NotImplementedError
+
+    def _after(self, found: Scan, part: Part, image: tuple[str, ...], kept: Mask | None) -> Mask | None:
+        """Fill in the after images; returns which events have one that counts, None for all.
+
+        ``kept``: the events whose image is not null by this alone; None for all.
+        """
+        needed: Mask = NEEDS_AFTER[part.op]
+        for column in self._layout.columns:
+            add_column(part, column.name, column_of(found, (*image, column.name), column.converter, kept))
+        for name in self._layout.missing:
+            part.absent[name] = needed.copy()
+        return None if needed.all() else needed
+
+    def _befores(self, found: Scan, part: Part, image: tuple[str, ...], kept: Mask | None) -> None:
+        """Fill in the before images, if they are decoded; ``kept`` as for after images."""
+        layout = self._layout
+        if not layout.before:
+            return
+        part.before = {
+            c.name: column_of(found, (*image, c.name), c.converter, kept).array for c in layout.before_columns
+        }
+        present = {c.name for c in layout.before_columns}
+        part.absent_before = {n: part.has_before.copy() for n in layout.missing if n not in present}
+
+    def _unknown(
+        self, found: Scan, part: Part, image: tuple[str, ...], is_row: Mask | None, payloads: list[bytes]
+    ) -> list[tuple[int, UnknownColumn]]:
+        def values(name: str) -> list[Any]:
+            slot = found.program.slots.get((*image, name))
+            if slot is None:
+                return [msgspec.UNSET] * found.count
+            read = found.literals(slot, lists(msgspec.Raw))
+            if is_row is None:
+                return read
+            return [value if row else msgspec.UNSET for value, row in zip(read, is_row.tolist(), strict=True)]
+
+        return unknown_columns(self._layout, is_row, part, values, payloads)
+
+
+class Envelopes(Scanner):
+    """Reads change events."""
+
+    def __init__(self, native: CDLL, layout: Layout, block: type[msgspec.Struct]) -> None:
+        after = {c.name: Keep() for c in layout.columns} | {
+            name: Keep() if name in layout.reported else Skip() for name in layout.ignored
+        }
+        before = {c.name: Keep() for c in layout.before_columns} if layout.before else {}
+        found = {f.name: Field(f.type, f.default, ("source", f.name)) for f in msgspec.structs.fields(block)}
+        self._fields, self._block = found, block
+        connector = msgspec.json.encode(layout.connector)
+        root = Members(
+            {
+                "op": Keep(),
+                "after": Members(after, frozenset(c.name for c in layout.columns), closed=True),
+                "before": Members(before) if layout.before else Keep(),
+                "source": Members(
+                    {name: Keep(connector if name == "connector" else b"") for name in found},
+                    frozenset(("connector",)),
+                ),
+            },
+            frozenset(("op", "after", "source")),
+        )
+        super().__init__(native, layout, root)
+
+    def _read(self, found: Scan, payloads: list[bytes], places: Sequence[int]) -> Read:
+        layout, slots = self._layout, found.program.slots
+        op = found.letters(slots["op",])
+        if op is None or not IS_ROW[op].all() or not found.only(slots["source",], OBJECT):
+            raise Refused
+        if not np.array_equal(NEEDS_AFTER[op], found.are_objects(slots["after",])):
+            raise Refused
+        part = meta(layout, Block(found, self._fields, self._block), op, places)
+        is_row = self._after(found, part, ("after",), None)
+        self._before(found, part)
+        return Read(part, {}, self._unknown(found, part, ("after",), is_row, payloads))
+
+    def _before(self, found: Scan, part: Part) -> None:
+        slot = found.program.slots.get(("before",))
+        if slot is None or found.only(slot, NULL):
+            return
+        if not found.only(slot, NULL | OBJECT):
+            raise Refused
+        part.has_before = found.are_objects(slot)
+        self._befores(found, part, ("before",), None)
+
+
+def column_of(found: Scan, path: tuple[str, ...], converter: Converter, kept: Mask | None = None) -> Converted:
+    """A column; where ``kept`` does not hold, it is null. Raises what converters and msgspec raise."""
+    slot = found.program.slots.get(path)
+    if slot is None:
+        return converter.convert([None] * found.count)
+    try:
+        whole = _whole(found, slot, converter, kept)
+        if whole is not None:
+            return converter.convert(whole)
+    except DecodeError:
+        pass  # value by value it may be clamped
+    literals = found.literals(slot, lists(nullable(converter.wire)))
+    if kept is not None:
+        literals = [value if keep else None for value, keep in zip(literals, kept.tolist(), strict=True)]
+    return converter.convert(literals)
+
+
+def _whole(found: Scan, slot: int, converter: Converter, kept: Mask | None) -> Any:
+    """A column's literals as one array, if they are of one kind that the converter takes so."""
+    if found.only(slot, INTEGERS) and takes_whole(converter, "integers"):
+        return found.integers(slot, kept)
+    if found.only(slot, TEXTS):
+        if takes_whole(converter, "texts"):
+            return found.texts(slot, kept)
+        if takes_whole(converter, "uuids"):
+            return found.uuids(slot, kept)
+        return found.base64(slot, kept) if takes_whole(converter, "base64") else None
+    if found.only(slot, FLAGS) and takes_whole(converter, "flags"):
+        return found.flags(slot, kept)
+    return found.floats(slot, kept) if found.only(slot, NUMBERS) and takes_whole(converter, "floats") else None
+
+
+def check(found: Scan, fields: Iterable[Field]) -> None:
+    """Raises msgspec's errors for a value that has not its field's type, whether or not anybody asks for it."""
+    for field in fields:
+        slot = found.program.slots.get(field.path)
+        types = set(get_args(field.type))
+        if slot is None or (found.only(slot, TEXTS) and types >= {str, NoneType}):
+            continue
+        if not (found.only(slot, INTEGERS) and types >= {int, NoneType}):
+            found.repeated(slot, lists(field.type))
+
+
+class Block:
+    """The source blocks of scanned payloads."""
+
+    def __init__(self, found: Scan, fields: Mapping[str, Field], kind: type[msgspec.Struct]) -> None:
+        """Raises what `check` raises."""
+        self._found, self._fields, self._kind = found, fields, kind
+        check(found, fields.values())
+
+    def __len__(self) -> int:
+        return self._found.count
+
+    def __iter__(self) -> Iterator[Any]:
+        columns = [self.values(name) for name in self._fields]
+        return (self._kind(**dict(zip(self._fields, row, strict=True))) for row in zip(*columns, strict=True))
+
+    def values(self, name: str) -> list[Any]:
+        field = self._fields[name]
+        slot = self._found.program.slots.get(field.path)
+        return [field.absent] * len(self) if slot is None else self._found.repeated(slot, lists(field.type))
+
+    def numbers(self, name: str) -> npt.NDArray[np.int64] | None:
+        slot = self._found.program.slots.get(self._fields[name].path)
+        return None if slot is None else self._found.numbers(slot)
+
+
+def scanner(layout: Layout) -> Scanner | None:
+    """The scanner of a layout's payloads; None if there is none."""
+    native = library()
+    if native is None or layout.block is None or layout.tolerant or not layout.connector:
+        return None
+    return Envelopes(native, layout, layout.block)

@@ -1,0 +1,1 @@
+"""A compiled scanner of machine-made JSON. Without it everything works, more slowly."""

@@ -1,0 +1,201 @@
+"""Records that were scanned, and their values slot by slot."""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ch_sink.decode.native.joined import joined
+from ch_sink.decode.native.program import Program
+
+__all__ = ["FLAGS", "INTEGERS", "NULL", "NUMBERS", "OBJECT", "TEXTS", "Scan", "scan"]
+
+_NULL, _FALSE, _TRUE, _INTEGER, _NUMBER, _TEXT, _ESCAPED, _OBJECT, _ARRAY = (1 << kind for kind in range(9))
+NULL, OBJECT = _NULL, _OBJECT
+"""Kinds of values, as bits …"""
+INTEGERS = _NULL | _INTEGER
+NUMBERS = _NULL | _INTEGER | _NUMBER
+TEXTS = _NULL | _TEXT | _ESCAPED
+FLAGS = _NULL | _FALSE | _TRUE
+"""… and those of a column."""
+_CELL = np.dtype([("number", "<i8"), ("start", "<u4"), ("sized", "<u4")])
+Mask = npt.NDArray[np.bool_]
+_MOST_BYTES = 1 << 28
+_MOST_KNOWN = 8
+
+
+class Scan:
+    """Values of records that follow a program. All slots' cells are those of the first record, then of the second …"""
+
+    def __init__(self, library: ctypes.CDLL, program: Program, data: bytes, count: int, cells: Any) -> None:
+        self._library, self.program, self.data, self.count = library, program, data, count
+        self._cells = cells
+        self._width = max(len(program.slots), 1)
+        self._at = _address(cells)
+        self.seen = np.zeros(self._width, dtype=np.uint32)
+        self.sizes = np.zeros(self._width, dtype=np.int64)
+
+    def of(self, slot: int) -> tuple[int, int, int]:
+        """What every function takes to find a slot's cells."""
+        return self._at + slot * _CELL.itemsize, self._width, self.count
+
+    def kinds(self, slot: int) -> int:
+        """The kinds of a slot's values, as bits."""
+        return int(self.seen[slot])
+
+    def only(self, slot: int, kinds: int) -> bool:
+        """Whether all of a slot's values are of these kinds."""
+        return not int(self.seen[slot]) & ~kinds
+
+    def are_objects(self, slot: int) -> npt.NDArray[np.bool_]:
+        """Which of the slot's values are objects."""
+        out = np.empty(self.count, dtype=np.bool_)
+        self._library.ch_are(*self.of(slot), 7, _address(out))
+        return out
+
+    def letters(self, slot: int) -> npt.NDArray[np.uint8] | None:
+        """The texts of a slot if each is one letter; else None."""
+        cells = self._cells[slot :: self._width][: self.count]
+        if self.kinds(slot) != _TEXT or (cells["sized"] != (3 << 4 | 5)).any():
+            return None
+        found: npt.NDArray[np.uint8] = np.frombuffer(self.data, dtype=np.uint8)[cells["start"] + 1]
+        return found
+
+    def numbers(self, slot: int) -> npt.NDArray[np.int64] | None:
+        """The integers of a slot, 0 for null; None if there are other values."""
+        if not self.only(slot, INTEGERS):
+            return None
+        return np.frombuffer(self._integers(slot, None)[0], dtype=np.int64)
+
+    def integers(self, slot: int, kept: Mask | None = None) -> pa.Array:
+        """The integers of a slot."""
+        return self._array(pa.int64(), slot, *self._integers(slot, kept), kept)
+
+    def flags(self, slot: int, kept: Mask | None = None) -> pa.Array:
+        """The booleans of a slot."""
+        out, valid = self._bits(), self._bits()
+        self._library.ch_flags(*self.of(slot), _optional(kept), out.address, valid.address)
+        return self._array(pa.bool_(), slot, out, valid, kept)
+
+    def floats(self, slot: int, kept: Mask | None = None) -> pa.Array | None:
+        """The numbers of a slot; None if one has to be read otherwise."""
+        out, valid = pa.allocate_buffer(8 * self.count), self._bits()
+        if not self._library.ch_floats(self.data, *self.of(slot), _optional(kept), out.address, valid.address):
+            return None
+        return self._array(pa.float64(), slot, out, valid, kept)
+
+    def base64(self, slot: int, kept: Mask | None = None) -> pa.Array | None:
+        """The big-endian integers of base64 texts; None if one has more than eight bytes, or is none."""
+        out, valid = pa.allocate_buffer(8 * self.count), self._bits()
+        if not self._library.ch_base64(self.data, *self.of(slot), _optional(kept), out.address, valid.address):
+            return None
+        return self._array(pa.int64(), slot, out, valid, kept)
+
+    def uuids(self, slot: int, kept: Mask | None = None) -> pa.Array | None:
+        """The UUIDs whose texts have the usual form, as sixteen bytes; None if one has another."""
+        out, valid = pa.allocate_buffer(16 * self.count), self._bits()
+        if not self._library.ch_uuids(self.data, *self.of(slot), _optional(kept), out.address, valid.address):
+            return None
+        return self._array(pa.binary(16), slot, out, valid, kept)
+
+    def texts(self, slot: int, kept: Mask | None = None) -> pa.Array:
+        """The texts of a slot."""
+        out, valid = pa.allocate_buffer(int(self.sizes[slot])), self._bits()
+        offsets = pa.allocate_buffer(4 * self.count + 4)
+        self._library.ch_texts(self.data, *self.of(slot), _optional(kept), offsets.address, valid.address, out.address)
+        nulls = self.kinds(slot) & NULL or kept is not None
+        buffers = [valid if nulls else None, offsets, out]
+        return pa.Array.from_buffers(pa.string(), self.count, buffers, null_count=-1 if nulls else 0)
+
+    def literals(self, slot: int, decoder: msgspec.json.Decoder[list[Any]]) -> list[Any]:
+        """The values of a slot by a decoder of lists. Raises msgspec's errors."""
+        out = np.empty(int(self.sizes[slot]) + 5 * self.count + 2, dtype=np.uint8)
+        size = self._library.ch_listed(self.data, *self.of(slot), _address(out))
+        return decoder.decode(out.data[:size])
+
+    def repeated(self, slot: int, decoder: msgspec.json.Decoder[list[Any]]) -> list[Any]:
+        """The same, faster if few of the values differ."""
+        known = self.distinct(slot, decoder)
+        if known is None:
+            return self.literals(slot, decoder)
+        values, codes = known
+        return values * self.count if len(values) == 1 else [values[code] for code in codes.tolist()]
+
+    def distinct(
+        self, slot: int, decoder: msgspec.json.Decoder[list[Any]]
+    ) -> tuple[list[Any], npt.NDArray[np.uint8]] | None:
+        """The different values of a slot, and which each is; None if there are many."""
+        codes, first = np.empty(self.count, dtype=np.uint8), np.empty(_MOST_KNOWN, dtype=np.int64)
+        known = self._library.ch_distinct(self.data, *self.of(slot), _address(codes), _address(first))
+        if not known:
+            return None
+        values = decoder.decode(b"[" + b",".join([self.raw(slot, place) for place in first[:known].tolist()]) + b"]")
+        return values, codes
+
+    def raw(self, slot: int, place: int) -> bytes:
+        """The text of one value."""
+        cell = self._cells[place * self._width + slot]
+        start, size = int(cell["start"]), int(cell["sized"]) >> 4
+        return self.data[start : start + size] if size else b"null"
+
+    def _integers(self, slot: int, kept: Mask | None) -> tuple[pa.Buffer, pa.Buffer]:
+        out, valid = pa.allocate_buffer(8 * self.count), self._bits()
+        self._library.ch_integers(*self.of(slot), _optional(kept), out.address, valid.address)
+        return out, valid
+
+    def _bits(self) -> pa.Buffer:
+        return pa.allocate_buffer((self.count + 7) // 8)
+
+    def _array(self, arrow: pa.DataType, slot: int, out: Any, valid: Any, kept: Mask | None) -> pa.Array:
+        nulls = self.kinds(slot) & NULL or kept is not None
+        buffers = [valid if nulls else None, out]
+        return pa.Array.from_buffers(arrow, self.count, buffers, null_count=-1 if nulls else 0)
+
+
+class Room:
+    """Memory for cells, used again: new memory costs as much as scanning it."""
+
+    def __init__(self) -> None:
+        self._cells: Any = np.empty(0, dtype=_CELL)
+
+    def of(self, size: int) -> Any:
+        """Room for so many cells, whose former content is lost."""
+        if len(self._cells) < size:
+            self._cells = np.empty(size, dtype=_CELL)
+        return self._cells
+
+
+def scan(library: ctypes.CDLL, program: Program, payloads: Sequence[bytes], room: Room) -> Scan | None:
+    """The scanned payloads; None if not all follow the program."""
+    together, count = joined(payloads), len(payloads)
+    data = together.data
+    if len(data) >= _MOST_BYTES:
+        return None
+    made = Scan(library, program, data, count, room.of(count * max(len(program.slots), 1)))
+    texts = np.frombuffer(program.texts, dtype=np.uint8)
+    accepted = library.ch_scan(
+        data,
+        _address(together.ends),
+        count,
+        _address(program.steps),
+        len(program.steps),
+        _address(texts),
+        made.of(0)[0],
+        made.of(0)[1],
+        _address(made.seen),
+        _address(made.sizes),
+    )
+    return made if accepted == count else None
+
+
+def _optional(mask: Mask | None) -> int | None:
+    return None if mask is None else _address(mask)
+
+
+def _address(array: Any) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address

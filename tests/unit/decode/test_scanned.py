@@ -1,0 +1,185 @@
+"""The compiled scanner reads what it reads as it is read without it."""
+
+import json
+import random
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ch_sink.decode import Decoder
+from ch_sink.decode.json import scanned
+from ch_sink.decode.json.scanned import Programs
+from ch_sink.decode.native.library import library
+from ch_sink.decode.native.program import Keep, Members
+from ch_sink.discovery.sample import sample_schema
+from ch_sink.errors import DecodeError
+from ch_sink.model.change import ChangeBatch, Records
+from ch_sink.model.policy import policy_of
+from ch_sink.table.model import TargetTable
+from ch_sink.types.column import Column
+from tests.support.decoding import outcome, replacing, table_of
+from tests.support.fixtures import partitions, topics
+
+pytestmark = pytest.mark.skipif(library() is None, reason="the scanner is not compiled")
+
+NEVER = 1 << 60
+STREAMS = ("mariadb-json_plain", "postgres-json_plain", "mariadb-json_schema", "postgres-json_schema-wide")
+VALUE = re.compile(rb'(?<=:)(null|true|false|-?[0-9.]+|"(?:[^"\\]|\\.)*")')
+TOKENS = [*rb"""
+null true false 0 -0 -1 1.0 1.5 -0.0 1e5 1E400 1e-400 01 1. .5 - tru nulL 9223372036854775807 9223372036854775808
+-9223372036854775808 -9223372036854775809 18446744073709551616 123456789012345678901234567890 0.1 547154.87257359
+1.7976931348623157E308 5e-324 9007199254740993 9007199254740993.0 123456789012345678.5 2147483648 1700000000000000
+"" "x" "AA==" "AAAAAAAAAAA=" "f////w==" "AAAAAAAAAAAA" "AB==" "AA" "=A==" "A===" "__debezium_unavailable_value"
+"NaN" "\u0000" "\ud83e\udd80" "\ud83e" "\udd80x" "\ud83e\u0041" "\q" "\u12" "\"\\\/\b\f\n\r\t"
+{} [] [1,2] [1,] {"a":1} {"a":1,"a":2} {"scale":2,"value":"AQ=="} "2024-02-29T12:34:56Z" "2024-02-29"
+"8e647434-445e-3dec-bea0-4080688cb1eb" "8E647434-445E-3dec-bea0-4080688cb1eb" "8e647434445e3decbea04080688cb1eb"
+"c" "u" "d" "t" "m" "\u0063" "first" "mysql" "b.16777216" "b.7" [[[[]]]]
+""".split(), b'"\xc3\xa9"', b'"\xff"', b'"\xc0\x80"', b'"\xed\xa0\x80"', b'"\xf0\x9f\xa6\x80"', b'"\x01"', b" 1",
+               b'"\xf4\x90\x80\x80"', b"[" * 70 + b"]" * 70]  # fmt: skip
+
+
+def recorded(stream: str) -> Iterator[tuple[TargetTable, Records]]:
+    for topic in topics(stream):
+        for records in partitions(stream, topic).values():
+            schema = sample_schema(records)
+            live = [i for i, value in enumerate(records.values) if value]
+            if schema is not None and len(live) > 1:
+                yield table_of(schema), of([records.keys[i] for i in live], [records.values[i] for i in live])
+
+
+def of(keys: list[bytes | None], values: list[bytes | None]) -> Records:
+    offsets = np.arange(len(values), dtype=np.int64)
+    return Records("t", 0, offsets, offsets, keys, values)
+
+
+def changed(value: bytes, rnd: random.Random) -> bytes:
+    """The value with one thing in it that is otherwise."""
+    first = max(value.rfind(b'"payload":'), 0)
+    spots = list(VALUE.finditer(value, first))
+    if spots and rnd.random() < 0.6:
+        spot = rnd.choice(spots)
+        return value[: spot.start()] + rnd.choice(TOKENS) + value[spot.end() :]
+    at = rnd.randrange(first, len(value))
+    end = at + rnd.randrange(1, 30)
+    return value[:at] + rnd.choice((b"", bytes([rnd.randrange(256)]), value[at:end] * 2, b'"', b"\\")) + value[end:]
+
+
+def told(batch: ChangeBatch) -> Any:
+    more = (batch.skipped, batch.bad, batch.unknown, batch.clamped, batch.connector, batch.absent_before, batch.updates)
+    return repr((outcome(batch), batch.after.schema, batch.half.tolist(), more))
+
+
+def decoded(decoder: Decoder, records: Records, profile: Any, monkeypatch: pytest.MonkeyPatch, fewest: int) -> Any:
+    monkeypatch.setattr(scanned, "FEWEST", fewest)
+    try:
+        return told(decoder.decode(records, profile))
+    except DecodeError as error:
+        return repr(error)
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize("reaction", ["fail", "clamp", "null"])
+def test_mutated_records_mean_the_same_with_and_without_it(
+    stream: str, reaction: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rnd = random.Random(f"{stream} {reaction}")
+    read = 0
+    whole = scanned.Scanner.read
+
+    def counted(self: scanned.Scanner, payloads: list[bytes], places: Any) -> Any:
+        nonlocal read
+        found = whole(self, payloads, places)
+        read += found is not None
+        return found
+
+    monkeypatch.setattr(scanned.Scanner, "read", counted)
+    turns = 0
+    for table, records in recorded(stream):
+        monkeypatch.setattr(scanned, "FEWEST", NEVER)
+        one, other = (Decoder(table, policy_of(out_of_range=reaction), want_before=True) for _ in range(2))
+        profile = one.learn(records)
+        for _ in range(40):
+            places = sorted(rnd.sample(range(len(records)), min(rnd.randrange(1, 5), len(records))))
+            keys, values = [records.keys[i] for i in places], [records.values[i] for i in places]
+            which = rnd.randrange(len(places))
+            chosen = keys if keys[which] and rnd.random() < 0.2 else values
+            chosen[which] = changed(chosen[which] or b"x", rnd)
+            given = of(keys, values)
+            expected = decoded(other, given, profile, monkeypatch, NEVER)
+            assert decoded(one, given, profile, monkeypatch, 1) == expected
+            turns += 1
+    assert read > turns // 4
+
+
+def event(number: int, **more: object) -> bytes:
+    source = {
+        "connector": "mysql",
+        "name": "s",
+        "ts_ms": 5,
+        "snapshot": "false",
+        "file": "b.3",
+        "pos": number,
+        "row": 0,
+    }
+    image = {"id": number, "name": f"n{number}"}
+    whole = {"before": None, "after": image, "source": source, "op": "c", "ts_ms": 6} | more
+    return json.dumps(whole, separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        event(1).replace(b'"op":"c","ts_ms":6', b'"ts_ms":6,"op":"c"'),
+        event(1).replace(b'"op":"c"', b'"op":"c","op":"c"'),
+        event(1).replace(b'"op":"c"', b'"op": "c"'),
+        event(1).replace(b'"ts_ms":6', b'"ts_ms":06'),
+        event(1).replace(b'"ts_ms":6', b'"ts_ms":"\xff"'),
+        event(1) + b" ",
+        event(1) + b"}",
+        event(1)[:-1],
+        event(1, after=[]),
+        event(1, after={"id": 1}),
+        event(1, source=5),
+        b"",
+    ],
+)
+def test_a_record_that_does_not_follow_the_program_is_refused(other: bytes) -> None:
+    native = library()
+    assert native is not None
+    image = Members({"id": Keep(), "name": Keep()}, closed=True)
+    programs = Programs(native, Members({"after": image, "source": Members({}), "op": Keep()}))
+    sound = [event(i) for i in range(100)]
+    assert programs.scan(sound) is not None
+    assert programs.scan([*sound, other, *sound]) is None
+    assert programs.scan([other, *sound]) is None
+
+
+TABLE = replacing((Column("id", "Int64"), Column("name", "String")), ("id",))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [event(1, after=None), event(1, source=None), event(1, op="m"), event(1, op="cc"), event(1, op=5),
+     event(1, before=[]), event(1, op="t", after=None), event(1, op="d"), event(1, before={"id": 1, "name": None})],
+)  # fmt: skip
+def test_a_record_that_follows_it_and_means_something_else_is_read_as_ever(
+    other: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = of([b'{"id":1}'] * 3, [event(0), other, event(2)])
+    one, two = (Decoder(TABLE, policy_of(), want_before=True) for _ in range(2))
+    profile = one.learn(records)
+    expected = decoded(two, records, profile, monkeypatch, NEVER)
+    assert decoded(one, records, profile, monkeypatch, 1) == expected
+
+
+def test_what_is_null_in_the_first_records_may_be_there_in_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    deletes = [event(i, op="d", after=None) for i in range(20)]
+    for last in (event(20), event(20, op="c", after=None)):
+        records = of([b'{"id":%d}' % i for i in range(21)], [*deletes, last])
+        one, two = (Decoder(TABLE, policy_of(), want_before=True) for _ in range(2))
+        profile = one.learn(records)
+        expected = decoded(two, records, profile, monkeypatch, NEVER)
+        assert decoded(one, records, profile, monkeypatch, 1) == expected
