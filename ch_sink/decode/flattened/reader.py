@@ -18,7 +18,7 @@ from ch_sink.decode.flattened.scanned import Rows, row_scanner
 from ch_sink.decode.framing import Framed
 from ch_sink.decode.json.columns import SNAPSHOT, UNREADABLE, Fault, Read, to_columns
 from ch_sink.decode.json.reader import declared_unknown
-from ch_sink.decode.json.row_decoder import RowDecoder
+from ch_sink.decode.json.row_decoder import KEPT, RowDecoder
 from ch_sink.decode.json.survey import FIRST
 from ch_sink.errors import DecodeError, StreamFailed
 from ch_sink.model.change import Headers
@@ -141,6 +141,8 @@ class FlatReader:
     def _scanner(self, layout: FlatLayout) -> Rows | None:
         known = self._scanners.get(id(layout))
         if known is None:
+            if len(self._scanners) >= KEPT:
+                self._scanners.clear()
             known = self._scanners[id(layout)] = (layout, row_scanner(layout))
         return known[1]
 

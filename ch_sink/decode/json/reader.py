@@ -6,7 +6,7 @@ from ch_sink.decode.event_form import Form, Forms, OtherForm
 from ch_sink.decode.framing import Framed
 from ch_sink.decode.json.columns import Fault, Read, to_columns
 from ch_sink.decode.json.layout import Layout, build_layout
-from ch_sink.decode.json.row_decoder import RowDecoder, RowFields
+from ch_sink.decode.json.row_decoder import KEPT, RowDecoder, RowFields
 from ch_sink.decode.json.scanned import Scanner, scanner
 from ch_sink.decode.json.survey import connector_in
 from ch_sink.decode.mongodb import document_layout, is_document_source
@@ -58,6 +58,8 @@ class JsonReader:
     def _scanner(self, layout: Layout) -> Scanner | None:
         known = self._scanners.get(id(layout))
         if known is None:
+            if len(self._scanners) >= KEPT:
+                self._scanners.clear()
             known = self._scanners[id(layout)] = (layout, scanner(layout))
         return known[1]
 

@@ -20,11 +20,11 @@ from ch_sink.decode.json.survey import Row, first_row, has_number, survey
 from ch_sink.errors import DecodeError
 from ch_sink.table.model import TargetTable
 
-__all__ = ["Build", "RowDecoder", "RowFields"]
+__all__ = ["KEPT", "Build", "RowDecoder", "RowFields"]
 
 _MOST_UNKNOWN = 1000
 """Fields of a schemaless row that the table may lack; a row with more is a bad record."""
-_KEPT = 256
+KEPT = 256
 """Layouts that are remembered."""
 
 
@@ -52,8 +52,8 @@ class RowDecoder:
         self._columns = frozenset(c.name for c in table.source_columns)
         self._names = frozenset(c.name for c in table.columns)
         self._every = RowFields(self._columns, (), strict=True)
-        self.layout = lru_cache(_KEPT)(self._layout)
-        self._read_otherwise = lru_cache(_KEPT)(self._numbers_differ)
+        self.layout = lru_cache(KEPT)(self._layout)
+        self._read_otherwise = lru_cache(KEPT)(self._numbers_differ)
 
     def decode(
         self,

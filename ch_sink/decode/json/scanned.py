@@ -44,6 +44,8 @@ __all__ = [
 
 FEWEST = 64
 """Payloads that are worth scanning: of fewer, learning a program takes longer."""
+_PATIENCE, _MOST_FAILURES = 3, 7
+"""How many groups in a row may fail before some are not tried; later failures count no more."""
 _EXAMPLES = 16
 """Payloads that are searched for each kind of image."""
 FAILED = (Fault, DecodeError, msgspec.MsgspecError, RecursionError, *UNCONVERTED)
@@ -93,12 +95,23 @@ class Scanner:
     def __init__(self, native: CDLL, layout: Layout, root: Members) -> None:
         self._layout = layout
         self._programs = Programs(native, root)
+        self._failures = self._pause = 0
 
     def read(self, payloads: list[bytes], places: Sequence[int]) -> Read | None:
-        """The payloads' columns; None if they have to be decoded by the layout."""
-        found = self._programs.scan(payloads)
-        if found is None:
+        """The payloads' columns; None if they have to be decoded by the layout.
+
+        Payloads that cannot be scanned again and again are scanned ever less often.
+        """
+        if self._pause:
+            self._pause -= 1
             return None
+        found = self._programs.scan(payloads)
+        read = self._columns(found, payloads, places) if found is not None else None
+        self._failures = 0 if read is not None else min(self._failures + 1, _MOST_FAILURES)
+        self._pause = (1 << self._failures) - 1 if self._failures > _PATIENCE else 0
+        return read
+
+    def _columns(self, found: Scan, payloads: list[bytes], places: Sequence[int]) -> Read | None:
         try:
             return self._read(found, payloads, places)
         except (Refused, *FAILED):

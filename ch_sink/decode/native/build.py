@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import zlib
 from pathlib import Path
 
 __all__ = ["compiled"]
@@ -18,7 +19,8 @@ def compiled(target: Path) -> str:
     compiler = shlex.split(os.environ.get("CC", "cc"))
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         made = Path(folder) / target.name
-        command = [*compiler, *_FLAGS, "-o", str(made), str(_HERE / "scan.c")]
+        source = _HERE / "scan.c"
+        command = [*compiler, *_FLAGS, f"-DSOURCE={zlib.crc32(source.read_bytes())}u", "-o", str(made), str(source)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         except OSError as error:

@@ -1,11 +1,16 @@
 """The compiled scanner, if it was built for this machine."""
 
 import ctypes
+import logging
 import os
+import sys
+import zlib
 from functools import cache
 from pathlib import Path
 
 __all__ = ["OFF", "library"]
+
+log = logging.getLogger("ch_sink")
 
 OFF = "CH_SINK_NATIVE"
 """An environment variable: ``0`` if the scanner must not be used."""
@@ -15,6 +20,7 @@ _CELLS = (_POINTER, _COUNT, _COUNT)
 _OF = (_POINTER, *_CELLS)
 """The records' text, and the cells of one slot."""
 _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
+    "ch_source": (ctypes.c_uint32, ()),
     "ch_scan": (
         _COUNT,
         (_POINTER, _POINTER, _COUNT, _POINTER, _COUNT, _POINTER, _POINTER, _COUNT, _POINTER, _POINTER),
@@ -34,13 +40,18 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
 @cache
 def library() -> ctypes.CDLL | None:
     """The functions of ``scan.c``; None if they were not compiled, or are not wanted."""
-    if os.environ.get(OFF) == "0":
+    if os.environ.get(OFF) == "0" or sys.byteorder != "little":
         return None
+    here = Path(__file__)
     try:
-        found = ctypes.CDLL(str(Path(__file__).with_name(_NAME)))
+        source = zlib.crc32(here.with_name("scan.c").read_bytes())
+        found = ctypes.CDLL(str(here.with_name(_NAME)))
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(found, name)
             function.restype, function.argtypes = result, arguments
     except (OSError, AttributeError):
+        return None
+    if found.ch_source() != source:
+        log.warning("%s is of another version of scan.c: JSON is decoded without it; `make venv` compiles it", _NAME)
         return None
     return found

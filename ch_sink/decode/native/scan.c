@@ -37,6 +37,13 @@ typedef struct {
 
 typedef const uint8_t *Place; /* NULL: refused */
 
+#if !defined(SOURCE)
+#define SOURCE 0
+#endif
+
+/* Of which source this was made: a library of another one must not be used. */
+uint32_t ch_source(void) { return SOURCE; }
+
 static uint64_t word(Place at) {
     uint64_t found;
     memcpy(&found, at, 8);

@@ -1,6 +1,7 @@
 """Records that were scanned, and their values slot by slot."""
 
 import ctypes
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -156,8 +157,8 @@ class Scan:
         return pa.Array.from_buffers(arrow, self.count, buffers, null_count=-1 if nulls else 0)
 
 
-class Room:
-    """Memory for cells, used again: new memory costs as much as scanning it."""
+class Room(threading.local):
+    """Memory for cells, used again by each thread: new memory costs as much as scanning it."""
 
     def __init__(self) -> None:
         self._cells: Any = np.empty(0, dtype=_CELL)

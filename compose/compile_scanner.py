@@ -7,7 +7,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-_HERE = Path(__file__).parent
+_NATIVE = Path(__file__).parent.parent / "ch_sink/decode/native"
 
 
 class Hook(BuildHookInterface):  # type: ignore[type-arg]
@@ -17,12 +17,12 @@ class Hook(BuildHookInterface):  # type: ignore[type-arg]
         """Before the wheel is packed. An editable installation compiles in place."""
         if self.target_name != "wheel":
             return
-        spec = importlib.util.spec_from_file_location("build", _HERE / "build.py")
+        spec = importlib.util.spec_from_file_location("build", _NATIVE / "build.py")
         assert spec is not None
         assert spec.loader is not None
         build = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(build)
-        target = _HERE / "libscan.so"
+        target = _NATIVE / "libscan.so"
         wrong = build.compiled(target)
         if wrong:
             self.app.display_warning(f"the wheel has no compiled scanner, and decodes JSON more slowly: {wrong}")
