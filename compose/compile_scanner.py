@@ -11,7 +11,7 @@ _NATIVE = Path(__file__).parent.parent / "ch_sink/decode/native"
 
 
 class Hook(BuildHookInterface):  # type: ignore[type-arg]
-    """Adds ``libscan.so``."""
+    """Adds ``libscan.so.1``."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Before the wheel is packed. An editable installation compiles in place."""
@@ -22,7 +22,7 @@ class Hook(BuildHookInterface):  # type: ignore[type-arg]
         assert spec.loader is not None
         build = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(build)
-        target = _NATIVE / "libscan.so"
+        target = _NATIVE / "libscan.so.1"
         wrong = build.compiled(target)
         if wrong:
             self.app.display_warning(f"the wheel has no compiled scanner, and decodes JSON more slowly: {wrong}")
@@ -30,4 +30,4 @@ class Hook(BuildHookInterface):  # type: ignore[type-arg]
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform}"
-        build_data["artifacts"].append("/ch_sink/decode/native/libscan.so")
+        build_data["artifacts"].append("/ch_sink/decode/native/libscan.so.1")

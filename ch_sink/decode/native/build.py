@@ -32,4 +32,4 @@ def compiled(target: Path) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(compiled(_HERE / "libscan.so") or 0)
+    sys.exit(compiled(_HERE / "libscan.so.1") or 0)

@@ -14,7 +14,7 @@ log = logging.getLogger("ch_sink")
 
 OFF = "CH_SINK_NATIVE"
 """An environment variable: ``0`` if the scanner must not be used."""
-_NAME = "libscan.so"
+_NAME = "libscan.so.1"
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 _CELLS = (_POINTER, _COUNT, _COUNT)
 _OF = (_POINTER, *_CELLS)
