@@ -93,8 +93,8 @@ class AnyKeyLookup:
         return self._by[names].fetch(keys, below)
 
 
-def max_version(client: Client, table: TargetTable, empty: int = 0) -> int:
-    """The highest version that the table stores, ``empty`` if it has no row, 0 for one without versions.
+def max_version(client: Client, table: TargetTable, empty: int = 0, condition: str = "1") -> int:
+    """The highest version of the rows that meet a condition, ``empty`` if there is none, 0 without versions.
 
     Times count in their own unit since 1970 (seconds, or ticks of DateTime64). Raises ClickHouseError.
     """
@@ -109,7 +109,7 @@ def max_version(client: Client, table: TargetTable, empty: int = 0) -> int:
     elif kind.name in ("DateTime", "Date", "Date32"):
         value = f"toInt64({value})"
     rows = client.rows(
-        f"SELECT if(count() = 0, '{empty}', toString({value})) AS top FROM {table.qualified}",
+        f"SELECT if(count() = 0, '{empty}', toString({value})) AS top FROM {table.qualified} WHERE {condition}",
         settings={"select_sequential_consistency": 1} if table.engine.replicated else None,
         doing=f"read the highest version of {table.qualified}",
     )

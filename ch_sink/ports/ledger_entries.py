@@ -309,7 +309,7 @@ class TableRefilled:
     0 if the rows are those of the topic.
     """
     top: str = ""
-    """The highest version of the rows, as decimal digits; −1 if there was none, empty if it is unknown."""
+    """The highest version of a living row, as decimal digits; −1 if there was none, empty if it is unknown."""
 
     def shows(self, offset: int, timestamp: int) -> bool:
         """Whether the loaded rows certainly show a record of the partition, by its place and its time in Kafka."""

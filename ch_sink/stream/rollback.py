@@ -29,7 +29,7 @@ class Filling:
     offsets: Mapping[int, int]
     """Partition → everything below was in that table; empty if the stream alone has filled the table."""
     top: int | None = -1
-    """The highest version of that table, −1 for none; None if it is not known, as of earlier versions of ch_sink."""
+    """The highest version of a living row of that table, −1 for none; None if it is unknown."""
     from_source: bool = False
     """Its rows were read from the source: the topic may lack them."""
 

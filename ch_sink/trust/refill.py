@@ -23,6 +23,7 @@ from ch_sink.snapshot import SourceReader
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.fill import Filling, expect_unique, filling
 from ch_sink.trust.fold import Fold
+from ch_sink.trust.removal import mark_of
 from ch_sink.trust.successor import Successor
 from ch_sink.trust.verify import Subject
 
@@ -70,11 +71,16 @@ class Refill:
         return Successor(subject.client, subject.table, subject.settings.policy, self.notes, self.cluster)
 
     def top(self) -> str:
-        """The highest version in the successor, as `TableRefilled` has it."""
+        """The highest version of a living row of the successor, as `TableRefilled` has it.
+
+        Marks of deleted rows do not count: users may remove them.
+        """
         target = Target.of(self.subject.table, self.subject.settings.policy)
         if target.layout.kind != "wide" or target.system.version is None:
             return ""
-        return str(max_version(self.subject.client, self.successor.found(), empty=-1))
+        mark = mark_of(self.subject.table)
+        living = f"NOT ({mark})" if mark else "1"
+        return str(max_version(self.subject.client, self.successor.found(), empty=-1, condition=living))
 
     def waiting(self, topic_id: str, partitions: Mapping[int, int]) -> dict[int, list[int]]:
         """Partition → offsets of the stream's waiting changes."""

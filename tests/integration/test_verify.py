@@ -162,6 +162,9 @@ class Behind:
     def facts(self, kind: type[Fact]) -> list[Fact]:
         return []
 
+    def topic_ids(self) -> list[str]:
+        return []
+
 
 @pytest.mark.parametrize(
     ("source", "engine"), some([("postgres", "collapsing"), ("mariadb", "replacing")], [("mariadb", "replacing")])
