@@ -17,9 +17,10 @@ from ch_sink.trust.mend import Mended, repaired
 from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.verify import Options
-from tests.support.hand_commands import Hand, each_marking, hand
-from tests.support.hand_steps import EVENTS, Rows, backup, lose, position, restore
-from tests.support.hand_tables import COLLAPSING, delete, each_collapsing, each_engine, insert, row, update
+from tests.support.choose import each_value
+from tests.support.hand_commands import MARKING, Hand, each_of, hand
+from tests.support.hand_steps import EVENTS, Rows, backup, lose, plant, position, restore
+from tests.support.hand_tables import COLLAPSING, ENGINES, delete, insert, row, update
 
 pytestmark = pytest.mark.integration
 
@@ -49,7 +50,7 @@ def expect_replays(it: Hand, engine: str, end: int) -> None:
         assert it.view() == before
 
 
-@each_engine
+@each_of("engine", ENGINES, "replacing", "collapsing")
 def test_replays_after_a_repair_of_what_the_connector_lost(client: Client, database: str, engine: str) -> None:
     """An update and a create; a delete and an update follow."""
     events = [*EVENTS[:3], delete(row(6, "lost"), 150), update(row(2, "new"), row(2, "newer"), 160)]
@@ -67,7 +68,7 @@ def test_replays_after_a_repair_of_what_the_connector_lost(client: Client, datab
     assert it.verify_source() == (0, 0, 0)
 
 
-@each_engine
+@each_of("engine", ENGINES, "versioned")
 def test_replays_after_a_repair_of_a_lost_delete(client: Client, database: str, engine: str) -> None:
     it = hand(client, database, engine, EVENTS)
     it.read((0, 2), (0, 3))
@@ -81,7 +82,7 @@ def test_replays_after_a_repair_of_a_lost_delete(client: Client, database: str, 
     expect_replays(it, engine, 5)
 
 
-@each_engine
+@each_of("engine", ENGINES, "versioned")
 def test_a_replay_of_partitions_after_a_repair_of_a_lost_create(client: Client, database: str, engine: str) -> None:
     """Partition 0 is at a low position, which bounds the version of what the source's rows get."""
     other = [insert(6, "x", 100), delete(row(6, "x"), 110), insert(7, "y", 120)]
@@ -99,8 +100,7 @@ def test_a_replay_of_partitions_after_a_repair_of_a_lost_create(client: Client, 
     assert it.view() == before
 
 
-@each_collapsing
-@pytest.mark.parametrize("against", ["topic", "source"])
+@pytest.mark.parametrize(("engine", "against"), each_value(COLLAPSING, ["topic", "source"]))
 def test_the_same_row_is_lost_and_repaired_twice(client: Client, database: str, engine: str, against: str) -> None:
     it = hand(client, database, engine, EVENTS[:3])
     it.read((0, 3))
@@ -115,7 +115,7 @@ def test_the_same_row_is_lost_and_repaired_twice(client: Client, database: str, 
     assert it.view() == [(1, "a"), (2, "bb"), (3, "c")]
 
 
-@each_engine
+@each_of("engine", ENGINES, "replacing")
 def test_an_erased_key_stays_away_from_replays_repairs_and_resyncs(client: Client, database: str, engine: str) -> None:
     it = hand(client, database, engine, [*EVENTS[:3], delete(row(2, "b"), 150), update(row(1, "a"), row(1, "aa"), 160)])
     it.read((0, 2), (0, 5))
@@ -138,12 +138,12 @@ def test_an_erased_key_stays_away_from_replays_repairs_and_resyncs(client: Clien
     assert it.verify() == (0, 0, 0)
 
 
-@each_marking
+@each_of("engine", MARKING, "replacing")
 def test_a_table_restored_to_what_a_repair_made_of_it(client: Client, database: str, engine: str) -> None:
     it = hand(client, database, engine, [*EVENTS[:4], update(row(1, "a"), row(1, "aa"), 160)])
     it.read((0, 2), (0, 3))
     lose(it, 2)
-    client.command(f"INSERT INTO {database}.t SELECT * REPLACE(99 AS id) FROM {database}.t WHERE id = 3")
+    plant(it, 99, like=3)
     assert mended(it).rows == 2
     assert it.view() == [(1, "a"), (2, "b"), (3, "c")]
     backup(it)
@@ -157,7 +157,7 @@ def test_a_table_restored_to_what_a_repair_made_of_it(client: Client, database: 
     assert it.verify() == (0, 0, 0)
 
 
-@each_engine
+@each_of("engine", ENGINES, "sign", "collapsing")
 def test_commands_after_a_restored_table_was_read_again(client: Client, database: str, engine: str) -> None:
     """A collapsing table does not show what it lacks: a replay mends it."""
     it = hand(client, database, engine, [*EVENTS[:3], update(row(1, "a"), row(1, "aa"), 130), delete(row(2, "b"), 140)])

@@ -1,5 +1,7 @@
 """Commands of a stream whose topic was deleted and created: with the rows of the former one, or without them."""
 
+from itertools import product
+
 import pytest
 
 from ch_sink.clickhouse import Client
@@ -10,11 +12,11 @@ from ch_sink.trust.mend import repaired
 from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.verify import Options, verified
-from tests.support.choose import every_pair
+from tests.support.choose import some
 from tests.support.hand import mysql
-from tests.support.hand_commands import hand, made_anew, recreated
-from tests.support.hand_steps import Rows, empty, forget, lose, position
-from tests.support.hand_tables import COLLAPSING, ENGINES, delete, each_engine, insert, row, update
+from tests.support.hand_commands import each_of, hand, made_anew, recreated
+from tests.support.hand_steps import Rows, empty, forget, lose, plant, position
+from tests.support.hand_tables import COLLAPSING, ENGINES, delete, insert, row, update
 from tests.support.local_load import LocalLoad
 
 pytestmark = pytest.mark.integration
@@ -22,7 +24,10 @@ pytestmark = pytest.mark.integration
 SNAPSHOT = [mysql("r", {"id": i}, None, row(i, "s"), 300, snapshot="true") for i in (1, 2, 3)]
 
 
-@pytest.mark.parametrize(("engine", "strategy"), every_pair(ENGINES, ["auto", "kafka_offset"]))
+@pytest.mark.parametrize(
+    ("engine", "strategy"),
+    some(product(ENGINES, ["auto", "kafka_offset"]), [("replacing", "auto"), ("collapsing", "auto")]),
+)
 def test_a_topic_that_goes_on_without_a_snapshot_says_nothing_of_former_rows(
     client: Client, database: str, engine: str, strategy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,7 +58,7 @@ def test_a_topic_that_goes_on_without_a_snapshot_says_nothing_of_former_rows(
     assert it.verify_source() == (0, 0, 0)
 
 
-@each_engine
+@each_of("engine", ENGINES, "versioned")
 def test_a_lost_ledger_of_a_recreated_topic(
     client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,7 +77,7 @@ def test_a_lost_ledger_of_a_recreated_topic(
     assert it.view() == now
     assert it.verify() == (0, 0, 0)
     lose(it, 1)
-    client.command(f"INSERT INTO {database}.t SELECT * REPLACE(77 AS id) FROM {database}.t WHERE id = 9 LIMIT 1")
+    plant(it, 77, like=9)
     assert repaired(it.subject, Options(patience=0), apply=True).rows == 2
     assert it.view() == now
     replayed(it.subject, {0: 0}, {0: 3})
@@ -90,7 +95,7 @@ def test_a_lost_ledger_of_a_recreated_topic(
     assert it.verify() == (0, 0, 0)
 
 
-@each_engine
+@each_of("engine", ENGINES, "collapsing")
 def test_a_bootstrap_of_a_recreated_topic(
     client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,7 +127,7 @@ def test_a_bootstrap_of_a_recreated_topic(
     assert it.verify_source() == (0, 0, 0)
 
 
-@pytest.mark.parametrize(("engine", "ledger"), every_pair(ENGINES, ("kept", "lost")))
+@pytest.mark.parametrize(("engine", "ledger"), some(product(ENGINES, ("kept", "lost")), [("replacing", "lost")]))
 def test_a_backfill_of_a_recreated_topic(
     client: Client, database: str, engine: str, ledger: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

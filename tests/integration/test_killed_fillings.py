@@ -1,6 +1,7 @@
 """`bootstrap` and `resync` are killed at each of their steps, or fail: the stream waits, and a second run ends them."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -11,10 +12,10 @@ from ch_sink.trust.first_load import FirstLoad
 from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.successor import Successor
-from tests.support.choose import every_pair
-from tests.support.hand_commands import Hand, hand
+from tests.support.choose import some
+from tests.support.hand_commands import Hand, each_of, hand
 from tests.support.hand_steps import EVENTS, Rows, comment_of, empty, expect_refused, killed, left_tables, position
-from tests.support.hand_tables import ENGINES, delete, each_engine, insert, row, update
+from tests.support.hand_tables import ENGINES, delete, insert, row, update
 
 pytestmark = pytest.mark.integration
 
@@ -52,7 +53,7 @@ def expect_as_if_nothing_had_happened(it: Hand) -> None:
     assert it.verify() == it.verify_source() == (0, 0, 0)
 
 
-@each_engine
+@each_of("engine", ENGINES, "collapsing")
 def test_a_resync_that_fails_at_the_exchange(
     client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,7 +70,7 @@ def test_a_resync_that_fails_at_the_exchange(
     expect_as_if_nothing_had_happened(it)
 
 
-@each_engine
+@each_of("engine", ENGINES, "sign")
 def test_a_resync_that_is_killed_before_the_exchange(
     client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,7 +83,7 @@ def test_a_resync_that_is_killed_before_the_exchange(
     assert left_tables(it) == []
 
 
-@each_engine
+@each_of("engine", ENGINES, "replacing", "versioned")
 def test_a_resync_that_is_killed_between_the_exchange_and_the_ledger(
     client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,15 +108,18 @@ def test_a_resync_that_is_killed_between_the_exchange_and_the_ledger(
     assert it.verify() == it.verify_source() == (0, 0, 0)
 
 
-@pytest.mark.parametrize(("engine", "between", "settles"), every_pair(ENGINES, ("resync", "job"), (0, position(145))))
+@pytest.mark.parametrize(
+    ("engine", "between", "proven"),
+    some(product(ENGINES, ("resync", "job"), (0, 1)), [("replacing", "resync", 1), ("collapsing", "job", 0)]),
+)
 def test_a_resync_that_is_killed_before_the_ledger_knows_where_to_go_on(
-    client: Client, database: str, engine: str, between: str, settles: int, monkeypatch: pytest.MonkeyPatch
+    client: Client, database: str, engine: str, between: str, proven: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ledger knows of the new table by then, so the stream may go on: it reads a little again."""
     events = [*EVENTS[:3], update(row(1, "a"), row(1, "aa"), 130), delete(row(2, "b"), 140), insert(2, "bb", 150)]
     it = hand(client, database, engine, events)
     it.read((0, 2))
-    it.source = Rows([(1, "aa"), (3, "c")], settles)
+    it.source = Rows([(1, "aa"), (3, "c")], proven and position(145))
     with killed(monkeypatch, it.feed.book, "results"):
         resynced(it.refill, apply=True)
     now = [(1, "aa"), (2, "bb"), (3, "c")]
@@ -149,7 +153,10 @@ def expect_loaded(it: Hand) -> None:
     assert it.verify() == it.verify_source() == (0, 0, 0)
 
 
-@pytest.mark.parametrize(("engine", "step"), every_pair(ENGINES, [step for step in STEPS if step != "dropped"]))
+@pytest.mark.parametrize(
+    ("engine", "step"),
+    some(product(ENGINES, [*STEPS][:-1]), [("collapsing", "take_place"), ("replacing", "_enter"), ("sign", "results")]),
+)
 def test_a_second_bootstrap_ends_a_killed_one(
     client: Client, database: str, engine: str, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,7 +165,7 @@ def test_a_second_bootstrap_ends_a_killed_one(
     expect_loaded(it)
 
 
-@each_engine
+@each_of("engine", ENGINES, "versioned")
 def test_a_second_bootstrap_is_refused_where_only_the_former_table_was_left(
     client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,7 +175,10 @@ def test_a_second_bootstrap_is_refused_where_only_the_former_table_was_left(
     expect_loaded(it)
 
 
-@pytest.mark.parametrize(("engine", "step"), every_pair(ENGINES, list(STEPS)))
+@pytest.mark.parametrize(
+    ("engine", "step"),
+    some(product(ENGINES, STEPS), [("replacing", "take_place"), ("versioned", "results"), ("replacing", "unmark")]),
+)
 def test_the_job_starts_after_a_killed_bootstrap(
     client: Client, database: str, engine: str, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

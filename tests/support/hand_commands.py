@@ -1,7 +1,7 @@
 """One stream of hand-written events into one table, and what commands need to be carried out on it."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,12 +20,13 @@ from ch_sink.testing.memory_states import MemoryStreamStates
 from ch_sink.trust.own_tables import OwnTables
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.verify import Options, Subject, verified
+from tests.support.choose import some
 from tests.support.hand import Event
 from tests.support.hand_tables import APPEND, OWN, WINDOW, insert
 from tests.support.stream import Feed
 from tests.support.trust import TopicInMemory
 
-__all__ = ["TIMED", "Hand", "each_marking", "hand", "made_anew", "records", "recreated", "timed", "with_policy"]
+__all__ = ["MARKING", "TIMED", "Hand", "each_of", "hand", "made_anew", "records", "recreated", "timed", "with_policy"]
 
 Found = tuple[int, int, int]
 """Rows that are missing, extra and different."""
@@ -40,8 +41,13 @@ TIMED: dict[str, tuple[str, str, dict[str, str]]] = {
 }  # fmt: skip
 """Tables whose versions are no positions of 128 bits: engine, own columns, policy."""
 
-each_marking = pytest.mark.parametrize("engine", ["replacing", "sign"])
+MARKING = ("replacing", "sign")
 """The engines that keep a mark of a deleted row."""
+
+
+def each_of(name: str, values: Iterable[str], *short: str) -> pytest.MarkDecorator:
+    """A parameter's values; of which these are for the short run."""
+    return pytest.mark.parametrize(name, some([(value,) for value in values], [(value,) for value in short]))
 
 
 def records(partition: int, events: Sequence[Event], start: int = 0) -> Records:

@@ -24,6 +24,7 @@ __all__ = [
     "killed",
     "left_tables",
     "lose",
+    "plant",
     "position",
     "restore",
 ]
@@ -82,6 +83,12 @@ def lose(it: Hand, *ids: int) -> None:
     """Rows go, and nobody knows why."""
     listed = ", ".join(map(str, ids))
     it.client.command(f"ALTER TABLE {it.database}.t DELETE WHERE id IN ({listed}) SETTINGS mutations_sync = 2")
+
+
+def plant(it: Hand, id_: int, like: int) -> None:
+    """A row appears as a copy of another one, and nobody knows why."""
+    own = f"(SELECT * FROM {it.database}.t WHERE id = {like} LIMIT 1)"
+    it.client.command(f"INSERT INTO {it.database}.t SELECT * REPLACE({id_} AS id) FROM {own}")
 
 
 def forget(it: Hand) -> None:
