@@ -1,149 +1,30 @@
 """Sequences of commands after which the table has to be what its source is."""
 
 import json
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from ch_sink.clickhouse import ClickHouseHandover, ClickHousePending, Client, create_statement, detect, execute
-from ch_sink.clickhouse.state_table import StateTable
-from ch_sink.decode import Decoder
+from ch_sink.clickhouse import Client
 from ch_sink.errors import StreamFailed
-from ch_sink.model.change import Records
-from ch_sink.model.policy import policy_of
 from ch_sink.ports import CLOCKS, DeadLetter, FinishedRange, RowsRemoved, TableRefilled, TopicFacts
 from ch_sink.stream.letter_retry import LetterRetry
 from ch_sink.stream.partition_states import States
-from ch_sink.table.view import view_of
 from ch_sink.testing import MemoryTopic
 from ch_sink.testing.memory_ledger import MemoryLedger
-from ch_sink.testing.memory_states import MemoryStreamStates
 from ch_sink.trust.erase import erased
 from ch_sink.trust.mend import repaired
-from ch_sink.trust.own_tables import OwnTables
 from ch_sink.trust.purge import purged
-from ch_sink.trust.refill import Refill
 from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
-from ch_sink.trust.verify import Options, Subject, verified
-from tests.support.hand import Event, HandFed
-from tests.support.hand_tables import APPEND, OWN, Make, delete, insert, row, update
-from tests.support.stream import Feed
-from tests.support.trust import TopicInMemory
+from ch_sink.trust.verify import Options
+from tests.support.hand import HandFed
+from tests.support.hand_commands import Hand, hand, recreated
+from tests.support.hand_tables import Make, delete, each_engine, insert, row, update
 
 pytestmark = pytest.mark.integration
-
-
-def records(partition: int, events: Sequence[Event], start: int = 0) -> Records:
-    n = len(events)
-    return Records(
-        "t", partition,
-        np.arange(start, start + n, dtype=np.int64),
-        np.full(n, 1_700_000_000_000, dtype=np.int64),
-        [None if e.key is None else json.dumps(e.key).encode() for e in events],
-        [None if e.value is None else json.dumps(e.value).encode() for e in events],
-        [e.headers for e in events],
-    )  # fmt: skip
-
-
-@dataclass
-class Hand:
-    client: Client
-    database: str
-    feed: Feed
-    states: MemoryStreamStates = field(default_factory=MemoryStreamStates)
-    source: Any = None
-
-    @property
-    def subject(self) -> Subject:
-        feed, table = self.feed, self.feed.admin.table
-        return Subject(
-            self.client, feed.runner.settings, table, ("id",), tuple(table.source_columns), self.database,
-            TopicInMemory(MemoryTopic(feed.topic, feed.records)),
-            lambda now, want: Decoder(now, feed.policy, want_before=want),
-            feed.book,
-            source=(lambda: self.source),
-        )  # fmt: skip
-
-    @property
-    def refill(self) -> Refill:
-        s = self.feed.name
-        return Refill(
-            self.subject, self.states, ClickHousePending(self.client, self.database, "ch_sink_pending", s),
-            ClickHouseHandover(self.client, self.database, "ch_sink_handover", s, self.feed.admin.table), patience=0,
-        )  # fmt: skip
-
-    @property
-    def own(self) -> OwnTables:
-        names = ("dead_letters", "handover", "pending")
-        return OwnTables(
-            self.client, self.feed.name, *[StateTable(self.client, self.database, f"ch_sink_{n}") for n in names]
-        )
-
-    def read(self, *chunks: tuple[int, int]) -> None:
-        for p, end in chunks:
-            self.feed.chunk(p, end)
-        self.feed.runner.stop()
-
-    def topic(self, *parts: Sequence[Event]) -> None:
-        """Another content of the topic."""
-        self.feed.records = {p: records(p, events) for p, events in enumerate(parts)}
-        self.feed.at = {p: self.feed.at.get(p, 0) for p in self.feed.records}
-        log = self.feed.runner.ports.topics
-        log.partitions = dict(self.feed.records)
-        log.ends = {p: len(r) for p, r in self.feed.records.items()}
-        self.feed.ends = log.ends
-
-    def view(self) -> list[tuple[Any, ...]]:
-        return sorted(tuple(r.values()) for r in self.client.rows(f"SELECT id, v FROM {self.database}.t_current"))
-
-    def stored(self) -> list[tuple[Any, ...]]:
-        return [tuple(r.values()) for r in self.client.rows(f"SELECT * FROM {self.database}.t ORDER BY ALL")]
-
-    def verify(self) -> tuple[int, int, int]:
-        with verified(self.subject, Options(patience=0)) as done:
-            r = done.report
-            return r.missing, r.extra, r.different
-
-
-def hand(client: Client, database: str, engine: str, *parts: Sequence[Event], **policy: Any) -> Hand:
-    chosen = policy_of(on_bad_record="fail", **policy)
-    clause, own = OWN.get(engine, APPEND)
-    client.command(
-        f"CREATE TABLE {database}.t (id Int64, v Nullable(String), {own}) ENGINE = {clause} ORDER BY id "
-        "SETTINGS non_replicated_deduplication_window = 1000"
-    )
-    execute(client, [create_statement(n, database, f"ch_sink_{n}") for n in ("dead_letters", "handover", "pending")])
-    table = detect(client, database, "t", chosen)
-    client.command(view_of(table, ("id",)))
-    feed = Feed(client, database, table, "hand", "t", chosen, {p: records(p, e) for p, e in enumerate(parts)})
-    feed.runner.settings = replace(feed.runner.settings, topic_recreated="restart")
-    return Hand(client, database, feed)
-
-
-def recreated(
-    client: Client,
-    database: str,
-    engine: str,
-    monkeypatch: pytest.MonkeyPatch,
-    more: Sequence[Event],
-    **policy: Any,
-) -> Hand:
-    """The stream has read the topic's only change; then the topic was made anew, with that row and these changes."""
-    first = insert(9, "x", 50)
-    it = hand(client, database, engine, [first], **policy)
-    it.read((0, 1))
-    monkeypatch.setattr(MemoryTopic, "topic_id", "second")
-    it.topic([replace(first, value={**(first.value or {}), "op": "r"}), *more])
-    it.feed.at = {0: 0}
-    return it
-
-
-ENGINES = pytest.mark.parametrize("engine", ["replacing", "sign", "collapsing", "versioned"])
 
 
 TWICE = update(row(1, "old"), row(1, "mid"), 110), update(row(1, "mid"), row(1, "new"), 120)
@@ -153,7 +34,7 @@ def refused() -> AbstractContextManager[object]:
     return pytest.raises(StreamFailed, match="different epochs")
 
 
-@ENGINES
+@each_engine
 def test_a_replay_after_one_partition_stepped_back(client: Client, database: str, engine: str) -> None:
     """Partition 1 is in epoch 1 where reading begins, partition 0 in epoch 0 all the time."""
     one = [insert(1, "old", 100), *TWICE]
@@ -171,7 +52,7 @@ def test_a_replay_after_one_partition_stepped_back(client: Client, database: str
     assert it.view() == before
 
 
-@ENGINES
+@each_engine
 @pytest.mark.parametrize("policy", [{}, {"version_strategy": "kafka_offset"}])
 def test_a_replay_after_a_resync_against_the_topic_of_a_recreated_topic(
     client: Client, database: str, engine: str, policy: Any, monkeypatch: pytest.MonkeyPatch
@@ -202,7 +83,7 @@ def moved(client: Client, database: str, engine: str) -> Hand:
 MOVED = [(1, "new"), (7, "y"), (8, "y"), (9, "x")]
 
 
-@ENGINES
+@each_engine
 def test_verify_with_added_partitions(client: Client, database: str, engine: str) -> None:
     it = moved(client, database, engine)
     with pytest.raises(StreamFailed, match="got more partitions"):
@@ -210,7 +91,7 @@ def test_verify_with_added_partitions(client: Client, database: str, engine: str
     assert it.view() == MOVED
 
 
-@ENGINES
+@each_engine
 def test_repair_with_added_partitions(client: Client, database: str, engine: str) -> None:
     it = moved(client, database, engine)
     with pytest.raises(StreamFailed, match="got more partitions"):
@@ -218,7 +99,7 @@ def test_repair_with_added_partitions(client: Client, database: str, engine: str
     assert it.view() == MOVED
 
 
-@ENGINES
+@each_engine
 def test_resync_with_added_partitions(client: Client, database: str, engine: str) -> None:
     it = moved(client, database, engine)
     with pytest.raises(StreamFailed, match="got more partitions"):
@@ -226,7 +107,7 @@ def test_resync_with_added_partitions(client: Client, database: str, engine: str
     assert it.view() == MOVED
 
 
-@ENGINES
+@each_engine
 @pytest.mark.parametrize("first", [0, 2, 3])
 @pytest.mark.parametrize("end", [1, 4])
 def test_replay_with_added_partitions(client: Client, database: str, engine: str, first: int, end: int) -> None:
@@ -235,7 +116,7 @@ def test_replay_with_added_partitions(client: Client, database: str, engine: str
     assert it.view() == MOVED
 
 
-@ENGINES
+@each_engine
 def test_a_repair_after_a_recreated_topic(
     client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,7 +208,7 @@ def test_a_retry_after_a_purge_and_a_repeated_stretch(make: Make) -> None:
     assert fed.view() == before
 
 
-@ENGINES
+@each_engine
 @pytest.mark.parametrize("policy", [{}, {"version_strategy": "kafka_offset"}])
 def test_a_replay_of_a_recreated_topic_mends_a_restored_table(
     client: Client, database: str, engine: str, policy: Any, monkeypatch: pytest.MonkeyPatch
@@ -348,7 +229,7 @@ def test_a_replay_of_a_recreated_topic_mends_a_restored_table(
     assert it.view() == before
 
 
-@ENGINES
+@each_engine
 @pytest.mark.parametrize("first", [0, 1, 2])
 @pytest.mark.parametrize("end", [4, 5])
 def test_replay_with_added_partitions_that_go_on(
@@ -366,7 +247,7 @@ def test_replay_with_added_partitions_that_go_on(
     assert it.view() == before
 
 
-@ENGINES
+@each_engine
 def test_a_replay_after_the_topic_lost_what_lies_behind_the_filling(client: Client, database: str, engine: str) -> None:
     """Retention has removed records behind the offset at which the table was filled."""
     events = [insert(i, "a", 100 + 10 * i) for i in range(1, 7)]
@@ -385,7 +266,7 @@ def test_a_replay_after_the_topic_lost_what_lies_behind_the_filling(client: Clie
     assert it.view() == before
 
 
-@ENGINES
+@each_engine
 @pytest.mark.parametrize("policy", [{}, {"version_strategy": "kafka_offset"}])
 def test_verify_and_repair_after_a_bootstrap_once_old_results_were_folded(
     client: Client, database: str, engine: str, policy: Any, monkeypatch: pytest.MonkeyPatch
@@ -416,7 +297,7 @@ def test_verify_and_repair_after_a_bootstrap_once_old_results_were_folded(
     assert it.verify() == (0, 0, 0)
 
 
-@ENGINES
+@each_engine
 def test_purge_repair_and_replay_after_a_resync_against_a_recreated_topic(
     client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

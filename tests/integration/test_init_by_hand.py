@@ -84,6 +84,27 @@ def test_recorded_tables_made_by_hand_equal_their_source(client: Client, databas
     assert wrong == {}
 
 
+def test_init_before_the_topic_has_records(client: Client, database: str) -> None:
+    """It leaves the tables as they are, then and once more when the stream has filled them."""
+    stream = "mariadb-json_plain"
+    wrong: dict[str, list[str]] = {}
+    for table in tables(stream):
+        schema = schema_of(typed_stream(stream, table), table)
+        if not schema.key:
+            continue
+        records = partitions(stream, topic_of(stream, table))
+        create_by_hand(client, database, table, schema)
+        init_apply(client, database, table, stream, {})
+        before = described(client, database, table)
+        Feed(client, database, detect(client, database, table, POLICY), stream, f"t.{table}", POLICY, records).run()
+        found = equal(client, database, "mariadb", "mariadb", table)
+        init_apply(client, database, table, stream, records)
+        found += equal(client, database, "mariadb", "mariadb", table)
+        found += [] if described(client, database, table) == before else ["init changed it"]
+        wrong |= {table: found} if found else {}
+    assert wrong == {}
+
+
 @pytest.mark.parametrize("stream", of_which_short(BUSY, BUSY[:1]))
 def test_busy_tables_made_by_hand_equal_their_source(client: Client, database: str, stream: str) -> None:
     for table in ("acct", "hot"):

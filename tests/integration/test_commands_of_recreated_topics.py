@@ -1,0 +1,154 @@
+"""Commands of a stream whose topic was deleted and created: with the rows of the former one, or without them."""
+
+from itertools import product
+
+import pytest
+
+from ch_sink.clickhouse import Client
+from ch_sink.errors import StreamFailed
+from ch_sink.trust.backfill import backfilled
+from ch_sink.trust.bootstrap import bootstrapped
+from ch_sink.trust.mend import repaired
+from ch_sink.trust.replay import replayed
+from ch_sink.trust.resync import resynced
+from ch_sink.trust.verify import Options, verified
+from tests.support.choose import some
+from tests.support.hand import mysql
+from tests.support.hand_commands import each_of, hand, made_anew, recreated
+from tests.support.hand_steps import Rows, empty, forget, lose, plant, position
+from tests.support.hand_tables import COLLAPSING, ENGINES, delete, insert, row, update
+from tests.support.local_load import LocalLoad
+
+pytestmark = pytest.mark.integration
+
+SNAPSHOT = [mysql("r", {"id": i}, None, row(i, "s"), 300, snapshot="true") for i in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("engine", "strategy"),
+    some(product(ENGINES, ["auto", "kafka_offset"]), [("replacing", "auto"), ("collapsing", "auto")]),
+)
+def test_a_topic_that_goes_on_without_a_snapshot_says_nothing_of_former_rows(
+    client: Client, database: str, engine: str, strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = hand(client, database, engine, [insert(7, "x", 90), insert(8, "y", 100)], version_strategy=strategy)
+    it.read((0, 2))
+    made_anew(it, monkeypatch, update(row(7, "x"), row(7, "xx"), 110))
+    it.read_all()
+    now = [(7, "xx"), (8, "y")]
+    assert it.view() == now
+    with verified(it.subject, Options(patience=0)) as done:
+        r = done.report
+        assert (r.missing, r.extra, r.different, r.unknown) == (0, 0, 0, 1)
+    stored = it.stored()
+    mended = repaired(it.subject, Options(patience=0), apply=True)
+    assert (mended.rows, mended.left, mended.unmendable, mended.report.unknown) == (0, 0, 0, 1)
+    with pytest.raises(StreamFailed, match="was recreated and does not begin with a snapshot"):
+        resynced(it.refill, apply=True, against="topic")
+    assert it.stored() == stored
+    lose(it, 7)
+    assert it.verify() == (1, 0, 0)
+    assert repaired(it.subject, Options(patience=0), apply=True).rows == 1
+    assert it.view() == now
+    replayed(it.subject, {0: 0}, {0: 1})
+    assert it.view() == now
+    it.source = Rows(now)
+    resynced(it.refill, apply=True)
+    assert it.view() == now
+    assert it.verify_source() == (0, 0, 0)
+
+
+@each_of("engine", ENGINES, "versioned")
+def test_a_lost_ledger_of_a_recreated_topic(
+    client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything is read again, and all commands go on from there."""
+    changes = [update(row(1, "old"), row(1, "new"), 110), insert(2, "b", 120), delete(row(2, "b"), 130)]
+    more = [insert(1, "old", 100), *changes]
+    it = recreated(client, database, engine, monkeypatch, more)
+    it.read((0, 2), (0, 3), (0, 5))
+    now = [(1, "new"), (9, "x")]
+    assert it.view() == now
+    forget(it)
+    it.feed.at = {0: 0}
+    it.read((0, 2))
+    it.read((0, 4))
+    it.read_all()
+    assert it.view() == now
+    assert it.verify() == (0, 0, 0)
+    lose(it, 1)
+    plant(it, 77, like=9)
+    assert repaired(it.subject, Options(patience=0), apply=True).rows == 2
+    assert it.view() == now
+    replayed(it.subject, {0: 0}, {0: 3})
+    assert it.view() == now
+    it.source = Rows(now, settles=position(140))
+    resynced(it.refill, apply=True)
+    assert it.view() == now
+    assert it.verify_source() == (0, 0, 0)
+    it.topic([insert(9, "x", 50), *more, update(row(1, "new"), row(1, "newer"), 150)])
+    it.read_all()
+    now = [(1, "newer"), (9, "x")]
+    assert it.view() == now
+    replayed(it.subject, {0: 0}, {0: 6})
+    assert it.view() == now
+    assert it.verify() == (0, 0, 0)
+
+
+@each_of("engine", ENGINES, "collapsing")
+def test_a_bootstrap_of_a_recreated_topic(
+    client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = [insert(1, "old", 100), update(row(1, "old"), row(1, "new"), 110)]
+    it = recreated(client, database, engine, monkeypatch, more)
+    empty(it)
+    it.source = Rows([(1, "old"), (9, "x"), (8, "y")], settles=position(105))
+    bootstrapped(it.refill, apply=True)
+    late = [insert(5, "late", 60), update(row(1, "new"), row(1, "newer"), 150), delete(row(8, "y"), 160)]
+    it.topic([insert(9, "x", 50), *more, *late])
+    it.read_all()
+    now = [(1, "newer"), (9, "x")]
+    assert it.view() == now
+    it.source = Rows(now)
+    assert it.verify() == it.verify_source() == (0, 0, 0)
+    replayed(it.subject, {0: 0}, {0: 6})
+    assert it.view() == now
+    lose(it, 1, 9)
+    assert repaired(it.subject, Options(patience=0, against="source"), apply=True).rows == 2
+    assert it.view() == now
+    if engine in COLLAPSING:
+        with pytest.raises(StreamFailed, match="was repaired from the source"):
+            replayed(it.subject, {0: 0}, {0: 5})
+    else:
+        replayed(it.subject, {0: 0}, {0: 5})
+    assert it.view() == now
+    resynced(it.refill, apply=True)
+    assert it.view() == now
+    assert it.verify_source() == (0, 0, 0)
+
+
+@pytest.mark.parametrize(("engine", "ledger"), some(product(ENGINES, ("kept", "lost")), [("replacing", "lost")]))
+def test_a_backfill_of_a_recreated_topic(
+    client: Client, database: str, engine: str, ledger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = hand(client, database, engine, [insert(9, "x", 50), insert(1, "zz", 500)])
+    it.read((0, 1), (0, 2))
+    made_anew(it, monkeypatch, *SNAPSHOT, update(row(1, "s"), row(1, "t"), 310), delete(row(2, "s"), 320))
+    empty(it)
+    if ledger == "lost":
+        forget(it)
+    backfilled(it.refill, lambda: LocalLoad(client, it.subject, it.feed.letters_of), apply=True)
+    it.read_all()
+    now = [(1, "t"), (3, "s")]
+    assert it.view() == now
+    it.source = Rows(now)
+    assert it.verify() == it.verify_source() == (0, 0, 0)
+    replayed(it.subject, {0: 0}, {0: 2})
+    assert it.view() == now
+    lose(it, 3)
+    assert repaired(it.subject, Options(patience=0), apply=True).rows == 1
+    assert it.view() == now
+    if engine not in COLLAPSING:
+        empty(it)
+        it.read_all()
+        assert it.view() == now

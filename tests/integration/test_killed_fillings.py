@@ -1,0 +1,225 @@
+"""`bootstrap` and `resync` are killed at each of their steps, or fail: the stream waits, and a second run ends them."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from ch_sink.clickhouse import Client
+from ch_sink.errors import ClickHouseError, StreamFailed
+from ch_sink.trust.bootstrap import bootstrapped
+from ch_sink.trust.first_load import FirstLoad
+from ch_sink.trust.replay import replayed
+from ch_sink.trust.resync import resynced
+from ch_sink.trust.successor import Successor
+from tests.support.choose import some
+from tests.support.hand_commands import Hand, each_of, hand
+from tests.support.hand_steps import EVENTS, Rows, comment_of, empty, expect_refused, killed, left_tables, position
+from tests.support.hand_tables import ENGINES, delete, insert, row, update
+
+pytestmark = pytest.mark.integration
+
+UNKNOWN = "killed before the ledger knew"
+ALL = [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+LEFT = "t__ch_sink_next"
+"""The former table, until it is dropped."""
+STEPS: dict[str, type | None] = {
+    "note": Successor,
+    "take_place": Successor,
+    "_enter": FirstLoad,
+    "results": None,
+    "unmark": Successor,
+    "dropped": Successor,
+}
+"""Of a bootstrap, in their order, and whose method it is; None for the ledger."""
+UNPLACED, UNENTERED, BEGUN = ("note", "take_place"), ("_enter", "results"), ("unmark", "dropped")
+X, C = insert(7, "x", 90), insert(3, "c", 120)
+CHANGED = [X, C, update(row(3, "c"), row(3, "cc"), 130)]
+LOADED = [(1, "a"), (3, "cc"), (7, "x")]
+
+
+def of_which_the_stream_knows_nothing(client: Client, database: str, engine: str) -> Hand:
+    """A resync shows changes that the stream has not read."""
+    it = hand(client, database, engine, EVENTS[:4])
+    it.read((0, 2))
+    it.source = Rows(ALL, position(131))
+    return it
+
+
+def expect_as_if_nothing_had_happened(it: Hand) -> None:
+    assert it.view() == ALL[:2]
+    it.read_all()
+    assert it.view() == ALL
+    assert it.verify() == it.verify_source() == (0, 0, 0)
+
+
+@each_of("engine", ENGINES, "collapsing")
+def test_a_resync_that_fails_at_the_exchange(
+    client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = of_which_the_stream_knows_nothing(client, database, engine)
+
+    def fails(*_: object) -> None:
+        raise ClickHouseError("the exchange failed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Successor, "take_place", fails)
+        with pytest.raises(ClickHouseError, match="the exchange failed"):
+            resynced(it.refill, apply=True)
+    assert left_tables(it) == []
+    expect_as_if_nothing_had_happened(it)
+
+
+@each_of("engine", ENGINES, "sign")
+def test_a_resync_that_is_killed_before_the_exchange(
+    client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = of_which_the_stream_knows_nothing(client, database, engine)
+    with killed(monkeypatch, Successor, "take_place"):
+        resynced(it.refill, apply=True)
+    expect_as_if_nothing_had_happened(it)
+    resynced(it.refill, apply=True)
+    assert it.view() == ALL
+    assert left_tables(it) == []
+
+
+@each_of("engine", ENGINES, "replacing", "versioned")
+def test_a_resync_that_is_killed_between_the_exchange_and_the_ledger(
+    client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = of_which_the_stream_knows_nothing(client, database, engine)
+    client.command(f"ALTER TABLE {database}.t MODIFY COMMENT 'of the shop'")
+    with killed(monkeypatch, it.feed.book, "record"):
+        resynced(it.refill, apply=True)
+    stored = it.stored()
+    expect_refused(it, UNKNOWN, "resync` with --apply")
+    with pytest.raises(StreamFailed, match=UNKNOWN):
+        it.verify()
+    with pytest.raises(StreamFailed, match=UNKNOWN):
+        replayed(it.subject, {0: 0}, {0: 2})
+    assert it.stored() == stored
+    it.source = Rows(ALL, position(131))
+    resynced(it.refill, apply=True)
+    assert (comment_of(it), left_tables(it)) == ("of the shop", [])
+    it.topic(EVENTS)
+    it.read_all()
+    assert it.view() == [*ALL, (5, "e")]
+    it.source = Rows(it.view())
+    assert it.verify() == it.verify_source() == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("engine", "between", "proven"),
+    some(product(ENGINES, ("resync", "job"), (0, 1)), [("replacing", "resync", 1), ("collapsing", "job", 0)]),
+)
+def test_a_resync_that_is_killed_before_the_ledger_knows_where_to_go_on(
+    client: Client, database: str, engine: str, between: str, proven: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger knows of the new table by then, so the stream may go on: it reads a little again."""
+    events = [*EVENTS[:3], update(row(1, "a"), row(1, "aa"), 130), delete(row(2, "b"), 140), insert(2, "bb", 150)]
+    it = hand(client, database, engine, events)
+    it.read((0, 2))
+    it.source = Rows([(1, "aa"), (3, "c")], proven and position(145))
+    with killed(monkeypatch, it.feed.book, "results"):
+        resynced(it.refill, apply=True)
+    now = [(1, "aa"), (2, "bb"), (3, "c")]
+    assert left_tables(it) == [LEFT]
+    assert "resolved" in comment_of(it)
+    it.source = Rows(now)
+    if between == "resync":
+        resynced(it.refill, apply=True)
+        assert (comment_of(it), left_tables(it)) == ("", [])
+    it.read_all()
+    assert it.view() == now
+    assert it.verify() == it.verify_source() == (0, 0, 0)
+
+
+def killed_bootstrap(client: Client, database: str, engine: str, step: str, monkeypatch: pytest.MonkeyPatch) -> Hand:
+    """Changes come while the source is read, and more of them afterwards."""
+    it = hand(client, database, engine, [X])
+    it.source = Rows([(1, "a"), (7, "x")], position(115), then=lambda: it.topic([X, C]))
+    with killed(monkeypatch, STEPS[step] or it.feed.book, step):
+        bootstrapped(it.refill, apply=True)
+    it.topic(CHANGED)
+    it.source = Rows(LOADED, position(115))
+    return it
+
+
+def expect_loaded(it: Hand) -> None:
+    it.read_all()
+    assert it.view() == LOADED
+    assert (comment_of(it), left_tables(it)) == ("", [])
+    it.source = Rows(LOADED)
+    assert it.verify() == it.verify_source() == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("engine", "step"),
+    some(product(ENGINES, [*STEPS][:-1]), [("collapsing", "take_place"), ("replacing", "_enter"), ("sign", "results")]),
+)
+def test_a_second_bootstrap_ends_a_killed_one(
+    client: Client, database: str, engine: str, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = killed_bootstrap(client, database, engine, step, monkeypatch)
+    assert bootstrapped(it.refill, apply=True).applied
+    expect_loaded(it)
+
+
+@each_of("engine", ENGINES, "versioned")
+def test_a_second_bootstrap_is_refused_where_only_the_former_table_was_left(
+    client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = killed_bootstrap(client, database, engine, "dropped", monkeypatch)
+    with pytest.raises(StreamFailed, match="cannot be bootstrapped: it has rows"):
+        bootstrapped(it.refill, apply=True)
+    expect_loaded(it)
+
+
+@pytest.mark.parametrize(
+    ("engine", "step"),
+    some(product(ENGINES, STEPS), [("replacing", "take_place"), ("versioned", "results"), ("replacing", "unmark")]),
+)
+def test_the_job_starts_after_a_killed_bootstrap(
+    client: Client, database: str, engine: str, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = killed_bootstrap(client, database, engine, step, monkeypatch)
+    if step in UNENTERED:
+        expect_refused(it, UNKNOWN, "bootstrap`")
+        with pytest.raises(StreamFailed, match=UNKNOWN):
+            it.verify()
+        bootstrapped(it.refill, apply=True)
+        expect_loaded(it)
+        return
+    it.read_all()
+    if step == "unmark":
+        assert bootstrapped(it.refill, apply=True).applied
+    else:
+        with pytest.raises(StreamFailed, match="cannot be bootstrapped: it has rows"):
+            bootstrapped(it.refill, apply=True)
+    if step in UNPLACED:  # the stream has begun with the empty table
+        assert (it.view(), left_tables(it)) == (LOADED[1:], [])
+        assert it.verify() == (0, 0, 0)
+    else:
+        expect_loaded(it)
+
+
+def test_a_table_emptied_after_a_killed_bootstrap_is_filled_anew(
+    client: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = killed_bootstrap(client, database, "replacing", "_enter", monkeypatch)
+    empty(it)
+    bootstrapped(it.refill, apply=True)
+    expect_loaded(it)
+
+
+def test_a_dry_run_after_a_killed_bootstrap_is_refused_and_writes_nothing(
+    client: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = killed_bootstrap(client, database, "replacing", "_enter", monkeypatch)
+    book = it.feed.book._book
+    before = replace(book, ranges=[*book.ranges], facts=[*book.facts], batches=[*book.batches])
+    there = it.stored(), comment_of(it), left_tables(it)
+    with pytest.raises(StreamFailed, match="before the ledger knew"):
+        bootstrapped(it.refill, apply=False)
+    assert book == before
+    assert (it.stored(), comment_of(it), left_tables(it)) == there

@@ -1,0 +1,199 @@
+"""One stream of hand-written events into one table, and what commands need to be carried out on it."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ch_sink.clickhouse import ClickHouseHandover, ClickHousePending, Client, create_statement, detect, execute
+from ch_sink.clickhouse.state_table import StateTable
+from ch_sink.decode import Decoder
+from ch_sink.model.change import Records
+from ch_sink.model.policy import Policy, policy_of
+from ch_sink.snapshot import SourceReader
+from ch_sink.table.view import view_of
+from ch_sink.testing import MemoryTopic
+from ch_sink.testing.memory_states import MemoryStreamStates
+from ch_sink.trust.own_tables import OwnTables
+from ch_sink.trust.refill import Refill
+from ch_sink.trust.verify import Options, Subject, verified
+from tests.support.choose import some
+from tests.support.hand import Event
+from tests.support.hand_tables import APPEND, OWN, WINDOW, insert
+from tests.support.stream import Feed
+from tests.support.trust import TopicInMemory
+
+__all__ = ["MARKING", "TIMED", "Hand", "each_of", "hand", "made_anew", "records", "recreated", "timed", "with_policy"]
+
+Found = tuple[int, int, int]
+"""Rows that are missing, extra and different."""
+TIMED: dict[str, tuple[str, str, dict[str, str]]] = {
+    "time": (
+        OWN["replacing"][0], "_version DateTime64(9, 'UTC'), _is_deleted UInt8", {"version_strategy": "source_time"}
+    ),
+    "time-auto": (OWN["replacing"][0], "_version DateTime64(3, 'UTC'), _is_deleted UInt8", {}),
+    "insertion-sign": (OWN["collapsing"][0], "_sign Int8", {"version_strategy": "insertion_order"}),
+    "insertion-plain": ("ReplacingMergeTree", "", {"deletes": "ignore", "version_strategy": "insertion_order"}),
+    "narrow": (OWN["replacing"][0], "_version UInt64, _is_deleted UInt8", {}),
+}  # fmt: skip
+"""Tables whose versions are no positions of 128 bits: engine, own columns, policy."""
+
+MARKING = ("replacing", "sign")
+"""The engines that keep a mark of a deleted row."""
+
+
+def each_of(name: str, values: Iterable[str], *short: str) -> pytest.MarkDecorator:
+    """A parameter's values; of which these are for the short run."""
+    return pytest.mark.parametrize(name, some([(value,) for value in values], [(value,) for value in short]))
+
+
+def records(partition: int, events: Sequence[Event], start: int = 0) -> Records:
+    n = len(events)
+    return Records(
+        "t", partition,
+        np.arange(start, start + n, dtype=np.int64),
+        np.full(n, 1_700_000_000_000, dtype=np.int64),
+        [None if e.key is None else json.dumps(e.key).encode() for e in events],
+        [None if e.value is None else json.dumps(e.value).encode() for e in events],
+        [e.headers for e in events],
+    )  # fmt: skip
+
+
+@dataclass
+class Hand:
+    client: Client
+    database: str
+    feed: Feed
+    states: MemoryStreamStates = field(default_factory=MemoryStreamStates)
+    source: SourceReader | None = None
+
+    @property
+    def subject(self) -> Subject:
+        """As a command finds it that begins now."""
+        feed, table = self.feed, self.feed.admin.inner.detect()
+        opened: Callable[[], Any] = lambda: self.source  # noqa: E731
+        return Subject(
+            self.client, feed.runner.settings, table, ("id",), tuple(table.source_columns), self.database,
+            TopicInMemory(MemoryTopic(feed.topic, feed.records)),  # type: ignore[arg-type]
+            lambda now, want: Decoder(now, feed.policy, want_before=want),
+            feed.book,
+            source=opened,
+        )  # fmt: skip
+
+    @property
+    def refill(self) -> Refill:
+        s = self.feed.name
+        return Refill(
+            self.subject, self.states, ClickHousePending(self.client, self.database, "ch_sink_pending", s),
+            ClickHouseHandover(self.client, self.database, "ch_sink_handover", s, self.feed.admin.table), patience=0,
+        )  # fmt: skip
+
+    @property
+    def own(self) -> OwnTables:
+        letters, handover, pending = (
+            StateTable(self.client, self.database, f"ch_sink_{n}") for n in ("dead_letters", "handover", "pending")
+        )
+        return OwnTables(self.client, self.feed.name, letters, handover, pending)
+
+    def read(self, *chunks: tuple[int, int]) -> None:
+        for p, end in chunks:
+            self.feed.chunk(p, end)
+        self.feed.runner.stop()
+
+    def read_all(self) -> None:
+        """The job starts, and reads what is left."""
+        try:
+            self.feed.runner.catch_up()
+        finally:
+            self.feed.runner.stop()
+
+    def topic(self, *parts: Sequence[Event]) -> None:
+        """Another content of the topic."""
+        self.feed.records = {p: records(p, events) for p, events in enumerate(parts)}
+        self.feed.at = {p: self.feed.at.get(p, 0) for p in self.feed.records}
+        log = self.feed.runner.ports.topics
+        assert isinstance(log, MemoryTopic)
+        log.partitions = dict(self.feed.records)
+        log.ends = {p: len(r) for p, r in self.feed.records.items()}
+        self.feed.ends = log.ends
+
+    def view(self) -> list[tuple[Any, ...]]:
+        return sorted(tuple(r.values()) for r in self.client.rows(f"SELECT id, v FROM {self.database}.t_current"))
+
+    def stored(self) -> list[tuple[Any, ...]]:
+        return [tuple(r.values()) for r in self.client.rows(f"SELECT * FROM {self.database}.t ORDER BY ALL")]
+
+    def verify(self) -> Found:
+        with verified(self.subject, Options(patience=0)) as done:
+            r = done.report
+            return r.missing, r.extra, r.different
+
+    def verify_source(self) -> Found:
+        with verified(self.subject, Options(patience=0, against="source")) as done:
+            r = done.report
+            return r.missing, r.extra, r.different
+
+
+def hand(client: Client, database: str, engine: str, *parts: Sequence[Event], **policy: Any) -> Hand:
+    """A stream of these events, a list for each partition, that has read nothing yet."""
+    return _made(client, database, OWN.get(engine, APPEND), policy_of(on_bad_record="fail", **policy), parts)
+
+
+def timed(client: Client, database: str, engine: str, *parts: Sequence[Event]) -> Hand:
+    """The same with a table of `TIMED`."""
+    clause, own, policy = TIMED[engine]
+    return _made(client, database, (clause, own), policy_of(on_bad_record="fail", **policy), parts)
+
+
+def _made(
+    client: Client, database: str, kind: tuple[str, str], chosen: Policy, parts: Sequence[Sequence[Event]]
+) -> Hand:
+    clause, own = kind
+    columns = ", ".join(["id Int64", "v Nullable(String)", *([own] if own else [])])
+    client.command(f"CREATE TABLE {database}.t ({columns}) ENGINE = {clause} ORDER BY id {WINDOW}")
+    execute(client, [create_statement(n, database, f"ch_sink_{n}") for n in ("dead_letters", "handover", "pending")])
+    table = detect(client, database, "t", chosen)
+    client.command(view_of(table, ("id",)))
+    feed = Feed(client, database, table, "hand", "t", chosen, {p: records(p, e) for p, e in enumerate(parts)})
+    return _hand(client, database, feed)
+
+
+def _hand(client: Client, database: str, feed: Feed) -> Hand:
+    feed.runner.settings = replace(feed.runner.settings, topic_recreated="restart")
+    feed.admin.looked = True
+    return Hand(client, database, feed)
+
+
+def with_policy(it: Hand, **policy: Any) -> Hand:
+    """The job is started again with other settings."""
+    chosen = policy_of(on_bad_record="fail", **policy)
+    table = detect(it.client, it.database, "t", chosen)
+    feed = Feed(it.client, it.database, table, "hand", "t", chosen, it.feed.records, again=it.feed)
+    feed.at = dict(it.feed.at)
+    return _hand(it.client, it.database, feed)
+
+
+def recreated(
+    client: Client,
+    database: str,
+    engine: str,
+    monkeypatch: pytest.MonkeyPatch,
+    more: Sequence[Event],
+    **policy: Any,
+) -> Hand:
+    """The stream has read the topic's only change; then the topic was made anew, with that row and these changes."""
+    first = insert(9, "x", 50)
+    it = hand(client, database, engine, [first], **policy)
+    it.read((0, 1))
+    made_anew(it, monkeypatch, replace(first, value={**(first.value or {}), "op": "r"}), *more)
+    return it
+
+
+def made_anew(it: Hand, monkeypatch: pytest.MonkeyPatch, *events: Event) -> None:
+    """The topic was deleted and created, with these events."""
+    monkeypatch.setattr(MemoryTopic, "topic_id", "second")
+    it.topic(events)
+    it.feed.at = {0: 0}

@@ -1,0 +1,96 @@
+"""Steps of a random sequence that need more than one call: letters that are retried, backups that are restored."""
+
+import copy
+from collections.abc import Collection, Mapping
+from random import Random
+
+from ch_sink.ports import StoredLetter
+from ch_sink.stream.letter_retry import LetterRetry
+from ch_sink.stream.partition_states import States
+from ch_sink.stream.tasks import ReleaseTask
+from ch_sink.trust.history import loads_of
+from tests.support.machine import COLLAPSING, Copies, Stand
+
+__all__ = ["Refused", "backup", "restore", "retried_letters"]
+
+TABLES = ("t", "ch_sink_dead_letters", "ch_sink_handover", "ch_sink_pending")
+
+
+class Refused(Exception):
+    """The step has no place here; nothing was done."""
+
+
+def retried_letters(s: Stand) -> None:
+    """As ``dead-letters retry`` does, of the topic as it is now."""
+    found = s.letters.list(1000)
+    if not found:
+        raise Refused("no letters")
+    claim = s.book.claim("letters")
+    try:
+        for partition in sorted({x.letter.partition for x in found}):
+            _retry(s, claim, partition, [x for x in found if x.letter.partition == partition])
+    finally:
+        s.book.release()
+
+
+def _retry(s: Stand, claim: object, partition: int, found: list[StoredLetter]) -> None:
+    topic_id = s.topic.topic_id
+    reached = s.book.progress(topic_id).get(partition, 0)
+    state = States(s.book, topic_id, 0, None).at(partition, reached)
+    task = ReleaseTask(s.name, "t", topic_id, partition, s.admin.table, state, claim=claim)  # type: ignore[arg-type]
+
+    def later(first: int, but: Collection[int]) -> Mapping[bytes, int] | None:
+        if first < s.shop.low[partition]:
+            return None
+        records = s.topic.read(partition, first, reached)
+        return {k or b"": o for k, o in zip(records.keys, records.offsets.tolist(), strict=True) if o not in but}
+
+    retry = LetterRetry(s.runner().open_task(task).sink, s.book, state, later)
+    done = retry.run([x.letter for x in found])
+    for outcome, offsets in (("applied", done.applied), ("superseded", done.superseded), ("waiting", done.waiting)):
+        s.letters.settle([(partition, offset) for offset in offsets], outcome)
+
+
+def backup(s: Stand, rng: Random) -> None:
+    """Keep all tables as they are."""
+    for name in TABLES:
+        s.client.command(f"DROP TABLE IF EXISTS {s.database}.backup_{name}")
+        _copied(s, name, f"backup_{name}")
+    s.copies = Copies(
+        s.topic.topic_id, copy.deepcopy(s.book._book), dict(s.over), set(s.loose), s.narrow, s.doubtful,
+        len(loads_of(s.book, s.topic.topic_id)), s.applied, s.touched == s.applied,
+    )  # fmt: skip
+
+
+def restore(s: Stand, rng: Random) -> None:
+    """All tables and the ledger, or the table alone, or the ledger alone."""
+    kept = s.copies
+    if kept is None:
+        backup(s, rng)
+        return
+    if kept.topic_id != s.topic.topic_id:
+        raise Refused("the backup is of another topic")
+    if any(s.shop.low[p] > at for p, at in kept.applied.items()):
+        raise Refused("the topic has lost what came since")
+    what = rng.choice(["all", "all", "table", "ledger"])
+    same = len(loads_of(s.book, s.topic.topic_id)) == kept.loads and not any(s.shop.low.values())
+    if what != "all" and (not same or not kept.clean or s.engine in (*COLLAPSING, "timed") or kept.narrow != s.narrow):
+        raise Refused(f"{what} alone cannot be restored")
+    if what in ("all", "table"):
+        for name in TABLES if what == "all" else TABLES[:1]:
+            s.client.command(f"DROP TABLE {s.database}.{name} SYNC")
+            _copied(s, f"backup_{name}", name)
+        s.admin.table = s.admin.inner.detect()
+    if what in ("all", "ledger"):
+        s.book._book = copy.deepcopy(kept.book)
+    if what == "all":
+        s.over, s.loose, s.narrow = dict(kept.over), set(kept.loose), kept.narrow
+        s.doubtful = kept.doubtful
+        s.shop.again |= s.shop.ever
+    else:
+        s.doubtful = True
+
+
+def _copied(s: Stand, name: str, to: str) -> None:
+    s.client.command(f"CREATE TABLE {s.database}.{to} AS {s.database}.{name}")
+    s.client.command(f"INSERT INTO {s.database}.{to} SELECT * FROM {s.database}.{name}")
