@@ -1,0 +1,110 @@
+"""Whatever a group of JSON records is, its batch is the same with and without the compiled scanner."""
+
+import ctypes
+import os
+import random
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ch_sink.decode import Decoder
+from ch_sink.decode.json import scanned
+from ch_sink.decode.native import library as native
+from tests.support.scan_fuzz import Group, decoded, differences, drawn, recorded, with_scanner
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = Path(native.__file__).with_name("scan.c")
+SANITIZE = ("-g", "-O1", "-std=c99", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-shared", "-fPIC")
+WAYS = [pytest.param(drawn, id="drawn"), pytest.param(recorded, id="recorded")]
+Way = Callable[[object], Group]
+
+
+@pytest.fixture
+def library() -> ctypes.CDLL:
+    found = native.library()
+    if found is None:
+        pytest.skip("the scanner is not compiled")
+    return found
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_few_groups_mean_the_same(way: Way, library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = [0, 0]
+    whole = scanned.Scanner._columns
+
+    def counted(self: scanned.Scanner, *given: object) -> object:
+        columns = whole(self, *given)  # type: ignore[arg-type]
+        read[columns is not None] += 1
+        return columns
+
+    monkeypatch.setattr(scanned.Scanner, "_columns", counted)
+    for seed in range(20):
+        assert not differences(way(seed), library), seed
+    assert all(read)  # both what the scanner takes and what it leaves to the layouts
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("way", WAYS)
+def test_thousands_of_groups_mean_the_same(way: Way, library: ctypes.CDLL) -> None:
+    first = random.randrange(1 << 40)
+    print(f"seeds from {first} on")  # noqa: T201
+    for seed in range(first, first + 4000):
+        assert not differences(way(seed), library), seed
+
+
+@pytest.mark.long
+def test_threads_with_one_decoder_do_not_see_each_other(library: ctypes.CDLL) -> None:
+    found: list[str] = []
+
+    def turn(decoder: Decoder, given: Group, expected: list[str], end: float) -> None:
+        while not found and time.monotonic() < end:
+            for records, text in zip(given.groups, expected, strict=True):
+                if decoded(decoder, records)[0] != text:
+                    found.append(f"{records.values}")
+
+    for seed in range(20):
+        given = recorded(f"threads {seed}")
+        with with_scanner(None):
+            plain = Decoder(given.table, given.policy, want_before=given.before)
+            expected = [decoded(plain, records)[0] for records in given.groups]
+        with with_scanner(library):
+            shared = Decoder(given.table, given.policy, want_before=given.before)
+            end = time.monotonic() + 1
+            threads = [threading.Thread(target=turn, args=(shared, given, expected, end)) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert not found, seed
+
+
+@pytest.mark.long
+def test_nothing_is_read_or_written_out_of_bounds(tmp_path: Path) -> None:
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    made = tmp_path / "sanitized.so"
+    try:
+        subprocess.run([*compiler, *SANITIZE, "-o", made, SOURCE], check=True, capture_output=True, text=True)
+        asked = [*compiler, "-print-file-name=libasan.so"]
+        runtime = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no C compiler with sanitizers: {getattr(error, 'stderr', error)}")
+    if not Path(runtime).is_absolute():
+        pytest.skip(f"the compiler has no {runtime}")
+    # Each object and each buffer gets memory of its own, whose ends are watched.
+    watched = {
+        "LD_PRELOAD": runtime,
+        "PYTHONMALLOC": "malloc",
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
+        "ASAN_OPTIONS": "detect_leaks=0",
+    }
+    seed = random.randrange(1 << 40)
+    command = [sys.executable, "-m", "tests.support.scan_fuzz", str(made), str(seed), "120"]
+    environment = os.environ | watched | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"seed {seed}: {done.stdout[-2000:]}{done.stderr[-6000:]}"
