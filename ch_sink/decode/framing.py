@@ -17,6 +17,7 @@ from ch_sink.decode.avro.schema import Node, parse
 from ch_sink.decode.avro.source_types import source_type
 from ch_sink.decode.native.joined import Joined
 from ch_sink.decode.native.library import library
+from ch_sink.decode.native.scan import MOST_BYTES
 from ch_sink.errors import DecodeError
 from ch_sink.model.values import Enclosed
 from ch_sink.ports import SchemaRegistry
@@ -224,7 +225,7 @@ class Envelopes:
 
 def _surely(values: Joined) -> bool:
     """The same as `_sure` of three bytes, faster where the compiled scanner needs the values joined anyway."""
-    if library() is None or not len(values) or values.lengths.min() < _HEAD:
+    if library() is None or not len(values) or values.lengths.min() < _HEAD or values.lengths.sum() >= MOST_BYTES:
         return False
     octets, begins = np.frombuffer(values.data, dtype=np.uint8), values.ends - values.lengths
     third = octets[begins + 2]

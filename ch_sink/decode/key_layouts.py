@@ -16,10 +16,11 @@ from ch_sink.decode.avro.names import columns_of
 from ch_sink.decode.framing import Framed
 from ch_sink.decode.json.aliases import alias, object_decoder, with_names
 from ch_sink.decode.json.rows import ColumnReader
-from ch_sink.decode.json.scanned import FAILED, Programs, column_of
+from ch_sink.decode.json.scanned import Programs, column_of
 from ch_sink.decode.key_literals import as_written
 from ch_sink.decode.native.library import library
 from ch_sink.decode.native.program import Keep, Member, Members, Skip
+from ch_sink.decode.native.scan import Scan
 from ch_sink.errors import DecodeError
 from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
@@ -221,14 +222,14 @@ def _read_json(layout: _Layout, payloads: list[bytes]) -> NamedColumns:
 
 def _scanned(layout: _Layout, payloads: list[bytes]) -> NamedColumns | None:
     """What the compiled scanner reads; None if it does not, or the keys have to be decoded for another reason."""
-    found = layout.programs.scan(payloads) if layout.programs is not None else None
-    if found is None:
+    if layout.programs is None:
         return None
-    try:
+
+    def columns(found: Scan) -> NamedColumns:
         arrays = [column_of(found, (column.name,), column.converter).array for column in layout.columns]
-    except FAILED:
-        return None
-    return tuple(column.name for column in layout.columns), arrays
+        return tuple(column.name for column in layout.columns), arrays
+
+    return layout.programs.read(payloads, columns)
 
 
 def _literals(payload: bytes) -> Any:

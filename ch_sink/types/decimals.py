@@ -138,7 +138,8 @@ class DecimalColumn:
         self._slow = PerValue(wire, self.arrow, self._one, reaction=reaction, build=self.build)
 
     def convert(self, values: list[Any]) -> Converted:
-        if isinstance(values, pa.Array) and values.type == pa.int64():
+        # Of other columns, as those of Avro's integers, they are numbers.
+        if self._fast and isinstance(values, pa.Array) and values.type == pa.int64():
             return Converted(self._of_words(values))
         if not self._fast:
             together = self._together(values)
@@ -212,7 +213,7 @@ class DecimalColumn:
         """Unscaled integers of the column's scale."""
         words = np.frombuffer(values.buffers()[1], dtype=np.int64)[: len(values)]
         if not self._fits(words):
-            raise DecodeError("a number does not fit the column")
+            raise OutOfRange("a number does not fit the column")
         return pa.Array.from_buffers(
             self.arrow, len(values), [values.buffers()[0], self._widen(words)], null_count=values.null_count
         )

@@ -36,14 +36,14 @@ def library() -> ctypes.CDLL:
 @pytest.mark.parametrize("way", WAYS)
 def test_a_few_groups_mean_the_same(way: Way, library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
     read = [0, 0]
-    whole = scanned.Scanner._columns
+    whole = scanned.Scanner.read
 
     def counted(self: scanned.Scanner, *given: object) -> object:
         columns = whole(self, *given)  # type: ignore[arg-type]
         read[columns is not None] += 1
         return columns
 
-    monkeypatch.setattr(scanned.Scanner, "_columns", counted)
+    monkeypatch.setattr(scanned.Scanner, "read", counted)
     for seed in range(20):
         assert not differences(way(seed), library), seed
     assert all(read)  # both what the scanner takes and what it leaves to the layouts

@@ -4,12 +4,13 @@ It decides nothing by itself. Payloads that it does not read as a layout's Struc
 way, are decoded by the layout.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from ctypes import CDLL
 from decimal import Decimal
 from functools import lru_cache
 from types import NoneType
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import msgspec
 import numpy as np
@@ -21,7 +22,7 @@ from ch_sink.decode.json.layout import Field, Layout
 from ch_sink.decode.native.joined import joined
 from ch_sink.decode.native.library import library
 from ch_sink.decode.native.program import Keep, Members, Program, Skip, program
-from ch_sink.decode.native.scan import FLAGS, INTEGERS, NULL, NUMBERS, OBJECT, TEXTS, Room, Scan, scan
+from ch_sink.decode.native.scan import FLAGS, INTEGERS, MOST_BYTES, NULL, NUMBERS, OBJECT, TEXTS, Room, Scan, scan
 from ch_sink.errors import DecodeError
 from ch_sink.model.change import Op, UnknownColumn
 from ch_sink.types import Converted, Converter
@@ -55,6 +56,10 @@ IS_ROW = np.zeros(256, dtype=np.bool_)
 IS_ROW[list(Op)] = True
 
 
+_ROOM = Room()
+T = TypeVar("T")
+
+
 class Refused(Exception):
     """The payloads have to be decoded by the layout."""
 
@@ -70,23 +75,41 @@ class Programs:
 
     def __init__(self, native: CDLL, root: Members) -> None:
         self._native, self._root = native, root
-        self._room = Room()
         self._program: Program | None = None
+        self._failures = self._pause = 0
 
-    def scan(self, payloads: Sequence[bytes]) -> Scan | None:
-        """The scanned payloads; None if they do not all follow one program."""
+    def read(self, payloads: Sequence[bytes], use: Callable[[Scan], T]) -> T | None:
+        """What is made of the scanned payloads; None if they do not all follow one program, or that fails.
+
+        Payloads that fail again and again are tried ever less often.
+        """
         if len(payloads) < FEWEST:
             return None
+        if self._pause:
+            self._pause -= 1
+            return None
+        found = self.scan(payloads)
+        made: T | None = None
+        with suppress(Refused, *FAILED):
+            made = use(found) if found is not None else None
+        self._failures = 0 if made is not None else min(self._failures + 1, _MOST_FAILURES)
+        self._pause = (1 << self._failures) - 1 if self._failures > _PATIENCE else 0
+        return made
+
+    def scan(self, payloads: Sequence[bytes]) -> Scan | None:
+        """The scanned payloads, until this thread scans others; None if they do not all follow one program."""
         together = joined(payloads)
+        if int(together.lengths.sum()) >= MOST_BYTES:
+            return None
         if self._program is not None:
-            found = scan(self._native, self._program, together, self._room)
+            found = scan(self._native, self._program, together, _ROOM)
             if found is not None:
                 return found
         made = program(payloads[:_EXAMPLES], self._root)
         if made is None or (self._program is not None and made.texts == self._program.texts):
             return None
         self._program = made
-        return scan(self._native, made, together, self._room)
+        return scan(self._native, made, together, _ROOM)
 
 
 class Scanner:
@@ -95,27 +118,10 @@ class Scanner:
     def __init__(self, native: CDLL, layout: Layout, root: Members) -> None:
         self._layout = layout
         self._programs = Programs(native, root)
-        self._failures = self._pause = 0
 
     def read(self, payloads: list[bytes], places: Sequence[int]) -> Read | None:
-        """The payloads' columns; None if they have to be decoded by the layout.
-
-        Payloads that cannot be scanned again and again are scanned ever less often.
-        """
-        if self._pause:
-            self._pause -= 1
-            return None
-        found = self._programs.scan(payloads)
-        read = self._columns(found, payloads, places) if found is not None else None
-        self._failures = 0 if read is not None else min(self._failures + 1, _MOST_FAILURES)
-        self._pause = (1 << self._failures) - 1 if self._failures > _PATIENCE else 0
-        return read
-
-    def _columns(self, found: Scan, payloads: list[bytes], places: Sequence[int]) -> Read | None:
-        try:
-            return self._read(found, payloads, places)
-        except (Refused, *FAILED):
-            return None
+        """The payloads' columns; None if they have to be decoded by the layout."""
+        return self._programs.read(payloads, lambda found: self._read(found, payloads, places))
 
     def _read(self, found: Scan, payloads: list[bytes], places: Sequence[int]) -> Read:
         raise NotImplementedError

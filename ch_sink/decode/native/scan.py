@@ -13,7 +13,7 @@ import pyarrow as pa
 from ch_sink.decode.native.joined import joined
 from ch_sink.decode.native.program import Program
 
-__all__ = ["FLAGS", "INTEGERS", "NULL", "NUMBERS", "OBJECT", "TEXTS", "Scan", "scan"]
+__all__ = ["FLAGS", "INTEGERS", "MOST_BYTES", "NULL", "NUMBERS", "OBJECT", "TEXTS", "Scan", "scan"]
 
 _NULL, _FALSE, _TRUE, _INTEGER, _NUMBER, _TEXT, _ESCAPED, _OBJECT, _ARRAY = (1 << kind for kind in range(9))
 NULL, OBJECT = _NULL, _OBJECT
@@ -25,7 +25,8 @@ FLAGS = _NULL | _FALSE | _TRUE
 """… and those of a column."""
 _CELL = np.dtype([("number", "<i8"), ("start", "<u4"), ("sized", "<u4")])
 Mask = npt.NDArray[np.bool_]
-_MOST_BYTES = 1 << 28
+MOST_BYTES = 1 << 28
+"""Payloads of more bytes together are not scanned."""
 _MOST_KNOWN = 8
 
 
@@ -174,8 +175,6 @@ def scan(library: ctypes.CDLL, program: Program, payloads: Sequence[bytes], room
     """The scanned payloads; None if not all follow the program."""
     together, count = joined(payloads), len(payloads)
     data = together.data
-    if len(data) >= _MOST_BYTES:
-        return None
     made = Scan(library, program, data, count, room.of(count * max(len(program.slots), 1)))
     texts = np.frombuffer(program.texts, dtype=np.uint8)
     accepted = library.ch_scan(
