@@ -52,7 +52,7 @@ def bars(results: Sequence[Mapping[str, Any]]) -> str:
         rows.append(f'<text x="{left + width * min(max(ratio, high), 1) + 6:.1f}" y="{y + 13}">{ratio:.2f}</text>')
         x = float(left + width + 60)
         for kind, values in _cpu(one).items():
-            wide = width * statistics.median(values) / (most or 1)
+            wide = max(width * statistics.median(values) / (most or 1), 0.0)  # a difference may be negative
             rows.append(f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="16" fill="{_COLOURS[kind]}"/>')
             x += wide
     legend = "".join(f'<tspan fill="{colour}">■</tspan><tspan> {kind}  </tspan>' for kind, colour in _COLOURS.items())
