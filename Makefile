@@ -1,7 +1,7 @@
 # ch_sink: every target sets up what it needs. See README.md.
 #
 #   make demo        recorded MariaDB and PostgreSQL streams into ClickHouse tables, compared with their source
-#   make test        lint, types, layers and tests (9 to 15 minutes on two cores)
+#   make test        lint, types, layers and tests (9 to 17 minutes on two cores)
 #   make quick       the tests without servers and long draws
 #   make lint        ruff, mypy, import-linter
 #   make bench       the benchmarks in brief (five minutes); make bench-full: all workloads
