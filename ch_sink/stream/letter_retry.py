@@ -78,8 +78,9 @@ class LetterRetry:
             queue = [letter for letter in queue if letter.offset in good]
             if len(queue) < len(records):
                 continue  # decode again without the others
-            assigned = self._assigned(batch)
-            newer = self._superseded(batch, records, known, assigned, all_of_them, done)
+            before = self._states_before(batch)
+            assigned = self._assigned(batch, before)
+            newer = self._superseded(batch, records, known, assigned, before, all_of_them, done)
             rest = [letter for letter in queue if letter.offset not in newer]
             if rest:
                 self._apply(rest, known, assigned, done)
@@ -103,16 +104,24 @@ class LetterRetry:
             offsets.discard(column.first_offset)
         return offsets
 
-    def _assigned(self, batch: ChangeBatch) -> dict[int, tuple[int, int]]:
-        """Offset → epoch and commit position, as the change would have had them when it was read."""
+    def _states_before(self, batch: ChangeBatch) -> dict[int, tuple[int, State]]:
+        """Offset → the nearest recorded end before it, and the state there."""
         name = self.sink.name
+        found = {}
+        for offset in batch.offset.tolist():
+            end, text = self.ledger.state_before(name.topic_id, name.partition, offset) or (0, "")
+            found[offset] = end, State.from_json(text)
+        return found
+
+    def _assigned(self, batch: ChangeBatch, before: Mapping[int, tuple[int, State]]) -> dict[int, tuple[int, int]]:
+        """Offset → epoch and commit position, as the change would have had them when it was read."""
         steps = [step for step in self._facts(BackwardStepSeen) if step.step != "redelivery"]
         strategy = self.sink.target.strategy(source_for(batch.connector) if batch.connector else None)
         found: dict[int, tuple[int, int]] = {}
         for i, offset in enumerate(batch.offset.tolist()):
             source = batch.source_name[int(batch.source_code[i])]
-            end, text = self.ledger.state_before(name.topic_id, name.partition, offset) or (0, "")
-            state = State.from_json(text).under(strategy)
+            end, state = before[offset]
+            state = state.under(strategy)
             if strategy != "source_position":
                 found[offset] = state.base_epoch, offset
                 continue
@@ -129,6 +138,7 @@ class LetterRetry:
         records: Records,
         state: State,
         assigned: Mapping[int, tuple[int, int]],
+        before: Mapping[int, tuple[int, State]],
         letters: Collection[int],
         done: Retried,
     ) -> set[int]:
@@ -141,7 +151,7 @@ class LetterRetry:
         by_version = engine.family is Family.REPLACING and target.system.version and target.layout.kind != "time"
         if not by_version and not target.appends:
             return settled | self._followed(batch, records, letters, done)
-        if by_version and (self._facts(RowsRemoved) or self._ordered_otherwise(batch)):
+        if by_version and (self._facts(RowsRemoved) or self._ordered_otherwise(batch, before)):
             # Marks of deleted rows are gone, and a delete that was delivered again has left none. Or versions of
             # later changes do not compare with those of the letters.
             settled |= self._followed(batch, records, letters, done)
@@ -165,13 +175,11 @@ class LetterRetry:
             settled.add(offset)
         return settled
 
-    def _ordered_otherwise(self, batch: ChangeBatch) -> bool:
+    def _ordered_otherwise(self, batch: ChangeBatch, before: Mapping[int, tuple[int, State]]) -> bool:
         """Whether changes got versions by another strategy when the letters were read than now."""
-        name, offsets = self.sink.name, batch.offset.tolist()
         strategy = self.sink.target.strategy(source_for(batch.connector) if batch.connector else None)
-        texts = [self.ledger.state_before(name.topic_id, name.partition, offset) for offset in offsets]
-        states = [State.from_json(text[1]) for text in texts if text is not None]
-        return not {state.strategy for state in (*states, self.state)} <= {"", strategy}
+        states = [self.state, *(state for _, state in before.values())]
+        return not {state.strategy for state in states} <= {"", strategy}
 
     def _facts(self, kind: type[F]) -> list[F]:
         """What the ledger knows of the partition."""

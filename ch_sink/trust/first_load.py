@@ -116,7 +116,7 @@ class FirstLoad:
         name = subject.table.qualified.replace("`", "")
         known = subject.reached(self.topic.topic_id).applied
         if noted["rows"] and not known and not self._has_rows():
-            say(f"{name} was filled by a run that was killed before the ledger knew, and is empty by now")
+            say(f"{name} was filled by a run that was killed before the ledger knew, and is empty now")
             refill.successor.unmark(subject.table.qualified, str(noted["comment"]))
             return None
         say(f"{name} was filled by a run that was killed before the ledger knew")

@@ -184,7 +184,7 @@ def recreated(
     more: Sequence[Event],
     **policy: Any,
 ) -> Hand:
-    """The stream has read the topic's only change; then the topic was made anew, with that row and these changes."""
+    """The stream has read the topic's only change; then the topic was recreated, with that row and these changes."""
     first = insert(9, "x", 50)
     it = hand(client, database, engine, [first], **policy)
     it.read((0, 1))

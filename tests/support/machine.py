@@ -84,7 +84,7 @@ class Stand:
         self.erased: set[tuple[int, int]] = set()
         """Places of dead letters of keys that were erased."""
         self.unseen = False
-        """The topic was made anew without a snapshot."""
+        """The topic was recreated without a snapshot."""
         self.doubtful = False
         """Until everything is read, no row can be told."""
         self.copies: Copies | None = None

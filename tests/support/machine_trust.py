@@ -105,7 +105,7 @@ def replay(s: Stand, rng: Random) -> None:
 
 def resync_source(s: Stand, rng: Random) -> None:
     s.proves = rng.random() < 0.7
-    # Where positions order the changes, what came less than two minutes before or after is told apart by clocks only.
+    # Where positions order the changes, only clocks distinguish what came less than two minutes before or after.
     apart = 200_000 if s.policy["version_strategy"] in ("auto", "source_time") else 0
     s.shop.clock += apart
     now = SimpleNamespace(time=lambda: s.shop.clock / 1000, monotonic=time.monotonic, sleep=time.sleep)

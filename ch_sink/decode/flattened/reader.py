@@ -14,11 +14,13 @@ from ch_sink.decode.event_form import Form, Forms, OtherForm
 from ch_sink.decode.flattened.added_fields import Added, flat_connector
 from ch_sink.decode.flattened.added_headers import HeaderFields
 from ch_sink.decode.flattened.layout import FlatLayout, FlatLayouts
-from ch_sink.decode.flattened.scanned import Rows, row_scanner
+from ch_sink.decode.flattened.scanned import row_scanner
 from ch_sink.decode.framing import Framed
 from ch_sink.decode.json.columns import SNAPSHOT, UNREADABLE, Fault, Read, to_columns
+from ch_sink.decode.json.layout import Layout
 from ch_sink.decode.json.reader import declared_unknown
-from ch_sink.decode.json.row_decoder import KEPT, RowDecoder
+from ch_sink.decode.json.row_decoder import RowDecoder
+from ch_sink.decode.json.scanned import Scanners
 from ch_sink.decode.json.survey import FIRST
 from ch_sink.errors import DecodeError, StreamFailed
 from ch_sink.model.change import Headers
@@ -51,7 +53,7 @@ class FlatReader:
         self._policy, self._forms = policy, forms
         self._added = Added(policy.events.fields_prefix, frozenset(c.name for c in table.source_columns))
         self._headers = HeaderFields(policy.events.headers_prefix)
-        self._scanners: dict[int, tuple[FlatLayout, Rows | None]] = {}
+        self._scanners = Scanners(row_scanner)
         self._rows = RowDecoder(table, FlatLayouts(table, policy, self._added, before=before).build)
 
     def read(
@@ -93,13 +95,13 @@ class FlatReader:
             if any(self._forms.of_payload(payload) is not Form.FLATTENED for payload in payloads):
                 raise OtherForm
 
-        if not any(texts):
-            read = self._scanned(framed, payloads, places, texts, connector)
-            if read is not None:
-                return read
+        chosen = self._rows.choose(framed, [_wrapped(payload) for payload in payloads[:FIRST]], connector)
+        scanned = self._scanned(chosen[0], payloads, places, texts) if not any(texts) else None
+        if scanned is not None:
+            return scanned
         wrapped = list(map(_wrapped, payloads))
         try:
-            layout, rows = self._rows.decode(framed, wrapped, connector, before_lenient=only_rows)
+            layout, rows = self._rows.decode(framed, wrapped, connector, chosen=chosen, before_lenient=only_rows)
         except Fault as fault:
             fault.suspects = [places[i] for i in fault.suspects]
             raise
@@ -120,31 +122,17 @@ class FlatReader:
         return read
 
     def _scanned(
-        self,
-        framed: Framed,
-        payloads: list[bytes],
-        places: Sequence[int],
-        texts: list[dict[str, bytes]],
-        connector: str,
+        self, layout: Layout, payloads: list[bytes], places: Sequence[int], texts: list[dict[str, bytes]]
     ) -> Read | None:
         """What the compiled scanner reads; None if the rows have to be decoded by their layout."""
-        layout, _, _ = self._rows.choose(framed, [_wrapped(payload) for payload in payloads[:FIRST]], connector)
         assert isinstance(layout, FlatLayout)
-        scanner = self._scanner(layout)
+        scanner = self._scanners.of(layout)
         read = scanner.read(payloads, places) if scanner is not None else None
         if read is not None:
             self._demand_positions(layout, texts)
             if "deleted" not in layout.roles:
                 _mark_null_values(read.part, layout, [], texts, places)
         return read
-
-    def _scanner(self, layout: FlatLayout) -> Rows | None:
-        known = self._scanners.get(id(layout))
-        if known is None:
-            if len(self._scanners) >= KEPT:
-                self._scanners.clear()
-            known = self._scanners[id(layout)] = (layout, row_scanner(layout))
-        return known[1]
 
     def _event(
         self, flat: FlatLayout, image: Any, block: Any, texts: dict[str, bytes], headers: Headers | None

@@ -6,8 +6,8 @@ from ch_sink.decode.event_form import Form, Forms, OtherForm
 from ch_sink.decode.framing import Framed
 from ch_sink.decode.json.columns import Fault, Read, to_columns
 from ch_sink.decode.json.layout import Layout, build_layout
-from ch_sink.decode.json.row_decoder import KEPT, RowDecoder, RowFields
-from ch_sink.decode.json.scanned import Scanner, scanner
+from ch_sink.decode.json.row_decoder import RowDecoder, RowFields
+from ch_sink.decode.json.scanned import Scanners, scanner
 from ch_sink.decode.json.survey import connector_in
 from ch_sink.decode.mongodb import document_layout, is_document_source
 from ch_sink.model.change import UnknownColumn
@@ -26,7 +26,7 @@ class JsonReader:
     def __init__(self, table: TargetTable, policy: Policy, forms: Forms, *, before: bool) -> None:
         self._table, self._policy, self._forms, self._before = table, policy, forms, before
         self._rows = RowDecoder(table, self._build)
-        self._scanners: dict[int, tuple[Layout, Scanner | None]] = {}
+        self._scanners = Scanners(scanner)
 
     def read(self, framed: Framed, payloads: list[bytes], places: Sequence[int], connector: str) -> Read:
         """Decode a group; ``places`` are the payloads' places in the chunk. Raises Fault, OtherForm.
@@ -35,12 +35,13 @@ class JsonReader:
         """
         connector = connector_in(payloads[0]) or connector
         try:
-            scanner = self._scanner(self._rows.choose(framed, payloads, connector)[0])
-            scanned = scanner.read(payloads, places) if scanner is not None else None
+            chosen = self._rows.choose(framed, payloads, connector)
+            fast = self._scanners.of(chosen[0])
+            scanned = fast.read(payloads, places) if fast is not None else None
             if scanned is not None:
                 return scanned
             try:
-                layout, rows = self._rows.decode(framed, payloads, connector)
+                layout, rows = self._rows.decode(framed, payloads, connector, chosen=chosen)
             except Fault as fault:
                 fault.suspects = [places[i] for i in fault.suspects]
                 raise
@@ -54,14 +55,6 @@ class JsonReader:
         except Fault as fault:
             fault.unknown = declared_unknown(self._rows, framed, connector)
             raise
-
-    def _scanner(self, layout: Layout) -> Scanner | None:
-        known = self._scanners.get(id(layout))
-        if known is None:
-            if len(self._scanners) >= KEPT:
-                self._scanners.clear()
-            known = self._scanners[id(layout)] = (layout, scanner(layout))
-        return known[1]
 
     def _build(self, framed: Framed, connector: str, fields: RowFields | None, numbers: bool) -> Layout:
         source = source_for(connector) if connector else None

@@ -44,6 +44,10 @@ Build = Callable[[Framed, str, RowFields | None, bool], Layout]
 Raises DecodeError."""
 
 
+Chosen = tuple[Layout, RowFields | None, bool]
+"""A layout, and by which fields and kind of decimals it was chosen."""
+
+
 class RowDecoder:
     """Decodes groups of payloads with row images of one table."""
 
@@ -61,13 +65,15 @@ class RowDecoder:
         payloads: list[bytes],
         connector: str,
         *,
+        chosen: Chosen | None = None,
         before_lenient: Callable[[], None] | None = None,
     ) -> tuple[Layout, list[Any]]:
         """The payloads' Structs, and their layout. Raises Fault, whose suspects are places in ``payloads``.
 
+        ``chosen``: the layout to try first, if it is known already.
         ``before_lenient``: called before schemaless rows are read that do not all have the same fields.
         """
-        layout, fields, numbers = self.choose(framed, payloads, connector)
+        layout, fields, numbers = chosen or self.choose(framed, payloads, connector)
         rows = layout.usual.decode(payloads) if layout.usual is not None else None
         if rows is not None:
             return layout, rows
@@ -90,7 +96,7 @@ class RowDecoder:
                 pass
         return self._after_survey(framed, payloads, connector, fields, numbers, fault)
 
-    def choose(self, framed: Framed, payloads: list[bytes], connector: str) -> tuple[Layout, RowFields | None, bool]:
+    def choose(self, framed: Framed, payloads: list[bytes], connector: str) -> Chosen:
         """The layout that is tried first: that of payloads whose rows are all like the first one. Raises Fault."""
         row = first_row(payloads) if framed.schema is None or self._may_hold_numbers(framed, connector) else None
         fields = self._fields_of(row) if framed.schema is None else None

@@ -4,13 +4,14 @@ It decides nothing by itself. Payloads that it does not read as a layout's Struc
 way, are decoded by the layout.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from ctypes import CDLL
 from decimal import Decimal
 from functools import lru_cache
 from types import NoneType
-from typing import Any, TypeVar, get_args
+from typing import Any, Generic, TypeVar, get_args
 
 import msgspec
 import numpy as np
@@ -19,6 +20,7 @@ import numpy.typing as npt
 from ch_sink.decode.assemble import Mask, Part
 from ch_sink.decode.json.columns import EXPECT_AFTER, UNCONVERTED, Fault, Read, add_column, meta, unknown_columns
 from ch_sink.decode.json.layout import Field, Layout
+from ch_sink.decode.json.row_decoder import KEPT
 from ch_sink.decode.native.joined import joined
 from ch_sink.decode.native.library import library
 from ch_sink.decode.native.program import Keep, Members, Program, Skip, program
@@ -37,6 +39,7 @@ __all__ = [
     "Programs",
     "Refused",
     "Scanner",
+    "Scanners",
     "check",
     "column_of",
     "lists",
@@ -58,6 +61,7 @@ IS_ROW[list(Op)] = True
 
 _ROOM = Room()
 T = TypeVar("T")
+L = TypeVar("L", bound=Layout)
 
 
 class Refused(Exception):
@@ -112,7 +116,7 @@ class Programs:
         return scan(self._native, made, together, _ROOM)
 
 
-class Scanner:
+class Scanner(ABC):
     """Reads the payloads of one layout whose objects have these members."""
 
     def __init__(self, native: CDLL, layout: Layout, root: Members) -> None:
@@ -123,8 +127,9 @@ class Scanner:
         """The payloads' columns; None if they have to be decoded by the layout."""
         return self._programs.read(payloads, lambda found: self._read(found, payloads, places))
 
+    @abstractmethod
     def _read(self, found: Scan, payloads: list[bytes], places: Sequence[int]) -> Read:
-        raise NotImplementedError
+        """The scanned payloads' columns. Raises Refused, or one of FAILED."""
 
     def _after(self, found: Scan, part: Part, image: tuple[str, ...], kept: Mask | None) -> Mask | None:
         """Fill in the after images; returns which events have one that counts, None for all.
@@ -162,6 +167,23 @@ class Scanner:
             return [value if row else msgspec.UNSET for value, row in zip(read, is_row.tolist(), strict=True)]
 
         return unknown_columns(self._layout, is_row, part, values, payloads)
+
+
+class Scanners(Generic[L]):
+    """The scanners of a table's layouts."""
+
+    def __init__(self, make: Callable[[L], Scanner | None]) -> None:
+        self._make = make
+        self._known: dict[int, tuple[L, Scanner | None]] = {}
+
+    def of(self, layout: L) -> Scanner | None:
+        """The layout's own; None if its payloads are not scanned."""
+        known = self._known.get(id(layout))
+        if known is None:
+            if len(self._known) >= KEPT:
+                self._known.clear()
+            known = self._known[id(layout)] = (layout, self._make(layout))
+        return known[1]
 
 
 class Envelopes(Scanner):

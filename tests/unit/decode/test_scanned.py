@@ -2,7 +2,6 @@
 
 import json
 import random
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,23 +21,12 @@ from ch_sink.table.model import TargetTable
 from ch_sink.types.column import Column
 from tests.support.decoding import outcome, replacing, table_of
 from tests.support.fixtures import partitions, topics
+from tests.support.scan_values import changed
 
 pytestmark = pytest.mark.skipif(library() is None, reason="the scanner is not compiled")
 
 NEVER = 1 << 60
 STREAMS = ("mariadb-json_plain", "postgres-json_plain", "mariadb-json_schema", "postgres-json_schema-wide")
-VALUE = re.compile(rb'(?<=:)(null|true|false|-?[0-9.]+|"(?:[^"\\]|\\.)*")')
-TOKENS = [*rb"""
-null true false 0 -0 -1 1.0 1.5 -0.0 1e5 1E400 1e-400 01 1. .5 - tru nulL 9223372036854775807 9223372036854775808
--9223372036854775808 -9223372036854775809 18446744073709551616 123456789012345678901234567890 0.1 547154.87257359
-1.7976931348623157E308 5e-324 9007199254740993 9007199254740993.0 123456789012345678.5 2147483648 1700000000000000
-"" "x" "AA==" "AAAAAAAAAAA=" "f////w==" "AAAAAAAAAAAA" "AB==" "AA" "=A==" "A===" "__debezium_unavailable_value"
-"NaN" "\u0000" "\ud83e\udd80" "\ud83e" "\udd80x" "\ud83e\u0041" "\q" "\u12" "\"\\\/\b\f\n\r\t"
-{} [] [1,2] [1,] {"a":1} {"a":1,"a":2} {"scale":2,"value":"AQ=="} "2024-02-29T12:34:56Z" "2024-02-29"
-"8e647434-445e-3dec-bea0-4080688cb1eb" "8E647434-445E-3dec-bea0-4080688cb1eb" "8e647434445e3decbea04080688cb1eb"
-"c" "u" "d" "t" "m" "\u0063" "first" "mysql" "b.16777216" "b.7" [[[[]]]]
-""".split(), b'"\xc3\xa9"', b'"\xff"', b'"\xc0\x80"', b'"\xed\xa0\x80"', b'"\xf0\x9f\xa6\x80"', b'"\x01"', b" 1",
-               b'"\xf4\x90\x80\x80"', b"[" * 70 + b"]" * 70]  # fmt: skip
 
 
 def recorded(stream: str) -> Iterator[tuple[TargetTable, Records]]:
@@ -53,18 +41,6 @@ def recorded(stream: str) -> Iterator[tuple[TargetTable, Records]]:
 def of(keys: list[bytes | None], values: list[bytes | None]) -> Records:
     offsets = np.arange(len(values), dtype=np.int64)
     return Records("t", 0, offsets, offsets, keys, values)
-
-
-def changed(value: bytes, rnd: random.Random) -> bytes:
-    """The value with one thing in it that is otherwise."""
-    first = max(value.rfind(b'"payload":'), 0)
-    spots = list(VALUE.finditer(value, first))
-    if spots and rnd.random() < 0.6:
-        spot = rnd.choice(spots)
-        return value[: spot.start()] + rnd.choice(TOKENS) + value[spot.end() :]
-    at = rnd.randrange(first, len(value))
-    end = at + rnd.randrange(1, 30)
-    return value[:at] + rnd.choice((b"", bytes([rnd.randrange(256)]), value[at:end] * 2, b'"', b"\\")) + value[end:]
 
 
 def told(batch: ChangeBatch) -> Any:
