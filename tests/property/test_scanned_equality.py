@@ -19,7 +19,7 @@ from ch_sink.decode.native import library as native
 from tests.support.scan_fuzz import Group, decoded, differences, drawn, recorded, with_scanner
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE = Path(native.__file__).with_name("scan.c")
+SOURCES = sorted(Path(native.__file__).parent.glob("*.c"))
 SANITIZE = ("-g", "-O1", "-std=c99", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-shared", "-fPIC")
 WAYS = [pytest.param(drawn, id="drawn"), pytest.param(recorded, id="recorded")]
 Way = Callable[[object], Group]
@@ -89,7 +89,7 @@ def test_nothing_is_read_or_written_out_of_bounds(tmp_path: Path) -> None:
     compiler = shlex.split(os.environ.get("CC", "cc"))
     made = tmp_path / "sanitized.so"
     try:
-        subprocess.run([*compiler, *SANITIZE, "-o", made, SOURCE], check=True, capture_output=True, text=True)
+        subprocess.run([*compiler, *SANITIZE, "-o", made, *SOURCES], check=True, capture_output=True, text=True)
         asked = [*compiler, "-print-file-name=libasan.so"]
         runtime = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError) as error:

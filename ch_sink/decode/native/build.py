@@ -19,8 +19,9 @@ def compiled(target: Path) -> str:
     compiler = shlex.split(os.environ.get("CC", "cc"))
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         made = Path(folder) / target.name
-        source = _HERE / "scan.c"
-        command = [*compiler, *_FLAGS, f"-DSOURCE={zlib.crc32(source.read_bytes())}u", "-o", str(made), str(source)]
+        files = sorted(_HERE.glob("*.c"))
+        source = zlib.crc32(b"".join(one.read_bytes() for one in files))
+        command = [*compiler, *_FLAGS, f"-DSOURCE={source}u", "-o", str(made), *map(str, files)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         except OSError as error:

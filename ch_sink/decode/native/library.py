@@ -39,12 +39,12 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The functions of ``scan.c``; None if they were not compiled, or are not wanted."""
+    """The functions of the C files; None if they were not compiled, or are not wanted."""
     if os.environ.get(OFF) == "0" or sys.byteorder != "little":
         return None
     here = Path(__file__)
     try:
-        source = zlib.crc32(here.with_name("scan.c").read_bytes())
+        source = zlib.crc32(b"".join(one.read_bytes() for one in sorted(here.parent.glob("*.c"))))
         found = ctypes.CDLL(str(here.with_name(_NAME)))
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(found, name)
@@ -52,6 +52,6 @@ def library() -> ctypes.CDLL | None:
     except (OSError, AttributeError):
         return None
     if found.ch_source() != source:
-        log.warning("%s is of another version of scan.c: JSON is decoded without it; `make venv` compiles it", _NAME)
+        log.warning("%s is of another version of the C files: decoding does without it; `make venv` compiles it", _NAME)
         return None
     return found
