@@ -39,6 +39,7 @@ from ch_sink.ports import (
     ReleaseGroup,
     RowsRemoved,
     SchemaChangeBegun,
+    TableRepaired,
 )
 from ch_sink.stream.claims import displaced, mine, new_claim, retired
 from ch_sink.stream.summaries import KEEP, covered, with_summaries
@@ -264,7 +265,7 @@ class ClickHouseLedger:
         self.check_claim()
         self._insert(facts, 0, self._claim)
 
-    def note(self, *facts: RowsRemoved) -> None:
+    def note(self, *facts: RowsRemoved | TableRepaired) -> None:
         self._insert(facts, 0)
 
     def facts(self, kind: type[F]) -> list[F]:

@@ -15,6 +15,7 @@ from ch_sink.ports.ledger_entries import (
     ReleaseGroup,
     RowsRemoved,
     SchemaChangeBegun,
+    TableRepaired,
 )
 
 __all__ = ["Ledger", "PartitionTotals", "TaskLedger"]
@@ -166,7 +167,7 @@ class Ledger(TaskLedger, Protocol):
         """Record facts of the stream, in this order and as one block. Raises LedgerConflict."""
         ...
 
-    def note(self, *facts: RowsRemoved) -> None:
+    def note(self, *facts: RowsRemoved | TableRepaired) -> None:
         """Record what an operator does to the table, whoever owns the stream."""
         ...
 

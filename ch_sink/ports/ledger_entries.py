@@ -16,13 +16,13 @@
 | schema_change_finished (`SchemaChangeFinished`) | after the table's view shows the columns  | schema_change_begun                       | nothing: it closes the one before it                 |
 | taken_back (`TableTakenBack`)             | when a job finds that the table was taken back, before empty results that lead back | results of the offsets that are read again | the tokens of the partition are others from then on |
 | refilled (`TableRefilled`)               | after the table was replaced by one that was filled anew, one per partition | anything | results up to its offset say nothing of the table; changes of the epoch below its position are dropped |
-| repaired (`TableRepaired`)               | before rows of a table that forgets deletes are made those of the source | the same again | a replay does not begin below its offset |
+| repaired (`TableRepaired`)               | before rows are made those of the source that changes of the topic would beat, by anyone | the same again | a replay does not begin below its offset |
 | rows_removed (`RowsRemoved`)              | before a purge or an erasure removes rows, by anyone | the same again                       | the highest version may be missing; a replay goes on to what was applied |
 | backward_step (`BackwardStepSeen`)        | after a batch, one per step                     | anything                                  | nothing: it is history                               |
 
 The states of streams are entries of the same table: see `ch_sink.ports.stream_states`.
 
-All but execution, progress, release, cut and rows_removed are written by the owner of the stream and refused to anyone else.
+All but execution, progress, release, cut, repaired and rows_removed are written by the owner of the stream and refused to anyone else.
 
 In ClickHouse (`sql/ledger.sql`) the kind is in the column ``entry``. Everything that is searched or summed has a
 column of its own: the ranges and their figures, the topic, the offset, the claim's number. The rest of a claim or a
@@ -323,7 +323,7 @@ class TableRefilled:
 
 @dataclass(frozen=True, slots=True)
 class TableRepaired:
-    """Rows were made those of the source, and the table keeps no trace of deleted ones.
+    """Rows were made those of the source, and their versions do not show that they are newer than all changes.
 
     The topic's changes below ``offset`` alone would not give them.
     """
@@ -347,6 +347,8 @@ class RowsRemoved:
     """The highest version among the rows, as decimal digits; 0 for none."""
     skip: tuple[int, ...] = ()
     """Offsets of erased changes, which are left out of a replay."""
+    left: str = ""
+    """The highest version among the other rows, as decimal digits; −1 if there were none, empty if it is unknown."""
 
 
 Fact = (

@@ -17,6 +17,7 @@ from ch_sink.stream.rollback import (
     ahead,
     is_whole,
     lacks_filling,
+    left_by_erasures,
     newest_stored,
     read_again_from,
     taken_back,
@@ -71,8 +72,10 @@ class ReadingAgain:
         last = filling.without_former(last)
         if is_whole(stored_version, last, filling, states.floors):
             return found
-        removed = max((int(r.top) for r in ledger.facts(RowsRemoved)), default=-1)
-        if is_whole(stored_version, last, filling, states.floors, removed):
+        removals = [r for r in ledger.facts(RowsRemoved) if r.topic_id == topic_id]
+        removed = max((int(r.top) for r in removals), default=-1)
+        left = left_by_erasures(removals, [filling.offsets, {p: end for p, (_, end) in found.items()}])
+        if is_whole(stored_version, last, filling, states.floors, removed, left):
             return found
         # A job that was frozen since it read the version compares an old answer with its successor's ledger.
         ledger.check_claim()

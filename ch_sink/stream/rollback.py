@@ -15,9 +15,18 @@ from itertools import groupby
 from ch_sink.errors import StreamFailed
 from ch_sink.model.floor import Floor
 from ch_sink.order.version import POSITION_SHIFT
-from ch_sink.ports import FinishedRange, TableRefilled
+from ch_sink.ports import FinishedRange, RowsRemoved, TableRefilled
 
-__all__ = ["Filling", "ahead", "is_whole", "lacks_filling", "newest_stored", "read_again_from", "taken_back"]
+__all__ = [
+    "Filling",
+    "ahead",
+    "is_whole",
+    "lacks_filling",
+    "left_by_erasures",
+    "newest_stored",
+    "read_again_from",
+    "taken_back",
+]
 
 _COMMIT_BITS = 80
 
@@ -60,16 +69,34 @@ def is_whole(
     filling: Filling,
     floors: Iterable[Floor],
     removed: int = -1,
+    left: int = -1,
 ) -> bool:
     """Whether a table with this highest version (−1: no row) has what was stored last, as far as versions show it.
 
-    ``floors``: of the truncates; ``removed``: the highest version that was erased.
+    Args:
+        floors: of the truncates.
+        removed: the highest version that was erased.
+        left: the highest one that was there beside it.
     """
     floors = list(floors)
-    filled = filling.top if filling.top is not None else -1
-    if filled <= removed or filled >> POSITION_SHIFT <= _below(floors):
-        filled = -1
-    return stored_version >= filled and max(stored_version, 0) >= newest_stored(results, floors, max(removed, 0))
+    filled = filling.top if filling.top is not None and filling.top > removed else -1
+    there = max(filled, left)
+    if there >> POSITION_SHIFT <= _below(floors):
+        there = -1
+    return stored_version >= there and max(stored_version, 0) >= newest_stored(results, floors, max(removed, 0))
+
+
+def left_by_erasures(removals: Sequence[RowsRemoved], since: Iterable[Mapping[int, int]]) -> int:
+    """The highest version that the last erasure left in the table, −1 if that says nothing of the table as it is.
+
+    Args:
+        removals: of the topic, oldest first.
+        since: partition → offset that was reached when the table was filled anew, or taken back.
+    """
+    known = [r for r in removals if r.left]
+    last = [r for r in known if r.left == known[-1].left]
+    holds = all(any(r.offset > offsets.get(r.partition, -1) for r in last) for offsets in since)
+    return int(last[0].left) if last and holds else -1
 
 
 def newest_stored(results: Iterable[FinishedRange], floors: Iterable[Floor], removed: int = 0) -> int:

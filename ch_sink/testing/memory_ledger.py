@@ -20,6 +20,7 @@ from ch_sink.ports import (
     RowsRemoved,
     SchemaChangeBegun,
     SchemaChangeFinished,
+    TableRepaired,
 )
 from ch_sink.stream.claims import displaced, mine, new_claim, retired, superseded
 from ch_sink.stream.summaries import KEEP, Written, covered, fold, fold_due, standing, with_summaries
@@ -297,7 +298,7 @@ class MemoryLedger:
         self.check_claim()
         self._book.facts.extend(facts)
 
-    def note(self, *facts: RowsRemoved) -> None:
+    def note(self, *facts: RowsRemoved | TableRepaired) -> None:
         self._book.facts.extend(facts)
 
     def facts(self, kind: type[F]) -> list[F]:

@@ -7,21 +7,21 @@ from typing import Any
 import pyarrow as pa
 
 from ch_sink.clickhouse.arrow_io import from_stream
+from ch_sink.clickhouse.lookup import max_version
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.errors import StreamFailed
-from ch_sink.merge import version_column
 from ch_sink.model.counted import counted
 from ch_sink.order import State
-from ch_sink.order.version import layout_for
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import TopicFacts
 from ch_sink.trust.explain import Biography, biography
 from ch_sink.trust.key import WantedKey, wanted_key
 from ch_sink.trust.own_tables import OwnTables
 from ch_sink.trust.removal import count, delete_rows, forget_keys, note_removed, states_of_keys
+from ch_sink.trust.repair import counts
 from ch_sink.trust.sides import Side
 from ch_sink.trust.verify import Subject
-from ch_sink.types.sql import literal, quote
+from ch_sink.types.sql import literal
 
 __all__ = ["Erased", "erased"]
 
@@ -98,7 +98,8 @@ def erased(
             forget_keys(subject.client, ledger, own.stream, keys, cluster=own.cluster)
     if apply:
         skip = tuple((e.partition, e.offset) for e in life.events)
-        note_removed(subject.ledger, topic_id, applied, _highest(subject, mine), skip)
+        top, left = _highest(subject, mine)
+        note_removed(subject.ledger, topic_id, applied, top, skip, left)
         for name, condition, cluster in plan:
             if rows[name.replace("`", "")]:
                 say(f"removing rows of {name}")
@@ -152,14 +153,15 @@ def _expect_deleted(subject: Subject, condition: str) -> None:
         )
 
 
-def _highest(subject: Subject, condition: str) -> int:
-    """The highest version among the rows, 0 if versions are no numbers."""
-    name = version_column(subject.table)
-    column = subject.table.column(name) if name else None
-    if column is None or layout_for(column.type).kind == "time":
-        return 0
-    sql = f"SELECT toString(max({quote(column.name)})) AS top FROM {subject.table.qualified} WHERE {condition}"
-    return int(subject.client.rows(sql)[0]["top"] or 0)
+def _highest(subject: Subject, condition: str) -> tuple[int, int | None]:
+    """The highest version of the rows that meet the condition, and of the others; 0 and None if versions are times."""
+    if not counts(subject.table):
+        return 0, None
+    others = f"NOT ifNull({condition}, 0)"
+    return (
+        max_version(subject.client, subject.table, condition=condition),
+        max_version(subject.client, subject.table, empty=-1, condition=others),
+    )
 
 
 def _own_rows(own: OwnTables, life: Biography, wanted: WantedKey) -> list[tuple[str, str, str | None]]:

@@ -9,6 +9,7 @@ from typing import Any
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import TableRepaired
 from ch_sink.table.model import forgets_deletes
+from ch_sink.trust.differences import Differences
 from ch_sink.trust.repair import ceilings, needs_stream, statements, too_new, unmendable
 from ch_sink.trust.report import Report
 from ch_sink.trust.verify import FOUND, Options, Subject, states_at, verified
@@ -69,14 +70,22 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
         rows = differences.count(FOUND)
         left = 0
         if apply and rows:
-            if options.against == "source" and forgets_deletes(subject.table):
+            if options.against == "source" and _topic_may_win(subject, differences, limits):
                 repairs = [TableRepaired(found.topic_id, p, offset) for p, offset in sorted(found.applied.items())]
-                subject.ledger.record(*repairs)
+                subject.ledger.note(*repairs)
             say(f"writing {rows} rows")
             for sql in statements(found.source, found.target, differences, FOUND, limits[0] if limits else None):
                 subject.client.command(sql, settings=_INSERT, again=False, doing=f"repair {subject.table.qualified}")
             left = differences.find_among(FOUND + 10, FOUND)
         return Mended(found.report, apply, rows, skipped, stuck, left)
+
+
+def _topic_may_win(subject: Subject, differences: Differences, limits: tuple[int, int] | None) -> bool:
+    """Whether older changes of the topic, read again, would win over what the repair writes."""
+    if forgets_deletes(subject.table) or limits is None:
+        return True
+    # A row of which the table has nothing, not even a mark, gets no higher version than all partitions have reached.
+    return limits[0] < limits[1] and differences.count(FOUND, "kind = 'missing' AND table_version = ''") > 0
 
 
 @contextmanager

@@ -61,15 +61,30 @@ def forget_keys(client: Client, ledger: str, stream: str, keys: Collection[str],
 
 
 def note_removed(
-    ledger: Ledger, topic_id: str, applied: Mapping[int, int], top: int, skip: Collection[tuple[int, int]] = ()
+    ledger: Ledger,
+    topic_id: str,
+    applied: Mapping[int, int],
+    top: int,
+    skip: Collection[tuple[int, int]] = (),
+    left: int | None = None,
 ) -> None:
     """Let the ledger know before it happens, so that a replay and a look for lost rows do not rely on these rows.
 
-    ``top``: the highest version among them; ``skip``: partition and offset of changes that are not to be applied again.
+    Args:
+        top: the highest version among them.
+        skip: partition and offset of changes that are not to be applied again.
+        left: the highest version of the other rows, −1 if there are none, if it may be lower from now on.
     """
     ledger.note(
         *(
-            RowsRemoved(topic_id, partition, offset, str(top), tuple(o for p, o in sorted(skip) if p == partition))
+            RowsRemoved(
+                topic_id,
+                partition,
+                offset,
+                str(top),
+                tuple(o for p, o in sorted(skip) if p == partition),
+                "" if left is None else str(left),
+            )
             for partition, offset in sorted(applied.items())
         )
     )

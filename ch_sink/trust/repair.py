@@ -18,7 +18,7 @@ from ch_sink.trust.differences import Differences
 from ch_sink.trust.sides import KEY, TIMES, Side
 from ch_sink.types.sql import literal, quote
 
-__all__ = ["ceilings", "needs_stream", "statements", "too_new", "unmendable"]
+__all__ = ["ceilings", "counts", "needs_stream", "statements", "too_new", "unmendable"]
 
 
 def ceilings(target: Target, states: Mapping[int, tuple[int, State]]) -> tuple[int, int] | None:
@@ -26,7 +26,7 @@ def ceilings(target: Target, states: Mapping[int, tuple[int, State]]) -> tuple[i
 
     ``states``: partition → the offset that the stream has reached, and its state there.
     """
-    if not _counts(target.table) or not states:
+    if not counts(target.table) or not states:
         return None
     last = [_last_version(target, offset, state) for offset, state in states.values()]
     return min(last), max(last)
@@ -62,7 +62,7 @@ def unmendable(table: TargetTable) -> tuple[str, ...]:
 
 def too_new(table: TargetTable, ceiling: int | None) -> str:
     """The condition on differences whose versions lie above the ceiling; empty if versions are no numbers."""
-    if ceiling is None or not _counts(table):
+    if ceiling is None or not counts(table):
         return ""
     return f"toInt256OrZero(table_version) > toInt256({literal(str(ceiling))})"
 
@@ -177,8 +177,8 @@ def _counted(source: Side, target: Side, differences: Differences, step: int) ->
     )
 
 
-def _counts(table: TargetTable) -> bool:
-    """Whether versions are numbers that leave room for one more after each."""
+def counts(table: TargetTable) -> bool:
+    """Whether versions are numbers that leave room for one more after each, not times."""
     name = version_column(table)
     column = table.column(name) if name else None
     return column is not None and layout_for(column.type).kind != "time"
@@ -187,7 +187,7 @@ def _counts(table: TargetTable) -> bool:
 def _next(table: TargetTable, version: str, after: int) -> str:
     """The version after the one that the table has; times have no room, and the later insert wins."""
     kind = next(c.type for c in table.columns if c.name == version)
-    if not _counts(table):
+    if not counts(table):
         return f"CAST(d.table_version, {literal(kind)})"
     return f"CAST(toInt256OrZero(d.table_version) + {after}, {literal(kind)})"
 
@@ -198,7 +198,7 @@ def _fresh(table: TargetTable, version: str, ceiling: int | None, after: int) ->
     The shadow knows no times. A row that the table lacks gets the lowest one, so that every later change wins.
     """
     kind = next(c.type for c in table.columns if c.name == version)
-    if not _counts(table):
+    if not counts(table):
         return f"CAST(if(d.table_version = '', '1970-01-01 00:00:00', d.table_version), {literal(kind)})"
     own = "toInt256OrZero(d.source_version)"
     if ceiling is not None:

@@ -90,9 +90,9 @@ def replayed(
             "that old changes of one would win over newer ones",
             hint="Replay from the first offset (--from 0), or into another table with --into.",
         )
-    if own and forgets:
+    if own:
         _expect_above_repairs(subject, topic, ranges)
-    elif own:
+    if own and not forgets:
         _expect_one_strategy(subject, topic, ranges)
     topic_reader = WithoutErased.of(subject.topic, removed) if own else subject.topic
     if own and removed:
