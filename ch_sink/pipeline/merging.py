@@ -30,6 +30,10 @@ from ch_sink.table.partition import partition_groups
 
 __all__ = ["Outcome", "merge_chunk"]
 
+_SEPARATE = 4
+"""Table partitions of one chunk that get an insert each. Of more, the server splits one block: a request for each part
+costs it two to three times as much."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -150,11 +154,12 @@ def _inserts(merged: Merged, target: Target) -> list[Insert]:
 
 
 def _grouped(rows: pa.Table, target: Target, step: str) -> list[Insert]:
-    """One insert per table partition; a single one if the client cannot evaluate the partition expression."""
+    """One insert per table partition; a single one for many, or if the client cannot evaluate the expression."""
     if not rows.num_rows:
         return []
     groups = partition_groups(target.table, rows)
-    if groups is None or len(groups) == 1:
-        label = "*" if groups is None else groups[0][0]
-        return [Insert(rows, f"{step}/{label}")]
+    if groups is None or len(groups) > _SEPARATE:
+        return [Insert(rows, f"{step}/*")]
+    if len(groups) == 1:
+        return [Insert(rows, f"{step}/{groups[0][0]}")]
     return [Insert(rows.take(pa.array(index)), f"{step}/{label}") for label, index in groups]
