@@ -91,6 +91,8 @@ def partition(s: Stand, rng: Random) -> None:
 
 
 def fail_over(s: Stand, rng: Random) -> None:
+    if not all(s.shop.ends.values()):
+        raise Refused("a new partition would not show the step back")
     s.shop.fail_over()
     for _ in range(rng.randint(1, 3)):
         s.shop.change(rng)
