@@ -1,7 +1,8 @@
 """The steps of a worker, each alone: ``python -m benchmarks micro [--events N] [--repeat N]``.
 
 Decoding is compared with msgspec's typed parse of the same values in the same run: the envelope with its after image
-and the position, whatever follows from them left out; of Avro, with fastavro's reader of whole values. CPU time of this process; no servers.
+and the position, whatever follows from them left out; of Avro, with fastavro's reader of whole values. CPU
+time of this process; no servers.
 """
 
 import argparse
@@ -58,7 +59,7 @@ def table(workload: Workload) -> TargetTable:
 
 
 def parser_of(workload: Workload) -> Callable[[bytes], Any]:
-    """A library's own decoder of the values: msgspec's of what is read of them, as typed Structs, or fastavro's."""
+    """A library's own decoder: msgspec's of what is read of the values, as typed Structs; fastavro's of Avro."""
     if workload.form == "avro":
         schemas = encoder(workload.form, workload.rows).schemas
         parsed = {number: fastavro.parse_schema(json.loads(text)) for number, text in schemas.items()}
