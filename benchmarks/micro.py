@@ -1,16 +1,20 @@
 """The steps of a worker, each alone: ``python -m benchmarks micro [--events N] [--repeat N]``.
 
 Decoding is compared with msgspec's typed parse of the same values in the same run: the envelope with its after image
-and the position, whatever follows from them left out. CPU time of this process; no servers.
+and the position, whatever follows from them left out; of Avro, with fastavro's reader of whole values. CPU
+time of this process; no servers.
 """
 
 import argparse
 import gc
+import io
+import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import fastavro
 import msgspec
 import numpy as np
 
@@ -26,12 +30,14 @@ from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.plan import Ports, plan
 from ch_sink.pipeline.target import Target
+from ch_sink.ports import RegisteredSchema
 from ch_sink.table.model import TargetTable
+from ch_sink.testing.memory import MemoryRegistry
 from ch_sink.types.column import Column
 
 __all__ = ["decoding", "main"]
 
-NAMES = ("json", "json with schema", "sysbench rows", "wide rows", "flattened")
+NAMES = ("json", "json with schema", "avro", "sysbench rows", "wide rows", "flattened")
 _TOGETHER = 4096
 _TYPES: dict[str, Any] = {"string": str, "bytes": str, "double": float, "boolean": bool}
 
@@ -53,7 +59,15 @@ def table(workload: Workload) -> TargetTable:
 
 
 def parser_of(workload: Workload) -> Callable[[bytes], Any]:
-    """msgspec's own decoder of the values: what is read of them, as typed Structs."""
+    """A library's own decoder: msgspec's of what is read of the values, as typed Structs; fastavro's of Avro."""
+    if workload.form == "avro":
+        schemas = encoder(workload.form, workload.rows).schemas
+        parsed = {number: fastavro.parse_schema(json.loads(text)) for number, text in schemas.items()}
+
+        def read(value: bytes) -> Any:
+            return fastavro.schemaless_reader(io.BytesIO(value[5:]), parsed[int.from_bytes(value[1:5], "big")], None)
+
+        return read
     row = msgspec.defstruct(
         "Row", [(f.name, _TYPES.get(f.connect, int) | None, None) for f in workload.rows.fields], gc=False
     )
@@ -69,8 +83,10 @@ def parser_of(workload: Workload) -> Callable[[bytes], Any]:
 
 
 def decoding(workload: Workload, records: Records, repeat: int) -> tuple[list[float], list[float]]:
-    """Microseconds an event of decoding, and of msgspec's parse alone; one after the other in each repeat."""
-    decoder, parse = Decoder(table(workload), policy_of()), parser_of(workload)
+    """Microseconds an event of decoding, and of the library's parse alone; one after the other in each repeat."""
+    schemas = encoder(workload.form, workload.rows).schemas
+    registry = MemoryRegistry({number: RegisteredSchema("AVRO", text) for number, text in schemas.items()})
+    decoder, parse = Decoder(table(workload), policy_of(), registry=registry), parser_of(workload)
     profile = decoder.learn(records)
     decoder.decode(records, profile)
     values = [value for value in records.values if value is not None]
@@ -110,7 +126,8 @@ def main(arguments: Sequence[str]) -> int:
         records = chunk(workload, max(int(given.events * workload.share), 1))
         whole, alone = decoding(workload, records, given.repeat)
         ratio = statistics.median(whole) / statistics.median(alone)
-        print(f"  decode {name:22}{_spread(whole)}   msgspec alone {_spread(alone)}   {ratio:.2f} times")
+        library = "fastavro" if workload.form == "avro" else "msgspec"
+        print(f"  decode {name:22}{_spread(whole)}   {library} alone {_spread(alone)}   {ratio:.2f} times")
     workload = WORKLOADS["json"]
     records, target = chunk(workload, given.events), Target.of(table(workload), policy_of())
     batch = merge.Given(Decoder(target.table, policy_of()).decode(records))

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import msgspec
 import numpy as np
@@ -100,8 +100,9 @@ class Envelopes:
         if values and values[0][:1] == b"\0":
             last = self._known.get(values[0][:AVRO_HEAD], last)
         if last.avro is not None:
-            if all([v.startswith(last.prefix) for v in values]):  # noqa: C419 - a list is faster here
-                return [(last, None, list(values))]
+            together = Joined(values)
+            if _begin_with(together, last.prefix):
+                return [(last, None, together)]
         elif last.prefix:
             prefix, start = last.prefix, len(last.prefix)
             if all([v.startswith(prefix) and v[-1] == 125 for v in values]):  # noqa: C419 - a list is faster here
@@ -221,6 +222,16 @@ class Envelopes:
             self._remember(prefix, framed)
         self._last = framed
         return framed, payload
+
+
+def _begin_with(values: Joined, head: bytes) -> bool:
+    """Whether all values begin with the five bytes before an Avro datum."""
+    if not values or not values[0].startswith(head) or values.lengths.min() < AVRO_HEAD:
+        return False
+    starts = values.ends - values.lengths
+    fours: Any = np.ndarray((len(values.data) - 3,), dtype="<u4", buffer=values.data, strides=(1,))
+    wanted = (int.from_bytes(head[at : at + 4], "little") for at in (0, 1))
+    return all(bool((fours[starts + at] == four).all()) for at, four in enumerate(wanted))
 
 
 def _surely(values: Joined) -> bool:

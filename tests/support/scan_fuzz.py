@@ -1,4 +1,4 @@
-"""Groups of JSON records for the compiled scanner: drawn tables of all types, and recorded streams with faults.
+"""Groups of records for the compiled scanner: drawn tables of all types, and recorded streams with faults.
 
 ``python -m tests.support.scan_fuzz LIBRARY SEED SECONDS`` decodes drawn groups with that library until the time is up.
 """
@@ -8,7 +8,7 @@ import random
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from ch_sink.decode import Decoder, framing, key_layouts
+from ch_sink.decode.avro import scanned as avro_scanned
 from ch_sink.decode.flattened import scanned as flat_scanned
 from ch_sink.decode.json import scanned
 from ch_sink.decode.native.library import _FUNCTIONS
@@ -25,19 +26,22 @@ from ch_sink.discovery.sample import sample_schema
 from ch_sink.errors import ChSinkError
 from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.policy import Policy, policy_of
+from ch_sink.ports import SchemaRegistry
 from ch_sink.table.model import TargetTable
 from ch_sink.types.column import Column
 from ch_sink.types.connect import parse_connect_schema
+from tests.support.avro_fuzz import scanned_and_stepped
 from tests.support.decoding import bits, replacing, table_of
-from tests.support.fixtures import partitions, topics
+from tests.support.fixtures import partitions, registry, topics
 from tests.support.scan_records import Writer
 from tests.support.scan_values import MORE, changed
 from tests.unit.types.type_cases import CASES
 
-__all__ = ["Group", "decoded", "differences", "drawn", "recorded", "shown", "with_scanner"]
+__all__ = ["Group", "decoded", "differences", "drawn", "recorded", "recorded_avro", "shown", "with_scanner"]
 
-USERS: tuple[Any, ...] = (scanned, flat_scanned, key_layouts, framing)
+USERS: tuple[Any, ...] = (scanned, flat_scanned, avro_scanned, key_layouts, framing)
 STREAMS = ("mariadb-json_plain", "postgres-json_plain", "mariadb-json_schema", "postgres-json_schema-wide")
+AVRO_STREAMS = ("mariadb-avro", "postgres-avro")
 NAMES = ("a", "b_c", "é", 'q"t', "b\\s", "x y", "🦀", "op", "after", "source", "sixteen_letters_", "before", "__op")
 
 
@@ -93,6 +97,7 @@ class Group:
     policy: Policy
     before: bool
     groups: list[Records]
+    registry: SchemaRegistry | None = None
 
 
 def drawn(seed: object) -> Group:
@@ -124,14 +129,15 @@ def drawn(seed: object) -> Group:
 @cache
 def _topics(stream: str) -> list[tuple[TargetTable, Records]]:
     every = [records for topic in topics(stream) for records in partitions(stream, topic).values() if len(records) > 1]
-    schemas = [(sample_schema(records), records) for records in every]
+    schemas = [(sample_schema(records, registry=registry(stream)), records) for records in every]
     return [(table_of(schema), records) for schema, records in schemas if schema is not None]
 
 
-def recorded(seed: object) -> Group:
+def recorded(seed: object, streams: Sequence[str] = STREAMS) -> Group:
     """A recorded table and groups of its records, in another order and some with a fault."""
     rnd = random.Random(str(seed))
-    table, records = rnd.choice(_topics(rnd.choice(STREAMS)))
+    stream = rnd.choice(streams)
+    table, records = rnd.choice(_topics(stream))
     groups = []
     for _ in range(rnd.randrange(1, 4)):
         places = [rnd.randrange(len(records)) for _ in range(rnd.choice((1, 2, 3, 20, 63, 64)))]
@@ -142,7 +148,12 @@ def recorded(seed: object) -> Group:
                 chosen[at] = changed(chosen[at] or b"", rnd)
         groups.append(_records(keys, values))
     policy = policy_of(out_of_range=rnd.choice(("fail", "clamp", "null")))
-    return Group(table, policy, rnd.random() < 0.5, groups)
+    return Group(table, policy, rnd.random() < 0.5, groups, registry(stream))
+
+
+def recorded_avro(seed: object) -> Group:
+    """The same in Avro."""
+    return recorded(seed, AVRO_STREAMS)
 
 
 def differences(given: Group, native: ctypes.CDLL | None) -> list[str]:
@@ -154,7 +165,7 @@ def differences(given: Group, native: ctypes.CDLL | None) -> list[str]:
     for way in ways:
         with with_scanner(way):
             try:
-                decoders.append(Decoder(given.table, given.policy, want_before=given.before))
+                decoders.append(Decoder(given.table, given.policy, want_before=given.before, registry=given.registry))
             except ChSinkError:
                 return []
     for records in given.groups:
@@ -183,8 +194,9 @@ def main(path: str, seed: int, seconds: float) -> None:
     end, turns = time.monotonic() + seconds, 0
     while time.monotonic() < end:
         turns += 1
-        for found in differences((drawn, recorded)[turns % 2](seed + turns), native):
-            sys.exit(f"seed {seed + turns}: {found}")
+        found = differences((drawn, recorded, recorded_avro)[turns % 3](seed + turns), native)
+        for one in found + scanned_and_stepped(random.Random(seed + turns), native)[0]:
+            sys.exit(f"seed {seed + turns}: {one}")
     sys.stdout.write(f"{turns} groups\n")
 
 

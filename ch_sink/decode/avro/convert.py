@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ch_sink.decode.avro.scanned import Texts
 from ch_sink.decode.avro.vectors import NotText, Vector
 from ch_sink.decode.json.columns import UNCONVERTED, Fault
 from ch_sink.errors import DecodeError, PositionError
@@ -60,6 +61,8 @@ def listed(vector: Vector | None, count: int, absent: Any, places: Sequence[int]
     """Values of a field of the source block, ``absent`` if the schema lacks it. Raises Fault."""
     if vector is None:
         return [absent] * count
+    if isinstance(vector, Texts) and (repeated := vector.repeated()) is not None:
+        return repeated
     try:
         column = vector.column()
     except NotText as error:

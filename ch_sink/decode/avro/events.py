@@ -9,19 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from ch_sink.decode.assemble import Part
+from ch_sink.decode.avro.blocks import Block
 from ch_sink.decode.avro.convert import convert, culprits, listed
-from ch_sink.decode.avro.datums import Datums
 from ch_sink.decode.avro.layout import AvroLayout, build_layout, is_envelope
+from ch_sink.decode.avro.scanned import Texts, read_group
 from ch_sink.decode.avro.schema import Node, within
 from ch_sink.decode.avro.values import UNREADABLE, value_reader
-from ch_sink.decode.avro.vectors import Mask, Struct, read
+from ch_sink.decode.avro.vectors import Mask, Struct
 from ch_sink.decode.framing import AVRO_HEAD, Framed
-from ch_sink.decode.json.columns import EXPECT_AFTER, SNAPSHOT, Fault, Read
+from ch_sink.decode.json.columns import IS_ROW, NEEDS_AFTER, Fault, Read, meta
 from ch_sink.decode.record_kinds import classify, classify_document, row_operations
 from ch_sink.errors import DecodeError, PositionError
 from ch_sink.model.change import BadRecord, SkippedPlaces, UnknownColumn
-from ch_sink.sources import Positions
-from ch_sink.sources.base import stream_names
 from ch_sink.table.model import TargetTable
 from ch_sink.types.text_columns import spelled
 from ch_sink.types.value_policy import ValuePolicy
@@ -75,15 +74,13 @@ class AvroReader:
             return self._documents(framed, values, places)
         expected = self._connectors.get(framed, "")
         layout = self._layout(framed, expected)
-        datums = Datums(values, skip=AVRO_HEAD)
         try:
-            record = read(framed.avro, datums, want=layout.want)
+            record, bad = read_group(framed.avro, values, layout.program, layout.want)
         except DecodeError as error:
             raise Fault(error.message) from error
-        datums.finish()
-        if datums.bad.any():
+        if bad is not None:
             reason = _mismatch(framed)
-            raise Fault(reason, certain=[BadRecord(places[i], reason) for i in np.nonzero(datums.bad)[0].tolist()])
+            raise Fault(reason, certain=[BadRecord(places[i], reason) for i in np.nonzero(bad)[0].tolist()])
         assert isinstance(record, Struct)
         source = _source(record, places)
         connectors = listed(source.fields.get("connector"), len(values), None, places)
@@ -144,8 +141,11 @@ class AvroReader:
 
     def _make_layout(self, framed: Framed, connector: str) -> AvroLayout:
         assert framed.schema is not None
+        assert framed.avro is not None
         try:
-            return build_layout(self._table, self._policy, connector, schema=framed.schema, before=self._before)
+            return build_layout(
+                self._table, self._policy, connector, node=framed.avro, schema=framed.schema, before=self._before
+            )
         except DecodeError as error:
             raise Fault(error.message) from error
 
@@ -183,7 +183,7 @@ class _Columns:
 
     def _rows(self, after: Any) -> Mask:
         """Which events need an after image. Raises Fault if one is missing."""
-        needed = np.isin(self.op, list(EXPECT_AFTER))
+        needed: Mask = NEEDS_AFTER[self.op]
         lacking = needed if not isinstance(after, Struct) else needed & ~after.present()
         if lacking.any():
             wrong = np.nonzero(lacking)[0].tolist()
@@ -203,46 +203,17 @@ class _Columns:
                 part.clamped[column.name] += converted.clamped
 
     def _meta(self) -> Part:
-        positions = self._positions()
-        return Part(
-            source_index=np.asarray(self.places, dtype=np.int64),
-            op=self.op,
-            commit=positions.commit,
-            inner=positions.inner,
-            has_commit=positions.has_commit,
-            source_ts=np.array([time or 0 for time in self._field("ts_ms")], dtype=np.int64),
-            names=stream_names(
-                self._field("name"),
-                self._field("db") if self.layout.source is not None and self.layout.source.per_database else None,
-            ),
-            snapshot=np.array([mark in SNAPSHOT for mark in self._field("snapshot")], dtype=np.bool_),
-            after={},
-            before={},
-            has_before=np.zeros(self.count, dtype=np.bool_),
-            key=None,
-            connector=self.layout.connector,
-        )
-
-    def _positions(self) -> Positions:
         source = self.layout.source
-        if source is None:
-            zeros = np.zeros((self.count, 2), dtype=np.uint64)
-            return Positions(zeros, zeros, np.zeros(self.count, dtype=np.bool_))
-        columns = [self._field(name, absent) for name, absent in self.layout.block]
-        block = source.wire
-        blocks = [block(*row) for row in zip(*columns, strict=True)] if columns else [block()] * self.count
+        blocks = Block(
+            self.source, source.wire if source is not None else msgspec.Struct, dict(self.layout.block), self.places
+        )
         try:
-            return source.positions(blocks)
-        except PositionError as error:
-            found = culprits(source.positions, blocks)
-            raise Fault(
-                error.message,
-                "position",
-                certain=[BadRecord(self.places[i], str(why), "position") for i, why in found],
-            ) from error
-
-    def _field(self, name: str, absent: Any = None) -> list[Any]:
-        return listed(self.source.fields.get(name), self.count, absent, self.places)
+            return meta(self.layout, blocks, self.op, self.places)
+        except Fault as fault:
+            if source is not None and isinstance(fault.__cause__, PositionError):
+                found = culprits(source.positions, list(blocks))
+                fault.certain = [BadRecord(self.places[i], str(why), "position") for i, why in found]
+            raise
 
 
 def _source(record: Struct, places: Sequence[int]) -> Struct:
@@ -257,7 +228,11 @@ def _source(record: Struct, places: Sequence[int]) -> Struct:
 
 def _operations(record: Struct, places: Sequence[int]) -> tuple[npt.NDArray[np.uint8], dict[int, str]]:
     """Operations as ordinals of their letters, and those that change no row, by place in the group. Raises Fault."""
-    found = listed(record.fields["op"], len(places), "", places)
+    vector = record.fields["op"]
+    letters = vector.letters() if isinstance(vector, Texts) else None
+    if letters is not None and IS_ROW[letters].all():
+        return letters, {}
+    found = listed(vector, len(places), "", places)
     if row_operations.issuperset(set(found)):
         return np.frombuffer("".join(found).encode(), dtype=np.uint8), {}
     others = {i: operation for i, operation in enumerate(found) if operation not in row_operations}

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ch_sink.decode.avro.convert import convert
-from ch_sink.decode.avro.datums import Datums
 from ch_sink.decode.avro.layout import AvroColumn
-from ch_sink.decode.avro.vectors import Struct, read
-from ch_sink.decode.framing import AVRO_HEAD, Framed
+from ch_sink.decode.avro.program import whole
+from ch_sink.decode.avro.scanned import read_group
+from ch_sink.decode.avro.vectors import Struct
+from ch_sink.decode.framing import Framed
 from ch_sink.decode.json.columns import Fault
 from ch_sink.errors import DecodeError
 
@@ -17,10 +18,8 @@ __all__ = ["holds_documents", "read_keys"]
 def read_keys(framed: Framed, columns: Sequence[AvroColumn], values: list[bytes], *, primitive: bool) -> list[Any]:
     """Arrow arrays of the key's columns; a primitive key is one column. Raises DecodeError."""
     assert framed.avro is not None
-    datums = Datums(values, skip=AVRO_HEAD)
-    found = read(framed.avro, datums)
-    datums.finish()
-    if datums.bad.any():
+    found, bad = read_group(framed.avro, values, whole(framed.avro))
+    if bad is not None:
         raise DecodeError("key: its bytes do not follow the schema that they name")
     arrays: list[Any] = []
     for column in columns:

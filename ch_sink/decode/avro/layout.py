@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from ch_sink.decode.avro.names import columns_of
+from ch_sink.decode.avro.program import Program, program
 from ch_sink.decode.avro.schema import Node
 from ch_sink.decode.avro.vectors import Want
 from ch_sink.decode.json.layout import row_fields
@@ -49,6 +50,8 @@ class AvroLayout:
     """Fields of the schema that the target lacks or has with an older type."""
     want: Want
     """The fields that are built; all others are skipped."""
+    program: Program | None
+    """How the compiled reader builds them, if it knows all types of the schema."""
 
 
 def is_envelope(node: Node) -> bool:
@@ -57,7 +60,7 @@ def is_envelope(node: Node) -> bool:
 
 
 def build_layout(
-    table: TargetTable, policy: ValuePolicy, connector: str, *, schema: SourceType, before: bool
+    table: TargetTable, policy: ValuePolicy, connector: str, *, node: Node, schema: SourceType, before: bool
 ) -> AvroLayout:
     """The layout of an envelope's schema. ``connector`` is empty while it is unknown.
 
@@ -86,6 +89,12 @@ def build_layout(
     _check_block(schema, source)
     names = [column.field for column in columns]
     database = ["db"] if source is not None and source.per_database else []
+    want: Want = {
+        "op": None,
+        "after": _all(names),
+        "before": _all(names if before else ()),
+        "source": _all(["connector", "name", "ts_ms", "snapshot", *database, *(name for name, _ in block)]),
+    }
     return AvroLayout(
         connector=connector,
         source=source,
@@ -94,12 +103,8 @@ def build_layout(
         before=before,
         missing=tuple(c.name for c in table.source_columns if c.name not in by_column),
         unknown=declared_unknown(table, {column: fields[field] for column, field in by_column.items()}),
-        want={
-            "op": None,
-            "after": _all(names),
-            "before": _all(names if before else ()),
-            "source": _all(["connector", "name", "ts_ms", "snapshot", *database, *(name for name, _ in block)]),
-        },
+        want=want,
+        program=program(node, want),
     )
 
 

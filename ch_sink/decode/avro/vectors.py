@@ -12,7 +12,7 @@ from ch_sink.decode.avro.datums import Datums, Ints, Rows
 from ch_sink.decode.avro.schema import Node
 from ch_sink.decode.avro.values import UNREADABLE, value_reader
 
-__all__ = ["NotText", "Struct", "Vector", "Want", "read", "skip"]
+__all__ = ["Mask", "NotText", "Plain", "Struct", "Symbols", "Vector", "Want", "not_texts", "read", "skip"]
 
 Mask = npt.NDArray[np.bool_]
 Want = Mapping[str, "Want | None"]
@@ -31,12 +31,8 @@ class NotText(ValueError):
 class Vector(ABC):
     """One value for each datum. ``valid``: which datums have one; None for all."""
 
-    def __init__(self, count: int, rows: Rows) -> None:
-        self.count = count
-        self.valid: Mask | None = None
-        if not isinstance(rows, slice):
-            self.valid = np.zeros(count, dtype=np.bool_)
-            self.valid[rows] = True
+    def __init__(self, count: int, valid: Mask | None) -> None:
+        self.count, self.valid = count, valid
 
     def present(self) -> Mask:
         """Which datums have a value."""
@@ -62,12 +58,9 @@ class Vector(ABC):
 class Plain(Vector):
     """Integers, floats or booleans."""
 
-    def __init__(self, count: int, rows: Rows, values: npt.NDArray[Any]) -> None:
-        super().__init__(count, rows)
+    def __init__(self, count: int, valid: Mask | None, values: npt.NDArray[Any]) -> None:
+        super().__init__(count, valid)
         self.values = values
-        if not isinstance(rows, slice):
-            self.values = np.zeros(count, dtype=values.dtype)
-            self.values[rows] = values
 
     def column(self) -> Any:
         return pa.array(self.values, mask=self._absent())
@@ -77,7 +70,7 @@ class Segments(Vector):
     """Text or bytes, as offsets into the datums."""
 
     def __init__(self, datums: Datums, rows: Rows, found: tuple[Ints, Ints], *, text: bool) -> None:
-        super().__init__(len(datums), rows)
+        super().__init__(len(datums), _valid(len(datums), rows))
         self._datums, self._text = datums, text
         if isinstance(rows, slice):
             self.starts, self.ends = found
@@ -101,17 +94,15 @@ class Segments(Vector):
         try:
             return array.cast(pa.string())
         except pa.ArrowInvalid:
-            raise NotText(
-                [i for i, one in enumerate(array.to_pylist()) if one is not None and _not_utf8(one)]
-            ) from None
+            raise NotText(not_texts(array)) from None
 
 
 class Symbols(Vector):
     """Texts of an enum, as their numbers."""
 
-    def __init__(self, count: int, rows: Rows, codes: Ints, symbols: tuple[str, ...]) -> None:
-        super().__init__(count, rows)
-        self._codes = Plain(count, rows, codes)
+    def __init__(self, count: int, valid: Mask | None, codes: Ints, symbols: tuple[str, ...]) -> None:
+        super().__init__(count, valid)
+        self._codes = Plain(count, valid, codes)
         self._symbols = symbols
 
     def column(self) -> Any:
@@ -122,8 +113,8 @@ class Symbols(Vector):
 class Struct(Vector):
     """Records, as a vector for each field."""
 
-    def __init__(self, count: int, rows: Rows, fields: dict[str, Vector]) -> None:
-        super().__init__(count, rows)
+    def __init__(self, count: int, valid: Mask | None, fields: dict[str, Vector]) -> None:
+        super().__init__(count, valid)
         self.fields = fields
 
     def only(self, where: Mask) -> None:
@@ -145,8 +136,8 @@ class Struct(Vector):
 class Objects(Vector):
     """Values of types without a vector: arrays, maps, unions of several types, records within themselves."""
 
-    def __init__(self, count: int, rows: Rows, values: list[Any]) -> None:
-        super().__init__(count, rows)
+    def __init__(self, count: int, valid: Mask | None, values: list[Any]) -> None:
+        super().__init__(count, valid)
         self._values = values
 
     def column(self) -> Any:
@@ -162,7 +153,7 @@ def read(node: Node, datums: Datums, rows: Rows = slice(None), want: "Want | Non
     """
     count, kind = len(datums), node.kind
     if kind in ("int", "long"):
-        return Plain(count, rows, datums.longs(rows))
+        return _plain(count, rows, datums.longs(rows))
     if kind in ("string", "bytes"):
         return Segments(datums, rows, datums.segments(rows), text=kind == "string")
     if kind == "record":
@@ -172,18 +163,19 @@ def read(node: Node, datums: Datums, rows: Rows = slice(None), want: "Want | Non
                 fields[member.name] = read(member.type, datums, rows, want[member.name] if want else None)
             else:
                 skip(member.type, datums, rows)
-        return Struct(count, rows, fields)
+        return Struct(count, _valid(count, rows), fields)
     if node.null_branch >= 0:
         return read(node.present, datums, _where(datums, rows, node), want)
     if kind == "boolean":
-        return Plain(count, rows, datums.booleans(rows))
+        return _plain(count, rows, datums.booleans(rows))
     if kind in ("float", "double"):
-        return Plain(count, rows, datums.numbers(rows, "<f4" if kind == "float" else "<f8"))
+        return _plain(count, rows, datums.numbers(rows, "<f4" if kind == "float" else "<f8"))
     if kind == "fixed":
         return Segments(datums, rows, datums.fixed(rows, node.size), text=False)
     if kind == "enum":
-        return Symbols(count, rows, datums.branches(rows, len(node.symbols)), node.symbols)
-    return Objects(count, rows, _objects(node, datums, rows))
+        codes = _spread(count, rows, datums.branches(rows, len(node.symbols)))
+        return Symbols(count, _valid(count, rows), codes, node.symbols)
+    return Objects(count, _valid(count, rows), _objects(node, datums, rows))
 
 
 def skip(node: Node, datums: Datums, rows: Rows) -> None:
@@ -200,6 +192,28 @@ def skip(node: Node, datums: Datums, rows: Rows) -> None:
         skip(node.present, datums, _where(datums, rows, node))
     elif kind != "null":
         read(node, datums, rows)
+
+
+def _valid(count: int, rows: Rows) -> Mask | None:
+    """Which datums are those of ``rows``; None for all."""
+    if isinstance(rows, slice):
+        return None
+    valid = np.zeros(count, dtype=np.bool_)
+    valid[rows] = True
+    return valid
+
+
+def _spread(count: int, rows: Rows, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The values in their places, 0 in those of other datums."""
+    if isinstance(rows, slice):
+        return values
+    out = np.zeros(count, dtype=values.dtype)
+    out[rows] = values
+    return out
+
+
+def _plain(count: int, rows: Rows, values: npt.NDArray[Any]) -> Plain:
+    return Plain(count, _valid(count, rows), _spread(count, rows, values))
 
 
 def _where(datums: Datums, rows: Rows, node: Node) -> Rows:
@@ -230,6 +244,11 @@ def _objects(node: Node, datums: Datums, rows: Rows) -> list[Any]:
         mask[wrong] = True
         datums.fail(slice(None), mask)
     return out
+
+
+def not_texts(array: pa.Array) -> list[int]:
+    """Places of the bytes that are not UTF-8."""
+    return [i for i, one in enumerate(array.to_pylist()) if one is not None and _not_utf8(one)]
 
 
 def _not_utf8(raw: bytes) -> bool:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ch_sink.decode.flattened.layout import FlatLayout
-from ch_sink.decode.json.columns import Read, meta
+from ch_sink.decode.json.columns import IS_ROW, NEEDS_AFTER, Read, meta
 from ch_sink.decode.json.layout import Field
-from ch_sink.decode.json.scanned import IS_ROW, NEEDS_AFTER, Block, Refused, Scanner, check, lists
+from ch_sink.decode.json.scanned import Block, Refused, Scanner, check, lists
 from ch_sink.decode.native.library import library
 from ch_sink.decode.native.program import Keep, Members, Skip
 from ch_sink.decode.native.scan import Scan

@@ -1,7 +1,7 @@
 """Decoded JSON envelopes of one shape to columns."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -13,12 +13,14 @@ from ch_sink.decode.record_kinds import classify, row_operations
 from ch_sink.decode.unknown_columns import field_before, observed, reserved
 from ch_sink.errors import DecodeError, PositionError
 from ch_sink.model.change import BadRecord, Op, SkippedPlaces, UnknownColumn
-from ch_sink.sources import Positions
+from ch_sink.sources import Positions, Source
 from ch_sink.sources.base import Blocks, numbers, stream_names, values
 from ch_sink.types import Converted, Converter, OutOfRange
 
 __all__ = [
     "EXPECT_AFTER",
+    "IS_ROW",
+    "NEEDS_AFTER",
     "SNAPSHOT",
     "UNCONVERTED",
     "UNREADABLE",
@@ -39,8 +41,10 @@ SNAPSHOT = frozenset(
     (True, "true", "first", "last", "first_in_data_collection", "last_in_data_collection", "incremental")
 )
 EXPECT_AFTER = frozenset((Op.CREATE, Op.READ, Op.UPDATE))
-_NEEDS_AFTER = np.zeros(256, dtype=np.bool_)
-_NEEDS_AFTER[list(EXPECT_AFTER)] = True
+NEEDS_AFTER = np.zeros(256, dtype=np.bool_)
+NEEDS_AFTER[list(EXPECT_AFTER)] = True
+IS_ROW = np.zeros(256, dtype=np.bool_)
+IS_ROW[list(Op)] = True
 
 
 class Fault(Exception):
@@ -170,7 +174,7 @@ def _check_images(op: Any, images: list[Any], places: Sequence[int]) -> "Mask | 
     """The events whose after image counts; None for all. Raises Fault if an event lacks one that it needs."""
     if all(images) and not ((op == Op.DELETE) | (op == Op.TRUNCATE)).any():
         return None
-    needed: Mask = _NEEDS_AFTER[op]
+    needed: Mask = NEEDS_AFTER[op]
     lacking = np.flatnonzero(needed & np.fromiter([image is None for image in images], np.bool_, len(images)))
     if len(lacking):
         letter = chr(int(op[lacking[0]]))
@@ -187,7 +191,17 @@ def _blocks(rows: list[Any], places: Sequence[int]) -> list[Any]:
     return blocks
 
 
-def meta(layout: Layout, blocks: Blocks, op: Any, places: Sequence[int]) -> Part:
+class Origin(Protocol):
+    """Where events come from."""
+
+    @property
+    def connector(self) -> str: ...
+
+    @property
+    def source(self) -> Source | None: ...
+
+
+def meta(layout: Origin, blocks: Blocks, op: Any, places: Sequence[int]) -> Part:
     """A part without columns. Raises Fault."""
     n = len(blocks)
     if layout.source is None:

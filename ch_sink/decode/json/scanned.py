@@ -18,7 +18,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ch_sink.decode.assemble import Mask, Part
-from ch_sink.decode.json.columns import EXPECT_AFTER, UNCONVERTED, Fault, Read, add_column, meta, unknown_columns
+from ch_sink.decode.json.columns import (
+    IS_ROW,
+    NEEDS_AFTER,
+    UNCONVERTED,
+    Fault,
+    Read,
+    add_column,
+    meta,
+    unknown_columns,
+)
 from ch_sink.decode.json.layout import Field, Layout
 from ch_sink.decode.json.row_decoder import KEPT
 from ch_sink.decode.native.joined import joined
@@ -26,14 +35,12 @@ from ch_sink.decode.native.library import library
 from ch_sink.decode.native.program import Keep, Members, Program, Skip, program
 from ch_sink.decode.native.scan import FLAGS, INTEGERS, MOST_BYTES, NULL, NUMBERS, OBJECT, TEXTS, Room, Scan, scan
 from ch_sink.errors import DecodeError
-from ch_sink.model.change import Op, UnknownColumn
+from ch_sink.model.change import UnknownColumn
 from ch_sink.types import Converted, Converter
 from ch_sink.types.converter import nullable, takes_whole
 
 __all__ = [
     "FAILED",
-    "IS_ROW",
-    "NEEDS_AFTER",
     "Block",
     "Envelopes",
     "Programs",
@@ -53,11 +60,6 @@ _PATIENCE, _MOST_FAILURES = 3, 7
 _EXAMPLES = 16
 """Payloads that are searched for each kind of image."""
 FAILED = (Fault, DecodeError, msgspec.MsgspecError, RecursionError, *UNCONVERTED)
-NEEDS_AFTER = np.zeros(256, dtype=np.bool_)
-NEEDS_AFTER[list(EXPECT_AFTER)] = True
-IS_ROW = np.zeros(256, dtype=np.bool_)
-IS_ROW[list(Op)] = True
-
 
 _ROOM = Room()
 T = TypeVar("T")

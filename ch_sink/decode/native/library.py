@@ -34,6 +34,12 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "ch_uuids": (ctypes.c_int, (*_OF, _POINTER, _POINTER, _POINTER)),
     "ch_distinct": (_COUNT, (*_OF, _POINTER, _POINTER)),
     "ch_listed": (_COUNT, (*_OF, _POINTER)),
+    "ch_avro": (
+        _COUNT,
+        (_POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _COUNT, _POINTER, _POINTER, _POINTER, _POINTER),
+    ),
+    "ch_avro_texts": (ctypes.c_int, (_POINTER, _POINTER, _COUNT, _POINTER, _POINTER, _POINTER, _POINTER)),
+    "ch_avro_distinct": (_COUNT, (_POINTER, _POINTER, _COUNT, _POINTER, _POINTER, _POINTER)),
 }
 
 

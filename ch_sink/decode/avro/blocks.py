@@ -1,0 +1,48 @@
+"""The source blocks of Avro datums, by field."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ch_sink.decode.avro.convert import listed
+from ch_sink.decode.avro.vectors import Plain, Struct
+
+__all__ = ["Block"]
+
+
+class Block:
+    """Source blocks as what reads positions takes them (see `sources.base.Columns`)."""
+
+    def __init__(
+        self, source: Struct, wire: type[msgspec.Struct], absent: Mapping[str, Any], places: Sequence[int]
+    ) -> None:
+        """``absent``: the fields of ``wire``, each with the value used if the schema lacks it. Raises Fault."""
+        self._source, self._wire, self._absent, self._places = source, wire, absent, places
+        self._known: dict[str, list[Any]] = {}
+        for name in absent:
+            if not isinstance(source.fields.get(name), Plain):
+                self.values(name)  # a text that is none is told before what the texts mean
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self._absent:
+            return iter([self._wire() for _ in self._places])
+        return (self._wire(*row) for row in zip(*map(self.values, self._absent), strict=True))
+
+    def values(self, name: str) -> list[Any]:
+        found = self._known.get(name)
+        if found is None:
+            vector, absent = self._source.fields.get(name), self._absent.get(name)
+            found = self._known[name] = listed(vector, len(self), absent, self._places)
+        return found
+
+    def numbers(self, name: str) -> npt.NDArray[np.int64] | None:
+        vector = self._source.fields.get(name)
+        if not isinstance(vector, Plain) or vector.values.dtype != np.int64:
+            return None
+        return vector.values if vector.valid is None else np.where(vector.valid, vector.values, 0)
