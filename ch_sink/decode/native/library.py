@@ -44,7 +44,7 @@ def library() -> ctypes.CDLL | None:
         return None
     here = Path(__file__)
     try:
-        source = zlib.crc32(b"".join(one.read_bytes() for one in sorted(here.parent.glob("*.c"))))
+        source = zlib.crc32(b"".join(one.read_bytes() for one in sorted(here.parent.glob("*.[ch]"))))
         found = ctypes.CDLL(str(here.with_name(_NAME)))
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(found, name)
