@@ -34,6 +34,11 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "ch_uuids": (ctypes.c_int, (*_OF, _POINTER, _POINTER, _POINTER)),
     "ch_distinct": (_COUNT, (*_OF, _POINTER, _POINTER)),
     "ch_listed": (_COUNT, (*_OF, _POINTER)),
+    "ch_documents": (
+        None,
+        (*_OF, _POINTER, ctypes.c_uint32, _POINTER, _POINTER, _COUNT, *[_POINTER] * 7),
+    ),
+    "ch_parts": (None, (_POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER)),
 }
 
 
