@@ -19,7 +19,7 @@ from ch_sink.types.column import Column
 from tests.support.decoding import replacing
 from tests.support.document_fuzz import documents, texts_apart
 from tests.support.mongodb import key_of, sample
-from tests.support.scan_fuzz import differences, records_of, shown, with_scanner
+from tests.support.scan_fuzz import Group, differences, records_of, shown, with_scanner
 
 WHOLE = [Column("_id", "String"), Column("document", "Nullable(String)")]
 
@@ -54,6 +54,18 @@ def test_a_few_groups_mean_the_same(library: ctypes.CDLL, monkeypatch: pytest.Mo
     for seed in range(25):
         assert not differences(documents(seed), library), seed
     assert min(read) > 5  # both what the scanner takes and what it leaves
+
+
+def test_a_path_that_is_there_twice_is_refused_for_a_json_column_alone(library: ctypes.CDLL) -> None:
+    texts = ['{"_id":1,"a":{"b":%d}}', '{"_id":1,"a":{"b":%d},"a.b":2}', '{"_id":1,"a":[{"b":{"c":%d},"b.c":2}]}']
+    source = {"connector": "mongodb", "name": "s", "ts_ms": 1}
+    values = [{"after": texts[i % 5 % 3] % i, "source": source, "op": "c"} for i in range(100)]
+    keys = [json.dumps(key_of(i), separators=(",", ":")).encode() for i in range(100)]
+    records = records_of(list(keys), [json.dumps(value, separators=(",", ":")).encode() for value in values])
+    for table, bad in (("a column for the document", 0), ("a JSON column", 60)):
+        given = Group(replacing(tuple(TABLES[table]), ("_id",)), policy_of(), False, [records])
+        assert not differences(given, library)
+        assert len(Decoder(given.table, given.policy).decode(records).bad) == bad
 
 
 @pytest.mark.long

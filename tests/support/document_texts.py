@@ -105,6 +105,8 @@ def value(rnd: random.Random, depth: int = 4, *, tame: bool = False) -> str:
     """A value. ``tame``: of ordinary kinds, as most documents have."""
     space = rnd.choice(("", "", " ", " ", "\n\t\r "))
     kind = rnd.random()
+    if kind < 0.05 and not tame:
+        return f"{rnd.randrange(10 ** rnd.randrange(1, 18))}.{rnd.randrange(10 ** rnd.randrange(1, 10))}"
     if kind < 0.25 or (kind > 0.75 and not depth):
         return rnd.choice(("1", "5.5", "null", "true", "1700000000", "-3")) if tame else rnd.choice(NUMBERS)
     if kind < 0.5:
