@@ -55,8 +55,8 @@ def is_document_event(value: bytes) -> bool:
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?")
 """Texts that a number may have as well."""
-_DIGIT = re.compile(rb'id[^0-9a-zA-Z$]*(?:\$number|-?[0-9])|^\0.{5,6}(?:"?-?[0-9]|\{ ?"\$number)', re.DOTALL)
-"""Keys that may be a number or such a text, in JSON or Avro."""
+_DIGIT = re.compile(rb'(?<!o)id[^0-9a-zA-Z$]*(?:\$number|-?[0-9])|^\0.{5,6}(?:"?-?[0-9]|\{ ?"\$number)', re.DOTALL)
+"""Keys that may be a number or such a text, in JSON or Avro; the digits of an ObjectId, in ``$oid``, are none."""
 IdKind = Literal["", "number", "text"]
 
 
