@@ -101,7 +101,10 @@ def _typical() -> Records:
         oid = f'{{"$oid": "{i:024x}"}}'
         text = f"""{{"_id": {oid},"created": {{"$date": {1_700_000_000_000 + i}}},"n": {{"$numberLong": "{i}"}},
 "price": {{"$numberDecimal": "{i}.50"}},"score": 0.{i}5,"name": "Größe {i}","note": "\\"{i}\\"",
-"tags": ["a","b"],"none": null,"address": {{"city": "Oslo","zip": {i},"at": [10.5,60]}}}}""".replace("\n", "")
+"tags": ["a","b"],"none": null,"address": {{"city": "Oslo","zip": {i},"at": [10.5,60]}},
+"uuid": {{"$binary": "ABEiM0RVZneImaq7zN3u/w==","$type": "04"}},
+"data": {{"$binary": "AP8=","$type": "00"}}}}"""
+        text = text.replace("\n", "")
         source = {"connector": "mongodb", "name": "s", "ts_ms": 1, "snapshot": "false", "db": "d", "ord": i}
         event = {"before": text if i % 3 else None, "after": text, "source": source, "op": "u" if i % 2 else "c"}
         keys.append(json.dumps({"id": oid}, separators=(",", ":")).encode())

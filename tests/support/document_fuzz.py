@@ -42,6 +42,7 @@ IDS = {
     "oid": lambda i: f'{{"$oid": "{i:024x}"}}',
     "double": lambda i: f"{i}.5",
     "uuid": lambda i: f'{{"$uuid": "00112233-4455-6677-8899-{i:012x}"}}',
+    "binary": lambda i: f'{{"$binary": "AAAAAAAAAAAAAAAAAAA{chr(65 + i % 26)}{chr(65 + i // 26)}w==","$type": "04"}}',
     "object": lambda i: f'{{"a": {i}, "b": "x"}}',
     "decimal": lambda i: f'{{"$numberDecimal": "{i}.50"}}',
     "date": lambda i: f'{{"$date": {i}}}',
@@ -95,7 +96,7 @@ def documents(seed: object) -> Group:
         tombstones=rnd.choice(("auto", "ignore")),
     )
     groups = []
-    kind = {"Int64": "int", "UUID": "uuid", "FixedString(24)": "oid"}.get(key.type) or rnd.choice(list(IDS))
+    kind = {"Int64": "int", "UUID": "binary", "FixedString(24)": "oid"}.get(key.type) or rnd.choice(list(IDS))
     for _ in range(rnd.randrange(1, 4)):
         forms = {
             "wild": rnd.choice((0.0, 0.0, 0.02, 0.2)), "odd": rnd.choice((0.0, 0.0, 0.01)),

@@ -64,6 +64,11 @@ DOUBLES = (
     "4.35",
 )
 DECIMALS = ("1.10", "5", "-5", "+5", "1E+3", "1e-3", "NaN", "Infinity", "-inf", ".5", "5.", "00.5", "x", "", "1e", " 1")
+BASE64 = (
+    "ABEiM0RVZneImaq7zN3u/w==", "ABEiM0RVZneImaq7zN3u/w==", "/+7dzLuqmYh3ZlVEMyIRAA==", "ABEiM0RVZneImaq7zN3u/x==",
+    "AP8=", "AP9=", "AA==", "AB==", "AAAA", "", "A", "AA", "AAA", "A===", "====", "AA=A", "A-_A", "AAAA AAAA",
+    "AAAA\\n", "ABEiM0RVZneImaq7zN3u", "ABEiM0RVZneImaq7zN3u/wD/", "+///",
+)  # fmt: skip
 IDS = (OID, OID.lower(), OID[:-1], OID + "a", "z" * 24, "", OID[:-1] + '\\"')
 
 
@@ -74,7 +79,7 @@ def _wrapper(rnd: random.Random, space: str) -> str:
     def quoted(*choices: str) -> str:
         return f'"{rnd.choice(choices)}"'
 
-    kind = rnd.randrange(22)
+    kind = rnd.randrange(25)
     if kind < 3:
         return one("$oid", quoted(*IDS[:2]) if rnd.random() < 0.8 else quoted(*IDS))
     if kind < 6:
@@ -89,6 +94,11 @@ def _wrapper(rnd: random.Random, space: str) -> str:
         return one("$numberDouble", quoted(*DOUBLES, *NUMBERS))
     if kind == 13:
         return one("$numberDecimal", quoted(*DECIMALS))
+    if kind < 17:
+        data, subtype = quoted(*BASE64), quoted("00", "03", "04", "04", "04", "fF", "0", "4", "004", "zz", "")
+        if rnd.random() < 0.5:
+            return f'{{"$binary":{space}{data},{space}"$type":{space}{subtype}}}'
+        return one("$binary", f'{{{space}"base64":{data}{space},{space}"subType":{space}{subtype}{space}}}')
     text = rnd.choice(('"x"', "5", "null", "{}", '{"t":1,"i":2}', "true", '{"$numberLong":"5"}', quoted(*IDS)))
     return rnd.choice((
         f'{{"$binary":"ABEiM0RVZneImaq7zN3u/w==",{space}"$type":"{rnd.choice(("00", "03", "04", "zz"))}"}}',

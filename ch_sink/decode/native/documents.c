@@ -8,7 +8,7 @@
 #include "scan.h"
 
 /* Kinds of values as a text column needs them. */
-enum { NOTHING, NIL, WORD, WHOLE, DOUBLE, STRING, SLASHED, SPECIAL, DECIMAL, NESTED };
+enum { NOTHING, NIL, WORD, WHOLE, DOUBLE, STRING, SLASHED, SPECIAL, DECIMAL, NESTED, BINARY };
 
 #define DEEPEST 64
 #define MOST_KEYS 512
@@ -264,6 +264,59 @@ static int date(Reader *r) {
     return r->at && kind == WHOLE ? iso(r, at) : 0;
 }
 
+/* Base64 as it would be written again: how many bytes it holds, or -1. */
+static int64_t octets(Place at, Place end) {
+    int64_t size = end - at, pads = 0;
+    if (size % 4) return -1;
+    if (size && end[-1] == '=') pads = end[-2] == '=' ? 2 : 1;
+    for (int64_t i = 0; i < size - pads; i++)
+        if (!SIX[at[i]]) return -1;
+    if (pads && (SIX[at[size - pads - 1]] - 1) & (pads == 2 ? 15 : 3)) return -1;
+    return size / 4 * 3 - pads;
+}
+
+/* Binary data: a UUID's text, or what canonical Extended JSON writes. */
+static int binary(Reader *r) {
+    static const char begin[] = "{\"$binary\":{\"base64\":", middle[] = ",\"subType\":";
+    static const char digits[] = "0123456789abcdef";
+    Place from, to, type, after;
+    if (next(r) == '{') {
+        r->at++;
+        next(r);
+        if (!NAMED("base64") || !quoted(r, &from, &to) || !take(r, ',')) return 0;
+        next(r);
+        if (!NAMED("subType") || !quoted(r, &type, &after) || !take(r, '}')) return 0;
+    } else {
+        if (!quoted(r, &from, &to) || !take(r, ',')) return 0;
+        next(r);
+        if (!NAMED("$type") || !quoted(r, &type, &after)) return 0;
+    }
+    int64_t size = octets(from, to);
+    if (size < 0 || after - type != 2 || !HEX[type[0]] || !HEX[type[1]]) return 0;
+    if (size == 16 && type[0] == '0' && type[1] == '4') {
+        uint32_t bits = 0, count = 0;
+        *r->out++ = '"';
+        for (int nibble = 0; nibble < 32; nibble++) {
+            if (count < 4) bits = bits << 6 | (uint32_t)(SIX[*from++] - 1), count += 6;
+            count -= 4;
+            if (nibble == 8 || nibble == 12 || nibble == 16 || nibble == 20) *r->out++ = '-';
+            *r->out++ = (uint8_t)digits[bits >> count & 15];
+        }
+        *r->out++ = '"';
+        return SPECIAL;
+    }
+    copy(r, (Place)begin, (Place)begin + sizeof begin - 1);
+    copy(r, from - 1, to + 1);
+    copy(r, (Place)middle, (Place)middle + sizeof middle - 1);
+    *r->out++ = '"';
+    *r->out++ = type[0] | 32;
+    *r->out++ = type[1] | 32;
+    *r->out++ = '"';
+    *r->out++ = '}';
+    *r->out++ = '}';
+    return BINARY;
+}
+
 /* A wrapper, at its key. */
 static int special(Reader *r) {
     Place from, to;
@@ -290,6 +343,8 @@ static int special(Reader *r) {
         if (!quoted(r, &from, &to) || !is_decimal(from, to)) return 0;
         copy(r, from - 1, to + 1);
         kind = DECIMAL;
+    } else if (NAMED("$binary")) {
+        kind = binary(r);
     }
     return kind && take(r, '}') ? kind : 0;
 }
