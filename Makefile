@@ -24,7 +24,7 @@ WITH_JAVA = export JAVA_HOME="$$(compose/java_home.sh)" &&
 help:
 	@sed -n '3,11s/^#   //p' Makefile
 
-$(STAMP): pyproject.toml requirements.lock compose/make_venv.sh compose/compile_scanner.py $(wildcard ch_sink/decode/native/*.c)
+$(STAMP): pyproject.toml requirements.lock compose/make_venv.sh compose/compile_scanner.py $(wildcard ch_sink/decode/native/*.[ch])
 	@compose/make_venv.sh $(VENV)
 	@touch $@
 

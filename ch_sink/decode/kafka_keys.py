@@ -69,7 +69,8 @@ class KeyReader:
 
     def _group(self, framed: Framed, payloads: list[bytes]) -> list[pa.Array]:
         if self._documents is not None:
-            return [self._documents.read([as_json(framed, payload) for payload in payloads])]
+            plain = payloads if framed.avro is None else [as_json(framed, payload) for payload in payloads]
+            return [self._documents.read(plain)]
         names, arrays = self._layouts.read(framed, payloads)
         if not self.columns or names == self.columns:
             return arrays

@@ -4,12 +4,13 @@ from typing import Literal
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from ch_sink.sources.base import Blocks, Positions, words
+from ch_sink.sources.base import Blocks, Positions, numbers, values, words
 
 __all__ = ["MONGODB", "MongoDB"]
 
-_ORD, _TORD = (1 << 32) - 1, (1 << 63) - 1
+_ORD, _MOST = np.uint64((1 << 32) - 1), (1 << 63) - 1
 
 
 class Block(msgspec.Struct, gc=False):
@@ -46,14 +47,19 @@ class MongoDB:
     def positions(self, blocks: Blocks) -> Positions:
         """Inner positions; missing or negative parts are 0, parts beyond their bits the largest."""
         n = len(blocks)
-        high = [min(max(block.tord or 0, 0), _TORD) for block in blocks]
-        low = [_second(block.ts_ms) << 32 | min(max(block.ord or 0, 0), _ORD) for block in blocks]
-        inner = words(np.array(high, dtype=np.uint64), np.array(low, dtype=np.uint64))
+        second = np.minimum(_counts(blocks, "ts_ms") // np.uint64(1000), _ORD)
+        low = second << np.uint64(32) | np.minimum(_counts(blocks, "ord"), _ORD)
+        inner = words(_counts(blocks, "tord"), low)
         return Positions(words(0, np.zeros(n, dtype=np.uint64)), inner, np.zeros(n, dtype=np.bool_))
 
 
-def _second(milliseconds: int | None) -> int:
-    return min(max(milliseconds or 0, 0) // 1000, _ORD)
+def _counts(blocks: Blocks, name: str) -> npt.NDArray[np.uint64]:
+    """A field's numbers from 0 to the largest."""
+    try:
+        found = numbers(blocks, name)
+    except OverflowError:
+        found = np.array([min(max(value or 0, 0), _MOST) for value in values(blocks, name)], dtype=np.int64)
+    return np.maximum(found, 0).astype(np.uint64)
 
 
 MONGODB = MongoDB()

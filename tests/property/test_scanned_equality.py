@@ -85,7 +85,8 @@ def test_threads_with_one_decoder_do_not_see_each_other(library: ctypes.CDLL) ->
 
 
 @pytest.mark.long
-def test_nothing_is_read_or_written_out_of_bounds(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fuzzer", ["scan_fuzz", "document_fuzz"])
+def test_nothing_is_read_or_written_out_of_bounds(fuzzer: str, tmp_path: Path) -> None:
     compiler = shlex.split(os.environ.get("CC", "cc"))
     made = tmp_path / "sanitized.so"
     try:
@@ -104,7 +105,7 @@ def test_nothing_is_read_or_written_out_of_bounds(tmp_path: Path) -> None:
         "ASAN_OPTIONS": "detect_leaks=0",
     }
     seed = random.randrange(1 << 40)
-    command = [sys.executable, "-m", "tests.support.scan_fuzz", str(made), str(seed), "120"]
+    command = [sys.executable, "-m", f"tests.support.{fuzzer}", str(made), str(seed), "120"]
     environment = os.environ | watched | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"seed {seed}: {done.stdout[-2000:]}{done.stderr[-6000:]}"

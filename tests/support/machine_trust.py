@@ -129,8 +129,8 @@ def resync_topic(s: Stand, rng: Random) -> None:
     for p, at in s.open_letters():  # what they hold counts again once they are retried
         record = s.shop.log[p][at]
         if record.id in s.over:
-            seq, *row = s.over[record.id]
-            s.over[record.id] = min(seq, record.seq - 1), *row
+            seq, value, gone = s.over[record.id]
+            s.over[record.id] = min(seq, record.seq - 1), value, gone
     if not s.all_read:
         raise Wrong(f"a resync did not go to the end: {s.applied} of {s.shop.ends}")
 

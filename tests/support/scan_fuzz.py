@@ -8,7 +8,7 @@ import random
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -21,10 +21,12 @@ from ch_sink.decode import Decoder, framing, key_layouts
 from ch_sink.decode.avro import scanned as avro_scanned
 from ch_sink.decode.flattened import scanned as flat_scanned
 from ch_sink.decode.json import scanned
+from ch_sink.decode.mongodb import document_keys
+from ch_sink.decode.mongodb import scanned as documents_scanned
 from ch_sink.decode.native.library import _FUNCTIONS
 from ch_sink.discovery.sample import sample_schema
 from ch_sink.errors import ChSinkError
-from ch_sink.model.change import ChangeBatch, Records
+from ch_sink.model.change import ChangeBatch, Records, Updates
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.ports import SchemaRegistry
 from ch_sink.table.model import TargetTable
@@ -37,9 +39,28 @@ from tests.support.scan_records import Writer
 from tests.support.scan_values import MORE, changed
 from tests.unit.types.type_cases import CASES
 
-__all__ = ["Group", "decoded", "differences", "drawn", "recorded", "recorded_avro", "shown", "with_scanner"]
+__all__ = [
+    "Group",
+    "decoded",
+    "differences",
+    "drawn",
+    "fuzz",
+    "recorded",
+    "recorded_avro",
+    "records_of",
+    "shown",
+    "with_scanner",
+]
 
-USERS: tuple[Any, ...] = (scanned, flat_scanned, avro_scanned, key_layouts, framing)
+USERS: tuple[Any, ...] = (
+    scanned,
+    flat_scanned,
+    avro_scanned,
+    key_layouts,
+    framing,
+    documents_scanned,
+    document_keys,
+)
 STREAMS = ("mariadb-json_plain", "postgres-json_plain", "mariadb-json_schema", "postgres-json_schema-wide")
 AVRO_STREAMS = ("mariadb-avro", "postgres-avro")
 NAMES = ("a", "b_c", "é", 'q"t', "b\\s", "x y", "🦀", "op", "after", "source", "sixteen_letters_", "before", "__op")
@@ -55,6 +76,8 @@ def shown(batch: ChangeBatch) -> str:
             return value.schema.to_string(), plain.to_pylist()
         if isinstance(value, np.ndarray):
             return value.dtype, value.tolist()
+        if isinstance(value, Updates):  # its functions are not compared
+            return value.base, sorted(value.changes), sorted(value.otherwise)
         return {name: one(part) for name, part in value.items()} if isinstance(value, dict) else value
 
     return "\n".join(f"{field.name}: {one(getattr(batch, field.name))!r}" for field in fields(batch))
@@ -84,7 +107,8 @@ def decoded(decoder: Decoder, records: Records) -> tuple[str, ChangeBatch | None
     return shown(batch), batch
 
 
-def _records(keys: list[bytes | None], values: list[bytes | None]) -> Records:
+def records_of(keys: list[bytes | None], values: list[bytes | None]) -> Records:
+    """Records of one partition."""
     offsets = np.arange(len(values), dtype=np.int64) * 3 + 10
     return Records("t", 0, offsets, offsets, keys, values)
 
@@ -122,7 +146,7 @@ def drawn(seed: object) -> Group:
         time_precision=rnd.choice(("adaptive", "connect", "isostring", "microseconds", "nanoseconds")),
     )
     writer = Writer(rnd, cases, key)
-    groups = [_records(*writer.records()) for _ in range(rnd.randrange(1, 5))]
+    groups = [records_of(*writer.records()) for _ in range(rnd.randrange(1, 5))]
     return Group(replacing(tuple(columns), key), policy, rnd.random() < 0.6, groups)
 
 
@@ -146,7 +170,7 @@ def recorded(seed: object, streams: Sequence[str] = STREAMS) -> Group:
             at = rnd.randrange(len(places))
             if rnd.random() < share and chosen[at]:
                 chosen[at] = changed(chosen[at] or b"", rnd)
-        groups.append(_records(keys, values))
+        groups.append(records_of(keys, values))
     policy = policy_of(out_of_range=rnd.choice(("fail", "clamp", "null")))
     return Group(table, policy, rnd.random() < 0.5, groups, registry(stream))
 
@@ -186,7 +210,14 @@ def _apart(one: str, other: str) -> str:
     return "\n".join(f"scanned {a}\nwithout {b}" for a, b in lines if a != b)
 
 
-def main(path: str, seed: int, seconds: float) -> None:
+def fuzz(
+    path: str,
+    seed: int,
+    seconds: float,
+    ways: Sequence[Callable[[object], Group]],
+    texts: Callable[[object, ctypes.CDLL], tuple[list[str], int]] | None = None,
+) -> None:
+    """Decode drawn groups, and compare ``texts``, with the library in this file until the time is up."""
     native = ctypes.CDLL(path)
     for name, (result, arguments) in _FUNCTIONS.items():
         function = getattr(native, name)
@@ -194,11 +225,18 @@ def main(path: str, seed: int, seconds: float) -> None:
     end, turns = time.monotonic() + seconds, 0
     while time.monotonic() < end:
         turns += 1
-        found = differences((drawn, recorded, recorded_avro)[turns % 3](seed + turns), native)
-        for one in found + scanned_and_stepped(random.Random(seed + turns), native)[0]:
-            sys.exit(f"seed {seed + turns}: {one}")
+        for found in differences(ways[turns % len(ways)](seed + turns), native):
+            sys.exit(f"seed {seed + turns}: {found}")
+        if texts is not None and (wrong := texts(seed + turns, native)[0]):
+            sys.exit(f"seed {seed + turns}: {wrong}")
     sys.stdout.write(f"{turns} groups\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))
+    fuzz(
+        sys.argv[1],
+        int(sys.argv[2]),
+        float(sys.argv[3]),
+        (drawn, recorded, recorded_avro),
+        lambda seed, native: scanned_and_stepped(random.Random(str(seed)), native),
+    )

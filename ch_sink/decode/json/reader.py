@@ -7,9 +7,9 @@ from ch_sink.decode.framing import Framed
 from ch_sink.decode.json.columns import Fault, Read, to_columns
 from ch_sink.decode.json.layout import Layout, build_layout
 from ch_sink.decode.json.row_decoder import RowDecoder, RowFields
-from ch_sink.decode.json.scanned import Scanners, scanner
+from ch_sink.decode.json.scanned import Scanner, Scanners, scanner
 from ch_sink.decode.json.survey import connector_in
-from ch_sink.decode.mongodb import document_layout, is_document_source
+from ch_sink.decode.mongodb import document_layout, document_scanner, is_document_source
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import Policy
 from ch_sink.sources import source_for
@@ -26,7 +26,7 @@ class JsonReader:
     def __init__(self, table: TargetTable, policy: Policy, forms: Forms, *, before: bool) -> None:
         self._table, self._policy, self._forms, self._before = table, policy, forms, before
         self._rows = RowDecoder(table, self._build)
-        self._scanners = Scanners(scanner)
+        self._scanners = Scanners(_scanner)
 
     def read(self, framed: Framed, payloads: list[bytes], places: Sequence[int], connector: str) -> Read:
         """Decode a group; ``places`` are the payloads' places in the chunk. Raises Fault, OtherForm.
@@ -70,6 +70,10 @@ class JsonReader:
             extras=fields.extras if fields is not None else (),
             numbers=numbers,
         )
+
+
+def _scanner(layout: Layout) -> Scanner | None:
+    return scanner(layout) if layout.images is None else document_scanner(layout)
 
 
 def declared_unknown(rows: RowDecoder, framed: Framed, connector: str) -> tuple[UnknownColumn, ...]:

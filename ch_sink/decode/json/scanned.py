@@ -47,6 +47,8 @@ __all__ = [
     "Refused",
     "Scanner",
     "Scanners",
+    "block_fields",
+    "block_members",
     "check",
     "column_of",
     "lists",
@@ -196,18 +198,13 @@ class Envelopes(Scanner):
             name: Keep() if name in layout.reported else Skip() for name in layout.ignored
         }
         before = {c.name: Keep() for c in layout.before_columns} if layout.before else {}
-        found = {f.name: Field(f.type, f.default, ("source", f.name)) for f in msgspec.structs.fields(block)}
-        self._fields, self._block = found, block
-        connector = msgspec.json.encode(layout.connector)
+        self._fields, self._block = block_fields(block), block
         root = Members(
             {
                 "op": Keep(),
                 "after": Members(after, frozenset(c.name for c in layout.columns), closed=True),
                 "before": Members(before) if layout.before else Keep(),
-                "source": Members(
-                    {name: Keep(connector if name == "connector" else b"") for name in found},
-                    frozenset(("connector",)),
-                ),
+                "source": block_members(self._fields, layout.connector),
             },
             frozenset(("op", "after", "source")),
         )
@@ -301,6 +298,17 @@ class Block:
     def numbers(self, name: str) -> npt.NDArray[np.int64] | None:
         slot = self._found.program.slots.get(self._fields[name].path)
         return None if slot is None else self._found.numbers(slot)
+
+
+def block_fields(block: type[msgspec.Struct]) -> dict[str, Field]:
+    """The fields of an envelope's source block."""
+    return {f.name: Field(f.type, f.default, ("source", f.name)) for f in msgspec.structs.fields(block)}
+
+
+def block_members(fields: Iterable[str], connector: str) -> Members:
+    """A source block with these fields, of this connector."""
+    name = msgspec.json.encode(connector)
+    return Members({f: Keep(name if f == "connector" else b"") for f in fields}, frozenset(("connector",)))
 
 
 def scanner(layout: Layout) -> Scanner | None:

@@ -17,7 +17,7 @@ from ch_sink.types import Converter
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column, Years
 
-__all__ = ["DocumentColumn", "DocumentTable", "key_column_name", "key_writer"]
+__all__ = ["ID", "DocumentColumn", "DocumentTable", "key_column_name", "key_writer"]
 
 ID = ("_id",)
 
@@ -31,6 +31,8 @@ class DocumentColumn:
     converter: Converter
     text: bool
     """The column holds its part as JSON text, so that a change inside that part can be applied to what is stored."""
+    plain: bool = False
+    """It holds the plain JSON of its part, a string without its quotes; equal numbers of a key have one text."""
 
     def pick(self, document: Any) -> Any:
         """The column's part of a document; None if the document lacks it."""
@@ -73,7 +75,9 @@ class DocumentTable:
         if path == ():
             return DocumentColumn(column.name, path, document_converter(column, self._write), True)
         made = into(column, policy.values, years, key_writer(policy) if path == ID else text_of)
-        return DocumentColumn(column.name, path, made, parse_type(column.type).bare.name in TEXTS)
+        kind = parse_type(column.type).bare.name
+        plain = kind == "String" and (path != ID or policy.documents.keys == "plain")
+        return DocumentColumn(column.name, path, made, kind in TEXTS, plain)
 
     def reader(self, column: DocumentColumn) -> Callable[[Sequence[str | bytes | None]], pa.Array]:
         """A function from Extended JSON of the field that the column's path begins with to the column's values.

@@ -7,9 +7,11 @@ import msgspec
 import pyarrow as pa
 
 from ch_sink.decode.mongodb.columns import key_column_name, key_writer
+from ch_sink.decode.mongodb.scanned_keys import KeyScanner
 from ch_sink.decode.mongodb.targets import into
 from ch_sink.decode.mongodb.texts import key_text
 from ch_sink.decode.mongodb.values import Decimal, Int64, parse, read
+from ch_sink.decode.native.library import library
 from ch_sink.errors import DecodeError, TableError
 from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
@@ -53,8 +55,8 @@ def is_document_event(value: bytes) -> bool:
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?")
 """Texts that a number may have as well."""
-_DIGIT = re.compile(rb'id[^0-9a-zA-Z$]*(?:\$number|-?[0-9])|^\0.{5,6}(?:"?-?[0-9]|\{ ?"\$number)', re.DOTALL)
-"""Keys that may be a number or such a text, in JSON or Avro."""
+_DIGIT = re.compile(rb'(?<!o)id[^0-9a-zA-Z$]*(?:\$number|-?[0-9])|^\0.{5,6}(?:"?-?[0-9]|\{ ?"\$number)', re.DOTALL)
+"""Keys that may be a number or such a text, in JSON or Avro; the digits of an ObjectId, in ``$oid``, are none."""
 IdKind = Literal["", "number", "text"]
 
 
@@ -77,14 +79,21 @@ class DocumentKeys:
                 hint="add a column _id, or name the column that holds it: document.columns: {id: _id}",
             )
         self._converter = into(column, policy.values, table.years, key_writer(policy))
-        is_text = parse_type(column.type).bare.name in ("String", "FixedString")
-        self._ambiguous = is_text and policy.documents.keys == "plain"
+        kind, plain = parse_type(column.type).bare.name, policy.documents.keys == "plain"
+        self._ambiguous = plain and kind in ("String", "FixedString")
         """Whether a number and its text would be the same key."""
         self._id_kind = id_kind
         self._decoder = msgspec.json.Decoder(_Key)
+        native, written = library(), plain and kind == "String"
+        self._scanner: KeyScanner | None = None
+        if native is not None and (written or not (self._ambiguous and id_kind)):
+            self._scanner = KeyScanner(native, self._converter, plain=written, id_kind=id_kind)
 
     def read(self, payloads: list[bytes]) -> pa.Array:
         """The key column of these keys, without their schema envelopes. Raises DecodeError."""
+        scanned = self._scanner.read(payloads) if self._scanner is not None else None
+        if scanned is not None:
+            return scanned
         values = [self._value(payload) for payload in payloads]
         if self._ambiguous and self._id_kind:
             for value in values:

@@ -24,7 +24,7 @@ from ch_sink.table.model import TargetTable
 from ch_sink.types import clickhouse_type
 from ch_sink.types.converter import shown
 
-__all__ = ["DocumentEvents", "document_layout", "is_document_source", "take_key"]
+__all__ = ["DocumentEvents", "UpdateDescription", "document_layout", "is_document_source", "take_key"]
 
 Text = str | dict[str, Any] | None
 """Extended JSON as text, or as an object if a transformation has unpacked it."""
@@ -47,6 +47,7 @@ def is_document_source(source: Source | None) -> bool:
 
 def document_layout(table: TargetTable, policy: Policy, source: Source, *, before: bool) -> Layout:
     """The layout of document events into a table. Raises TableError if a column cannot hold its field."""
+    block = source_block("mongodb", source)
     envelope = msgspec.defstruct(
         "DocumentEnvelope",
         [
@@ -56,7 +57,7 @@ def document_layout(table: TargetTable, policy: Policy, source: Source, *, befor
             ("updateDescription", UpdateDescription | None, None),
             ("patch", Text, None),
             ("filter", Text, None),
-            ("source", source_block("mongodb", source) | None, None),
+            ("source", block | None, None),
         ],
         gc=False,
     )
@@ -72,6 +73,7 @@ def document_layout(table: TargetTable, policy: Policy, source: Source, *, befor
         tolerant=True,
         missing=(),
         images=DocumentEvents(DocumentTable(table, policy), before=before),
+        block=block,
     )
 
 
@@ -79,7 +81,7 @@ class DocumentEvents:
     """Fills the columns of a part from document events."""
 
     def __init__(self, table: DocumentTable, *, before: bool) -> None:
-        self._table, self._before = table, before
+        self.table, self.before = table, before
 
     def fill(self, rows: list[Any], part: Part) -> list[tuple[int, UnknownColumn]]:
         """Images, updates and unavailable values of ``part``, from its envelopes.
@@ -88,14 +90,14 @@ class DocumentEvents:
         """
         documents, updates = self._after(rows, part)
         written = np.isin(part.op, (Op.CREATE, Op.READ, Op.UPDATE))
-        for column in self._table.columns:
+        for column in self.table.columns:
             self._column(column, documents, updates, part)
         if any(row.before is not None for row in rows):
             part.has_before = np.array([row.before is not None for row in rows], dtype=np.bool_)
-            if self._before:
+            if self.before:
                 texts = [row.before for row in rows]
-                befores = [None if text is None else self._read(text, i, part) for i, text in enumerate(texts)]
-                for column in self._table.columns:
+                befores = [None if text is None else self.read(text, i, part) for i, text in enumerate(texts)]
+                for column in self.table.columns:
                     part.before[column.name] = self._convert(column, [_pick(column, b) for b in befores], part)
         return self._unknown(documents, updates, written, part)
 
@@ -108,11 +110,11 @@ class DocumentEvents:
             if op in gone:
                 continue
             if row.after is not None:
-                documents[i] = self._read(row.after, i, part)
+                documents[i] = self.read(row.after, i, part)
             elif op == update_op and (row.updateDescription is not None or row.patch is not None):
                 update = self._guard(self._update, row, i, part)
                 if row.before is not None:
-                    documents[i] = update.apply(self._read(row.before, i, part))
+                    documents[i] = update.apply(self.read(row.before, i, part))
                 elif update.whole:
                     documents[i] = update.apply(MISSING)
                 else:
@@ -122,17 +124,18 @@ class DocumentEvents:
         return documents, updates
 
     def _update(self, row: Any) -> Update:
-        typed = self._table.typed
+        typed = self.table.typed
         if row.updateDescription is not None:
             return from_description(row.updateDescription, typed=typed)
         key = parse(row.filter, typed=typed).get("_id", MISSING) if row.filter is not None else MISSING
         return from_patch(row.patch, key, typed=typed)
 
-    def _read(self, text: Any, i: int, part: Part) -> Any:
+    def read(self, text: Any, i: int, part: Part) -> Any:
+        """The document of event ``i``. Raises Fault."""
         return self._guard(self._document, text, i, part)
 
     def _document(self, text: Any) -> Any:
-        found = parse(text, typed=self._table.typed)
+        found = parse(text, typed=self.table.typed)
         if not isinstance(found, dict):
             raise DecodeError(f"expected a document, found {shown(found)}")
         return found
@@ -151,10 +154,10 @@ class DocumentEvents:
         unknown = np.zeros(len(values), dtype=np.bool_)
         changes: dict[int, Callable[[Any], pa.Array]] = {}
         otherwise: dict[int, Callable[[Any], pa.Array]] = {}
-        whole = self._table.document
+        whole = self.table.document
         base = column if whole is None or (column.text and column.path == ()) else whole
         for i, update in updates.items():
-            if column.name == self._table.key:
+            if column.name == self.table.key:
                 continue  # an update never changes _id; the Kafka key has it
             touched = update.below(column.path)
             if touched is not None and touched.whole:
@@ -165,11 +168,11 @@ class DocumentEvents:
             if touched is None:
                 continue
             if base is not column:
-                changes[i] = self._table.derived(column)
+                changes[i] = self.table.derived(column)
                 if column.text:
-                    otherwise[i] = self._table.beside(column, touched)
+                    otherwise[i] = self.table.beside(column, touched)
             elif column.text:
-                changes[i] = self._table.change(column, touched)
+                changes[i] = self.table.change(column, touched)
             else:
                 raise Fault(
                     f"column {column.name!r}: the update changes a part of {'.'.join(column.path)!r}, but neither this "
@@ -201,16 +204,16 @@ class DocumentEvents:
         for i, document in enumerate(documents):
             if document is None or not written[i]:
                 continue
-            for name in self._guard(self._table.unknown_fields, document, i, part):
+            for name in self._guard(self.table.unknown_fields, document, i, part):
                 found.setdefault(name, (i, []))[1].append(document[name])
         for i, update in updates.items():
             steps = [step for step in update.steps if step.kind == "set" and step.path]
             fields = {step.path[0]: step.value if len(step.path) == 1 else {} for step in steps}
-            for name in self._guard(self._table.unknown_fields, fields, i, part):
+            for name in self._guard(self.table.unknown_fields, fields, i, part):
                 first, values = found.get(name, (i, []))
                 values.append(fields[name])
                 found[name] = (min(first, i), values)
-        own = self._table.reserved
+        own = self.table.reserved
         return [
             (i, reserved(name) if name in own else _unknown_column(name, values)) for name, (i, values) in found.items()
         ]

@@ -19,9 +19,8 @@ def compiled(target: Path) -> str:
     compiler = shlex.split(os.environ.get("CC", "cc"))
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         made = Path(folder) / target.name
-        files = sorted(_HERE.glob("*.c"))
-        source = zlib.crc32(b"".join(one.read_bytes() for one in files))
-        command = [*compiler, *_FLAGS, f"-DSOURCE={source}u", "-o", str(made), *map(str, files)]
+        source = zlib.crc32(b"".join(one.read_bytes() for one in sorted(_HERE.glob("*.[ch]"))))
+        command = [*compiler, *_FLAGS, f"-DSOURCE={source}u", "-o", str(made), *map(str, sorted(_HERE.glob("*.c")))]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         except OSError as error:

@@ -40,6 +40,11 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     ),
     "ch_avro_texts": (ctypes.c_int, (_POINTER, _POINTER, _COUNT, _POINTER, _POINTER, _POINTER, _POINTER)),
     "ch_avro_distinct": (_COUNT, (_POINTER, _POINTER, _COUNT, _POINTER, _POINTER, _POINTER)),
+    "ch_documents": (
+        None,
+        (*_OF, _POINTER, ctypes.c_uint32, _POINTER, _POINTER, _COUNT, *[_POINTER] * 7),
+    ),
+    "ch_parts": (None, (_POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER)),
 }
 
 
@@ -50,7 +55,7 @@ def library() -> ctypes.CDLL | None:
         return None
     here = Path(__file__)
     try:
-        source = zlib.crc32(b"".join(one.read_bytes() for one in sorted(here.parent.glob("*.c"))))
+        source = zlib.crc32(b"".join(one.read_bytes() for one in sorted(here.parent.glob("*.[ch]"))))
         found = ctypes.CDLL(str(here.with_name(_NAME)))
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(found, name)

@@ -4,15 +4,10 @@
    byte is refused, and whoever asked reads it in another way: nothing here decides what a record means. Every read is
    bounded by the end of its record. */
 
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
+#include "scan.h"
 
-enum { NUL, FALSE_, TRUE_, INTEGER, NUMBER, TEXT, ESCAPED, OBJECT, ARRAY };
 enum { NOTHING, SKIP, KEEP, OPEN, NONE };
 
 #define DEEPEST 64
@@ -26,73 +21,12 @@ typedef struct {
     uint32_t next;  /* OPEN, NONE: the step after the object */
 } Step;
 
-typedef struct {
-    int64_t number; /* of an INTEGER */
-    uint32_t start;
-    uint32_t sized; /* length << 4 | kind; quotes count */
-} Cell;
-
-#define KIND(cell) ((cell)->sized & 15)
-#define SIZE(cell) ((cell)->sized >> 4)
-
-typedef const uint8_t *Place; /* NULL: refused */
-
 #if !defined(SOURCE)
 #define SOURCE 0
 #endif
 
 /* Of which source this was made: a library of another one must not be used. */
 uint32_t ch_source(void) { return SOURCE; }
-
-static uint64_t word(Place at) {
-    uint64_t found;
-    memcpy(&found, at, 8);
-    return found;
-}
-
-static uint32_t half(Place at) {
-    uint32_t found;
-    memcpy(&found, at, 4);
-    return found;
-}
-
-static int follows(Place at, Place end, Place text, uint32_t size) {
-    if ((uint64_t)(end - at) < size) return 0;
-    if (size >= 8) {
-        for (uint32_t i = 0; i + 8 < size; i += 8)
-            if (word(at + i) != word(text + i)) return 0;
-        return word(at + size - 8) == word(text + size - 8);
-    }
-    if (size >= 4) return half(at) == half(text) && half(at + size - 4) == half(text + size - 4);
-    while (size--)
-        if (*at++ != *text++) return 0;
-    return 1;
-}
-
-/* Values of hexadecimal and of base64 digits, 1 more than they are; 0 for what is none. */
-static const uint8_t HEX[256] = {
-    ['0'] = 1, ['1'] = 2, ['2'] = 3, ['3'] = 4, ['4'] = 5, ['5'] = 6, ['6'] = 7, ['7'] = 8, ['8'] = 9, ['9'] = 10,
-    ['a'] = 11, ['b'] = 12, ['c'] = 13, ['d'] = 14, ['e'] = 15, ['f'] = 16, ['A'] = 11, ['B'] = 12, ['C'] = 13,
-    ['D'] = 14, ['E'] = 15, ['F'] = 16,
-};
-static const uint8_t SIX[256] = {
-    ['A'] = 1, ['B'] = 2, ['C'] = 3, ['D'] = 4, ['E'] = 5, ['F'] = 6, ['G'] = 7, ['H'] = 8, ['I'] = 9, ['J'] = 10,
-    ['K'] = 11, ['L'] = 12, ['M'] = 13, ['N'] = 14, ['O'] = 15, ['P'] = 16, ['Q'] = 17, ['R'] = 18, ['S'] = 19,
-    ['T'] = 20, ['U'] = 21, ['V'] = 22, ['W'] = 23, ['X'] = 24, ['Y'] = 25, ['Z'] = 26, ['a'] = 27, ['b'] = 28,
-    ['c'] = 29, ['d'] = 30, ['e'] = 31, ['f'] = 32, ['g'] = 33, ['h'] = 34, ['i'] = 35, ['j'] = 36, ['k'] = 37,
-    ['l'] = 38, ['m'] = 39, ['n'] = 40, ['o'] = 41, ['p'] = 42, ['q'] = 43, ['r'] = 44, ['s'] = 45, ['t'] = 46,
-    ['u'] = 47, ['v'] = 48, ['w'] = 49, ['x'] = 50, ['y'] = 51, ['z'] = 52, ['0'] = 53, ['1'] = 54, ['2'] = 55,
-    ['3'] = 56, ['4'] = 57, ['5'] = 58, ['6'] = 59, ['7'] = 60, ['8'] = 61, ['9'] = 62, ['+'] = 63, ['/'] = 64,
-};
-
-static int hex4(Place at) {
-    int value = 0;
-    for (int i = 0; i < 4; i++) {
-        if (!HEX[at[i]]) return -1;
-        value = value << 4 | (HEX[at[i]] - 1);
-    }
-    return value;
-}
 
 /* After the backslash. A surrogate must have its other half. */
 static Place escape(Place at, Place end) {
@@ -283,10 +217,6 @@ int64_t ch_scan(Place data, const int64_t *ends, int64_t count, const Step *step
     return count;
 }
 
-/* Which records count: all, or those of a mask. The others' values are null, but must be right. */
-typedef const uint8_t *Mask;
-#define COUNTS(i) (!kept || kept[i])
-
 static void mark(uint8_t *bits, int64_t i, int one) {
     if (!(i & 7)) bits[i >> 3] = 0;
     bits[i >> 3] |= (uint8_t)((one != 0) << (i & 7));
@@ -312,49 +242,6 @@ void ch_flags(const Cell *cells, int64_t slots, int64_t count, Mask kept, uint8_
         mark(out, i, KIND(cells) == TRUE_);
         mark(valid, i, KIND(cells) != NUL && COUNTS(i));
     }
-}
-
-static uint8_t *put(uint8_t *out, uint32_t code) {
-    if (code < 0x80) {
-        *out++ = (uint8_t)code;
-    } else if (code < 0x800) {
-        *out++ = (uint8_t)(0xC0 | code >> 6);
-        *out++ = (uint8_t)(0x80 | (code & 63));
-    } else if (code < 0x10000) {
-        *out++ = (uint8_t)(0xE0 | code >> 12);
-        *out++ = (uint8_t)(0x80 | (code >> 6 & 63));
-        *out++ = (uint8_t)(0x80 | (code & 63));
-    } else {
-        *out++ = (uint8_t)(0xF0 | code >> 18);
-        *out++ = (uint8_t)(0x80 | (code >> 12 & 63));
-        *out++ = (uint8_t)(0x80 | (code >> 6 & 63));
-        *out++ = (uint8_t)(0x80 | (code & 63));
-    }
-    return out;
-}
-
-/* Of a string that was found to be right: its text takes no more bytes than it does itself. */
-static uint8_t *unescaped(Place at, Place end, uint8_t *out) {
-    while (at < end) {
-        if (*at != '\\') {
-            *out++ = *at++;
-            continue;
-        }
-        uint8_t c = at[1];
-        at += 2;
-        if (c != 'u') {
-            *out++ = c == 'b' ? '\b' : c == 'f' ? '\f' : c == 'n' ? '\n' : c == 'r' ? '\r' : c == 't' ? '\t' : c;
-            continue;
-        }
-        uint32_t code = (uint32_t)hex4(at);
-        at += 4;
-        if (code >= 0xD800 && code < 0xE000) {
-            code = 0x10000 + ((code - 0xD800) << 10) + ((uint32_t)hex4(at + 2) - 0xDC00);
-            at += 6;
-        }
-        out = put(out, code);
-    }
-    return out;
 }
 
 /* Texts as Arrow has them; ``out`` has room for all that the slot's strings take in JSON. */

@@ -13,7 +13,20 @@ import pyarrow as pa
 from ch_sink.decode.native.joined import joined
 from ch_sink.decode.native.program import Program
 
-__all__ = ["FLAGS", "INTEGERS", "MOST_BYTES", "NULL", "NUMBERS", "OBJECT", "TEXTS", "Scan", "scan"]
+__all__ = [
+    "FLAGS",
+    "INTEGERS",
+    "MOST_BYTES",
+    "NULL",
+    "NUMBERS",
+    "OBJECT",
+    "TEXTS",
+    "Mask",
+    "Scan",
+    "address",
+    "optional",
+    "scan",
+]
 
 _NULL, _FALSE, _TRUE, _INTEGER, _NUMBER, _TEXT, _ESCAPED, _OBJECT, _ARRAY = (1 << kind for kind in range(9))
 NULL, OBJECT = _NULL, _OBJECT
@@ -34,10 +47,10 @@ class Scan:
     """Values of records that follow a program. All slots' cells are those of the first record, then of the second …"""
 
     def __init__(self, library: ctypes.CDLL, program: Program, data: bytes, count: int, cells: Any) -> None:
-        self._library, self.program, self.data, self.count = library, program, data, count
+        self.library, self.program, self.data, self.count = library, program, data, count
         self._cells = cells
         self._width = max(len(program.slots), 1)
-        self._at = _address(cells)
+        self._at = address(cells)
         self.seen = np.zeros(self._width, dtype=np.uint32)
         self.sizes = np.zeros(self._width, dtype=np.int64)
 
@@ -55,9 +68,11 @@ class Scan:
 
     def are_objects(self, slot: int) -> npt.NDArray[np.bool_]:
         """Which of the slot's values are objects."""
-        out = np.empty(self.count, dtype=np.bool_)
-        self._library.ch_are(*self.of(slot), 7, _address(out))
-        return out
+        return self._are(slot, 7)
+
+    def are_null(self, slot: int) -> npt.NDArray[np.bool_]:
+        """Which of the slot's values are null."""
+        return self._are(slot, 0)
 
     def letters(self, slot: int) -> npt.NDArray[np.uint8] | None:
         """The texts of a slot if each is one letter; else None."""
@@ -80,27 +95,27 @@ class Scan:
     def flags(self, slot: int, kept: Mask | None = None) -> pa.Array:
         """The booleans of a slot."""
         out, valid = self._bits(), self._bits()
-        self._library.ch_flags(*self.of(slot), _optional(kept), out.address, valid.address)
+        self.library.ch_flags(*self.of(slot), optional(kept), out.address, valid.address)
         return self._array(pa.bool_(), slot, out, valid, kept)
 
     def floats(self, slot: int, kept: Mask | None = None) -> pa.Array | None:
         """The numbers of a slot; None if one has to be read otherwise."""
         out, valid = pa.allocate_buffer(8 * self.count), self._bits()
-        if not self._library.ch_floats(self.data, *self.of(slot), _optional(kept), out.address, valid.address):
+        if not self.library.ch_floats(self.data, *self.of(slot), optional(kept), out.address, valid.address):
             return None
         return self._array(pa.float64(), slot, out, valid, kept)
 
     def base64(self, slot: int, kept: Mask | None = None) -> pa.Array | None:
         """The big-endian integers of base64 texts; None if one has more than eight bytes, or is none."""
         out, valid = pa.allocate_buffer(8 * self.count), self._bits()
-        if not self._library.ch_base64(self.data, *self.of(slot), _optional(kept), out.address, valid.address):
+        if not self.library.ch_base64(self.data, *self.of(slot), optional(kept), out.address, valid.address):
             return None
         return self._array(pa.int64(), slot, out, valid, kept)
 
     def uuids(self, slot: int, kept: Mask | None = None) -> pa.Array | None:
         """The UUIDs whose texts have the usual form, as sixteen bytes; None if one has another."""
         out, valid = pa.allocate_buffer(16 * self.count), self._bits()
-        if not self._library.ch_uuids(self.data, *self.of(slot), _optional(kept), out.address, valid.address):
+        if not self.library.ch_uuids(self.data, *self.of(slot), optional(kept), out.address, valid.address):
             return None
         return self._array(pa.binary(16), slot, out, valid, kept)
 
@@ -108,7 +123,7 @@ class Scan:
         """The texts of a slot."""
         out, valid = pa.allocate_buffer(int(self.sizes[slot])), self._bits()
         offsets = pa.allocate_buffer(4 * self.count + 4)
-        self._library.ch_texts(self.data, *self.of(slot), _optional(kept), offsets.address, valid.address, out.address)
+        self.library.ch_texts(self.data, *self.of(slot), optional(kept), offsets.address, valid.address, out.address)
         nulls = self.kinds(slot) & NULL or kept is not None
         buffers = [valid if nulls else None, offsets, out]
         return pa.Array.from_buffers(pa.string(), self.count, buffers, null_count=-1 if nulls else 0)
@@ -116,7 +131,7 @@ class Scan:
     def literals(self, slot: int, decoder: msgspec.json.Decoder[list[Any]]) -> list[Any]:
         """The values of a slot by a decoder of lists. Raises msgspec's errors."""
         out = np.empty(int(self.sizes[slot]) + 5 * self.count + 2, dtype=np.uint8)
-        size = self._library.ch_listed(self.data, *self.of(slot), _address(out))
+        size = self.library.ch_listed(self.data, *self.of(slot), address(out))
         return decoder.decode(out.data[:size])
 
     def repeated(self, slot: int, decoder: msgspec.json.Decoder[list[Any]]) -> list[Any]:
@@ -132,7 +147,7 @@ class Scan:
     ) -> tuple[list[Any], npt.NDArray[np.uint8]] | None:
         """The different values of a slot, and which each is; None if there are many."""
         codes, first = np.empty(self.count, dtype=np.uint8), np.empty(_MOST_KNOWN, dtype=np.int64)
-        known = self._library.ch_distinct(self.data, *self.of(slot), _address(codes), _address(first))
+        known = self.library.ch_distinct(self.data, *self.of(slot), address(codes), address(first))
         if not known:
             return None
         values = decoder.decode(b"[" + b",".join([self.raw(slot, place) for place in first[:known].tolist()]) + b"]")
@@ -144,9 +159,14 @@ class Scan:
         start, size = int(cell["start"]), int(cell["sized"]) >> 4
         return self.data[start : start + size] if size else b"null"
 
+    def _are(self, slot: int, kind: int) -> npt.NDArray[np.bool_]:
+        out = np.empty(self.count, dtype=np.bool_)
+        self.library.ch_are(*self.of(slot), kind, address(out))
+        return out
+
     def _integers(self, slot: int, kept: Mask | None) -> tuple[pa.Buffer, pa.Buffer]:
         out, valid = pa.allocate_buffer(8 * self.count), self._bits()
-        self._library.ch_integers(*self.of(slot), _optional(kept), out.address, valid.address)
+        self.library.ch_integers(*self.of(slot), optional(kept), out.address, valid.address)
         return out, valid
 
     def _bits(self) -> pa.Buffer:
@@ -179,23 +199,25 @@ def scan(library: ctypes.CDLL, program: Program, payloads: Sequence[bytes], room
     texts = np.frombuffer(program.texts, dtype=np.uint8)
     accepted = library.ch_scan(
         data,
-        _address(together.ends),
+        address(together.ends),
         count,
-        _address(program.steps),
+        address(program.steps),
         len(program.steps),
-        _address(texts),
+        address(texts),
         made.of(0)[0],
         made.of(0)[1],
-        _address(made.seen),
-        _address(made.sizes),
+        address(made.seen),
+        address(made.sizes),
     )
     return made if accepted == count else None
 
 
-def _optional(mask: Mask | None) -> int | None:
-    return None if mask is None else _address(mask)
+def optional(mask: Mask | None) -> int | None:
+    """A mask as compiled code takes it."""
+    return None if mask is None else address(mask)
 
 
-def _address(array: Any) -> int:
+def address(array: Any) -> int:
+    """Where an array's values are."""
     address: int = array.__array_interface__["data"][0]
     return address

@@ -8,6 +8,7 @@ import pytest
 from bson import Decimal128, Int64, ObjectId
 
 from ch_sink.decode import Decoder
+from ch_sink.decode.mongodb import DocumentKeys
 from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
@@ -93,3 +94,13 @@ def test_integer_columns_take_numbers_only() -> None:
     batch = decode([1, "1", "x", 2], "Int64")
     assert stored(batch)[0] == 1
     assert 2 in [bad.index for bad in batch.bad]
+
+
+@pytest.mark.parametrize(
+    ("identity", "may"), [(1, True), ("1", True), (Int64(5), True), ("a", False), (ObjectId("5" * 24), False)]
+)
+@pytest.mark.parametrize("form", ["plain", "schema", "avro"])
+def test_digits_of_an_object_id_are_not_taken_for_a_number(identity: Any, may: bool, form: str) -> None:
+    [key] = records([identity], form)[0].keys
+    assert key is not None
+    assert DocumentKeys(table(), policy_of()).may_be_number(key) == may
