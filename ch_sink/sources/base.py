@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 __all__ = [
     "Blocks",
@@ -50,6 +51,10 @@ class Columns(Protocol):
 
     def numbers(self, name: str) -> npt.NDArray[np.int64] | None:
         """A field's numbers, 0 for null; None if not all are integers of 64 bits."""
+        ...
+
+    def texts(self, name: str) -> pa.Array | None:
+        """A field's texts as one array; None if not all are texts or null."""
         ...
 
 
@@ -150,6 +155,11 @@ def numbers(blocks: Blocks, name: str) -> npt.NDArray[np.int64]:
     """An integer field of all blocks, 0 for None. Raises OverflowError for a number that does not fit 64 bits."""
     found = None if isinstance(blocks, Sequence) else blocks.numbers(name)
     return whole_numbers(values(blocks, name)) if found is None else found
+
+
+def texts(blocks: Blocks, name: str) -> pa.Array | None:
+    """A text field of all blocks as one array; None if they are objects, or it holds other values."""
+    return None if isinstance(blocks, Sequence) else blocks.texts(name)
 
 
 Words = Sequence[int] | npt.NDArray[np.uint64]

@@ -5,9 +5,12 @@ from typing import Literal
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ch_sink.errors import PositionError
-from ch_sink.sources.base import Blocks, Positions, numbers, values, words
+from ch_sink.sources.base import Blocks, Positions, numbers, texts, values, words
 
 __all__ = ["POSTGRES", "PostgreSQL"]
 
@@ -41,14 +44,17 @@ class PostgreSQL:
 
     def positions(self, blocks: Blocks) -> Positions:
         """Positions; a missing or negative ``lsn`` is 0. Raises PositionError for what is no LSN."""
-        known: dict[str | None, int] = {}
-        commits: list[int] = []
-        for text in values(blocks, "sequence"):
-            head = text.partition(",")[0] if text else None
-            commit = known.get(head)
-            if commit is None:
-                commit = known[head] = _first(head)
-            commits.append(commit)
+        stated = _commits(texts(blocks, "sequence"))
+        if stated is None:
+            known: dict[str | None, int] = {}
+            commits: list[int] = []
+            for text in values(blocks, "sequence"):
+                head = text.partition(",")[0] if text else None
+                commit = known.get(head)
+                if commit is None:
+                    commit = known[head] = _first(head)
+                commits.append(commit)
+            stated = np.array(commits, dtype=np.uint64)
         try:
             lsns = np.maximum(numbers(blocks, "lsn"), 0).astype(np.uint64)
         except OverflowError:
@@ -56,9 +62,20 @@ class PostgreSQL:
             if max(inner) >= 1 << 64:
                 raise PositionError(f"source.lsn: {max(inner)} does not fit 64 bits") from None
             lsns = np.array([max(lsn, 0) for lsn in inner], dtype=np.uint64)
-        stated = np.array(commits, dtype=np.uint64)
         has = stated != 0
         return Positions(words(0, np.where(has, stated, lsns)), words(0, lsns), has)
+
+
+def _commits(sequences: pa.Array | None) -> npt.NDArray[np.uint64] | None:
+    """The first elements of texts that all have the connector's form, 0 for null; None if one has another form."""
+    if sequences is None or not pc.all(pc.starts_with(sequences, '["')).as_py():
+        return None
+    heads = pc.list_element(pc.split_pattern(sequences, '",', max_splits=1), 0)
+    try:
+        found = pc.utf8_slice_codeunits(heads, 2).cast(pa.uint64())
+    except pa.ArrowInvalid:
+        return None
+    return np.asarray(pc.fill_null(found, 0))
 
 
 _FIRST = re.compile(r'\s*\[\s*(?:null|"?(-?\d{1,20})"?)?\s*\]?\s*', re.ASCII)

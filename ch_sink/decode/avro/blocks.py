@@ -6,8 +6,10 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from ch_sink.decode.avro.convert import listed
+from ch_sink.decode.avro.convert import block_column, listed
+from ch_sink.decode.avro.scanned import Texts
 from ch_sink.decode.avro.vectors import Plain, Struct
 
 __all__ = ["Block"]
@@ -22,9 +24,13 @@ class Block:
         """``absent``: the fields of ``wire``, each with the value used if the schema lacks it. Raises Fault."""
         self._source, self._wire, self._absent, self._places = source, wire, absent, places
         self._known: dict[str, list[Any]] = {}
-        for name in absent:
-            if not isinstance(source.fields.get(name), Plain):
-                self.values(name)  # a text that is none is told before what the texts mean
+        self._texts: dict[str, pa.Array] = {}
+        for name in absent:  # a text that is none is told before what the texts mean
+            vector = source.fields.get(name)
+            if isinstance(vector, Texts) and vector.repeated() is None:
+                self._texts[name] = block_column(vector, places)
+            elif not isinstance(vector, Plain):
+                self.values(name)
 
     def __len__(self) -> int:
         return len(self._places)
@@ -46,3 +52,6 @@ class Block:
         if not isinstance(vector, Plain) or vector.values.dtype != np.int64:
             return None
         return vector.values if vector.valid is None else np.where(vector.valid, vector.values, 0)
+
+    def texts(self, name: str) -> pa.Array | None:
+        return self._texts.get(name)

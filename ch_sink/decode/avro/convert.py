@@ -13,7 +13,7 @@ from ch_sink.model.change import BadRecord
 from ch_sink.types import Converted, Converter, OutOfRange
 from ch_sink.types.converter import takes_arrow
 
-__all__ = ["convert", "culprits", "listed", "texts"]
+__all__ = ["block_column", "convert", "culprits", "listed", "texts"]
 
 _REFUSED = (DecodeError, PositionError, *UNCONVERTED)
 
@@ -63,17 +63,22 @@ def listed(vector: Vector | None, count: int, absent: Any, places: Sequence[int]
         return [absent] * count
     if isinstance(vector, Texts) and (repeated := vector.repeated()) is not None:
         return repeated
-    try:
-        column = vector.column()
-    except NotText as error:
-        raise Fault(
-            str(error), certain=[BadRecord(places[i], f"source block: {error}") for i in error.places]
-        ) from error
+    column = block_column(vector, places)
     if not isinstance(column, pa.Array):
         return list(column)
     if pa.types.is_string(column.type):
         return texts(column)
     return list(column.to_pylist())
+
+
+def block_column(vector: Vector, places: Sequence[int]) -> Any:
+    """A field of the source block as its vector gives it. Raises Fault."""
+    try:
+        return vector.column()
+    except NotText as error:
+        raise Fault(
+            str(error), certain=[BadRecord(places[i], f"source block: {error}") for i in error.places]
+        ) from error
 
 
 def texts(column: Any) -> list[Any]:

@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar, get_args
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from ch_sink.decode.assemble import Mask, Part
 from ch_sink.decode.json.columns import (
@@ -298,6 +299,10 @@ class Block:
     def numbers(self, name: str) -> npt.NDArray[np.int64] | None:
         slot = self._found.program.slots.get(self._fields[name].path)
         return None if slot is None else self._found.numbers(slot)
+
+    def texts(self, name: str) -> pa.Array | None:
+        slot = self._found.program.slots.get(self._fields[name].path)
+        return self._found.texts(slot) if slot is not None and self._found.only(slot, TEXTS) else None
 
 
 def block_fields(block: type[msgspec.Struct]) -> dict[str, Field]:

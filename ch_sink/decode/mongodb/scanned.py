@@ -13,11 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ch_sink.decode.assemble import Mask, Part
-from ch_sink.decode.json.columns import Read, meta
+from ch_sink.decode.json.columns import IS_ROW, NEEDS_AFTER, Read, meta
 from ch_sink.decode.json.layout import Layout
 from ch_sink.decode.json.scanned import (
-    IS_ROW,
-    NEEDS_AFTER,
     Block,
     Refused,
     Scanner,
