@@ -55,6 +55,8 @@ class Place:
         """A fresh table."""
         self.client.command(f"DROP TABLE IF EXISTS {DATABASE}.{name}")
         self.client.command(workload.create(DATABASE, name))
+        if rows := workload.fill(DATABASE, name):
+            self.client.command(rows)
 
     def config(self, workload: Workload, topic: str, table: str, **more: Any) -> Path:
         """The stream's file."""

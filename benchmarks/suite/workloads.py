@@ -37,6 +37,8 @@ class Workload:
     share: float = 1.0
     """Of the suite's number of events: less for long ones."""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    stored: int = 0
+    """Rows that the table has before, of keys that change."""
 
     def create(self, database: str, table: str) -> str:
         """The statement that makes the table."""
@@ -48,6 +50,20 @@ class Workload:
         return (
             f"CREATE TABLE {database}.{table} ({columns}) ENGINE = {engine} {by}ORDER BY ({order}) "
             "SETTINGS non_replicated_deduplication_window = 10000"
+        )
+
+    def fill(self, database: str, table: str) -> str:
+        """The statement that puts rows into the table which a snapshot has stored before; empty for none."""
+        if not self.stored:
+            return ""
+        value = "concat('a value of ordinary length, stored before: ', toString(number))"
+        values = {f.name: value for f in self.rows.fields if "String" in f.clickhouse and "Low" not in f.clickhouse}
+        values |= dict.fromkeys(self.rows.key, "number") | (
+            {"_sign": "1"} if "sign" in _ENGINES[self.engine][0] else {}
+        )
+        return (
+            f"INSERT INTO {database}.{table} ({', '.join(values)}) "
+            f"SELECT {', '.join(values.values())} FROM numbers({self.stored})"
         )
 
 
@@ -70,6 +86,9 @@ WORKLOADS: Mapping[str, Workload] = {
         Workload("documents", form="documents", table=_DOCUMENT),
         Workload("collapsing, before images", engine="collapsing", settings={"stored_row": "before"}),
         Workload("collapsing, lookups", engine="collapsing", settings={"stored_row": "lookup"}),
+        Workload(
+            "collapsing, lookups, 1 M rows", engine="collapsing", settings={"stored_row": "lookup"}, stored=1_000_000
+        ),
         Workload("versioned collapsing", engine="versioned", settings={"stored_row": "before"}),
         Workload("append", engine="append"),
     )
