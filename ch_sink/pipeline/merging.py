@@ -28,7 +28,7 @@ from ch_sink.ports import Insert
 from ch_sink.sources import Source
 from ch_sink.table.partition import partition_groups
 
-__all__ = ["Outcome", "merge_chunk"]
+__all__ = ["Outcome", "grouped", "merge_chunk"]
 
 _SEPARATE = 4
 """Table partitions of one chunk that get an insert each. Of more, the server splits one block: a request for each part
@@ -150,15 +150,18 @@ def _counted(merged: Merged) -> Counter[str]:
 
 
 def _inserts(merged: Merged, target: Target) -> list[Insert]:
-    return [insert for step, rows in merged.steps for insert in _grouped(rows, target, step)]
+    return [insert for step, rows in merged.steps for insert in grouped(rows, target, step, _SEPARATE)]
 
 
-def _grouped(rows: pa.Table, target: Target, step: str) -> list[Insert]:
-    """One insert per table partition; a single one for many, or if the client cannot evaluate the expression."""
+def grouped(rows: pa.Table, target: Target, step: str, most: int | None = None) -> list[Insert]:
+    """One insert per table partition; a single one if the client cannot evaluate the expression.
+
+    ``most``: of more table partitions, a single one as well.
+    """
     if not rows.num_rows:
         return []
     groups = partition_groups(target.table, rows)
-    if groups is None or len(groups) > _SEPARATE:
+    if groups is None or (most is not None and len(groups) > most):
         return [Insert(rows, f"{step}/*")]
     if len(groups) == 1:
         return [Insert(rows, f"{step}/{groups[0][0]}")]

@@ -349,6 +349,8 @@ class RowsRemoved:
     """Offsets of erased changes, which are left out of a replay."""
     left: str = ""
     """The highest version among the other rows, as decimal digits; −1 if there were none, empty if it is unknown."""
+    since: int = 0
+    """How many facts said by then that the table had been filled anew, or taken back."""
 
 
 Fact = (

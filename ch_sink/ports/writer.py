@@ -12,7 +12,7 @@ __all__ = ["Insert", "TableWriter"]
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """One insert: one block, one table partition, one token."""
+    """One insert: one block and one token, of one table partition or of many that the server tells apart."""
 
     rows: pa.Table
     label: str

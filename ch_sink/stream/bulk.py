@@ -25,6 +25,7 @@ from ch_sink.order import State
 from ch_sink.pipeline.barrier import Barrier
 from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.inputs import BatchDecoder, Ports
+from ch_sink.pipeline.merging import grouped
 from ch_sink.pipeline.partition_sink import PartitionSink
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import DeadLetters, Fence, History, Insert, StoredRows, TableWriter
@@ -204,7 +205,7 @@ def read_piece(task: RangeTask, number: int, ports: BulkPorts) -> Generator[Run,
             piece.top, piece.source_time = max(piece.top, done.top), max(piece.source_time, done.last_source_ts)
             piece.counts.update(done.counts)
             piece.barrier = done.barrier
-            for insert in kept.inserts:
+            for insert in [part for one in kept.inserts for part in _by_partition(one, target)]:
                 low = target.bottom_version(insert.rows)
                 piece.bottom = min(piece.bottom or low, low)
                 whole = insert.label.partition("/")[2] in _WHOLE
@@ -217,6 +218,12 @@ def read_piece(task: RangeTask, number: int, ports: BulkPorts) -> Generator[Run,
     except ChSinkError as error:
         piece.failure = error
     return piece
+
+
+def _by_partition(insert: Insert, target: Target) -> list[Insert]:
+    """An insert for each table partition, where a stream leaves it to the server to split the block."""
+    step, _, label = insert.label.partition("/")
+    return grouped(insert.rows, target, step) if label == "*" else [insert]
 
 
 def store_units(

@@ -62,19 +62,21 @@ class ReadingAgain:
         ends = {t.partition: t.next_offset for t in ledger.totals() if t.topic_id == topic_id}
         if known in ([], [topic_id]):
             self._look_at_group(state, ends)
-        found = {t.partition: (t.replay, t.end) for t in ledger.facts(TableTakenBack) if t.topic_id == topic_id}
+        back = ledger.facts(TableTakenBack)
+        found = {t.partition: (t.replay, t.end) for t in back if t.topic_id == topic_id}
         reached = ledger.progress(topic_id)
         reads_again = any(reached.get(p, end) < end for p, (_, end) in found.items())
         if stored_version is None or target.collapsing or target.table.ttl or reads_again:
             return found
         last = [r for r in ledger.history(4 * len(state.low)) if r.topic_id == topic_id]
-        filling = Filling.last(ledger.facts(TableRefilled), topic_id)
+        fillings = ledger.facts(TableRefilled)
+        filling = Filling.last(fillings, topic_id)
         last = filling.without_former(last)
         if is_whole(stored_version, last, filling, states.floors):
             return found
         removals = [r for r in ledger.facts(RowsRemoved) if r.topic_id == topic_id]
         removed = max((int(r.top) for r in removals), default=-1)
-        left = left_by_erasures(removals, [filling.offsets, {p: end for p, (_, end) in found.items()}])
+        left = left_by_erasures(removals, len(back) + len(fillings))
         if is_whole(stored_version, last, filling, states.floors, removed, left):
             return found
         # A job that was frozen since it read the version compares an old answer with its successor's ledger.

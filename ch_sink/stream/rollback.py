@@ -86,17 +86,15 @@ def is_whole(
     return stored_version >= there and max(stored_version, 0) >= newest_stored(results, floors, max(removed, 0))
 
 
-def left_by_erasures(removals: Sequence[RowsRemoved], since: Iterable[Mapping[int, int]]) -> int:
+def left_by_erasures(removals: Sequence[RowsRemoved], since: int) -> int:
     """The highest version that the last erasure left in the table, −1 if that says nothing of the table as it is.
 
     Args:
-        removals: of the topic, oldest first.
-        since: partition → offset that was reached when the table was filled anew, or taken back.
+        removals: oldest first.
+        since: how many facts say that the table was filled anew, or taken back.
     """
-    known = [r for r in removals if r.left]
-    last = [r for r in known if r.left == known[-1].left]
-    holds = all(any(r.offset > offsets.get(r.partition, -1) for r in last) for offsets in since)
-    return int(last[0].left) if last and holds else -1
+    last = next((r for r in reversed(removals) if r.left), None)
+    return int(last.left) if last is not None and last.since == since else -1
 
 
 def newest_stored(results: Iterable[FinishedRange], floors: Iterable[Floor], removed: int = 0) -> int:

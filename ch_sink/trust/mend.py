@@ -10,7 +10,7 @@ from ch_sink.pipeline.target import Target
 from ch_sink.ports import TableRepaired
 from ch_sink.table.model import forgets_deletes
 from ch_sink.trust.differences import Differences
-from ch_sink.trust.repair import ceilings, needs_stream, statements, too_new, unmendable
+from ch_sink.trust.repair import ceilings, needs_stream, statements, too_new, unmendable, written_below
 from ch_sink.trust.report import Report
 from ch_sink.trust.verify import FOUND, Options, Subject, states_at, verified
 from ch_sink.types.sql import literal
@@ -84,8 +84,7 @@ def _topic_may_win(subject: Subject, differences: Differences, limits: tuple[int
     """Whether older changes of the topic, read again, would win over what the repair writes."""
     if forgets_deletes(subject.table) or limits is None:
         return True
-    # A row of which the table has nothing, not even a mark, gets no higher version than all partitions have reached.
-    return limits[0] < limits[1] and differences.count(FOUND, "kind = 'missing' AND table_version = ''") > 0
+    return differences.count(FOUND, written_below(limits)) > 0
 
 
 @contextmanager

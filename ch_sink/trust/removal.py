@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from ch_sink.clickhouse import Client
-from ch_sink.ports import Ledger, RowsRemoved
+from ch_sink.ports import Ledger, RowsRemoved, TableRefilled, TableTakenBack
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import literal, quote
@@ -84,6 +84,7 @@ def note_removed(
                 str(top),
                 tuple(o for p, o in sorted(skip) if p == partition),
                 "" if left is None else str(left),
+                0 if left is None else len(ledger.facts(TableRefilled)) + len(ledger.facts(TableTakenBack)),
             )
             for partition, offset in sorted(applied.items())
         )

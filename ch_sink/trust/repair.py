@@ -18,7 +18,7 @@ from ch_sink.trust.differences import Differences
 from ch_sink.trust.sides import KEY, TIMES, Side
 from ch_sink.types.sql import literal, quote
 
-__all__ = ["ceilings", "counts", "needs_stream", "statements", "too_new", "unmendable"]
+__all__ = ["ceilings", "counts", "needs_stream", "statements", "too_new", "unmendable", "written_below"]
 
 
 def ceilings(target: Target, states: Mapping[int, tuple[int, State]]) -> tuple[int, int] | None:
@@ -79,11 +79,22 @@ def statements(source: Side, target: Side, differences: Differences, step: int, 
         return [_counted(source, target, differences, step)]
     moves = bool({c.name for c in table.source_columns} & table.place_columns - set(target.key))
     gone = ("extra", "different") if moves else ("extra",)
-    out = [] if unmendable(table) else [_marked(target, differences, step, gone)]
+    out = [] if unmendable(table) else [_marked(target, differences, step, gone, ceiling)]
     return [*out, _rewritten(source, target, differences, step, ceiling, 2 if moves else 1)]
 
 
-def _marked(target: Side, differences: Differences, step: int, kinds: Sequence[str]) -> str:
+def written_below(limits: tuple[int, int]) -> str:
+    """The condition on differences that are mended with a lower version than the highest of the partitions' last ones.
+
+    ``limits``: of `ceilings`.
+    """
+    low, high = (f"toInt256({literal(str(limit))})" for limit in limits)
+    above = "if(table_version = '', 0, toInt256OrZero(table_version) + 1)"
+    own = f"if(kind = 'extra', {low}, least(toInt256OrZero(source_version), {low}))"
+    return f"greatest({own}, {above}) < {high}"
+
+
+def _marked(target: Side, differences: Differences, step: int, kinds: Sequence[str], ceiling: int | None) -> str:
     """Delete rows for the living rows of these keys."""
     table = target.table
     engine = table.engine
@@ -93,7 +104,7 @@ def _marked(target: Side, differences: Differences, step: int, kinds: Sequence[s
     names, values = list(columns), [f"r.{quote(name)}" for name in columns]
     if version is not None:
         names.append(version)
-        values.append(_next(table, version, 1))
+        values.append(_gone(table, version, ceiling))
     if engine.family is Family.MERGE_TREE:
         names.append("_op")
         values.append("'d'")
@@ -184,12 +195,18 @@ def counts(table: TargetTable) -> bool:
     return column is not None and layout_for(column.type).kind != "time"
 
 
-def _next(table: TargetTable, version: str, after: int) -> str:
-    """The version after the one that the table has; times have no room, and the later insert wins."""
+def _gone(table: TargetTable, version: str, ceiling: int | None) -> str:
+    """The version of a delete row: after the one that the table has, and above lost changes of a row that is gone.
+
+    Times have no room, and the later insert wins.
+    """
     kind = next(c.type for c in table.columns if c.name == version)
     if not counts(table):
         return f"CAST(d.table_version, {literal(kind)})"
-    return f"CAST(toInt256OrZero(d.table_version) + {after}, {literal(kind)})"
+    after = "toInt256OrZero(d.table_version) + 1"
+    if ceiling is not None:
+        after = f"greatest({after}, if(d.kind = 'extra', toInt256({literal(str(ceiling))}), 0))"
+    return f"CAST({after}, {literal(kind)})"
 
 
 def _fresh(table: TargetTable, version: str, ceiling: int | None, after: int) -> str:

@@ -11,8 +11,8 @@ from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.verify import Options
 from tests.support.hand_commands import MARKING, Hand, each_of, hand, timed
-from tests.support.hand_steps import EVENTS, Rows, empty
-from tests.support.hand_tables import delete, insert, row
+from tests.support.hand_steps import EVENTS, Rows, backup, empty, lose
+from tests.support.hand_tables import delete, insert, row, update
 
 pytestmark = pytest.mark.integration
 
@@ -56,6 +56,44 @@ def test_a_repair_that_every_change_is_older_than_forbids_no_replay(client: Clie
     assert it.view() == [(1, "a"), (2, "again"), (3, "cc")]
 
 
+@each_of("engine", MARKING, "sign")
+@pytest.mark.parametrize("now", [[(6, "z")], []], ids=["changed", "deleted"])
+def test_a_replay_after_the_repair_of_a_row_that_had_lost_its_newest_change(
+    client: Client, database: str, engine: str, now: list[tuple[int, str | None]]
+) -> None:
+    """The table had an older row than the topic says, and the source a third one."""
+    other = [insert(6, "x", 100), update(row(6, "x"), row(6, "y"), 110), insert(7, "q", 120)]
+    it = hand(client, database, engine, [insert(1, "a", 10)], other)
+    it.read((0, 1), (1, 1))
+    backup(it)
+    it.read((1, 3))
+    lose(it, 6)
+    client.command(f"INSERT INTO {database}.t SELECT * FROM {database}.backup WHERE id = 6")
+    repaired_from_source(it, (1, "a"), *now, (7, "q"))
+    expect_replays_above_the_repair_only(it, {0: 1, 1: 3}, {0: 1, 1: 3})
+
+
+@each_of("engine", MARKING, "replacing")
+def test_a_replay_after_the_repair_of_a_row_that_came_back_in_the_only_partition(
+    client: Client, database: str, engine: str
+) -> None:
+    it = hand(
+        client, database, engine, [insert(6, "x", 100), update(row(6, "x"), row(6, "y"), 110), insert(7, "q", 120)]
+    )
+    it.read((0, 1))
+    backup(it)
+    it.read((0, 3))
+    lose(it, 6)
+    client.command(f"INSERT INTO {database}.t SELECT * FROM {database}.backup WHERE id = 6")
+    repaired_from_source(it, (7, "q"))
+    replayed(it.subject, {0: 0}, {0: 3})
+    assert it.view() == [(7, "q")]
+    it.topic([insert(6, "x", 100), update(row(6, "x"), row(6, "y"), 110), insert(7, "q", 120), insert(6, "new", 130)])
+    it.feed.at = {0: 3}
+    it.read_all()
+    assert it.view() == [(6, "new"), (7, "q")]
+
+
 @pytest.mark.parametrize("engine", ["time", "time-auto"])
 def test_a_replay_after_a_repair_of_a_table_with_times_as_versions(client: Client, database: str, engine: str) -> None:
     """The source's rows have no times of their changes."""
@@ -79,6 +117,19 @@ def test_an_emptied_table_is_noticed_after_the_newest_row_was_erased(
     it.read_all()
     assert it.view() == before
     assert it.verify() == (0, 0, 0)
+
+
+@each_of("engine", MARKING, "sign")
+def test_an_erasure_right_after_a_filling(client: Client, database: str, engine: str) -> None:
+    it = hand(client, database, engine, EVENTS)
+    it.read((0, 2), (0, 5))
+    resynced(it.refill, apply=True, against="topic")
+    erased(it.subject, it.own, {"id": 5}, apply=True, live=True)
+    it.read_all()
+    assert it.view() == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+    empty(it)
+    it.read_all()
+    assert [r for r in it.view() if r[0] != 5] == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
 
 
 @each_of("engine", MARKING, "sign")

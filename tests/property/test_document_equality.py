@@ -68,6 +68,42 @@ def test_a_path_that_is_there_twice_is_refused_for_a_json_column_alone(library: 
         assert len(Decoder(given.table, given.policy).decode(records).bad) == bad
 
 
+ODD = (
+    '{"_id":0,"a":{"$oid" "$date":5}}',
+    '{"_id":0,"a":{"$date" "$numberLong" "$numberInt":"7"}}',
+    r'{"_id":0,"a":{"\u0024oid":"5d505646cf6d4fe581014ab2"}}',
+    r'{"_id":0,"a":{"\u0024oid":"5d505646cf6d4fe581014ab2"},"price":"5$"}',
+    r'{"_id":0,"n":{"\u0024numberLong":"5"}}',
+    r'{"_id":0,"n":{"\u0024numberLong":{"x":1}},"price":"5$"}',
+    '{"_id":0,"n":{"$numberInt":5.9}}',
+    '{"_id":0,"n":{"$numberLong":true}}',
+    '{"_id":0,"n":{"$numberLong":"1_0"}}',
+    '{"_id":0,"n":{"$numberInt":"4000000000"}}',
+    '{"_id":0,"d":{"$date":{"$numberLong":"5","x":1}}}',
+)
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("columns", [WHOLE, [*WHOLE, Column("n", "Nullable(Int64)"), Column("a", "Nullable(String)")]])
+def test_an_odd_text_means_the_same_among_usual_ones(library: ctypes.CDLL, odd: str, columns: list[Column]) -> None:
+    source = {"connector": "mongodb", "name": "s", "ts_ms": 1}
+    usual = '{"_id":%d,"a":{"$oid":"5d505646cf6d4fe581014ab2"},"n":{"$numberLong":"7"}}'
+    texts = [odd if i == 40 else usual % i for i in range(80)]
+    values = [json.dumps({"after": t, "source": source, "op": "c"}, separators=(",", ":")).encode() for t in texts]
+    keys: list[bytes | None] = [b'{"id":"%d"}' % i for i in range(80)]
+    given = Group(replacing(tuple(columns), ("_id",)), policy_of(), False, [records_of(keys, list(values))])
+    assert not differences(given, library)
+
+
+@pytest.mark.parametrize("odd", ['{"$oid" "$numberLong":"7"}', r'{"\u0024oid":"5d505646cf6d4fe581014ab2"}'])
+def test_an_odd_key_means_the_same_among_usual_ones(library: ctypes.CDLL, odd: str) -> None:
+    source = {"connector": "mongodb", "name": "s", "ts_ms": 1}
+    values = [json.dumps({"after": json.dumps({"_id": i}), "source": source, "op": "c"}).encode() for i in range(80)]
+    keys = [json.dumps({"id": odd if i == 40 else str(i)}, separators=(",", ":")).encode() for i in range(80)]
+    given = Group(replacing(tuple(WHOLE), ("_id",)), policy_of(), False, [records_of(list(keys), list(values))])
+    assert not differences(given, library)
+
+
 @pytest.mark.long
 def test_thousands_of_groups_mean_the_same(library: ctypes.CDLL) -> None:
     first = random.randrange(1 << 40)

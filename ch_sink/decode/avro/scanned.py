@@ -108,7 +108,7 @@ class Texts(Vector):
 
     def letters(self) -> npt.NDArray[np.uint8] | None:
         """The texts if each is one letter; else None."""
-        if self.valid is not None or (self._cells >> np.uint64(32) != 1).any():
+        if not self._text or self.valid is not None or (self._cells >> np.uint64(32) != 1).any():
             return None
         return np.frombuffer(self._data, dtype=np.uint8)[self._cells.astype(np.uint32)]
 

@@ -117,9 +117,16 @@ def parse(text: "str | bytes | dict[str, Any]", *, typed: bool = False) -> Any:
         except ValueError as error:
             raise DecodeError(f"not Extended JSON: {error}") from error
     else:
-        if not typed and (b"$" if isinstance(text, bytes) else "$") not in text:  # type: ignore[operator]
-            return found  # no wrapper anywhere, and JSON numbers are finite
+        if not typed and not _may_wrap(text):
+            return found  # JSON numbers are finite
     return read(found, typed)
+
+
+def _may_wrap(text: str | bytes) -> bool:
+    """Whether a wrapper may be anywhere in the text: its ``$`` may be escaped."""
+    if isinstance(text, bytes):
+        return b"$" in text or b"\\u0024" in text
+    return "$" in text or "\\u0024" in text
 
 
 def read(value: Any, typed: bool = False) -> Any:
@@ -170,6 +177,7 @@ def _special(found: dict[str, Any], typed: bool) -> Any:
         raise DecodeError(f"not Extended JSON: {shown(found)}") from error
 
 
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _OID = re.compile(r"[0-9a-fA-F]{24}", re.ASCII)
 
 
@@ -183,7 +191,9 @@ def _oid(found: dict[str, Any], typed: bool) -> Any:
 def _date(found: dict[str, Any], typed: bool) -> Any:
     at = found["$date"]
     if isinstance(at, dict):
-        at = int(at["$numberLong"])
+        if len(at) > 1:
+            raise DecodeError(f"no date: {shown(found)}")
+        at = _integer(at["$numberLong"])
     elif isinstance(at, str):
         at = parse_instant(at, 3)
     if not isinstance(at, int) or isinstance(at, bool):
@@ -191,15 +201,24 @@ def _date(found: dict[str, Any], typed: bool) -> Any:
     return Date(at)
 
 
+def _integer(text: Any) -> int:
+    """A number that is written as a text, or plainly. Raises ValueError."""
+    if isinstance(text, str) and _INTEGER.fullmatch(text):
+        return int(text)
+    if type(text) is int:
+        return text
+    raise ValueError(text)
+
+
 def _long(found: dict[str, Any], typed: bool) -> Any:
-    number = int(found["$numberLong"])
+    number = _integer(found["$numberLong"])
     if not -(1 << 63) <= number < 1 << 63:
         raise DecodeError(f"not a 64-bit integer: {shown(found)}")
     return Int64(number) if typed else number
 
 
 def _int(found: dict[str, Any], typed: bool) -> Any:
-    return int(found["$numberInt"])
+    return _integer(found["$numberInt"])
 
 
 def _double(found: dict[str, Any], typed: bool) -> Any:

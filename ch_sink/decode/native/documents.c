@@ -72,7 +72,8 @@ static int escape(Reader *r, int *kind) {
     if (r->end - r->at < 4) return 0;
     int code = hex4(r->at);
     r->at += 4;
-    if (code < ' ' || code == '"' || code == '\\' || (code >= 0xDC00 && code < 0xE000)) return 0;
+    /* A key that begins with an escaped $ may be a wrapper's. */
+    if (code < ' ' || code == '$' || code == '"' || code == '\\' || (code >= 0xDC00 && code < 0xE000)) return 0;
     if (code >= 0xD800 && code < 0xDC00) {
         if (r->end - r->at < 6 || r->at[0] != '\\' || r->at[1] != 'u') return 0;
         int second = hex4(r->at + 2);
@@ -240,9 +241,12 @@ static int is_decimal(Place at, Place end) {
 
 /* A key with its colon. */
 static int named(Reader *r, const char *key, uint32_t size) {
-    if (!follows(r->at, r->end, (Place)key, size)) return 0;
+    Place before = r->at;
+    if (!follows(before, r->end, (Place)key, size)) return 0;
     r->at += size;
-    return take(r, ':');
+    if (take(r, ':')) return 1;
+    r->at = before; /* another key is looked for from here */
+    return 0;
 }
 
 #define NAMED(key) named(r, "\"" key "\"", sizeof key + 1)

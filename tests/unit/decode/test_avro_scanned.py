@@ -1,11 +1,13 @@
 """The compiled reader of Avro takes what follows the schema, and nothing else."""
 
+import copy
 import ctypes
 import json
 from typing import Any
 
 import pytest
 
+from ch_sink.decode.avro import scanned
 from ch_sink.decode.avro.datums import Datums
 from ch_sink.decode.avro.program import program
 from ch_sink.decode.avro.scanned import scan
@@ -13,6 +15,7 @@ from ch_sink.decode.avro.schema import parse
 from ch_sink.decode.avro.vectors import read
 from ch_sink.decode.native import library as native
 from ch_sink.decode.native.joined import Joined
+from tests.support.avro import KEY, ROW, Topic, decode, event
 
 ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
 FIXED = {"type": "fixed", "name": "F", "size": 3}
@@ -123,3 +126,18 @@ def test_types_within_each_other_do_not_make_endless_programs() -> None:
         kinds = [{"name": "a", "type": fields}, {"name": "b", "type": f"D{depth - 1}" if depth else "long"}]
         fields = {"type": "record", "name": f"D{depth}", "fields": kinds}
     assert program(parse(json.dumps(fields))) is None
+
+
+@pytest.mark.parametrize("kind", ["bytes", ["null", "bytes"], {"type": "fixed", "name": "One", "size": 1}])
+def test_an_operation_that_is_no_text_is_refused_as_without_it(
+    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    schema = copy.deepcopy(ROW)
+    schema["fields"][-1]["type"] = kind
+    topic = Topic()
+    value = topic.write(schema, {**event("c", {"id": 1, "v": "x"}), "op": b"c"})
+    pairs: list[tuple[bytes | None, bytes | None]] = [(topic.write(KEY, {"id": 1}), value)] * 3
+    found = decode(topic, pairs).bad
+    monkeypatch.setattr(scanned, "library", lambda: None)
+    assert [one.reason for one in found] == [one.reason for one in decode(topic, pairs).bad]
+    assert len(found) == 3

@@ -164,7 +164,9 @@ def test_plain_json_can_be_read_back() -> None:
     [
         '{"$oid": "xyz"}', '{"$oid": 5}', '{"$date": true}', '{"$date": "yesterday"}', '{"$numberLong": "9e99"}',
         '{"$numberLong": "9223372036854775808"}', '{"$numberDecimal": "ten"}', '{"$numberDecimal": 1}',
-        '{"$binary": "***", "$type": "00"}', '{"$uuid": "x"}', '{"$timestamp": {"t": 1}}', '{"a": ', "", "{]",
+        '{"$numberInt": 5.9}', '{"$numberLong": true}', '{"$numberLong": "1_0"}',
+        '{"$date": {"$numberLong": "5", "x": 1}}', '{"$binary": "***", "$type": "00"}', '{"$uuid": "x"}',
+        '{"$timestamp": {"t": 1}}', '{"a": ', "", "{]",
     ],
 )  # fmt: skip
 def test_what_is_no_extended_json_is_an_error(wrong: str) -> None:
