@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TypeVar
 
 import numpy as np
@@ -79,7 +80,7 @@ def assemble(
     order = _order(parts)
     index = _join([p.source_index for p in parts], order, np.zeros(0, dtype=np.int64))
     op = _join([p.op for p in parts], order, np.zeros(0, dtype=np.uint8))
-    names = parts[0].names if len(parts) == 1 else [name for part in parts for name in part.names]
+    names = parts[0].names if len(parts) == 1 else list(chain.from_iterable(p.names for p in parts))
     uniform = bool(names) and names.count(names[0]) == len(names)
     distinct = {name: code for code, name in enumerate(dict.fromkeys(names[:1] if uniform else names))}
     codes = np.zeros(len(names), dtype=np.int16)

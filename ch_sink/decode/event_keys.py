@@ -11,6 +11,8 @@ from ch_sink.decode.assemble import Mask, Part
 from ch_sink.decode.json.columns import Fault, fails
 from ch_sink.decode.kafka_keys import KeyReader
 from ch_sink.decode.mongodb import take_key
+from ch_sink.decode.native.joined import Joined
+from ch_sink.decode.native.library import library
 from ch_sink.errors import DecodeError
 from ch_sink.model.change import Op, Records
 
@@ -47,7 +49,7 @@ def _fill(part: Part, records: Records, reader: KeyReader) -> None:
     if not columns:
         _refuse(part, keys, reader)
         return
-    given = [key for key in keys if key is not None and key != b"null"]
+    given = _given(keys)
     try:
         arrays = reader.read(given)
     except DecodeError as error:
@@ -56,6 +58,15 @@ def _fill(part: Part, records: Records, reader: KeyReader) -> None:
         raise Fault(error.message, "key", suspects=suspects if len(keys) > 1 else ()) from error
     found = dict(zip(columns, arrays, strict=True))
     part.key = found if len(given) == len(keys) else _merge_keys(part, keys, found, reader.types)
+
+
+def _given(keys: list[bytes | None]) -> list[bytes]:
+    """The keys that are there."""
+    if library() is not None and None not in keys:
+        together = Joined(keys)  # type: ignore[arg-type]
+        if not (together.lengths == len(b"null")).any():
+            return together
+    return [key for key in keys if key is not None and key != b"null"]
 
 
 def _refuse(part: Part, keys: Sequence[bytes | None], reader: KeyReader) -> None:

@@ -15,9 +15,8 @@ import numpy as np
 
 from ch_sink.decode.avro.schema import Node, parse
 from ch_sink.decode.avro.source_types import source_type
-from ch_sink.decode.native.joined import Joined
+from ch_sink.decode.native.joined import Joined, joined
 from ch_sink.decode.native.library import library
-from ch_sink.decode.native.scan import MOST_BYTES
 from ch_sink.errors import DecodeError
 from ch_sink.model.values import Enclosed
 from ch_sink.ports import SchemaRegistry
@@ -32,6 +31,8 @@ AVRO_HEAD = 5
 _KEPT = 256
 """Schema texts that are remembered; a topic has one at a time."""
 _ODD_ENVELOPE = re.compile(rb'\s*\{\s*"(?:schema|payload)"\s*:')
+_FEWEST = 64
+"""Values that are worth joining: fewer are not scanned anyway."""
 _HEAD = 9
 _DOUBTFUL = (b'{"schema"', b'{"payload')
 """First bytes of a value that may be an envelope."""
@@ -100,7 +101,7 @@ class Envelopes:
         if values and values[0][:1] == b"\0":
             last = self._known.get(values[0][:AVRO_HEAD], last)
         if last.avro is not None:
-            together = Joined(values)
+            together = joined(values)
             if _begin_with(together, last.prefix):
                 return [(last, None, together)]
         elif last.prefix:
@@ -108,7 +109,7 @@ class Envelopes:
             if all([v.startswith(prefix) and v[-1] == 125 for v in values]):  # noqa: C419 - a list is faster here
                 return [(last, None, [v[start:-1] for v in values])]
         elif self._format != "avro":
-            together = Joined(values)
+            together = joined(values)
             if _surely(together) or _sure(values, 3) or _sure(values, _HEAD):
                 return [(last, None, together)]
         return None
@@ -236,15 +237,10 @@ def _begin_with(values: Joined, head: bytes) -> bool:
 
 def _surely(values: Joined) -> bool:
     """The same as `_sure` of three bytes, faster where the compiled scanner needs the values joined anyway."""
-    if library() is None or not len(values) or values.lengths.min() < _HEAD or values.lengths.sum() >= MOST_BYTES:
+    native = library()
+    if native is None or len(values) < _FEWEST:
         return False
-    octets, begins = np.frombuffer(values.data, dtype=np.uint8), values.ends - values.lengths
-    third = octets[begins + 2]
-    return bool(
-        (octets[begins] == ord("{")).all()
-        and (octets[begins + 1] == ord('"')).all()
-        and not ((third == ord("s")) | (third == ord("p"))).any()
-    )
+    return bool(native.ch_plain(values.data, values.ends.__array_interface__["data"][0], len(values)))
 
 
 def _sure(values: Sequence[bytes], count: int) -> bool:

@@ -79,7 +79,7 @@ class Readers:
         if not self._signals:
             return reads
         unknown = {column.name for read in reads for _, column in read.unknown}
-        likely = unknown >= FIELDS - self._columns or any(WINDOW in payloads[i] for i in _deletes(reads, own))
+        likely = unknown >= FIELDS - self._columns or WINDOW in b"".join([payloads[i] for i in _deletes(reads, own)])
         if likely and any(self._is_signal(framed, payload) for payload in payloads):
             return self._without_signals(group, profile)
         return reads

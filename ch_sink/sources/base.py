@@ -130,6 +130,8 @@ class Source(Protocol):
 def stream_names(names: Sequence[str | None], databases: Sequence[str | None] | None) -> list[str]:
     """Names of the streams whose positions compare. ``databases``: None if all those of a connector do."""
     if databases is None:
+        if names and names.count(names[0]) == len(names):
+            return [names[0] or ""] * len(names)
         return list(names) if all(names) else [name or "" for name in names]  # type: ignore[arg-type]
     return [
         f"{name or ''}/{database}" if database else name or "" for name, database in zip(names, databases, strict=True)

@@ -5,10 +5,11 @@ import logging
 import os
 import sys
 import zlib
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-__all__ = ["OFF", "library"]
+__all__ = ["OFF", "joiner", "library"]
 
 log = logging.getLogger("ch_sink")
 
@@ -44,6 +45,7 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
         None,
         (*_OF, _POINTER, ctypes.c_uint32, _POINTER, _POINTER, _COUNT, *[_POINTER] * 7),
     ),
+    "ch_plain": (ctypes.c_int, (_POINTER, _POINTER, _COUNT)),
     "ch_parts": (None, (_POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER)),
 }
 
@@ -66,3 +68,17 @@ def library() -> ctypes.CDLL | None:
         log.warning("%s is of another version of the C files: decoding does without it; `make venv` compiles it", _NAME)
         return None
     return found
+
+
+@cache
+def joiner() -> Callable[[list[bytes], int], bytes] | None:
+    """A function that joins texts and writes where each ends to this address; None without the library.
+
+    It raises TypeError if one is no bytes object.
+    """
+    found = library()
+    if found is None:
+        return None
+    join = ctypes.PyDLL(found._name, handle=found._handle).ch_joined  # holds the interpreter's lock
+    join.restype, join.argtypes = ctypes.py_object, (ctypes.py_object, _POINTER)
+    return join
