@@ -332,6 +332,8 @@ class TableRepaired:
     topic_id: str
     partition: int
     offset: int
+    since: int = 0
+    """How many facts said by then that the table had been filled anew: a later filling makes this one void."""
 
 
 @dataclass(frozen=True, slots=True)

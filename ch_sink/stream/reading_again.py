@@ -4,12 +4,12 @@ import logging
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.topic import TopicState
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import FinishedRange, Ledger, RowsRemoved, TableRefilled, TableTakenBack
+from ch_sink.ports import FinishedRange, Ledger, RowsRemoved, TableRefilled, TableRepaired, TableTakenBack
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.rollback import (
@@ -71,13 +71,17 @@ class ReadingAgain:
         last = [r for r in ledger.history(4 * len(state.low)) if r.topic_id == topic_id]
         fillings = ledger.facts(TableRefilled)
         filling = Filling.last(fillings, topic_id)
+        wanted = filling
+        if any(t.end >= filling.offsets.get(t.partition, t.end + 1) for t in back if t.topic_id == topic_id):
+            # What the topic no longer holds of the filled table is not looked for at every start.
+            wanted = replace(filling, top=-1)
         last = filling.without_former(last)
-        if is_whole(stored_version, last, filling, states.floors):
+        if is_whole(stored_version, last, wanted, states.floors):
             return found
         removals = [r for r in ledger.facts(RowsRemoved) if r.topic_id == topic_id]
         removed = max((int(r.top) for r in removals), default=-1)
         left = left_by_erasures(removals, len(back) + len(fillings))
-        if is_whole(stored_version, last, filling, states.floors, removed, left):
+        if is_whole(stored_version, last, wanted, states.floors, removed, left):
             return found
         # A job that was frozen since it read the version compares an old answer with its successor's ledger.
         ledger.check_claim()
@@ -124,6 +128,13 @@ class ReadingAgain:
         places = ", ".join(f"{at} of partition {p}" for p, at in sorted(starts.items()))
         log.warning("%s: ClickHouse lacks what the stream has stored: %s", self.stream, what)
         log.warning("%s: reading again from offset %s", self.stream, places)
+        repairs = [r for r in ledger.facts(TableRepaired) if r.topic_id == topic_id]
+        if any(r.offset > starts.get(r.partition, r.offset) for r in repairs):
+            log.warning(
+                "%s: changes of the topic may win over rows that were repaired from the source: run `ch_sink verify` "
+                "--against source when they are read",
+                self.stream,
+            )
         replay = uuid.uuid4().hex[:8]
         ledger.record(
             *(TableTakenBack(topic_id, p, at, reached.get(p, at), replay) for p, at in sorted(starts.items()))

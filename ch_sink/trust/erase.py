@@ -157,7 +157,7 @@ def _highest(subject: Subject, condition: str) -> tuple[int, int | None]:
     """The highest version of the rows that meet the condition, and of the others; 0 and None if versions are times."""
     if not counts(subject.table):
         return 0, None
-    others = f"NOT ifNull({condition}, 0)"
+    others = f"NOT ifNull({condition}, 0)" + (f" AND ({subject.condition})" if subject.condition else "")
     return (
         max_version(subject.client, subject.table, condition=condition),
         max_version(subject.client, subject.table, empty=-1, condition=others),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import TableRepaired
+from ch_sink.ports import TableRefilled, TableRepaired
 from ch_sink.table.model import forgets_deletes
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.repair import ceilings, needs_stream, statements, too_new, unmendable, written_below
@@ -63,7 +63,9 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
         limits = ceilings(
             Target.of(subject.table, subject.settings.policy), states_at(subject, found.topic_id, found.applied)
         )
-        newer = "" if forgets_deletes(subject.table) else too_new(subject.table, limits[1] if limits else None)
+        # The version after the last one: of equal ones the last insert wins, which may be a replay's.
+        after = limits[0] + 1 if limits else None
+        newer = "" if forgets_deletes(subject.table) else too_new(subject.table, limits[1] + 1 if limits else None)
         skipped = differences.drop(FOUND, newer) if newer else 0
         kinds = ", ".join(literal(kind) for kind in unmendable(subject.table))
         stuck = differences.drop(FOUND, f"kind IN ({kinds})") if kinds else 0
@@ -71,10 +73,11 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
         left = 0
         if apply and rows:
             if options.against == "source" and _topic_may_win(subject, differences, limits):
-                repairs = [TableRepaired(found.topic_id, p, offset) for p, offset in sorted(found.applied.items())]
+                since = len(subject.ledger.facts(TableRefilled))
+                repairs = [TableRepaired(found.topic_id, p, o, since) for p, o in sorted(found.applied.items())]
                 subject.ledger.note(*repairs)
             say(f"writing {rows} rows")
-            for sql in statements(found.source, found.target, differences, FOUND, limits[0] if limits else None):
+            for sql in statements(found.source, found.target, differences, FOUND, after):
                 subject.client.command(sql, settings=_INSERT, again=False, doing=f"repair {subject.table.qualified}")
             left = differences.find_among(FOUND + 10, FOUND)
         return Mended(found.report, apply, rows, skipped, stuck, left)
@@ -84,7 +87,7 @@ def _topic_may_win(subject: Subject, differences: Differences, limits: tuple[int
     """Whether older changes of the topic, read again, would win over what the repair writes."""
     if forgets_deletes(subject.table) or limits is None:
         return True
-    return differences.count(FOUND, written_below(limits)) > 0
+    return differences.count(FOUND, written_below((limits[0] + 1, limits[1]))) > 0
 
 
 @contextmanager

@@ -22,28 +22,33 @@ __all__ = ["ceilings", "counts", "needs_stream", "statements", "too_new", "unmen
 
 
 def ceilings(target: Target, states: Mapping[int, tuple[int, State]]) -> tuple[int, int] | None:
-    """The lowest and the highest of the partitions' last versions; None if there is none, or versions are times.
+    """The lowest and the highest last version of all sources in all partitions; None if there is none.
+
+    None as well if versions are times.
 
     ``states``: partition → the offset that the stream has reached, and its state there.
     """
     if not counts(target.table) or not states:
         return None
-    last = [_last_version(target, offset, state) for offset, state in states.values()]
+    last = [version for offset, state in states.values() for version in _last_versions(target, offset, state)]
     return min(last), max(last)
 
 
-def _last_version(target: Target, offset: int, state: State) -> int:
+def _last_versions(target: Target, offset: int, state: State) -> list[int]:
+    """The last version of each source whose changes a partition has: their positions do not compare."""
     if not offset:
-        return 0  # as the rows of a first load have
-    newest = [s.commit for s in state.sources.values() if s.epoch == state.epoch]
-    commit = max(newest, default=0) if state.strategy == "source_position" else offset - 1
+        return [0]  # as the rows of a first load have
+    last = [(state.epoch, offset - 1)]
+    if state.strategy == "source_position":
+        last = [(s.epoch, s.commit) for s in state.sources.values()] or [(state.epoch, 0)]
     words = target.layout.pack(
-        np.array([state.epoch], dtype=np.int64),
-        to_words([commit]),
-        np.array([offset - 1], dtype=np.int64),
-        np.zeros(1, dtype=np.int64),
+        np.array([epoch for epoch, _ in last], dtype=np.int64),
+        to_words([commit for _, commit in last]),
+        np.full(len(last), offset - 1, dtype=np.int64),
+        np.zeros(len(last), dtype=np.int64),
     )
-    return to_int(target.layout.lift(words, target.policy.versions.floor), 0)
+    lifted = target.layout.lift(words, target.policy.versions.floor)
+    return [to_int(lifted, at) for at in range(len(last))]
 
 
 def needs_stream(table: TargetTable) -> bool:
@@ -84,14 +89,14 @@ def statements(source: Side, target: Side, differences: Differences, step: int, 
 
 
 def written_below(limits: tuple[int, int]) -> str:
-    """The condition on differences that are mended with a lower version than the highest of the partitions' last ones.
+    """The condition on differences that are mended with no higher version than the highest one of the stream.
 
-    ``limits``: of `ceilings`.
+    ``limits``: the highest version that a row of the source gets by itself, and that one.
     """
     low, high = (f"toInt256({literal(str(limit))})" for limit in limits)
     above = "if(table_version = '', 0, toInt256OrZero(table_version) + 1)"
     own = f"if(kind = 'extra', {low}, least(toInt256OrZero(source_version), {low}))"
-    return f"greatest({own}, {above}) < {high}"
+    return f"greatest({own}, {above}) <= {high}"
 
 
 def _marked(target: Side, differences: Differences, step: int, kinds: Sequence[str], ceiling: int | None) -> str:

@@ -1,0 +1,140 @@
+"""Rows that were repaired from the source lose to every later change, and win over every earlier one."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ch_sink.clickhouse import Client
+from ch_sink.trust.erase import erased
+from ch_sink.trust.mend import repaired
+from ch_sink.trust.replay import replayed
+from ch_sink.trust.resync import resynced
+from ch_sink.trust.verify import Options
+from tests.support.hand import Event
+from tests.support.hand_commands import MARKING, Hand, each_of, hand
+from tests.support.hand_steps import EVENTS, Rows, backup, empty, lose
+from tests.support.hand_tables import delete, insert, row, update
+
+pytestmark = pytest.mark.integration
+
+Row = tuple[int, str | None]
+
+
+def repair(it: Hand, *rows: Row) -> None:
+    it.source = Rows(rows)
+    done = repaired(it.subject, Options(patience=0, against="source"), apply=True)
+    assert (done.left, done.too_new, done.unmendable) == (0, 0, 0)
+    assert it.view() == sorted(rows)
+
+
+def of_database(op: str, before: Any, after: Any, database: str, pos: int) -> Event:
+    """A change of one of SQL Server's databases, whose positions do not compare with the others'."""
+    block = {
+        "connector": "sqlserver", "name": "srv", "ts_ms": 1_657_655_632_000, "snapshot": "false", "db": database,
+        "schema": "dbo", "table": "t", "change_lsn": f"{pos:08x}:00000001:0002",
+        "commit_lsn": f"{pos:08x}:00000001:0005", "event_serial_no": 1,
+    }  # fmt: skip
+    key = {"id": (after or before)["id"]}
+    return Event(key, {"before": before, "after": after, "source": block, "op": op, "ts_ms": 1_657_655_632_066})
+
+
+@pytest.mark.parametrize("engine", MARKING)
+@pytest.mark.parametrize(
+    ("rows", "later", "then"),
+    [
+        ([(1, "a"), (3, "c")], ("c", 2, None, "new"), [(1, "a"), (2, "new"), (3, "c")]),
+        ([(1, "a"), (2, "b"), (3, "c"), (9, "x")], ("u", 9, "x", "xx"), [(1, "a"), (2, "b"), (3, "c"), (9, "xx")]),
+        ([(1, "a"), (2, "q"), (3, "c")], ("u", 2, "q", "qq"), [(1, "a"), (2, "qq"), (3, "c")]),
+    ],
+    ids=["extra", "missing", "different"],
+)
+def test_a_later_change_of_a_database_that_is_far_behind_another_wins(
+    client: Client, database: str, engine: str, rows: list[Row], later: tuple[str, int, Any, Any], then: list[Row]
+) -> None:
+    first = [
+        of_database("c", None, row(1, "a"), "db2", 10),
+        of_database("c", None, row(2, "b"), "db2", 20),
+        of_database("c", None, row(3, "c"), "db1", 1000),
+    ]
+    op, id_, old, new = later
+    change = of_database(op, row(id_, old) if old else None, row(id_, new), "db2", 40)
+    it = hand(client, database, engine, [*first, change])
+    it.read((0, 3))
+    repair(it, *rows)
+    it.feed.at = {0: 3}
+    it.read((0, 4))
+    assert it.view() == then
+
+
+@each_of("engine", [*MARKING, "versioned"], "replacing")
+@pytest.mark.parametrize("more", [{}, {"version_strategy": "kafka_offset"}], ids=["positions", "offsets"])
+@pytest.mark.parametrize("now", [[(6, "z")], []], ids=["changed", "deleted"])
+def test_a_repair_wins_over_the_last_change_that_the_table_had_lost(
+    client: Client, database: str, engine: str, now: list[Row], more: dict[str, str]
+) -> None:
+    events = [insert(1, "a", 10), insert(6, "x", 100), update(row(6, "x"), row(6, "y"), 110)]
+    it = hand(client, database, engine, events, **more)
+    it.read((0, 2))
+    backup(it)
+    it.read((0, 3))
+    lose(it, 6)
+    client.command(f"INSERT INTO {database}.t SELECT * FROM {database}.backup WHERE id = 6")
+    repair(it, (1, "a"), *now)
+    if engine in MARKING:  # of the others it is refused
+        replayed(it.subject, {0: 0}, {0: 3})
+    assert it.view() == [(1, "a"), *now]
+
+
+@pytest.mark.parametrize("engine", MARKING)
+def test_the_newest_row_is_repaired_twice(client: Client, database: str, engine: str) -> None:
+    it = hand(client, database, engine, [insert(1, "a", 10), insert(2, "b", 20), update(row(2, "b"), row(2, "c"), 30)])
+    it.read((0, 2))
+    repair(it, (1, "a"), (2, "bb"))
+    repair(it, (1, "a"), (2, "bbb"))
+    it.feed.at = {0: 2}
+    it.read((0, 3))
+    assert it.view() == [(1, "a"), (2, "c")]
+
+
+@each_of("engine", MARKING, "replacing")
+def test_a_repair_of_a_table_that_was_filled_anew_since_forbids_no_replay(
+    client: Client, database: str, engine: str
+) -> None:
+    it = hand(client, database, engine, [insert(1, "a", 10)], [insert(6, "x", 100), insert(7, "y", 120)])
+    it.read((0, 1), (1, 2))
+    repair(it, (1, "a"), (6, "x"), (7, "y"), (9, "more"))
+    resynced(it.refill, apply=True, against="topic")
+    replayed(it.subject, {0: 0, 1: 0}, {0: 1, 1: 2})
+    assert it.view() == [(1, "a"), (6, "x"), (7, "y")]
+
+
+def test_rows_of_another_stream_do_not_count_as_left_by_an_erasure(client: Client, database: str) -> None:
+    it = hand(client, database, "replacing", [*EVENTS, delete(row(5, "e"), 150)])
+    it.read((0, 2), (0, 6))
+    client.command(
+        f"INSERT INTO {database}.t SELECT 100, 'o', _version + toUInt128(1152921504606846976), 0 "
+        f"FROM {database}.t WHERE id = 4 LIMIT 1"
+    )
+    erased(replace(it.subject, condition="id < 100"), it.own, {"id": 5}, apply=True)
+    results = list(it.feed.book._book.results)
+    lose(it, 100)  # the other stream erases its row
+    it.read_all()
+    assert [r for r in it.stored() if r[0] == 5] == []
+    assert it.feed.book._book.results == results
+
+
+@each_of("engine", MARKING, "replacing")
+def test_a_filled_table_that_the_topic_no_longer_gives_is_not_looked_for_at_every_start(
+    client: Client, database: str, engine: str
+) -> None:
+    it = hand(client, database, engine, [insert(1, "a", 10), insert(2, "b", 20)])
+    it.read((0, 2))
+    resynced(it.refill, apply=True, against="topic")
+    it.topic([])
+    it.feed.ends[0] = 2
+    empty(it)
+    it.read_all()
+    results = list(it.feed.book._book.results)
+    it.read_all()
+    assert it.feed.book._book.results == results
