@@ -21,6 +21,7 @@ pytest_plugins = (
     "tests.support.hand_tables",
     "tests.support.kafka",
     "tests.support.ledgers",
+    "tests.support.native",
     "tests.support.sink",
     "tests.support.spark",
     "tests.support.sqlserver_stand",

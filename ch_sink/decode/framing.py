@@ -16,7 +16,8 @@ import numpy as np
 from ch_sink.decode.avro.schema import Node, parse
 from ch_sink.decode.avro.source_types import source_type
 from ch_sink.decode.native.joined import Joined, joined
-from ch_sink.decode.native.library import library
+from ch_sink.decode.native.library import address, library
+from ch_sink.decode.native.scan import FEWEST
 from ch_sink.errors import DecodeError
 from ch_sink.model.values import Enclosed
 from ch_sink.ports import SchemaRegistry
@@ -31,8 +32,6 @@ AVRO_HEAD = 5
 _KEPT = 256
 """Schema texts that are remembered; a topic has one at a time."""
 _ODD_ENVELOPE = re.compile(rb'\s*\{\s*"(?:schema|payload)"\s*:')
-_FEWEST = 64
-"""Values that are worth joining: fewer are not scanned anyway."""
 _HEAD = 9
 _DOUBTFUL = (b'{"schema"', b'{"payload')
 """First bytes of a value that may be an envelope."""
@@ -238,9 +237,9 @@ def _begin_with(values: Joined, head: bytes) -> bool:
 def _surely(values: Joined) -> bool:
     """The same as `_sure` of three bytes, faster where the compiled scanner needs the values joined anyway."""
     native = library()
-    if native is None or len(values) < _FEWEST:
+    if native is None or len(values) < FEWEST:
         return False
-    return bool(native.ch_plain(values.data, values.ends.__array_interface__["data"][0], len(values)))
+    return bool(native.ch_plain(values.data, address(values.ends), len(values)))
 
 
 def _sure(values: Sequence[bytes], count: int) -> bool:

@@ -28,11 +28,7 @@ from ch_sink.ports import Insert
 from ch_sink.sources import Source
 from ch_sink.table.partition import partition_groups
 
-__all__ = ["Outcome", "grouped", "merge_chunk"]
-
-_SEPARATE = 4
-"""Table partitions of one chunk that get an insert each. Of more, the server splits one block: a request for each part
-costs it two to three times as much."""
+__all__ = ["Outcome", "merge_chunk"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,18 +146,15 @@ def _counted(merged: Merged) -> Counter[str]:
 
 
 def _inserts(merged: Merged, target: Target) -> list[Insert]:
-    return [insert for step, rows in merged.steps for insert in grouped(rows, target, step, _SEPARATE)]
+    return [insert for step, rows in merged.steps for insert in _grouped(rows, target, step)]
 
 
-def grouped(rows: pa.Table, target: Target, step: str, most: int | None = None) -> list[Insert]:
-    """One insert per table partition; a single one if the client cannot evaluate the expression.
-
-    ``most``: of more table partitions, a single one as well.
-    """
+def _grouped(rows: pa.Table, target: Target, step: str) -> list[Insert]:
+    """One insert per table partition; a single one for many, or if the client cannot evaluate the expression."""
     if not rows.num_rows:
         return []
     groups = partition_groups(target.table, rows)
-    if groups is None or (most is not None and len(groups) > most):
+    if groups is None or (target.separate is not None and len(groups) > target.separate):
         return [Insert(rows, f"{step}/*")]
     if len(groups) == 1:
         return [Insert(rows, f"{step}/{groups[0][0]}")]

@@ -17,6 +17,7 @@ __all__ = [
     "numbers",
     "split",
     "stream_names",
+    "texts",
     "values",
     "whole_numbers",
     "words",

@@ -10,7 +10,7 @@ prove that afterwards. The same ranges give the same blocks, so their tokens hol
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Protocol
 
@@ -25,7 +25,6 @@ from ch_sink.order import State
 from ch_sink.pipeline.barrier import Barrier
 from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.inputs import BatchDecoder, Ports
-from ch_sink.pipeline.merging import grouped
 from ch_sink.pipeline.partition_sink import PartitionSink
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import DeadLetters, Fence, History, Insert, StoredRows, TableWriter
@@ -183,7 +182,7 @@ class _Empty:
 def read_piece(task: RangeTask, number: int, ports: BulkPorts) -> Generator[Run, None, Piece]:
     """The runs of a range into a table that is empty, chunk by chunk. ``number``: place of the task in its wave."""
     piece, kept, state = Piece(task.state), _Kept(), task.state
-    target = Target.of(task.table, ports.policy)
+    target = replace(Target.of(task.table, ports.policy), separate=None)  # runs are shuffled by table partition
     sink = PartitionSink(
         task_name(task),
         target,
@@ -205,7 +204,7 @@ def read_piece(task: RangeTask, number: int, ports: BulkPorts) -> Generator[Run,
             piece.top, piece.source_time = max(piece.top, done.top), max(piece.source_time, done.last_source_ts)
             piece.counts.update(done.counts)
             piece.barrier = done.barrier
-            for insert in [part for one in kept.inserts for part in _by_partition(one, target)]:
+            for insert in kept.inserts:
                 low = target.bottom_version(insert.rows)
                 piece.bottom = min(piece.bottom or low, low)
                 whole = insert.label.partition("/")[2] in _WHOLE
@@ -218,12 +217,6 @@ def read_piece(task: RangeTask, number: int, ports: BulkPorts) -> Generator[Run,
     except ChSinkError as error:
         piece.failure = error
     return piece
-
-
-def _by_partition(insert: Insert, target: Target) -> list[Insert]:
-    """An insert for each table partition, where a stream leaves it to the server to split the block."""
-    step, _, label = insert.label.partition("/")
-    return grouped(insert.rows, target, step) if label == "*" else [insert]
 
 
 def store_units(

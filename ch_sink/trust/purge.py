@@ -23,12 +23,13 @@ from ch_sink.merge import version_column
 from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
-from ch_sink.order.version import layout_for, to_int, to_words
+from ch_sink.order.version import to_int, to_words
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import TableTakenBack
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.own_tables import OwnTables
 from ch_sink.trust.removal import count, delete_rows, mark_of, note_removed, place_of
+from ch_sink.trust.repair import counts
 from ch_sink.trust.verify import Subject
 from ch_sink.types.sql import quote
 
@@ -106,7 +107,7 @@ def purged(
 
 def _mark(table: TargetTable) -> str:
     """The condition of a deleted row. Raises StreamFailed if the table has none that can be removed."""
-    engine, what, version = table.engine, table.qualified, version_column(table)
+    engine, what = table.engine, table.qualified
     if engine.family is Family.MERGE_TREE:
         raise StreamFailed(f"{what} keeps every change as a row: there are no rows to purge", hint="Use a TTL instead.")
     if table.distributed:
@@ -116,8 +117,7 @@ def _mark(table: TargetTable) -> str:
         )
     if engine.family is not Family.REPLACING or not (engine.is_deleted_column or engine.sign_column):
         raise StreamFailed(f"{what} does not mark deleted rows", hint="Create it with `ch_sink init`.")
-    kind = next((c.type for c in table.columns if c.name == version), "")
-    if not kind or layout_for(kind).kind == "time":
+    if not counts(table):
         raise StreamFailed(
             f"{what} has no versions by which it is known that no older change can come",
             hint="Use a UInt128 version column, as `ch_sink init` does.",

@@ -75,6 +75,7 @@ def note_removed(
         skip: partition and offset of changes that are not to be applied again.
         left: the highest version of the other rows, −1 if there are none, if it may be lower from now on.
     """
+    since = 0 if left is None else len(ledger.facts(TableRefilled)) + len(ledger.facts(TableTakenBack))
     ledger.note(
         *(
             RowsRemoved(
@@ -84,7 +85,7 @@ def note_removed(
                 str(top),
                 tuple(o for p, o in sorted(skip) if p == partition),
                 "" if left is None else str(left),
-                0 if left is None else len(ledger.facts(TableRefilled)) + len(ledger.facts(TableTakenBack)),
+                since,
             )
             for partition, offset in sorted(applied.items())
         )

@@ -157,9 +157,8 @@ def _expect_repeatable(table: TargetTable) -> None:
 def _expect_above_repairs(subject: Subject, topic: TopicState, ranges: Mapping[int, tuple[int, int]]) -> None:
     fillings = len(subject.ledger.facts(TableRefilled))
     for fact in subject.ledger.facts(TableRepaired):
-        if fact.since < fillings:
-            continue
-        if fact.topic_id == topic.topic_id and ranges.get(fact.partition, (fact.offset, 0))[0] < fact.offset:
+        counts = fact.topic_id == topic.topic_id and fact.since >= fillings
+        if counts and ranges.get(fact.partition, (fact.offset, 0))[0] < fact.offset:
             raise StreamFailed(
                 f"{subject.table.qualified} was repaired from the source when offset {fact.offset} of partition "
                 f"{fact.partition} was reached: changes below it alone would undo that",

@@ -5,23 +5,23 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.errors import StreamFailed
 from ch_sink.trust.erase import erased
-from ch_sink.trust.mend import repaired
 from ch_sink.trust.purge import purged
 from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
-from ch_sink.trust.verify import Options
 from tests.support.hand_commands import MARKING, Hand, each_of, hand, timed
-from tests.support.hand_steps import EVENTS, Rows, backup, empty, lose
+from tests.support.hand_steps import (
+    EVENTS,
+    Rows,
+    backup,
+    empty,
+    expect_nothing_read_again,
+    put_back,
+    repaired_from_source,
+    trim,
+)
 from tests.support.hand_tables import delete, insert, row, update
 
 pytestmark = pytest.mark.integration
-
-
-def repaired_from_source(it: Hand, *rows: tuple[int, str | None]) -> None:
-    it.source = Rows(rows)
-    done = repaired(it.subject, Options(patience=0, against="source"), apply=True)
-    assert (done.left, done.too_new, done.unmendable) == (0, 0, 0)
-    assert it.view() == sorted(rows)
 
 
 def expect_replays_above_the_repair_only(it: Hand, first: dict[int, int], end: dict[int, int]) -> None:
@@ -67,8 +67,7 @@ def test_a_replay_after_the_repair_of_a_row_that_had_lost_its_newest_change(
     it.read((0, 1), (1, 1))
     backup(it)
     it.read((1, 3))
-    lose(it, 6)
-    client.command(f"INSERT INTO {database}.t SELECT * FROM {database}.backup WHERE id = 6")
+    put_back(it, 6)
     repaired_from_source(it, (1, "a"), *now, (7, "q"))
     expect_replays_above_the_repair_only(it, {0: 1, 1: 3}, {0: 1, 1: 3})
 
@@ -83,8 +82,7 @@ def test_a_replay_after_the_repair_of_a_row_that_came_back_in_the_only_partition
     it.read((0, 1))
     backup(it)
     it.read((0, 3))
-    lose(it, 6)
-    client.command(f"INSERT INTO {database}.t SELECT * FROM {database}.backup WHERE id = 6")
+    put_back(it, 6)
     repaired_from_source(it, (7, "q"))
     replayed(it.subject, {0: 0}, {0: 3})
     assert it.view() == [(7, "q")]
@@ -139,13 +137,10 @@ def test_what_the_topic_no_longer_holds_is_not_looked_for_at_every_start(
     it = hand(client, database, engine, [*EVENTS, delete(row(5, "e"), 150)])
     it.read((0, 2), (0, 6))
     erased(it.subject, it.own, {"id": 5}, apply=True)
-    it.topic([])
-    it.feed.ends[0] = 6
+    trim(it, 6)
     empty(it)
     it.read_all()
-    results = list(it.feed.book._book.results)
-    it.read_all()
-    assert it.feed.book._book.results == results
+    expect_nothing_read_again(it)
     assert it.view() == []
 
 

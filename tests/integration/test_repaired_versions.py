@@ -7,25 +7,25 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.trust.erase import erased
-from ch_sink.trust.mend import repaired
 from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
-from ch_sink.trust.verify import Options
 from tests.support.hand import Event
-from tests.support.hand_commands import MARKING, Hand, each_of, hand
-from tests.support.hand_steps import EVENTS, Rows, backup, empty, lose
+from tests.support.hand_commands import MARKING, each_of, hand
+from tests.support.hand_steps import (
+    EVENTS,
+    backup,
+    empty,
+    expect_nothing_read_again,
+    lose,
+    put_back,
+    repaired_from_source,
+    trim,
+)
 from tests.support.hand_tables import delete, insert, row, update
 
 pytestmark = pytest.mark.integration
 
 Row = tuple[int, str | None]
-
-
-def repair(it: Hand, *rows: Row) -> None:
-    it.source = Rows(rows)
-    done = repaired(it.subject, Options(patience=0, against="source"), apply=True)
-    assert (done.left, done.too_new, done.unmendable) == (0, 0, 0)
-    assert it.view() == sorted(rows)
 
 
 def of_database(op: str, before: Any, after: Any, database: str, pos: int) -> Event:
@@ -61,7 +61,7 @@ def test_a_later_change_of_a_database_that_is_far_behind_another_wins(
     change = of_database(op, row(id_, old) if old else None, row(id_, new), "db2", 40)
     it = hand(client, database, engine, [*first, change])
     it.read((0, 3))
-    repair(it, *rows)
+    repaired_from_source(it, *rows)
     it.feed.at = {0: 3}
     it.read((0, 4))
     assert it.view() == then
@@ -78,9 +78,8 @@ def test_a_repair_wins_over_the_last_change_that_the_table_had_lost(
     it.read((0, 2))
     backup(it)
     it.read((0, 3))
-    lose(it, 6)
-    client.command(f"INSERT INTO {database}.t SELECT * FROM {database}.backup WHERE id = 6")
-    repair(it, (1, "a"), *now)
+    put_back(it, 6)
+    repaired_from_source(it, (1, "a"), *now)
     if engine in MARKING:  # of the others it is refused
         replayed(it.subject, {0: 0}, {0: 3})
     assert it.view() == [(1, "a"), *now]
@@ -90,8 +89,8 @@ def test_a_repair_wins_over_the_last_change_that_the_table_had_lost(
 def test_the_newest_row_is_repaired_twice(client: Client, database: str, engine: str) -> None:
     it = hand(client, database, engine, [insert(1, "a", 10), insert(2, "b", 20), update(row(2, "b"), row(2, "c"), 30)])
     it.read((0, 2))
-    repair(it, (1, "a"), (2, "bb"))
-    repair(it, (1, "a"), (2, "bbb"))
+    repaired_from_source(it, (1, "a"), (2, "bb"))
+    repaired_from_source(it, (1, "a"), (2, "bbb"))
     it.feed.at = {0: 2}
     it.read((0, 3))
     assert it.view() == [(1, "a"), (2, "c")]
@@ -103,7 +102,7 @@ def test_a_repair_of_a_table_that_was_filled_anew_since_forbids_no_replay(
 ) -> None:
     it = hand(client, database, engine, [insert(1, "a", 10)], [insert(6, "x", 100), insert(7, "y", 120)])
     it.read((0, 1), (1, 2))
-    repair(it, (1, "a"), (6, "x"), (7, "y"), (9, "more"))
+    repaired_from_source(it, (1, "a"), (6, "x"), (7, "y"), (9, "more"))
     resynced(it.refill, apply=True, against="topic")
     replayed(it.subject, {0: 0, 1: 0}, {0: 1, 1: 2})
     assert it.view() == [(1, "a"), (6, "x"), (7, "y")]
@@ -131,10 +130,7 @@ def test_a_filled_table_that_the_topic_no_longer_gives_is_not_looked_for_at_ever
     it = hand(client, database, engine, [insert(1, "a", 10), insert(2, "b", 20)])
     it.read((0, 2))
     resynced(it.refill, apply=True, against="topic")
-    it.topic([])
-    it.feed.ends[0] = 2
+    trim(it, 2)
     empty(it)
     it.read_all()
-    results = list(it.feed.book._book.results)
-    it.read_all()
-    assert it.feed.book._book.results == results
+    expect_nothing_read_again(it)

@@ -6,17 +6,8 @@ import random
 import pytest
 
 from ch_sink.decode.avro import scanned
-from ch_sink.decode.native import library as native
 from tests.support.avro_fuzz import scanned_and_stepped
 from tests.support.scan_fuzz import differences, recorded_avro
-
-
-@pytest.fixture
-def library() -> ctypes.CDLL:
-    found = native.library()
-    if found is None:
-        pytest.skip("the compiled reader is not there")
-    return found
 
 
 def test_datums_of_drawn_schemas_are_the_same(library: ctypes.CDLL) -> None:

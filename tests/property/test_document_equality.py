@@ -12,7 +12,6 @@ from benchmarks.suite.workloads import WORKLOADS
 from ch_sink.decode import Decoder
 from ch_sink.decode.json import scanned
 from ch_sink.decode.mongodb import document_keys, events
-from ch_sink.decode.native.library import library as native
 from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
 from ch_sink.types.column import Column
@@ -22,14 +21,6 @@ from tests.support.mongodb import key_of, sample
 from tests.support.scan_fuzz import Group, differences, records_of, shown, with_scanner
 
 WHOLE = [Column("_id", "String"), Column("document", "Nullable(String)")]
-
-
-@pytest.fixture
-def library() -> ctypes.CDLL:
-    found = native()
-    if found is None:
-        pytest.skip("the scanner is not compiled")
-    return found
 
 
 def test_texts_are_written_as_python_writes_them(library: ctypes.CDLL) -> None:

@@ -25,14 +25,6 @@ WAYS = [pytest.param(drawn, id="drawn"), pytest.param(recorded, id="recorded")]
 Way = Callable[[object], Group]
 
 
-@pytest.fixture
-def library() -> ctypes.CDLL:
-    found = native.library()
-    if found is None:
-        pytest.skip("the scanner is not compiled")
-    return found
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_a_few_groups_mean_the_same(way: Way, library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
     read = [0, 0]

@@ -9,7 +9,9 @@ import pytest
 
 from ch_sink.errors import StreamFailed
 from ch_sink.testing import MemoryLedger
+from ch_sink.trust.mend import repaired
 from ch_sink.trust.successor import Successor
+from ch_sink.trust.verify import Options
 from tests.support.hand_commands import Hand
 from tests.support.hand_tables import insert
 
@@ -19,6 +21,7 @@ __all__ = [
     "backup",
     "comment_of",
     "empty",
+    "expect_nothing_read_again",
     "expect_refused",
     "forget",
     "killed",
@@ -26,7 +29,10 @@ __all__ = [
     "lose",
     "plant",
     "position",
+    "put_back",
+    "repaired_from_source",
     "restore",
+    "trim",
 ]
 
 EVENTS = [insert(1, "a", 100), insert(2, "b", 110), insert(3, "c", 120), insert(4, "d", 130), insert(5, "e", 140)]
@@ -83,6 +89,33 @@ def lose(it: Hand, *ids: int) -> None:
     """Rows go, and nobody knows why."""
     listed = ", ".join(map(str, ids))
     it.client.command(f"ALTER TABLE {it.database}.t DELETE WHERE id IN ({listed}) SETTINGS mutations_sync = 2")
+
+
+def put_back(it: Hand, id_: int) -> None:
+    """A row is again what it was when the backup was made."""
+    lose(it, id_)
+    it.client.command(f"INSERT INTO {it.database}.t SELECT * FROM {it.database}.backup WHERE id = {id_}")
+
+
+def trim(it: Hand, end: int) -> None:
+    """The topic no longer holds its records below this offset."""
+    it.topic([])
+    it.feed.ends[0] = end
+
+
+def repaired_from_source(it: Hand, *rows: tuple[int, str | None]) -> None:
+    """A repair makes the table these rows of the source."""
+    it.source = Rows(rows)
+    done = repaired(it.subject, Options(patience=0, against="source"), apply=True)
+    assert (done.left, done.too_new, done.unmendable) == (0, 0, 0)
+    assert it.view() == sorted(rows)
+
+
+def expect_nothing_read_again(it: Hand) -> None:
+    """The job starts once more, and is not led back."""
+    results = list(it.feed.book._book.results)
+    it.read_all()
+    assert it.feed.book._book.results == results
 
 
 def plant(it: Hand, id_: int, like: int) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.decode.avro.convert import block_column, listed
+from ch_sink.decode.avro.convert import block_column, listed, objects
 from ch_sink.decode.avro.scanned import Texts
 from ch_sink.decode.avro.vectors import Plain, Struct
 
@@ -25,12 +25,16 @@ class Block:
         self._source, self._wire, self._absent, self._places = source, wire, absent, places
         self._known: dict[str, list[Any]] = {}
         self._texts: dict[str, pa.Array] = {}
-        for name in absent:  # a text that is none is told before what the texts mean
+        # Text that is not UTF-8 is reported before a position of which it makes no sense.
+        for name in absent:
             vector = source.fields.get(name)
-            if isinstance(vector, Texts) and vector.repeated() is None:
+            if not isinstance(vector, Texts):
+                if not isinstance(vector, Plain):
+                    self.values(name)
+            elif (repeated := vector.repeated()) is not None:
+                self._known[name] = repeated
+            else:
                 self._texts[name] = block_column(vector, places)
-            elif not isinstance(vector, Plain):
-                self.values(name)
 
     def __len__(self) -> int:
         return len(self._places)
@@ -43,8 +47,10 @@ class Block:
     def values(self, name: str) -> list[Any]:
         found = self._known.get(name)
         if found is None:
+            column = self._texts.get(name)
             vector, absent = self._source.fields.get(name), self._absent.get(name)
-            found = self._known[name] = listed(vector, len(self), absent, self._places)
+            found = listed(vector, len(self), absent, self._places) if column is None else objects(column)
+            self._known[name] = found
         return found
 
     def numbers(self, name: str) -> npt.NDArray[np.int64] | None:

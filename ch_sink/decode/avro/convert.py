@@ -13,7 +13,7 @@ from ch_sink.model.change import BadRecord
 from ch_sink.types import Converted, Converter, OutOfRange
 from ch_sink.types.converter import takes_arrow
 
-__all__ = ["block_column", "convert", "culprits", "listed", "texts"]
+__all__ = ["block_column", "convert", "culprits", "listed", "objects", "texts"]
 
 _REFUSED = (DecodeError, PositionError, *UNCONVERTED)
 
@@ -63,7 +63,11 @@ def listed(vector: Vector | None, count: int, absent: Any, places: Sequence[int]
         return [absent] * count
     if isinstance(vector, Texts) and (repeated := vector.repeated()) is not None:
         return repeated
-    column = block_column(vector, places)
+    return objects(block_column(vector, places))
+
+
+def objects(column: Any) -> list[Any]:
+    """A column of the source block as Python objects."""
     if not isinstance(column, pa.Array):
         return list(column)
     if pa.types.is_string(column.type):

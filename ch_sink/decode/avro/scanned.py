@@ -16,15 +16,12 @@ from ch_sink.decode.avro.datums import Datums
 from ch_sink.decode.avro.program import Program, Record, Shape
 from ch_sink.decode.avro.schema import Node
 from ch_sink.decode.avro.vectors import Mask, NotText, Plain, Struct, Symbols, Vector, Want, not_texts, read
+from ch_sink.decode.framing import AVRO_HEAD
 from ch_sink.decode.native.joined import Joined, joined
-from ch_sink.decode.native.library import library
-from ch_sink.decode.native.scan import MOST_BYTES
+from ch_sink.decode.native.library import address, library
+from ch_sink.decode.native.scan import MOST_BYTES, MOST_KNOWN, optional
 
 __all__ = ["Texts", "read_group", "scan"]
-
-_MOST_KNOWN = 8
-_HEAD = 5
-"""Bytes before a datum (see `framing`)."""
 
 
 def read_group(
@@ -36,10 +33,10 @@ def read_group(
     """
     native = library()
     if native is not None and made is not None:
-        scanned = scan(native, made, joined(values), skip=_HEAD)
+        scanned = scan(native, made, joined(values), skip=AVRO_HEAD)
         if scanned is not None:
             return scanned, None
-    datums = Datums(values, skip=_HEAD)
+    datums = Datums(values, skip=AVRO_HEAD)
     found = read(node, datums, want=want)
     datums.finish()
     return found, datums.bad if datums.bad.any() else None
@@ -53,8 +50,8 @@ def scan(native: CDLL, made: Program, values: Joined, *, skip: int = 0) -> Vecto
     cells = np.empty((made.slots, count), dtype=np.uint64)
     flags = np.empty((made.flags, count), dtype=np.bool_)
     nulls, sizes = np.zeros(made.flags, dtype=np.int64), np.zeros(made.slots, dtype=np.int64)
-    outputs = map(_address, (cells, flags, nulls, sizes))
-    accepted = native.ch_avro(data, _address(values.ends), count, skip, _address(made.steps), len(made.steps), *outputs)
+    outputs = map(address, (cells, flags, nulls, sizes))
+    accepted = native.ch_avro(data, address(values.ends), count, skip, address(made.steps), len(made.steps), *outputs)
     if accepted != count or made.shape is None:
         return None
     masks = [mask if some else None for mask, some in zip(flags, nulls.tolist(), strict=True)]
@@ -114,8 +111,8 @@ class Texts(Vector):
 
     def repeated(self) -> list[Any] | None:
         """The texts, one object for each distinct one; None if there are many, or one is not UTF-8."""
-        codes, first = np.empty(self.count, dtype=np.uint8), np.empty(_MOST_KNOWN, dtype=np.int64)
-        known = self._native.ch_avro_distinct(*self._given(), _address(codes), _address(first))
+        codes, first = np.empty(self.count, dtype=np.uint8), np.empty(MOST_KNOWN, dtype=np.int64)
+        known = self._native.ch_avro_distinct(*self._given(), address(codes), address(first))
         try:
             distinct = [self._one(place) for place in first[:known].tolist()]
         except UnicodeDecodeError:
@@ -132,7 +129,7 @@ class Texts(Vector):
         return raw.decode() if self._text else raw
 
     def _given(self) -> tuple[Any, ...]:
-        return self._data, _address(self._cells), self.count, None if self.valid is None else _address(self.valid)
+        return self._data, address(self._cells), self.count, optional(self.valid)
 
 
 def _numbers(kind: str, cells: npt.NDArray[np.uint64]) -> npt.NDArray[Any]:
@@ -142,8 +139,3 @@ def _numbers(kind: str, cells: npt.NDArray[np.uint64]) -> npt.NDArray[Any]:
     if kind == "float":
         return cells.view(np.float32)[::2].copy()
     return cells.astype(np.bool_) if kind == "boolean" else cells.view(np.int64)
-
-
-def _address(array: Any) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address

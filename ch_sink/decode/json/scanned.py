@@ -34,7 +34,19 @@ from ch_sink.decode.json.row_decoder import KEPT
 from ch_sink.decode.native.joined import joined
 from ch_sink.decode.native.library import library
 from ch_sink.decode.native.program import Keep, Members, Program, Skip, program
-from ch_sink.decode.native.scan import FLAGS, INTEGERS, MOST_BYTES, NULL, NUMBERS, OBJECT, TEXTS, Room, Scan, scan
+from ch_sink.decode.native.scan import (
+    FEWEST,
+    FLAGS,
+    INTEGERS,
+    MOST_BYTES,
+    NULL,
+    NUMBERS,
+    OBJECT,
+    TEXTS,
+    Room,
+    Scan,
+    scan,
+)
 from ch_sink.errors import DecodeError
 from ch_sink.model.change import UnknownColumn
 from ch_sink.types import Converted, Converter
@@ -56,8 +68,6 @@ __all__ = [
     "scanner",
 ]
 
-FEWEST = 64
-"""Payloads that are worth scanning: of fewer, learning a program takes longer."""
 _PATIENCE, _MOST_FAILURES = 3, 7
 """How many groups in a row may fail before some are not tried; later failures count no more."""
 _EXAMPLES = 16

@@ -15,14 +15,7 @@ import pyarrow.compute as pc
 from ch_sink.decode.assemble import Mask, Part
 from ch_sink.decode.json.columns import IS_ROW, NEEDS_AFTER, Read, meta
 from ch_sink.decode.json.layout import Layout
-from ch_sink.decode.json.scanned import (
-    Block,
-    Refused,
-    Scanner,
-    block_fields,
-    block_members,
-    lists,
-)
+from ch_sink.decode.json.scanned import Block, Refused, Scanner, block_fields, block_members, lists
 from ch_sink.decode.mongodb.columns import ID, DocumentColumn
 from ch_sink.decode.mongodb.events import DocumentEvents, UpdateDescription
 from ch_sink.decode.mongodb.updates import MISSING, at

@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.decode.native.scan import Mask, Scan, address, optional
+from ch_sink.decode.native.library import address
+from ch_sink.decode.native.scan import Mask, Scan, optional
 
 __all__ = ["KEYS", "NIL", "STRING", "TEXTS", "WHOLE", "Written", "written"]
 

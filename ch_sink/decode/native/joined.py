@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ch_sink.decode.native.library import joiner
+from ch_sink.decode.native.library import address, joiner
 
 __all__ = ["Joined", "joined"]
 
@@ -20,7 +20,7 @@ class Joined(list[bytes]):
         if join is None:
             return b"".join(self), np.cumsum(np.fromiter(map(len, self), dtype=np.int64, count=len(self)))
         ends = np.empty(len(self), dtype=np.int64)
-        return join(self, ends.__array_interface__["data"][0]), ends
+        return join(self, address(ends)), ends
 
     @property
     def data(self) -> bytes:

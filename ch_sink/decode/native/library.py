@@ -8,8 +8,9 @@ import zlib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-__all__ = ["OFF", "joiner", "library"]
+__all__ = ["OFF", "address", "joiner", "library"]
 
 log = logging.getLogger("ch_sink")
 
@@ -82,3 +83,9 @@ def joiner() -> Callable[[list[bytes], int], bytes] | None:
     join = ctypes.PyDLL(found._name, handle=found._handle).ch_joined  # holds the interpreter's lock
     join.restype, join.argtypes = ctypes.py_object, (ctypes.py_object, _POINTER)
     return join
+
+
+def address(array: Any) -> int:
+    """Where an array's values are."""
+    found: int = array.__array_interface__["data"][0]
+    return found

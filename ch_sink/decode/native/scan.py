@@ -11,19 +11,21 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ch_sink.decode.native.joined import joined
+from ch_sink.decode.native.library import address
 from ch_sink.decode.native.program import Program
 
 __all__ = [
+    "FEWEST",
     "FLAGS",
     "INTEGERS",
     "MOST_BYTES",
+    "MOST_KNOWN",
     "NULL",
     "NUMBERS",
     "OBJECT",
     "TEXTS",
     "Mask",
     "Scan",
-    "address",
     "optional",
     "scan",
 ]
@@ -38,9 +40,12 @@ FLAGS = _NULL | _FALSE | _TRUE
 """… and those of a column."""
 _CELL = np.dtype([("number", "<i8"), ("start", "<u4"), ("sized", "<u4")])
 Mask = npt.NDArray[np.bool_]
+FEWEST = 64
+"""Payloads that are worth scanning: of fewer, learning a program takes longer."""
 MOST_BYTES = 1 << 28
 """Payloads of more bytes together are not scanned."""
-_MOST_KNOWN = 8
+MOST_KNOWN = 8
+"""Different values that are told apart."""
 
 
 class Scan:
@@ -146,7 +151,7 @@ class Scan:
         self, slot: int, decoder: msgspec.json.Decoder[list[Any]]
     ) -> tuple[list[Any], npt.NDArray[np.uint8]] | None:
         """The different values of a slot, and which each is; None if there are many."""
-        codes, first = np.empty(self.count, dtype=np.uint8), np.empty(_MOST_KNOWN, dtype=np.int64)
+        codes, first = np.empty(self.count, dtype=np.uint8), np.empty(MOST_KNOWN, dtype=np.int64)
         known = self.library.ch_distinct(self.data, *self.of(slot), address(codes), address(first))
         if not known:
             return None
@@ -215,9 +220,3 @@ def scan(library: ctypes.CDLL, program: Program, payloads: Sequence[bytes], room
 def optional(mask: Mask | None) -> int | None:
     """A mask as compiled code takes it."""
     return None if mask is None else address(mask)
-
-
-def address(array: Any) -> int:
-    """Where an array's values are."""
-    address: int = array.__array_interface__["data"][0]
-    return address

@@ -13,21 +13,12 @@ from ch_sink.decode.avro.program import program
 from ch_sink.decode.avro.scanned import scan
 from ch_sink.decode.avro.schema import parse
 from ch_sink.decode.avro.vectors import read
-from ch_sink.decode.native import library as native
 from ch_sink.decode.native.joined import Joined
 from tests.support.avro import KEY, ROW, Topic, decode, event
 
 ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
 FIXED = {"type": "fixed", "name": "F", "size": 3}
 NULL_FIRST, NULL_LAST = ["null", "long"], ["long", "null"]
-
-
-@pytest.fixture
-def library() -> ctypes.CDLL:
-    found = native.library()
-    if found is None:
-        pytest.skip("the compiled reader is not there")
-    return found
 
 
 def _row(schema: Any) -> Any:
