@@ -323,10 +323,7 @@ class TableRefilled:
 
 @dataclass(frozen=True, slots=True)
 class TableRepaired:
-    """Rows were made those of the source, and their versions do not show that they are newer than all changes.
-
-    The topic's changes below ``offset`` alone would not give them.
-    """
+    """Rows were made those of the source: the topic's changes below ``offset`` alone would not give them."""
 
     kind: ClassVar[str] = "repaired"
     topic_id: str
@@ -334,6 +331,8 @@ class TableRepaired:
     offset: int
     since: int = 0
     """How many facts said by then that the table had been filled anew: a later filling makes this one void."""
+    outranked: bool = True
+    """Whether changes below ``offset`` win over these rows if they are applied again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ch_sink.errors import StreamFailed
 from ch_sink.model.topic import TopicState
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import FinishedRange, Ledger, RowsRemoved, TableRefilled, TableRepaired, TableTakenBack
+from ch_sink.ports import FinishedRange, Ledger, RowsRemoved, TableRefilled, TableTakenBack
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.rollback import (
@@ -17,9 +17,11 @@ from ch_sink.stream.rollback import (
     ahead,
     is_whole,
     lacks_filling,
+    lacks_repair,
     left_by_erasures,
     newest_stored,
     read_again_from,
+    repairs_above,
     taken_back,
 )
 from ch_sink.table.fill_note import to_enter
@@ -125,16 +127,11 @@ class ReadingAgain:
             raise lacks_filling(self.stream, what)
         if starts is None:
             starts = {p: max(low, filling.offsets.get(p, 0) if kept else 0) for p, low in state.low.items()}
+        if repairs_above(ledger, topic_id, starts):
+            raise lacks_repair(self.stream, what)
         places = ", ".join(f"{at} of partition {p}" for p, at in sorted(starts.items()))
         log.warning("%s: ClickHouse lacks what the stream has stored: %s", self.stream, what)
         log.warning("%s: reading again from offset %s", self.stream, places)
-        repairs = [r for r in ledger.facts(TableRepaired) if r.topic_id == topic_id]
-        if any(r.offset > starts.get(r.partition, r.offset) for r in repairs):
-            log.warning(
-                "%s: changes of the topic may win over rows that were repaired from the source: run `ch_sink verify` "
-                "--against source when they are read",
-                self.stream,
-            )
         replay = uuid.uuid4().hex[:8]
         ledger.record(
             *(TableTakenBack(topic_id, p, at, reached.get(p, at), replay) for p, at in sorted(starts.items()))

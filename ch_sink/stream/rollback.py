@@ -15,16 +15,18 @@ from itertools import groupby
 from ch_sink.errors import StreamFailed
 from ch_sink.model.floor import Floor
 from ch_sink.order.version import POSITION_SHIFT
-from ch_sink.ports import FinishedRange, RowsRemoved, TableRefilled
+from ch_sink.ports import FinishedRange, Ledger, RowsRemoved, TableRefilled, TableRepaired
 
 __all__ = [
     "Filling",
     "ahead",
     "is_whole",
     "lacks_filling",
+    "lacks_repair",
     "left_by_erasures",
     "newest_stored",
     "read_again_from",
+    "repairs_above",
     "taken_back",
 ]
 
@@ -132,6 +134,21 @@ def read_again_from(results: Sequence[FinishedRange], top: int) -> dict[int, int
     return starts if whole else None
 
 
+def repairs_above(ledger: Ledger, topic_id: str, starts: Mapping[int, int]) -> list[TableRepaired]:
+    """The repairs from the source which the topic's changes from these offsets on would not give.
+
+    A filling since then makes them void. ``starts``: partition → offset.
+    """
+    fillings = len(ledger.facts(TableRefilled))
+    return [
+        fact
+        for fact in ledger.facts(TableRepaired)
+        if fact.topic_id == topic_id
+        and fact.since >= fillings
+        and starts.get(fact.partition, fact.offset) < fact.offset
+    ]
+
+
 def ahead(committed: Mapping[int, int], reached: Mapping[int, int]) -> str:
     """The partitions whose committed offset is above what the ledger has reached, in words; empty if there is none."""
     found = [(p, offset, reached.get(p, 0)) for p, offset in sorted(committed.items()) if offset > reached.get(p, 0)]
@@ -152,6 +169,15 @@ def lacks_filling(stream: str, witness: str) -> StreamFailed:
         f"stream {stream}: ClickHouse lacks rows that were loaded from the source, not from the topic: {witness}",
         hint="Fill the table anew by `ch_sink resync CONFIG --apply`, then `ch_sink resume CONFIG`; or restore a newer "
         "backup.",
+    )
+
+
+def lacks_repair(stream: str, witness: str) -> StreamFailed:
+    """The error for a table that was taken back to before a repair from the source, or may have been."""
+    return StreamFailed(
+        f"stream {stream}: ClickHouse lacks what the stream has stored, and the topic would not give the rows that "
+        f"were repaired from the source: {witness}",
+        hint="Fill the table anew by `ch_sink resync CONFIG --apply`, then `ch_sink resume CONFIG`.",
     )
 
 

@@ -72,10 +72,12 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
         rows = differences.count(FOUND)
         left = 0
         if apply and rows:
-            if options.against == "source" and _topic_may_win(subject, differences, limits):
+            if options.against == "source":
                 since = len(subject.ledger.facts(TableRefilled))
-                repairs = [TableRepaired(found.topic_id, p, o, since) for p, o in sorted(found.applied.items())]
-                subject.ledger.note(*repairs)
+                outranked = _topic_may_win(subject, differences, limits)
+                subject.ledger.note(
+                    *(TableRepaired(found.topic_id, p, o, since, outranked) for p, o in sorted(found.applied.items()))
+                )
             say(f"writing {rows} rows")
             for sql in statements(found.source, found.target, differences, FOUND, after):
                 subject.client.command(sql, settings=_INSERT, again=False, doing=f"repair {subject.table.qualified}")

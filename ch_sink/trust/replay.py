@@ -17,9 +17,10 @@ from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import FinishedRange, RowsRemoved, TableRefilled, TableRepaired
+from ch_sink.ports import FinishedRange, RowsRemoved, TableRefilled
 from ch_sink.sources import source_for
 from ch_sink.stream.reading_again import expect_entered
+from ch_sink.stream.rollback import repairs_above
 from ch_sink.table.model import Family, TargetTable, forgets_deletes
 from ch_sink.trust.erased_offsets import WithoutErased
 from ch_sink.trust.fold import Fold
@@ -155,10 +156,9 @@ def _expect_repeatable(table: TargetTable) -> None:
 
 
 def _expect_above_repairs(subject: Subject, topic: TopicState, ranges: Mapping[int, tuple[int, int]]) -> None:
-    fillings = len(subject.ledger.facts(TableRefilled))
-    for fact in subject.ledger.facts(TableRepaired):
-        counts = fact.topic_id == topic.topic_id and fact.since >= fillings
-        if counts and ranges.get(fact.partition, (fact.offset, 0))[0] < fact.offset:
+    starts = {p: start for p, (start, _) in ranges.items()}
+    for fact in repairs_above(subject.ledger, topic.topic_id, starts):
+        if fact.outranked:
             raise StreamFailed(
                 f"{subject.table.qualified} was repaired from the source when offset {fact.offset} of partition "
                 f"{fact.partition} was reached: changes below it alone would undo that",

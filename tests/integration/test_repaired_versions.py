@@ -10,15 +10,18 @@ from ch_sink.trust.erase import erased
 from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
 from tests.support.hand import Event
-from tests.support.hand_commands import MARKING, each_of, hand
+from tests.support.hand_commands import MARKING, Hand, each_of, hand
 from tests.support.hand_steps import (
     EVENTS,
+    Rows,
     backup,
     empty,
     expect_nothing_read_again,
+    expect_refused,
     lose,
     put_back,
     repaired_from_source,
+    restore,
     trim,
 )
 from tests.support.hand_tables import delete, insert, row, update
@@ -26,6 +29,9 @@ from tests.support.hand_tables import delete, insert, row, update
 pytestmark = pytest.mark.integration
 
 Row = tuple[int, str | None]
+
+FOUR = [insert(1, "a", 10), insert(2, "b", 20), insert(3, "c", 30), insert(4, "d", 40)]
+LACKS = "the topic would not give the rows that were repaired from the source"
 
 
 def of_database(op: str, before: Any, after: Any, database: str, pos: int) -> Event:
@@ -134,3 +140,62 @@ def test_a_filled_table_that_the_topic_no_longer_gives_is_not_looked_for_at_ever
     empty(it)
     it.read_all()
     expect_nothing_read_again(it)
+
+
+def of_before_a_repair(it: Hand) -> None:
+    """A change was lost on its way into the topic, and the repair that brought it is taken back."""
+    backup(it)
+    it.read((0, 3))
+    repaired_from_source(it, (1, "a"), (2, "z"), (3, "c"))
+    restore(it)
+
+
+def filled_anew(it: Hand, then: list[Row]) -> None:
+    """The remedy that the error names."""
+    it.source = Rows(then)
+    resynced(it.refill, apply=True)
+    it.read_all()
+    assert it.view() == then
+    assert it.verify_source() == (0, 0, 0)
+    expect_nothing_read_again(it)
+
+
+@each_of("engine", [*MARKING, "versioned"], "replacing")
+def test_a_table_of_before_a_repair_stops_the_stream_until_a_resync(client: Client, database: str, engine: str) -> None:
+    it = hand(
+        client, database, engine, [insert(1, "a", 10), insert(2, "b", 20), insert(3, "c", 30), insert(4, "d", 40)]
+    )
+    it.read((0, 2))
+    of_before_a_repair(it)
+    stored = it.stored()
+    expect_refused(it, LACKS, "resync CONFIG --apply`")
+    assert it.stored() == stored
+    filled_anew(it, [(1, "a"), (2, "z"), (3, "c"), (4, "d")])
+
+
+@each_of("engine", MARKING, "replacing")
+def test_a_table_of_after_a_repair_is_read_again(client: Client, database: str, engine: str) -> None:
+    it = hand(
+        client, database, engine, [insert(1, "a", 10), insert(2, "b", 20), insert(3, "c", 30), insert(4, "d", 40)]
+    )
+    it.read((0, 2))
+    repaired_from_source(it, (1, "a"), (2, "z"))
+    backup(it)
+    it.feed.at = {0: 2}
+    it.read((0, 4))
+    restore(it)
+    it.read_all()
+    assert it.view() == [(1, "a"), (2, "z"), (3, "c"), (4, "d")]
+
+
+@each_of("engine", MARKING, "replacing")
+def test_a_stream_whose_reading_again_would_undo_a_repair_stops(client: Client, database: str, engine: str) -> None:
+    """The repaired row is below the last change of the partition that lags; the newest row is lost."""
+    other = [insert(6, "x", 100), update(row(6, "x"), row(6, "y"), 110), insert(7, "q", 120)]
+    it = hand(client, database, engine, [insert(1, "a", 10)], other)
+    it.read((0, 1), (1, 2))
+    it.read((1, 3))
+    repaired_from_source(it, (1, "a"), (7, "q"))
+    lose(it, 7)
+    expect_refused(it, LACKS, "resync CONFIG --apply`")
+    filled_anew(it, [(1, "a"), (7, "q")])
