@@ -8,7 +8,7 @@ import msgspec
 from ch_sink.model.floor import NO_FLOOR, NOTHING_LOADED, Floor, Loaded
 from ch_sink.model.profile import UNREAD, TopicProfile
 
-__all__ = ["SourceState", "State"]
+__all__ = ["SourceState", "State", "is_one_of_several"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +161,11 @@ class _Wire(msgspec.Struct):
     strategy: str = ""
     profile: TopicProfile = UNREAD
     loaded: tuple[int, int, int] = (0, 0, 0)
+
+
+def is_one_of_several(name: str) -> bool:
+    """Whether a source is a database of a connector that may read several: their positions do not compare."""
+    return "/" in name
 
 
 def _siblings(one: str, other: str) -> bool:

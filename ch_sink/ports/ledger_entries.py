@@ -286,6 +286,10 @@ class TableTakenBack:
     end: int
     replay: str
     """Part of all tokens of the partition from then on."""
+    since: int = -1
+    """How many facts said by then that the table had been filled anew, −1 if that was not noted."""
+    stored: str = "-1"
+    """The highest version that the table had, as decimal digits; −1 if it was empty."""
 
 
 CLOCKS = 60_000
@@ -310,6 +314,8 @@ class TableRefilled:
     """
     top: str = ""
     """The highest version of a living row, as decimal digits; −1 if there was none, empty if it is unknown."""
+    run: str = ""
+    """Tells two fillings apart that are equal otherwise."""
 
     def shows(self, offset: int, timestamp: int) -> bool:
         """Whether the loaded rows certainly show a record of the partition, by its place and its time in Kafka."""

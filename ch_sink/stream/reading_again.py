@@ -22,6 +22,7 @@ from ch_sink.stream.rollback import (
     newest_stored,
     read_again_from,
     repairs_above,
+    since_begun,
     taken_back,
 )
 from ch_sink.table.fill_note import to_enter
@@ -74,10 +75,12 @@ class ReadingAgain:
         fillings = ledger.facts(TableRefilled)
         filling = Filling.last(fillings, topic_id)
         wanted = filling
-        if any(t.end >= filling.offsets.get(t.partition, t.end + 1) for t in back if t.topic_id == topic_id):
+        again = [t for t in back if t.topic_id == topic_id and t.since == len(fillings)]
+        if any(filling.is_in(int(t.stored)) is False for t in again):
             # What the topic no longer holds of the filled table is not looked for at every start.
-            wanted = replace(filling, top=-1)
-        last = filling.without_former(last)
+            wanted, last = replace(filling, top=-1), since_begun(last)
+        else:
+            last = filling.without_former(last)
         if is_whole(stored_version, last, wanted, states.floors):
             return found
         removals = [r for r in ledger.facts(RowsRemoved) if r.topic_id == topic_id]
@@ -120,9 +123,13 @@ class ReadingAgain:
     ) -> dict[int, tuple[str, int]]:
         """Lead the ledger back to where the table lacks something."""
         ledger, topic_id = self.ports.ledger, state.topic_id
+        fillings = len(ledger.facts(TableRefilled))
         results = [r for r in ledger.history(_HISTORY * len(state.low)) if r.topic_id == topic_id]
         kept = filling.is_in(stored_version)
         starts = read_again_from(filling.without_former(results) if kept is not False else results, stored_version)
+        renewed = read_again_from(since_begun(results), stored_version)
+        if starts is not None and renewed is not None:  # what was read again was stored in another order
+            starts = {p: min(at, renewed.get(p, at)) for p, at in starts.items()}
         if filling.from_source and (kept is False or (kept is None and starts is None)):
             raise lacks_filling(self.stream, what)
         if starts is None:
@@ -134,7 +141,10 @@ class ReadingAgain:
         log.warning("%s: reading again from offset %s", self.stream, places)
         replay = uuid.uuid4().hex[:8]
         ledger.record(
-            *(TableTakenBack(topic_id, p, at, reached.get(p, at), replay) for p, at in sorted(starts.items()))
+            *(
+                TableTakenBack(topic_id, p, at, reached.get(p, at), replay, fillings, str(stored_version))
+                for p, at in sorted(starts.items())
+            )
         )
         now = time.time()
         ledger.results(

@@ -27,6 +27,7 @@ __all__ = [
     "newest_stored",
     "read_again_from",
     "repairs_above",
+    "since_begun",
     "taken_back",
 ]
 
@@ -97,6 +98,18 @@ def left_by_erasures(removals: Sequence[RowsRemoved], since: int) -> int:
     """
     last = next((r for r in reversed(removals) if r.left), None)
     return int(last.left) if last is not None and last.since == since else -1
+
+
+def since_begun(results: Iterable[FinishedRange]) -> list[FinishedRange]:
+    """The results of each partition since its reading last began anywhere, newest first as they are given."""
+    begun = set[int]()
+    out = []
+    for r in results:
+        if r.partition not in begun:
+            out.append(r)
+        if r.start == r.end:
+            begun.add(r.partition)
+    return out
 
 
 def newest_stored(results: Iterable[FinishedRange], floors: Iterable[Floor], removed: int = 0) -> int:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from ch_sink.clickhouse import AnyKeyLookup, ClickHouseTableAdmin, ClickHouseWriter, Client
 from ch_sink.model.handover import HandoverId
 from ch_sink.model.policy import Policy
-from ch_sink.order import State
+from ch_sink.order import State, is_one_of_several
 from ch_sink.pipeline.applied import StreamName
 from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.partition_sink import PartitionSink
@@ -135,9 +135,17 @@ class Fold:
         self._ledger.release()
 
     def commit(self) -> int:
-        """The highest commit position seen, 0 if versions do not come from positions."""
+        """The commit position up to which changes were seen, 0 if versions do not come from positions.
+
+        Of several databases, whose positions do not compare: that of the one which is behind.
+        """
         states = [self._coordinator.states.at(partition, offset) for partition, offset in self.at.items()]
-        return max((s.commit for state in states for s in state.sources.values() if s.epoch == state.epoch), default=0)
+        reached: dict[str, int] = {}
+        for name, source, epoch in [(n, s, state.epoch) for state in states for n, s in state.sources.items()]:
+            if source.epoch == epoch:
+                reached[name] = max(source.commit, reached.get(name, 0))
+        behind = min if any(map(is_one_of_several, reached)) else max
+        return behind(reached.values(), default=0)
 
     def states(self) -> dict[int, tuple[int, State]]:
         """Partition → the next offset and the state there."""

@@ -65,7 +65,7 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
         )
         # The version after the last one: of equal ones the last insert wins, which may be a replay's.
         after = limits[0] + 1 if limits else None
-        newer = "" if forgets_deletes(subject.table) else too_new(subject.table, limits[1] + 1 if limits else None)
+        newer = "" if forgets_deletes(subject.table) else too_new(subject.table, limits[1] if limits else None)
         skipped = differences.drop(FOUND, newer) if newer else 0
         kinds = ", ".join(literal(kind) for kind in unmendable(subject.table))
         stuck = differences.drop(FOUND, f"kind IN ({kinds})") if kinds else 0
@@ -89,7 +89,7 @@ def _topic_may_win(subject: Subject, differences: Differences, limits: tuple[int
     """Whether older changes of the topic, read again, would win over what the repair writes."""
     if forgets_deletes(subject.table) or limits is None:
         return True
-    return differences.count(FOUND, written_below((limits[0] + 1, limits[1]))) > 0
+    return differences.count(FOUND, written_below(subject.table, limits[0] + 1, limits[1])) > 0
 
 
 @contextmanager

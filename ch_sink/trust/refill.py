@@ -7,6 +7,7 @@ to be compared with one of Kafka.
 """
 
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ __all__ = [
     "expect_keyed",
     "expect_refillable",
     "filler",
+    "new_run",
     "new_table",
 ]
 
@@ -216,8 +218,15 @@ def _floors(
     """What the ledger has to know of rows that show every change below this position of the source; 0 for none."""
     if refill.subject.settings.policy.versions.strategy in ("insertion_order", "kafka_offset"):
         position = 0  # nothing tells when the positions of the source begin anew
-    until = int(time.time() * 1000) + CLOCKS
-    return tuple(TableRefilled(topic.topic_id, p, offset, position, epoch, until) for p, offset in sorted(at.items()))
+    until, run = int(time.time() * 1000) + CLOCKS, new_run()
+    return tuple(
+        TableRefilled(topic.topic_id, p, offset, position, epoch, until, run=run) for p, offset in sorted(at.items())
+    )
+
+
+def new_run() -> str:
+    """What tells a filling from all others."""
+    return uuid.uuid4().hex[:8]
 
 
 def expect_good_records(fold: Fold, below: Mapping[int, int]) -> None:

@@ -35,6 +35,7 @@ from ch_sink.trust.refill import (
     expect_keyed,
     expect_refillable,
     filler,
+    new_run,
     new_table,
 )
 from ch_sink.trust.repair import ceilings
@@ -115,7 +116,8 @@ def _filled(
     """
     if against == "topic":
         new.fold.begin(topic.low, facts=base_of(new.refill.subject.ledger, topic))
-        return 0, {p: TableRefilled(topic.topic_id, p, 0) for p in topic.low}
+        run = new_run()
+        return 0, {p: TableRefilled(topic.topic_id, p, 0, run=run) for p in topic.low}
 
     def start() -> Start:
         states = _starts(new.refill, topic)

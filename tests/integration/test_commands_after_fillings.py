@@ -4,6 +4,7 @@ What the table lacks then is read again from the topic, where the topic has it; 
 """
 
 from itertools import product
+from typing import Literal
 
 import pytest
 
@@ -146,3 +147,36 @@ def test_a_table_of_behind_a_bootstrap_is_read_on_from_there(
     assert it.view() == now
     it.source = Rows(now)
     assert it.verify() == it.verify_source() == (0, 0, 0)
+
+
+@each_of("engine", MARKING, "replacing")
+def test_a_table_that_was_filled_from_the_topic_is_emptied_again_and_again(
+    client: Client, database: str, engine: str
+) -> None:
+    it = hand(client, database, engine, EVENTS[:2])
+    it.read((0, 2))
+    resynced(it.refill, apply=True, against="topic")
+    for _ in range(3):
+        empty(it)
+        it.read_all()
+        assert it.view() == ALL[:2]
+
+
+@pytest.mark.parametrize(("engine", "against"), some(product(MARKING, ("topic", "source")), [("replacing", "topic")]))
+def test_a_table_that_was_read_again_then_filled_is_emptied(
+    client: Client, database: str, engine: str, against: Literal["topic", "source"]
+) -> None:
+    """That it was read again before says nothing about the new table."""
+    it = hand(client, database, engine, EVENTS[:2])
+    it.read((0, 2))
+    empty(it)
+    it.read_all()
+    it.source = Rows(ALL[:3])
+    resynced(it.refill, apply=True, against=against)
+    it.read_all()
+    empty(it)
+    if against == "source":
+        expect_refused(it, LACKS, "resync CONFIG --apply`")
+    else:
+        it.read_all()
+        assert it.view() == ALL[:2]

@@ -26,7 +26,19 @@ from tests.support.hand_tables import APPEND, OWN, WINDOW, insert
 from tests.support.stream import Feed
 from tests.support.trust import TopicInMemory
 
-__all__ = ["MARKING", "TIMED", "Hand", "each_of", "hand", "made_anew", "records", "recreated", "timed", "with_policy"]
+__all__ = [
+    "MARKING",
+    "TIMED",
+    "Hand",
+    "each_of",
+    "hand",
+    "made",
+    "made_anew",
+    "records",
+    "recreated",
+    "timed",
+    "with_policy",
+]
 
 Found = tuple[int, int, int]
 """Rows that are missing, extra and different."""
@@ -139,21 +151,27 @@ class Hand:
 
 def hand(client: Client, database: str, engine: str, *parts: Sequence[Event], **policy: Any) -> Hand:
     """A stream of these events, a list for each partition, that has read nothing yet."""
-    return _made(client, database, OWN.get(engine, APPEND), policy_of(on_bad_record="fail", **policy), parts)
+    return made(client, database, OWN.get(engine, APPEND), policy_of(on_bad_record="fail", **policy), parts)
 
 
 def timed(client: Client, database: str, engine: str, *parts: Sequence[Event]) -> Hand:
     """The same with a table of `TIMED`."""
     clause, own, policy = TIMED[engine]
-    return _made(client, database, (clause, own), policy_of(on_bad_record="fail", **policy), parts)
+    return made(client, database, (clause, own), policy_of(on_bad_record="fail", **policy), parts)
 
 
-def _made(
-    client: Client, database: str, kind: tuple[str, str], chosen: Policy, parts: Sequence[Sequence[Event]]
+def made(
+    client: Client,
+    database: str,
+    kind: tuple[str, str],
+    chosen: Policy,
+    parts: Sequence[Sequence[Event]],
+    order: str = "ORDER BY id",
 ) -> Hand:
+    """The same with a table of this engine clause and own columns."""
     clause, own = kind
     columns = ", ".join(["id Int64", "v Nullable(String)", *([own] if own else [])])
-    client.command(f"CREATE TABLE {database}.t ({columns}) ENGINE = {clause} ORDER BY id {WINDOW}")
+    client.command(f"CREATE TABLE {database}.t ({columns}) ENGINE = {clause} {order} {WINDOW}, allow_nullable_key = 1")
     execute(client, [create_statement(n, database, f"ch_sink_{n}") for n in ("dead_letters", "handover", "pending")])
     table = detect(client, database, "t", chosen)
     client.command(view_of(table, ("id",)))

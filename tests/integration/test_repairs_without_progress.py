@@ -1,0 +1,116 @@
+"""Repairs from the source while the stream makes no progress: the next change of a row wins over the last of them."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from ch_sink.clickhouse import Client
+from ch_sink.model.policy import policy_of
+from ch_sink.trust.mend import repaired
+from ch_sink.trust.verify import Options
+from tests.support.hand import PLACEHOLDER, Event, key_change, postgres
+from tests.support.hand_commands import TIMED, Hand, each_of, hand, made, timed
+from tests.support.hand_steps import Rows, repaired_from_source
+from tests.support.hand_tables import ENGINES, OWN, insert, key, row, update
+
+pytestmark = pytest.mark.integration
+
+NARROW = {engine: (clause, own.replace("UInt128", "UInt64")) for engine, (clause, own) in OWN.items()}
+"""Tables whose versions have no room for positions: the version of the next change is the one after the last."""
+VALUES = ("b1", "b2", "b3", "b4")
+CHANGES = [insert(1, "a", 10), insert(2, "b", 20), update(row(1, "a"), row(1, "z"), 20), insert(3, "q", 30)]
+"""The third change has the position of the second: a transaction of which the stream has read the half."""
+
+
+def repaired_often(it: Hand, values: Sequence[str]) -> None:
+    """Two changes are read; then the source has other values of row 1, one after the other."""
+    it.read((0, 2))
+    for value in values:
+        repaired_from_source(it, (1, value), (2, "b"))
+        assert it.verify_source() == (0, 0, 0)
+    it.feed.at = {0: 2}
+
+
+@pytest.mark.parametrize("times", [1, 2, 4])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_next_change_wins(client: Client, database: str, engine: str, times: int) -> None:
+    it = hand(client, database, engine, CHANGES)
+    repaired_often(it, VALUES[:times])
+    it.read((0, 4))
+    assert it.view() == [(1, "z"), (2, "b"), (3, "q")]
+    client.command(f"OPTIMIZE TABLE {database}.t FINAL")
+    assert it.view() == [(1, "z"), (2, "b"), (3, "q")]
+
+
+@pytest.mark.parametrize("engine", TIMED)
+def test_the_next_change_wins_where_versions_are_no_positions(client: Client, database: str, engine: str) -> None:
+    it = timed(client, database, engine, CHANGES)
+    repaired_often(it, VALUES[:3])
+    it.read((0, 4))
+    assert it.view() == [(1, "z"), (2, "b"), (3, "q")]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("engine", NARROW)
+def test_the_next_change_wins_where_versions_are_narrow(client: Client, database: str, engine: str, times: int) -> None:
+    events = [insert(1, "a", 10), insert(2, "b", 20), update(row(1, "a"), row(1, "z"), 30)]
+    it = narrow(client, database, engine, events)
+    repaired_often(it, VALUES[:times])
+    it.read((0, 3))
+    assert it.view() == [(1, "z"), (2, "b")]
+
+
+@each_of("times", [0, 1, 2], 2)
+@pytest.mark.parametrize("cut", [3, 5], ids=["cut", "whole"])
+@pytest.mark.parametrize("engine", NARROW)
+def test_a_row_that_changes_its_key_leaves_where_versions_are_narrow(
+    client: Client, database: str, engine: str, cut: int, times: int
+) -> None:
+    halves = key_change(
+        postgres("d", key(1), row(1, None), None, 5, 30), postgres("c", key(5), None, row(5, PLACEHOLDER), 5, 30)
+    )
+    first = [
+        postgres("c", key(1), None, row(1, "a"), 5, 10),
+        postgres("c", key(2), None, row(2, "b"), 5, 20),
+    ]
+    it = narrow(client, database, engine, [*first, *halves])
+    repaired_often(it, VALUES[:times])
+    it.read((0, cut))
+    it.read_all()
+    assert it.view() == [(2, "b"), (5, ("a", *VALUES)[times])]
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_the_newest_row_leaves_its_place_in_the_sorting_key(client: Client, database: str, times: int) -> None:
+    it = placed(client, database, "ORDER BY (id, v) PRIMARY KEY id", times)
+    repaired_often(it, VALUES[:times])
+    it.read((0, 4))
+    assert it.view() == [(1, "z"), (2, "y")]
+
+
+def test_a_row_that_moves_between_table_partitions_is_repaired_once(client: Client, database: str) -> None:
+    """Across partitions, no insert counts as the later one: what leaves no room for a version is left alone."""
+    it = placed(client, database, "PARTITION BY v ORDER BY id", 1)
+    repaired_often(it, VALUES[:1])
+    it.source = Rows([(1, "b2"), (2, "b")])
+    done = repaired(it.subject, Options(patience=0, against="source"), apply=True)
+    assert (done.rows, done.too_new) == (0, 1)
+    assert it.view() == [(1, "b1"), (2, "b")]
+    it.read((0, 4))
+    assert it.view() == [(1, "z"), (2, "y")]
+
+
+def narrow(client: Client, database: str, engine: str, events: Sequence[Event]) -> Hand:
+    return made(client, database, NARROW[engine], policy_of(on_bad_record="fail"), [events])
+
+
+def placed(client: Client, database: str, order: str, times: int) -> Hand:
+    """Row 1 is the newest one; its next change has the position of the last."""
+    events = [
+        insert(2, "b", 20),
+        insert(1, "a", 30),
+        update(row(1, VALUES[times - 1]), row(1, "z"), 30),
+        update(row(2, "b"), row(2, "y"), 40),
+    ]
+    kind = OWN["replacing"]
+    return made(client, database, kind, policy_of(on_bad_record="fail"), [events], order)
