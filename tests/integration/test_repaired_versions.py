@@ -7,8 +7,10 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.trust.erase import erased
+from ch_sink.trust.fold import Fold
 from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
+from ch_sink.trust.verify import states_at
 from tests.support.hand import Event
 from tests.support.hand_commands import MARKING, Hand, each_of, hand
 from tests.support.hand_steps import (
@@ -71,6 +73,21 @@ def test_a_later_change_of_a_database_that_is_far_behind_another_wins(
     it.feed.at = {0: 3}
     it.read((0, 4))
     assert it.view() == then
+
+
+def test_a_comparison_waits_for_the_database_that_is_behind(client: Client, database: str) -> None:
+    events = [
+        of_database("c", None, row(1, "a"), "db1", 1000),
+        of_database("c", None, row(2, "b"), "db2", 20),
+    ]
+    it = hand(client, database, "replacing", events)
+    it.read((0, 2))
+    subject = it.subject
+    [(_, (_, state))] = states_at(subject, "id", {0: 2}).items()
+    fold = Fold(client, subject.table, subject.settings, subject.topic, subject.decoder)
+    fold.begin({0: 2}, {0: (2, state)})
+    assert fold.commit() == state.sources["srv/db2"].commit < state.sources["srv/db1"].commit
+    fold.close()
 
 
 @pytest.mark.parametrize("engine", ["replacing", "versioned", "collapsing"])
