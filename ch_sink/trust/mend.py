@@ -10,7 +10,8 @@ from ch_sink.pipeline.target import Target
 from ch_sink.ports import TableRefilled, TableRepaired
 from ch_sink.table.model import forgets_deletes
 from ch_sink.trust.differences import Differences
-from ch_sink.trust.repair import ceilings, needs_stream, statements, too_new, unmendable, written_below
+from ch_sink.trust.repair import needs_stream, statements, unmendable
+from ch_sink.trust.repaired_versions import ceilings, too_new, written_below
 from ch_sink.trust.report import Report
 from ch_sink.trust.verify import FOUND, Options, Subject, states_at, verified
 from ch_sink.types.sql import literal

@@ -29,7 +29,7 @@ from ch_sink.ports import TableTakenBack
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.own_tables import OwnTables
 from ch_sink.trust.removal import count, delete_rows, mark_of, note_removed, place_of
-from ch_sink.trust.repair import counts
+from ch_sink.trust.repaired_versions import counts
 from ch_sink.trust.verify import Subject
 from ch_sink.types.sql import quote
 

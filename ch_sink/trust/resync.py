@@ -38,7 +38,7 @@ from ch_sink.trust.refill import (
     new_run,
     new_table,
 )
-from ch_sink.trust.repair import ceilings
+from ch_sink.trust.repaired_versions import ceilings
 from ch_sink.trust.sides import Side
 from ch_sink.trust.verify import Subject
 

@@ -29,7 +29,7 @@ from ch_sink.trust.fold import Fold, MakeDecoder
 from ch_sink.trust.history import begin_at_load, is_incomplete, without_history
 from ch_sink.trust.load import ROWS, SnapshotColumn, load, snapshot_columns, store
 from ch_sink.trust.parallel import LEAST, PARTS, Filling, load_parts
-from ch_sink.trust.repair import ceilings
+from ch_sink.trust.repaired_versions import ceilings
 from ch_sink.trust.report import Report
 from ch_sink.trust.shadow import shadow_of, shadow_tables
 from ch_sink.trust.sides import Side
