@@ -92,10 +92,7 @@ def test_a_replay_of_partitions_after_a_repair_of_a_lost_create(client: Client, 
     assert mended(it, "source").rows == 1
     before = it.view()
     assert before == [(1, "a"), (6, "again"), (7, "y")]
-    if engine in COLLAPSING:
-        with pytest.raises(StreamFailed, match=r"repaired from the source when offset . of partition . was reached"):
-            replayed(it.subject, {0: 0, 1: 0}, {0: 1, 1: 3})
-    else:
+    with pytest.raises(StreamFailed, match=r"repaired from the source when offset . of partition . was reached"):
         replayed(it.subject, {0: 0, 1: 0}, {0: 1, 1: 3})
     assert it.view() == before
 

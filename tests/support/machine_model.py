@@ -46,6 +46,12 @@ class Record:
         return any(((value.get(side) or {}).get("n") or 0) > 255 for side in ("before", "after"))
 
     @property
+    def former(self) -> int | None:
+        """The key that the row had before it changed its key by this record."""
+        stated = dict(self.event.headers or ()).get("__debezium.oldkey")
+        return None if stated is None else int(json.loads(stated)["id"])
+
+    @property
     def raw(self) -> tuple[bytes | None, bytes | None, Headers | None]:
         e = self.event
         name = None if e.key is None else json.dumps(e.key).encode()

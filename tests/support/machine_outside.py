@@ -58,7 +58,9 @@ def retention(s: Stand, rng: Random) -> None:
         most = n if far else s.applied[p]
         if most > s.shop.low[p] and rng.random() < 0.7:
             new = rng.randint(s.shop.low[p] + 1, most)
-            s.loose |= {r.id for r in s.shop.log[p][s.applied[p] : new]}
+            lost = {r.id for r in s.shop.log[p][s.applied[p] : new]}
+            # Values that the create half of a key change leaves out went with its delete half.
+            s.loose |= lost | {r.id for r in s.shop.log[p][new:] if r.former in lost}
             s.shop.low[p] = new
     s.refresh()
 
