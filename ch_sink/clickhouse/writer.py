@@ -11,7 +11,7 @@ from ch_sink.clickhouse.fenced_insert import SETTINGS, SUPERSEDED, fenced_query,
 from ch_sink.clickhouse.retry import Retry
 from ch_sink.errors import ClickHouseError, TableError
 from ch_sink.ports import Fence, Insert
-from ch_sink.table.model import TargetTable
+from ch_sink.table.model import Family, TargetTable
 from ch_sink.types.chtype import parse_type
 
 __all__ = ["PINNED", "ClickHouseWriter"]
@@ -67,6 +67,10 @@ class ClickHouseWriter:
     def __init__(self, client: Client, table: TargetTable, *, retry: Retry | None = None) -> None:
         self._client, self._table = client, table
         self._retry = retry
+        self._settings = PINNED
+        if table.engine.family is Family.COLLAPSING:
+            # The server would make one −1 of two −1 and one +1 of a block.
+            self._settings = {**PINNED, "optimize_on_insert": 0}
         self._insertable = {c.name for c in table.columns if c.insertable}
         self._json = {c.name for c in table.columns if parse_type(c.type).name == "JSON"}
         self.rows = 0
@@ -96,7 +100,7 @@ class ClickHouseWriter:
             rows = rows.set_column(at, rows.schema.field(at), pc.fill_null(rows.column(name), "{}"))
         options: _Options = {
             # One block is read and written by one thread; more of them only wait for each other.
-            "settings": {**PINNED, "max_threads": 1, "insert_deduplication_token": token},
+            "settings": {**self._settings, "max_threads": 1, "insert_deduplication_token": token},
             "doing": f"insert {rows.num_rows} rows into {self._table.qualified} ({insert.label})",
             "retry": self._retry,
             "by_content": by_content,

@@ -339,6 +339,8 @@ class TableRepaired:
     """How many facts said by then that the table had been filled anew: a later filling makes this one void."""
     outranked: bool = True
     """Whether changes below ``offset`` win over these rows if they are applied again."""
+    top: str = "-1"
+    """The version of a living row that was written above all changes below ``offset``, −1 if there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import logging
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.topic import TopicState
@@ -21,6 +21,7 @@ from ch_sink.stream.rollback import (
     left_by_erasures,
     newest_stored,
     read_again_from,
+    repairs,
     repairs_above,
     since_begun,
     taken_back,
@@ -69,24 +70,23 @@ class ReadingAgain:
         found = {t.partition: (t.replay, t.end) for t in back if t.topic_id == topic_id}
         reached = ledger.progress(topic_id)
         reads_again = any(reached.get(p, end) < end for p, (_, end) in found.items())
-        if stored_version is None or target.collapsing or target.table.ttl or reads_again:
+        if stored_version is None or target.collapsing or target.table.ttl:
             return found
         last = [r for r in ledger.history(4 * len(state.low)) if r.topic_id == topic_id]
         fillings = ledger.facts(TableRefilled)
         filling = Filling.last(fillings, topic_id)
-        wanted = filling
         again = [t for t in back if t.topic_id == topic_id and t.since == len(fillings)]
-        if any(filling.is_in(int(t.stored)) is False for t in again):
+        if lost := any(filling.is_in(int(t.stored)) is False for t in again):
             # What the topic no longer holds of the filled table is not looked for at every start.
-            wanted, last = replace(filling, top=-1), since_begun(last)
-        else:
-            last = filling.without_former(last)
-        if is_whole(stored_version, last, wanted, states.floors):
+            filling = Filling({})
+        last = since_begun(last) if lost or reads_again else filling.without_former(last)
+        mended = max((int(fact.top) for fact in repairs(ledger, topic_id)), default=-1)
+        if is_whole(stored_version, last, filling, states.floors, mended=mended):
             return found
         removals = [r for r in ledger.facts(RowsRemoved) if r.topic_id == topic_id]
         removed = max((int(r.top) for r in removals), default=-1)
         left = left_by_erasures(removals, len(back) + len(fillings))
-        if is_whole(stored_version, last, wanted, states.floors, removed, left):
+        if is_whole(stored_version, last, filling, states.floors, removed, left, mended):
             return found
         # A job that was frozen since it read the version compares an old answer with its successor's ledger.
         ledger.check_claim()
@@ -96,7 +96,10 @@ class ReadingAgain:
         what += f", and the last results of the ledger have stored {stored}"
         if self.stops or target.appends:
             raise taken_back(self.stream, what, appends=target.appends)
-        return found | self._lead_back(what, state, states, stored_version, reached, filling)
+        if is_whole(stored_version, last, filling, states.floors, removed, left):
+            raise lacks_repair(self.stream, what)
+        ends = {p: max(end, reached.get(p, end)) for p, (_, end) in found.items()}
+        return found | self._lead_back(what, state, states, stored_version, {**reached, **ends}, filling)
 
     def _look_at_group(self, state: TopicState, ends: Mapping[int, int]) -> None:
         """See whether the consumer group is ahead of the ledger's ends: at once if the stream is to stop then."""
@@ -134,7 +137,7 @@ class ReadingAgain:
             raise lacks_filling(self.stream, what)
         if starts is None:
             starts = {p: max(low, filling.offsets.get(p, 0) if kept else 0) for p, low in state.low.items()}
-        if repairs_above(ledger, topic_id, starts):
+        if any(r.outranked or stored_version < int(r.top) for r in repairs_above(ledger, topic_id, starts)):
             raise lacks_repair(self.stream, what)
         places = ", ".join(f"{at} of partition {p}" for p, at in sorted(starts.items()))
         log.warning("%s: ClickHouse lacks what the stream has stored: %s", self.stream, what)

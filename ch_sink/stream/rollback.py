@@ -4,7 +4,7 @@ Two witnesses. The consumer group's offsets are committed after results: if they
 and the table with it if both are in one backup. The newest version of the table: if it is below what the last results
 stored, the table was taken back and the ledger was not. Rows that a truncate, a purge or an erasure removed
 do not count. If users remove deleted rows themselves, that can look the same; then a little is read again, and stored
-as it was. A collapsing table gives no such evidence,
+as it was, or the stream stops if that would undo a repair from the source. A collapsing table gives no such evidence,
 since its rows go with their merges.
 """
 
@@ -26,6 +26,7 @@ __all__ = [
     "left_by_erasures",
     "newest_stored",
     "read_again_from",
+    "repairs",
     "repairs_above",
     "since_begun",
     "taken_back",
@@ -73,6 +74,7 @@ def is_whole(
     floors: Iterable[Floor],
     removed: int = -1,
     left: int = -1,
+    mended: int = -1,
 ) -> bool:
     """Whether a table with this highest version (−1: no row) has what was stored last, as far as versions show it.
 
@@ -80,10 +82,10 @@ def is_whole(
         floors: of the truncates.
         removed: the highest version that was erased.
         left: the highest one that was there beside it.
+        mended: the highest one that a repair from the source has written.
     """
     floors = list(floors)
-    filled = filling.top if filling.top is not None and filling.top > removed else -1
-    there = max(filled, left)
+    there = max([left, *(top for top in (filling.top, mended) if top is not None and top > removed)])
     if there >> POSITION_SHIFT <= _below(floors):
         there = -1
     return stored_version >= there and max(stored_version, 0) >= newest_stored(results, floors, max(removed, 0))
@@ -144,7 +146,7 @@ def read_again_from(results: Sequence[FinishedRange], top: int) -> dict[int, int
             whole = True
         else:
             starts = {r.partition: r.start for r in ranges} | starts
-    return starts if whole else None
+    return starts if whole and results else None
 
 
 def repairs_above(ledger: Ledger, topic_id: str, starts: Mapping[int, int]) -> list[TableRepaired]:
@@ -152,14 +154,13 @@ def repairs_above(ledger: Ledger, topic_id: str, starts: Mapping[int, int]) -> l
 
     A filling since then makes them void. ``starts``: partition → offset.
     """
+    return [fact for fact in repairs(ledger, topic_id) if starts.get(fact.partition, fact.offset) < fact.offset]
+
+
+def repairs(ledger: Ledger, topic_id: str) -> list[TableRepaired]:
+    """The repairs from the source of the table that is there."""
     fillings = len(ledger.facts(TableRefilled))
-    return [
-        fact
-        for fact in ledger.facts(TableRepaired)
-        if fact.topic_id == topic_id
-        and fact.since >= fillings
-        and starts.get(fact.partition, fact.offset) < fact.offset
-    ]
+    return [fact for fact in ledger.facts(TableRepaired) if fact.topic_id == topic_id and fact.since >= fillings]
 
 
 def ahead(committed: Mapping[int, int], reached: Mapping[int, int]) -> str:

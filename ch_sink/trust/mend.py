@@ -10,7 +10,7 @@ from ch_sink.pipeline.target import Target
 from ch_sink.ports import TableRefilled, TableRepaired
 from ch_sink.table.model import forgets_deletes
 from ch_sink.trust.differences import Differences
-from ch_sink.trust.repair import needs_stream, statements, unmendable
+from ch_sink.trust.repair import needs_stream, no_version_left, statements, unmendable
 from ch_sink.trust.repaired_versions import ceilings, too_new, written_below
 from ch_sink.trust.report import Report
 from ch_sink.trust.verify import FOUND, Options, Subject, states_at, verified
@@ -22,6 +22,8 @@ _INSERT: dict[str, str | int] = {
     "async_insert": 0,
     # A row that went wrong twice in the same way is mended twice.
     "insert_deduplicate": 0,
+    # A block of two −1 and one +1 is not to become one −1.
+    "optimize_on_insert": 0,
     "max_insert_threads": 1,
     "max_partitions_per_insert_block": 0,
     "allow_suspicious_types_in_group_by": 1,
@@ -66,7 +68,10 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
         )
         # The version after the last one: of equal ones the last insert wins, which may be a replay's.
         after = limits[0] + 1 if limits else None
-        newer = "" if forgets_deletes(subject.table) else too_new(subject.table, limits[1] if limits else None)
+        if forgets_deletes(subject.table):
+            newer = no_version_left(found.target, differences, FOUND, after)
+        else:
+            newer = too_new(subject.table, limits[1] if limits else None)
         skipped = differences.drop(FOUND, newer) if newer else 0
         kinds = ", ".join(literal(kind) for kind in unmendable(subject.table))
         stuck = differences.drop(FOUND, f"kind IN ({kinds})") if kinds else 0
@@ -76,8 +81,12 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
             if options.against == "source":
                 since = len(subject.ledger.facts(TableRefilled))
                 outranked = _topic_may_win(subject, differences, limits)
+                top = -1 if outranked or after is None or not differences.count(FOUND, "kind != 'extra'") else after
                 subject.ledger.note(
-                    *(TableRepaired(found.topic_id, p, o, since, outranked) for p, o in sorted(found.applied.items()))
+                    *(
+                        TableRepaired(found.topic_id, p, offset, since, outranked, str(top))
+                        for p, offset in sorted(found.applied.items())
+                    )
                 )
             say(f"writing {rows} rows")
             for sql in statements(found.source, found.target, differences, FOUND, after):

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from ch_sink.merge import version_column
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.differences import Differences
-from ch_sink.trust.repaired_versions import USED, counts, mark_version, row_version
+from ch_sink.trust.repaired_versions import USED, counts, is_free, mark_version, row_version
 from ch_sink.trust.sides import KEY, TIMES, Side
 from ch_sink.types.sql import literal, quote
 
-__all__ = ["needs_stream", "statements", "unmendable"]
+__all__ = ["needs_stream", "no_version_left", "statements", "unmendable"]
 
 
 def needs_stream(table: TargetTable) -> bool:
@@ -109,16 +109,34 @@ def _collapsed(source: Side, target: Side, differences: Differences, step: int, 
         for n in stored
     )
     rows = source.live([quote(n) for n in filled], differences.keys(step, ("missing", "different")))
-    versions = f"toInt256({quote(version)})" if version is not None and counts(table) else "toInt256(0)"
-    used = (
-        f"SELECT {target.key_hash} AS {KEY}, groupUniqArray({versions}) AS {USED} FROM {table.qualified} "
-        f"WHERE {target.key_hash} IN ({differences.keys(step)}) GROUP BY {KEY}"
-    )
     return (
         f"INSERT INTO {table.qualified} ({_list([*stored, sign])}) SELECT {_list(stored)}, __sign FROM ({minus} "
         f"UNION ALL SELECT {plus}, toInt8(1) AS __sign FROM ({rows}) AS r "
         f"INNER JOIN ({differences.rows(step)}) AS d ON r.{KEY} = d.{KEY} "
-        f"LEFT JOIN ({used}) AS u ON r.{KEY} = u.{KEY}) ORDER BY __sign"
+        f"LEFT JOIN ({_used(target, differences, step)}) AS u ON r.{KEY} = u.{KEY}) ORDER BY __sign"
+    )
+
+
+def _used(target: Side, differences: Differences, step: int) -> str:
+    """The versions of all rows of each key."""
+    table = target.table
+    version = version_column(table)
+    versions = f"toInt256({quote(version)})" if version is not None and counts(table) else "toInt256(0)"
+    return (
+        f"SELECT {target.key_hash} AS {KEY}, groupUniqArray({versions}) AS {USED} FROM {table.qualified} "
+        f"WHERE {target.key_hash} IN ({differences.keys(step)}) GROUP BY {KEY}"
+    )
+
+
+def no_version_left(target: Side, differences: Differences, step: int, ceiling: int | None) -> str:
+    """The condition on differences whose keys have used all versions below the next change; empty if they cannot."""
+    table = target.table
+    if table.engine.family is not Family.VERSIONED_COLLAPSING or not counts(table):
+        return ""
+    return (
+        f"{KEY} IN (SELECT d.{KEY} FROM ({differences.rows(step)}) AS d "
+        f"INNER JOIN ({_used(target, differences, step)}) AS u ON d.{KEY} = u.{KEY} "
+        f"WHERE d.kind != 'extra' AND NOT {is_free(ceiling)})"
     )
 
 

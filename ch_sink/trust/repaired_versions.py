@@ -18,7 +18,7 @@ from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.view import partition_in_sorting_key
 from ch_sink.types.sql import literal
 
-__all__ = ["USED", "ceilings", "counts", "mark_version", "row_version", "too_new", "written_below"]
+__all__ = ["USED", "ceilings", "counts", "is_free", "mark_version", "row_version", "too_new", "written_below"]
 
 USED = "__used"
 """Versions of all rows of a key in a collapsing table, also of those that are cancelled."""
@@ -40,7 +40,7 @@ def ceilings(target: Target, states: Mapping[int, tuple[int, State]]) -> tuple[i
 def _last_versions(target: Target, offset: int, state: State) -> list[int]:
     """The last version of each source whose changes a partition has: their positions do not compare."""
     if not offset:
-        return [0]  # as the rows of a first load have
+        return [-1]  # the first change has 1, and what leaves its place by it 0
     last = [(state.epoch, offset - 1)]
     if state.strategy == "source_position":
         last = [(s.epoch, s.commit) for s in state.sources.values()] or [(state.epoch, 0)]
@@ -107,8 +107,11 @@ def row_version(table: TargetTable, version: str, ceiling: int | None) -> str:
     kind = next(c.type for c in table.columns if c.name == version)
     if not counts(table):
         return f"CAST(if(d.table_version = '', '1970-01-01 00:00:00', d.table_version), {literal(kind)})"
-    if table.engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING):
-        return f"CAST({_unused(_own_version('d.', ceiling))}, {literal(kind)})"
+    if table.engine.family is Family.COLLAPSING:
+        return f"CAST({_own_version('d.', ceiling)}, {literal(kind)})"
+    if table.engine.family is Family.VERSIONED_COLLAPSING:
+        own = _own_version("d.", ceiling)
+        return f"CAST(arrayFirst({_FITS}, {_below(own)}), {literal(kind)})"
     return f"CAST({_rows_version(table, 'd.', ceiling)}, {literal(kind)})"
 
 
@@ -132,8 +135,15 @@ def _marks_version(table: TargetTable, prefix: str, ceiling: int | None) -> str:
     return f"greatest({above}, if({prefix}kind = 'extra', toInt256({literal(str(ceiling))}), 0))"
 
 
-def _unused(own: str) -> str:
-    """The highest version up to this one that no row of the key has: a −1 must not cancel another row than its own."""
-    fits = f"v -> v >= 0 AND NOT has(u.{USED}, v)"
-    below = f"arrayMap(i -> {own} - i, range(length(u.{USED}) + 1))"
-    return f"if(arrayExists({fits}, {below}), arrayFirst({fits}, {below}), arrayMax(u.{USED}) + 1)"
+def is_free(ceiling: int | None) -> str:
+    """The condition on a difference ``d`` and its `USED` versions ``u`` that one is left for a row of the source."""
+    return f"arrayExists({_FITS}, {_below(_own_version('d.', ceiling))})"
+
+
+_FITS = f"v -> v >= 0 AND NOT has(u.{USED}, v)"
+"""Of a versioned collapsing table: a −1 must not cancel another row than its own."""
+
+
+def _below(own: str) -> str:
+    """A version and as many below it as the key has used."""
+    return f"arrayMap(i -> {own} - i, range(length(u.{USED}) + 1))"

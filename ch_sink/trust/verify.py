@@ -129,7 +129,7 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
             fold.begin(at.applied, states)
             limits = ceilings(Target.of(subject.table, subject.settings.policy), states)
             # Above the last change, which may have been lost; without a key, versions tell what was touched since.
-            base = limits[0] + bool(subject.key) if limits else 0
+            base = max(limits[0] + bool(subject.key), 0) if limits else 0
             compared, passes = _read_source(subject, options, shadow.table, compared, base, say)
         else:
             began_at = begin_at_load(fold, subject.ledger, topic)

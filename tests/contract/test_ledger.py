@@ -205,7 +205,7 @@ FACTS = [
     BackwardStepSeen("t1", 2, 77, "regress", "shop\n1", 5, BIG),
     TableTakenBack("t1", 2, 5, 77, "4f2a", since=2, stored=str(BIG)),
     TableRefilled("t1", 2, 5, BIG, 3, 1_800_000_000_000, str(BIG << 48), run="9c01"),
-    TableRepaired("t1", 2, 5, since=1, outranked=False),
+    TableRepaired("t1", 2, 5, since=1, outranked=False, top=str(BIG)),
 ]
 
 

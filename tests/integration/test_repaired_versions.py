@@ -199,6 +199,22 @@ def test_a_table_of_before_a_repair_stops_the_stream_until_a_resync(client: Clie
 
 
 @each_of("engine", MARKING, "replacing")
+def test_a_table_of_before_a_repair_stops_a_stream_that_has_read_nothing_since(
+    client: Client, database: str, engine: str
+) -> None:
+    """The last change is there: what was repaired is the newest."""
+    it = hand(client, database, engine, FOUR[:3])
+    it.read((0, 3))
+    backup(it)
+    repaired_from_source(it, (1, "a"), (2, "z"), (3, "c"))
+    expect_nothing_read_again(it)
+    restore(it)
+    it.topic(FOUR)
+    expect_refused(it, LACKS, "resync CONFIG --apply`")
+    filled_anew(it, [(1, "a"), (2, "z"), (3, "c"), (4, "d")])
+
+
+@each_of("engine", MARKING, "replacing")
 def test_a_table_of_after_a_repair_is_read_again(client: Client, database: str, engine: str) -> None:
     it = hand(
         client, database, engine, [insert(1, "a", 10), insert(2, "b", 20), insert(3, "c", 30), insert(4, "d", 40)]

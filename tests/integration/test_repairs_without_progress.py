@@ -6,12 +6,13 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
+from ch_sink.trust.bootstrap import bootstrapped
 from ch_sink.trust.mend import repaired
 from ch_sink.trust.verify import Options
 from tests.support.hand import PLACEHOLDER, Event, key_change, postgres
 from tests.support.hand_commands import TIMED, Hand, each_of, hand, made, timed
 from tests.support.hand_steps import Rows, repaired_from_source
-from tests.support.hand_tables import ENGINES, OWN, insert, key, row, update
+from tests.support.hand_tables import APPEND, ENGINES, OWN, insert, key, row, update
 
 pytestmark = pytest.mark.integration
 
@@ -98,6 +99,42 @@ def test_a_row_that_moves_between_table_partitions_is_repaired_once(client: Clie
     assert it.view() == [(1, "b1"), (2, "b")]
     it.read((0, 4))
     assert it.view() == [(1, "z"), (2, "y")]
+
+
+@pytest.mark.parametrize("engine", [*ENGINES, "append"])
+def test_the_first_change_after_a_bootstrap_wins(client: Client, database: str, engine: str) -> None:
+    """The rows have the lowest version. Where a repair needs another one, none is left below the first change."""
+    it = hand(client, database, engine, [], version_strategy="kafka_offset")
+    it.source = Rows([(1, "a"), (2, "b")])
+    bootstrapped(it.refill, apply=True)
+    for value in VALUES[:2]:
+        it.source = Rows([(1, value), (2, "b")])
+        done = repaired(it.subject, Options(patience=0, against="source"), apply=True)
+        none_left = engine in ("versioned", "append")
+        assert (done.rows, done.too_new) == ((0, 1) if none_left else (1, 0))
+        assert it.view() == [(1, "a" if none_left else value), (2, "b")]
+    it.topic([update(row(1, "b2"), row(1, "z"), 100), update(row(2, "b"), row(2, "y"), 110)])
+    it.read_all()
+    assert it.view() == [(1, "z"), (2, "y")]
+
+
+@pytest.mark.parametrize("kind", ["offsets", "narrow"])
+@each_of("engine", [*ENGINES, "append"], "collapsing")
+def test_the_first_change_of_a_partition_wins(client: Client, database: str, engine: str, kind: str) -> None:
+    """The repair brings a row whose changes go to a partition that has sent nothing."""
+    first, other = [insert(1, "a", 100), insert(2, "b", 110)], [update(row(7, "q"), row(7, "z"), 130)]
+    if kind == "narrow":
+        clause, own = OWN.get(engine, APPEND)
+        kinds = clause, own.replace("UInt128", "UInt64")
+        it = made(client, database, kinds, policy_of(on_bad_record="fail"), [first, other])
+    else:
+        it = hand(client, database, engine, first, other, version_strategy="kafka_offset")
+    it.topic(first, [])
+    it.read_all()
+    repaired_from_source(it, (1, "a"), (2, "b"), (7, "q"))
+    it.topic(first, other)
+    it.read_all()
+    assert it.view() == [(1, "a"), (2, "b"), (7, "z")]
 
 
 def narrow(client: Client, database: str, engine: str, events: Sequence[Event]) -> Hand:
