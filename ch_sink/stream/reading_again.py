@@ -9,23 +9,11 @@ from dataclasses import dataclass
 from ch_sink.errors import StreamFailed
 from ch_sink.model.topic import TopicState
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import FinishedRange, Ledger, RowsRemoved, TableRefilled, TableTakenBack
+from ch_sink.ports import FinishedRange, Ledger, TableRefilled, TableTakenBack
+from ch_sink.stream.evidence import Evidence, Filling, since_begun
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts
-from ch_sink.stream.rollback import (
-    Filling,
-    ahead,
-    is_whole,
-    lacks_filling,
-    lacks_repair,
-    left_by_erasures,
-    newest_stored,
-    read_again_from,
-    repairs,
-    repairs_above,
-    since_begun,
-    taken_back,
-)
+from ch_sink.stream.rollback import ahead, lacks_filling, lacks_repair, read_again_from, repairs_above, taken_back
 from ch_sink.table.fill_note import to_enter
 from ch_sink.table.model import TargetTable
 
@@ -72,34 +60,20 @@ class ReadingAgain:
         reads_again = any(reached.get(p, end) < end for p, (_, end) in found.items())
         if stored_version is None or target.collapsing or target.table.ttl:
             return found
-        last = [r for r in ledger.history(4 * len(state.low)) if r.topic_id == topic_id]
-        fillings = ledger.facts(TableRefilled)
-        filling = Filling.last(fillings, topic_id)
-        again = [t for t in back if t.topic_id == topic_id and t.since == len(fillings)]
-        if lost := any(filling.is_in(int(t.stored)) is False for t in again):
-            # What the topic no longer holds of the filled table is not looked for at every start.
-            filling = Filling({})
-        last = since_begun(last) if lost or reads_again else filling.without_former(last)
-        mended = max((int(fact.top) for fact in repairs(ledger, topic_id)), default=-1)
-        if is_whole(stored_version, last, filling, states.floors, mended=mended):
-            return found
-        removals = [r for r in ledger.facts(RowsRemoved) if r.topic_id == topic_id]
-        removed = max((int(r.top) for r in removals), default=-1)
-        left = left_by_erasures(removals, len(back) + len(fillings))
-        if is_whole(stored_version, last, filling, states.floors, removed, left, mended):
+        evidence = Evidence.of(ledger, topic_id, len(state.low), states.floors, reads_again=reads_again)
+        if evidence.is_met(stored_version):
             return found
         # A job that was frozen since it read the version compares an old answer with its successor's ledger.
         ledger.check_claim()
         table = target.table.qualified.replace("`", "")
         what = f"the highest version in {table} is {stored_version}" if stored_version >= 0 else f"{table} is empty"
-        stored = max(newest_stored(last, states.floors), filling.top or 0)
-        what += f", and the last results of the ledger have stored {stored}"
+        what += f", and the last results of the ledger have stored {evidence.stored}"
         if self.stops or target.appends:
             raise taken_back(self.stream, what, appends=target.appends)
-        if is_whole(stored_version, last, filling, states.floors, removed, left):
+        if evidence.has_changes(stored_version):
             raise lacks_repair(self.stream, what)
         ends = {p: max(end, reached.get(p, end)) for p, (_, end) in found.items()}
-        return found | self._lead_back(what, state, states, stored_version, {**reached, **ends}, filling)
+        return found | self._lead_back(what, state, states, stored_version, {**reached, **ends}, evidence.filling)
 
     def _look_at_group(self, state: TopicState, ends: Mapping[int, int]) -> None:
         """See whether the consumer group is ahead of the ledger's ends: at once if the stream is to stop then."""

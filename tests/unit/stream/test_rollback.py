@@ -11,7 +11,8 @@ from ch_sink.model.floor import Floor
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import FinishedRange
 from ch_sink.stream.coordinator import StreamSettings
-from ch_sink.stream.rollback import ahead, newest_stored, read_again_from
+from ch_sink.stream.evidence import newest_stored
+from ch_sink.stream.rollback import ahead, read_again_from
 from ch_sink.testing import LocalRunner, MemoryStream, MemoryTopic
 from ch_sink.types.column import Column
 from tests.support.document_run import document_table
