@@ -93,4 +93,5 @@ def restore(s: Stand, rng: Random) -> None:
 
 def _copied(s: Stand, name: str, to: str) -> None:
     s.client.command(f"CREATE TABLE {s.database}.{to} AS {s.database}.{name}")
-    s.client.command(f"INSERT INTO {s.database}.{to} SELECT * FROM {s.database}.{name}")
+    # Its parts, as a backup does it: rows of collapsing tables are in an order.
+    s.client.command(f"ALTER TABLE {s.database}.{to} ATTACH PARTITION ALL FROM {s.database}.{name}")
