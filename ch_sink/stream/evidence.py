@@ -152,4 +152,5 @@ def repairs(ledger: Ledger, topic_id: str) -> list[TableRepaired]:
 
 
 def _below(floors: Iterable[Floor]) -> int:
-    return max([(f.epoch << _COMMIT_BITS | f.commit) for f in floors], default=-1)
+    # Where nothing was truncated, the floor is that of epoch and position 0.
+    return max([f.epoch << _COMMIT_BITS | f.commit for f in floors if f.epoch or f.commit], default=-1)

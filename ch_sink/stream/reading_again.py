@@ -13,7 +13,15 @@ from ch_sink.ports import FinishedRange, Ledger, TableRefilled, TableTakenBack
 from ch_sink.stream.evidence import Evidence, Filling, since_begun
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts
-from ch_sink.stream.rollback import ahead, lacks_filling, lacks_repair, read_again_from, repairs_above, taken_back
+from ch_sink.stream.rollback import (
+    ahead,
+    lacks_filling,
+    lacks_repair,
+    lacks_repaired_rows,
+    read_again_from,
+    repairs_above,
+    taken_back,
+)
 from ch_sink.table.fill_note import to_enter
 from ch_sink.table.model import TargetTable
 
@@ -71,7 +79,7 @@ class ReadingAgain:
         if self.stops or target.appends:
             raise taken_back(self.stream, what, appends=target.appends)
         if evidence.has_changes(stored_version):
-            raise lacks_repair(self.stream, what)
+            raise lacks_repaired_rows(self.stream, f"{what}, and a repair {evidence.repaired}")
         ends = {p: max(end, reached.get(p, end)) for p, (_, end) in found.items()}
         return found | self._lead_back(what, state, states, stored_version, {**reached, **ends}, evidence.filling)
 

@@ -15,7 +15,15 @@ from ch_sink.errors import StreamFailed
 from ch_sink.ports import FinishedRange, Ledger, TableRepaired
 from ch_sink.stream.evidence import repairs
 
-__all__ = ["ahead", "lacks_filling", "lacks_repair", "read_again_from", "repairs_above", "taken_back"]
+__all__ = [
+    "ahead",
+    "lacks_filling",
+    "lacks_repair",
+    "lacks_repaired_rows",
+    "read_again_from",
+    "repairs_above",
+    "taken_back",
+]
 
 
 def read_again_from(results: Sequence[FinishedRange], top: int) -> dict[int, int] | None:
@@ -77,6 +85,14 @@ def lacks_repair(stream: str, witness: str) -> StreamFailed:
         f"stream {stream}: ClickHouse lacks what the stream has stored, and the topic would not give the rows that "
         f"were repaired from the source: {witness}",
         hint="Fill the table anew by `ch_sink resync CONFIG --apply`, then `ch_sink resume CONFIG`.",
+    )
+
+
+def lacks_repaired_rows(stream: str, witness: str) -> StreamFailed:
+    """The error for a table that has all changes, and lacks rows that were repaired from the source."""
+    return StreamFailed(
+        f"stream {stream}: ClickHouse lacks rows that were repaired from the source: {witness}",
+        hint="Run `ch_sink repair CONFIG --against source --apply` again, then `ch_sink resume CONFIG`.",
     )
 
 

@@ -13,7 +13,7 @@ from ch_sink.trust.differences import Differences
 from ch_sink.trust.repair import needs_stream, no_version_left, statements, unmendable
 from ch_sink.trust.repaired_versions import ceilings, too_new, written_below
 from ch_sink.trust.report import Report
-from ch_sink.trust.verify import FOUND, Options, Subject, states_at, verified
+from ch_sink.trust.verify import FOUND, Options, Subject, Verified, states_at, verified
 from ch_sink.types.sql import literal
 
 __all__ = ["Mended", "repaired"]
@@ -78,21 +78,33 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
         rows = differences.count(FOUND)
         left = 0
         if apply and rows:
-            if options.against == "source":
-                since = len(subject.ledger.facts(TableRefilled))
-                outranked = _topic_may_win(subject, differences, limits)
-                top = -1 if outranked or after is None or not differences.count(FOUND, "kind != 'extra'") else after
-                subject.ledger.note(
-                    *(
-                        TableRepaired(found.topic_id, p, offset, since, outranked, str(top))
-                        for p, offset in sorted(found.applied.items())
-                    )
-                )
+            note = _noting(subject, found, limits) if options.against == "source" else None
+            if note is not None:
+                note(-1)
             say(f"writing {rows} rows")
             for sql in statements(found.source, found.target, differences, FOUND, after):
                 subject.client.command(sql, settings=_INSERT, again=False, doing=f"repair {subject.table.qualified}")
+            if note is not None and after is not None and differences.count(FOUND, "kind != 'extra'"):
+                note(after)
             left = differences.find_among(FOUND + 10, FOUND)
         return Mended(found.report, apply, rows, skipped, stuck, left)
+
+
+def _noting(subject: Subject, found: Verified, limits: tuple[int, int] | None) -> Callable[[int], None]:
+    """Notes the repair: before it is written, and then with the version of its rows, which have to be there since."""
+    outranked = _topic_may_win(subject, found.differences, limits)
+    since = len(subject.ledger.facts(TableRefilled))
+
+    def note(top: int) -> None:
+        if top < 0 or not outranked:
+            subject.ledger.note(
+                *(
+                    TableRepaired(found.topic_id, p, offset, since, outranked, str(top))
+                    for p, offset in sorted(found.applied.items())
+                )
+            )
+
+    return note
 
 
 def _topic_may_win(subject: Subject, differences: Differences, limits: tuple[int, int] | None) -> bool:

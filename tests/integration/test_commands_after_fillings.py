@@ -149,6 +149,31 @@ def test_a_table_of_behind_a_bootstrap_is_read_on_from_there(
     assert it.verify() == it.verify_source() == (0, 0, 0)
 
 
+@pytest.mark.parametrize("more", [{}, {"version_strategy": "kafka_offset"}], ids=["positions", "offsets"])
+def test_a_table_emptied_after_a_bootstrap_that_no_change_followed(
+    client: Client, database: str, more: dict[str, str]
+) -> None:
+    """Its rows have the lowest version."""
+    it = hand(client, database, "replacing", [], **more)
+    it.source = Rows(ALL)
+    bootstrapped(it.refill, apply=True)
+    it.read_all()
+    empty(it)
+    expect_refused(it, LACKS, "resync CONFIG --apply`")
+
+
+@each_of("partitions", [1, 2], 1)
+def test_a_table_with_the_first_change_only_is_emptied(client: Client, database: str, partitions: int) -> None:
+    it = hand(
+        client, database, "replacing", [insert(6, "x", 10)], *[[]] * (partitions - 1), version_strategy="kafka_offset"
+    )
+    it.read((0, 1))
+    resynced(it.refill, apply=True, against="topic")
+    empty(it)
+    it.read_all()
+    assert it.view() == [(6, "x")]
+
+
 @each_of("engine", MARKING, "replacing")
 def test_a_table_that_was_filled_from_the_topic_is_emptied_again_and_again(
     client: Client, database: str, engine: str

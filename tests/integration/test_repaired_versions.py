@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from ch_sink.clickhouse import Client
+from ch_sink.trust import mend
 from ch_sink.trust.erase import erased
 from ch_sink.trust.fold import Fold
+from ch_sink.trust.mend import repaired
 from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
-from ch_sink.trust.verify import states_at
+from ch_sink.trust.verify import Options, states_at
 from tests.support.hand import Event
 from tests.support.hand_commands import MARKING, Hand, each_of, hand
 from tests.support.hand_steps import (
@@ -20,6 +22,7 @@ from tests.support.hand_steps import (
     empty,
     expect_nothing_read_again,
     expect_refused,
+    killed,
     lose,
     put_back,
     repaired_from_source,
@@ -210,8 +213,23 @@ def test_a_table_of_before_a_repair_stops_a_stream_that_has_read_nothing_since(
     expect_nothing_read_again(it)
     restore(it)
     it.topic(FOUR)
-    expect_refused(it, LACKS, "resync CONFIG --apply`")
-    filled_anew(it, [(1, "a"), (2, "z"), (3, "c"), (4, "d")])
+    expect_refused(it, "lacks rows that were repaired from the source", "repair CONFIG --against source --apply`")
+    repaired_from_source(it, (1, "a"), (2, "z"), (3, "c"))
+    it.read_all()
+    assert it.view() == [(1, "a"), (2, "z"), (3, "c"), (4, "d")]
+
+
+@each_of("engine", MARKING, "replacing")
+def test_a_repair_that_wrote_nothing_stops_no_stream(
+    client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = hand(client, database, engine, FOUR)
+    it.read((0, 3))
+    it.source = Rows([(1, "a"), (2, "z"), (3, "c")])
+    with killed(monkeypatch, mend, "statements"):
+        repaired(it.subject, Options(patience=0, against="source"), apply=True)
+    it.read_all()
+    assert it.view() == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
 
 
 @each_of("engine", MARKING, "replacing")
