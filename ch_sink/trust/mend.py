@@ -11,7 +11,7 @@ from ch_sink.ports import TableRefilled, TableRepaired
 from ch_sink.table.model import forgets_deletes
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.repair import needs_stream, no_version_left, statements, unmendable
-from ch_sink.trust.repaired_versions import ceilings, too_new, written_below
+from ch_sink.trust.repaired_versions import ceiling_of, ceilings, too_new, written_below
 from ch_sink.trust.report import Report
 from ch_sink.trust.verify import FOUND, Options, Subject, Verified, states_at, verified
 from ch_sink.types.sql import literal
@@ -66,12 +66,11 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
         limits = ceilings(
             Target.of(subject.table, subject.settings.policy), states_at(subject, found.topic_id, found.applied)
         )
-        # The version after the last one: of equal ones the last insert wins, which may be a replay's.
-        after = limits[0] + 1 if limits else None
+        lowest, highest = [ceiling_of(subject.table, subject.key, last) for last in limits] if limits else (None, None)
         if forgets_deletes(subject.table):
-            newer = no_version_left(found.target, differences, FOUND, after)
+            newer = no_version_left(found.target, differences, FOUND, lowest)
         else:
-            newer = too_new(subject.table, limits[1] if limits else None)
+            newer = too_new(subject.table, highest)
         skipped = differences.drop(FOUND, newer) if newer else 0
         kinds = ", ".join(literal(kind) for kind in unmendable(subject.table))
         stuck = differences.drop(FOUND, f"kind IN ({kinds})") if kinds else 0
@@ -82,10 +81,10 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
             if note is not None:
                 note(-1)
             say(f"writing {rows} rows")
-            for sql in statements(found.source, found.target, differences, FOUND, after):
+            for sql in statements(found.source, found.target, differences, FOUND, lowest):
                 subject.client.command(sql, settings=_INSERT, again=False, doing=f"repair {subject.table.qualified}")
-            if note is not None and after is not None and differences.count(FOUND, "kind != 'extra'"):
-                note(after)
+            if note is not None and lowest is not None and differences.count(FOUND, "kind != 'extra'"):
+                note(lowest)
             left = differences.find_among(FOUND + 10, FOUND)
         return Mended(found.report, apply, rows, skipped, stuck, left)
 
@@ -111,7 +110,12 @@ def _topic_may_win(subject: Subject, differences: Differences, limits: tuple[int
     """Whether older changes of the topic, read again, would win over what the repair writes."""
     if forgets_deletes(subject.table) or limits is None:
         return True
-    return differences.count(FOUND, written_below(subject.table, limits[0] + 1, limits[1])) > 0
+    return (
+        differences.count(
+            FOUND, written_below(subject.table, ceiling_of(subject.table, subject.key, limits[0]), limits[1])
+        )
+        > 0
+    )
 
 
 @contextmanager

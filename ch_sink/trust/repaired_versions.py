@@ -6,7 +6,7 @@ not grant that, the row gets the next version. A row whose version leaves no roo
 alone, because that change would not win over it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -18,7 +18,17 @@ from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.view import partition_in_sorting_key
 from ch_sink.types.sql import literal
 
-__all__ = ["USED", "ceilings", "counts", "is_free", "mark_version", "row_version", "too_new", "written_below"]
+__all__ = [
+    "USED",
+    "ceiling_of",
+    "ceilings",
+    "counts",
+    "is_free",
+    "mark_version",
+    "row_version",
+    "too_new",
+    "written_below",
+]
 
 USED = "__used"
 """Versions of all rows of a key in a collapsing table, also of those that are cancelled."""
@@ -56,15 +66,26 @@ def _last_versions(target: Target, offset: int, state: State) -> list[int]:
     return [to_int(lifted, at) for at in range(len(last))]
 
 
-def too_new(table: TargetTable, last: int | None) -> str:
+def ceiling_of(table: TargetTable, key: Sequence[str], last: int) -> int:
+    """The highest version of a repaired row: above the last change, which may have been lost, and below the next one.
+
+    The version of the next change's row is two above the last at the least: the one between is for a row that leaves
+    its place. In a history with a key, a change that leaves values out takes them from the rows below that.
+
+    ``last``: the version of the last change.
+    """
+    is_history = table.engine.family is Family.MERGE_TREE and bool(key)
+    return max(last, 0) if is_history else last + 1
+
+
+def too_new(table: TargetTable, highest: int | None) -> str:
     """The condition on differences whose versions leave no room for a repair; empty if versions are no numbers.
 
-    ``last``: the highest version of the stream. That of the next change's row is two above at the least: the one
-    between is for a row that leaves its place.
+    ``highest``: `ceiling_of` the highest version of the stream.
     """
-    if last is None or not counts(table):
+    if highest is None or not counts(table):
         return ""
-    return f"toInt256OrZero(table_version) + {_step(table)} > toInt256({literal(str(last + 1))})"
+    return f"toInt256OrZero(table_version) + {_step(table)} > toInt256({literal(str(highest))})"
 
 
 def _step(table: TargetTable) -> int:

@@ -61,6 +61,27 @@ def test_the_next_change_wins_where_versions_are_narrow(client: Client, database
     assert it.view() == [(1, "z"), (2, "b")]
 
 
+@pytest.mark.parametrize("leaves", [False, True], ids=["partial", "leaves"])
+def test_the_next_change_of_a_transaction_takes_values_of_a_repaired_history(
+    client: Client, database: str, leaves: bool
+) -> None:
+    """The row of the last change is left alone, since the next one would not see what is written above it."""
+    change = [postgres("u", key(1), None, row(1, PLACEHOLDER), 5, 30)]
+    if leaves:
+        create = postgres("c", key(5), None, row(5, PLACEHOLDER), 5, 30)
+        change = key_change(postgres("d", key(1), row(1, None), None, 5, 30), create)
+    first = [postgres("c", key(1), None, row(1, "a"), 5, 10), postgres("c", key(2), None, row(2, "b"), 5, 20)]
+    it = hand(client, database, "append", [*first, *change])
+    it.read((0, 2))
+    it.source = Rows([(1, "b1"), (2, "b2")])
+    done = repaired(it.subject, Options(patience=0, against="source"), apply=True)
+    assert (done.rows, done.too_new) == (1, 1)
+    assert it.view() == [(1, "b1"), (2, "b")]
+    it.feed.at = {0: 2}
+    it.read((0, 2 + len(change)))
+    assert it.view() == ([(2, "b"), (5, "b1")] if leaves else [(1, "b1"), (2, "b")])
+
+
 @each_of("times", [0, 1, 2], 2)
 @pytest.mark.parametrize("cut", [3, 5], ids=["cut", "whole"])
 @pytest.mark.parametrize("engine", NARROW)
