@@ -1,5 +1,8 @@
 """What a topic can tell of a table: all of its rows, or only those that have changed since it was filled otherwise."""
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 from ch_sink.errors import StreamFailed
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
@@ -22,18 +25,31 @@ def expect_one_order(ledger: Ledger, topic: TopicState) -> None:
     """Raises StreamFailed if the stream has read a topic's changes in an order that the topic does not show any more.
 
     Keys move to partitions that are added. If the Kafka offset orders their changes, the stream has read the former
-    partitions first.
+    partitions first. If positions have stepped back, an added partition does not show whether that was before.
     """
-    counts = {facts.partitions for facts in ledger.facts(TopicFacts) if facts.topic_id == topic.topic_id}
-    if len(counts) < 2:
+    known = [facts for facts in ledger.facts(TopicFacts) if facts.topic_id == topic.topic_id]
+    if len({facts.partitions for facts in known}) < 2:
         return
     states = [State.from_json(total.state) for total in ledger.totals() if total.topic_id == topic.topic_id]
+    why = ""
     if not {state.strategy for state in states} <= {"", "source_position"}:
+        why = "the Kafka offset orders its changes"
+    elif _stepped_back([facts.epoch for facts in known], max([state.epoch for state in states], default=0)):
+        why = "the positions of its changes have stepped back"
+    if why:
         raise StreamFailed(
-            f"topic {topic.topic} got more partitions, and the Kafka offset orders its changes: which of two changes "
-            "of a key in different partitions came first, the topic does not tell any more",
+            f"topic {topic.topic} got more partitions, and {why}: which of two changes of a key in different "
+            "partitions came first, the topic does not tell any more",
             hint="Compare with the database: --against source.",
         )
+
+
+def _stepped_back(epochs: Sequence[int], now: int) -> bool:
+    """Whether epochs rose otherwise than by one each time that partitions were added.
+
+    ``epochs``: of the facts, oldest first; ``now``: the highest one since.
+    """
+    return now > epochs[-1] or any(after - before > 1 for before, after in pairwise(epochs))
 
 
 def begin_at_load(fold: Fold, ledger: Ledger, topic: TopicState) -> int:

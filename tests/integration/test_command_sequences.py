@@ -22,6 +22,7 @@ from ch_sink.trust.resync import resynced
 from ch_sink.trust.verify import Options
 from tests.support.hand import HandFed
 from tests.support.hand_commands import Hand, hand, recreated
+from tests.support.hand_steps import Rows
 from tests.support.hand_tables import Make, delete, each_engine, insert, row, update
 
 pytestmark = pytest.mark.integration
@@ -114,6 +115,31 @@ def test_replay_with_added_partitions(client: Client, database: str, engine: str
     it = moved(client, database, engine)
     replayed(it.subject, {0: first, 1: first}, {0: end, 1: end})
     assert it.view() == MOVED
+
+
+@each_engine
+@pytest.mark.parametrize("stepped", [False, True])
+def test_verify_with_partitions_that_were_added_after_a_fail_over(
+    client: Client, database: str, engine: str, stepped: bool
+) -> None:
+    """Positions of the new server are lower. The added partition shows no step back."""
+    server = {"file": "mysql-bin.000002"} if stepped else {}
+    pos = 100 if stepped else 2000
+    former = [insert(1, "old", 1000), insert(9, "x", 1010), update(row(1, "old"), row(1, "a"), pos, **server)]
+    it = hand(client, database, engine, former)
+    it.read((0, 2), (0, 3))
+    it.topic(former, [update(row(9, "x"), row(9, "xx"), pos + 10, **server)])
+    it.read((1, 1))
+    assert it.view() == [(1, "a"), (9, "xx")]
+    if stepped:
+        with pytest.raises(StreamFailed, match="got more partitions, and the positions of its changes have stepped"):
+            it.verify()
+        with pytest.raises(StreamFailed, match="stepped back"):
+            resynced(it.refill, apply=True, against="topic")
+        it.source = Rows([(1, "a"), (9, "xx")])
+        assert it.verify_source() == (0, 0, 0)
+    else:
+        assert it.verify() == (0, 0, 0)
 
 
 @each_engine
