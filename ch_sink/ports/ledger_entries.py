@@ -315,7 +315,7 @@ class TableRefilled:
     top: str = ""
     """The highest version of a living row, as decimal digits; −1 if there was none, empty if it is unknown."""
     run: str = ""
-    """Tells two fillings apart that are equal otherwise."""
+    """A name of its own: fillings may be equal otherwise, and the ledger holds equal facts once."""
 
     def shows(self, offset: int, timestamp: int) -> bool:
         """Whether the loaded rows certainly show a record of the partition, by its place and its time in Kafka."""

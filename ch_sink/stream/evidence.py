@@ -4,8 +4,9 @@ Results, the last filling and repairs from the source each leave a version that 
 purge or an erasure removed do not count.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 
 from ch_sink.model.floor import Floor
 from ch_sink.order.version import POSITION_SHIFT
@@ -58,33 +59,36 @@ class Evidence:
     """The last ones that count."""
     floors: Sequence[Floor]
     """Of the truncates."""
-    removed: int
-    """The highest version that was erased."""
-    left: int
-    """The highest one that was there beside it."""
     repaired: int
-    """The highest one that a repair from the source has written above all changes."""
+    """The highest version that a repair from the source has written above all changes."""
+    removals: Callable[[], tuple[int, int]]
+    """Asks for the highest version that was erased, and the highest one that was there beside it."""
 
     @classmethod
     def of(
-        cls, ledger: Ledger, topic_id: str, partitions: int, floors: Iterable[Floor], *, reads_again: bool
+        cls,
+        ledger: Ledger,
+        topic_id: str,
+        partitions: int,
+        floors: Iterable[Floor],
+        back: Sequence[TableTakenBack],
+        *,
+        reads_again: bool,
     ) -> "Evidence":
-        """``reads_again``: a reading again is under way."""
+        """``back``: all that the ledger knows; ``reads_again``: a reading again is under way."""
         results = [r for r in ledger.history(4 * partitions) if r.topic_id == topic_id]
-        back, fillings = ledger.facts(TableTakenBack), ledger.facts(TableRefilled)
+        fillings = ledger.facts(TableRefilled)
         filling = Filling.last(fillings, topic_id)
         again = [t for t in back if t.topic_id == topic_id and t.since == len(fillings)]
         if lost := any(filling.is_in(int(t.stored)) is False for t in again):
             # What the topic no longer holds of the filled table is not looked for at every start.
             filling = Filling({})
-        removals = [r for r in ledger.facts(RowsRemoved) if r.topic_id == topic_id]
         return cls(
             filling,
             since_begun(results) if lost or reads_again else filling.without_former(results),
             list(floors),
-            max((int(r.top) for r in removals), default=-1),
-            _left_by_erasures(removals, len(back) + len(fillings)),
-            max((int(fact.top) for fact in repairs(ledger, topic_id)), default=-1),
+            max((int(fact.top) for fact in repairs(ledger, topic_id, len(fillings))), default=-1),
+            cache(partial(_removals, ledger, topic_id, len(back) + len(fillings))),
         )
 
     @property
@@ -94,11 +98,14 @@ class Evidence:
 
     def is_met(self, stored_version: int) -> bool:
         """Whether a table with this highest version (−1: no row) has all of it."""
-        return self.has_changes(stored_version) and stored_version >= self._standing(self.repaired, self.removed)
+        if self._shows(stored_version, -1, -1) and stored_version >= self._standing(self.repaired, -1):
+            return True
+        removed, _ = self.removals()
+        return self.has_changes(stored_version) and stored_version >= self._standing(self.repaired, removed)
 
     def has_changes(self, stored_version: int) -> bool:
         """The same, whatever was repaired."""
-        return self._shows(stored_version, -1, -1) or self._shows(stored_version, self.removed, self.left)
+        return self._shows(stored_version, -1, -1) or self._shows(stored_version, *self.removals())
 
     def _shows(self, stored_version: int, removed: int, left: int) -> bool:
         filled = self._standing(self.filling.top, removed)
@@ -113,15 +120,16 @@ class Evidence:
         return top
 
 
-def _left_by_erasures(removals: Sequence[RowsRemoved], since: int) -> int:
-    """The highest version that the last erasure left in the table, −1 if that says nothing of the table as it is.
+def _removals(ledger: Ledger, topic_id: str, since: int) -> tuple[int, int]:
+    """The highest version that was erased, and the highest one that the last erasure left in the table.
 
-    Args:
-        removals: oldest first.
-        since: how many facts say that the table was filled anew, or taken back.
+    The second is −1 if that says nothing of the table as it is. ``since``: how many facts say that the table was filled
+    anew, or taken back.
     """
-    last = next((r for r in reversed(removals) if r.left), None)
-    return int(last.left) if last is not None and last.since == since else -1
+    found = [r for r in ledger.facts(RowsRemoved) if r.topic_id == topic_id]
+    last = next((r for r in reversed(found) if r.left), None)
+    left = int(last.left) if last is not None and last.since == since else -1
+    return max((int(r.top) for r in found), default=-1), left
 
 
 def since_begun(results: Iterable[FinishedRange]) -> list[FinishedRange]:
@@ -145,9 +153,11 @@ def newest_stored(results: Iterable[FinishedRange], floors: Iterable[Floor], rem
     return max([r.top for r in results if r.top >> POSITION_SHIFT > below and r.top > removed], default=0)
 
 
-def repairs(ledger: Ledger, topic_id: str) -> list[TableRepaired]:
-    """The repairs from the source of the table that is there."""
-    fillings = len(ledger.facts(TableRefilled))
+def repairs(ledger: Ledger, topic_id: str, fillings: int) -> list[TableRepaired]:
+    """The repairs from the source of the table that is there: a filling since then makes one void.
+
+    ``fillings``: how many facts say that the table was filled anew.
+    """
     return [fact for fact in ledger.facts(TableRepaired) if fact.topic_id == topic_id and fact.since >= fillings]
 
 

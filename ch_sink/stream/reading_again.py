@@ -64,11 +64,11 @@ class ReadingAgain:
             self._look_at_group(state, ends)
         back = ledger.facts(TableTakenBack)
         found = {t.partition: (t.replay, t.end) for t in back if t.topic_id == topic_id}
-        reached = ledger.progress(topic_id)
-        reads_again = any(reached.get(p, end) < end for p, (_, end) in found.items())
         if stored_version is None or target.collapsing or target.table.ttl:
             return found
-        evidence = Evidence.of(ledger, topic_id, len(state.low), states.floors, reads_again=reads_again)
+        reached = ledger.progress(topic_id)
+        reads_again = any(reached.get(p, end) < end for p, (_, end) in found.items())
+        evidence = Evidence.of(ledger, topic_id, len(state.low), states.floors, back, reads_again=reads_again)
         if evidence.is_met(stored_version):
             return found
         # A job that was frozen since it read the version compares an old answer with its successor's ledger.

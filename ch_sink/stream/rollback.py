@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from ch_sink.errors import StreamFailed
-from ch_sink.ports import FinishedRange, Ledger, TableRepaired
+from ch_sink.ports import FinishedRange, Ledger, TableRefilled, TableRepaired
 from ch_sink.stream.evidence import repairs
 
 __all__ = [
@@ -53,11 +53,9 @@ def read_again_from(results: Sequence[FinishedRange], top: int) -> dict[int, int
 
 
 def repairs_above(ledger: Ledger, topic_id: str, starts: Mapping[int, int]) -> list[TableRepaired]:
-    """The repairs from the source which the topic's changes from these offsets on would not give.
-
-    A filling since then makes them void. ``starts``: partition → offset.
-    """
-    return [fact for fact in repairs(ledger, topic_id) if starts.get(fact.partition, fact.offset) < fact.offset]
+    """The repairs from the source which the topic's changes from these offsets (by partition) on would not give."""
+    found = repairs(ledger, topic_id, len(ledger.facts(TableRefilled)))
+    return [fact for fact in found if starts.get(fact.partition, fact.offset) < fact.offset]
 
 
 def ahead(committed: Mapping[int, int], reached: Mapping[int, int]) -> str:

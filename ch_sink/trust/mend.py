@@ -3,13 +3,12 @@
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import TableRefilled, TableRepaired
 from ch_sink.table.model import forgets_deletes
-from ch_sink.trust.differences import Differences
 from ch_sink.trust.repair import needs_stream, no_version_left, statements, unmendable
 from ch_sink.trust.repaired_versions import ceiling_of, ceilings, too_new, written_below
 from ch_sink.trust.report import Report
@@ -77,45 +76,28 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
         rows = differences.count(FOUND)
         left = 0
         if apply and rows:
-            note = _noting(subject, found, limits) if options.against == "source" else None
-            if note is not None:
-                note(-1)
+            repairs = _repairs(subject, found, limits, lowest) if options.against == "source" else []
+            if repairs:
+                subject.ledger.note(*repairs)
             say(f"writing {rows} rows")
             for sql in statements(found.source, found.target, differences, FOUND, lowest):
                 subject.client.command(sql, settings=_INSERT, again=False, doing=f"repair {subject.table.qualified}")
-            if note is not None and lowest is not None and differences.count(FOUND, "kind != 'extra'"):
-                note(lowest)
+            if repairs and not repairs[0].outranked and differences.count(FOUND, "kind != 'extra'"):
+                # Only now: a repair that was killed before has written no row that has to be there.
+                subject.ledger.note(*(replace(fact, top=str(lowest)) for fact in repairs))
             left = differences.find_among(FOUND + 10, FOUND)
         return Mended(found.report, apply, rows, skipped, stuck, left)
 
 
-def _noting(subject: Subject, found: Verified, limits: tuple[int, int] | None) -> Callable[[int], None]:
-    """Notes the repair: before it is written, and then with the version of its rows, which have to be there since."""
-    outranked = _topic_may_win(subject, found.differences, limits)
+def _repairs(
+    subject: Subject, found: Verified, limits: tuple[int, int] | None, lowest: int | None
+) -> list[TableRepaired]:
+    """What the ledger is to know of a repair from the source, by partition."""
     since = len(subject.ledger.facts(TableRefilled))
-
-    def note(top: int) -> None:
-        if top < 0 or not outranked:
-            subject.ledger.note(
-                *(
-                    TableRepaired(found.topic_id, p, offset, since, outranked, str(top))
-                    for p, offset in sorted(found.applied.items())
-                )
-            )
-
-    return note
-
-
-def _topic_may_win(subject: Subject, differences: Differences, limits: tuple[int, int] | None) -> bool:
-    """Whether older changes of the topic, read again, would win over what the repair writes."""
-    if forgets_deletes(subject.table) or limits is None:
-        return True
-    return (
-        differences.count(
-            FOUND, written_below(subject.table, ceiling_of(subject.table, subject.key, limits[0]), limits[1])
-        )
-        > 0
-    )
+    outranked = True  # unless no older change of the topic would win over what is written if it is read again
+    if lowest is not None and limits is not None and not forgets_deletes(subject.table):
+        outranked = found.differences.count(FOUND, written_below(subject.table, lowest, limits[1])) > 0
+    return [TableRepaired(found.topic_id, p, offset, since, outranked) for p, offset in sorted(found.applied.items())]
 
 
 @contextmanager

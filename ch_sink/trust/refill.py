@@ -225,7 +225,7 @@ def _floors(
 
 
 def new_run() -> str:
-    """What tells a filling from all others."""
+    """The name of a filling, see `TableRefilled`."""
     return uuid.uuid4().hex[:8]
 
 

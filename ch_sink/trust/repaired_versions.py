@@ -32,6 +32,8 @@ __all__ = [
 
 USED = "__used"
 """Versions of all rows of a key in a collapsing table, also of those that are cancelled."""
+_FITS = f"v -> v >= 0 AND NOT has(u.{USED}, v)"
+"""Of a versioned collapsing table: a −1 must not cancel another row than its own."""
 
 
 def ceilings(target: Target, states: Mapping[int, tuple[int, State]]) -> tuple[int, int] | None:
@@ -159,10 +161,6 @@ def _marks_version(table: TargetTable, prefix: str, ceiling: int | None) -> str:
 def is_free(ceiling: int | None) -> str:
     """The condition on a difference ``d`` and its `USED` versions ``u`` that one is left for a row of the source."""
     return f"arrayExists({_FITS}, {_below(_own_version('d.', ceiling))})"
-
-
-_FITS = f"v -> v >= 0 AND NOT has(u.{USED}, v)"
-"""Of a versioned collapsing table: a −1 must not cancel another row than its own."""
 
 
 def _below(own: str) -> str:

@@ -190,9 +190,7 @@ def filled_anew(it: Hand, then: list[Row]) -> None:
 
 @each_of("engine", MARKING, "replacing")
 def test_a_table_of_before_a_repair_stops_the_stream_until_a_resync(client: Client, database: str, engine: str) -> None:
-    it = hand(
-        client, database, engine, [insert(1, "a", 10), insert(2, "b", 20), insert(3, "c", 30), insert(4, "d", 40)]
-    )
+    it = hand(client, database, engine, FOUR)
     it.read((0, 2))
     of_before_a_repair(it)
     stored = it.stored()
@@ -234,9 +232,7 @@ def test_a_repair_that_wrote_nothing_stops_no_stream(
 
 @each_of("engine", MARKING, "replacing")
 def test_a_table_of_after_a_repair_is_read_again(client: Client, database: str, engine: str) -> None:
-    it = hand(
-        client, database, engine, [insert(1, "a", 10), insert(2, "b", 20), insert(3, "c", 30), insert(4, "d", 40)]
-    )
+    it = hand(client, database, engine, FOUR)
     it.read((0, 2))
     repaired_from_source(it, (1, "a"), (2, "z"))
     backup(it)

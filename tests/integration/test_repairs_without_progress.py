@@ -16,11 +16,14 @@ from tests.support.hand_tables import APPEND, ENGINES, OWN, insert, key, row, up
 
 pytestmark = pytest.mark.integration
 
-NARROW = {engine: (clause, own.replace("UInt128", "UInt64")) for engine, (clause, own) in OWN.items()}
-"""Tables whose versions have no room for positions: the version of the next change is the one after the last."""
 VALUES = ("b1", "b2", "b3", "b4")
 CHANGES = [insert(1, "a", 10), insert(2, "b", 20), update(row(1, "a"), row(1, "z"), 20), insert(3, "q", 30)]
 """The third change has the position of the second: a transaction of which the stream has read the half."""
+FIRST = [postgres("c", key(1), None, row(1, "a"), 5, 10), postgres("c", key(2), None, row(2, "b"), 5, 20)]
+LEAVING = key_change(
+    postgres("d", key(1), row(1, None), None, 5, 30), postgres("c", key(5), None, row(5, PLACEHOLDER), 5, 30)
+)
+"""The next change of the transaction: row 1 gets the key 5, and its value is left out."""
 
 
 def repaired_often(it: Hand, values: Sequence[str]) -> None:
@@ -52,7 +55,7 @@ def test_the_next_change_wins_where_versions_are_no_positions(client: Client, da
 
 
 @pytest.mark.parametrize("times", [1, 2])
-@pytest.mark.parametrize("engine", NARROW)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_the_next_change_wins_where_versions_are_narrow(client: Client, database: str, engine: str, times: int) -> None:
     events = [insert(1, "a", 10), insert(2, "b", 20), update(row(1, "a"), row(1, "z"), 30)]
     it = narrow(client, database, engine, events)
@@ -66,12 +69,8 @@ def test_the_next_change_of_a_transaction_takes_values_of_a_repaired_history(
     client: Client, database: str, leaves: bool
 ) -> None:
     """The row of the last change is left alone, since the next one would not see what is written above it."""
-    change = [postgres("u", key(1), None, row(1, PLACEHOLDER), 5, 30)]
-    if leaves:
-        create = postgres("c", key(5), None, row(5, PLACEHOLDER), 5, 30)
-        change = key_change(postgres("d", key(1), row(1, None), None, 5, 30), create)
-    first = [postgres("c", key(1), None, row(1, "a"), 5, 10), postgres("c", key(2), None, row(2, "b"), 5, 20)]
-    it = hand(client, database, "append", [*first, *change])
+    change = LEAVING if leaves else [postgres("u", key(1), None, row(1, PLACEHOLDER), 5, 30)]
+    it = hand(client, database, "append", [*FIRST, *change])
     it.read((0, 2))
     it.source = Rows([(1, "b1"), (2, "b2")])
     done = repaired(it.subject, Options(patience=0, against="source"), apply=True)
@@ -84,18 +83,11 @@ def test_the_next_change_of_a_transaction_takes_values_of_a_repaired_history(
 
 @each_of("times", [0, 1, 2], 2)
 @pytest.mark.parametrize("cut", [3, 5], ids=["cut", "whole"])
-@pytest.mark.parametrize("engine", NARROW)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_row_that_changes_its_key_leaves_where_versions_are_narrow(
     client: Client, database: str, engine: str, cut: int, times: int
 ) -> None:
-    halves = key_change(
-        postgres("d", key(1), row(1, None), None, 5, 30), postgres("c", key(5), None, row(5, PLACEHOLDER), 5, 30)
-    )
-    first = [
-        postgres("c", key(1), None, row(1, "a"), 5, 10),
-        postgres("c", key(2), None, row(2, "b"), 5, 20),
-    ]
-    it = narrow(client, database, engine, [*first, *halves])
+    it = narrow(client, database, engine, [*FIRST, *LEAVING])
     repaired_often(it, VALUES[:times])
     it.read((0, cut))
     it.read_all()
@@ -145,9 +137,7 @@ def test_the_first_change_of_a_partition_wins(client: Client, database: str, eng
     """The repair brings a row whose changes go to a partition that has sent nothing."""
     first, other = [insert(1, "a", 100), insert(2, "b", 110)], [update(row(7, "q"), row(7, "z"), 130)]
     if kind == "narrow":
-        clause, own = OWN.get(engine, APPEND)
-        kinds = clause, own.replace("UInt128", "UInt64")
-        it = made(client, database, kinds, policy_of(on_bad_record="fail"), [first, other])
+        it = narrow(client, database, engine, first, other)
     else:
         it = hand(client, database, engine, first, other, version_strategy="kafka_offset")
     it.topic(first, [])
@@ -158,8 +148,10 @@ def test_the_first_change_of_a_partition_wins(client: Client, database: str, eng
     assert it.view() == [(1, "a"), (2, "b"), (7, "z")]
 
 
-def narrow(client: Client, database: str, engine: str, events: Sequence[Event]) -> Hand:
-    return made(client, database, NARROW[engine], policy_of(on_bad_record="fail"), [events])
+def narrow(client: Client, database: str, engine: str, *parts: Sequence[Event]) -> Hand:
+    """A table whose versions have no room for positions: that of the next change is the one after the last."""
+    clause, own = OWN.get(engine, APPEND)
+    return made(client, database, (clause, own.replace("UInt128", "UInt64")), policy_of(on_bad_record="fail"), parts)
 
 
 def placed(client: Client, database: str, order: str, times: int) -> Hand:

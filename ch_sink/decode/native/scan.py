@@ -45,7 +45,7 @@ FEWEST = 64
 MOST_BYTES = 1 << 28
 """Payloads of more bytes together are not scanned."""
 MOST_KNOWN = 8
-"""Different values that are told apart."""
+"""Distinct values of a slot; if there are more, each is read by itself."""
 
 
 class Scan:
