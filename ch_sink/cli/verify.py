@@ -17,8 +17,9 @@ from ch_sink.errors import ChSinkError, ClickHouseError, ConfigError, SourceErro
 
 if TYPE_CHECKING:
     from ch_sink.config import Config
+    from ch_sink.trust.mend import Mended
     from ch_sink.trust.report import Report
-    from ch_sink.trust.verify import Options, Subject
+    from ch_sink.trust.subject import Options, Subject
 
 __all__ = ["repair", "verify"]
 
@@ -149,8 +150,8 @@ def repair(
             done = repaired(*_case(config, against, options), apply=apply, say=_say(out))
         out.progress_done()
         documents.append(done.as_json())
-        ok = ok and not (done.left or done.too_new or done.unmendable)
-        for line in [*lines(done.report), *_outcome(done.rows, done.left, done.too_new, done.unmendable, apply)]:
+        ok = ok and done.all_mended
+        for line in [*lines(done.report), *_outcome(done)]:
             out.say(line)
     out.document({"streams": documents})
     if not ok:
@@ -210,21 +211,20 @@ def _continuous(
         raise typer.Exit(1)
 
 
-def _outcome(rows: int, left: int, too_new: int, unmendable: int, applied: bool) -> list[str]:
+def _outcome(done: "Mended") -> list[str]:
     from ch_sink.model.counted import counted
 
     said = []
-    if rows:
-        said = (
-            [f"  repaired {counted(rows, 'row')}"] if applied else [f"  would repair {counted(rows, 'row')}: --apply"]
-        )
-    if left:
-        said.append(f"  {counted(left, 'row')} still differ: the stream may have changed them meanwhile; verify again")
-    if too_new:
-        said.append(f"  {counted(too_new, 'row')} left alone: their versions are above all that the stream has written")
-    if unmendable:
-        said.append(f"  {counted(unmendable, 'row')} cannot be removed: the engine has no mark for deleted rows")
-    return said
+    if done.rows:
+        rows = counted(done.rows, "row")
+        said = [f"  repaired {rows}"] if done.applied else [f"  would repair {rows}: --apply"]
+    outcomes = (
+        (done.left, "still differ: the stream may have changed them meanwhile; verify again"),
+        (done.too_new, "left alone: their versions are above all that the stream has written"),
+        (done.unmendable, "cannot be removed: the engine has no mark for deleted rows"),
+        (done.unreadable, "left alone: the source cannot give all their columns; repair them --against topic"),
+    )
+    return [*said, *(f"  {counted(number, 'row')} {text}" for number, text in outcomes if number)]
 
 
 def _case(config: "Config", against: str, options: "Options") -> "tuple[Subject, Options]":
@@ -238,7 +238,7 @@ def _case(config: "Config", against: str, options: "Options") -> "tuple[Subject,
 
 
 def _options(examples: int, sample: str, where: str, columns: str, patience: float, parallel: int) -> "Options":
-    from ch_sink.trust.verify import Options
+    from ch_sink.trust.subject import Options
 
     names = tuple(name.strip() for name in columns.split(",") if name.strip())
     return Options(names, where, _share(sample), examples, patience=patience, parallel=parallel)

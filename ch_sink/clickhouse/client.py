@@ -23,12 +23,18 @@ from ch_sink.clickhouse.settings import ClickHouseSettings
 from ch_sink.errors import ClickHouseError
 from ch_sink.types.sql import literal, quote
 
-__all__ = ["Client", "Keys", "connect", "disconnect"]
+__all__ = ["PINNED_EVERYWHERE", "Client", "Keys", "connect", "disconnect"]
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Settings = Mapping[str, str | int]
+
+PINNED_EVERYWHERE: Settings = {
+    # A query without FINAL means all stored rows; profiles for users of ReplacingMergeTree often set it.
+    "final": 0,
+}
+"""Sent with every request, whatever the user's profile or settings say."""
 
 _READ: Settings = {
     # Bytes stay bytes: a String need not be UTF-8.
@@ -100,7 +106,7 @@ class Client:
                 password=settings.password,
                 # No database: it may not exist yet, and every statement names its own.
                 database="",
-                settings=dict(settings.settings),
+                settings={**dict(settings.settings), **PINNED_EVERYWHERE},
                 # The driver counts whole seconds.
                 connect_timeout=max(1, ceil(settings.connect_timeout)),
                 send_receive_timeout=max(1, ceil(settings.timeout)),

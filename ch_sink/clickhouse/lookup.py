@@ -10,13 +10,12 @@ from ch_sink.ports import StoredRows
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.types.arrow import arrow_type
 from ch_sink.types.chtype import parse_type
-from ch_sink.types.sql import quote
+from ch_sink.types.sql import OWN, quote
 
 __all__ = ["AnyKeyLookup", "ClickHouseLookup", "max_version"]
 
-_COUNT = "__rows"
 _KEYS = "_keys"
-_BELOW = "__below"
+_COUNT, _BELOW, _TOP, _T, _K = (f"{OWN}{name}" for name in ("rows", "below", "top", "t", "k"))
 
 
 class ClickHouseLookup:
@@ -93,8 +92,10 @@ class AnyKeyLookup:
         return self._by[names].fetch(keys, below)
 
 
-def max_version(client: Client, table: TargetTable, empty: int = 0, condition: str = "1") -> int:
-    """The highest version of the rows that meet a condition, ``empty`` if there is none, 0 without versions.
+def max_version(client: Client, table: TargetTable, empty: int = 0, condition: str = "") -> int:
+    """The highest version of the rows that meet a condition, if one is given.
+
+    ``empty`` if there is no such row, 0 without versions.
 
     Times count in their own unit since 1970 (seconds, or ticks of DateTime64). Raises ClickHouseError.
     """
@@ -109,11 +110,11 @@ def max_version(client: Client, table: TargetTable, empty: int = 0, condition: s
     elif kind.name in ("DateTime", "Date", "Date32"):
         value = f"toInt64({value})"
     rows = client.rows(
-        f"SELECT if(count() = 0, '{empty}', toString({value})) AS top FROM {table.qualified} WHERE {condition}",
+        f"SELECT if(count() = 0, '{empty}', toString({value})) AS {_TOP} FROM {table.qualified} WHERE {condition or 1}",
         settings={"select_sequential_consistency": 1} if table.engine.replicated else None,
         doing=f"read the highest version of {table.qualified}",
     )
-    return int(rows[0]["top"] or 0) if rows else 0
+    return int(rows[0][_TOP] or 0) if rows else 0
 
 
 def _collapses(table: TargetTable) -> bool:
@@ -136,7 +137,7 @@ def _arrow(kind: str) -> pa.DataType | None:
 
 
 def _select(table: TargetTable) -> list[str]:
-    return [_readable(c.name, c.type) for c in table.columns if c.insertable and c.default_kind != "EPHEMERAL"]
+    return [_readable(c.name, c.type) for c in table.columns if c.stored]
 
 
 def _readable(name: str, kind: str) -> str:
@@ -153,7 +154,7 @@ def _readable(name: str, kind: str) -> str:
 
 def _where(table: TargetTable, keys: tuple[str, ...]) -> str:
     names = ", ".join(quote(k) for k in keys)
-    left = f"t.{names}" if len(keys) == 1 else "(" + ", ".join(f"t.{quote(k)}" for k in keys) + ")"
+    left = f"{_T}.{names}" if len(keys) == 1 else "(" + ", ".join(f"{_T}.{quote(k)}" for k in keys) + ")"
     inside = "GLOBAL IN" if table.distributed else "IN"
     return f"{left} {inside} (SELECT {names} FROM {_KEYS})"
 
@@ -163,12 +164,12 @@ def _newest_sql(table: TargetTable, keys: tuple[str, ...]) -> str:
     version = _version(table)
     if version is None:
         final = " FINAL" if table.engine.family is not Family.MERGE_TREE else ""
-        return f"SELECT {columns} FROM {table.qualified} AS t{final} WHERE {_where(table, keys)}"
+        return f"SELECT {columns} FROM {table.qualified} AS {_T}{final} WHERE {_where(table, keys)}"
     # Among equal versions the engine keeps the row of the later part; a part's name has its partition and number.
-    newest = f"t.{quote(version)} DESC, _partition_id DESC, toUInt64(splitByChar('_', _part)[2]) DESC"
-    by = ", ".join(f"t.{quote(k)}" for k in keys)
+    newest = f"{_T}.{quote(version)} DESC, _partition_id DESC, toUInt64(splitByChar('_', _part)[2]) DESC"
+    by = ", ".join(f"{_T}.{quote(k)}" for k in keys)
     return (
-        f"SELECT {columns} FROM {table.qualified} AS t WHERE {_where(table, keys)} "
+        f"SELECT {columns} FROM {table.qualified} AS {_T} WHERE {_where(table, keys)} "
         f"ORDER BY {by}, {newest} LIMIT 1 BY {by}"
     )
 
@@ -182,25 +183,25 @@ def _version(table: TargetTable) -> str | None:
 def _newest_below_sql(table: TargetTable, keys: tuple[str, ...], version: str) -> str:
     """The newest row of each key below a version of its own."""
     columns = ", ".join(_select(table))
-    names = ", ".join(f"{quote(k)} AS __key{n}" for n, k in enumerate(keys))
-    same = " AND ".join(f"t.{quote(k)} <=> k.__key{n}" for n, k in enumerate(keys))
-    by = ", ".join(f"t.{quote(k)}" for k in keys)
+    names = ", ".join(f"{quote(k)} AS {OWN}key{n}" for n, k in enumerate(keys))
+    same = " AND ".join(f"{_T}.{quote(k)} <=> {_K}.{OWN}key{n}" for n, k in enumerate(keys))
+    by = ", ".join(f"{_T}.{quote(k)}" for k in keys)
     joined = "GLOBAL INNER JOIN" if table.distributed else "INNER JOIN"
     return (
-        f"SELECT {columns} FROM {table.qualified} AS t "
-        f"{joined} (SELECT {names}, {_BELOW} FROM {_KEYS}) AS k ON {same} "
-        f"WHERE {_where(table, keys)} AND t.{quote(version)} < k.{_BELOW} "
-        f"ORDER BY {by}, t.{quote(version)} DESC LIMIT 1 BY {by}"
+        f"SELECT {columns} FROM {table.qualified} AS {_T} "
+        f"{joined} (SELECT {names}, {_BELOW} FROM {_KEYS}) AS {_K} ON {same} "
+        f"WHERE {_where(table, keys)} AND {_T}.{quote(version)} < {_K}.{_BELOW} "
+        f"ORDER BY {by}, {_T}.{quote(version)} DESC LIMIT 1 BY {by}"
     )
 
 
 def _collapsing_sql(table: TargetTable, keys: tuple[str, ...]) -> str:
     sign = table.engine.sign_column or "_sign"
-    columns = [c for c in table.columns if c.insertable and c.default_kind != "EPHEMERAL"]
-    names = ", ".join(f"t.{quote(c.name)}" for c in columns if c.name != sign)
+    columns = [c for c in table.columns if c.stored]
+    names = ", ".join(f"{_T}.{quote(c.name)}" for c in columns if c.name != sign)
     shown = ", ".join(f"toInt8(1) AS {quote(sign)}" if c.name == sign else _readable(c.name, c.type) for c in columns)
-    inner = f"SELECT {names}, sum(toInt64(t.{quote(sign)})) AS {_COUNT}"
+    inner = f"SELECT {names}, sum(toInt64({_T}.{quote(sign)})) AS {_COUNT}"
     return (
-        f"SELECT {shown}, {_COUNT} FROM ({inner} FROM {table.qualified} AS t WHERE {_where(table, keys)} "
+        f"SELECT {shown}, {_COUNT} FROM ({inner} FROM {table.qualified} AS {_T} WHERE {_where(table, keys)} "
         f"GROUP BY {names} HAVING {_COUNT} > 0)"
     )

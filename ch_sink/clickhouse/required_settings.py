@@ -1,12 +1,12 @@
 """Settings without which an insert or a lookup means something else, and users whose profile does not let them change.
 
 The driver leaves out a setting that the user may not change, with a line in the log. For most that is right; without
-these, a token is not sent, a block is cut into several, or a null key is never found.
+these, a token is not sent, a block is cut into several, a null key is never found, or rows stay hidden.
 """
 
 from collections.abc import Mapping
 
-from ch_sink.clickhouse.client import Client
+from ch_sink.clickhouse.client import PINNED_EVERYWHERE, Client
 from ch_sink.clickhouse.fenced_insert import SETTINGS
 from ch_sink.clickhouse.writer import PINNED
 from ch_sink.errors import AccessDenied
@@ -16,6 +16,7 @@ __all__ = ["fixed_settings", "require_settings"]
 _TOKEN = "insert_deduplication_token"
 _REQUIRED: Mapping[str, str | int] = {
     **PINNED,
+    **PINNED_EVERYWHERE,
     _TOKEN: "a token",
     "transform_null_in": 1,
     **{name: SETTINGS[name] for name in ("insert_null_as_default", "use_query_cache")},

@@ -11,6 +11,7 @@ from ch_sink.clickhouse.schema import detect, execute
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
+from ch_sink.table.own_rows import own_rows
 from ch_sink.table.truncate import truncate_statement
 from ch_sink.types.choices import TypeChoices
 
@@ -40,4 +41,4 @@ class ClickHouseTableAdmin:
         execute(self.client, [truncate_statement(table, version, version_column)])
 
     def highest_version(self, table: TargetTable) -> int:
-        return max_version(self.client, table, empty=-1)
+        return max_version(self.client, table, empty=-1, condition=own_rows(table, self.policy.columns))

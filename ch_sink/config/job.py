@@ -43,27 +43,25 @@ class Variant:
     @property
     def named_templates(self) -> dict[KeyPath, str]:
         """The texts that a topic's names are filled into, and their keys."""
-        place, added = self.config.clickhouse, self.config.columns.add
+        place, added, source = self.config.clickhouse, self.config.columns.add, self.config.source
         return {
             ("clickhouse", "database"): place.database,
             ("clickhouse", "table"): place.table,
             ("stream",): self.config.stream,
             **{("columns", "add", name): text for name, text in added.items()},
+            ("source", "table"): source.table if source is not None else "",
         }
-
-    @property
-    def templates(self) -> tuple[str, ...]:
-        """The texts alone."""
-        return tuple(self.named_templates.values())
 
     def needs_event(self, topic: str) -> bool:
         """Whether an event of the topic must be seen before its stream can be named."""
-        return not self.skip and (self.splits(topic) or needs_event(self.templates, topic))
+        return not self.skip and (self.splits(topic) or needs_event(self.named_templates.values(), topic))
 
     def splits(self, topic: str) -> bool:
         """Whether each source table of the topic is a stream: its name does not say which table it carries."""
         config = self.config
-        return not self.skip and not config.source_table and (config.split or takes_table(self.templates, topic))
+        # What commands read besides makes no streams.
+        names = [text for path, text in self.named_templates.items() if path != ("source", "table")]
+        return not self.skip and not config.source_table and (config.split or takes_table(names, topic))
 
     def bind(self, topic: str, source: SourceNames | None = None) -> Config:
         """The stream of one topic. Raises ConfigError if a template cannot be filled."""
@@ -83,8 +81,11 @@ class Variant:
         if any(map(fields_in, added.values())):
             filled = {k: fill(v, key=f"columns.add.{k}", in_sql=True) for k, v in added.items()}
             changed["columns"] = config.columns.model_copy(update={"add": filled})
+        if config.source is not None and fields_in(config.source.table):
+            filled_table = fill(config.source.table, key="source.table")
+            changed["source"] = config.source.model_copy(update={"table": filled_table})
         if split and source is not None and source.table:
-            changed["source_table"] = source.name
+            changed |= {"source_table": source.name, "split": True}
         return config.model_copy(update=changed)
 
 

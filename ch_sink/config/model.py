@@ -110,7 +110,7 @@ class Config(Section):
     merge: bool = False
     """Other topics are written to the same table; an added column tells their rows apart."""
     split: bool = False
-    """The topic carries several source tables; each becomes a stream, named by its events."""
+    """The topic carries several source tables; each becomes a stream, named by its events. Set where that was done."""
     source_table: str = ""
     """Only the events of this source table are applied: ``schema.table``, or as much of it as is unique."""
     engine: str | None = None

@@ -33,7 +33,10 @@ class SourceSection(Section):
     username: str = ""
     password: SecretStr = SecretStr("")
     table: str = ""
-    """The table, as ``schema.table`` or, on MySQL and MongoDB, ``database.table``; else the topic's last two parts."""
+    """The table, as ``schema.table`` or, on MySQL and MongoDB, ``database.table``; may be a template.
+
+    Else the one whose events are applied, or the topic's last two parts.
+    """
 
     @model_validator(mode="before")
     @classmethod

@@ -135,6 +135,6 @@ def schema_for(seen: Sampled, table: TargetTable) -> RowSchema | None:
     names = columns_of([f.name for f in (*schema.fields, *schema.key)], [c.name for c in table.columns])
     return replace(
         schema,
-        fields=tuple(Field(names[f.name], f.type) for f in schema.fields),
+        fields=tuple(replace(f, name=names[f.name]) for f in schema.fields),
         key=tuple(Field(names[f.name] if f.name else "", f.type) for f in schema.key),
     )

@@ -16,7 +16,7 @@
 | schema_change_finished (`SchemaChangeFinished`) | after the table's view shows the columns  | schema_change_begun                       | nothing: it closes the one before it                 |
 | taken_back (`TableTakenBack`)             | when a job finds that the table was taken back, before empty results that lead back | results of the offsets that are read again | the tokens of the partition are others from then on |
 | refilled (`TableRefilled`)               | after the table was replaced by one that was filled anew, one per partition | anything | results up to its offset say nothing of the table; changes of the epoch below its position are dropped |
-| repaired (`TableRepaired`)               | before rows are made those of the source that changes of the topic would beat, by anyone | the same again | a replay does not begin below its offset |
+| repaired (`TableRepaired`)               | before rows are made those of the source or rows without a key are counted anew, and once more with what the table has then, by anyone | the same again | a replay does not begin below its offset where changes of the topic would beat the rows, nor is a dead letter below it applied; the table has what was noted, or was taken back |
 | rows_removed (`RowsRemoved`)              | before a purge or an erasure removes rows, by anyone | the same again                       | the highest version may be missing; a replay goes on to what was applied |
 | backward_step (`BackwardStepSeen`)        | after a batch, one per step                     | anything                                  | nothing: it is history                               |
 
@@ -220,6 +220,8 @@ class TruncateFloor:
     inner: int
     source: str | None = None
     """None: of any, as earlier versions recorded it."""
+    version: str = ""
+    """Rows of lower versions were deleted, as decimal digits; empty if that is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +331,10 @@ class TableRefilled:
 
 @dataclass(frozen=True, slots=True)
 class TableRepaired:
-    """Rows were made those of the source: the topic's changes below ``offset`` alone would not give them."""
+    """Rows were made those of the source: the topic's changes below ``offset`` alone would not give them.
+
+    Where rows have no key and are counted, or those of the topic: none of its changes may be counted again.
+    """
 
     kind: ClassVar[str] = "repaired"
     topic_id: str
@@ -341,6 +346,18 @@ class TableRepaired:
     """Whether changes below ``offset`` win over these rows if they are applied again."""
     top: str = "-1"
     """The version of a living row that was written above all changes below ``offset``, −1 if there is none."""
+    left: str = ""
+    """The highest version in the table when all of it was equal to the source, as decimal digits; −1 if it was empty.
+
+    Empty if it was not, or not all of it was compared.
+    """
+    back: int = 0
+    """How many facts said by then that the table had been taken back."""
+
+    @property
+    def shown(self) -> int:
+        """The version by which a table shows that it has these rows, −1 if none does."""
+        return int(self.left or -1) if self.top == "-1" else int(self.top)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,21 +18,25 @@ from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
 from ch_sink.types.connect import SourceType
 
-__all__ = ["encoder", "source_type"]
+__all__ = ["encoded", "encoder", "same_decimal_text", "same_moment_text", "source_type"]
 
 Encode = Callable[[str | bytes], Any]
 _EXACT = Context(prec=2000)
 _CONNECT, _TIME, _DATA = "org.apache.kafka.connect.data.", "io.debezium.time.", "io.debezium.data."
 _OTHER_TEXT = re.compile(
-    r"(interval|time|timetz|date|(small)?datetime2?|datetimeoffset|(small)?money|point|geometry|geography|bit)\b|"
-    r"json \(binary\)|(numeric|decimal)(?!\()|(real|float)\(\d+\)"
+    r"(interval|time|timetz|timestamp|date|(small)?datetime2?|datetimeoffset|(small)?money|point|geometry|geography)\b|"
+    r"(bit|boolean|real|float|double)\b|tinyint\(1\)|json \(binary\)|(numeric|decimal)(?!\()"
 )
-"""Types whose texts are not those of the connector; decimals without a scale lose zeros on their way."""
+"""Types whose texts are not those of the connector; decimals without a scale lose zeros on their way.
+
+Of a whole number as a float the connector writes ``3.0``; a ``tinyint(1)`` it sends as a number or as a truth value.
+"""
 _NEVER_READ = re.compile(r"(computed|clr|sql_variant)\b")
 """Columns of SQL Server whose values the connector does not send, or in a form that is not known."""
 _BINARY_TYPE = re.compile(r"(bytea|binary|varbinary|\w*blob|image|rowversion|hierarchyid)\b")
-_MOMENT_TYPE = re.compile(r"timestamp(\(\d\))?( with time zone)?")
-"""Of PostgreSQL with a zone, or of MySQL."""
+_DECIMAL_TYPE = re.compile(r"numeric|decimal")
+_MOMENT_TYPE = re.compile(r"timestamp(\(\d\))?")
+"""Of MySQL, whose texts have as many digits as the connector's; PostgreSQL leaves out zeros at the end."""
 _TEXTS = {_DATA + name for name in ("Uuid", "Enum", "EnumSet", "Json", "Xml", "Ltree")}
 
 
@@ -52,7 +56,7 @@ def source_type(column: Column) -> SourceType | None:
         "Bool": ("boolean", None),
         "Float32": ("float32", None),
         "Float64": ("float64", None),
-        "String": ("string", None),
+        **dict.fromkeys(("String", "FixedString", "Enum8", "Enum16", "IPv4", "IPv6"), ("string", None)),
         "UUID": ("string", _DATA + "Uuid"),
         "Date": ("int32", _TIME + "Date"),
         "Date32": ("int32", _TIME + "Date"),
@@ -96,6 +100,22 @@ def encoder(source: SourceType, database_type: str, binary_mode: str = "bytes") 
     if source.kind == "string" and (not name or name in _TEXTS):
         return _text if not _OTHER_TEXT.match(database_type) and not database_type.endswith("[]") else None
     return None
+
+
+def same_moment_text(source: SourceType, database_type: str) -> bool:
+    """Whether the text of a moment is the connector's to the last digit, as a column of text has it.
+
+    True for values of other types.
+    """
+    return source.name != _TIME + "ZonedTimestamp" or _MOMENT_TYPE.fullmatch(database_type) is not None
+
+
+def same_decimal_text(source: SourceType, database_type: str, handling: str) -> bool:
+    """Whether the text of a decimal is the connector's, whose events declare no types.
+
+    True for values of other types. ``handling``: its ``decimal.handling.mode``.
+    """
+    return source.kind != "string" or handling == "string" or not _DECIMAL_TYPE.match(database_type)
 
 
 def _array(source: SourceType, database_type: str, binary_mode: str) -> Encode | None:

@@ -13,11 +13,13 @@ from ch_sink.spark.packing import packed
 from ch_sink.spark.together import fetched_together
 from ch_sink.spark.wiring import run_configured
 from ch_sink.spark.worker import Work, run_group
-from ch_sink.stream.tasks import Task, TaskResult, tried
+from ch_sink.stream.tasks import RangeTask, Task, TaskResult, tried
 
 __all__ = ["SparkExecutor"]
 
 _SCHEMA = "task long, result binary"
+_NAMED = 3
+"""Streams that the description of a job names."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class SparkExecutor:
         """See Execute."""
         groups = packed(tasks, self.slots)
         work = [[(self.configs[tasks[n].stream], tasks[n]) for n in group] for group in groups]
+        self.spark.sparkContext.setJobDescription(_description(tasks))
         numbers = self.spark.range(0, len(groups), 1, len(groups))
         rows = numbers.mapInArrow(_runner(groups, work), _SCHEMA).collect()
         found = {row.task: bytes(row.result) for row in rows}
@@ -49,6 +52,15 @@ class SparkExecutor:
     def cancel(self) -> None:
         """Cancel the running tasks of all calls."""
         self.spark.sparkContext.cancelAllJobs()
+
+
+def _description(tasks: Sequence[Task]) -> str:
+    """What Spark's UI says of a job: the streams with their batches."""
+    batches = {task.stream: task.batch for task in tasks if isinstance(task, RangeTask)}
+    streams = dict.fromkeys(task.stream for task in tasks)
+    named = [f"{name}: batch {batches[name]}" if name in batches else name for name in streams]
+    more = f" and {len(named) - _NAMED} more streams" if len(named) > _NAMED else ""
+    return ", ".join(named[:_NAMED]) + more
 
 
 def _runner(

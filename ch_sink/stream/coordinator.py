@@ -441,7 +441,7 @@ class Coordinator:
         """Delete the rows that the source truncated, before the rest of the ranges runs."""
         expect_one_source(barrier.source, self.states.names, barrier.next_offset - 1)
         self.ports.table.truncate(self.table, barrier.version, self.target.system.version)
-        self.states.truncated(barrier.floor, barrier.source)
+        self.states.truncated(barrier.floor, barrier.source, barrier.version)
 
     def _add_columns(self, barriers: Sequence[Barrier]) -> None:
         """Add the columns at which ranges ended; what was applied before them is already in the ledger.

@@ -8,11 +8,29 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
-from ch_sink.model.floor import Floor
 from ch_sink.order.version import POSITION_SHIFT
-from ch_sink.ports import FinishedRange, Ledger, RowsRemoved, TableRefilled, TableRepaired, TableTakenBack
+from ch_sink.pipeline.target import Target
+from ch_sink.ports import (
+    FinishedRange,
+    Ledger,
+    RowsRemoved,
+    TableRefilled,
+    TableRepaired,
+    TableTakenBack,
+    TruncateFloor,
+)
 
-__all__ = ["Evidence", "Filling", "newest_stored", "repairs", "since_begun"]
+__all__ = [
+    "Equal",
+    "Evidence",
+    "Filling",
+    "behind",
+    "newest_stored",
+    "repairs",
+    "shows_losses",
+    "since_begun",
+    "standing",
+]
 
 _COMMIT_BITS = 80
 
@@ -40,13 +58,28 @@ class Filling:
             any(f.until for f in mine.values()),
         )
 
-    def without_former(self, results: Iterable[FinishedRange]) -> list[FinishedRange]:
-        """The results behind the filling: what was stored before is not in the table that took the place."""
-        return [r for r in results if r.end > self.offsets.get(r.partition, -1)]
-
     def is_in(self, stored_version: int) -> bool | None:
         """Whether a table with this highest version is that one or a later state of it; None if it is not known."""
         return None if self.top is None else stored_version >= self.top
+
+
+@dataclass(frozen=True, slots=True)
+class Equal:
+    """The last time that a repair found, or made, the whole table equal to the source.
+
+    Rows of changes up to then may have been lost, and repaired with lower versions.
+    """
+
+    offsets: Mapping[int, int]
+    """Partition → the stream had applied everything below."""
+    left: int = -1
+    """The highest version in the table then."""
+
+    @classmethod
+    def last(cls, found: Sequence[TableRepaired], back: int) -> "Equal":
+        """Of these repairs, oldest first. ``back``: how many facts say that the table was taken back."""
+        known = [fact for fact in found if fact.left and fact.back == back]
+        return cls({f.partition: f.offset for f in known}, int(known[-1].left) if known else -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +90,11 @@ class Evidence:
     """The last one; without it if the table was taken back to before it, and read again from the topic since."""
     results: Sequence[FinishedRange]
     """The last ones that count."""
-    floors: Sequence[Floor]
-    """Of the truncates."""
+    truncates: Sequence[TruncateFloor]
     repaired: int
-    """The highest version that a repair from the source has written above all changes."""
+    """The highest version that a repair from the source has written above all changes, since the table was equal."""
+    equal: Equal
+    """The last time that the whole table was found equal to the source."""
     removals: Callable[[], tuple[int, int]]
     """Asks for the highest version that was erased, and the highest one that was there beside it."""
 
@@ -70,12 +104,12 @@ class Evidence:
         ledger: Ledger,
         topic_id: str,
         partitions: int,
-        floors: Iterable[Floor],
+        truncates: Sequence[TruncateFloor],
         back: Sequence[TableTakenBack],
-        *,
-        reads_again: bool,
     ) -> "Evidence":
-        """``back``: all that the ledger knows; ``reads_again``: a reading again is under way."""
+        """``truncates``, ``back``: all that the ledger knows."""
+        reached = ledger.progress(topic_id)
+        reads_again = any(reached.get(t.partition, t.end) < t.end for t in _last(back, topic_id))
         results = [r for r in ledger.history(4 * partitions) if r.topic_id == topic_id]
         fillings = ledger.facts(TableRefilled)
         filling = Filling.last(fillings, topic_id)
@@ -83,39 +117,54 @@ class Evidence:
         if lost := any(filling.is_in(int(t.stored)) is False for t in again):
             # What the topic no longer holds of the filled table is not looked for at every start.
             filling = Filling({})
+        repaired = repairs(ledger, topic_id, len(fillings))
         return cls(
             filling,
-            since_begun(results) if lost or reads_again else filling.without_former(results),
-            list(floors),
-            max((int(fact.top) for fact in repairs(ledger, topic_id, len(fillings))), default=-1),
+            since_begun(results) if lost or reads_again else behind(results, filling.offsets),
+            truncates,
+            max((int(fact.top) for fact in standing(repaired)), default=-1),
+            Equal.last(repaired, len(back)),
             cache(partial(_removals, ledger, topic_id, len(back) + len(fillings))),
         )
 
     @property
     def stored(self) -> int:
         """The highest version that was stored, by the stream or by a filling."""
-        return max(newest_stored(self.results, self.floors), self.filling.top or 0)
+        return max(newest_stored(self.results, self.truncates), self.filling.top or 0)
 
     def is_met(self, stored_version: int) -> bool:
         """Whether a table with this highest version (−1: no row) has all of it."""
-        if self._shows(stored_version, -1, -1) and stored_version >= self._standing(self.repaired, -1):
+        # What was filled may have been lost as well by the time that the table was equal to the source.
+        filled = -1 if self.equal.offsets else self.filling.top
+        shows = partial(self._shows, stored_version, behind(self.results, self.equal.offsets), filled)
+        if shows(-1, -1) and self._has_repairs(stored_version, -1):
             return True
-        removed, _ = self.removals()
-        return self.has_changes(stored_version) and stored_version >= self._standing(self.repaired, removed)
+        removed, left = self.removals()
+        return (shows(-1, -1) or shows(removed, left)) and self._has_repairs(stored_version, removed)
 
     def has_changes(self, stored_version: int) -> bool:
         """The same, whatever was repaired."""
-        return self._shows(stored_version, -1, -1) or self._shows(stored_version, *self.removals())
+        shows = partial(self._shows, stored_version, self.results, self.filling.top)
+        return shows(-1, -1) or shows(*self.removals())
 
-    def _shows(self, stored_version: int, removed: int, left: int) -> bool:
-        filled = self._standing(self.filling.top, removed)
-        there = left if left >> POSITION_SHIFT > _below(self.floors) else -1
-        stored = newest_stored(self.results, self.floors, max(removed, 0))
-        return stored_version >= max(there, filled) and max(stored_version, 0) >= stored
+    @property
+    def of_repairs(self) -> int:
+        """The highest version that repairs left in the table."""
+        return max(self.repaired, self.equal.left)
+
+    def _has_repairs(self, stored_version: int, removed: int) -> bool:
+        return all(stored_version >= self._standing(top, removed) for top in (self.repaired, self.equal.left))
+
+    def _shows(
+        self, stored_version: int, results: Iterable[FinishedRange], filled: int | None, removed: int, left: int
+    ) -> bool:
+        there = left if left >= _kept(self.truncates) else -1
+        stored = newest_stored(results, self.truncates, max(removed, 0))
+        return stored_version >= max(there, self._standing(filled, removed)) and max(stored_version, 0) >= stored
 
     def _standing(self, top: int | None, removed: int) -> int:
         """A version that a row has to have, −1 if rows with it may be gone."""
-        if top is None or top <= removed or top >> POSITION_SHIFT <= _below(self.floors):
+        if top is None or top <= removed or top < _kept(self.truncates):
             return -1
         return top
 
@@ -144,13 +193,13 @@ def since_begun(results: Iterable[FinishedRange]) -> list[FinishedRange]:
     return out
 
 
-def newest_stored(results: Iterable[FinishedRange], floors: Iterable[Floor], removed: int = 0) -> int:
+def newest_stored(results: Iterable[FinishedRange], truncates: Iterable[TruncateFloor], removed: int = 0) -> int:
     """The highest version that these results stored and nothing removed; 0 if none is known.
 
-    ``floors``: of the truncates; ``removed``: the highest version that was erased.
+    ``removed``: the highest version that was erased.
     """
-    below = _below(floors)
-    return max([r.top for r in results if r.top >> POSITION_SHIFT > below and r.top > removed], default=0)
+    kept = _kept(truncates)
+    return max([r.top for r in results if r.top >= kept and r.top > removed], default=0)
 
 
 def repairs(ledger: Ledger, topic_id: str, fillings: int) -> list[TableRepaired]:
@@ -161,6 +210,43 @@ def repairs(ledger: Ledger, topic_id: str, fillings: int) -> list[TableRepaired]
     return [fact for fact in ledger.facts(TableRepaired) if fact.topic_id == topic_id and fact.since >= fillings]
 
 
-def _below(floors: Iterable[Floor]) -> int:
-    # Where nothing was truncated, the floor is that of epoch and position 0.
-    return max([f.epoch << _COMMIT_BITS | f.commit for f in floors if f.epoch or f.commit], default=-1)
+def shows_losses(target: Target) -> bool:
+    """Whether the highest version in a table says what it lacks: versions are positions, and rows do not just go."""
+    if target.collapsing or target.table.ttl:
+        return False
+    return target.system.version is not None and target.layout.kind == "wide"
+
+
+def standing(found: Iterable[TableRepaired]) -> list[TableRepaired]:
+    """Of these repairs, oldest first, those whose versions the table has to show.
+
+    Once it was equal to the source it need not have what was repaired before: the source may have removed it since.
+    """
+    out = dict[int, list[TableRepaired]]()
+    for fact in found:
+        out[fact.partition] = [*([] if fact.left else out.get(fact.partition, [])), fact]
+    return [fact for facts in out.values() for fact in facts]
+
+
+def behind(results: Iterable[FinishedRange], offsets: Mapping[int, int]) -> list[FinishedRange]:
+    """The results that end behind these offsets: what was stored before need not be in the table."""
+    return [r for r in results if r.end > offsets.get(r.partition, -1)]
+
+
+def _last(back: Iterable[TableTakenBack], topic_id: str) -> Iterable[TableTakenBack]:
+    """The last reading again of each partition."""
+    return {t.partition: t for t in back if t.topic_id == topic_id}.values()
+
+
+def _kept(truncates: Iterable[TruncateFloor]) -> int:
+    """No truncate removed a row from this version on."""
+    return max([int(t.version) if t.version else _above(t) for t in truncates], default=-1)
+
+
+def _above(truncate: TruncateFloor) -> int:
+    """The lowest version of a position behind the truncate's, whose own rows may be those of before it.
+
+    Where nothing was truncated, the floor is that of epoch and position 0.
+    """
+    known = truncate.epoch or truncate.commit
+    return (truncate.epoch << _COMMIT_BITS | truncate.commit) + 1 << POSITION_SHIFT if known else -1

@@ -3,23 +3,25 @@
 A letter gets the version that its change would have had when it was read: the epoch of its time and its own commit
 position. So a newer row wins over it, also one that is stored while the retry runs. Where the table cannot tell which
 change is newer (rows of a collapsing table that were deleted left nothing, or there are no versions), the topic does:
-a later record of the same key decides.
+a later record of the same key decides. What a repair has made of the table since is not undone.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TypeVar
 
 import numpy as np
-import pyarrow as pa
 
-from ch_sink.model.change import BadRecord, ChangeBatch, Op, Records
-from ch_sink.order import State
-from ch_sink.order.version import POSITION_SHIFT, to_int, to_ints, to_words
+from ch_sink.model.change import BadRecord, ChangeBatch, Records
+from ch_sink.order import Sequenced, State
+from ch_sink.order.version import to_int, to_ints, to_words
 from ch_sink.pipeline.ordering import in_given_order
 from ch_sink.pipeline.partition_sink import PartitionSink
 from ch_sink.ports import BackwardStepSeen, DeadLetter, Ledger, RowsRemoved, TableRefilled
 from ch_sink.sources import source_for
+from ch_sink.stream.evidence import repairs
+from ch_sink.stream.letter_rows import LetterRows
 from ch_sink.table.model import Family
 
 __all__ = ["LetterRetry", "Retried"]
@@ -32,6 +34,10 @@ None if the topic does not hold all these records any more."""
 _UNCERTAIN = "so that a newer change of the row cannot be ruled out"
 _GONE = f"the topic does not hold all later records, {_UNCERTAIN}"
 _BEGUN = f"a batch of the partition has begun and not ended, {_UNCERTAIN}: retry when the job has ended it"
+_REPAIRED = (
+    "the table was repaired after this change, which would undo the repair or be counted twice: drop the letter, and "
+    "repair again if the row is not right"
+)
 _KEYLESS = f"later records have no Kafka key, {_UNCERTAIN}"
 
 
@@ -80,7 +86,9 @@ class LetterRetry:
                 continue  # decode again without the others
             before = self._states_before(batch)
             assigned = self._assigned(batch, before)
-            newer = self._superseded(batch, records, known, assigned, before, all_of_them, done)
+            order = in_given_order(batch, self.sink.target, known, assigned)
+            newer = self._superseded(batch, records, order, before, all_of_them, done)
+            newer |= self._repaired(batch, order, newer, done)
             rest = [letter for letter in queue if letter.offset not in newer]
             if rest:
                 self._apply(rest, known, assigned, done)
@@ -136,15 +144,13 @@ class LetterRetry:
         self,
         batch: ChangeBatch,
         records: Records,
-        state: State,
-        assigned: Mapping[int, tuple[int, int]],
+        order: Sequenced,
         before: Mapping[int, tuple[int, State]],
         letters: Collection[int],
         done: Retried,
     ) -> set[int]:
         """Offsets of the letters that need not be applied, or of which it is not known whether they may be."""
         target = self.sink.target
-        order = in_given_order(batch, target, state, assigned)
         settled = set(batch.offset[~order.keep].tolist())  # a truncate came after them, or rows that show them
         done.superseded += sorted(settled)
         engine = target.table.engine
@@ -155,9 +161,15 @@ class LetterRetry:
             # Marks of deleted rows are gone, and a delete that was delivered again has left none. Or versions of
             # later changes do not compare with those of the letters.
             settled |= self._followed(batch, records, letters, done)
-        if batch.key is None or target.system.version is None or self.sink.ports.lookup is None:
+        if target.system.version is None or self.sink.ports.lookup is None:
             return settled
         versions = to_ints(order.version)
+        rows = LetterRows(batch, target, self.sink.ports.lookup)
+        if batch.key is None:
+            left = {i: versions[i] for i, offset in enumerate(batch.offset.tolist()) if offset not in settled}
+            counted = {int(batch.offset[i]) for i in rows.counted(left)}
+            done.applied += sorted(counted)
+            return settled | counted
         for i, offset in enumerate(batch.offset.tolist()):
             if offset in settled:
                 continue
@@ -165,8 +177,8 @@ class LetterRetry:
             # Of a table that keeps every change, the newest row up to this very change.
             below = target.layout.to_arrow(to_words([versions[i] + 1])) if target.appends else None
             stored = self.sink.ports.lookup.fetch(key, below).rows
-            held = to_ints(target.layout.from_arrow(stored.column(target.system.version)))
-            if versions[i] in held or (target.appends and self._delivered_again(batch, i, key, versions[i])):
+            held = rows.versions(stored)
+            if versions[i] in held or (target.appends and rows.of_later_delivery(i, key, versions[i])):
                 done.applied.append(offset)
             elif not target.appends and any(v > versions[i] for v in held):
                 done.superseded.append(offset)
@@ -174,6 +186,34 @@ class LetterRetry:
                 continue
             settled.add(offset)
         return settled
+
+    def _repaired(self, batch: ChangeBatch, order: Sequenced, settled: Collection[int], done: Retried) -> set[int]:
+        """Offsets of the other letters that are older than a repair whose rows their changes would win over.
+
+        The repair read the row after them. Where it is counted, nothing tells whether the repair brought it.
+        """
+        end, lookup = self._repaired_up_to(), self.sink.ports.lookup
+        older = {o: i for i, o in enumerate(batch.offset.tolist()) if o < end and o not in settled}
+        rows = LetterRows(batch, self.sink.target, lookup) if older and lookup is not None else None
+        found = set[int]()
+        for offset, i in older.items():
+            if rows is not None and rows.is_below(i, to_int(order.version, i)):
+                continue
+            found.add(offset)
+            if rows is not None and rows.shows(i):
+                done.superseded.append(offset)
+            else:
+                done.failed[offset] = _REPAIRED
+        return found
+
+    def _repaired_up_to(self) -> int:
+        """The offset below which changes of the partition would win over repaired rows, 0 if there is none."""
+        name, fillings = self.sink.name, len(self.ledger.facts(TableRefilled))
+        newer = takewhile(lambda topic_id: topic_id != name.topic_id, self.ledger.topic_ids())
+        if any(fact.outranked for topic_id in newer for fact in repairs(self.ledger, topic_id, fillings)):
+            return 1 << 63  # the topic was recreated, and the table repaired then
+        own = repairs(self.ledger, name.topic_id, fillings)
+        return max((f.offset for f in own if f.partition == name.partition and f.outranked), default=0)
 
     def _ordered_otherwise(self, batch: ChangeBatch, before: Mapping[int, tuple[int, State]]) -> bool:
         """Whether changes got versions by another strategy when the letters were read than now."""
@@ -189,25 +229,6 @@ class LetterRetry:
             for fact in self.ledger.facts(kind)
             if (fact.topic_id, fact.partition) == (name.topic_id, name.partition)
         ]
-
-    def _delivered_again(self, batch: ChangeBatch, event: int, key: pa.Table, version: int) -> bool:
-        """Whether a table that keeps every change has this one from a later delivery: the same row, at its position."""
-        target, lookup = self.sink.target, self.sink.ports.lookup
-        name = target.system.version
-        if lookup is None or name is None or target.layout.kind != "wide":
-            return False
-        lift = target.policy.versions.floor
-        above = (((version - lift) >> POSITION_SHIFT) + 1 << POSITION_SHIFT) + lift
-        stored = lookup.fetch(key, target.layout.to_arrow(to_words([above]))).rows
-        if not any(v > version for v in to_ints(target.layout.from_arrow(stored.column(name)))):
-            return False
-        deletes = bool(batch.op[event] == Op.DELETE)
-        if deletes != ("_sign" in stored.column_names and stored.column("_sign")[0].as_py() < 0):
-            return False
-        if deletes:
-            return True
-        mine = batch.after.slice(event, 1)
-        return bool(stored.select(mine.column_names).cast(mine.schema).equals(mine))
 
     def _followed(self, batch: ChangeBatch, records: Records, letters: Collection[int], done: Retried) -> set[int]:
         """Offsets of the letters whose key has a later record that was applied, or may have one."""

@@ -27,7 +27,9 @@ class States:
         self._common = State()
         """What concerns every partition: floors of truncates, and names of sources."""
         self._epoch = 0
-        for floor in ledger.facts(TruncateFloor):
+        self.truncates: list[TruncateFloor] = ledger.facts(TruncateFloor)
+        """Of all sources."""
+        for floor in self.truncates:
             self._common = self._common.with_floor(Floor(floor.epoch, floor.commit, floor.inner), floor.source)
         for refill in ledger.facts(TableRefilled):
             if refill.topic_id == topic_id:
@@ -129,11 +131,6 @@ class States:
             self._id_kinds.setdefault(state.profile.id_kind, partition)
 
     @property
-    def floors(self) -> list[Floor]:
-        """The floors of truncates, of all sources."""
-        return [self._common.floor, *self._common.floors.values()]
-
-    @property
     def names(self) -> tuple[str, ...]:
         """The source names met in the stream's topics."""
         return self._common.names
@@ -142,11 +139,12 @@ class States:
         """There are changes of these source names."""
         self._common = self._common.met(names)
 
-    def truncated(self, floor: Floor, source: str) -> None:
-        """Changes of this source name below this floor were deleted, in every partition."""
+    def truncated(self, floor: Floor, source: str, version: int) -> None:
+        """Changes of this source name below this floor were deleted in every partition: rows below this version."""
         if floor > self._common.floor_of(source):
             self._common = self._common.with_floor(floor, source)
-            self._ledger.record(TruncateFloor(floor.epoch, floor.commit, floor.inner, source))
+            self.truncates.append(TruncateFloor(floor.epoch, floor.commit, floor.inner, source, str(version)))
+            self._ledger.record(self.truncates[-1])
 
     def of_former(self, topic_id: str, partition: int) -> State:
         """The last state of a partition of another topic that the stream has read."""

@@ -28,7 +28,7 @@ class TableAdmin(Protocol):
         ...
 
     def highest_version(self, table: TargetTable) -> int:
-        """The highest version in the table, −1 if it is empty, 0 if it stores none."""
+        """The highest version of the stream's own rows, −1 if there are none, 0 if the table stores none."""
         ...
 
 

@@ -10,7 +10,7 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.topic import TopicState
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import FinishedRange, Ledger, TableRefilled, TableTakenBack
-from ch_sink.stream.evidence import Evidence, Filling, since_begun
+from ch_sink.stream.evidence import Evidence, Filling, behind, shows_losses, since_begun
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.rollback import (
@@ -19,8 +19,8 @@ from ch_sink.stream.rollback import (
     lacks_repair,
     lacks_repaired_rows,
     read_again_from,
-    repairs_above,
     taken_back,
+    undoes_repairs,
 )
 from ch_sink.table.fill_note import to_enter
 from ch_sink.table.model import TargetTable
@@ -49,7 +49,7 @@ class ReadingAgain:
         """See whether ClickHouse is behind what the stream has stored, and lead the ledger back if it is.
 
         Args:
-            stored_version: the highest version in the table, None if its versions are no positions.
+            stored_version: the highest version of the stream's rows, −1 for none, None if versions are no positions.
 
         Returns:
             Partition → name of the replay that all tokens carry since, and the offset up to which it reads again.
@@ -64,22 +64,25 @@ class ReadingAgain:
             self._look_at_group(state, ends)
         back = ledger.facts(TableTakenBack)
         found = {t.partition: (t.replay, t.end) for t in back if t.topic_id == topic_id}
-        if stored_version is None or target.collapsing or target.table.ttl:
+        if stored_version is None or not shows_losses(target):
             return found
-        reached = ledger.progress(topic_id)
-        reads_again = any(reached.get(p, end) < end for p, (_, end) in found.items())
-        evidence = Evidence.of(ledger, topic_id, len(state.low), states.floors, back, reads_again=reads_again)
+        evidence = Evidence.of(ledger, topic_id, len(state.low), states.truncates, back)
         if evidence.is_met(stored_version):
             return found
         # A job that was frozen since it read the version compares an old answer with its successor's ledger.
         ledger.check_claim()
         table = target.table.qualified.replace("`", "")
-        what = f"the highest version in {table} is {stored_version}" if stored_version >= 0 else f"{table} is empty"
+        what = (
+            f"the highest version in {table} is {stored_version}"
+            if stored_version >= 0
+            else f"{table} has none of its rows"
+        )
         what += f", and the last results of the ledger have stored {evidence.stored}"
         if self.stops or target.appends:
             raise taken_back(self.stream, what, appends=target.appends)
         if evidence.has_changes(stored_version):
-            raise lacks_repaired_rows(self.stream, f"{what}, and a repair {evidence.repaired}")
+            raise lacks_repaired_rows(self.stream, f"{what}, and a repair {evidence.of_repairs}")
+        reached = ledger.progress(topic_id)
         ends = {p: max(end, reached.get(p, end)) for p, (_, end) in found.items()}
         return found | self._lead_back(what, state, states, stored_version, {**reached, **ends}, evidence.filling)
 
@@ -111,7 +114,7 @@ class ReadingAgain:
         fillings = len(ledger.facts(TableRefilled))
         results = [r for r in ledger.history(_HISTORY * len(state.low)) if r.topic_id == topic_id]
         kept = filling.is_in(stored_version)
-        starts = read_again_from(filling.without_former(results) if kept is not False else results, stored_version)
+        starts = read_again_from(behind(results, filling.offsets) if kept is not False else results, stored_version)
         renewed = read_again_from(since_begun(results), stored_version)
         if starts is not None and renewed is not None:  # what was read again was stored in another order
             starts = {p: min(at, renewed.get(p, at)) for p, at in starts.items()}
@@ -119,7 +122,7 @@ class ReadingAgain:
             raise lacks_filling(self.stream, what)
         if starts is None:
             starts = {p: max(low, filling.offsets.get(p, 0) if kept else 0) for p, low in state.low.items()}
-        if any(r.outranked or stored_version < int(r.top) for r in repairs_above(ledger, topic_id, starts)):
+        if undoes_repairs(ledger, topic_id, starts, stored_version):
             raise lacks_repair(self.stream, what)
         places = ", ".join(f"{at} of partition {p}" for p, at in sorted(starts.items()))
         log.warning("%s: ClickHouse lacks what the stream has stored: %s", self.stream, what)

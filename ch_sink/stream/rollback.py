@@ -8,12 +8,12 @@ as it was, or the stream stops if that would undo a repair from the source. A co
 since its rows go with their merges.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
 from ch_sink.errors import StreamFailed
 from ch_sink.ports import FinishedRange, Ledger, TableRefilled, TableRepaired
-from ch_sink.stream.evidence import repairs
+from ch_sink.stream.evidence import repairs, standing
 
 __all__ = [
     "ahead",
@@ -23,6 +23,7 @@ __all__ = [
     "read_again_from",
     "repairs_above",
     "taken_back",
+    "undoes_repairs",
 ]
 
 
@@ -54,7 +55,24 @@ def read_again_from(results: Sequence[FinishedRange], top: int) -> dict[int, int
 
 def repairs_above(ledger: Ledger, topic_id: str, starts: Mapping[int, int]) -> list[TableRepaired]:
     """The repairs from the source which the topic's changes from these offsets (by partition) on would not give."""
-    found = repairs(ledger, topic_id, len(ledger.facts(TableRefilled)))
+    return _above(_repairs(ledger, topic_id), starts)
+
+
+def undoes_repairs(ledger: Ledger, topic_id: str, starts: Mapping[int, int], stored_version: int) -> bool:
+    """Whether a table of this highest version lacks rows repaired from the source that a reading again would not give.
+
+    Or has them, and the reading would undo them.
+    """
+    found = _repairs(ledger, topic_id)
+    last = standing(found)
+    return any(f.outranked or (f in last and stored_version < f.shown) for f in _above(found, starts))
+
+
+def _repairs(ledger: Ledger, topic_id: str) -> list[TableRepaired]:
+    return repairs(ledger, topic_id, len(ledger.facts(TableRefilled)))
+
+
+def _above(found: Iterable[TableRepaired], starts: Mapping[int, int]) -> list[TableRepaired]:
     return [fact for fact in found if starts.get(fact.partition, fact.offset) < fact.offset]
 
 
@@ -82,7 +100,8 @@ def lacks_repair(stream: str, witness: str) -> StreamFailed:
     return StreamFailed(
         f"stream {stream}: ClickHouse lacks what the stream has stored, and the topic would not give the rows that "
         f"were repaired from the source: {witness}",
-        hint="Fill the table anew by `ch_sink resync CONFIG --apply`, then `ch_sink resume CONFIG`.",
+        hint="Fill the table anew by `ch_sink resync CONFIG --apply`, or repair the whole table by "
+        "`ch_sink repair CONFIG --against source --apply`, then `ch_sink resume CONFIG`.",
     )
 
 
@@ -90,7 +109,8 @@ def lacks_repaired_rows(stream: str, witness: str) -> StreamFailed:
     """The error for a table that has all changes, and lacks rows that were repaired from the source."""
     return StreamFailed(
         f"stream {stream}: ClickHouse lacks rows that were repaired from the source: {witness}",
-        hint="Run `ch_sink repair CONFIG --against source --apply` again, then `ch_sink resume CONFIG`.",
+        hint="Repair the whole table by `ch_sink repair CONFIG --against source --apply`, or fill it anew by "
+        "`ch_sink resync CONFIG --apply`, then `ch_sink resume CONFIG`.",
     )
 
 

@@ -1,7 +1,10 @@
 """The source's row type with the columns that the user chose: the row type of the table."""
 
+from dataclasses import replace
+
 from ch_sink.errors import TableError
 from ch_sink.model.policy import ColumnPolicy
+from ch_sink.types.column_type import WIDE
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from ch_sink.types.defaults import without_expression
 from ch_sink.types.lexer import Kind, tokenize
@@ -29,7 +32,9 @@ def chosen_schema(schema: RowSchema, chosen: ColumnPolicy, key_columns: tuple[st
         )
     own = [f.name for f in schema.fields]
     fields = [
-        Field(chosen.target(f.name), _masked(f.type) if f.name in masks else without_expression(f.type, own))
+        _masked(chosen.target(f.name), f.type)
+        if f.name in masks
+        else Field(chosen.target(f.name), without_expression(f.type, own))
         for f in schema.fields
         if f.name not in chosen.exclude
     ]
@@ -60,5 +65,7 @@ def added_type(text: str) -> SourceType:
     return SourceType("string", optional=False)
 
 
-def _masked(source: SourceType) -> SourceType:
-    return SourceType("string", optional=source.optional)
+def _masked(name: str, source: SourceType) -> Field:
+    # A column of masks is not made wide, whatever the values are.
+    own = replace(source, parameters=tuple(p for p in source.parameters if p != WIDE))
+    return Field(name, SourceType("string", optional=source.optional), own)

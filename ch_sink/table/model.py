@@ -103,6 +103,16 @@ class TargetTable:
         own = self.system_columns | self.left_out
         return tuple(c for c in self.columns if c.insertable and c.name not in own)
 
+    @property
+    def stored_columns(self) -> tuple[Column, ...]:
+        """Those of the source columns that can be read."""
+        return tuple(c for c in self.source_columns if c.stored)
+
+    @property
+    def ephemeral_columns(self) -> tuple[Column, ...]:
+        """The source columns that are only inserted."""
+        return tuple(c for c in self.source_columns if not c.stored)
+
     def added_key(self, chosen: ColumnPolicy) -> tuple[str, ...]:
         """Added columns that belong to the key: they tell topics apart, or the table is sorted by them."""
         return tuple(name for name, _ in chosen.add if name in chosen.source or name in self.sorting_key)

@@ -34,7 +34,7 @@ def truncate_statement(table: TargetTable, floor: int, version_column: str | Non
             f"a truncate cannot be applied to {table.qualified}: its {kind} version is no position",
             hint="set truncate: ignore, or use a UInt128 version column",
         )
-    columns = [quote(c.name) for c in table.source_columns]
+    columns = [quote(c.name) for c in table.stored_columns]
     mine = _own_rows(table)
     if engine.family is Family.REPLACING and (engine.is_deleted_column or engine.sign_column):
         mark = quote(engine.is_deleted_column or engine.sign_column or "")

@@ -35,7 +35,7 @@ def partition_in_sorting_key(partition_key: str, sorting_key: Sequence[str], col
 
 def view_of(table: TargetTable, key: Sequence[str], *, suffix: str = "_current", cluster: str | None = None) -> str:
     """The statement that creates or replaces the view of a detected table."""
-    columns = tuple(c.name for c in table.source_columns)
+    columns = tuple(c.name for c in table.stored_columns)
     same = partition_in_sorting_key(table.partition_key, table.sorting_key, [c.name for c in table.columns])
     on_cluster = f" ON CLUSTER {quote(cluster)}" if cluster else ""
     view = f"{quote(table.database)}.{quote(table.name + suffix)}"

@@ -26,11 +26,11 @@ from ch_sink.stream.fingerprint import fingerprint
 from ch_sink.stream.tasks import RangeTask
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.backfill_plan import BackfillPlan, Progress, learned, next_wave, snapshot_ends
-from ch_sink.trust.fill import expect_unique
 from ch_sink.trust.first_load import FirstLoad
 from ch_sink.trust.fold import Fold
+from ch_sink.trust.load import expect_unique
 from ch_sink.trust.refill import Refill, Say, expect_refillable
-from ch_sink.trust.verify import Subject
+from ch_sink.trust.subject import Subject
 
 __all__ = ["WAVE", "Backfilled", "backfilled"]
 

@@ -11,7 +11,7 @@ from ch_sink.order import State
 from ch_sink.ports import FinishedRange
 from ch_sink.stream.bulk import Piece
 from ch_sink.stream.tasks import RangeTask
-from ch_sink.trust.verify import Subject
+from ch_sink.trust.subject import Subject
 
 __all__ = ["BackfillPlan", "Progress", "Ranges", "learned", "next_wave", "snapshot_ends"]
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from ch_sink.ports import Compared
 from ch_sink.snapshot import DivisibleReader
 from ch_sink.trust.report import Report
-from ch_sink.trust.verify import Options, Subject, verified
+from ch_sink.trust.subject import Options, Subject
+from ch_sink.trust.verify import verified
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import quote
 
@@ -50,10 +51,11 @@ def part_bounds(subject: Subject, options: Options) -> list[Bounds | None]:
     column = subject.table.column(subject.key[0]) if subject.key else None
     if options.against != "source" or subject.source is None or column is None:
         return [None]
-    if not re.fullmatch(r"U?Int(8|16|32|64)", parse_type(column.type).bare.name):
+    chosen = subject.settings.policy.columns
+    if column.name in dict(chosen.add) or not re.fullmatch(r"U?Int(8|16|32|64)", parse_type(column.type).bare.name):
         return [None]
     with closing(subject.source()) as reader:
-        own = {new: old for old, new in subject.settings.policy.columns.rename}
+        own = {new: old for old, new in chosen.rename}
         kind = reader.columns().get(own.get(column.name, column.name), "")
         if not isinstance(reader, DivisibleReader) or not _INTEGER.match(kind):
             return [None]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ch_sink.clickhouse import Client
-from ch_sink.trust.sides import KEY, ROW, TIMES, Side, hashed
+from ch_sink.trust.sides import KEY, ROW, TIMES, VERSION, Side, hashed
 from ch_sink.types.column import Column
-from ch_sink.types.sql import literal, quote
+from ch_sink.types.sql import OWN, literal, quote
 
 __all__ = ["Difference", "Differences", "Totals"]
 
@@ -24,6 +24,8 @@ _SETTINGS: dict[str, str | int] = {
     "output_format_json_quote_denormals": 1,
     "enable_time_time64_type": 1,
 }
+_EACH = f"{OWN}each"
+"""The hash of each compared value."""
 _ROWS_PER_BUCKET = 5_000
 _MOST_BUCKETS = 65_536
 _SAMPLES = 1_000_000
@@ -56,18 +58,25 @@ class Differences:
     A *step* is a set of keys: those found by one comparison, or those left of it.
     """
 
-    def __init__(self, client: Client, name: str, source: Side, target: Side, share: float = 1.0) -> None:
-        """``share``: the part of the key space that is compared."""
+    def __init__(
+        self, client: Client, name: str, source: Side, target: Side, share: float = 1.0, condition: str = ""
+    ) -> None:
+        """Set up a comparison; nothing is read yet.
+
+        Args:
+            share: the part of the key space that is compared.
+            condition: SQL over the columns; keys are compared whose row meets it on one side or on both.
+        """
         self._client, self._name, self._source, self._target = client, name, source, target
-        self._share = share
+        self._share, self._condition = share, condition
 
     def totals(self) -> Totals:
         """Compare the checksums of all buckets."""
         many = self._number(f"SELECT count() AS n FROM {self._target.table.qualified}")
         buckets = min(_MOST_BUCKETS, max(16, many // _ROWS_PER_BUCKET))
         found = self._client.rows(
-            f"SELECT sipHash64({KEY}) % {buckets} AS bucket, sumIf({TIMES}, side = 0) AS source_rows, "
-            f"sumIf({TIMES}, side = 1) AS table_rows, {self._differ()} AS differs "
+            f"SELECT sipHash64({KEY}) % {buckets} AS bucket, sumIf({TIMES}, side = 0 AND {TIMES} > 0) AS source_rows, "
+            f"sumIf({TIMES}, side = 1 AND {TIMES} > 0) AS table_rows, {self._differ()} AS differs "
             f"FROM ({self._both()}) {self._sampled()} GROUP BY bucket",
             settings=_SETTINGS,
             doing=f"compare {self._target.table.qualified}",
@@ -97,7 +106,7 @@ class Differences:
         self._run(
             f"INSERT INTO {self._name} SELECT {step}, d.{KEY}, d.kind, d.source_times, d.table_times, "
             f"d.source_version, d.table_version FROM (SELECT * FROM {self._name} WHERE step = {earlier}) AS d "
-            f"LEFT JOIN ({now}) AS now ON d.{KEY} = now.{KEY} WHERE d.source_version = now.version"
+            f"LEFT JOIN ({now}) AS now ON d.{KEY} = now.{KEY} WHERE d.source_version = now.{VERSION}"
         )
         return self.count(step)
 
@@ -147,14 +156,14 @@ class Differences:
 
     def columns(self, step: int) -> dict[str, int]:
         """Column → number of rows in which it differs."""
-        each = self._each_hash()
+        each = f"{self._each_hash()} AS {_EACH}"
         both = " UNION ALL ".join(
-            f"SELECT {KEY}, {side} AS side, each FROM ({one.live([f'{each} AS each'], self.keys(step, ['different']))})"
+            f"SELECT {KEY}, {side} AS side, {_EACH} FROM ({one.live([each], self.keys(step, ['different']))})"
             for side, one in ((0, self._source), (1, self._target))
         )
         found = self._client.rows(
-            "SELECT sumForEach(differs) AS n FROM (SELECT arrayMap((a, b) -> a != b, anyIf(each, side = 0), "
-            f"anyIf(each, side = 1)) AS differs FROM ({both}) GROUP BY {KEY})",
+            f"SELECT sumForEach(differs) AS n FROM (SELECT arrayMap((a, b) -> a != b, anyIf({_EACH}, side = 0), "
+            f"anyIf({_EACH}, side = 1)) AS differs FROM ({both}) GROUP BY {KEY})",
             settings=_SETTINGS,
         )
         counts = found[0]["n"] if found else []
@@ -179,13 +188,13 @@ class Differences:
 
     def _values(self, side: Side, among: str) -> dict[Any, tuple[dict[str, Any], list[Any]]]:
         columns = self._shown()
-        shown = [f"toJSONString({quote(c.name)}) AS __c{i}" for i, c in enumerate(columns)]
+        shown = [f"toJSONString({quote(c.name)}) AS {OWN}{i}" for i, c in enumerate(columns)]
         rows = self._client.rows(
-            f"SELECT hex({KEY}) AS __id, * FROM ({side.live([*shown, f'{self._each_hash()} AS __each'], among)})",
+            f"SELECT hex({KEY}) AS id, * FROM ({side.live([*shown, f'{self._each_hash()} AS {_EACH}'], among)})",
             settings=_SETTINGS,
         )
         return {
-            row["__id"]: ({c.name: _value(row[f"__c{i}"]) for i, c in enumerate(columns)}, list(row["__each"]))
+            row["id"]: ({c.name: _value(row[f"{OWN}{i}"]) for i, c in enumerate(columns)}, list(row[_EACH]))
             for row in rows
         }
 
@@ -210,7 +219,7 @@ class Differences:
         """Note the keys of these rows that differ, then their versions."""
         raw = step + 1
         kind = (
-            "multiIf(in_table = 0, 'missing', in_source = 0, 'extra', hashes > 1, 'different', "
+            "multiIf(in_source != 0 AND in_table != 0 AND hashes > 1, 'different', "
             "in_source > in_table, 'missing', 'extra')"
         )
         self._run(
@@ -225,13 +234,16 @@ class Differences:
             for name, side in (("s", self._source), ("t", self._target))
         ]
         self._run(
-            f"INSERT INTO {self._name} SELECT {step}, d.{KEY}, d.kind, d.source_times, d.table_times, s.version, "
-            f"t.version FROM (SELECT * FROM {self._name} WHERE step = {raw}) AS d {' '.join(newest)}"
+            f"INSERT INTO {self._name} SELECT {step}, d.{KEY}, d.kind, d.source_times, d.table_times, s.{VERSION}, "
+            f"t.{VERSION} FROM (SELECT * FROM {self._name} WHERE step = {raw}) AS d {' '.join(newest)}"
         )
         return self.count(step)
 
     def _both(self, among: str = "") -> str:
         """The rows of both sides: 0 the source, 1 the table."""
+        if self._condition and not among:
+            sides = (self._source, self._target)
+            among = " UNION ALL ".join(f"SELECT {KEY} FROM ({one.live(condition=self._condition)})" for one in sides)
         return " UNION ALL ".join(
             f"SELECT {KEY}, {ROW}, {TIMES}, {side} AS side FROM ({one.live(among=among)})"
             for side, one in ((0, self._source), (1, self._target))
@@ -239,8 +251,13 @@ class Differences:
 
     @staticmethod
     def _differ() -> str:
-        """Whether both sides of a group differ: in the number of rows, or in the sum of their hashes."""
+        """Whether both sides of a group differ: in the number of rows, or in the sum of their hashes.
+
+        So do rows without a key of which the table has some with more deletes than inserts, and some with fewer: they
+        are equal in what is compared only, and readers see those.
+        """
         return (
+            f"(minIf({TIMES}, side = 1) < 0 AND maxIf({TIMES}, side = 1) > 0) OR "
             f"(sumIf({TIMES}, side = 0) != sumIf({TIMES}, side = 1)) OR "
             f"(sumIf({ROW} * toUInt64({TIMES}), side = 0) != sumIf({ROW} * toUInt64({TIMES}), side = 1))"
         )

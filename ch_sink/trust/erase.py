@@ -20,7 +20,7 @@ from ch_sink.trust.own_tables import OwnTables
 from ch_sink.trust.removal import count, delete_rows, forget_keys, note_removed, states_of_keys
 from ch_sink.trust.repaired_versions import counts
 from ch_sink.trust.sides import Side
-from ch_sink.trust.verify import Subject
+from ch_sink.trust.subject import Subject
 from ch_sink.types.sql import literal
 
 __all__ = ["Erased", "erased"]

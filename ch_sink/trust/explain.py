@@ -95,7 +95,8 @@ def biography(
 
 def stored_rows(client: Client, table: TargetTable, wanted: WantedKey) -> list[dict[str, Any]]:
     """The rows of the key as they are in the table, oldest version first."""
-    shown = ", ".join(f"toString({quote(column.name)}) AS {quote(column.name)}" for column in table.columns)
+    names = [quote(column.name) for column in table.columns if column.default_kind != "EPHEMERAL"]
+    shown = ", ".join(f"toString({name}) AS {name}" for name in names)
     return client.rows(
         f"SELECT {shown} FROM (SELECT * FROM {table.qualified} WHERE {wanted.condition})", settings=_SETTINGS
     )

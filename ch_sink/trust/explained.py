@@ -11,7 +11,7 @@ from ch_sink.trust.history import loads_of
 from ch_sink.trust.judge import Noted
 from ch_sink.trust.key import wanted_key
 from ch_sink.trust.own_tables import OwnTables, own_tables
-from ch_sink.trust.verify import Subject
+from ch_sink.trust.subject import Subject
 from ch_sink.trust.wiring import subject_of
 
 __all__ = ["explained", "noted_of"]

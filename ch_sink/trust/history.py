@@ -3,12 +3,16 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
+from ch_sink.clickhouse import Client
 from ch_sink.errors import StreamFailed
+from ch_sink.merge import version_column
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
 from ch_sink.ports import Ledger, TableRefilled, TopicFacts
+from ch_sink.table.model import TargetTable
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.fold import Fold
+from ch_sink.types.sql import quote
 
 __all__ = [
     "base_of",
@@ -17,6 +21,7 @@ __all__ = [
     "follows_another",
     "is_incomplete",
     "loads_of",
+    "unjudged",
     "without_history",
 ]
 
@@ -84,9 +89,44 @@ def follows_another(ledger: Ledger, topic: TopicState) -> bool:
     return any(topic_id != topic.topic_id for topic_id in ledger.topic_ids())
 
 
-def without_history(differences: Differences, found: int, *, incomplete: bool) -> int:
-    """Drop rows of the table of which an incomplete topic says nothing: they are no difference; returns how many."""
-    return differences.drop(found, "kind = 'extra' AND source_version = ''") if incomplete else 0
+def unjudged(ledger: Ledger, topic: TopicState, key: Sequence[str], client: Client, folded: TargetTable) -> str:
+    """The condition on differences of which an incomplete topic says nothing; empty if the topic has everything.
+
+    Of a row with a key the last event says all. Of rows without one, events say how the number of equal rows changes,
+    and not from which number: the table may rightly have more of them. A topic that was recreated with a snapshot says
+    from which number: it begins with none.
+
+    ``folded``: the table that has what the topic says.
+    """
+    if not is_incomplete(ledger, topic):
+        return ""
+    if key:
+        return "kind = 'extra' AND source_version = ''"
+    if any(topic.low.values()):
+        # The insert of a row may be there still, and its delete lost from another partition.
+        return "1" if sum(high > 0 for high in topic.high.values()) > 1 else "kind = 'extra'"
+    whole = not loads_of(ledger, topic.topic_id) and _begins_with_snapshot(client, folded)
+    return "" if whole else "kind = 'extra'"
+
+
+def _begins_with_snapshot(client: Client, table: TargetTable) -> bool:
+    version = version_column(table)
+    if version is None or table.column("_op") is None:
+        return False
+    found = client.rows(f"SELECT argMin(_op, {quote(version)}) AS op FROM {table.qualified}")
+    return str(found[0]["op"]) == "r"
+
+
+def without_history(differences: Differences, found: int, condition: str) -> int:
+    """Drop differences that the topic cannot judge, by `unjudged`; returns how many rows these are.
+
+    A delete in the topic of a row that the table does not have, either, is none.
+    """
+    if not condition:
+        return 0
+    rows = differences.drop(found, f"({condition}) AND (table_times > 0 OR kind = 'missing')")
+    differences.drop(found, condition)
+    return rows
 
 
 def loads_of(ledger: Ledger, topic_id: str) -> list[TableRefilled]:

@@ -1,7 +1,7 @@
 """The rows of a source table, made what the stream would store, in the shadow."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -10,23 +10,28 @@ import pyarrow as pa
 
 from ch_sink.clickhouse import Client
 from ch_sink.clickhouse.writer import PINNED
-from ch_sink.decode.chosen.source_view import source_view
+from ch_sink.decode.chosen.masks import masked
+from ch_sink.decode.chosen.source_view import source_view, unmasked
 from ch_sink.decode.mongodb import DocumentTable
 from ch_sink.errors import DecodeError, StreamFailed, TableError
 from ch_sink.merge import version_column
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import ColumnPolicy, Policy
 from ch_sink.order import layout_for
 from ch_sink.order.version import to_words
 from ch_sink.snapshot import DocumentReader, SourceReader
-from ch_sink.snapshot.encode import Encode, encoded, encoder, source_type
+from ch_sink.snapshot.encode import Encode, encoded, encoder, same_decimal_text, same_moment_text, source_type
 from ch_sink.snapshot.reader import Value
 from ch_sink.table.model import Family, TargetTable
+from ch_sink.types.arrow import arrow_type
 from ch_sink.types.build import converter
+from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema, SourceType
 from ch_sink.types.converter import Converter
+from ch_sink.types.sql import quote
+from ch_sink.types.strings import AnyText
 
-__all__ = ["ROWS", "SnapshotColumn", "load", "snapshot_columns", "store"]
+__all__ = ["ROWS", "SnapshotColumn", "block", "expect_unique", "load", "snapshot_columns", "store"]
 
 ROWS = 20_000
 """Rows of one insert."""
@@ -60,32 +65,56 @@ def snapshot_columns(
     policy: Policy,
     reader: SourceReader,
 ) -> list[SnapshotColumn]:
-    """The columns that can be read from the source as the stream stores them.
+    """The columns that can be read from the source as the stream stores them, masked as it masks them.
 
-    Raises SourceError, and StreamFailed if one of the key's cannot.
+    Columns with a constant of the user's are not among them (`block`). Raises SourceError, and StreamFailed if a
+    column of the key cannot be read.
     """
+    chosen, added = policy.columns, dict(policy.columns.add)
+    policy = replace(policy, columns=replace(chosen, mask=()))
+    masks = {chosen.target(name) for name, _ in chosen.mask}
     there = reader.columns()
+    wanted = [column for column in columns if column.name not in added]
     if isinstance(reader, DocumentReader):
-        return _document_columns(table, columns, policy)
-    own = {new: old for old, new in policy.columns.rename}
-    made = {*dict(policy.columns.add), *(policy.columns.target(name) for name, _ in policy.columns.mask)}
+        return [_masked(column, chosen) for column in _document_columns(table, wanted, policy)]
+    own = {new: old for old, new in chosen.rename}
     found = []
-    for column in columns:
+    for column in wanted:
         name = own.get(column.name, column.name)
+        filled = unmasked(column) if column.name in masks else column
         stated = schema.field(column.name) if schema is not None and not schema.inferred else None
-        kind = stated.type if stated is not None else source_type(column)
-        if name not in there or column.name in made or kind is None:
+        kind = (stated.unmasked or stated.type) if stated is not None else source_type(filled)
+        if name not in there or kind is None:
             continue
-        prepared = _prepared(name, column, kind, there[name], table, policy)
+        if stated is None and not same_decimal_text(kind, there[name], policy.values.decimal_handling):
+            continue
+        prepared = _prepared(name, filled, kind, there[name], table, policy)
         if prepared is not None:
-            found.append(prepared)
-    lacking = [name for name in key if name not in {c.table.name for c in found}]
+            found.append(_masked(replace(prepared, table=column), chosen))
+    lacking = [name for name in key if name not in {*added, *(c.table.name for c in found)}]
+    if lacking and (read_as := there.get(own.get(lacking[0], lacking[0]))) is not None:
+        raise StreamFailed(
+            f"the key column {lacking[0]!r} of {table.qualified} ({read_as} in the source) cannot be read as "
+            "the connector sends it",
+            hint="Let the topic be the source (--against topic).",
+        )
     if lacking:
         raise StreamFailed(
             f"the source table has no column that gives the key column {lacking[0]!r} of {table.qualified}",
             hint="Check source.table; its columns are " + ", ".join(there) + ".",
         )
     return found
+
+
+def _masked(column: SnapshotColumn, chosen: ColumnPolicy) -> SnapshotColumn:
+    how = dict(chosen.mask).get(column.source)
+    if how is None:
+        return column
+
+    def convert(values: list[Value]) -> pa.Array:
+        return masked(column.convert(values), how, chosen.mask_key).cast(arrow_type(column.table.type))
+
+    return replace(column, convert=convert)
 
 
 def _prepared(
@@ -98,7 +127,14 @@ def _prepared(
         made = converter(kind, column, encoding="json", policy=policy.values, omits=False, years=table.years)
     except TableError:
         return None
+    if parse_type(column.type).bare.name == "String" and not _same_text(kind, database_type, made):
+        return None
     return SnapshotColumn(name, column, _through_json(encode, made))
+
+
+def _same_text(kind: SourceType, database_type: str, made: Converter) -> bool:
+    """Whether a text can be told that is stored as the connector writes it: that of an array or object cannot."""
+    return made.wire is not msgspec.Raw and (isinstance(made, AnyText) or same_moment_text(kind, database_type))
 
 
 def _through_json(encode: Encode, into: Converter) -> Callable[[list[Value]], pa.Array]:
@@ -106,7 +142,9 @@ def _through_json(encode: Encode, into: Converter) -> Callable[[list[Value]], pa
 
     def convert(values: list[Value]) -> pa.Array:
         wire = msgspec.json.encode(encoded(encode, values))
-        made: list[Any] = msgspec.json.decode(wire, type=list[into.wire | None])  # type: ignore[name-defined]
+        # A raw value may be null already, and is in no union.
+        one = into.wire if into.wire is msgspec.Raw else into.wire | None
+        made: list[Any] = msgspec.json.decode(wire, type=list[one])  # type: ignore[valid-type]
         return into.convert(made).array
 
     return convert
@@ -141,14 +179,7 @@ def store(
     """Store batches of rows; returns the number of rows. ``label`` tells these batches from others of the shadow."""
     total = 0
     for number, batch in enumerate(filter(None, batches)):
-        arrays = dict(
-            zip(
-                (column.table.name for column in columns),
-                (column.array(values) for column, values in zip(columns, zip(*batch, strict=True), strict=True)),
-                strict=True,
-            )
-        )
-        rows = pa.table({**arrays, **_system(shadow, len(batch), version)})
+        rows = block(shadow, columns, batch, version)
         # Equal blocks are different rows: only a repeated insert is stored once.
         settings = {**PINNED, "insert_deduplication_token": f"source/{label}/{number}"}
         client.insert(shadow.qualified, rows, settings=settings, doing=f"fill {shadow.qualified}")
@@ -156,10 +187,47 @@ def store(
     return total
 
 
-def _system(shadow: TargetTable, count: int, version: int) -> dict[str, pa.Array]:
-    name = version_column(shadow) or "_version"
-    kind = next(c.type for c in shadow.columns if c.name == name)
-    out = {name: layout_for(kind).to_arrow(np.repeat(to_words([version]), count, axis=0))}
-    if shadow.engine.family is Family.MERGE_TREE:
-        return {**out, "_op": pa.array(["r"] * count), "_sign": pa.array(np.ones(count, dtype=np.int8))}
-    return {**out, shadow.engine.is_deleted_column or "": pa.array(np.zeros(count, dtype=np.uint8))}
+def block(
+    table: TargetTable, columns: Sequence[SnapshotColumn], batch: Sequence[tuple[Value, ...]], version: int
+) -> pa.Table:
+    """Rows of the source as they are inserted into a table of any engine, all under one version."""
+    count = len(batch)
+    arrays = {
+        column.table.name: column.array(values)
+        for column, values in zip(columns, zip(*batch, strict=True), strict=True)
+    }
+    added = {name: pa.array([value.as_py()] * count, value.type) for name, value in table.added}
+    return pa.table({**arrays, **added, **_system(table, count, version)})
+
+
+def _system(table: TargetTable, count: int, version: int) -> dict[str, pa.Array]:
+    """The sink's own columns for rows that live."""
+    out: dict[str, pa.Array] = {}
+    engine, name = table.engine, version_column(table)
+    column = table.column(name) if name else None
+    if column is not None:
+        layout = layout_for(column.type)
+        out[column.name] = layout.to_arrow(np.repeat(to_words([version]), count, axis=0))
+    if engine.is_deleted_column:
+        out[engine.is_deleted_column] = pa.array(np.zeros(count, dtype=np.uint8))
+    if engine.family is Family.MERGE_TREE:
+        out["_op"] = pa.array(["r"] * count)
+    sign = engine.sign_column or ("_sign" if engine.family is Family.MERGE_TREE else "")
+    if sign:
+        out[sign] = pa.array(np.ones(count, dtype=np.int8))
+    return out
+
+
+def expect_unique(client: Client, table: TargetTable, key: Sequence[str], rows: int) -> None:
+    """Raises StreamFailed if rows of the source share a key."""
+    listed = ", ".join(quote(name) for name in key)
+    found = client.rows(
+        f"SELECT count() AS n FROM (SELECT {listed} FROM {table.qualified} GROUP BY {listed})",
+        settings={"max_bytes_before_external_group_by": 1 << 30},
+        doing=f"count the keys of {table.qualified}",
+    )
+    if int(found[0]["n"]) != rows:
+        raise StreamFailed(
+            f"the key ({', '.join(key)}) is not unique in the source: {rows} rows, {found[0]['n']} keys",
+            hint="Set key_columns, or check source.table.",
+        )

@@ -3,16 +3,19 @@
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+from ch_sink.errors import StreamFailed
+from ch_sink.merge import version_column
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import TableRefilled, TableRepaired
 from ch_sink.table.model import forgets_deletes
-from ch_sink.trust.repair import needs_stream, no_version_left, statements, unmendable
-from ch_sink.trust.repaired_versions import ceiling_of, ceilings, too_new, written_below
+from ch_sink.trust.repair import needs_stream, no_version_left, rows_move, statements, unmendable
+from ch_sink.trust.repair_notes import RepairNotes
+from ch_sink.trust.repaired_versions import Ceilings, ceiling_of, counts, last_versions, too_new
 from ch_sink.trust.report import Report
-from ch_sink.trust.verify import FOUND, Options, Subject, Verified, states_at, verified
+from ch_sink.trust.subject import Options, Subject, states_at
+from ch_sink.trust.verify import FOUND, Verified, verified
 from ch_sink.types.sql import literal
 
 __all__ = ["Mended", "repaired"]
@@ -44,8 +47,15 @@ class Mended:
     """Keys with a version above everything that the stream has written; they are left alone."""
     unmendable: int = 0
     """Rows that the engine cannot remove."""
+    unreadable: int = 0
+    """Rows that have columns which the source cannot give, and which the table lacks; they are left alone."""
     left: int = 0
     """Keys that differ after the repair, too: the stream has changed them since, or the repair could not mend them."""
+
+    @property
+    def all_mended(self) -> bool:
+        """Whether nothing is left, or would be."""
+        return not (self.left or self.too_new or self.unmendable or self.unreadable)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -54,6 +64,7 @@ class Mended:
             "repaired": self.rows,
             "too_new": self.too_new,
             "unmendable": self.unmendable,
+            "unreadable": self.unreadable,
             "left": self.left,
         }
 
@@ -62,42 +73,79 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
     """Find what differs and, with ``apply``, write it. Raises ChSinkError."""
     with _alone(subject, apply and needs_stream(subject.table)), verified(subject, options, say) as found:
         differences = found.differences
-        limits = ceilings(
-            Target.of(subject.table, subject.settings.policy), states_at(subject, found.topic_id, found.applied)
+        limits = last_versions(
+            Target.of(subject.table, subject.settings.policy),
+            subject.settings.topic,
+            states_at(subject, found.topic_id, found.applied),
         )
         lowest, highest = [ceiling_of(subject.table, subject.key, last) for last in limits] if limits else (None, None)
+        ceilings = Ceilings.of(lowest, highest, knows_changes=options.against == "topic")
         if forgets_deletes(subject.table):
-            newer = no_version_left(found.target, differences, FOUND, lowest)
+            newer = no_version_left(found.target, differences, FOUND, ceilings)
         else:
             newer = too_new(subject.table, highest)
         skipped = differences.drop(FOUND, newer) if newer else 0
         kinds = ", ".join(literal(kind) for kind in unmendable(subject.table))
         stuck = differences.drop(FOUND, f"kind IN ({kinds})") if kinds else 0
+        _expect_inputs(subject, found)
+        kept = _kept(subject, found)
+        unreadable = differences.drop(FOUND, _unreadable(subject)) if kept else 0
         rows = differences.count(FOUND)
         left = 0
+        # A missing row of a table with times gets the lowest one: older changes would win if they come again.
+        timed = version_column(subject.table) is not None and not counts(subject.table)
+        lowest_times = timed and differences.count(FOUND, "kind = 'missing'") > 0
+        noted = apply and (options.against == "source" or not subject.key or lowest_times)
+        notes = RepairNotes(subject, found) if noted else None
         if apply and rows:
-            repairs = _repairs(subject, found, limits, lowest) if options.against == "source" else []
-            if repairs:
-                subject.ledger.note(*repairs)
+            if notes is not None:
+                notes.begin(limits, lowest)
             say(f"writing {rows} rows")
-            for sql in statements(found.source, found.target, differences, FOUND, lowest):
+            for sql in statements(found.source, found.target, differences, FOUND, ceilings, kept):
                 subject.client.command(sql, settings=_INSERT, again=False, doing=f"repair {subject.table.qualified}")
-            if repairs and not repairs[0].outranked and differences.count(FOUND, "kind != 'extra'"):
-                # Only now: a repair that was killed before has written no row that has to be there.
-                subject.ledger.note(*(replace(fact, top=str(lowest)) for fact in repairs))
             left = differences.find_among(FOUND + 10, FOUND)
-        return Mended(found.report, apply, rows, skipped, stuck, left)
+        done = Mended(found.report, apply, rows, skipped, stuck, unreadable, left)
+        if notes is not None and options.against == "source":
+            # Only now: a repair that was killed before has written no row that has to be there.
+            notes.end(lowest, equal=found.is_whole(options) and done.all_mended)
+        return done
 
 
-def _repairs(
-    subject: Subject, found: Verified, limits: tuple[int, int] | None, lowest: int | None
-) -> list[TableRepaired]:
-    """What the ledger is to know of a repair from the source, by partition."""
-    since = len(subject.ledger.facts(TableRefilled))
-    outranked = True  # unless no older change of the topic would win over what is written if it is read again
-    if lowest is not None and limits is not None and not forgets_deletes(subject.table):
-        outranked = found.differences.count(FOUND, written_below(subject.table, lowest, limits[1])) > 0
-    return [TableRepaired(found.topic_id, p, offset, since, outranked) for p, offset in sorted(found.applied.items())]
+def _expect_inputs(subject: Subject, found: Verified) -> None:
+    """Raises StreamFailed if the source does not give a column from which the table computes others."""
+    known = {column.name for column in found.source.table.columns}
+    events = {f.name for f in subject.schema.fields} if subject.schema is not None else set()
+    unsure = subject.schema is None and not subject.key
+    lost = [c.name for c in subject.inputs if c.name not in known and (c.name in events or unsure)]
+    if lost and found.differences.count(FOUND):
+        why = "cannot be read from the source as the connector sends it" if subject.key else "and its rows have no key"
+        raise StreamFailed(
+            f"{subject.table.qualified} does not store column {lost[0]!r}, from which others are computed, {why}: no "
+            "row can be written as the stream would store it",
+            hint="Repair it --against topic."
+            if subject.key
+            else "Let the connector take a new snapshot into an empty table.",
+        )
+
+
+def _kept(subject: Subject, found: Verified) -> list[str]:
+    """Columns that the stream fills and the source does not give. Raises StreamFailed if rows have no key then."""
+    known, schema = {column.name for column in found.source.table.columns}, subject.declared
+    lacking = [c.name for c in subject.columns if c.name not in known]
+    # What the events no longer state has its default in the rows that the stream stores.
+    kept = [name for name in lacking if schema is None or schema.field(name) is not None]
+    if kept and not subject.key and found.differences.count(FOUND):
+        raise StreamFailed(
+            f"{subject.table.qualified} has no key, and column {kept[0]!r} cannot be read from the source as the "
+            "connector sends it: its rows cannot be told apart",
+            hint="Repair it --against topic.",
+        )
+    return kept
+
+
+def _unreadable(subject: Subject) -> str:
+    """The condition on differences for which the table does not have what the source cannot give."""
+    return "kind IN ('missing', 'different')" if rows_move(subject.table, subject.key) else "kind = 'missing'"
 
 
 @contextmanager

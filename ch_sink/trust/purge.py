@@ -28,9 +28,9 @@ from ch_sink.pipeline.target import Target
 from ch_sink.ports import TableTakenBack
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.own_tables import OwnTables
-from ch_sink.trust.removal import count, delete_rows, mark_of, note_removed, place_of
+from ch_sink.trust.removal import ALL_ROWS, count, delete_rows, mark_of, note_removed, place_of
 from ch_sink.trust.repaired_versions import counts
-from ch_sink.trust.verify import Subject
+from ch_sink.trust.subject import Subject
 from ch_sink.types.sql import quote
 
 __all__ = ["Purged", "purged"]
@@ -91,7 +91,8 @@ def purged(
     topic = subject.topic.state(subject.settings.topic)
     _expect_settled(subject, own, topic)
     bound = _bound(subject, own, topic, until, settle)
-    bound = min(bound, max_version(subject.client, table))  # the highest version shows that the table is whole
+    # The highest version of the stream's rows shows that the table is whole.
+    bound = min(bound, max_version(subject.client, table, condition=subject.condition))
     if bound <= 0:
         note = "the ledger knows no state of the stream that is old enough"
         return Purged(subject.settings.name, name, apply, 0, 0, note)
@@ -211,7 +212,7 @@ def _steps(table: TargetTable, mark: str, bound: int, mine: str) -> list[str]:
     The first one's subquery relies on marks, which that step leaves; the second one's on rows that are no marks.
     """
     below, key = _below(table, bound, mine), place_of(table)
-    alone = f"{key} IN ({_keys(table, mark, bound, mine)} AND countIf(NOT ({mark})) = 0)"
+    alone = f"{key} IN ({_keys(table, mark, bound, mine, f'countIf(NOT ({mark})) = 0')})"
     return [f"NOT ({mark}) AND {below} AND {_gone(table, mark, bound, mine)}", f"{mark} AND {below} AND {alone}"]
 
 
@@ -219,16 +220,16 @@ def _gone(table: TargetTable, mark: str, bound: int, mine: str) -> str:
     """The condition of the places whose newest row is a mark below the bound."""
     version = quote(version_column(table) or "")
     newest = f"maxIf({version}, {mark}) > maxIf({version}, NOT ({mark}))"
-    return f"{place_of(table)} IN ({_keys(table, mark, bound, mine)} AND {newest})"
+    return f"{place_of(table)} IN ({_keys(table, mark, bound, mine, newest)})"
 
 
-def _keys(table: TargetTable, mark: str, bound: int, mine: str) -> str:
-    """Places that have a mark, and no row above the bound; more conditions may follow."""
+def _keys(table: TargetTable, mark: str, bound: int, mine: str, having: str) -> str:
+    """Places that have a mark, and no row above the bound, and meet a condition on their rows."""
     version, key, below = quote(version_column(table) or ""), place_of(table), _below(table, bound, mine)
     marked = f"SELECT {key} FROM {table.qualified} WHERE {mark} AND {below}"
     return (
         f"SELECT {key} FROM {table.qualified} WHERE {key} IN ({marked}) GROUP BY {key} "
-        f"HAVING max({version}) < {_number(table, bound)}"
+        f"HAVING max({version}) < {_number(table, bound)} AND {having} {ALL_ROWS}"
     )
 
 

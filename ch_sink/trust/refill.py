@@ -22,11 +22,12 @@ from ch_sink.ports import CLOCKS, Fact, Handover, Pending, TableRefilled
 from ch_sink.ports.stream_states import StreamStates
 from ch_sink.snapshot import SourceReader
 from ch_sink.table.model import Family, TargetTable
-from ch_sink.trust.fill import Filling, expect_unique, filling
+from ch_sink.trust.fill import Filling, filling
 from ch_sink.trust.fold import Fold
+from ch_sink.trust.load import expect_unique
 from ch_sink.trust.removal import mark_of
+from ch_sink.trust.subject import Subject
 from ch_sink.trust.successor import Successor
-from ch_sink.trust.verify import Subject
 
 __all__ = [
     "Loaded",
@@ -194,9 +195,8 @@ def filler(refill: Refill, say: Say) -> Iterator[tuple[SourceReader, Filling]]:
             "the configuration has no section source", hint="Add source.url, source.username and source.password."
         )
     with closing(subject.source()) as reader:
-        made = filling(
-            subject.table, subject.columns, subject.key, subject.schema, subject.settings.policy, reader, say
-        )
+        columns = (*subject.columns, *subject.inputs)
+        made = filling(subject.table, columns, subject.key, subject.schema, subject.settings.policy, reader, say)
         yield reader, made
 
 
@@ -216,7 +216,7 @@ def _floors(
     refill: Refill, topic: TopicState, at: Mapping[int, int], position: int, epoch: int
 ) -> tuple[TableRefilled, ...]:
     """What the ledger has to know of rows that show every change below this position of the source; 0 for none."""
-    if refill.subject.settings.policy.versions.strategy in ("insertion_order", "kafka_offset"):
+    if refill.subject.settings.policy.versions.strategy in ("insertion_order", "kafka_offset", "source_time"):
         position = 0  # nothing tells when the positions of the source begin anew
     until, run = int(time.time() * 1000) + CLOCKS, new_run()
     return tuple(

@@ -24,11 +24,12 @@ from ch_sink.table.ddl import create_table
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.fold import Fold, MakeDecoder
-from ch_sink.trust.history import begin_at_load, is_incomplete, without_history
+from ch_sink.trust.history import begin_at_load, unjudged, without_history
 from ch_sink.trust.report import Report
 from ch_sink.trust.shadow import shadow_of, shadow_tables
 from ch_sink.trust.sides import Side
-from ch_sink.trust.verify import FOUND, Subject
+from ch_sink.trust.subject import Subject
+from ch_sink.trust.verify import FOUND
 from ch_sink.types.column import Column
 from ch_sink.types.sql import quote
 
@@ -139,18 +140,19 @@ def rehearsed(
         began_at = begin_at_load(fold, live.ledger, topic)
         say(f"reading {counted(sum(applied.values()) - began_at, 'offset')} of {topic.topic}")
         fold.to(applied)
-        wanted = " AND ".join(f"({text})" for text in (live.condition, condition) if text)
         differences = Differences(
             live.client,
             shadow.differences,
-            Side(table, live.key, compared, f"({condition})" if condition else ""),
-            Side(live.table, live.key, compared, wanted),
+            Side(table, live.key, compared),
+            Side(live.table, live.key, compared, live.condition),
+            condition=condition,
         )
         say("comparing")
         totals = differences.totals()
         found = differences.find(0, totals)
         changing = _judged(live, fold, differences, topic.topic_id) if found else 0
-        unknown = without_history(differences, FOUND, incomplete=is_incomplete(live.ledger, topic))
+        beyond = unjudged(live.ledger, topic, live.key, live.client, table)
+        unknown = without_history(differences, FOUND, beyond)
         kinds = differences.kinds(FOUND)
         mine, theirs = {c.name for c in table.source_columns}, {c.name for c in live.table.source_columns}
         report = Report(

@@ -6,9 +6,12 @@ from ch_sink.clickhouse import Client
 from ch_sink.ports import Ledger, RowsRemoved, TableRefilled, TableTakenBack
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.types.chtype import parse_type
-from ch_sink.types.sql import literal, quote
+from ch_sink.types.sql import OWN, literal, quote
 
-__all__ = ["count", "delete_rows", "forget_keys", "mark_of", "note_removed", "place_of", "states_of_keys"]
+__all__ = ["ALL_ROWS", "count", "delete_rows", "forget_keys", "mark_of", "note_removed", "place_of", "states_of_keys"]
+
+ALL_ROWS = "SETTINGS final = 0"
+"""Of subqueries in mutations, which run with the settings of the server's default profile, not of the request."""
 
 _SETTINGS: dict[str, str | int] = {
     # On a replicated table, done on all replicas; else when the mutation is done.
@@ -23,11 +26,11 @@ _SETTINGS: dict[str, str | int] = {
 def count(client: Client, table: str, condition: str) -> int:
     """How many stored rows meet the condition. Raises ClickHouseError."""
     [found] = client.rows(
-        f"SELECT count() AS n FROM {table} WHERE {condition}",
+        f"SELECT count() AS {OWN}n FROM {table} WHERE {condition}",
         settings={name: value for name, value in _SETTINGS.items() if name.startswith(("max_", "allow_susp"))},
         doing=f"count rows of {table}",
     )
-    return int(found["n"])
+    return int(found[f"{OWN}n"])
 
 
 def delete_rows(client: Client, table: str, condition: str, *, cluster: str | None = None) -> None:

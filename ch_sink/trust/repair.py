@@ -5,11 +5,16 @@ from collections.abc import Sequence
 from ch_sink.merge import version_column
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.differences import Differences
-from ch_sink.trust.repaired_versions import USED, counts, is_free, mark_version, row_version
+from ch_sink.trust.removal import ALL_ROWS
+from ch_sink.trust.repaired_versions import USED, Ceilings, D, U, counts, is_free, mark_version, row_version
 from ch_sink.trust.sides import KEY, TIMES, Side
-from ch_sink.types.sql import literal, quote
+from ch_sink.types.sql import OWN, literal, quote
 
-__all__ = ["needs_stream", "no_version_left", "statements", "unmendable"]
+__all__ = ["needs_stream", "no_version_left", "rows_move", "statements", "unmendable"]
+
+_SIGN, _COPY = f"{OWN}sign", f"{OWN}copy"
+_R, _T = f"{OWN}r", f"{OWN}t"
+"""The rows to write, and the table's own."""
 
 
 def needs_stream(table: TargetTable) -> bool:
@@ -26,52 +31,65 @@ def unmendable(table: TargetTable) -> tuple[str, ...]:
     return ()
 
 
-def statements(source: Side, target: Side, differences: Differences, step: int, ceiling: int | None) -> list[str]:
+def rows_move(table: TargetTable, key: Sequence[str]) -> bool:
+    """Whether a row whose values change may leave its place, where it has to be marked as deleted."""
+    replaces = table.engine.family is Family.REPLACING
+    return replaces and bool({c.name for c in table.source_columns} & table.place_columns - set(key))
+
+
+def statements(
+    source: Side, target: Side, differences: Differences, step: int, ceilings: Ceilings, kept: Sequence[str] = ()
+) -> list[str]:
     """INSERT statements in order; each may be carried out once.
 
-    ``ceiling``: the highest version that a row of the source may get, None if versions are no numbers.
+    ``kept``: columns whose values the source does not give. Rows that differ keep those of the table; rows that the
+    table lacks are not among the differences, nor any that may leave their place.
     """
     table = target.table
     if table.engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING):
-        return [_collapsed(source, target, differences, step, ceiling)]
+        return [_collapsed(source, target, differences, step, ceilings, kept)]
     if table.engine.family is Family.MERGE_TREE and not target.key:
-        return [_counted(source, target, differences, step)]
-    moves = bool({c.name for c in table.source_columns} & table.place_columns - set(target.key))
-    gone = ("extra", "different") if moves else ("extra",)
-    out = [] if unmendable(table) else [_marked(target, differences, step, gone, ceiling)]
-    return [*out, _rewritten(source, target, differences, step, ceiling)]
+        return [_counted(source, target, differences, step, ceilings)]
+    gone = ("extra", "different") if rows_move(table, target.key) else ("extra",)
+    out = [] if unmendable(table) else [_marked(target, differences, step, gone, ceilings)]
+    return [*out, _rewritten(source, target, differences, step, ceilings, kept)]
 
 
-def _marked(target: Side, differences: Differences, step: int, kinds: Sequence[str], ceiling: int | None) -> str:
+def _marked(target: Side, differences: Differences, step: int, kinds: Sequence[str], ceilings: Ceilings) -> str:
     """Delete rows for the living rows of these keys."""
     table = target.table
     engine = table.engine
     columns = _stored(table)
     mark, value = _mark(table, deleted=True)
     version = version_column(table)
-    names, values = list(columns), [f"r.{quote(name)}" for name in columns]
+    names, values = list(columns), [f"{_R}.{quote(name)}" for name in columns]
     if version is not None:
         names.append(version)
-        values.append(mark_version(table, version, ceiling))
+        values.append(mark_version(table, version, ceilings))
     if engine.family is Family.MERGE_TREE:
         names.append("_op")
         values.append("'d'")
     rows = target.live([*(quote(n) for n in columns)], differences.keys(step, kinds))
     return (
         f"INSERT INTO {table.qualified} ({_list([*names, mark])}) SELECT {', '.join(values)}, {value} "
-        f"FROM ({rows}) AS r INNER JOIN ({differences.rows(step)}) AS d ON r.{KEY} = d.{KEY}"
+        f"FROM ({rows}) AS {_R} INNER JOIN ({differences.rows(step)}) AS {D} ON {_R}.{KEY} = {D}.{KEY}"
     )
 
 
-def _rewritten(source: Side, target: Side, differences: Differences, step: int, ceiling: int | None) -> str:
+def _rewritten(
+    source: Side, target: Side, differences: Differences, step: int, ceilings: Ceilings, kept: Sequence[str]
+) -> str:
     """The source's rows for keys that are missing or different."""
     table = target.table
     columns = _filled(source, target)
-    names, values = list(columns), [f"r.{quote(name)}" for name in columns]
+    names, values = (
+        [*columns, *kept],
+        [*(f"{_R}.{quote(name)}" for name in columns), *(f"{_T}.{quote(n)}" for n in kept)],
+    )
     version = version_column(table)
     if version is not None:
         names.append(version)
-        values.append(row_version(table, version, ceiling))
+        values.append(row_version(table, version, ceilings))
     if table.engine.family is not Family.REPLACING or table.engine.is_deleted_column or table.engine.sign_column:
         mark, value = _mark(table, deleted=False)
         names.append(mark)
@@ -82,38 +100,52 @@ def _rewritten(source: Side, target: Side, differences: Differences, step: int, 
     rows = source.live([quote(n) for n in columns], differences.keys(step, ("missing", "different")))
     return (
         f"INSERT INTO {table.qualified} ({_list(names)}) SELECT {', '.join(values)} "
-        f"FROM ({rows}) AS r INNER JOIN ({differences.rows(step)}) AS d ON r.{KEY} = d.{KEY}"
+        f"FROM ({rows}) AS {_R} INNER JOIN ({differences.rows(step)}) AS {D} ON {_R}.{KEY} = {D}.{KEY}"
+        f"{_with_kept(target, differences, step, kept)}"
     )
 
 
-def _collapsed(source: Side, target: Side, differences: Differences, step: int, ceiling: int | None) -> str:
+def _with_kept(target: Side, differences: Differences, step: int, kept: Sequence[str]) -> str:
+    """Joins the table's rows of the keys that differ, as `_T`."""
+    if not kept:
+        return ""
+    rows = target.live([quote(name) for name in kept], differences.keys(step, ("different",)))
+    return f" INNER JOIN (SELECT * FROM ({rows}) LIMIT 1 BY {KEY}) AS {_T} ON {_R}.{KEY} = {_T}.{KEY}"
+
+
+def _collapsed(
+    source: Side, target: Side, differences: Differences, step: int, ceilings: Ceilings, kept: Sequence[str]
+) -> str:
     """−1 for every stored row of these keys, then +1 for the source's rows, as one insert."""
     table = target.table
     sign, version = table.engine.sign_column or "_sign", version_column(table)
-    stored = [c.name for c in table.columns if c.insertable and c.default_kind != "EPHEMERAL" and c.name != sign]
+    stored = [c.name for c in table.columns if c.stored and c.name != sign]
     inner = (
         f"SELECT {_list(stored)}, sum(toInt64({quote(sign)})) AS {TIMES} FROM {table.qualified} "
         f"WHERE {target.key_hash} IN ({differences.keys(step)}) GROUP BY {_list(stored)} HAVING {TIMES} != 0"
     )
     minus = (
-        f"SELECT {_list(stored)}, toInt8(-sign({TIMES})) AS __sign "
-        f"FROM ({inner}) ARRAY JOIN range(toUInt64(abs({TIMES}))) AS __copy"
+        f"SELECT {_list(stored)}, toInt8(-sign({TIMES})) AS {_SIGN} "
+        f"FROM ({inner}) ARRAY JOIN range(toUInt64(abs({TIMES}))) AS {_COPY}"
     )
     filled = _filled(source, target)
-    values = {name: f"r.{quote(name)}" for name in filled}
+    values = {name: f"{_R}.{quote(name)}" for name in filled} | {name: f"{_T}.{quote(name)}" for name in kept}
     if version is not None:
-        values[version] = row_version(table, version, ceiling)
+        values[version] = row_version(table, version, ceilings)
     defaults = {c.name: c.default_expression for c in table.columns if c.default_kind == "DEFAULT"}
     plus = ", ".join(
         f"{values[n]} AS {quote(n)}" if n in values else f"{defaults.get(n) or _empty(table, n)} AS {quote(n)}"
         for n in stored
     )
-    rows = source.live([quote(n) for n in filled], differences.keys(step, ("missing", "different")))
+    # Where the source does not give what other columns are computed from, it is what an insert would take.
+    inputs = [f"{c.default_expression} AS {quote(c.name)}" for c in table.ephemeral_columns if c.name not in filled]
+    rows = source.live([*(quote(n) for n in filled), *inputs], differences.keys(step, ("missing", "different")))
     return (
-        f"INSERT INTO {table.qualified} ({_list([*stored, sign])}) SELECT {_list(stored)}, __sign FROM ({minus} "
-        f"UNION ALL SELECT {plus}, toInt8(1) AS __sign FROM ({rows}) AS r "
-        f"INNER JOIN ({differences.rows(step)}) AS d ON r.{KEY} = d.{KEY} "
-        f"LEFT JOIN ({_used(target, differences, step)}) AS u ON r.{KEY} = u.{KEY}) ORDER BY __sign"
+        f"INSERT INTO {table.qualified} ({_list([*stored, sign])}) SELECT {_list(stored)}, {_SIGN} FROM ({minus} "
+        f"UNION ALL SELECT {plus}, toInt8(1) AS {_SIGN} FROM ({rows}) AS {_R} "
+        f"INNER JOIN ({differences.rows(step)}) AS {D} ON {_R}.{KEY} = {D}.{KEY}"
+        f"{_with_kept(target, differences, step, kept)} "
+        f"LEFT JOIN ({_used(target, differences, step)}) AS {U} ON {_R}.{KEY} = {U}.{KEY}) ORDER BY {_SIGN}"
     )
 
 
@@ -124,23 +156,23 @@ def _used(target: Side, differences: Differences, step: int) -> str:
     versions = f"toInt256({quote(version)})" if version is not None and counts(table) else "toInt256(0)"
     return (
         f"SELECT {target.key_hash} AS {KEY}, groupUniqArray({versions}) AS {USED} FROM {table.qualified} "
-        f"WHERE {target.key_hash} IN ({differences.keys(step)}) GROUP BY {KEY}"
+        f"WHERE {target.key_hash} IN ({differences.keys(step)}) GROUP BY {KEY} {ALL_ROWS}"
     )
 
 
-def no_version_left(target: Side, differences: Differences, step: int, ceiling: int | None) -> str:
+def no_version_left(target: Side, differences: Differences, step: int, ceilings: Ceilings) -> str:
     """The condition on differences whose keys have used all versions below the next change; empty if they cannot."""
     table = target.table
     if table.engine.family is not Family.VERSIONED_COLLAPSING or not counts(table):
         return ""
     return (
-        f"{KEY} IN (SELECT d.{KEY} FROM ({differences.rows(step)}) AS d "
-        f"INNER JOIN ({_used(target, differences, step)}) AS u ON d.{KEY} = u.{KEY} "
-        f"WHERE d.kind != 'extra' AND NOT {is_free(ceiling)})"
+        f"{KEY} IN (SELECT {D}.{KEY} FROM ({differences.rows(step)}) AS {D} "
+        f"INNER JOIN ({_used(target, differences, step)}) AS {U} ON {D}.{KEY} = {U}.{KEY} "
+        f"WHERE {D}.kind != 'extra' AND NOT {is_free(ceilings)})"
     )
 
 
-def _counted(source: Side, target: Side, differences: Differences, step: int) -> str:
+def _counted(source: Side, target: Side, differences: Differences, step: int, ceilings: Ceilings) -> str:
     """Rows without a key: as many as the source has more, or a −1 for each that it has less."""
     table = target.table
     columns, version = _filled(source, target), version_column(table)
@@ -149,21 +181,26 @@ def _counted(source: Side, target: Side, differences: Differences, step: int) ->
     sides = " UNION ALL ".join(
         f"SELECT {', '.join(bare)}, {KEY} FROM ({one.live(bare, differences.keys(step))})" for one in (source, target)
     )
-    newest = [_last(table, version)] if version else []
-    values = ", ".join([*newest, *(f"r.{name}" for name in bare)])
+    newest = [_last(table, version, ceilings)] if version else []
+    more = f"({D}.source_times - {D}.table_times)"
+    values = ", ".join([*newest, *(f"{_R}.{name}" for name in bare)])
     return (
         f"INSERT INTO {table.qualified} ({_list(names)}) "
-        f"SELECT if(d.source_times > d.table_times, 'r', 'd'), {values}, toInt8(sign(d.source_times - d.table_times)) "
+        f"SELECT if({more} > 0, 'r', 'd'), {values}, toInt8(sign({more})) "
         f"FROM (SELECT * FROM ({sides}) LIMIT 1 BY {KEY}) "
-        f"AS r INNER JOIN ({differences.rows(step)}) AS d ON r.{KEY} = d.{KEY} "
-        "ARRAY JOIN range(toUInt64(abs(d.source_times - d.table_times))) AS __copy"
+        f"AS {_R} INNER JOIN ({differences.rows(step)}) AS {D} ON {_R}.{KEY} = {D}.{KEY} "
+        f"ARRAY JOIN range(toUInt64(abs({more}))) AS {_COPY}"
     )
 
 
-def _last(table: TargetTable, version: str) -> str:
-    """The higher of both versions of a row."""
+def _last(table: TargetTable, version: str, ceilings: Ceilings) -> str:
+    """The higher of both versions of a row, none above that of the last change: a narrow table lacks the shadow's."""
+    if ceilings.row is None:
+        return row_version(table, version, ceilings)
     kind = next(c.type for c in table.columns if c.name == version)
-    return f"CAST(greatest(toInt256OrZero(d.source_version), toInt256OrZero(d.table_version)), {literal(kind)})"
+    last = max(ceilings.row - 1, 0)
+    own = f"least(toInt256OrZero({D}.source_version), toInt256({literal(str(last))}))"
+    return f"CAST(greatest({own}, toInt256OrZero({D}.table_version)), {literal(kind)})"
 
 
 def _mark(table: TargetTable, *, deleted: bool) -> tuple[str, str]:
@@ -174,7 +211,7 @@ def _mark(table: TargetTable, *, deleted: bool) -> tuple[str, str]:
 
 
 def _stored(table: TargetTable) -> list[str]:
-    return [c.name for c in table.source_columns if c.default_kind != "EPHEMERAL"]
+    return [c.name for c in table.stored_columns]
 
 
 def _filled(source: Side, target: Side) -> list[str]:

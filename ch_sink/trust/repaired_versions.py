@@ -7,6 +7,7 @@ alone, because that change would not win over it.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,27 +17,52 @@ from ch_sink.order.version import to_int, to_words
 from ch_sink.pipeline.target import Target
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.view import partition_in_sorting_key
-from ch_sink.types.sql import literal
+from ch_sink.types.sql import OWN, literal
 
 __all__ = [
     "USED",
+    "Ceilings",
+    "D",
+    "U",
     "ceiling_of",
-    "ceilings",
     "counts",
     "is_free",
+    "last_versions",
     "mark_version",
     "row_version",
     "too_new",
     "written_below",
 ]
 
-USED = "__used"
+USED = f"{OWN}used"
 """Versions of all rows of a key in a collapsing table, also of those that are cancelled."""
-_FITS = f"v -> v >= 0 AND NOT has(u.{USED}, v)"
+D, U = f"{OWN}d", f"{OWN}u"
+"""Names of a difference and of the `USED` versions of its key where they are joined with rows."""
+_OF = f"{D}."
+_FITS = f"v -> v >= 0 AND NOT has({U}.{USED}, v)"
 """Of a versioned collapsing table: a −1 must not cancel another row than its own."""
 
 
-def ceilings(target: Target, states: Mapping[int, tuple[int, State]]) -> tuple[int, int] | None:
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """The highest versions that a repair may write by itself, None if versions are no numbers."""
+
+    row: int | None = None
+    mark: int | None = None
+    left: int | None = None
+    """Of the mark at the place that a row leaves: changes which brought it there may come again."""
+
+    @classmethod
+    def of(cls, lowest: int | None, highest: int | None, *, knows_changes: bool) -> "Ceilings":
+        """``lowest``, ``highest``: `ceiling_of` the last versions.
+
+        ``knows_changes``: the rows have the versions of their changes, as the topic has them. Rows of the source may be
+        of any change up to the next one.
+        """
+        return cls(highest, lowest) if knows_changes else cls(lowest, lowest, lowest)
+
+
+def last_versions(target: Target, topic: str, states: Mapping[int, tuple[int, State]]) -> tuple[int, int] | None:
     """The lowest and the highest last version of all sources in all partitions; None if there is none.
 
     None as well if versions are times.
@@ -45,18 +71,31 @@ def ceilings(target: Target, states: Mapping[int, tuple[int, State]]) -> tuple[i
     """
     if not counts(target.table) or not states:
         return None
-    last = [version for offset, state in states.values() for version in _last_versions(target, offset, state)]
+    alone = _has_one_source(topic, [state for _, state in states.values()])
+    last = [v for offset, state in states.values() for v in _of_each_source(target, offset, state, alone=alone)]
     return min(last), max(last)
 
 
-def _last_versions(target: Target, offset: int, state: State) -> list[int]:
-    """The last version of each source whose changes a partition has: their positions do not compare."""
+def _has_one_source(topic: str, states: Sequence[State]) -> bool:
+    """Whether a topic is that of one database by its name, as connectors give it, and by what has come so far."""
+    names = {name for state in states for name in (*state.names, *state.sources)}
+    if len(names) != 1:
+        return False
+    connector, _, database = next(iter(names)).partition("/")
+    return topic.startswith(f"{connector}.{database}.")
+
+
+def _of_each_source(target: Target, offset: int, state: State, *, alone: bool) -> list[int]:
+    """The last version of each source whose changes a partition has: their positions do not compare.
+
+    ``alone``: no database is to come of which nothing has been seen.
+    """
     if not offset:
         return [-1]  # the first change has 1, and what leaves its place by it 0
     last = [(state.epoch, offset - 1)]
-    if state.strategy == "source_position":
+    if state.strategy in ("", "source_position"):  # no change yet: its position may be below the offset
         last = [(s.epoch, s.commit) for s in state.sources.values()] or [(state.epoch, 0)]
-        if any(is_one_of_several(name) for name in state.sources):
+        if not alone and any(is_one_of_several(name) for name in state.sources):
             last.append((state.epoch, 0))  # of a database that has sent nothing yet
     words = target.layout.pack(
         np.array([epoch for epoch, _ in last], dtype=np.int64),
@@ -100,12 +139,14 @@ def _step(table: TargetTable) -> int:
     return 0 if later_wins else 1
 
 
-def written_below(table: TargetTable, ceiling: int, last: int) -> str:
+def written_below(table: TargetTable, key: Sequence[str], ceiling: int, last: int) -> str:
     """The condition on differences that are mended with no higher version than ``last``, the highest of the stream.
 
-    ``ceiling``: see `statements`.
+    ``ceiling``: of rows and of delete rows.
     """
-    mark, row = _marks_version(table, "", ceiling), _rows_version(table, "", ceiling)
+    mark, row = _marks_version(table, "", ceiling, ceiling), _rows_version(table, "", ceiling)
+    if {column.name for column in table.source_columns} & set(table.sorting_key) - set(key):
+        row = f"least({mark}, {row})"  # that of the place which a row leaves
     return f"if(kind = 'extra', {mark}, {row}) <= toInt256({literal(str(last))})"
 
 
@@ -116,26 +157,27 @@ def counts(table: TargetTable) -> bool:
     return column is not None and layout_for(column.type).kind != "time"
 
 
-def mark_version(table: TargetTable, version: str, ceiling: int | None) -> str:
+def mark_version(table: TargetTable, version: str, ceilings: Ceilings) -> str:
     """The version of a delete row. Times have no room, and the later insert wins."""
     kind = next(c.type for c in table.columns if c.name == version)
-    return f"CAST({_marks_version(table, 'd.', ceiling) if counts(table) else 'd.table_version'}, {literal(kind)})"
+    made = _marks_version(table, _OF, ceilings.mark, ceilings.left) if counts(table) else f"{D}.table_version"
+    return f"CAST({made}, {literal(kind)})"
 
 
-def row_version(table: TargetTable, version: str, ceiling: int | None) -> str:
+def row_version(table: TargetTable, version: str, ceilings: Ceilings) -> str:
     """The version of a row of the source.
 
     The shadow knows no times. A row that the table lacks gets the lowest one, so that every later change wins.
     """
     kind = next(c.type for c in table.columns if c.name == version)
     if not counts(table):
-        return f"CAST(if(d.table_version = '', '1970-01-01 00:00:00', d.table_version), {literal(kind)})"
+        return f"CAST(if({D}.table_version = '', '1970-01-01 00:00:00', {D}.table_version), {literal(kind)})"
     if table.engine.family is Family.COLLAPSING:
-        return f"CAST({_own_version('d.', ceiling)}, {literal(kind)})"
+        return f"CAST({_own_version(_OF, ceilings.row)}, {literal(kind)})"
     if table.engine.family is Family.VERSIONED_COLLAPSING:
-        own = _own_version("d.", ceiling)
+        own = _own_version(_OF, ceilings.row)
         return f"CAST(arrayFirst({_FITS}, {_below(own)}), {literal(kind)})"
-    return f"CAST({_rows_version(table, 'd.', ceiling)}, {literal(kind)})"
+    return f"CAST({_rows_version(table, _OF, ceilings.row)}, {literal(kind)})"
 
 
 def _own_version(prefix: str, ceiling: int | None) -> str:
@@ -150,19 +192,21 @@ def _rows_version(table: TargetTable, prefix: str, ceiling: int | None) -> str:
     return f"greatest({_own_version(prefix, ceiling)}, {above})"
 
 
-def _marks_version(table: TargetTable, prefix: str, ceiling: int | None) -> str:
+def _marks_version(table: TargetTable, prefix: str, ceiling: int | None, left: int | None) -> str:
     """The version of a delete row: not below that of the table's row, and above lost changes of a row that is gone."""
     above = f"toInt256OrZero({prefix}table_version) + {int(table.engine.family is Family.MERGE_TREE)}"
     if ceiling is None:
         return above
-    return f"greatest({above}, if({prefix}kind = 'extra', toInt256({literal(str(ceiling))}), 0))"
+    # Where a mark and the row at its new place compete, the row's version is above that of the mark.
+    kinds = "'extra'" if left is None or _step(table) else "'extra', 'different'"
+    return f"greatest({above}, if({prefix}kind IN ({kinds}), toInt256({literal(str(ceiling))}), 0))"
 
 
-def is_free(ceiling: int | None) -> str:
-    """The condition on a difference ``d`` and its `USED` versions ``u`` that one is left for a row of the source."""
-    return f"arrayExists({_FITS}, {_below(_own_version('d.', ceiling))})"
+def is_free(ceilings: Ceilings) -> str:
+    """The condition on a difference `D` and its `USED` versions `U` that one is left for a row of the source."""
+    return f"arrayExists({_FITS}, {_below(_own_version(_OF, ceilings.row))})"
 
 
 def _below(own: str) -> str:
     """A version and as many below it as the key has used."""
-    return f"arrayMap(i -> {own} - i, range(length(u.{USED}) + 1))"
+    return f"arrayMap(i -> {own} - i, range(length({U}.{USED}) + 1))"

@@ -26,9 +26,9 @@ from ch_sink.trust.erased_offsets import WithoutErased
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.history import loads_of
 from ch_sink.trust.removal import mark_of, place_of
+from ch_sink.trust.subject import Subject
 from ch_sink.trust.successor import Successor
 from ch_sink.trust.topic import TopicReader
-from ch_sink.trust.verify import Subject
 from ch_sink.types.sql import quote
 
 __all__ = ["Replayed", "replayed"]
@@ -134,7 +134,7 @@ def _mark_removed(
         fold.begin({p: a for p, (a, _) in ranges.items()}, {p: starts[p] for p in ranges})
         say("looking for rows that were purged")
         fold.to({p: min(b, topic.high[p]) for p, (_, b) in ranges.items()})
-        names = ", ".join(quote(c.name) for c in table.columns if c.insertable)
+        names = ", ".join(quote(c.name) for c in table.columns if c.stored)
         subject.client.command(
             f"INSERT INTO {table.qualified} ({names}) SELECT {names} FROM {aside.qualified} "
             f"WHERE {mark} AND {place_of(table)} NOT IN (SELECT {place_of(table)} FROM {table.qualified})",
@@ -160,7 +160,7 @@ def _expect_above_repairs(subject: Subject, topic: TopicState, ranges: Mapping[i
     for fact in repairs_above(subject.ledger, topic.topic_id, starts):
         if fact.outranked:
             raise StreamFailed(
-                f"{subject.table.qualified} was repaired from the source when offset {fact.offset} of partition "
+                f"{subject.table.qualified} was repaired when offset {fact.offset} of partition "
                 f"{fact.partition} was reached: changes below it alone would undo that",
                 hint="Replay from there on (--from), or into another table with --into.",
             )

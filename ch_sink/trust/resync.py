@@ -38,9 +38,9 @@ from ch_sink.trust.refill import (
     new_run,
     new_table,
 )
-from ch_sink.trust.repaired_versions import ceilings
-from ch_sink.trust.sides import Side
-from ch_sink.trust.verify import Subject
+from ch_sink.trust.repaired_versions import last_versions
+from ch_sink.trust.sides import TIMES, Side
+from ch_sink.trust.subject import Subject
 
 __all__ = ["Resynced", "resynced"]
 
@@ -122,10 +122,13 @@ def _filled(
     def start() -> Start:
         states = _starts(new.refill, topic)
         at = {p: offset for p, (offset, _) in states.items()}
-        known = {p: (offset, state) for p, (offset, state) in states.items() if offset > 0}
-        limits = ceilings(Target.of(new.table, new.refill.subject.settings.policy), known)
+        # The source has gone past all positions that were read; offsets of a partition that is not begun are lower.
+        settings = new.refill.subject.settings
+        by_offset = any(state.strategy not in ("", "source_position") for _, state in states.values())
+        known = {p: (offset, state) for p, (offset, state) in states.items() if offset > 0 or by_offset}
+        limits = last_versions(Target.of(new.table, settings.policy), settings.topic, known)
         epoch = min((state.epoch for _, state in states.values()), default=0)
-        return Start(at, states, epoch, version=limits[0] if limits else 0)
+        return Start(at, states, epoch, version=max(limits[0], 0) if limits else 0)
 
     loaded = new.load(topic, start, say)
     return loaded.passes, {fact.partition: fact for fact in loaded.floors}
@@ -252,5 +255,7 @@ def _expect_whole(subject: Subject, topic: TopicState) -> None:
 def _live(refill: Refill, table: TargetTable) -> int:
     """How many rows readers see."""
     live = Side(table, refill.subject.key, refill.subject.columns).live()
-    found = refill.subject.client.rows(f"SELECT count() AS n FROM ({live})", doing=f"count {table.qualified}")
+    found = refill.subject.client.rows(
+        f"SELECT sum(greatest({TIMES}, 0)) AS n FROM ({live})", doing=f"count {table.qualified}"
+    )
     return int(found[0]["n"])

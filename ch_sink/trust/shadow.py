@@ -8,13 +8,14 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ch_sink.clickhouse import Client
 from ch_sink.errors import ChSinkError, StreamFailed
 from ch_sink.merge import version_column
 from ch_sink.stream.claims import born
 from ch_sink.table.model import Engine, Family, TargetTable
+from ch_sink.trust.sides import KEY
 from ch_sink.types.column import Column
 from ch_sink.types.sql import literal, quote
 
@@ -43,8 +44,10 @@ class Shadow:
 def shadow_of(target: TargetTable, database: str, key: tuple[str, ...], columns: tuple[Column, ...]) -> TargetTable:
     """The shadow's shape: these columns of the target, and system columns of its own.
 
-    Rows with a key replace each other by version. Rows without one are counted, as in an append table.
+    Rows with a key replace each other by version. Rows without one are counted, as in an append table. What the target
+    does not store (EPHEMERAL) the shadow does, so that a repair can insert it.
     """
+    columns = tuple(replace(c, default_kind="DEFAULT") if c.default_kind == "EPHEMERAL" else c for c in columns)
     taken = {column.name for column in columns}
     if key:
         version, deleted = _free("_version", taken), _free("_is_deleted", taken)
@@ -65,6 +68,7 @@ def shadow_of(target: TargetTable, database: str, key: tuple[str, ...], columns:
         dedup_window=10_000,
         defaults=tuple((name, value) for name, value in target.defaults if name in names),
         years=target.years,
+        added=tuple((name, value) for name, value in target.added if name in names),
     )
 
 
@@ -129,8 +133,9 @@ def _column(column: Column, table: TargetTable) -> str:
 
 def _create_differences(name: str) -> str:
     return (
-        f"CREATE TABLE {name} (step UInt16, __key FixedString(16), kind LowCardinality(String), source_times Int64, "
-        "table_times Int64, source_version String, table_version String) ENGINE = MergeTree ORDER BY (step, __key) "
+        f"CREATE TABLE {name} (step UInt16, {KEY} FixedString(16), kind LowCardinality(String), source_times Int64, "
+        "table_times Int64, source_version String, table_version String) "
+        f"ENGINE = MergeTree ORDER BY (step, {KEY}) "
         f"COMMENT {literal(_comment())}"
     )
 

@@ -11,12 +11,12 @@ from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.view import partition_in_sorting_key
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
-from ch_sink.types.sql import quote
+from ch_sink.types.sql import OWN, quote
 
-__all__ = ["KEY", "ROW", "TIMES", "Side", "hashed"]
+__all__ = ["KEY", "ROW", "TIMES", "VERSION", "Side", "hashed"]
 
-KEY, ROW, TIMES = "__key", "__row", "__times"
-"""Columns of the queries: hash of the key, hash of the values, how often the row is there."""
+KEY, ROW, TIMES, VERSION = f"{OWN}key", f"{OWN}row", f"{OWN}times", f"{OWN}version"
+"""Columns of the queries: hash of the key, hash of the values, how often the row is there, its newest version."""
 
 _PLAIN = frozenset(
     "Int8 Int16 Int32 Int64 Int128 Int256 UInt8 UInt16 UInt32 UInt64 UInt128 UInt256 Float32 Float64 Decimal Date "
@@ -68,12 +68,17 @@ class Side:
         """The column that orders the versions of a row, if the table stores one."""
         return version_column(self.table)
 
-    def live(self, select: Sequence[str] = (), among: str = "") -> str:
-        """The rows that readers see. ``select``: further expressions; ``among``: SQL of the key hashes wanted."""
+    def live(self, select: Sequence[str] = (), among: str = "", condition: str = "") -> str:
+        """The rows that readers see.
+
+        ``select``: further expressions; ``among``: SQL of the key hashes wanted; ``condition``: a further one.
+
+        Without a key also those with more deletes than inserts, `TIMES` below zero: the next insert would not show.
+        """
         chosen = ", ".join(
             [f"{self.key_hash} AS {KEY}", f"{self.row_hash} AS {ROW}", f"{self._times} AS {TIMES}", *select]
         )
-        wanted = [f"({self.condition})"] if self.condition else []
+        wanted = [f"({text})" for text in (self.condition, condition) if text]
         wanted += [f"{self.key_hash} IN ({among})"] if among else []
         rows, alive, settings = self._rows()
         where = " AND ".join([*alive, *wanted])
@@ -84,7 +89,7 @@ class Side:
         name = self.version_column
         newest = f"toString(max({quote(name)}))" if name else "''"
         return (
-            f"SELECT {self.key_hash} AS {KEY}, {newest} AS version FROM {self.table.qualified} "
+            f"SELECT {self.key_hash} AS {KEY}, {newest} AS {VERSION} FROM {self.table.qualified} "
             f"WHERE {self.key_hash} IN ({among}) GROUP BY {KEY}"
         )
 
@@ -104,7 +109,7 @@ class Side:
             names = ", ".join(quote(c.name) for c in own if c.name not in self.table.system_columns)
             sign = quote(engine.sign_column or "_sign")
             inner = f"SELECT {names}, sum(toInt64({sign})) AS {TIMES}_stored FROM {name} GROUP BY {names}"
-            return f"({inner} HAVING {TIMES}_stored > 0)", [], ""
+            return f"({inner} HAVING {TIMES}_stored != 0)", [], ""
         if engine.family is Family.MERGE_TREE:
             key = ", ".join(quote(part) for part in self.key)
             version = quote(self.version_column or "_version")

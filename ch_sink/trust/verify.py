@@ -7,88 +7,34 @@ Nothing is locked and nothing is stopped. The table holds everything below L, an
 and has no event between both, differs indeed.
 """
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
-from typing import Literal
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 
-from ch_sink.clickhouse import Client
-from ch_sink.errors import ConfigError, StreamFailed
+from ch_sink.errors import StreamFailed
 from ch_sink.model.counted import counted
-from ch_sink.order import State
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import Ledger
-from ch_sink.snapshot import DivisibleReader, SourceReader
-from ch_sink.stream.coordinator import StreamSettings
 from ch_sink.stream.reading_again import expect_entered
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.differences import Differences
-from ch_sink.trust.fold import Fold, MakeDecoder
-from ch_sink.trust.history import begin_at_load, is_incomplete, without_history
-from ch_sink.trust.load import ROWS, SnapshotColumn, load, snapshot_columns, store
-from ch_sink.trust.parallel import LEAST, PARTS, Filling, load_parts
-from ch_sink.trust.repaired_versions import ceilings
+from ch_sink.trust.fold import Fold
+from ch_sink.trust.history import begin_at_load, unjudged, without_history
+from ch_sink.trust.repaired_versions import last_versions
 from ch_sink.trust.report import Report
 from ch_sink.trust.shadow import shadow_of, shadow_tables
 from ch_sink.trust.sides import Side
-from ch_sink.trust.topic import Reached, TopicReader, reached
+from ch_sink.trust.source_rows import read_source
+from ch_sink.trust.subject import Options, Subject, states_at
 from ch_sink.types.column import Column
-from ch_sink.types.connect import RowSchema
+from ch_sink.types.lexer import columns_in
 from ch_sink.types.sql import literal, quote
 
-__all__ = ["FOUND", "Options", "Subject", "Verified", "states_at", "verified"]
+__all__ = ["FOUND", "Verified", "verified"]
 
 FOUND = 10_000
 """Step of the keys that differ."""
 _ROUNDS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """One stream and its table."""
-
-    client: Client
-    settings: StreamSettings
-    table: TargetTable
-    key: tuple[str, ...]
-    columns: tuple[Column, ...]
-    """The columns that the stream fills."""
-    database: str
-    """Where the shadow is made."""
-    topic: TopicReader
-    decoder: MakeDecoder
-    ledger: Ledger
-    """The stream's own; it is read, and claimed only by a repair that needs the stream to stand still."""
-    schema: RowSchema | None = None
-    """The row type that the topic shows."""
-    source: Callable[[], SourceReader] | None = None
-    """Opens the source table, if the configuration has one."""
-    condition: str = ""
-    """SQL that tells the stream's rows from those of other streams in the same table."""
-
-    def reached(self, topic_id: str) -> Reached:
-        """How far the stream has come in this topic."""
-        return reached(self.ledger, topic_id)
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What of the table is compared."""
-
-    columns: tuple[str, ...] = ()
-    """Names of the columns that are compared, besides the key; empty for all."""
-    condition: str = ""
-    share: float = 1.0
-    examples: int = 10
-    against: Literal["source", "topic"] = "topic"
-    patience: float = 30.0
-    """Seconds to wait for the stream to apply what keys that change need to be judged."""
-    bounds: tuple[int | None, int | None] | None = None
-    """Only rows whose first key column lies between these, the second excluded; None for no limit."""
-    parallel: int = 0
-    """Processes that read the source; 0 for one on a small table, and up to four on a large one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +44,17 @@ class Verified:
     report: Report
     differences: Differences
     source: Side
+    """Its table has the columns only whose values are known."""
     target: Side
     topic_id: str
     applied: dict[int, int]
-    """Offsets that the stream had applied when the comparison began."""
+    """Offsets that the stream had applied when the comparison began, 0 for partitions that it has not begun."""
+
+    def is_whole(self, options: Options) -> bool:
+        """Whether every row and every column was compared, and judged."""
+        report = self.report
+        some = options.columns or options.condition or options.bounds or options.share < 1
+        return not (some or report.left_out or report.changing or report.unknown)
 
 
 @contextmanager
@@ -111,7 +64,9 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
     Raises StreamFailed if the comparison is impossible, and ChSinkError of Kafka and ClickHouse.
     """
     began = time.monotonic()
-    shape = shadow_of(subject.table, subject.database, subject.key, subject.columns)
+    # Without a key equal rows are counted, whatever they were computed from.
+    inputs = subject.inputs if subject.key else ()
+    shape = shadow_of(subject.table, subject.database, subject.key, (*subject.columns, *inputs))
     with ExitStack() as open_, shadow_tables(subject.client, shape) as shadow:
         topic = subject.topic.state(subject.settings.topic)
         at = subject.reached(topic.topic_id)
@@ -121,26 +76,37 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
                 f"stream {subject.settings.name!r} has read nothing of topic {topic.topic} yet",
                 hint="Run it first: `ch_sink run CONFIG`.",
             )
+        applied = dict.fromkeys(topic.low, 0) | at.applied
         fold = Fold(subject.client, shadow.table, subject.settings, subject.topic, subject.decoder)
         open_.callback(fold.close)
         compared, passes, base = _chosen(subject, options), 0, 0
+        named = _named(subject, options, shape)
+        known = shape.columns
         if options.against == "source":
-            states = states_at(subject, topic.topic_id, at.applied)
+            states = states_at(subject, topic.topic_id, applied)
             fold.begin(at.applied, states)
-            limits = ceilings(Target.of(subject.table, subject.settings.policy), states)
-            # Above the last change, which may have been lost; without a key, versions tell what was touched since.
-            base = max(limits[0] + bool(subject.key), 0) if limits else 0
-            compared, passes = _read_source(subject, options, shadow.table, compared, base, say)
+            limits = last_versions(Target.of(subject.table, subject.settings.policy), subject.settings.topic, states)
+            if subject.key:  # above the last change, which may have been lost
+                base = max(limits[0] + 1, 0) if limits else 0
+            elif limits and len(states) == len(applied):  # versions tell what was touched since, in any partition
+                base = max(limits[0], 0)
+            more = tuple(column for column in named if column not in compared)
+            known, passes = read_source(subject, options, shadow.table, (*compared, *more, *inputs), base, say)
+            _expect_read(named, known)
+            compared = tuple(column for column in known if column in compared)
         else:
             began_at = begin_at_load(fold, subject.ledger, topic)
             say(f"folding {counted(sum(at.applied.values()) - began_at, 'offset')} of {topic.topic}")
-        incomplete = options.against == "topic" and is_incomplete(subject.ledger, topic)
         fold.to(at.applied)
-        _expect_whole(fold, incomplete)
-        conditions = (subject.condition, options.condition, _within(subject, options))
-        wanted = " AND ".join(f"({text})" for text in conditions if text)
-        source, target = (Side(table, subject.key, compared, wanted) for table in (shape, subject.table))
-        differences = Differences(subject.client, shadow.differences, source, target, options.share)
+        beyond = ""
+        if options.against == "topic":
+            beyond = unjudged(subject.ledger, topic, subject.key, subject.client, shadow.table)
+        _expect_whole(fold, bool(beyond))
+        wanted = " AND ".join(f"({text})" for text in (subject.condition, _within(subject, options)) if text)
+        names = {column.name for column in known} | shape.system_columns
+        there = replace(shape, columns=tuple(column for column in shape.columns if column.name in names))
+        source, target = (Side(table, subject.key, compared, wanted) for table in (there, subject.table))
+        differences = Differences(subject.client, shadow.differences, source, target, options.share, options.condition)
         say("comparing checksums")
         totals = differences.totals()
         found = differences.find(0, totals)
@@ -152,7 +118,7 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
                 touched = _drop_touched(differences, 20, base)
                 found -= touched
         changing = touched + _judge(subject, options, fold, differences, found, topic.topic_id, 20 if passes else 0)
-        unknown = without_history(differences, FOUND, incomplete=incomplete)
+        unknown = without_history(differences, FOUND, beyond)
         if _ignores_deletes(subject):
             differences.drop(FOUND, "kind = 'extra' AND source_version != ''")
         kinds = differences.kinds(FOUND)
@@ -174,78 +140,7 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
             ", ".join(f"{p}: {offset}" for p, offset in sorted(fold.at.items())),
             tuple(c.name for c in subject.columns if c not in compared and not options.columns),
         )
-        yield Verified(report, differences, source, target, topic.topic_id, at.applied)
-
-
-def states_at(subject: Subject, topic_id: str, applied: Mapping[int, int]) -> dict[int, tuple[int, State]]:
-    """The stream's state at the offsets that it had applied, by partition; without those that it has not recorded."""
-    texts = {p: subject.ledger.state_at(topic_id, p, offset) for p, offset in applied.items()}
-    return {p: (applied[p], State.from_json(text)) for p, text in texts.items() if text}
-
-
-def _read_source(
-    subject: Subject,
-    options: Options,
-    shadow: TargetTable,
-    compared: tuple[Column, ...],
-    version: int,
-    say: Callable[[str], None],
-) -> tuple[tuple[Column, ...], int]:
-    """Fill the shadow with the source's rows; the columns that can be compared, and the source's position after that.
-
-    The rows get the version of what the stream had applied before they were read: every event from there on wins.
-    Rows without a key cannot win: what an event touches from there on may be counted twice (`_drop_touched`).
-    """
-    if subject.source is None:
-        raise ConfigError(
-            "the configuration has no section source",
-            hint="Add source.url, source.username and source.password, or compare --against topic.",
-        )
-    with closing(subject.source()) as reader:
-        chosen = snapshot_columns(subject.table, compared, subject.key, subject.schema, subject.settings.policy, reader)
-        say("reading the source")
-        rows = _load(subject, options, shadow, compared, chosen, reader, version, say)
-        passes = reader.position()
-    if subject.key:
-        listed = ", ".join(quote(name) for name in subject.key)
-        kept = subject.client.rows(
-            f"SELECT count() AS n FROM (SELECT {listed} FROM {shadow.qualified} GROUP BY {listed})",
-            settings={"max_bytes_before_external_group_by": 1 << 30},
-        )
-        if int(kept[0]["n"]) != rows:
-            raise StreamFailed(
-                f"the key ({', '.join(subject.key)}) is not unique in the source: {rows} rows, {kept[0]['n']} keys",
-                hint="Set key_columns, or check source.table.",
-            )
-    return tuple(column.table for column in chosen), max(passes, 1)
-
-
-def _load(
-    subject: Subject,
-    options: Options,
-    shadow: TargetTable,
-    compared: tuple[Column, ...],
-    chosen: Sequence[SnapshotColumn],
-    reader: SourceReader,
-    version: int,
-    say: Callable[[str], None],
-) -> int:
-    """Fill the shadow: by several processes, if the table is large and the source can be divided."""
-    if options.bounds is not None and isinstance(reader, DivisibleReader):
-        [column] = [one.source for one in chosen if one.table.name == subject.key[0]]
-        batches = reader.part(reader.between(column, *options.bounds), [one.source for one in chosen], ROWS)
-        return store(subject.client, shadow, chosen, batches, version, "")
-    processes = options.parallel or min(4, os.cpu_count() or 1)
-    if processes > 1 and isinstance(reader, DivisibleReader) and (options.parallel or reader.estimate() >= LEAST):
-        parts = reader.parts(processes * PARTS)
-        if len(parts) > 1:
-            policy = subject.settings.policy
-            server, table = subject.client.settings, subject.table
-            filling = Filling(
-                reader.address, server, table, shadow, compared, subject.key, subject.schema, policy, version
-            )
-            return load_parts(filling, parts, processes, say)
-    return load(subject.client, shadow, chosen, reader, version)
+        yield Verified(report, differences, source, target, topic.topic_id, applied)
 
 
 def _wait_for_source(subject: Subject, options: Options, fold: Fold, passes: int, topic_id: str) -> None:
@@ -253,14 +148,23 @@ def _wait_for_source(subject: Subject, options: Options, fold: Fold, passes: int
 
     An event of that position or a later one proves it. A table without such events gives no proof; then the time that
     the connector has had must do.
+
+    Rows without a key are folded to the end of the topic, however far the stream comes: it does not come further while
+    a repair stands by, and what it has not read would be counted twice.
     """
     deadline = time.monotonic() + options.patience
+    fold.to(_known(subject, topic_id))
     while fold.commit() < passes and time.monotonic() < deadline:
         time.sleep(0.5)
-        fold.to(subject.reached(topic_id).applied)
+        fold.to(_known(subject, topic_id))
     high = subject.topic.state(subject.settings.topic).high
     _wait(subject, topic_id, high, options.patience)
-    fold.to(subject.reached(topic_id).applied)
+    fold.to(_known(subject, topic_id))
+
+
+def _known(subject: Subject, topic_id: str) -> Mapping[int, int]:
+    """The offsets below which changes are known that the source's rows may show."""
+    return subject.reached(topic_id).applied if subject.key else subject.topic.state(subject.settings.topic).high
 
 
 def _judge(
@@ -322,6 +226,26 @@ def _chosen(subject: Subject, options: Options) -> tuple[Column, ...]:
         )
     names = {*wanted, *subject.key} if wanted else {c.name for c in subject.columns}
     return tuple(c for c in subject.columns if c.name in names)
+
+
+def _named(subject: Subject, options: Options, shape: TargetTable) -> tuple[Column, ...]:
+    """The columns that the condition names. Raises StreamFailed if the stream does not fill one of them."""
+    names = columns_in(options.condition, {column.name for column in subject.table.columns})
+    if unknown := sorted(names - {column.name for column in shape.columns}):
+        raise StreamFailed(
+            f"--where names column {unknown[0]!r} of {subject.table.qualified}, which the stream does not fill",
+            hint=f"Name others: {', '.join(c.name for c in subject.columns)}.",
+        )
+    return tuple(column for column in subject.columns if column.name in names)
+
+
+def _expect_read(named: Sequence[Column], read: Sequence[Column]) -> None:
+    """Raises StreamFailed if the condition cannot be told of the source's rows."""
+    if lacking := [column.name for column in named if column not in read]:
+        raise StreamFailed(
+            f"--where names column {lacking[0]!r}, which cannot be read from the source as the connector sends it",
+            hint="Name other columns, or compare --against topic.",
+        )
 
 
 def _within(subject: Subject, options: Options) -> str:

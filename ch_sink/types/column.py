@@ -29,6 +29,11 @@ class Column:
     def insertable(self) -> bool:
         return self.default_kind not in ("MATERIALIZED", "ALIAS")
 
+    @property
+    def stored(self) -> bool:
+        """Whether what is inserted can be read: others are computed from an EPHEMERAL column by each insert."""
+        return self.insertable and self.default_kind != "EPHEMERAL"
+
 
 @dataclass(frozen=True, slots=True)
 class Years:

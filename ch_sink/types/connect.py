@@ -94,6 +94,8 @@ class Field:
 
     name: str
     type: SourceType
+    unmasked: SourceType | None = None
+    """Of a masked column, whose type is text: what the source declares."""
 
 
 @dataclass(frozen=True, slots=True)

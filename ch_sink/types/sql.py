@@ -1,6 +1,10 @@
 """ClickHouse SQL texts: quoted identifiers and string literals."""
 
-__all__ = ["literal", "quote"]
+__all__ = ["OWN", "literal", "quote"]
+
+OWN = "__ch_sink_"
+"""How names of the sink's own queries begin. A shorter one may be that of a column: names of a SELECT hide columns, and
+a tuple or JSON column hides a table of its name."""
 
 
 def quote(name: str) -> str:

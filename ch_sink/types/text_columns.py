@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from ch_sink.errors import DecodeError
@@ -139,7 +140,7 @@ def _renderer(read: Reading) -> Callable[[Any], str | bytes]:
     if read.form is Shape.BOOLEAN:
         return lambda value: "true" if value else "false"
     if read.form is Shape.FLOAT:
-        return lambda value: value if isinstance(value, str) else repr(value)
+        return _single_text if read.source is not None and read.source.kind == "float32" else _float_text
     if read.form is Shape.DAYS:
         return civil.date_text
     if read.form is Shape.TICKS:
@@ -158,6 +159,20 @@ def _renderer(read: Reading) -> Callable[[Any], str | bytes]:
     if read.form is Shape.GEOMETRY:
         return lambda value: bytes(value["wkb"] if isinstance(value, dict) else value.wkb)
     raise DecodeError(f"no text for {shown(read.form)}")
+
+
+def _float_text(value: float | str) -> str:
+    """The text of a float; of NaN and the infinities the one that JSON has."""
+    return value if isinstance(value, str) else str(spelled(value)) if not math.isfinite(value) else repr(value)
+
+
+def _single_text(value: float | str) -> str:
+    """The same of a float32, with its own digits: Avro gives 1.100000023841858 for 1.1."""
+    if isinstance(value, str) or not math.isfinite(value):
+        return _float_text(value)
+    with np.errstate(over="ignore"):
+        single = np.float32(value)
+    return repr(float(str(single))) if np.isfinite(single) else repr(value)
 
 
 def _zoned_text(text: str) -> str:

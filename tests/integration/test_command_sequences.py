@@ -19,7 +19,7 @@ from ch_sink.trust.mend import repaired
 from ch_sink.trust.purge import purged
 from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
-from ch_sink.trust.verify import Options
+from ch_sink.trust.subject import Options
 from tests.support.hand import HandFed
 from tests.support.hand_commands import Hand, hand, recreated
 from tests.support.hand_steps import Rows

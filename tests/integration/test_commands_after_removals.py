@@ -1,32 +1,39 @@
 """Marks that were purged and keys that were erased, and what repairs, replays and emptied tables make of that."""
 
+from dataclasses import replace
+
 import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.errors import StreamFailed
+from ch_sink.model.policy import policy_of
+from ch_sink.trust import purge
 from ch_sink.trust.erase import erased
 from ch_sink.trust.purge import purged
+from ch_sink.trust.removal import delete_rows
 from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
-from tests.support.hand_commands import MARKING, Hand, each_of, hand, timed
+from tests.support.hand import Event
+from tests.support.hand_commands import MARKING, Hand, each_of, final_by_default, hand, made, timed
 from tests.support.hand_steps import (
     EVENTS,
     Rows,
     backup,
     empty,
     expect_nothing_read_again,
+    lose,
     put_back,
     repaired_from_source,
     trim,
 )
-from tests.support.hand_tables import delete, insert, row, update
+from tests.support.hand_tables import APPEND, OWN, delete, insert, row, update
 
 pytestmark = pytest.mark.integration
 
 
 def expect_replays_above_the_repair_only(it: Hand, first: dict[int, int], end: dict[int, int]) -> None:
     before = it.view()
-    with pytest.raises(StreamFailed, match="was repaired from the source when offset") as caught:
+    with pytest.raises(StreamFailed, match="was repaired when offset") as caught:
         replayed(it.subject, dict.fromkeys(end, 0), end)
     assert "--from" in str(caught.value.hint)
     assert it.view() == before
@@ -90,6 +97,72 @@ def test_a_replay_after_the_repair_of_a_row_that_came_back_in_the_only_partition
     it.feed.at = {0: 3}
     it.read_all()
     assert it.view() == [(6, "new"), (7, "q")]
+
+
+@each_of("engine", MARKING, "replacing")
+def test_a_user_who_reads_with_final_by_default(
+    client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FINAL hides marks and what is below them: tables looked as if they were taken back, and nothing was purged."""
+    events = [*EVENTS[:2], delete(row(2, "b"), 130)]
+    it = hand(final_by_default(client), database, engine, events)
+    it.read((0, 2), (0, 3))
+    expect_nothing_read_again(it)
+    it.topic([*events, insert(4, "d", 140)])
+    it.read((0, 4))
+    steps: list[str] = []
+
+    def removed(client: Client, table: str, condition: str) -> None:
+        # Subqueries of a mutation have the settings of the server's default profile.
+        sql = f"SELECT count() AS n FROM (SELECT * FROM {table} SETTINGS final = 0) WHERE {condition}"
+        steps.append(str(client.rows(sql, settings={"final": 1})[0]["n"]))
+        delete_rows(client, table, condition)
+
+    monkeypatch.setattr(purge, "delete_rows", removed)
+    assert purged(it.subject, it.own, {0: 4}, apply=True, settle=0.0).rows == 2
+    assert (steps, [r[0] for r in it.stored()]) == (["1", "1"], [1, 4])
+
+
+def of_two_topics(client: Client, database: str, engine: str, *events: Event, **policy: str) -> Hand:
+    """A stream that has read these events into a table whose highest version is that of another topic's row."""
+    clause, own = OWN.get(engine, APPEND)
+    chosen = policy_of(on_bad_record="fail", add=(("w", "'eu'"),), source_columns=("w",), **policy)
+    it = made(client, database, (clause, f"w String, {own}"), chosen, [events], "ORDER BY (w, id)")
+    it.read((0, len(events)))
+    later = "SELECT * REPLACE (7 AS id, 'us' AS w, _version + toUInt128(1000000000000000) AS _version)"
+    first = f"(SELECT * FROM {database}.t WHERE id = 1 LIMIT 1)"
+    client.command(f"INSERT INTO {database}.t {later} FROM {first}")
+    return it
+
+
+@each_of("engine", MARKING, "replacing")
+def test_a_stream_notices_lost_rows_of_its_own_below_those_of_another_topic(
+    client: Client, database: str, engine: str
+) -> None:
+    it = of_two_topics(client, database, engine, *EVENTS[:2])
+    expect_nothing_read_again(it)
+    lose(it, 2)
+    it.read_all()
+    assert it.view() == [(1, "a"), (2, "b"), (7, "a")]
+    lose(it, 1, 2)
+    it.read_all()
+    assert it.view() == [(1, "a"), (2, "b"), (7, "a")]
+
+
+def test_a_history_of_two_topics_that_lost_rows_of_one_stops_its_stream(client: Client, database: str) -> None:
+    it = of_two_topics(client, database, "append", *EVENTS[:2])
+    expect_nothing_read_again(it)
+    lose(it, 2)
+    with pytest.raises(StreamFailed, match="ClickHouse lacks what the stream has stored"):
+        it.read_all()
+
+
+@each_of("engine", MARKING, "sign")
+def test_a_purge_leaves_the_highest_version_of_the_streams_own_rows(client: Client, database: str, engine: str) -> None:
+    it = of_two_topics(client, database, engine, *EVENTS[:2], delete(row(2, "b"), 130), version_strategy="kafka_offset")
+    mine = replace(it.subject, key=("w", "id"), condition="w = 'eu'")
+    purged(mine, it.own, {0: 3}, apply=True, settle=0.0)
+    expect_nothing_read_again(it)
 
 
 @pytest.mark.parametrize("engine", ["time", "time-auto"])

@@ -16,15 +16,15 @@ from ch_sink.trust.key import wanted_key
 from ch_sink.trust.mend import Mended, repaired
 from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
-from ch_sink.trust.verify import Options
+from ch_sink.trust.subject import Options
 from tests.support.choose import each_value
-from tests.support.hand_commands import MARKING, Hand, each_of, hand
+from tests.support.hand_commands import MARKING, Hand, each_of, final_by_default, hand
 from tests.support.hand_steps import EVENTS, Rows, backup, lose, plant, position, restore
 from tests.support.hand_tables import COLLAPSING, ENGINES, delete, insert, row, update
 
 pytestmark = pytest.mark.integration
 
-REPAIRED = "was repaired from the source when offset 3 of partition 0 was reached"
+REPAIRED = "was repaired when offset 3 of partition 0 was reached"
 NEW = [(1, "a"), (2, "new"), (3, "c"), (6, "lost")]
 
 
@@ -33,6 +33,17 @@ def mended(it: Hand, against: str = "topic") -> Mended:
     done = repaired(it.subject, options, apply=True)
     assert (done.left, done.too_new, done.unmendable) == (0, 0, 0)
     return done
+
+
+def test_a_mark_that_a_user_who_reads_with_final_does_not_see_is_repaired(client: Client, database: str) -> None:
+    it = hand(final_by_default(client), database, "replacing", EVENTS[:3])
+    it.read((0, 3))
+    it.client.command(
+        f"INSERT INTO {database}.t (id, v, _version, _is_deleted) SELECT 2, v, _version, 1 FROM {database}.t "
+        "WHERE id = 3"
+    )
+    assert mended(it).report.missing == 1
+    assert it.view() == [(1, "a"), (2, "b"), (3, "c")]
 
 
 def expect_replays(it: Hand, engine: str, end: int) -> None:
@@ -92,7 +103,7 @@ def test_a_replay_of_partitions_after_a_repair_of_a_lost_create(client: Client, 
     assert mended(it, "source").rows == 1
     before = it.view()
     assert before == [(1, "a"), (6, "again"), (7, "y")]
-    with pytest.raises(StreamFailed, match=r"repaired from the source when offset . of partition . was reached"):
+    with pytest.raises(StreamFailed, match=r"repaired when offset . of partition . was reached"):
         replayed(it.subject, {0: 0, 1: 0}, {0: 1, 1: 3})
     assert it.view() == before
 

@@ -19,7 +19,7 @@ from ch_sink.testing import MemoryLedger
 from ch_sink.trust.mend import repaired
 from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
-from ch_sink.trust.verify import Options
+from ch_sink.trust.subject import Options
 from tests.support.choose import some
 from tests.support.hand import Event
 from tests.support.hand_commands import MARKING, TIMED, Hand, each_of, hand, timed, with_policy
@@ -205,3 +205,20 @@ def test_changes_of_a_new_server_follow_a_resync_at_once(client: Client, databas
     assert it.verify() == it.verify_source() == (0, 0, 0)
     resynced(it.refill, apply=True)
     assert it.view() == now
+
+
+def test_unread_changes_of_the_former_server_do_not_follow_those_of_the_new_one_in_a_resync(
+    client: Client, database: str
+) -> None:
+    """Times order the changes: of positions of both servers nothing tells which the rows show."""
+    events = [
+        insert(1, "a", 100),
+        update(row(1, "a"), row(1, "b"), 120, ts_ms=1_657_655_633_000),
+        update(row(1, "b"), row(1, "c"), 20, ts_ms=1_657_655_634_000),
+    ]
+    it = timed(client, database, "time", events)
+    it.read((0, 1))
+    it.source = Rows([(1, "c")], settles=position(31))
+    resynced(it.refill, apply=True)
+    assert it.view() == [(1, "c")]
+    assert it.verify() == it.verify_source() == (0, 0, 0)

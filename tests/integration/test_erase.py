@@ -18,7 +18,7 @@ from ch_sink.trust.erase import erased
 from ch_sink.trust.own_tables import OwnTables
 from ch_sink.trust.removal import delete_rows
 from ch_sink.trust.replay import replayed
-from ch_sink.trust.verify import Subject
+from ch_sink.trust.subject import Subject
 from tests.support.busy import ENGINES, feed_of
 from tests.support.stream import Feed
 from tests.support.trust import subject_of

@@ -21,7 +21,8 @@ from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.testing.memory_states import MemoryStreamStates
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.resync import resynced
-from ch_sink.trust.verify import Options, verified
+from ch_sink.trust.subject import Options
+from ch_sink.trust.verify import verified
 from tests.support.busy import feed_of
 from tests.support.recorded import equal
 from tests.support.trust import subject_of

@@ -13,7 +13,7 @@ from ch_sink.model.policy import ColumnPolicy, Policy
 from ch_sink.table.ddl import create_table
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.trust.rehearse import Other, rehearsed, table_name
-from ch_sink.trust.verify import Subject
+from ch_sink.trust.subject import Subject
 from tests.support.busy import POLICY, decimal_and_time, feed_of
 from tests.support.stream import schema_of
 from tests.support.trust import subject_of

@@ -6,15 +6,16 @@ from typing import Any
 import pytest
 
 from ch_sink.clickhouse import Client
+from ch_sink.errors import StreamFailed
 from ch_sink.trust import mend
 from ch_sink.trust.erase import erased
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.mend import repaired
 from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
-from ch_sink.trust.verify import Options, states_at
+from ch_sink.trust.subject import Options, states_at
 from tests.support.hand import Event
-from tests.support.hand_commands import MARKING, Hand, each_of, hand
+from tests.support.hand_commands import MARKING, Hand, each_of, hand, timed
 from tests.support.hand_steps import (
     EVENTS,
     Rows,
@@ -254,3 +255,32 @@ def test_a_stream_whose_reading_again_would_undo_a_repair_stops(client: Client, 
     lose(it, 7)
     expect_refused(it, LACKS, "resync CONFIG --apply`")
     filled_anew(it, [(1, "a"), (7, "q")])
+
+
+def test_no_replay_begins_below_a_repaired_row_that_has_the_lowest_time(client: Client, database: str) -> None:
+    """The delete of before would win over it."""
+    times = [{"ts_ms": 1_657_655_632_000 + n} for n in range(3)]
+    events = [insert(1, "a", 10), delete(row(1, "a"), 20), insert(1, "b", 30)]
+    for event, when in zip(events, times, strict=True):
+        assert event.value is not None
+        event.value["source"].update(when)
+    it = timed(client, database, "time", events)
+    it.read_all()
+    lose(it, 1)
+    assert repaired(it.subject, Options(patience=0), apply=True).rows == 1
+    with pytest.raises(StreamFailed, match="was repaired when offset 3 of partition 0 was reached"):
+        replayed(it.subject, {0: 0}, {0: 2})
+    assert it.view() == [(1, "b")]
+
+
+@each_of("engine", ["replacing", "sign", "versioned"], "replacing")
+def test_a_row_that_is_repaired_from_the_topic_gets_its_own_version(client: Client, database: str, engine: str) -> None:
+    """The other partition has no record yet, so that a row of the source would get the lowest version."""
+    it = hand(client, database, engine, FOUR, [])
+    it.read_all()
+    before = it.stored()
+    lose(it, 4)
+    done = repaired(it.subject, Options(patience=0), apply=True)
+    assert (done.rows, done.left) == (1, 0)
+    assert it.stored() == before
+    expect_nothing_read_again(it)

@@ -8,7 +8,8 @@ from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
 from ch_sink.trust.bootstrap import bootstrapped
 from ch_sink.trust.mend import repaired
-from ch_sink.trust.verify import Options
+from ch_sink.trust.resync import resynced
+from ch_sink.trust.subject import Options
 from tests.support.hand import PLACEHOLDER, Event, key_change, postgres
 from tests.support.hand_commands import TIMED, Hand, each_of, hand, made, timed
 from tests.support.hand_steps import Rows, repaired_from_source
@@ -20,6 +21,8 @@ VALUES = ("b1", "b2", "b3", "b4")
 CHANGES = [insert(1, "a", 10), insert(2, "b", 20), update(row(1, "a"), row(1, "z"), 20), insert(3, "q", 30)]
 """The third change has the position of the second: a transaction of which the stream has read the half."""
 FIRST = [postgres("c", key(1), None, row(1, "a"), 5, 10), postgres("c", key(2), None, row(2, "b"), 5, 20)]
+BELOW = [postgres("c", key(1), None, row(1, "a"), 5, 6)] * 40
+"""More records than the positions of the next changes are high."""
 LEAVING = key_change(
     postgres("d", key(1), row(1, None), None, 5, 30), postgres("c", key(5), None, row(5, PLACEHOLDER), 5, 30)
 )
@@ -146,6 +149,63 @@ def test_the_first_change_of_a_partition_wins(client: Client, database: str, eng
     it.topic(first, other)
     it.read_all()
     assert it.view() == [(1, "a"), (2, "b"), (7, "z")]
+
+
+@pytest.mark.parametrize("command", ["repair", "resync"])
+@pytest.mark.parametrize("kind", ["offsets", "narrow"])
+@each_of("engine", [*ENGINES, "append"], "replacing")
+def test_the_first_change_of_a_partition_that_the_stream_has_not_begun_wins(
+    client: Client, database: str, engine: str, kind: str, command: str
+) -> None:
+    """The ledger does not know the partition, and the source shows one of its changes."""
+    first = [insert(1, "a", 100), insert(2, "b", 110), insert(3, "c", 120)]
+    other = [insert(7, "q", 90), update(row(7, "q"), row(7, "z"), 130)]
+    if kind == "narrow":
+        it = narrow(client, database, engine, first, other)
+    else:
+        it = hand(client, database, engine, first, other, version_strategy="kafka_offset")
+    it.read((0, 3))
+    rows = [(1, "a"), (2, "b"), (3, "c"), (7, "q")]
+    if command == "repair":
+        repaired_from_source(it, *rows)
+    else:
+        it.source = Rows(rows)
+        resynced(it.refill, apply=True)
+    it.read_all()
+    assert it.view() == [*rows[:3], (7, "z")]
+
+
+@each_of("engine", [*ENGINES, "append"], "replacing", "append")
+def test_the_first_change_after_a_bootstrap_wins_if_its_position_is_below_the_offset(
+    client: Client, database: str, engine: str
+) -> None:
+    it = hand(client, database, engine, BELOW)
+    it.source = Rows([(1, "a"), (2, "b")])
+    bootstrapped(it.refill, apply=True)
+    repaired_from_source(it, (1, "a2"), (2, "b"), (3, "c"))
+    changes = [
+        postgres("u", key(1), row(1, "a2"), row(1, "z"), 20, 20),
+        postgres("u", key(3), row(3, "c"), row(3, "y"), 21, 21),
+    ]
+    it.topic([*BELOW, *changes])
+    it.read_all()
+    assert it.view() == [(1, "z"), (2, "b"), (3, "y")]
+
+
+def test_a_first_change_that_comes_during_the_comparison_is_not_repaired_away(client: Client, database: str) -> None:
+    it = hand(client, database, "replacing", BELOW)
+    it.source = Rows([(1, "a"), (2, "b")])
+    bootstrapped(it.refill, apply=True)
+
+    def change() -> None:
+        if len(it.feed.records[0]) == len(BELOW):
+            it.topic([*BELOW, postgres("u", key(1), row(1, "a"), row(1, "z"), 20, 20)])
+            it.read_all()
+
+    it.source = Rows([(1, "a"), (2, "b")], then=change)
+    done = repaired(it.subject, Options(patience=0, against="source"), apply=True)
+    assert done.rows == 0
+    assert it.view() == [(1, "z"), (2, "b")]
 
 
 def narrow(client: Client, database: str, engine: str, *parts: Sequence[Event]) -> Hand:

@@ -11,7 +11,7 @@ from ch_sink.errors import StreamFailed
 from ch_sink.trust.own_tables import OwnTables
 from ch_sink.trust.purge import purged
 from ch_sink.trust.replay import replayed
-from ch_sink.trust.verify import Subject
+from ch_sink.trust.subject import Subject
 from tests.support.busy import ENGINES, feed_of
 from tests.support.choose import some
 from tests.support.recorded import equal

@@ -23,8 +23,9 @@ from ch_sink.trust.fill import filling
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
+from ch_sink.trust.subject import Options
 from ch_sink.trust.successor import SUFFIX
-from ch_sink.trust.verify import Options, verified
+from ch_sink.trust.verify import verified
 from tests.support.busy import ENGINES, feed_of
 from tests.support.choose import some
 from tests.support.fixtures import TruthTable, read_truth

@@ -8,9 +8,10 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.trust.resync import resynced
 from tests.support.choose import some
+from tests.support.hand import postgres
 from tests.support.hand_commands import MARKING, each_of, hand
 from tests.support.hand_steps import EVENTS, backup, empty, expect_nothing_read_again, lose, restore
-from tests.support.hand_tables import delete, insert, row, update
+from tests.support.hand_tables import delete, insert, key, row, update
 
 pytestmark = pytest.mark.integration
 
@@ -95,3 +96,33 @@ def test_the_same_with_two_partitions(client: Client, database: str, engine: str
             it.read_all()
             assert it.view() == whole
         expect_nothing_read_again(it)
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+@each_of("engine", MARKING, "replacing")
+def test_a_table_is_emptied_after_a_transaction_that_truncated_and_filled_it(
+    client: Client, database: str, engine: str, partitions: int
+) -> None:
+    before = [postgres("c", key(1), None, row(1, "a"), 5, 10)]
+    truncate = [postgres("t", None, None, None, 20, 21)]
+    after = [postgres("c", key(i), None, row(i, "b"), 20, 20 + i) for i in (2, 3)]
+    parts = [[*before, *truncate, *after]] if partitions == 1 else [[*before, *truncate], after]
+    it = hand(client, database, engine, *parts, truncate="apply")
+    it.read_all()
+    expect_nothing_read_again(it)
+    for _ in range(2):
+        empty(it)
+        it.read_all()
+        assert it.view() == [(2, "b"), (3, "b")]
+        expect_nothing_read_again(it)
+
+
+@each_of("engine", MARKING, "replacing")
+def test_a_truncate_that_emptied_the_table_is_no_loss(client: Client, database: str, engine: str) -> None:
+    """The row was stored by the truncate's own transaction."""
+    events = [postgres("c", key(1), None, row(1, "a"), 20, 10), postgres("t", None, None, None, 20, 21)]
+    it = hand(client, database, engine, events, truncate="apply")
+    it.read_all()
+    assert it.view() == []
+    empty(it)  # of marks too
+    expect_nothing_read_again(it)

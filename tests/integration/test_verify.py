@@ -13,7 +13,8 @@ from ch_sink.ports import Fact, RangeIntent
 from ch_sink.stream.claims import born
 from ch_sink.trust.mend import repaired
 from ch_sink.trust.report import Report
-from ch_sink.trust.verify import Options, Subject, verified
+from ch_sink.trust.subject import Options, Subject
+from ch_sink.trust.verify import verified
 from tests.support.busy import ENGINES, feed_of
 from tests.support.choose import some
 from tests.support.fixtures import topic_of

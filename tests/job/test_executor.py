@@ -1,11 +1,13 @@
 """Tasks on Spark: a result for each in its order, failures whole, and no secret in what Spark shows."""
 
+from dataclasses import replace
+
 import pytest
 from pyspark.sql import SparkSession
 
 from ch_sink.errors import StreamFailed
 from ch_sink.order import State
-from ch_sink.spark.executor import _SCHEMA, SparkExecutor, _runner, _tried
+from ch_sink.spark.executor import _SCHEMA, SparkExecutor, _description, _runner, _tried
 from ch_sink.stream.tasks import RangeTask, ReleaseTask, Task
 from tests.model import LAYOUTS
 from tests.support.harness import ENGINES, target_table
@@ -38,6 +40,20 @@ def test_plans_show_no_configuration(spark: SparkSession) -> None:
     plans = frame._jdf.queryExecution().toString()
     assert "ch_sink_tasks" in plans
     assert SECRET not in plans + repr(executor)
+
+
+def test_spark_shows_streams_and_batches(spark: SparkSession) -> None:
+    [task, _] = tasks(1)
+    assert isinstance(task, RangeTask)
+    SparkExecutor(spark, {"s": CONFIG})([replace(task, batch=12)])
+    shown = spark.sparkContext._jsc.sc().statusStore().jobsList(None).apply(0).description().get()
+    assert shown == "s: batch 12"
+
+
+def test_spark_names_some_of_many_streams() -> None:
+    many = [RangeTask(f"s{n}", "t", "id", 0, TABLE, 5, 9, State(), batch=n) for n in range(1, 6)]
+    assert _description(many) == "s1: batch 1, s2: batch 2, s3: batch 3 and 2 more streams"
+    assert _description([ReleaseTask("s", "t", "id", 0, TABLE, State())]) == "s"
 
 
 def test_a_task_that_spark_starts_again_is_a_further_attempt() -> None:

@@ -20,7 +20,7 @@ from ch_sink.trust import purge as procedure
 from ch_sink.trust.own_tables import OwnTables
 from ch_sink.trust.purge import Purged, purged
 from ch_sink.trust.removal import delete_rows
-from ch_sink.trust.verify import Subject
+from ch_sink.trust.subject import Subject
 from tests.model.reference import difference
 from tests.support.cases import Case, drawn
 from tests.support.engine_table import EngineRun

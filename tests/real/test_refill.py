@@ -41,6 +41,7 @@ class Orders:
     rows: int
     over: threading.Event = field(default_factory=threading.Event)
     done: list[int] = field(default_factory=lambda: [0, 0, 0])
+    threads: list[threading.Thread] = field(default_factory=list)
 
     def make(self) -> None:
         series = (
@@ -93,15 +94,19 @@ class Orders:
 
     @contextmanager
     def writers(self) -> Iterator[None]:
-        threads = [threading.Thread(target=self.write, args=(n,), daemon=True) for n in range(3)]
-        for thread in threads:
+        self.threads = [threading.Thread(target=self.write, args=(n,), daemon=True) for n in range(3)]
+        for thread in self.threads:
             thread.start()
         try:
             yield
         finally:
-            self.over.set()
-            for thread in threads:
-                thread.join(60)
+            self.rest()
+
+    def rest(self) -> None:
+        """The writers end; from then on the rows stay what they are."""
+        self.over.set()
+        for thread in self.threads:
+            thread.join(60)
 
     def content(self) -> tuple[int, int]:
         """Number of rows, and a sum over their texts."""
@@ -211,12 +216,12 @@ def test_a_live_table_is_loaded_and_filled_anew_under_load(
                 assert lost["n"] == 0
                 time.sleep(3)
             figures["answers"], figures["changes"] = readers.answers, orders.done
-            orders.over.set()
+            orders.rest()
             wanted = orders.content()
             sys.stdout.write(f"{figures}\n")
             assert readers.wrong == []
             assert readers.answers > 20
-            job.until(lambda: (content(client, view) == (wanted := orders.content()), wanted)[0], 180)
+            job.until(lambda: content(client, view) == wanted, 180)
     assert content(client, view) == wanted == orders.content()
     left = client.rows(f"SELECT name FROM system.tables WHERE database = '{database}' AND name LIKE '%ch_sink_next%'")
     assert left == []

@@ -14,7 +14,7 @@ from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.snapshot import DivisibleReader, open_source
 from ch_sink.trust import continuous
-from ch_sink.trust.verify import Options
+from ch_sink.trust.subject import Options
 from ch_sink.trust.wiring import source_address, subject_of
 from tests.real.stand.daemon import Missing
 from tests.real.stand.mariadb import MariaDB

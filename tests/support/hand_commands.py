@@ -10,7 +10,7 @@ import pytest
 
 from ch_sink.clickhouse import ClickHouseHandover, ClickHousePending, Client, create_statement, detect, execute
 from ch_sink.clickhouse.state_table import StateTable
-from ch_sink.decode import Decoder
+from ch_sink.decode import decoder_for
 from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.snapshot import SourceReader
@@ -19,7 +19,9 @@ from ch_sink.testing import MemoryTopic
 from ch_sink.testing.memory_states import MemoryStreamStates
 from ch_sink.trust.own_tables import OwnTables
 from ch_sink.trust.refill import Refill
-from ch_sink.trust.verify import Options, Subject, verified
+from ch_sink.trust.subject import Options, Subject
+from ch_sink.trust.verify import verified
+from ch_sink.trust.wiring import filled_columns
 from tests.support.choose import some
 from tests.support.hand import Event
 from tests.support.hand_tables import APPEND, OWN, WINDOW, insert
@@ -31,6 +33,7 @@ __all__ = [
     "TIMED",
     "Hand",
     "each_of",
+    "final_by_default",
     "hand",
     "made",
     "made_anew",
@@ -62,6 +65,11 @@ def each_of(name: str, values: Iterable[str], *short: str) -> pytest.MarkDecorat
     return pytest.mark.parametrize(name, some([(value,) for value in values], [(value,) for value in short]))
 
 
+def final_by_default(client: Client) -> Client:
+    """The client of a user who reads with FINAL if a query does not say so."""
+    return Client(replace(client.settings, settings=(("final", "1"),)))
+
+
 def records(partition: int, events: Sequence[Event], start: int = 0) -> Records:
     n = len(events)
     return Records(
@@ -88,9 +96,9 @@ class Hand:
         feed, table = self.feed, self.feed.admin.inner.detect()
         opened: Callable[[], Any] = lambda: self.source  # noqa: E731
         return Subject(
-            self.client, feed.runner.settings, table, ("id",), tuple(table.source_columns), self.database,
+            self.client, feed.runner.settings, table, ("id",), filled_columns(table, None), self.database,
             TopicInMemory(MemoryTopic(feed.topic, feed.records)),  # type: ignore[arg-type]
-            lambda now, want: Decoder(now, feed.policy, want_before=want),
+            lambda now, want: decoder_for(now, feed.policy, want_before=want),
             feed.book,
             source=opened,
         )  # fmt: skip

@@ -1,8 +1,8 @@
 """What happens to a stream of hand-written events besides its commands, and a stand-in for its source."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import pytest
@@ -10,8 +10,8 @@ import pytest
 from ch_sink.errors import StreamFailed
 from ch_sink.testing import MemoryLedger
 from ch_sink.trust.mend import repaired
+from ch_sink.trust.subject import Options
 from ch_sink.trust.successor import Successor
-from ch_sink.trust.verify import Options
 from tests.support.hand_commands import Hand
 from tests.support.hand_tables import insert
 
@@ -42,11 +42,13 @@ EVENTS = [insert(1, "a", 100), insert(2, "b", 110), insert(3, "c", 120), insert(
 class Rows:
     """A source with these rows."""
 
-    now: Sequence[tuple[int, str | None]]
+    now: Sequence[tuple[int | str | None, ...]]
     settles: int = 0
     """The position below which every change is in the rows; 0 if the source does not tell."""
     then: Callable[[], None] = lambda: None
     """Called while the rows are read."""
+    types: Mapping[str, str] = field(default_factory=lambda: {"id": "bigint", "v": "varchar"})
+    """Of its columns."""
 
     def position(self) -> int:
         self.then()
@@ -56,10 +58,10 @@ class Rows:
         return self.settles
 
     def columns(self) -> dict[str, str]:
-        return {"id": "bigint", "v": "varchar"}
+        return dict(self.types)
 
     def rows(self, names: Sequence[str], size: int) -> Iterator[list[tuple[Any, ...]]]:
-        own = {"id": 0, "v": 1}
+        own = {name: place for place, name in enumerate(self.types)}
         yield [tuple(None if r[own[n]] is None else str(r[own[n]]) for n in names) for r in self.now]
 
     def close(self) -> None:
@@ -133,7 +135,7 @@ def forget(it: Hand) -> None:
 def killed(monkeypatch: pytest.MonkeyPatch, place: object, step: str) -> Iterator[None]:
     """A command that is killed where it calls this method of a class or an object: it does not even clear up."""
 
-    def kill(*_: object) -> NoReturn:
+    def kill(*_: object, **__: object) -> NoReturn:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:

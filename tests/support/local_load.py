@@ -8,7 +8,7 @@ from ch_sink.clickhouse.filled_by import filled_by
 from ch_sink.pipeline.target import Target
 from ch_sink.stream.bulk import BulkPorts, Piece, Run, Wave, WaveDone, read_piece, store_units
 from ch_sink.stream.tasks import RangeTask
-from ch_sink.trust.verify import Subject
+from ch_sink.trust.subject import Subject
 
 __all__ = ["LocalLoad"]
 

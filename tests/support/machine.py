@@ -25,7 +25,7 @@ from ch_sink.testing.memory_states import MemoryStreamStates
 from ch_sink.trust.history import loads_of
 from ch_sink.trust.own_tables import OwnTables
 from ch_sink.trust.refill import Refill
-from ch_sink.trust.verify import Subject
+from ch_sink.trust.subject import Subject
 from tests.support.hand_tables import OWN
 from tests.support.machine_model import Rows, Shop
 from tests.support.machine_parts import Copies, Known, SourceRows, Wrong, differing

@@ -10,7 +10,7 @@ from ch_sink.model.topic import TopicState
 from ch_sink.pipeline.chunks import Chunk, cut
 from ch_sink.stream.tasks import RangeTask
 from ch_sink.testing import MemoryTopic
-from ch_sink.trust.verify import Subject
+from ch_sink.trust.subject import Subject
 from tests.support.fixtures import registry
 from tests.support.stream import Feed
 

@@ -7,7 +7,7 @@ from ch_sink.table.model import Family, TargetTable
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
 
-__all__ = ["source_view"]
+__all__ = ["source_view", "unmasked"]
 
 
 def source_view(table: TargetTable, policy: ColumnPolicy) -> TargetTable:
@@ -27,8 +27,7 @@ def source_view(table: TargetTable, policy: ColumnPolicy) -> TargetTable:
         name = source_of.get(column.name, column.name)
         found = replace(column, name=name)
         if name in masks:
-            text = "Nullable(String)" if parse_type(column.type).nullable else "String"
-            found = replace(found, type=text, comment="", note="")
+            found = unmasked(found)
         columns.append(found)
     columns += [Column(name, "String", "ALIAS", "''") for name in policy.exclude]
     return replace(
@@ -40,6 +39,12 @@ def source_view(table: TargetTable, policy: ColumnPolicy) -> TargetTable:
         added=(),
         defaults=(),
     )
+
+
+def unmasked(column: Column) -> Column:
+    """A masked column before it is masked: text, whatever was noted of the masks."""
+    text = "Nullable(String)" if parse_type(column.type).nullable else "String"
+    return replace(column, type=text, comment="", note="")
 
 
 def _without_own(table: TargetTable, named: frozenset[str]) -> TargetTable:

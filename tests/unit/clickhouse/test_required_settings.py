@@ -14,8 +14,8 @@ from tests.support.endpoint import settings_for
 
 pytestmark = pytest.mark.integration
 
-FIXED = {"insert_deduplication_token": "", "async_insert": "1", "transform_null_in": "0"}
-RIGHT = {"async_insert": "0", "insert_deduplicate": "1", "max_threads": "8"}
+FIXED = {"insert_deduplication_token": "", "async_insert": "1", "transform_null_in": "0", "final": "1"}
+RIGHT = {"async_insert": "0", "insert_deduplicate": "1", "max_threads": "8", "final": "0"}
 
 
 @pytest.fixture

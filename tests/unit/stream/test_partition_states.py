@@ -16,7 +16,7 @@ def states(partitions: int = 2) -> States:
 def test_a_truncate_holds_for_every_partition_and_what_waits_there() -> None:
     known = states()
     known.put(0, 10, State())
-    known.truncated(Floor(0, 500, 7), "a")
+    known.truncated(Floor(0, 500, 7), "a", 501 << 32)
     assert known.at(0, 10).floors == known.at(1, 0).floors == {"a": Floor(0, 500, 7)}
     assert known.waiting(0).floors == known.waiting(1).floors == {"a": Floor(0, 500, 7)}
 

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from ch_sink.errors import StreamFailed
-from ch_sink.model.floor import Floor
 from ch_sink.model.policy import policy_of
-from ch_sink.ports import FinishedRange
+from ch_sink.ports import FinishedRange, TruncateFloor
 from ch_sink.stream.coordinator import StreamSettings
 from ch_sink.stream.evidence import newest_stored
 from ch_sink.stream.rollback import ahead, read_again_from
@@ -182,9 +181,11 @@ def test_everything_since_the_batch_that_may_have_been_the_last_is_read_again() 
 
 def test_rows_that_a_truncate_removed_do_not_count() -> None:
     stored = [result(1, 0, 0, 10, 7 << 32), result(2, 0, 10, 20, 9 << 32)]
-    assert newest_stored(stored, [Floor()]) == 9 << 32
-    assert newest_stored(stored, [Floor(0, 8)]) == 9 << 32
-    assert newest_stored(stored, [Floor(0, 9)]) == 0
+    assert newest_stored(stored, [TruncateFloor(0, 0, 0)]) == 9 << 32
+    assert newest_stored(stored, [TruncateFloor(0, 8, 0)]) == 9 << 32
+    assert newest_stored(stored, [TruncateFloor(0, 9, 0)]) == 0
+    assert newest_stored(stored, [TruncateFloor(0, 9, 0, version=str(9 << 32))]) == 9 << 32
+    assert newest_stored(stored, [TruncateFloor(0, 9, 0, version=str((9 << 32) + 1))]) == 0
 
 
 def test_a_group_is_ahead_where_the_ledger_ends_before_it() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ch_sink.config import load
+from ch_sink.config import SourceNames, load, load_job
 from ch_sink.errors import ConfigError
 from ch_sink.snapshot import SourceAddress
 from ch_sink.trust.wiring import source_address
@@ -82,3 +82,79 @@ def test_a_driver_that_is_not_installed_is_named_with_its_extra(
     with pytest.raises(ConfigError) as refused:
         connect.open_source(address(tmp_path, url))
     assert f"pip install 'ch-sink[{extra}]'" in str(refused.value.hint)
+
+
+SPLIT = """\
+kafka: {{topics: [{topic}], bootstrap.servers: "localhost:9092"}}
+clickhouse: {{url: "http://localhost:8123", database: shop, table: "{{table}}"}}
+source: {{url: "{url}"{more}}}
+"""
+ORDERS = SourceNames("shop", "public", "orders")
+
+
+def split_address(
+    folder: Path, names: SourceNames, url: str = "postgresql://h/shop", more: str = "", topic: str = "shop_all"
+) -> tuple[str, str]:
+    path = folder / "shop.yaml"
+    path.write_text(SPLIT.format(url=url, topic=topic, more=more) + ("split: true\n" if "." in topic else ""))
+    found = source_address(load_job(path, environ={}).variant(topic).bind(topic, names))
+    return found.schema, found.table
+
+
+@pytest.mark.parametrize(
+    ("url", "more", "names", "wanted"),
+    [
+        ("postgresql://h/shop", "", ORDERS, ("public", "orders")),
+        ("postgresql://h/shop", "", SourceNames("shop", "public", "users"), ("public", "users")),
+        ("postgresql://h/shop", "", SourceNames("shop", "public", "a.b"), ("public", "a.b")),
+        ("postgresql://h/copy", "", ORDERS, ("public", "orders")),
+        ("sqlserver://h/dbo", "", SourceNames("", "dbo", "orders"), ("dbo", "orders")),
+        ("mysql://h", "", SourceNames("shop", "", "orders"), ("shop", "orders")),
+        ("mongodb://h", "", SourceNames("shop", "", "users.old"), ("shop", "users.old")),
+        ("postgresql://h/shop", ', table: "public.{table}"', SourceNames("", "", "orders"), ("public", "orders")),
+        ("postgresql://h/shop", ", table: public.orders", ORDERS, ("public", "orders")),
+    ],
+)
+@pytest.mark.parametrize("topic", ["shop_all", "srv.public.all"])
+def test_each_stream_of_a_topic_of_several_tables_has_its_own(
+    tmp_path: Path, url: str, more: str, names: SourceNames, wanted: tuple[str, str], topic: str
+) -> None:
+    assert split_address(tmp_path, names, url, more, topic) == wanted
+
+
+def test_streams_of_one_topic_do_not_share_a_source_table(tmp_path: Path) -> None:
+    """`resync` of users would fill the table from the orders, where the columns fit."""
+    with pytest.raises(
+        ConfigError, match=r"source\.table is public\.orders, and stream .* carries shop\.public\.users"
+    ):
+        split_address(tmp_path, SourceNames("shop", "public", "users"), more=", table: public.orders")
+
+
+def test_a_stream_of_another_database_of_the_server_is_refused(tmp_path: Path) -> None:
+    """A connector of SQL Server may read several; each is an address of its own."""
+    names = SourceNames("db2", "dbo", "orders")
+    with pytest.raises(ConfigError, match=r"source\.url names database db1, and stream .* carries db2\.dbo\.orders"):
+        split_address(tmp_path, names, "sqlserver://h/db1")
+    assert split_address(tmp_path, names, "sqlserver://h/DB2") == ("dbo", "orders")
+
+
+def test_a_schema_that_no_event_states_is_not_guessed(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="source table orders of topic shop_all is named without its schema"):
+        split_address(tmp_path, SourceNames("", "", "orders"))
+
+
+@pytest.mark.parametrize(
+    ("topic", "source_table", "more", "wanted"),
+    [
+        ("shop_all", "sales.orders", "", ("sales", "orders")),
+        ("srv.sales.orders", "orders", "", ("sales", "orders")),
+        ("shop_all", "sales.orders", ", table: sales.orders_view", ("sales", "orders_view")),
+    ],
+)
+def test_a_stream_of_one_table_of_a_topic_reads_that_one(
+    tmp_path: Path, topic: str, source_table: str, more: str, wanted: tuple[str, str]
+) -> None:
+    path = tmp_path / "orders.yaml"
+    path.write_text(FILE.format(url="postgresql://h/shop", topic=topic, more=more) + f"source_table: {source_table}\n")
+    found = source_address(load(path, environ={}))
+    assert (found.schema, found.table) == wanted

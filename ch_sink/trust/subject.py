@@ -1,0 +1,85 @@
+"""What a command works on: one stream with its table, and what of the table is compared."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ch_sink.clickhouse import Client
+from ch_sink.order import State
+from ch_sink.ports import Ledger
+from ch_sink.snapshot import SourceReader
+from ch_sink.stream.coordinator import StreamSettings
+from ch_sink.table.model import TargetTable
+from ch_sink.trust.fold import MakeDecoder
+from ch_sink.trust.topic import Reached, TopicReader, reached
+from ch_sink.types.column import Column
+from ch_sink.types.connect import RowSchema
+
+__all__ = ["Options", "Subject", "states_at"]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One stream and its table."""
+
+    client: Client
+    settings: StreamSettings
+    table: TargetTable
+    key: tuple[str, ...]
+    columns: tuple[Column, ...]
+    """The columns that the stream fills."""
+    database: str
+    """Where the shadow is made."""
+    topic: TopicReader
+    decoder: MakeDecoder
+    ledger: Ledger
+    """The stream's own; it is read, and claimed only by a repair that needs the stream to stand still."""
+    schema: RowSchema | None = None
+    """The row type that the topic shows."""
+    source: Callable[[], SourceReader] | None = None
+    """Opens the source table, if the configuration has one."""
+    condition: str = ""
+    """SQL that tells the stream's rows from those of other streams in the same table."""
+
+    @property
+    def declared(self) -> RowSchema | None:
+        """The row type, if events state it."""
+        return self.schema if self.schema is not None and not self.schema.inferred else None
+
+    @property
+    def inputs(self) -> tuple[Column, ...]:
+        """Columns that the stream fills and the table does not store (EPHEMERAL): others are computed from them."""
+        stated = {f.name for f in (*self.schema.fields, *self.schema.key)} if self.schema is not None else set()
+        return tuple(c for c in self.table.ephemeral_columns if c.name in stated or self.declared is None)
+
+    def reached(self, topic_id: str) -> Reached:
+        """How far the stream has come in this topic."""
+        return reached(self.ledger, topic_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What of the table is compared."""
+
+    columns: tuple[str, ...] = ()
+    """Names of the columns that are compared, besides the key; empty for all."""
+    condition: str = ""
+    """SQL over the table's columns; rows that meet it in the source or in the table are compared."""
+    share: float = 1.0
+    examples: int = 10
+    against: Literal["source", "topic"] = "topic"
+    patience: float = 30.0
+    """Seconds to wait for the stream to apply what keys that change need to be judged."""
+    bounds: tuple[int | None, int | None] | None = None
+    """Only rows whose first key column lies between these, the second excluded; None for no limit."""
+    parallel: int = 0
+    """Processes that read the source; 0 for one on a small table, and up to four on a large one."""
+
+
+def states_at(subject: Subject, topic_id: str, applied: Mapping[int, int]) -> dict[int, tuple[int, State]]:
+    """The stream's state at the offsets that it had applied, by partition; without those that it has not recorded.
+
+    A partition that the stream has not begun is at offset 0, and counts: its changes are all to come.
+    """
+    texts = {p: subject.ledger.state_at(topic_id, p, offset) for p, offset in applied.items()}
+    return {p: (applied[p], State.from_json(text)) for p, text in texts.items() if text or not applied[p]}

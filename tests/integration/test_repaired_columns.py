@@ -1,0 +1,315 @@
+"""Repairs from the source of tables with columns that the source does not have, or not as the stream stores them."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from ch_sink.clickhouse import Client
+from ch_sink.discovery.look import examine
+from ch_sink.errors import StreamFailed
+from ch_sink.model.policy import policy_of
+from ch_sink.trust.mend import Mended, repaired
+from ch_sink.trust.replay import replayed
+from ch_sink.trust.resync import resynced
+from ch_sink.trust.subject import Options, Subject
+from ch_sink.trust.verify import verified
+from tests.support.hand import Event, mysql
+from tests.support.hand_commands import Hand, each_of, hand, made, records
+from tests.support.hand_steps import Rows, lose, repaired_from_source
+from tests.support.hand_tables import APPEND, ENGINES, OWN, insert, key, row, update
+
+pytestmark = pytest.mark.integration
+
+EVENTS = [insert(1, "a", 10), insert(2, "b", 20)]
+SOURCE = [(1, "A"), (2, "b"), (3, "c")]
+PLACES = ["ORDER BY (id, v) PRIMARY KEY id", "PARTITION BY v ORDER BY id", "PARTITION BY v ORDER BY (id, v)"]
+
+
+def with_third(client: Client, database: str, engine: str, events: list[Event], **policy: Any) -> Hand:
+    """A table with a third column ``w``; all events are read."""
+    clause, own = OWN.get(engine, APPEND)
+    it = made(client, database, (clause, f"w String, {own}"), policy_of(on_bad_record="fail", **policy), [events])
+    it.read((0, len(events)))
+    return it
+
+
+def rows(it: Hand) -> list[tuple[Any, ...]]:
+    found = it.client.rows(f"SELECT id, v, w FROM {it.database}.t_current ORDER BY id")
+    return [tuple(r.values()) for r in found]
+
+
+def mended(it: Hand, *source: tuple[int, str | None], **options: Any) -> Mended:
+    it.source = Rows(source)
+    return repaired(it.subject, Options(**{"patience": 0, "against": "source"} | options), apply=True)
+
+
+@each_of("engine", ENGINES, "replacing", "collapsing")
+def test_a_constant_column_is_repaired(client: Client, database: str, engine: str) -> None:
+    it = with_third(client, database, engine, EVENTS, add=(("w", "'eu'"),))
+    done = mended(it, *SOURCE)
+    assert (done.rows, done.left, done.unreadable, done.report.left_out) == (2, 0, 0, ())
+    assert rows(it) == [(1, "A", "eu"), (2, "b", "eu"), (3, "c", "eu")]
+
+
+def test_a_constant_that_is_another_is_found(client: Client, database: str) -> None:
+    it = with_third(client, database, "replacing", EVENTS, add=(("w", "'eu'"),))
+    client.command(f"ALTER TABLE {database}.t UPDATE w = 'us' WHERE id = 2 SETTINGS mutations_sync = 2")
+    it.source = Rows([(1, "a"), (2, "b")])
+    assert it.verify() == it.verify_source() == (0, 0, 1)
+
+
+def test_one_of_several_topics_in_a_table_is_compared_and_repaired(client: Client, database: str) -> None:
+    """The constant tells its rows apart, and is in the key."""
+    clause, own = OWN["replacing"]
+    chosen = policy_of(on_bad_record="fail", add=(("w", "'eu'"),), source_columns=("w",))
+    order = "ORDER BY (w, id)"
+    it = made(client, database, (clause, f"w String, {own}"), chosen, [EVENTS], order)
+    it.read((0, 2))
+    client.command(f"INSERT INTO {database}.t (id, v, w, _version) VALUES (7, 'of another', 'us', 1)")
+    it.source = Rows(SOURCE)
+    mine = replace(it.subject, key=("w", "id"), condition="w = 'eu'")
+    with verified(mine, Options(patience=0)) as found:
+        assert found.report.equal
+    done = repaired(mine, Options(patience=0, against="source"), apply=True)
+    assert (done.report.missing, done.report.extra, done.report.different, done.left) == (1, 0, 1, 0)
+    assert rows(it) == [(1, "A", "eu"), (2, "b", "eu"), (3, "c", "eu"), (7, "of another", "us")]
+
+
+@each_of("engine", ENGINES, "replacing")
+def test_a_masked_column_is_compared_and_repaired(client: Client, database: str, engine: str) -> None:
+    own = OWN[engine]
+    it = made(client, database, own, policy_of(on_bad_record="fail", mask=(("v", "sha256"),)), [EVENTS])
+    it.read((0, 2))
+    [before, kept] = it.view()
+    it.source = Rows([(1, "a"), (2, "b")])
+    assert it.verify_source() == (0, 0, 0)
+    assert mended(it, *SOURCE).left == 0
+    assert it.verify_source() == (0, 0, 0)
+    assert it.view()[0] != before
+    assert it.view()[1] == kept
+    assert all(len(v) == 64 for _, v in it.view())
+
+
+@dataclass
+class Typed:
+    """A source with these columns and rows of texts."""
+
+    kinds: Mapping[str, str]
+    now: Sequence[Sequence[str]]
+
+    def position(self) -> int:
+        return 0
+
+    def settled(self, patience: float) -> int:
+        return 0
+
+    def columns(self) -> dict[str, str]:
+        return dict(self.kinds)
+
+    def rows(self, names: Sequence[str], size: int) -> Iterator[list[tuple[str, ...]]]:
+        at = [list(self.kinds).index(name) for name in names]
+        yield [tuple(row[i] for i in at) for row in self.now]
+
+    def close(self) -> None:
+        pass
+
+
+TYPES: dict[str, tuple[dict[str, Any], Any, str, tuple[str, str], str]] = {
+    "boolean": ({"type": "boolean"}, True, "boolean", ("t", "f"), "true"),
+    "tinyint": ({"type": "boolean"}, True, "tinyint(1)", ("1", "0"), "true"),
+    "double": ({"type": "double"}, 3.0, "double precision", ("3", "4"), "3.0"),
+    "float": ({"type": "float"}, 1.1, "real", ("1.1", "1.2"), "1.1"),
+    "date": (
+        {"type": "int32", "name": "io.debezium.time.Date"}, 18628, "date", ("2021-01-01", "2021-01-02"), "2021-01-01"
+    ),
+    "datetime": (
+        {"type": "int64", "name": "io.debezium.time.Timestamp"}, 1609459200000, "datetime",
+        ("2021-01-01 00:00:00", "2021-01-01 00:00:01"), "2021-01-01 00:00:00",
+    ),
+    "bytes": ({"type": "bytes"}, "YWJj", "bytea", ("\\x616263", "\\x616264"), "abc"),
+}  # fmt: skip
+"""A masked column: its type and value in the events, its type and two values in the source, the text of the first."""
+
+
+def with_mask(client: Client, database: str, case: str, *, schema: bool = True) -> tuple[Hand, Subject, str]:
+    """A table of one row whose column ``w`` is masked; a command's subject, and the mask."""
+    kind, value, _, _, text = TYPES[case]
+    event = mysql("c", key(1), None, {"id": 1, "v": "a", "w": value}, 10)
+    if schema:
+        fields = [{"type": "int64", "field": "id"}, {"type": "string", "optional": True, "field": "v"}]
+        row_type = {"type": "struct", "optional": True, "fields": [*fields, {**kind, "optional": True, "field": "w"}]}
+        parts = [{**row_type, "field": "before"}, {**row_type, "field": "after"}, {"type": "string", "field": "op"}]
+        whole = {"type": "struct", "fields": [*parts, {"type": "struct", "field": "source", "fields": []}]}
+        event = replace(event, value={"schema": whole, "payload": event.value})
+    it = with_third(client, database, "replacing", [event], mask=(("w", "sha256"),))
+    seen = examine([records(0, [event])], "t", it.feed.policy)
+    mask = hashlib.sha256(text.encode()).hexdigest()
+    if schema:
+        assert rows(it) == [(1, "a", mask)]
+    return it, replace(it.subject, schema=seen.schema), mask
+
+
+def source_of(case: str, *texts: str) -> Typed:
+    kinds = {"id": "bigint", "v": "varchar", "w": TYPES[case][2]}
+    return Typed(kinds, [(str(i), "a", text) for i, text in enumerate(texts, start=1)])
+
+
+@each_of("case", TYPES, "boolean", "date")
+def test_a_masked_column_of_another_type_is_compared_and_repaired(client: Client, database: str, case: str) -> None:
+    it, subject, mask = with_mask(client, database, case)
+    first, second = TYPES[case][3]
+    it.source = source_of(case, first)
+    with verified(subject, Options(patience=0, against="source")) as found:
+        assert found.report.equal
+        assert not found.report.left_out
+    it.source = source_of(case, first, second)
+    assert repaired(subject, Options(patience=0, against="source"), apply=True).left == 0
+    assert [r[2] == mask for r in rows(it)] == [True, False]
+
+
+@each_of("case", TYPES, "boolean")
+def test_a_masked_column_of_another_type_is_filled_as_the_stream_fills_it(
+    client: Client, database: str, case: str
+) -> None:
+    it, subject, mask = with_mask(client, database, case)
+    it.source = source_of(case, TYPES[case][3][0])
+    resynced(replace(it.refill, subject=subject), apply=True)
+    assert rows(it) == [(1, "a", mask)]
+
+
+@each_of("case", ["boolean", "tinyint", "date", "datetime", "double"], "boolean")
+def test_a_masked_column_whose_text_is_not_known_is_not_compared_without_a_schema(
+    client: Client, database: str, case: str
+) -> None:
+    it, subject, _ = with_mask(client, database, case, schema=False)
+    it.source = source_of(case, TYPES[case][3][0])
+    with verified(subject, Options(patience=0, against="source")) as found:
+        assert found.report.equal
+        assert found.report.left_out == ("w",)
+    with pytest.raises(StreamFailed, match=r"column 'w' .* cannot be read as the connector sends it"):
+        resynced(replace(it.refill, subject=subject), apply=True)
+
+
+@pytest.mark.parametrize(("handling", "sent", "left_out"), [("precise", "AJY=", ("v",)), ("string", "1.50", ())])
+def test_decimals_without_a_schema_are_compared_in_a_text_column_if_they_come_as_text(
+    client: Client, database: str, handling: str, sent: str, left_out: tuple[str, ...]
+) -> None:
+    chosen = policy_of(on_bad_record="fail", decimal_handling=handling)
+    it = made(client, database, OWN["replacing"], chosen, [[insert(1, sent, 10)]])
+    it.read((0, 1))
+    it.source = Typed({"id": "bigint", "v": "numeric(10,2)"}, [("1", "1.50")])
+    with verified(it.subject, Options(patience=0, against="source")) as found:
+        assert (found.report.equal, found.report.left_out) == (True, left_out)
+
+
+def with_key(client: Client, database: str, kind: str, source: str) -> Hand:
+    """A table whose key ends with a column of this type."""
+    clause, own = OWN["replacing"]
+    events = [mysql("c", {"id": 1, "w": w}, None, {"id": 1, "v": "v", "w": w}, 10) for w in "ab"]
+    chosen = policy_of(on_bad_record="fail")
+    it = made(client, database, (clause, f"w {kind}, {own}"), chosen, [events], "ORDER BY (id, w)")
+    it.read((0, 2))
+    it.source = Typed({"id": "bigint", "v": "varchar", "w": source}, [("1", "v", "a"), ("1", "V", "b")])
+    return it
+
+
+@each_of("kind", ["Enum8('a' = 1, 'b' = 2)", "FixedString(4)"], "FixedString(4)")
+def test_a_key_of_another_kind_of_text_is_read_without_a_schema(client: Client, database: str, kind: str) -> None:
+    it = with_key(client, database, kind, "varchar(4)")
+    done = repaired(replace(it.subject, key=("id", "w")), Options(patience=0, against="source"), apply=True)
+    assert (done.report.missing, done.report.extra, done.report.different, done.left) == (0, 0, 1, 0)
+    assert [v for _, v, _ in sorted(rows(it), key=str)] == ["V", "v"]
+
+
+def test_a_key_that_cannot_be_read_from_the_source_is_refused(client: Client, database: str) -> None:
+    it = with_key(client, database, "String", "boolean")
+    with pytest.raises(StreamFailed, match=r"the key column 'w' of .* \(boolean in the source\) cannot be read"):
+        repaired(replace(it.subject, key=("id", "w")), Options(patience=0, against="source"), apply=True)
+
+
+def stated(i: int, v: str, w: str, pos: int) -> Event:
+    return mysql("c", key(i), None, {"id": i, "v": v, "w": w}, pos)
+
+
+@each_of("engine", [*ENGINES, "append"], "replacing", "collapsing")
+def test_a_row_keeps_what_the_source_cannot_give(client: Client, database: str, engine: str) -> None:
+    """A row that the table lacks is left alone: its other column is not known."""
+    it = with_third(client, database, engine, [stated(1, "a", "one", 10), stated(2, "b", "two", 20)])
+    done = mended(it, *SOURCE)
+    assert (done.rows, done.left, done.unreadable, done.report.left_out) == (1, 0, 1, ("w",))
+    assert rows(it) == [(1, "A", "one"), (2, "b", "two")]
+
+
+def test_a_row_that_may_move_is_left_alone_if_the_source_does_not_give_all_of_it(client: Client, database: str) -> None:
+    clause, own = OWN["replacing"]
+    events = [stated(1, "a", "one", 10), stated(2, "b", "two", 20)]
+    columns = f"w String, {own}"
+    it = made(client, database, (clause, columns), policy_of(on_bad_record="fail"), [events], PLACES[0])
+    it.read((0, 2))
+    done = mended(it, *SOURCE)
+    assert (done.rows, done.left, done.unreadable) == (0, 0, 2)
+    assert rows(it) == [(1, "a", "one"), (2, "b", "two")]
+
+
+def test_rows_without_a_key_are_not_repaired_from_a_source_that_does_not_give_all_columns(
+    client: Client, database: str
+) -> None:
+    it = with_third(client, database, "append", [stated(1, "a", "one", 10)])
+    it.source = Rows(SOURCE)
+    with pytest.raises(StreamFailed, match="column 'w' cannot be read from the source"):
+        repaired(replace(it.subject, key=()), Options(patience=0, against="source"), apply=True)
+    assert rows(it) == [(1, "a", "one")]
+
+
+@each_of("engine", [*ENGINES, "append"], "replacing", "collapsing")
+@pytest.mark.parametrize("against", ["source", "topic"])
+def test_a_row_that_meets_the_condition_on_one_side_differs(
+    client: Client, database: str, engine: str, against: str
+) -> None:
+    it = hand(client, database, engine, [insert(1, "b", 10), insert(2, "b", 20), insert(3, "c", 30)])
+    it.read((0, 3))
+    client.command(f"ALTER TABLE {database}.t UPDATE v = 'x' WHERE id = 1 SETTINGS mutations_sync = 2")
+    client.command(f"ALTER TABLE {database}.t UPDATE v = 'y' WHERE id = 3 SETTINGS mutations_sync = 2")
+    done = mended(it, (1, "b"), (2, "b"), (3, "c"), against=against, condition="v IN ('x', 'b')")
+    assert (done.report.missing, done.report.extra, done.report.different) == (0, 0, 1)
+    assert it.view() == [(1, "b"), (2, "b"), (3, "y")]
+
+
+def test_a_condition_is_told_of_columns_that_are_not_compared(client: Client, database: str) -> None:
+    """Else rows that the table lacks would not meet it."""
+    it = with_third(client, database, "replacing", [stated(1, "a", "one", 10), stated(2, "b", "two", 20)])
+    lose(it, 2)
+    it.source = Typed({"id": "bigint", "v": "varchar", "w": "varchar"}, [("1", "a", "one"), ("2", "b", "two")])
+    options = Options(patience=0, against="source", columns=("w",), condition="v = 'b'")
+    with verified(it.subject, options) as found:
+        assert (found.report.missing, found.report.extra, found.report.different) == (1, 0, 0)
+
+
+def test_a_condition_on_a_column_that_the_source_cannot_give_is_refused(client: Client, database: str) -> None:
+    it = with_third(client, database, "replacing", [stated(1, "a", "one", 10)])
+    it.source = Rows([(1, "a")])
+    with (
+        pytest.raises(StreamFailed, match="--where names column 'w', which cannot be read from the source"),
+        verified(it.subject, Options(patience=0, against="source", condition="w = 'one'")),
+    ):
+        pass
+
+
+@each_of("order", PLACES, PLACES[0])
+@pytest.mark.parametrize("engine", ["replacing", "sign"])
+@pytest.mark.parametrize("value", ["b1", "a"], ids=["new", "former"])
+def test_a_row_that_a_repair_moves_stays_there_when_its_changes_come_again(
+    client: Client, database: str, engine: str, order: str, value: str
+) -> None:
+    events = [insert(2, "b", 20), insert(1, "a", 30), update(row(1, "a"), row(1, "c"), 40), insert(3, "d", 50)]
+    it = made(client, database, OWN[engine], policy_of(on_bad_record="fail"), [events], order)
+    it.read((0, 4))
+    repaired_from_source(it, (1, value), (2, "b"), (3, "d"))
+    replayed(it.subject, {0: 0}, {0: 4})
+    assert it.view() == [(1, value), (2, "b"), (3, "d")]
+    assert it.verify_source() == (0, 0, 0)
+    client.command(f"OPTIMIZE TABLE {database}.t FINAL")
+    assert it.view() == [(1, value), (2, "b"), (3, "d")]
