@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, expecting_a_ledger, load_all
+from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, expecting_a_ledger, load_all, one_stream
 from ch_sink.cli.output import Output
 from ch_sink.errors import ChSinkError, ClickHouseError, ConfigError, SourceError
 
@@ -25,12 +25,23 @@ __all__ = ["repair", "verify"]
 
 log = logging.getLogger("ch_sink")
 
+_TRUTHS: dict[str, Literal["source", "topic"]] = {"source": "source", "topic": "topic"}
 Against = Annotated[
     str,
     typer.Option(
         "--against",
         metavar="source|topic",
         help="What holds the truth: the database of the section source, or the topic, folded by key.",
+        show_default="source if the file names it, else topic",
+    ),
+]
+AgainstCopies = Annotated[
+    str,
+    typer.Option(
+        "--against",
+        metavar="source|topic|COPY",
+        help="What holds the truth: the database of the section source; the topic, folded by key; or a copy of the "
+        "table, as database.table or FILE.parquet, where {table} stands for the table's name.",
         show_default="source if the file names it, else topic",
     ),
 ]
@@ -62,7 +73,7 @@ Columns = Annotated[
 
 def verify(
     configs: ConfigFiles,
-    against: Against = "",
+    against: AgainstCopies = "",
     examples: Examples = 10,
     sample: Sample = "",
     where: Where = "",
@@ -91,13 +102,18 @@ def verify(
     The rows of the source are put into a shadow table and compared by checksums. Nothing is locked, and the table is
     not changed.
     """
+    from ch_sink.trust.against_copy import compared_with_copy
     from ch_sink.trust.html import page
     from ch_sink.trust.report import document, lines
     from ch_sink.trust.verify import verified
+    from ch_sink.trust.wiring import subject_of
 
     out = Output(as_json=as_json)
     options = _options(examples, sample, where, columns, patience, parallel)
+    copy = against if against not in ("", *_TRUTHS) else ""
     if continuous:
+        if copy:
+            raise ConfigError(f"--continuous does not compare with {copy}, which stands still", hint="Leave it out.")
         if sample or where or columns or html:
             raise ConfigError(
                 "--continuous compares whole tables", hint="Leave out --sample, --where, --columns, --html."
@@ -105,13 +121,20 @@ def verify(
         _continuous(out, load_all(out, configs, overrides, only), against, options, _share(load), rounds)
         return
     reports: list[Report] = []
-    for config in load_all(out, configs, overrides, only):
+    streams = load_all(out, configs, overrides, only)
+    if copy and "{table}" not in copy:
+        one_stream(streams, configs[0])
+    for config in streams:
         began = time.time()
-        with expecting_a_ledger(config), verified(*_case(config, against, options), _say(out)) as found:
-            report = found.report
+        with expecting_a_ledger(config):
+            if copy:
+                report = compared_with_copy(subject_of(config), _named(copy, config), options, _say(out))
+            else:
+                with verified(*_case(config, against, options), _say(out)) as found:
+                    report = found.report
         out.progress_done()
         reports.append(report)
-        if not (sample or where or columns):
+        if not (sample or where or columns or copy):
             _record(config, [report], began)
         for line in lines(report):
             out.say(line)
@@ -231,10 +254,13 @@ def _case(config: "Config", against: str, options: "Options") -> "tuple[Subject,
     from ch_sink.trust.wiring import subject_of
 
     chosen = against or ("source" if config.source is not None else "topic")
-    known: dict[str, Literal["source", "topic"]] = {"source": "source", "topic": "topic"}
-    if chosen not in known:
+    if chosen not in _TRUTHS:
         raise ConfigError(f"--against {against} is not known", hint="Use --against source or --against topic.")
-    return subject_of(config), replace(options, against=known[chosen])
+    return subject_of(config), replace(options, against=_TRUTHS[chosen])
+
+
+def _named(copy: str, config: "Config") -> str:
+    return copy.replace("{table}", config.clickhouse.table)
 
 
 def _options(examples: int, sample: str, where: str, columns: str, patience: float, parallel: int) -> "Options":

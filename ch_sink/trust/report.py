@@ -37,7 +37,9 @@ class Report:
     position: str = ""
     """How far the topic was read, by partition."""
     left_out: tuple[str, ...] = ()
-    """Columns that were not compared, because the source's values cannot be read as the connector reads them."""
+    """Columns that were not compared: their values cannot be read as the connector reads them, or a copy lacks them."""
+    since: int = 0
+    """Rows that have changed since the copy with which the table is compared."""
 
     @property
     def equal(self) -> bool:
@@ -59,6 +61,7 @@ class Report:
                 for e in self.examples
             ],
             "changing": self.changing,
+            "changed_since": self.since,
             "unknown": self.unknown,
             "dead_letters": self.dead_letters,
             "sample": self.share,
@@ -91,6 +94,8 @@ def lines(report: Report) -> list[str]:
             out += [f"    {name}: source {_shown(a)}, table {_shown(b)}" for name, (a, b) in e.columns.items()]
     if report.changing:
         out.append(f"  {counted(report.changing, 'row')} kept changing and could not be judged")
+    if report.since:
+        out.append(f"  {counted(report.since, 'row')} changed since the copy was made, and not judged")
     if report.unknown:
         rows = counted(report.unknown, "row")
         out.append(f"  {rows} of the table cannot be judged: the topic does not hold their events")

@@ -19,10 +19,10 @@ from ch_sink.trust.sides import KEY
 from ch_sink.types.column import Column
 from ch_sink.types.sql import literal, quote
 
-__all__ = ["Shadow", "shadow_of", "shadow_tables"]
+__all__ = ["TYPES", "Shadow", "shadow_of", "shadow_tables"]
 
 _SUFFIX = "__ch_sink_shadow"
-_SETTINGS: dict[str, str | int] = {
+TYPES: dict[str, str | int] = {
     "allow_suspicious_low_cardinality_types": 1,
     "allow_suspicious_types_in_order_by": 1,
     "allow_experimental_variant_type": 1,
@@ -30,6 +30,7 @@ _SETTINGS: dict[str, str | int] = {
     "allow_experimental_json_type": 1,
     "enable_time_time64_type": 1,
 }
+"""Settings that let a table have columns of all types that the target may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def shadow_tables(client: Client, table: TargetTable) -> Iterator[Shadow]:
     drop = [f"DROP TABLE IF EXISTS {name} SYNC" for name in (table.qualified, differences)]
     try:
         for statement in (*drop, _create(table), _create_differences(differences)):
-            client.command(statement, settings=_SETTINGS, doing=f"prepare {table.qualified}")
+            client.command(statement, settings=TYPES, doing=f"prepare {table.qualified}")
         yield Shadow(table, differences)
     finally:
         with suppress(ChSinkError):  # what ended the run is the error to show; the next run drops them

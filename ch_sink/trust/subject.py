@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ch_sink.clickhouse import Client
+from ch_sink.errors import StreamFailed
 from ch_sink.order import State
 from ch_sink.ports import Ledger
 from ch_sink.snapshot import SourceReader
@@ -15,7 +16,7 @@ from ch_sink.trust.topic import Reached, TopicReader, reached
 from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema
 
-__all__ = ["Options", "Subject", "states_at"]
+__all__ = ["Options", "Subject", "chosen_columns", "states_at"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,19 @@ class Options:
     """Only rows whose first key column lies between these, the second excluded; None for no limit."""
     parallel: int = 0
     """Processes that read the source; 0 for one on a small table, and up to four on a large one."""
+
+
+def chosen_columns(subject: Subject, options: Options) -> tuple[Column, ...]:
+    """The columns that are compared. Raises StreamFailed if the stream does not fill one of them."""
+    wanted = [*options.columns]
+    unknown = [name for name in wanted if name not in {c.name for c in subject.columns}]
+    if unknown:
+        raise StreamFailed(
+            f"{subject.table.qualified} has no column {unknown[0]!r} that the stream fills",
+            hint=f"Its columns are {', '.join(c.name for c in subject.columns)}.",
+        )
+    names = {*wanted, *subject.key} if wanted else {c.name for c in subject.columns}
+    return tuple(c for c in subject.columns if c.name in names)
 
 
 def states_at(subject: Subject, topic_id: str, applied: Mapping[int, int]) -> dict[int, tuple[int, State]]:

@@ -25,7 +25,7 @@ from ch_sink.trust.report import Report
 from ch_sink.trust.shadow import shadow_of, shadow_tables
 from ch_sink.trust.sides import Side
 from ch_sink.trust.source_rows import read_source
-from ch_sink.trust.subject import Options, Subject, states_at
+from ch_sink.trust.subject import Options, Subject, chosen_columns, states_at
 from ch_sink.types.column import Column
 from ch_sink.types.lexer import columns_in
 from ch_sink.types.sql import literal, quote
@@ -79,7 +79,7 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
         applied = dict.fromkeys(topic.low, 0) | at.applied
         fold = Fold(subject.client, shadow.table, subject.settings, subject.topic, subject.decoder)
         open_.callback(fold.close)
-        compared, passes, base = _chosen(subject, options), 0, 0
+        compared, passes, base = chosen_columns(subject, options), 0, 0
         named = _named(subject, options, shape)
         known = shape.columns
         if options.against == "source":
@@ -214,18 +214,6 @@ def _wait(subject: Subject, topic_id: str, until: dict[int, int], patience: floa
         if time.monotonic() > deadline:
             return False
         time.sleep(0.2)
-
-
-def _chosen(subject: Subject, options: Options) -> tuple[Column, ...]:
-    wanted = [*options.columns]
-    unknown = [name for name in wanted if name not in {c.name for c in subject.columns}]
-    if unknown:
-        raise StreamFailed(
-            f"{subject.table.qualified} has no column {unknown[0]!r} that the stream fills",
-            hint=f"Its columns are {', '.join(c.name for c in subject.columns)}.",
-        )
-    names = {*wanted, *subject.key} if wanted else {c.name for c in subject.columns}
-    return tuple(c for c in subject.columns if c.name in names)
 
 
 def _named(subject: Subject, options: Options, shape: TargetTable) -> tuple[Column, ...]:

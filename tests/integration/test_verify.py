@@ -17,10 +17,9 @@ from ch_sink.trust.subject import Options, Subject
 from ch_sink.trust.verify import verified
 from tests.support.busy import ENGINES, feed_of
 from tests.support.choose import some
-from tests.support.fixtures import topic_of
-from tests.support.recorded import CASES, KEYLESS, POLICY, equal, one_encoding_each
-from tests.support.stream import Feed, make_table, schema_of, typed_stream
-from tests.support.trust import subject_of
+from tests.support.recorded import CASES, equal, one_encoding_each
+from tests.support.stream import Feed
+from tests.support.trust import recorded_subject, subject_of
 
 pytestmark = pytest.mark.integration
 
@@ -30,18 +29,9 @@ def report_of(subject: Subject, options: Options = Options()) -> Report:  # noqa
         return found.report
 
 
-def fed(client: Client, database: str, stream: str, table: str, engine: str = "") -> Subject:
-    schema = schema_of(typed_stream(stream, table), table)
-    engine = engine or ("append" if table in KEYLESS else "replacing")
-    target = make_table(client, database, table, schema, engine=engine, policy=POLICY)
-    feed = Feed(client, database, target, stream, topic_of(stream, table), POLICY)
-    feed.run()
-    return subject_of(client, database, feed, stream, tuple(f.name for f in schema.key))
-
-
 @pytest.mark.parametrize(("stream", "table"), some(CASES, one_encoding_each(CASES)))
 def test_recorded_streams_are_equal(client: Client, database: str, stream: str, table: str) -> None:
-    report = report_of(fed(client, database, stream, table))
+    report = report_of(recorded_subject(client, database, stream, table))
     assert (report.missing, report.extra, report.different, report.changing) == (0, 0, 0, 0), report.examples
     assert client.rows(f"SELECT name FROM system.tables WHERE database = '{database}' AND name LIKE '%shadow%'") == []
 
@@ -212,7 +202,7 @@ def test_changes_after_a_repair_win(client: Client, database: str, engine: str) 
 @pytest.mark.parametrize("stream", ["mariadb-json_schema", "postgres-json_schema"])
 def test_rows_without_a_key_are_counted_and_mended(client: Client, database: str, stream: str) -> None:
     table = "nopk"
-    subject = fed(client, database, stream, table)
+    subject = recorded_subject(client, database, stream, table)
     name = subject.table.qualified
     columns = ", ".join(c.name for c in subject.columns)
     for sign, a in ((1, "a + 7"), (-1, "a")):
@@ -247,7 +237,7 @@ def test_a_running_job_keeps_its_collapsing_table_to_itself(client: Client, data
 
 
 def test_what_a_killed_run_left_is_dropped_and_a_living_one_is_respected(client: Client, database: str) -> None:
-    subject = fed(client, database, "mariadb-json_schema-kc", "kc")
+    subject = recorded_subject(client, database, "mariadb-json_schema-kc", "kc")
     shadow = f"{database}.kc__ch_sink_shadow"
     made = f"CREATE TABLE {shadow} (a UInt8) ENGINE = Memory COMMENT"
     client.command(f"{made} 'made by {socket.gethostname()} 999999 1'")

@@ -11,10 +11,11 @@ from ch_sink.pipeline.chunks import Chunk, cut
 from ch_sink.stream.tasks import RangeTask
 from ch_sink.testing import MemoryTopic
 from ch_sink.trust.subject import Subject
-from tests.support.fixtures import registry
-from tests.support.stream import Feed
+from tests.support.fixtures import registry, topic_of
+from tests.support.recorded import KEYLESS, POLICY
+from tests.support.stream import Feed, make_table, schema_of, typed_stream
 
-__all__ = ["TopicInMemory", "subject_of"]
+__all__ = ["TopicInMemory", "recorded_subject", "subject_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +50,13 @@ def subject_of(client: Client, database: str, feed: Feed, stream: str, key: tupl
         lambda now, want: Decoder(now, feed.policy, want_before=want, registry=known),
         feed.book,
     )
+
+
+def recorded_subject(client: Client, database: str, stream: str, table: str, engine: str = "") -> Subject:
+    """A recorded stream that was read into its table."""
+    schema = schema_of(typed_stream(stream, table), table)
+    engine = engine or ("append" if table in KEYLESS else "replacing")
+    target = make_table(client, database, table, schema, engine=engine, policy=POLICY)
+    feed = Feed(client, database, target, stream, topic_of(stream, table), POLICY)
+    feed.run()
+    return subject_of(client, database, feed, stream, tuple(f.name for f in schema.key))

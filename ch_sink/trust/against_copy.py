@@ -1,0 +1,157 @@
+"""The procedure of ``verify --against COPY``: a table against a copy of it that stands still.
+
+If the copy has the table's version column, its highest version tells which changes it can have: a row whose version in
+the table is higher has changed since, and is not judged.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from ch_sink.clickhouse import Client
+from ch_sink.errors import StreamFailed
+from ch_sink.merge import version_column
+from ch_sink.table.model import Family, TargetTable
+from ch_sink.trust.copies import Copy, opened
+from ch_sink.trust.differences import Differences
+from ch_sink.trust.report import Report
+from ch_sink.trust.shadow import shadow_of, shadow_tables
+from ch_sink.trust.sides import TIMES, Side
+from ch_sink.trust.subject import Options, Subject, chosen_columns
+from ch_sink.trust.verify import FOUND
+from ch_sink.types.column import Column
+from ch_sink.types.lexer import columns_in
+from ch_sink.types.sql import literal, quote
+
+__all__ = ["compared_with_copy"]
+
+_SETTINGS: dict[str, str | int] = {
+    # A null is no default: the copy would be called equal to a table that it does not equal.
+    "insert_null_as_default": 0,
+    # Equal blocks of rows without a key are different rows.
+    "insert_deduplicate": 0,
+    "max_bytes_before_external_group_by": 1 << 30,
+    "max_bytes_before_external_sort": 1 << 30,
+    "allow_suspicious_types_in_group_by": 1,
+}
+
+
+def compared_with_copy(
+    subject: Subject, name: str, options: Options, say: Callable[[str], None] = lambda _: None
+) -> Report:
+    """Compare the table with a copy, named as `opened` takes it.
+
+    *Missing* are rows that only the copy has. Columns that the copy lacks, or has in another type, are left out.
+
+    Raises ConfigError and StreamFailed if that is impossible; ChSinkError.
+    """
+    began = time.monotonic()
+    client, table, wanted = subject.client, subject.table, chosen_columns(subject, options)
+    shape = shadow_of(table, subject.database, subject.key, subject.columns)
+    with shadow_tables(client, shape) as shadow, opened(client, name, table, subject.database) as copy:
+        known = tuple(c for c in subject.columns if copy.types.get(c.name) == c.type)
+        _expect_known(subject, options, copy, known)
+        compared = tuple(c for c in known if c in wanted)
+        say(f"reading {copy.name}")
+        _fill(subject, shadow.table, copy, known)
+        there, here = (Side(one, subject.key, compared, subject.condition) for one in (shadow.table, table))
+        differences = Differences(client, shadow.differences, there, here, options.share, options.condition)
+        say("comparing checksums")
+        totals = differences.totals()
+        since = 0
+        if differences.find(FOUND, totals) and (newer := _newer(client, table, copy)):
+            since = differences.drop(FOUND, newer)
+        kinds = differences.kinds(FOUND)
+        return Report(
+            subject.settings.name,
+            table.qualified.replace("`", ""),
+            f"copy {copy.name}",
+            totals.table_rows,
+            kinds.get("missing", 0),
+            kinds.get("extra", 0),
+            kinds.get("different", 0),
+            differences.columns(FOUND) if kinds.get("different") else {},
+            tuple(differences.examples(FOUND, options.examples)),
+            share=options.share,
+            since=since,
+            seconds=time.monotonic() - began,
+            left_out=tuple(c.name for c in wanted if c not in compared),
+        )
+
+
+def _expect_known(subject: Subject, options: Options, copy: Copy, known: Iterable[Column]) -> None:
+    """Raises StreamFailed if the copy lacks a column of the key or of the condition."""
+    names = {column.name for column in known}
+    own = {column.name: column.type for column in subject.table.columns}
+    asked = columns_in(options.condition, own)
+    for name in (*subject.key, *sorted(asked)):
+        if name not in names:
+            there = f"as {copy.types[name]}, and not as {own[name]}" if name in copy.types else "not"
+            raise StreamFailed(
+                f"{copy.name} has column {name!r} of {subject.table.qualified} {there}"
+                + (": rows cannot be told apart without it" if name in subject.key else ", which --where names"),
+                hint="Name a copy with all columns of the key." if name in subject.key else "Name other columns.",
+            )
+
+
+def _fill(subject: Subject, shadow: TargetTable, copy: Copy, columns: Sequence[Column]) -> None:
+    """Store the rows that readers of the copy see, if it has the sink's own columns, or all its rows."""
+    engine, names = subject.table.engine, ", ".join(quote(c.name) for c in columns)
+    sign = engine.sign_column or ("_sign" if engine.family is Family.MERGE_TREE else "")
+    rows, own = copy.relation, {"_op": "'r'", "_sign": "1", "_version": "0"}
+    if not subject.key or engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING):
+        if sign in copy.types:  # as many rows as there are more +1 than −1
+            inner = f"SELECT {names}, sum(toInt64({quote(sign)})) AS {TIMES} FROM {copy.relation} GROUP BY {names}"
+            rows = f"(SELECT {names} FROM ({inner} HAVING {TIMES} > 0) ARRAY JOIN range(toUInt64({TIMES})))"
+    elif version := _version(subject.table, copy):
+        key = ", ".join(quote(name) for name in subject.key)
+        newest = (
+            f"SELECT * FROM {copy.relation}{' FINAL' if copy.replaces else ''} ORDER BY {key}, {quote(version)} DESC"
+        )
+        dead = {engine.is_deleted_column: "!= 0", sign: "< 0"}
+        marks = [f"{quote(mark)} {value}" for mark, value in dead.items() if mark and mark in copy.types]
+        rows = f"(SELECT {names} FROM ({newest} LIMIT 1 BY {key}) WHERE NOT ({' OR '.join(marks) or 0}))"
+    if subject.key:
+        own = {}
+        _expect_unique(subject, copy, rows)
+    listed = ", ".join([names, *map(quote, own)])
+    subject.client.command(
+        f"INSERT INTO {shadow.qualified} ({listed}) SELECT {', '.join([names, *own.values()])} FROM {rows}",
+        settings=_SETTINGS,
+        again=False,
+        doing=f"read {copy.name}",
+    )
+
+
+def _expect_unique(subject: Subject, copy: Copy, rows: str) -> None:
+    """Raises StreamFailed if rows of the copy share a key."""
+    key = ", ".join(quote(name) for name in subject.key)
+    found = subject.client.rows(
+        f"SELECT {key}, count() AS {TIMES} FROM {rows} GROUP BY {key} HAVING {TIMES} > 1 LIMIT 1",
+        settings=_SETTINGS,
+        doing=f"count the keys of {copy.name}",
+    )
+    if found:
+        shown = ", ".join(f"{name}={found[0][name]!r}" for name in subject.key)
+        raise StreamFailed(
+            f"{copy.name} has {found[0][TIMES]} rows of one key: {shown}",
+            hint="Make the copy from the stream's view, or with FINAL, or with the version column.",
+        )
+
+
+def _version(table: TargetTable, copy: Copy) -> str:
+    """The table's version column, if the copy has it in the same type; else empty."""
+    column = table.column(version_column(table) or "")
+    return column.name if column is not None and copy.types.get(column.name) == column.type else ""
+
+
+def _newer(client: Client, table: TargetTable, copy: Copy) -> str:
+    """The condition on differences whose rows in the table are newer than the copy; empty if that cannot be told."""
+    if not (version := _version(table, copy)):
+        return ""
+    kind = literal(copy.types[version])
+    [newest] = client.rows(
+        f"SELECT count() AS n, toString(max({quote(version)})) AS v FROM {copy.relation}", doing=f"look at {copy.name}"
+    )
+    if not int(newest["n"]):
+        return ""
+    return f"ifNull(accurateCastOrNull(table_version, {kind}) > CAST({literal(str(newest['v']))}, {kind}), 0)"
