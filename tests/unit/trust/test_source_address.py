@@ -7,7 +7,7 @@ import pytest
 from ch_sink.config import SourceNames, load, load_job
 from ch_sink.errors import ConfigError
 from ch_sink.snapshot import SourceAddress
-from ch_sink.trust.wiring import source_address
+from ch_sink.trust.source_address import source_address
 
 FILE = """\
 kafka: {{topic: {topic}, bootstrap.servers: "localhost:9092"}}

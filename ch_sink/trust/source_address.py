@@ -1,0 +1,90 @@
+"""Which table of which database a stream carries: by ``source.table``, by ``source_table``, or by the topic's name."""
+
+from urllib.parse import urlsplit
+
+from ch_sink.config import Config
+from ch_sink.config.source import SOURCE_KINDS
+from ch_sink.errors import ConfigError
+from ch_sink.snapshot import SourceAddress
+
+__all__ = ["source_address"]
+
+
+def source_address(config: Config) -> SourceAddress:
+    """Where the stream's source table is. Raises ConfigError."""
+    chosen = config.source
+    assert chosen is not None
+    parts = urlsplit(chosen.url)
+    kind, port = SOURCE_KINDS[parts.scheme]
+    database = parts.path.strip("/")
+    schema, table = _named(config, kind, database)
+    if not table or (kind in ("postgresql", "sqlserver") and not database):
+        raise ConfigError(
+            f"source.url {chosen.url} names no database" if table else "source.table names no table",
+            hint=f"Write it as {parts.scheme}://host:{port}/database.",
+        )
+    own = schema or {"postgresql": "public", "sqlserver": "dbo"}.get(kind, database)
+    if not own:
+        raise ConfigError("source.table names no database", hint="Write it as database.table.")
+    several = "," in parts.netloc
+    return SourceAddress(
+        kind,
+        parts.netloc if several else parts.hostname or "",
+        0 if several else parts.port or port,
+        database,
+        own,
+        table,
+        chosen.username,
+        chosen.password.get_secret_value(),
+        chosen.url if kind in ("sqlserver", "mongodb") else "",
+    )
+
+
+def _named(config: Config, kind: str, database: str) -> tuple[str, str]:
+    """Schema and name of the source table, as ``source.table``, ``source_table`` or the topic state them.
+
+    Raises ConfigError if they do not say which of a topic's tables the stream carries.
+    """
+    assert config.source is not None
+    stated, carried = config.source.table, config.source_table
+    from_topic = ".".join(config.kafka.topic.split(".")[-2:])
+    if stated and config.split and not _agree(stated, carried):
+        raise ConfigError(
+            f"source.table is {stated}, and stream {config.stream_name!r} carries {carried}: its topic has several "
+            "source tables, each with a stream",
+            hint='Leave source.table out, or make it a template such as "public.{table}".',
+        )
+    if stated or not carried or f".{from_topic}".endswith(f".{carried}"):
+        return _cut(stated or from_topic, first=kind == "mongodb")
+    if kind in ("mysql", "mongodb"):
+        return _cut(carried, first=True)
+    if "." not in carried:
+        name = "{table}" if config.split else carried
+        raise ConfigError(
+            f"source table {carried} of topic {config.kafka.topic} is named without its schema",
+            hint=f'State source.table with its schema, such as "public.{name}".',
+        )
+    if kind == "sqlserver" and carried.count(".") == 2 and not carried.casefold().startswith(f"{database}.".casefold()):
+        raise ConfigError(
+            f"source.url names database {database}, and stream {config.stream_name!r} carries {carried}",
+            hint="Give the streams of each database a file of their own, with its name in source.url.",
+        )
+    inside = carried.removeprefix(f"{database}.")
+    if inside != carried and "." in inside:
+        return _cut(inside, first=True)
+    return _cut(".".join(carried.split(".")[-2:]), first=False)
+
+
+def _agree(stated: str, carried: str) -> bool:
+    """Whether two names of a table, each as long as it was stated, may be one table's; nothing agrees with any."""
+    one, other = f".{stated}", f".{carried}"
+    return not carried or one.endswith(other) or other.endswith(one)
+
+
+def _cut(name: str, *, first: bool) -> tuple[str, str]:
+    """Schema, empty if there is none, and table of a name.
+
+    ``first``: cut at the first dot, since the table's name may have others; else at the last one.
+    """
+    schema, _, table = name.partition(".") if first and "." in name else name.rpartition(".")
+    return schema, table
