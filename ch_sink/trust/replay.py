@@ -17,7 +17,7 @@ from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import FinishedRange, RowsRemoved, TableRefilled
+from ch_sink.ports import FinishedRange, Handover, RowsRemoved, TableRefilled
 from ch_sink.sources import source_for
 from ch_sink.stream.reading_again import expect_entered
 from ch_sink.stream.rollback import repairs_above
@@ -46,6 +46,8 @@ class Replayed:
     ranges: dict[int, tuple[int, int]]
     """Partition → the offsets [start, end) that were read. The start may lie before the wanted one."""
     dead_letters: int
+    waiting: int = 0
+    """Changes that are not stored, since they wait for the values of a row under its old key."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -53,6 +55,7 @@ class Replayed:
             "table": self.table,
             "partitions": [{"partition": p, "start": a, "end": b} for p, (a, b) in sorted(self.ranges.items())],
             "dead_letters": self.dead_letters,
+            "waiting": self.waiting,
         }
 
 
@@ -62,8 +65,15 @@ def replayed(
     end: Mapping[int, int],
     into: str = "",
     say: Callable[[str], None] = lambda _: None,
+    handover: Callable[[TargetTable], Handover] | None = None,
 ) -> Replayed:
-    """Read the offsets [first, end) of each partition again. ``into``: name of another table. Raises ChSinkError."""
+    """Read the offsets [first, end) of each partition again. Raises ChSinkError.
+
+    Args:
+        into: name of another table.
+        handover: gives what the stream has kept of rows that changed their key, for a table. The first half of such a
+            change may lie before the range, or in another partition.
+    """
     table = subject.table
     if into:
         table = detect(subject.client, subject.table.database, into, subject.settings.policy)
@@ -98,18 +108,21 @@ def replayed(
     topic_reader = WithoutErased.of(subject.topic, removed) if own else subject.topic
     if own and removed:
         _mark_removed(subject, topic_reader, starts, ranges, topic, say)
-    fold = Fold(subject.client, table, subject.settings, topic_reader, subject.decoder)
+    behind = handover(table) if handover is not None else None
+    fold = Fold(subject.client, table, subject.settings, topic_reader, subject.decoder, behind)
     if own and forgets:
         subject.ledger.claim(f"replay-{uuid.uuid4().hex[:8]}")
     try:
         fold.begin({p: a for p, (a, _) in ranges.items()}, {p: starts[p] for p in ranges}, loads)
         say(f"reading {counted(sum(b - a for a, b in ranges.values()), 'offset')} again")
         fold.to({p: min(b, topic.high[p]) for p, (_, b) in ranges.items()})
+        waiting = sum(map(len, fold.waiting().values()))
     finally:
         fold.close()
         if own and forgets:
             subject.ledger.release()
-    return Replayed(subject.settings.name, table.qualified.replace("`", ""), ranges, sum(fold.letters.kinds.values()))
+    name, letters = table.qualified.replace("`", ""), sum(fold.letters.kinds.values())
+    return Replayed(subject.settings.name, name, ranges, letters, waiting)
 
 
 def _mark_removed(
