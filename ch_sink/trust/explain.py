@@ -1,13 +1,16 @@
 """The biography of one row: every event of its key, and the rule that decided about it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ch_sink.clickhouse import Client
+from ch_sink.merge import version_column
 from ch_sink.model.change import ChangeBatch, Op, Records
 from ch_sink.model.floor import NOTHING_LOADED, Floor, Loaded
 from ch_sink.order import Sequenced, State
@@ -22,11 +25,14 @@ from ch_sink.stream.tasks import RangeTask
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.judge import Event, Noted, Truncate, judged
 from ch_sink.trust.key import WantedKey
+from ch_sink.trust.repaired_versions import counts
 from ch_sink.trust.topic import TopicReader
-from ch_sink.types.sql import quote
+from ch_sink.types.sql import OWN, quote
 
-__all__ = ["Biography", "biography", "stored_rows"]
+__all__ = ["Biography", "Course", "biography", "stored_rows", "stored_versions"]
 
+Course = tuple[State, Sequence[tuple[int, int]]]
+"""The state at a partition's first record, and each offset from which on the epoch was at least so high."""
 _SETTINGS: dict[str, str | int] = {"output_format_json_quote_decimals": 1, "output_format_json_quote_64bit_integers": 0}
 
 
@@ -70,21 +76,28 @@ def biography(
     wanted: WantedKey,
     *,
     epoch: int = 0,
+    course: Mapping[int, Course] = MappingProxyType({}),
     noted: Noted = Noted(),  # noqa: B008 (immutable)
 ) -> Biography:
-    """Read the topic and judge the events of one key. ``epoch``: the lowest of the stream's versions.
+    """Read the topic and judge the events of one key. Raises ChSinkError.
 
-    Raises ChSinkError.
+    Args:
+        epoch: the lowest of the stream's versions, in partitions of which ``course`` says nothing.
+        course: how the stream began each partition, and where its epochs rose otherwise than by its positions.
     """
     state_now = topic.state(name)
     seen = _Seen(wanted)
     loaded = max((load.loaded for load in noted.loads), default=NOTHING_LOADED)
     for partition, low in sorted(state_now.low.items()):
         high = state_now.high[partition]
-        task = RangeTask("explain", name, state_now.topic_id, partition, target.table, low, high, State())
-        state = replace(State(), alone=len(state_now.low) == 1).raised_to(epoch)
-        for chunk in _nonempty(topic.chunks(task, low)):
-            state = _read(chunk.records, partition, target, decoder, state, seen, topic, loaded)
+        began, rises = course.get(partition, (State(base_epoch=epoch), ()))
+        state = replace(began, alone=len(state_now.low) == 1)
+        starts = [low, *(offset for offset, _ in rises if low < offset < high), high]
+        for first, end in pairwise(starts):
+            state = state.raised_to(max((e for offset, e in rises if offset <= first), default=0))
+            task = RangeTask("explain", name, state_now.topic_id, partition, target.table, first, end, State())
+            for chunk in _nonempty(topic.chunks(task, first)):
+                state = _read(chunk.records, partition, target, decoder, state, seen, topic, loaded)
     mine = [event for raw, event in seen.bad if raw is not None and raw in seen.raw_keys]
     engine = target.table.engine
     marks = engine.is_deleted_column or engine.sign_column or engine.family is Family.MERGE_TREE
@@ -100,6 +113,20 @@ def stored_rows(client: Client, table: TargetTable, wanted: WantedKey) -> list[d
     return client.rows(
         f"SELECT {shown} FROM (SELECT * FROM {table.qualified} WHERE {wanted.condition})", settings=_SETTINGS
     )
+
+
+def stored_versions(client: Client, table: TargetTable, condition: str) -> frozenset[int] | None:
+    """Versions of the rows that meet a condition, without those that collapse; None if versions are no numbers."""
+    name, engine = version_column(table), table.engine
+    if name is None or not counts(table):
+        return None
+    collapses = engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING)
+    having = f"HAVING sum({quote(engine.sign_column or '')}) > 0" if collapses else ""
+    found = client.rows(
+        f"SELECT toString({quote(name)}) AS {OWN}v FROM {table.qualified} WHERE {condition} "
+        f"GROUP BY {quote(name)} {having}"
+    )
+    return frozenset(int(row[f"{OWN}v"]) for row in found)
 
 
 def _nonempty(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
@@ -132,6 +159,8 @@ def _read(
         if raw is not None:
             seen.raw_keys.add(raw)
         event = _event(batch, order, partition, i, versions[i], unknown)
+        if batch.key is not None:
+            event = replace(event, key=tuple(column[i].as_py() for column in batch.key.columns))
         if shown[i]:
             event = replace(event, rule="loaded", why="it came behind rows of the source that showed it")
         seen.events.append(event)
