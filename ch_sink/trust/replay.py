@@ -1,8 +1,9 @@
 """The procedure of ``replay``: a range of offsets once more, into the stream's table or into another one.
 
 Into its own table a replay changes nothing that is right: rows get the versions that they had. Where an engine keeps
-no trace of deleted rows, a range that ends early would bring rows back that were deleted after it. There the replay
-goes on to the offset that the stream has applied, and the stream has to stand still.
+no trace of deleted rows, a range that ends early would bring rows back that were deleted after it; where versions are
+times, it would bring back what a later change of the same time has replaced. There the replay goes on to the offset
+that the stream has applied, and the stream has to stand still.
 """
 
 import uuid
@@ -13,6 +14,7 @@ from typing import Any
 
 from ch_sink.clickhouse import detect
 from ch_sink.errors import ChSinkError, StreamFailed
+from ch_sink.merge import version_column
 from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
@@ -26,6 +28,7 @@ from ch_sink.trust.erased_offsets import WithoutErased
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.history import loads_of
 from ch_sink.trust.removal import mark_of, place_of
+from ch_sink.trust.repaired_versions import counts
 from ch_sink.trust.subject import Subject
 from ch_sink.trust.successor import Successor
 from ch_sink.trust.topic import TopicReader
@@ -84,9 +87,11 @@ def replayed(
     if own:
         _expect_repeatable(table)
     forgets = forgets_deletes(table)
+    # Of changes of one time the one that is inserted last stays: it has to be the newest again.
+    stands = forgets or (version_column(table) is not None and not counts(table))
     # Where marks of deleted rows are gone, a range that ends before the delete would bring the row back as well.
     removed = [r for r in subject.ledger.facts(RowsRemoved) if r.topic_id == topic.topic_id]
-    further = forgets or bool(removed)
+    further = stands or bool(removed)
     if own:
         # What the stream has not applied yet is its own to apply.
         end = {p: applied.get(p, 0) if further else min(offset, applied.get(p, 0)) for p, offset in end.items()}
@@ -110,7 +115,7 @@ def replayed(
         _mark_removed(subject, topic_reader, starts, ranges, topic, say)
     behind = handover(table) if handover is not None else None
     fold = Fold(subject.client, table, subject.settings, topic_reader, subject.decoder, behind)
-    if own and forgets:
+    if own and stands:
         subject.ledger.claim(f"replay-{uuid.uuid4().hex[:8]}")
     try:
         fold.begin({p: a for p, (a, _) in ranges.items()}, {p: starts[p] for p in ranges}, loads)
@@ -119,7 +124,7 @@ def replayed(
         waiting = sum(map(len, fold.waiting().values()))
     finally:
         fold.close()
-        if own and forgets:
+        if own and stands:
             subject.ledger.release()
     name, letters = table.qualified.replace("`", ""), sum(fold.letters.kinds.values())
     return Replayed(subject.settings.name, name, ranges, letters, waiting)

@@ -15,10 +15,10 @@ from ch_sink.trust.subject import Subject
 from tests.support.busy import ENGINES, feed_of
 from tests.support.choose import some
 from tests.support.hand import PLACEHOLDER, key_change, postgres
-from tests.support.hand_commands import each_of, hand
+from tests.support.hand_commands import each_of, hand, timed
 from tests.support.hand_steps import lose
 from tests.support.hand_tables import ENGINES as ENGINES_BY_HAND
-from tests.support.hand_tables import key, row
+from tests.support.hand_tables import delete, insert, key, row, update
 from tests.support.recorded import equal
 from tests.support.trust import subject_of
 
@@ -134,3 +134,15 @@ def test_a_range_that_begins_in_the_middle_of_a_key_change(
     client.command(f"TRUNCATE TABLE {database}.ch_sink_handover")
     assert replayed(it.subject, begin, end, handover=kept).waiting == 1
     assert it.view() == before[1:]
+
+
+@each_of("engine", ("time", "time-auto"), "time-auto")
+def test_an_older_change_of_the_same_time_does_not_come_back(client: Client, database: str, engine: str) -> None:
+    """MySQL states whole seconds. The later change is behind the range."""
+    events = [insert(1, "a", 100), update(row(1, "a"), row(1, "b"), 110), insert(2, "x", 120), delete(row(2, "x"), 130)]
+    it = timed(client, database, engine, events)
+    it.read((0, 1), (0, 3), (0, 4))
+    assert it.view() == [(1, "b")]
+    for first, end in ((0, 1), (0, 3), (1, 3)):
+        assert replayed(it.subject, {0: first}, {0: end}).ranges == {0: (first, 4)}
+        assert it.view() == [(1, "b")]
