@@ -34,17 +34,15 @@ LaterKeys = Callable[[int, Collection[int]], Mapping[bytes, int] | None]
 None if the topic does not hold all these records any more."""
 
 _UNCERTAIN = "so that a newer change of the row cannot be ruled out"
-_GONE = f"the topic does not hold all later records, {_UNCERTAIN}"
+_NEXT = "drop the letter, and repair the table if the row is not right"
+_GONE = f"the topic does not hold all later records, {_UNCERTAIN}: {_NEXT}"
 _BEGUN = f"a batch of the partition has begun and not ended, {_UNCERTAIN}: retry when the job has ended it"
 _REPAIRED = (
     "the table was repaired after this change, which would undo the repair or be counted twice: drop the letter, and "
     "repair again if the row is not right"
 )
-_KEYLESS = f"later records have no Kafka key, {_UNCERTAIN}"
-_MOVED = (
-    f"the topic got more partitions since, between which keys move, {_UNCERTAIN}: drop the letter, and repair the "
-    "table if the row is not right"
-)
+_KEYLESS = f"later records have no Kafka key, {_UNCERTAIN}: {_NEXT}"
+_MOVED = f"the topic got more partitions since, between which keys move, {_UNCERTAIN}: {_NEXT}"
 
 
 @dataclass(slots=True)
