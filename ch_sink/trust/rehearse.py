@@ -189,9 +189,14 @@ def rehearsed(
 
 
 def _layout(other: TargetTable, live: TargetTable) -> dict[str, tuple[str, str]]:
-    order = ", ".join(other.sorting_key), ", ".join(live.sorting_key)
+    order = _order(other), _order(live)
     clauses = {"ORDER BY": order, "PARTITION BY": (other.partition_key, live.partition_key)}
     return {clause: pair for clause, pair in clauses.items() if pair[0] != pair[1]}
+
+
+def _order(table: TargetTable) -> str:
+    """Without the version that the server adds in a VersionedCollapsingMergeTree."""
+    return ", ".join(element for element in table.sorting_key if element != table.engine.version_column)
 
 
 @contextmanager

@@ -116,6 +116,7 @@ def test_another_place_of_rows_is_shown(client: Client, database: str) -> None:
     it = hand(client, database, "replacing", CHANGES)
     it.read((0, 7))
     assert shown(it, "replacing").equal
+    assert shown(it, "versioned").layout == {}
     found = shown(it, "replacing", "PARTITION BY id % 2 ORDER BY (id, v) SETTINGS allow_nullable_key = 1")
     assert found.report.equal
     assert not found.equal
