@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from ch_sink.clickhouse import Client
 from ch_sink.merge import version_column
 from ch_sink.model.change import ChangeBatch, Op, Records
 from ch_sink.model.floor import NOTHING_LOADED, Floor, Loaded
+from ch_sink.model.profile import TopicProfile
 from ch_sink.order import Sequenced, State
 from ch_sink.order.sequence import drop_loaded
 from ch_sink.order.version import to_int, to_ints
@@ -27,6 +29,7 @@ from ch_sink.trust.judge import Event, Noted, Truncate, judged
 from ch_sink.trust.key import WantedKey
 from ch_sink.trust.repaired_versions import counts
 from ch_sink.trust.topic import TopicReader
+from ch_sink.types import arrow_type
 from ch_sink.types.sql import OWN, quote
 
 __all__ = ["Biography", "Course", "biography", "stored_rows", "stored_versions"]
@@ -172,11 +175,32 @@ def _read(
         if order.keep[i] and target.policy.changes.truncate == "apply":
             seen.truncates.append(Truncate(versions[i], partition, int(batch.offset[i])))
             floor = max(floor, Floor(int(order.epoch[i]), to_int(order.commit, i), to_int(batch.inner, i)))
+    seen.raw_keys |= _unreadable(batch, records, target, decoder, profile, seen.wanted)
     for bad in batch.bad:
         why = f"{bad.kind}: {bad.reason}"
         event = Event(partition, int(records.offsets[bad.index]), "?", 0, 0, 0, "dead letter", why)
         seen.bad.append((records.keys[bad.index], event))
     return replace(order.state, profile=profile.after(batch)).with_floor(floor)
+
+
+def _unreadable(
+    batch: ChangeBatch,
+    records: Records,
+    target: Target,
+    decoder: BatchDecoder,
+    profile: TopicProfile,
+    wanted: WantedKey,
+) -> set[bytes]:
+    """Those Kafka keys of records that cannot be read which are of the wanted key."""
+    raws = sorted({raw for bad in batch.bad if (raw := records.keys[bad.index])})
+    known = [(raw, row) for raw, row in zip(raws, decoder.key_values(raws, profile), strict=True) if row is not None]
+    names = [target.policy.columns.target(name) for name in profile.key_columns]
+    types = {column.name: column.type for column in target.table.columns}
+    if not known or not set(wanted.columns) <= set(names):
+        return set()
+    columns = zip(names, zip(*(row for _, row in known), strict=True), strict=True)
+    rows = pa.table({name: pa.array(values, arrow_type(types[name])) for name, values in columns})
+    return {raw for (raw, _), found in zip(known, wanted.within(rows), strict=True) if found}
 
 
 def _event(

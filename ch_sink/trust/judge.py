@@ -89,28 +89,32 @@ def judged(
     """
     floor = max((t for t in truncates if _read(t.partition, t.offset, noted)), default=None)
     marked = [_first_rules(event, floor, noted, forgets_deletes) for event in events]
+    alive, ruled = [e for e in marked if not e.rule], [e for e in marked if e.rule]
     if keyed:
-        keys = dict.fromkeys(e.key for e in marked)
+        keys = dict.fromkeys(e.key for e in alive)
         stored = noted.stored if len(keys) == 1 else None
-        marked = [e for key in keys for e in _of_one_key([e for e in marked if e.key == key], stored)]
+        known = {e.version for e in ruled}
+        decided = [e for key in keys for e in _by_versions([e for e in alive if e.key == key], stored, known)]
     else:
-        marked = [e if e.rule else replace(e, rule="counted", why=_counted(e)) for e in marked]
-    return sorted(marked, key=lambda e: (e.partition, e.offset))
+        decided = [replace(e, rule="counted", why=_counted(e)) for e in alive]
+    return sorted([*ruled, *decided], key=lambda e: (e.partition, e.offset))
 
 
-def _of_one_key(events: Sequence[Event], stored: Set[int] | None) -> list[Event]:
-    """The rules of events that versions decide. Of equal ones (times), the row that was inserted later stays."""
-    alive = [e for e in events if not e.rule]
-    newest = max(alive, key=lambda e: (e.version, e.offset), default=None)
-    if newest is None or stored is None:
-        return [e if e.rule else _by_version(e, newest) for e in events]
+def _by_versions(events: Sequence[Event], stored: Set[int] | None, others: Set[int]) -> list[Event]:
+    """The rules of events of one key. Of equal versions (times), the row that was inserted later stays.
+
+    ``others``: versions of events that are ruled otherwise, such as those that are being read.
+    """
+    newest = max(events, key=lambda e: (e.version, e.offset))
+    if stored is None:
+        return [_by_version(e, newest) for e in events]
     top = max(stored, default=-1)
     if newest.half == Half.DELETE and top < newest.version:
         # Two rows swapped their keys: the former one leaves after the new one has come.
-        moved = (e for e in alive if (e.epoch, e.position, e.version) == (newest.epoch, newest.position, top))
+        moved = (e for e in events if (e.epoch, e.position, e.version) == (newest.epoch, newest.position, top))
         newest = next(moved, newest)
-    judged = [e if e.rule else _by_version(e, newest) for e in events]
-    if top > newest.version and top not in {e.version for e in events}:
+    judged = [_by_version(e, newest) for e in events]
+    if top > newest.version and top not in others | {e.version for e in events}:
         why = "the table has a row of a higher version, which no event has: a repair wrote it, or another program"
         return [replace(e, rule="repaired", why=why) if e.rule == "newer" else e for e in judged]
     if not stored and newest.op != "d":
@@ -145,13 +149,11 @@ def _first_rules(event: Event, floor: Truncate | None, noted: Noted, forgets_del
     return event
 
 
-def _by_version(event: Event, newest: Event | None) -> Event:
+def _by_version(event: Event, newest: Event) -> Event:
     if event.half == Half.DELETE:
         return replace(event, rule="handed over", why="the row went on under another key")
     if event is newest:
         return replace(event, rule="newer", why=_newest(event))
-    if newest is None:
-        return replace(event, rule="superseded", why="")
     higher = "a higher version" if newest.version > event.version else "the same version, and is later"
     above = f"offset {newest.offset} of partition {newest.partition} has {higher}"
     if newest.epoch > event.epoch:

@@ -6,10 +6,11 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
+from ch_sink.trust.erase import erased
 from ch_sink.trust.explained import life_of
 from tests.support.hand import Event, key_change, mysql, postgres
 from tests.support.hand_commands import MARKING, Hand, each_of, hand, made, timed
-from tests.support.hand_letters import BIG, lettered, retried, widen
+from tests.support.hand_letters import BIG, lettered, mended, retried, widen
 from tests.support.hand_steps import EVENTS, lose, repaired_from_source
 from tests.support.hand_tables import COLLAPSING, ENGINES, OWN, delete, insert, key, row, update
 
@@ -130,3 +131,25 @@ def test_a_row_that_the_table_lost(client: Client, database: str, engine: str) -
     lose(it, 2, 3)
     assert "the table has no row of the key" in why(it, 2)
     assert why(it, 3) == "the highest version: the row is deleted"
+
+
+@each_of("engine", ENGINES, "sign")
+def test_a_key_of_which_no_record_can_be_read(client: Client, database: str, engine: str) -> None:
+    """Its letters are shown, and go when it is erased."""
+    poison = [Event(key(i), {**(insert(i, "a", 90).value or {}), "after": {"id": "none"}}) for i in (1, 2)]
+    it = lettered(client, database, engine, [poison[0], insert(3, "a", 100, n=7), poison[1]])
+    it.read((0, 3))
+    assert it.feed.letters == 2
+    assert rules(it) == [(0, "dead letter")]
+    assert rules(it, 4) == []
+    erased(it.subject, it.own, key(1), apply=True)
+    assert [x.letter.offset for x in it.feed.letters_of.list(10)] == [2]
+
+
+@each_of("engine", ENGINES, "replacing")
+def test_a_repaired_row_that_has_a_dead_letter(client: Client, database: str, engine: str) -> None:
+    change = update(row(1, "a", n=7), row(1, "b", n=BIG), 110)
+    it = lettered(client, database, engine, [insert(1, "a", 100, n=7), change, insert(2, "c", 120, n=7)])
+    it.read((0, 3))
+    mended(it, [(1, "x", 7), (2, "c", 7)])
+    assert rules(it) == [(0, "repaired"), (1, "dead letter")]
