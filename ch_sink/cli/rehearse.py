@@ -49,6 +49,8 @@ def rehearse(
     for said, names in (("would have", done.only_other), ("would lack", done.only_live)):
         if names:
             out.say(f"{said} the columns {', '.join(names)}")
+    for clause, (new, now) in done.layout.items():
+        out.say(f"{clause} ({new}) instead of ({now})")
     for name, (new, now) in done.types.items():
         out.say(f"column {name} would be {new} instead of {now}; it is not compared")
     for line in lines(done.report):

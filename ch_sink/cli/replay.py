@@ -36,6 +36,7 @@ def replay(
     A table that is right stays as it is. Times are those of the records in Kafka, in UTC if they name no zone.
     """
     from ch_sink.model.counted import counted
+    from ch_sink.trust.refill_wiring import handover_of
     from ch_sink.trust.replay import replayed
     from ch_sink.trust.wiring import subject_of
 
@@ -46,13 +47,19 @@ def replay(
     [chosen] = streams
     bounds = [_offsets(chosen, text, option) for text, option in ((first, "--from"), (end, "--to"))]
     with expecting_a_ledger(chosen):
-        done = replayed(subject_of(chosen), bounds[0], bounds[1], into)
+        subject = subject_of(chosen)
+        done = replayed(subject, bounds[0], bounds[1], into, handover=handover_of(chosen, subject.client))
     for partition, (start, stop) in sorted(done.ranges.items()):
         out.say(f"partition {partition}: offsets {start} to {stop - 1} into {done.table}")
     if not done.ranges:
         out.say("nothing to read again")
     if done.dead_letters:
         out.say(f"{counted(done.dead_letters, 'record')} cannot be applied")
+    if done.waiting:
+        out.say(
+            f"not stored: {counted(done.waiting, 'change')} that wait for the values of a row under its old key; if "
+            "the job has applied them, begin before the delete of that key (--from), or use `ch_sink repair`"
+        )
     out.document(done.as_json())
 
 

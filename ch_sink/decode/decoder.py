@@ -137,6 +137,10 @@ class Decoder:
             joined(found.unknown),
         )
 
+    def key_values(self, keys: list[bytes], profile: TopicProfile) -> list[tuple[Any, ...] | None]:
+        """The values of each Kafka key, which are equal for keys of one row; None for a key that cannot be read."""
+        return self._keys(profile).values(keys)
+
     def _valid(self, profile: TopicProfile | None) -> TopicProfile:
         """The profile, or an empty one if it was learned with another configuration or table."""
         if profile is None or profile.choices != self._first.choices:

@@ -1,6 +1,7 @@
 """Kafka keys of one topic, typed as the target's columns."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import pyarrow as pa
 
@@ -53,6 +54,14 @@ class KeyReader:
             parts.append(self._group(framed, payloads))
         where = pa.array(_inverse(order))
         return [pa.concat_arrays(column).take(where) for column in zip(*parts, strict=True)]
+
+    def values(self, keys: list[bytes]) -> list[tuple[Any, ...] | None]:
+        """The values of each key, which are equal for keys of one row; None for a key that cannot be read."""
+        try:
+            return list(zip(*(column.to_pylist() for column in self.read(keys)), strict=True)) or [None] * len(keys)
+        except DecodeError:
+            middle = len(keys) // 2
+            return [*self.values(keys[:middle]), *self.values(keys[middle:])] if middle else [None]
 
     def id_kind(self, keys: Iterable[bytes | None]) -> IdKind:
         """The kind of the first document key that is a number or looks like one; empty if none is."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from ch_sink.model.change import ChangeBatch, Op, Records
 from ch_sink.ports import History
@@ -20,7 +21,7 @@ class ChangeIdentity:
     inner_high: int
     inner_low: int
     key: bytes
-    """The Kafka key's bytes, or the row if there is none."""
+    """The Kafka key's bytes; if there is none, the values of the configured key, or the row."""
     op: int
     source_ts: int
 
@@ -34,10 +35,12 @@ def identities(batch: ChangeBatch, records: Records) -> list[ChangeIdentity]:
     """
     given = records.keys
     keys = [given[i] or b"" for i in batch.source_index.tolist()]
-    if batch.key is None:
-        rows = [batch.after.to_pylist()] + ([batch.before.to_pylist()] if batch.before is not None else [])
-        for i in np.flatnonzero(batch.op != Op.TRUNCATE).tolist():
-            keys[i] = keys[i] or repr(tuple(images[i] for images in rows)).encode()
+    lacking = [i for i in np.flatnonzero(batch.op != Op.TRUNCATE).tolist() if not keys[i]]
+    if lacking:
+        images = [batch.key] if batch.key is not None else [i for i in (batch.after, batch.before) if i is not None]
+        rows = [image.take(pa.array(lacking)).to_pylist() for image in images]
+        for i, *values in zip(lacking, *rows, strict=True):
+            keys[i] = repr(tuple(values)).encode()
     return [
         ChangeIdentity(ch, cl, ih, il, key, op, ts)
         for (ch, cl), (ih, il), key, op, ts in zip(

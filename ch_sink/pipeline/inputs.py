@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.profile import TopicProfile
@@ -25,6 +25,10 @@ class BatchDecoder(Protocol):
 
         ``waited``: the records come from the pending table; null values among them are deletes.
         """
+        ...
+
+    def key_values(self, keys: list[bytes], profile: TopicProfile) -> list[tuple[Any, ...] | None]:
+        """The values of each Kafka key, which are equal for keys of one row; None for a key that cannot be read."""
         ...
 
 

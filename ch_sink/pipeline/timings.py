@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -68,6 +69,9 @@ class _Decoder:
     def decode(self, records: Records, profile: TopicProfile | None = None, *, waited: bool = False) -> ChangeBatch:
         with self.stages.stage("decode"):
             return self.inner.decode(records, profile, waited=waited)
+
+    def key_values(self, keys: list[bytes], profile: TopicProfile) -> list[tuple[Any, ...] | None]:
+        return self.inner.key_values(keys, profile)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -155,6 +155,9 @@ class _SnapshotOnly:
         if len(others):
             raise NoSnapshotRow(int(batch.offset[others[0]]))
         return batch
+
+    def key_values(self, keys: list[bytes], profile: TopicProfile) -> list[tuple[Any, ...] | None]:
+        return self.inner.key_values(keys, profile)
 
 
 @dataclass(slots=True)

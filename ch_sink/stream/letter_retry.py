@@ -8,6 +8,7 @@ a later record of the same key decides. What a repair has made of the table sinc
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import takewhile
 from typing import TypeVar
 
@@ -18,9 +19,10 @@ from ch_sink.order import Sequenced, State
 from ch_sink.order.version import to_int, to_ints, to_words
 from ch_sink.pipeline.ordering import in_given_order
 from ch_sink.pipeline.partition_sink import PartitionSink
-from ch_sink.ports import BackwardStepSeen, DeadLetter, Ledger, RowsRemoved, TableRefilled
+from ch_sink.ports import BackwardStepSeen, DeadLetter, Ledger, RowsRemoved, TableRefilled, TopicFacts
 from ch_sink.sources import source_for
 from ch_sink.stream.evidence import repairs
+from ch_sink.stream.letter_keys import KeyValues, last_offsets
 from ch_sink.stream.letter_rows import LetterRows
 from ch_sink.table.model import Family
 
@@ -32,13 +34,15 @@ LaterKeys = Callable[[int, Collection[int]], Mapping[bytes, int] | None]
 None if the topic does not hold all these records any more."""
 
 _UNCERTAIN = "so that a newer change of the row cannot be ruled out"
-_GONE = f"the topic does not hold all later records, {_UNCERTAIN}"
+_NEXT = "drop the letter, and repair the table if the row is not right"
+_GONE = f"the topic does not hold all later records, {_UNCERTAIN}: {_NEXT}"
 _BEGUN = f"a batch of the partition has begun and not ended, {_UNCERTAIN}: retry when the job has ended it"
 _REPAIRED = (
     "the table was repaired after this change, which would undo the repair or be counted twice: drop the letter, and "
     "repair again if the row is not right"
 )
-_KEYLESS = f"later records have no Kafka key, {_UNCERTAIN}"
+_KEYLESS = f"later records have no Kafka key, {_UNCERTAIN}: {_NEXT}"
+_MOVED = f"the topic got more partitions since, between which keys move, {_UNCERTAIN}: {_NEXT}"
 
 
 @dataclass(slots=True)
@@ -87,7 +91,8 @@ class LetterRetry:
             before = self._states_before(batch)
             assigned = self._assigned(batch, before)
             order = in_given_order(batch, self.sink.target, known, assigned)
-            newer = self._superseded(batch, records, order, before, all_of_them, done)
+            values = partial(decoder.key_values, profile=known.profile)
+            newer = self._superseded(batch, records, order, before, values, all_of_them, done)
             newer |= self._repaired(batch, order, newer, done)
             rest = [letter for letter in queue if letter.offset not in newer]
             if rest:
@@ -146,6 +151,7 @@ class LetterRetry:
         records: Records,
         order: Sequenced,
         before: Mapping[int, tuple[int, State]],
+        values: KeyValues,
         letters: Collection[int],
         done: Retried,
     ) -> set[int]:
@@ -156,11 +162,11 @@ class LetterRetry:
         engine = target.table.engine
         by_version = engine.family is Family.REPLACING and target.system.version and target.layout.kind != "time"
         if not by_version and not target.appends:
-            return settled | self._followed(batch, records, letters, done)
+            return settled | self._followed(batch, records, before, values, letters, done)
         if by_version and (self._facts(RowsRemoved) or self._ordered_otherwise(batch, before)):
             # Marks of deleted rows are gone, and a delete that was delivered again has left none. Or versions of
             # later changes do not compare with those of the letters.
-            settled |= self._followed(batch, records, letters, done)
+            settled |= self._followed(batch, records, before, values, letters, done)
         if target.system.version is None or self.sink.ports.lookup is None:
             return settled
         versions = to_ints(order.version)
@@ -230,8 +236,16 @@ class LetterRetry:
             if (fact.topic_id, fact.partition) == (name.topic_id, name.partition)
         ]
 
-    def _followed(self, batch: ChangeBatch, records: Records, letters: Collection[int], done: Retried) -> set[int]:
-        """Offsets of the letters whose key has a later record that was applied, or may have one."""
+    def _followed(
+        self,
+        batch: ChangeBatch,
+        records: Records,
+        before: Mapping[int, tuple[int, State]],
+        values: KeyValues,
+        letters: Collection[int],
+        done: Retried,
+    ) -> set[int]:
+        """Offsets of the letters whose row has a later record that was applied, or may have one."""
         offsets, name = batch.offset.tolist(), self.sink.name
         if any(begun.partition == name.partition for begun in self.ledger.open_intents(name.topic_id)):
             # It may have stored later records, and goes on behind them.
@@ -242,12 +256,26 @@ class LetterRetry:
             done.failed.update(dict.fromkeys(offsets, _GONE))
             return set(offsets)
         keys = [records.keys[place] or b"" for place in batch.source_index.tolist()]
-        found = {offset for offset, key in zip(offsets, keys, strict=True) if later.get(key, -1) > offset}
+        last = last_offsets(keys, later, values)
+        found = {offset for offset, newest in zip(offsets, last, strict=True) if newest > offset}
         # Records without a Kafka key may be of any row.
         unclear = {offset for offset, key in zip(offsets, keys, strict=True) if offset in found and not key}
         done.failed.update(dict.fromkeys(unclear, _KEYLESS))
         done.superseded += sorted(found - unclear)
-        return found
+        moved = self._may_have_moved(before) - found
+        done.failed.update(dict.fromkeys(moved, _MOVED))
+        return found | moved
+
+    def _may_have_moved(self, before: Mapping[int, tuple[int, State]]) -> set[int]:
+        """Offsets of the letters whose row may have later records in a partition that was added since."""
+        name = self.sink.name
+        known = [facts for facts in self.ledger.facts(TopicFacts) if facts.topic_id == name.topic_id]
+        most = max((facts.partitions for facts in known), default=0)
+        former = max((facts.partitions for facts in known if facts.partitions < most), default=0)
+        if name.partition >= former:
+            return set()
+        since = min(facts.epoch for facts in known if facts.partitions == most)
+        return {offset for offset, (_, state) in before.items() if state.base_epoch < since}
 
     def _apply(
         self, letters: Sequence[DeadLetter], state: State, assigned: Mapping[int, tuple[int, int]], done: Retried

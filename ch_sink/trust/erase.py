@@ -104,7 +104,9 @@ def erased(
             if rows[name.replace("`", "")]:
                 say(f"removing rows of {name}")
                 delete_rows(subject.client, name, condition, cluster=cluster)
-    return Erased(subject.settings.name, key, apply, rows, _remains(life))
+    unkeyed = f"stream = {literal(own.stream)} AND key IS NULL"
+    letters = count(subject.client, own.dead_letters.qualified, f"{unkeyed} AND {_not_at(life)}")
+    return Erased(subject.settings.name, key, apply, rows, _remains(life, letters))
 
 
 def _expect_erasable(subject: Subject) -> None:
@@ -168,7 +170,7 @@ def _own_rows(own: OwnTables, life: Biography, wanted: WantedKey) -> list[tuple[
     """Table, condition and cluster of the rows of the key in the sink's own tables."""
     mine = f"stream = {literal(own.stream)}"
     keys = ", ".join(f"unhex('{raw.hex()}')" for raw in sorted(life.raw_keys))
-    places = ", ".join(f"({e.partition}, {e.offset})" for e in life.events)
+    places = _places(life)
     records = " OR ".join(
         [*([f"key IN ({keys})"] if keys else []), *([f"(partition, offset) IN ({places})"] if places else [])]
     )
@@ -180,6 +182,16 @@ def _own_rows(own: OwnTables, life: Biography, wanted: WantedKey) -> list[tuple[
     listed = ", ".join(f"({literal(str(name))}, {', '.join(map(str, rest))})" for name, *rest in sorted(ids))
     of_rows = f"(source, commit_high, commit_low, inner_high, inner_low) IN ({listed})" if listed else "0"
     return [*plan, (own.handover.qualified, f"{mine} AND {of_rows}", own.cluster)]
+
+
+def _places(life: Biography) -> str:
+    return ", ".join(f"({e.partition}, {e.offset})" for e in life.events)
+
+
+def _not_at(life: Biography) -> str:
+    """The condition of records that are none of the key's events."""
+    places = _places(life)
+    return f"(partition, offset) NOT IN ({places})" if places else "1"
 
 
 def _handed_over(table: StateTable, stream: str, wanted: WantedKey) -> list[Sequence[Any]]:
@@ -203,7 +215,8 @@ def _of_key(row: pa.Table, wanted: WantedKey) -> bool:
     return bool(wanted.within(row).any())
 
 
-def _remains(life: Biography) -> tuple[str, ...]:
+def _remains(life: Biography, letters: int) -> tuple[str, ...]:
+    """``letters``: how many dead letters have no Kafka key."""
     events = len(life.events)
     said = []
     if events:
@@ -213,6 +226,9 @@ def _remains(life: Biography) -> tuple[str, ...]:
         )
     else:
         said.append("the topic holds no event of the key, by which dead letters and waiting changes of it are known")
+    if letters:
+        what = counted(letters, "dead letter")
+        said.append(f"{what} without a Kafka key may be of any row: see `ch_sink dead-letters show`")
     if any(event.rule == "handed over" or event.half for event in life.events):
         said.append("the row has had another key: erase that one, too")
     return tuple(said)

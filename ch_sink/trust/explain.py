@@ -1,15 +1,20 @@
 """The biography of one row: every event of its key, and the rule that decided about it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from ch_sink.clickhouse import Client
+from ch_sink.merge import version_column
 from ch_sink.model.change import ChangeBatch, Op, Records
 from ch_sink.model.floor import NOTHING_LOADED, Floor, Loaded
+from ch_sink.model.profile import TopicProfile
 from ch_sink.order import Sequenced, State
 from ch_sink.order.sequence import drop_loaded
 from ch_sink.order.version import to_int, to_ints
@@ -22,11 +27,15 @@ from ch_sink.stream.tasks import RangeTask
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.judge import Event, Noted, Truncate, judged
 from ch_sink.trust.key import WantedKey
+from ch_sink.trust.repaired_versions import counts
 from ch_sink.trust.topic import TopicReader
-from ch_sink.types.sql import quote
+from ch_sink.types import arrow_type
+from ch_sink.types.sql import OWN, quote
 
-__all__ = ["Biography", "biography", "stored_rows"]
+__all__ = ["Biography", "Course", "biography", "stored_rows", "stored_versions"]
 
+Course = tuple[State, Sequence[tuple[int, int]]]
+"""The state at a partition's first record, and each offset from which on the epoch was at least so high."""
 _SETTINGS: dict[str, str | int] = {"output_format_json_quote_decimals": 1, "output_format_json_quote_64bit_integers": 0}
 
 
@@ -70,21 +79,28 @@ def biography(
     wanted: WantedKey,
     *,
     epoch: int = 0,
+    course: Mapping[int, Course] = MappingProxyType({}),
     noted: Noted = Noted(),  # noqa: B008 (immutable)
 ) -> Biography:
-    """Read the topic and judge the events of one key. ``epoch``: the lowest of the stream's versions.
+    """Read the topic and judge the events of one key. Raises ChSinkError.
 
-    Raises ChSinkError.
+    Args:
+        epoch: the lowest of the stream's versions, in partitions of which ``course`` says nothing.
+        course: how the stream began each partition, and where its epochs rose otherwise than by its positions.
     """
     state_now = topic.state(name)
     seen = _Seen(wanted)
     loaded = max((load.loaded for load in noted.loads), default=NOTHING_LOADED)
     for partition, low in sorted(state_now.low.items()):
         high = state_now.high[partition]
-        task = RangeTask("explain", name, state_now.topic_id, partition, target.table, low, high, State())
-        state = replace(State(), alone=len(state_now.low) == 1).raised_to(epoch)
-        for chunk in _nonempty(topic.chunks(task, low)):
-            state = _read(chunk.records, partition, target, decoder, state, seen, topic, loaded)
+        began, rises = course.get(partition, (State(base_epoch=epoch), ()))
+        state = replace(began, alone=len(state_now.low) == 1)
+        starts = [low, *(offset for offset, _ in rises if low < offset < high), high]
+        for first, end in pairwise(starts):
+            state = state.raised_to(max((e for offset, e in rises if offset <= first), default=0))
+            task = RangeTask("explain", name, state_now.topic_id, partition, target.table, first, end, State())
+            for chunk in _nonempty(topic.chunks(task, first)):
+                state = _read(chunk.records, partition, target, decoder, state, seen, topic, loaded)
     mine = [event for raw, event in seen.bad if raw is not None and raw in seen.raw_keys]
     engine = target.table.engine
     marks = engine.is_deleted_column or engine.sign_column or engine.family is Family.MERGE_TREE
@@ -100,6 +116,20 @@ def stored_rows(client: Client, table: TargetTable, wanted: WantedKey) -> list[d
     return client.rows(
         f"SELECT {shown} FROM (SELECT * FROM {table.qualified} WHERE {wanted.condition})", settings=_SETTINGS
     )
+
+
+def stored_versions(client: Client, table: TargetTable, condition: str) -> frozenset[int] | None:
+    """Versions of the rows that meet a condition, without those that collapse; None if versions are no numbers."""
+    name, engine = version_column(table), table.engine
+    if name is None or not counts(table):
+        return None
+    collapses = engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING)
+    having = f"HAVING sum({quote(engine.sign_column or '')}) > 0" if collapses else ""
+    found = client.rows(
+        f"SELECT toString({quote(name)}) AS {OWN}v FROM {table.qualified} WHERE {condition} "
+        f"GROUP BY {quote(name)} {having}"
+    )
+    return frozenset(int(row[f"{OWN}v"]) for row in found)
 
 
 def _nonempty(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
@@ -132,6 +162,8 @@ def _read(
         if raw is not None:
             seen.raw_keys.add(raw)
         event = _event(batch, order, partition, i, versions[i], unknown)
+        if batch.key is not None:
+            event = replace(event, key=tuple(column[i].as_py() for column in batch.key.columns))
         if shown[i]:
             event = replace(event, rule="loaded", why="it came behind rows of the source that showed it")
         seen.events.append(event)
@@ -143,11 +175,32 @@ def _read(
         if order.keep[i] and target.policy.changes.truncate == "apply":
             seen.truncates.append(Truncate(versions[i], partition, int(batch.offset[i])))
             floor = max(floor, Floor(int(order.epoch[i]), to_int(order.commit, i), to_int(batch.inner, i)))
+    seen.raw_keys |= _unreadable(batch, records, target, decoder, profile, seen.wanted)
     for bad in batch.bad:
         why = f"{bad.kind}: {bad.reason}"
         event = Event(partition, int(records.offsets[bad.index]), "?", 0, 0, 0, "dead letter", why)
         seen.bad.append((records.keys[bad.index], event))
     return replace(order.state, profile=profile.after(batch)).with_floor(floor)
+
+
+def _unreadable(
+    batch: ChangeBatch,
+    records: Records,
+    target: Target,
+    decoder: BatchDecoder,
+    profile: TopicProfile,
+    wanted: WantedKey,
+) -> set[bytes]:
+    """Those Kafka keys of records that cannot be read which are of the wanted key."""
+    raws = sorted({raw for bad in batch.bad if (raw := records.keys[bad.index])})
+    known = [(raw, row) for raw, row in zip(raws, decoder.key_values(raws, profile), strict=True) if row is not None]
+    names = [target.policy.columns.target(name) for name in profile.key_columns]
+    types = {column.name: column.type for column in target.table.columns}
+    if not known or not set(wanted.columns) <= set(names):
+        return set()
+    columns = zip(names, zip(*(row for _, row in known), strict=True), strict=True)
+    rows = pa.table({name: pa.array(values, arrow_type(types[name])) for name, values in columns})
+    return {raw for (raw, _), found in zip(known, wanted.within(rows), strict=True) if found}
 
 
 def _event(

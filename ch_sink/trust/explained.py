@@ -4,9 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 from ch_sink.config import Config
+from ch_sink.model.topic import TopicState
+from ch_sink.order import State
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import RowsRemoved, TopicFacts
-from ch_sink.trust.explain import Biography, biography, stored_rows
+from ch_sink.trust.explain import Biography, Course, biography, stored_rows, stored_versions
 from ch_sink.trust.history import loads_of
 from ch_sink.trust.judge import Noted
 from ch_sink.trust.key import wanted_key
@@ -14,7 +16,10 @@ from ch_sink.trust.own_tables import OwnTables, own_tables
 from ch_sink.trust.subject import Subject
 from ch_sink.trust.wiring import subject_of
 
-__all__ = ["explained", "noted_of"]
+__all__ = ["explained", "life_of", "noted_of"]
+
+_HISTORY = 10_000
+"""Results of the ledger that are searched for epochs."""
 
 
 def noted_of(subject: Subject, own: OwnTables, topic_id: str) -> Noted:
@@ -30,22 +35,58 @@ def noted_of(subject: Subject, own: OwnTables, topic_id: str) -> Noted:
 def explained(config: Config, key: dict[str, Any]) -> Biography:
     """Read the topic for the events of one key. Raises ChSinkError."""
     subject = subject_of(config)
-    wanted = wanted_key(subject.client, subject.table, key)
-    stored = stored_rows(subject.client, subject.table, wanted)
-    settings = subject.settings
-    topic_id = subject.topic.state(settings.topic).topic_id
-    epochs = [fact.epoch for fact in subject.ledger.facts(TopicFacts) if fact.topic_id == topic_id]
-    noted = noted_of(subject, own_tables(config, subject.client), topic_id)
+    return life_of(subject, own_tables(config, subject.client), key)
+
+
+def life_of(subject: Subject, own: OwnTables, key: dict[str, Any]) -> Biography:
+    """The same of a stream that is known already."""
+    table, settings = subject.table, subject.settings
+    wanted = wanted_key(subject.client, table, key)
+    stored = stored_rows(subject.client, table, wanted)
+    mine = f"{wanted.condition} AND ({subject.condition})" if subject.condition else wanted.condition
+    versions = stored_versions(subject.client, table, mine)
+    topic = subject.topic.state(settings.topic)
+    epochs = [fact.epoch for fact in subject.ledger.facts(TopicFacts) if fact.topic_id == topic.topic_id]
     found = biography(
         subject.topic,
         settings.topic,
-        Target.of(subject.table, settings.policy),
+        Target.of(table, settings.policy),
         # A delete of a row without a key is known by the values that it had.
-        subject.decoder(subject.table, not subject.key),
+        subject.decoder(table, not subject.key),
         key,
         wanted,
         epoch=max(epochs, default=0),
-        noted=noted,
+        course=_courses(subject, topic, min(epochs, default=0)),
+        noted=replace(noted_of(subject, own, topic.topic_id), stored=versions),
     )
     found.stored = stored
     return found
+
+
+def _courses(subject: Subject, topic: TopicState, epoch: int) -> dict[int, Course]:
+    """How the stream began the partitions that it has read, and where their epochs rose.
+
+    They rise as a batch begins, if partitions were added, if another strategy orders the changes, or if the stream
+    reads a part again. Where positions step back, the topic shows it.
+    """
+    rises: dict[int, list[tuple[int, int]]] = {}
+    for result in subject.ledger.history(_HISTORY):
+        if result.topic_id == topic.topic_id and result.state:
+            rises.setdefault(result.partition, []).append((result.start, State.from_json(result.state).base_epoch))
+    found: dict[int, Course] = {}
+    for partition, low in topic.low.items():
+        before = subject.ledger.state_before(topic.topic_id, partition, low) if low else None
+        known = State.from_json(before[1]) if before is not None else State()
+        began = State(known.sources, known.base_epoch, names=known.names, profile=known.profile).raised_to(epoch)
+        if partition in rises:
+            found[partition] = began, _upwards(rises[partition])
+    return found
+
+
+def _upwards(rises: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Only where the epoch is higher than before."""
+    kept: list[tuple[int, int]] = []
+    for offset, epoch in sorted(rises):
+        if not kept or epoch > kept[-1][1]:
+            kept.append((offset, epoch))
+    return kept

@@ -23,11 +23,13 @@ class Event:
     version: int
     rule: str
     """newer, superseded, re-delivered, floor, handed over, dead letter, waiting, not read yet, ignored, counted,
-    loaded, erased."""
+    loaded, erased, repaired."""
     why: str
     half: int = 0
     kept: tuple[str, ...] = ()
     """Columns that the event does not state: their values are those of the row before."""
+    key: tuple[Any, ...] = ()
+    """Values of its key: the wanted one may be a part of several."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -56,6 +58,10 @@ class Noted:
     """The times that the table was filled from the source."""
     erased: Set[tuple[int, int]] = frozenset()
     """Partition and offset of the changes whose rows were erased."""
+    dropped: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    """Partition and offset of dead letters that were dropped → reason."""
+    stored: Set[int] | None = None
+    """Versions of the rows that the table has of the key, marks included; None if they do not tell events apart."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -83,13 +89,38 @@ def judged(
     """
     floor = max((t for t in truncates if _read(t.partition, t.offset, noted)), default=None)
     marked = [_first_rules(event, floor, noted, forgets_deletes) for event in events]
+    alive, ruled = [e for e in marked if not e.rule], [e for e in marked if e.rule]
     if keyed:
-        alive = [e for e in marked if not e.rule]
-        newest = max(alive, key=lambda e: e.version, default=None)
-        marked = [e if e.rule else _by_version(e, newest) for e in marked]
+        keys = dict.fromkeys(e.key for e in alive)
+        stored = noted.stored if len(keys) == 1 else None
+        known = {e.version for e in ruled}
+        decided = [e for key in keys for e in _by_versions([e for e in alive if e.key == key], stored, known)]
     else:
-        marked = [e if e.rule else replace(e, rule="counted", why=_counted(e)) for e in marked]
-    return sorted(marked, key=lambda e: (e.partition, e.offset))
+        decided = [replace(e, rule="counted", why=_counted(e)) for e in alive]
+    return sorted([*ruled, *decided], key=lambda e: (e.partition, e.offset))
+
+
+def _by_versions(events: Sequence[Event], stored: Set[int] | None, others: Set[int]) -> list[Event]:
+    """The rules of events of one key. Of equal versions (times), the row that was inserted later stays.
+
+    ``others``: versions of events that are ruled otherwise, such as those that are being read.
+    """
+    newest = max(events, key=lambda e: (e.version, e.offset))
+    if stored is None:
+        return [_by_version(e, newest) for e in events]
+    top = max(stored, default=-1)
+    if newest.half == Half.DELETE and top < newest.version:
+        # Two rows swapped their keys: the former one leaves after the new one has come.
+        moved = (e for e in events if (e.epoch, e.position, e.version) == (newest.epoch, newest.position, top))
+        newest = next(moved, newest)
+    judged = [_by_version(e, newest) for e in events]
+    if top > newest.version and top not in others | {e.version for e in events}:
+        why = "the table has a row of a higher version, which no event has: a repair wrote it, or another program"
+        return [replace(e, rule="repaired", why=why) if e.rule == "newer" else e for e in judged]
+    if not stored and newest.op != "d":
+        why = "the highest version, but the table has no row of the key: see `ch_sink verify`"
+        return [replace(e, why=why) if e.rule == "newer" else e for e in judged]
+    return judged
 
 
 def _first_rules(event: Event, floor: Truncate | None, noted: Noted, forgets_deletes: bool) -> Event:
@@ -107,6 +138,8 @@ def _first_rules(event: Event, floor: Truncate | None, noted: Noted, forgets_del
         return replace(event, rule="waiting", why="for the row under its old key, or behind such a change")
     if event.rule == "dead letter":
         return event
+    if place in noted.dropped and event.version not in (noted.stored or ()):
+        return replace(event, rule="dead letter", why=f"{noted.dropped[place]}; it was dropped")
     if floor is not None and event.version < floor.version:
         return replace(
             event, rule="floor", why=f"below the truncate at offset {floor.offset} of partition {floor.partition}"
@@ -116,14 +149,15 @@ def _first_rules(event: Event, floor: Truncate | None, noted: Noted, forgets_del
     return event
 
 
-def _by_version(event: Event, newest: Event | None) -> Event:
+def _by_version(event: Event, newest: Event) -> Event:
     if event.half == Half.DELETE:
         return replace(event, rule="handed over", why="the row went on under another key")
     if event is newest:
         return replace(event, rule="newer", why=_newest(event))
-    above = f"offset {newest.offset} of partition {newest.partition} has a higher version" if newest else ""
-    if newest is not None and newest.epoch > event.epoch:
-        above += ": it is in a later epoch, since positions stepped back before it"
+    higher = "a higher version" if newest.version > event.version else "the same version, and is later"
+    above = f"offset {newest.offset} of partition {newest.partition} has {higher}"
+    if newest.epoch > event.epoch:
+        above += ": it is in a later epoch, since positions stepped back or partitions were added before it"
     return replace(event, rule="superseded", why=above)
 
 

@@ -28,16 +28,24 @@ class OwnTables:
         """What they say of a topic's records. Raises ClickHouseError."""
         named = {"stream": self.stream, "topic_id": topic_id}
         mine = "stream = {stream:String} AND topic_id = {topic_id:String}"
+        outcome = "outcome" if "outcome" in self.dead_letters.columns() else "''"
         letters = self.dead_letters.rows(
-            f"SELECT partition, offset, kind, reason FROM $table FINAL WHERE {mine} AND retried IS NULL", **named
+            f"SELECT partition, offset, kind, reason, {outcome} = 'dropped' AS dropped FROM $table FINAL "
+            f"WHERE {mine} AND (retried IS NULL OR dropped)",
+            **named,
         )
+        reasons = {
+            (int(r["partition"]), int(r["offset"])): (f"{r['kind']}: {r['reason']}", bool(r["dropped"]))
+            for r in letters
+        }
         waiting = self.pending.rows(
             f"SELECT partition, offset FROM $table FINAL WHERE {mine} AND resolved = 0", **named
         )
         return Noted(
             applied,
-            {(int(r["partition"]), int(r["offset"])): f"{r['kind']}: {r['reason']}" for r in letters},
+            {place: why for place, (why, dropped) in reasons.items() if not dropped},
             frozenset((int(r["partition"]), int(r["offset"])) for r in waiting),
+            dropped={place: why for place, (why, dropped) in reasons.items() if dropped},
         )
 
 

@@ -18,7 +18,7 @@ from ch_sink.discovery.wiring import table_spec, topic_offsets
 from ch_sink.errors import ChSinkError, ConfigError, StreamFailed
 from ch_sink.kafka import schema_registry
 from ch_sink.model.counted import counted
-from ch_sink.spark.wiring import stream_settings
+from ch_sink.spark.wiring import concerned_by, stream_settings
 from ch_sink.stream.coordinator import StreamSettings
 from ch_sink.table.ddl import create_table
 from ch_sink.table.model import TargetTable
@@ -29,6 +29,7 @@ from ch_sink.trust.report import Report
 from ch_sink.trust.shadow import shadow_of, shadow_tables
 from ch_sink.trust.sides import Side
 from ch_sink.trust.subject import Subject
+from ch_sink.trust.topic import KafkaTopic, TopicReader
 from ch_sink.trust.verify import FOUND
 from ch_sink.types.column import Column
 from ch_sink.types.sql import quote
@@ -46,6 +47,8 @@ class Other:
     create: str
     """CREATE TABLE, for `table_name` in the database of the live stream's own tables."""
     decoder: MakeDecoder
+    topic: TopicReader | None = None
+    """The part of the topic that it applies, if that is not what the live stream applies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +63,14 @@ class Rehearsed:
     only_live: tuple[str, ...]
     types: dict[str, tuple[str, str]]
     """Column → its type in the other table and in the live one, where they differ; such columns are not compared."""
+    layout: dict[str, tuple[str, str]]
+    """Clause of CREATE TABLE → what the other table has there and what the live one has, where they differ."""
 
     @property
     def equal(self) -> bool:
         """Whether the other configuration would give the same table."""
-        shape = self.engine[0] == self.engine[1] and not (self.only_other or self.only_live or self.types)
-        return self.report.equal and shape
+        columns = self.only_other or self.only_live or self.types
+        return self.report.equal and self.engine[0] == self.engine[1] and not (columns or self.layout)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -75,6 +80,7 @@ class Rehearsed:
             "columns_added": list(self.only_other),
             "columns_lacking": list(self.only_live),
             "types": {name: list(pair) for name, pair in self.types.items()},
+            "layout": {clause: list(pair) for clause, pair in self.layout.items()},
         }
 
 
@@ -104,6 +110,7 @@ def other_of(config: Config, live: Subject) -> Other:
         lambda now, before: decoder_for(
             now, policy, want_before=before, format=config.format, registry=schema_registry(config.kafka.registry())
         ),
+        replace(live.topic, concerned=concerned_by(config)) if isinstance(live.topic, KafkaTopic) else None,
     )
 
 
@@ -135,7 +142,7 @@ def rehearsed(
         compared, types = _common(live, table, columns)
         topic = live.topic.state(live.settings.topic)
         applied = live.reached(topic.topic_id).applied
-        fold = Fold(live.client, table, other.settings, live.topic, other.decoder)
+        fold = Fold(live.client, table, other.settings, other.topic or live.topic, other.decoder)
         open_.callback(fold.close)
         began_at = begin_at_load(fold, live.ledger, topic)
         say(f"reading {counted(sum(applied.values()) - began_at, 'offset')} of {topic.topic}")
@@ -177,7 +184,19 @@ def rehearsed(
             tuple(sorted(mine - theirs)),
             tuple(sorted(theirs - mine)),
             types,
+            _layout(table, live.table),
         )
+
+
+def _layout(other: TargetTable, live: TargetTable) -> dict[str, tuple[str, str]]:
+    order = _order(other), _order(live)
+    clauses = {"ORDER BY": order, "PARTITION BY": (other.partition_key, live.partition_key)}
+    return {clause: pair for clause, pair in clauses.items() if pair[0] != pair[1]}
+
+
+def _order(table: TargetTable) -> str:
+    """Without the version that the server adds in a VersionedCollapsingMergeTree."""
+    return ", ".join(element for element in table.sorting_key if element != table.engine.version_column)
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """The procedure of ``replay``: a range of offsets once more, into the stream's table or into another one.
 
 Into its own table a replay changes nothing that is right: rows get the versions that they had. Where an engine keeps
-no trace of deleted rows, a range that ends early would bring rows back that were deleted after it. There the replay
-goes on to the offset that the stream has applied, and the stream has to stand still.
+no trace of deleted rows, a range that ends early would bring rows back that were deleted after it; where versions are
+times, it would bring back what a later change of the same time has replaced. There the replay goes on to the offset
+that the stream has applied, and the stream has to stand still.
 """
 
 import uuid
@@ -13,11 +14,12 @@ from typing import Any
 
 from ch_sink.clickhouse import detect
 from ch_sink.errors import ChSinkError, StreamFailed
+from ch_sink.merge import version_column
 from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import FinishedRange, RowsRemoved, TableRefilled
+from ch_sink.ports import FinishedRange, Handover, RowsRemoved, TableRefilled
 from ch_sink.sources import source_for
 from ch_sink.stream.reading_again import expect_entered
 from ch_sink.stream.rollback import repairs_above
@@ -26,6 +28,7 @@ from ch_sink.trust.erased_offsets import WithoutErased
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.history import loads_of
 from ch_sink.trust.removal import mark_of, place_of
+from ch_sink.trust.repaired_versions import counts
 from ch_sink.trust.subject import Subject
 from ch_sink.trust.successor import Successor
 from ch_sink.trust.topic import TopicReader
@@ -46,6 +49,8 @@ class Replayed:
     ranges: dict[int, tuple[int, int]]
     """Partition → the offsets [start, end) that were read. The start may lie before the wanted one."""
     dead_letters: int
+    waiting: int = 0
+    """Changes that are not stored, since they wait for the values of a row under its old key."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -53,6 +58,7 @@ class Replayed:
             "table": self.table,
             "partitions": [{"partition": p, "start": a, "end": b} for p, (a, b) in sorted(self.ranges.items())],
             "dead_letters": self.dead_letters,
+            "waiting": self.waiting,
         }
 
 
@@ -62,8 +68,15 @@ def replayed(
     end: Mapping[int, int],
     into: str = "",
     say: Callable[[str], None] = lambda _: None,
+    handover: Callable[[TargetTable], Handover] | None = None,
 ) -> Replayed:
-    """Read the offsets [first, end) of each partition again. ``into``: name of another table. Raises ChSinkError."""
+    """Read the offsets [first, end) of each partition again. Raises ChSinkError.
+
+    Args:
+        into: name of another table.
+        handover: gives what the stream has kept of rows that changed their key, for a table. The first half of such a
+            change may lie before the range, or in another partition.
+    """
     table = subject.table
     if into:
         table = detect(subject.client, subject.table.database, into, subject.settings.policy)
@@ -74,9 +87,11 @@ def replayed(
     if own:
         _expect_repeatable(table)
     forgets = forgets_deletes(table)
+    # Of changes of one time the one that is inserted last stays: it has to be the newest again.
+    stands = forgets or (version_column(table) is not None and not counts(table))
     # Where marks of deleted rows are gone, a range that ends before the delete would bring the row back as well.
     removed = [r for r in subject.ledger.facts(RowsRemoved) if r.topic_id == topic.topic_id]
-    further = forgets or bool(removed)
+    further = stands or bool(removed)
     if own:
         # What the stream has not applied yet is its own to apply.
         end = {p: applied.get(p, 0) if further else min(offset, applied.get(p, 0)) for p, offset in end.items()}
@@ -98,18 +113,21 @@ def replayed(
     topic_reader = WithoutErased.of(subject.topic, removed) if own else subject.topic
     if own and removed:
         _mark_removed(subject, topic_reader, starts, ranges, topic, say)
-    fold = Fold(subject.client, table, subject.settings, topic_reader, subject.decoder)
-    if own and forgets:
+    behind = handover(table) if handover is not None else None
+    fold = Fold(subject.client, table, subject.settings, topic_reader, subject.decoder, behind)
+    if own and stands:
         subject.ledger.claim(f"replay-{uuid.uuid4().hex[:8]}")
     try:
         fold.begin({p: a for p, (a, _) in ranges.items()}, {p: starts[p] for p in ranges}, loads)
         say(f"reading {counted(sum(b - a for a, b in ranges.values()), 'offset')} again")
         fold.to({p: min(b, topic.high[p]) for p, (_, b) in ranges.items()})
+        waiting = sum(map(len, fold.waiting().values()))
     finally:
         fold.close()
-        if own and forgets:
+        if own and stands:
             subject.ledger.release()
-    return Replayed(subject.settings.name, table.qualified.replace("`", ""), ranges, sum(fold.letters.kinds.values()))
+    name, letters = table.qualified.replace("`", ""), sum(fold.letters.kinds.values())
+    return Replayed(subject.settings.name, name, ranges, letters, waiting)
 
 
 def _mark_removed(

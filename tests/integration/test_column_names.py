@@ -10,12 +10,13 @@ from ch_sink.model.policy import policy_of
 from ch_sink.trust.erase import erased
 from ch_sink.trust.mend import repaired
 from ch_sink.trust.purge import purged
+from ch_sink.trust.replay import replayed
 from ch_sink.trust.subject import Options
 from ch_sink.trust.verify import verified
 from ch_sink.types.sql import quote
 from tests.support.evolving import Added, EvolvingSource
 from tests.support.hand import PLACEHOLDER, Event, HandFed, mysql, postgres
-from tests.support.hand_commands import Hand, each_of, made
+from tests.support.hand_commands import MARKING, Hand, each_of, made
 from tests.support.hand_steps import lose
 from tests.support.hand_tables import APPEND, ENGINES, OWN, each_engine
 from tests.support.stream import Feed, make_table
@@ -117,6 +118,20 @@ def test_names_of_the_sinks_queries_without_a_key(client: Client, database: str)
     with verified(subject, Options(patience=0)) as found:
         assert (found.report.missing, found.report.extra) == (1, 0)
     assert repaired(subject, Options(patience=0), apply=True).left == 0
+
+
+@each_of("engine", MARKING, "sign")
+def test_a_purge_and_a_replay_of_a_key_that_needs_quotes(client: Client, database: str, engine: str) -> None:
+    clause, own = OWN[engine]
+    rows = [{"id": i, "v": "a", KEY: i} for i in (1, 2)]
+    events = [mysql("c", {KEY: row[KEY]}, None, row, 10 * n) for n, row in enumerate(rows)]
+    events += [mysql("d", {KEY: 1}, rows[0], None, 20), mysql("c", {KEY: 3}, None, {"id": 3, "v": "a", KEY: 3}, 30)]
+    kind = clause, f"{quote(KEY)} Int64, {own}"
+    it = made(client, database, kind, policy_of(on_bad_record="fail"), [events], f"ORDER BY {quote(KEY)}")
+    it.read((0, 2), (0, 4))
+    assert purged(it.subject, it.own, {0: 4}, apply=True, settle=0.0).rows > 0
+    replayed(it.subject, {0: 0}, {0: 2})
+    assert it.view() == [(2, "a"), (3, "a")]
 
 
 @pytest.mark.parametrize("engine", ["replacing", "collapsing"])

@@ -228,3 +228,15 @@ def test_a_table_filled_after_an_erasure_is_not_compared_with_what_that_left(
     resynced(it.refill, apply=True, against="source")
     it.read_all()
     assert it.view() == [(1, "a")]
+
+
+def test_an_erasure_names_dead_letters_that_have_no_key(client: Client, database: str) -> None:
+    """Configured columns are the key: what cannot be read may be of any row."""
+    poison = Event(None, {**(EVENTS[0].value or {}), "after": {"id": "secret", "v": "a"}})
+    events = [Event(None, e.value) for e in (*EVENTS[:2], delete(row(1, "a"), 120))]
+    chosen = policy_of(key_columns=("id",))
+    it = made(client, database, OWN["replacing"], chosen, [[events[0], poison, *events[1:]]])
+    it.read((0, 4))
+    assert (it.view(), it.feed.letters) == ([(2, "b")], 1)
+    remains = erased(it.subject, it.own, {"id": 1}, apply=True).remains
+    assert remains[-1].startswith("1 dead letter without a Kafka key may be of any row")

@@ -11,11 +11,13 @@ from ch_sink.decode import Decoder
 from ch_sink.model.policy import policy_of
 from ch_sink.trust.bootstrap import bootstrapped
 from ch_sink.trust.erase import erased
+from ch_sink.trust.erased_offsets import WithoutErased
 from ch_sink.trust.mend import repaired
-from ch_sink.trust.rehearse import Other, rehearsed, table_name
+from ch_sink.trust.rehearse import Other, Rehearsed, rehearsed, table_name
 from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
+from ch_sink.trust.topic import TopicReader
 from tests.support.choose import some
 from tests.support.hand_commands import Hand, hand, recreated
 from tests.support.hand_steps import EVENTS, Rows, lose, position
@@ -35,14 +37,19 @@ NOW = [(1, "aa"), (2, "bb")]
 
 def rehearsal(it: Hand, engine: str, **policy: Any) -> tuple[int, int, int]:
     """With a table of this engine."""
+    r = shown(it, engine, **policy).report
+    return r.missing, r.extra, r.different
+
+
+def shown(
+    it: Hand, engine: str, order: str = "ORDER BY id", topic: TopicReader | None = None, **policy: Any
+) -> Rehearsed:
     clause, own = OWN[engine]
     live, chosen = it.subject, policy_of(on_bad_record="fail", **policy)
     columns = f"(id Int64, v Nullable(String), {own})"
-    create = f"CREATE TABLE {it.database}.{table_name(live.table)} {columns} ENGINE = {clause} ORDER BY id"
+    create = f"CREATE TABLE {it.database}.{table_name(live.table)} {columns} ENGINE = {clause} {order}"
     settings = replace(live.settings, policy=chosen)
-    other = Other(settings, create, lambda now, want: Decoder(now, chosen, want_before=want))
-    r = rehearsed(live, other).report
-    return r.missing, r.extra, r.different
+    return rehearsed(live, Other(settings, create, lambda now, want: Decoder(now, chosen, want_before=want), topic))
 
 
 def prepared(
@@ -103,3 +110,22 @@ def test_a_rehearsal_after_a_command(
     for other in ("replacing", "collapsing"):
         assert rehearsal(it, other, **POLICIES[policy]) == (0, 0, 0), other
     assert it.stored() == stored
+
+
+def test_another_place_of_rows_is_shown(client: Client, database: str) -> None:
+    it = hand(client, database, "replacing", CHANGES)
+    it.read((0, 7))
+    assert shown(it, "replacing").equal
+    assert shown(it, "versioned").layout == {}
+    found = shown(it, "replacing", "PARTITION BY id % 2 ORDER BY (id, v) SETTINGS allow_nullable_key = 1")
+    assert found.report.equal
+    assert not found.equal
+    assert found.layout == {"ORDER BY": ("id, v", "id"), "PARTITION BY": ("id % 2", "")}
+
+
+def test_the_other_configuration_reads_its_own_part_of_the_topic(client: Client, database: str) -> None:
+    """As with another `source_table`."""
+    it = hand(client, database, "replacing", CHANGES)
+    it.read((0, 7))
+    less = WithoutErased(it.subject.topic, {0: (0, 3)})
+    assert shown(it, "replacing", topic=less).report.extra == 1

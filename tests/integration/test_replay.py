@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ch_sink.clickhouse import ClickHouseWriter, Client
+from ch_sink.clickhouse import ClickHouseHandover, ClickHouseWriter, Client
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.errors import StreamFailed
 from ch_sink.trust.own_tables import OwnTables
@@ -14,6 +14,11 @@ from ch_sink.trust.replay import replayed
 from ch_sink.trust.subject import Subject
 from tests.support.busy import ENGINES, feed_of
 from tests.support.choose import some
+from tests.support.hand import PLACEHOLDER, key_change, postgres
+from tests.support.hand_commands import each_of, hand, timed
+from tests.support.hand_steps import lose
+from tests.support.hand_tables import ENGINES as ENGINES_BY_HAND
+from tests.support.hand_tables import delete, insert, key, row, update
 from tests.support.recorded import equal
 from tests.support.trust import subject_of
 
@@ -93,3 +98,51 @@ def test_a_replay_that_is_killed_shows_no_row_that_was_purged(
     assert equal(client, database, "postgres-busy", "postgres", "acct") == []
     left = f"SELECT name FROM system.tables WHERE database = '{database}' AND name LIKE '%\\_\\_ch%'"
     assert client.rows(left) == []
+
+
+KEPT = key_change(
+    postgres("d", key(1), None, None, 200, 190), postgres("c", key(2), None, row(2, PLACEHOLDER), 200, 190)
+)
+"""The row's value is that of its old key."""
+
+
+@each_of("engine", ENGINES_BY_HAND, "replacing", "collapsing")
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_range_that_begins_in_the_middle_of_a_key_change(
+    client: Client, database: str, engine: str, parts: int
+) -> None:
+    """The delete half is before the range, or in another partition behind it."""
+    first, later = (
+        postgres("c", key(1), None, row(1, "long"), 100, 90),
+        postgres("c", key(3), None, row(3, "x"), 300, 290),
+    )
+    events = [[first, *KEPT, later]] if parts == 1 else [[first, *KEPT[:2]], [KEPT[2], later]]
+    it = hand(client, database, engine, *events)
+    it.read((0, 1), (0, 3), *([(0, 4), (0, 5)] if parts == 1 else [(1, 1), (1, 2)]))
+    before = it.view()
+    assert before == [(2, "long"), (3, "x")]
+    begin, end = ({0: 3}, {0: 5}) if parts == 1 else ({0: 3, 1: 0}, {0: 3, 1: 2})
+    client.command(f"CREATE TABLE {database}.other AS {database}.t")
+    kept = lambda table: ClickHouseHandover(client, database, "ch_sink_handover", it.feed.name, table)  # noqa: E731
+    for into in ("other", ""):
+        assert replayed(it.subject, begin, end, into, handover=kept).waiting == 0
+    assert sorted(r["v"] for r in client.rows(f"SELECT v FROM {database}.other FINAL")) == ["long", "x"]
+    lose(it, 2)
+    replayed(it.subject, begin, end, handover=kept)
+    assert it.view() == before
+    lose(it, 2)
+    client.command(f"TRUNCATE TABLE {database}.ch_sink_handover")
+    assert replayed(it.subject, begin, end, handover=kept).waiting == 1
+    assert it.view() == before[1:]
+
+
+@each_of("engine", ("time", "time-auto"), "time-auto")
+def test_an_older_change_of_the_same_time_does_not_come_back(client: Client, database: str, engine: str) -> None:
+    """MySQL states whole seconds. The later change is behind the range."""
+    events = [insert(1, "a", 100), update(row(1, "a"), row(1, "b"), 110), insert(2, "x", 120), delete(row(2, "x"), 130)]
+    it = timed(client, database, engine, events)
+    it.read((0, 1), (0, 3), (0, 4))
+    assert it.view() == [(1, "b")]
+    for first, end in ((0, 1), (0, 3), (1, 3)):
+        assert replayed(it.subject, {0: first}, {0: end}).ranges == {0: (first, 4)}
+        assert it.view() == [(1, "b")]

@@ -164,6 +164,9 @@ class Remembering:
             self._decoded[key] = self.inner.decode(records, profile, waited=waited)
         return self._decoded[key]
 
+    def key_values(self, keys: list[bytes], profile: TopicProfile) -> list[tuple[Any, ...] | None]:
+        return self.inner.key_values(keys, profile)
+
 
 @lru_cache(maxsize=32)
 def _decoder(case: Case, policy: Policy, want: bool) -> Remembering:

@@ -1,6 +1,7 @@
 """A slow decoder of the model's JSON records, sharing no code with the product's: ``json.loads`` and loops."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +27,9 @@ class PlainDecoder:
         self, records: Records, profile: TopicProfile | None = None, history: History | None = None
     ) -> TopicProfile:
         return TopicProfile(key_columns=self.table.key)
+
+    def key_values(self, keys: list[bytes], profile: TopicProfile) -> list[tuple[Any, ...] | None]:
+        raise NotImplementedError
 
     def decode(self, records: Records, profile: TopicProfile | None = None, *, waited: bool = False) -> ChangeBatch:
         skipped: dict[Skipped, list[int]] = {}

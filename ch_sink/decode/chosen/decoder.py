@@ -92,6 +92,10 @@ class ChosenColumns:
             bad=[self._bad(found) for found in batch.bad],
         )
 
+    def key_values(self, keys: list[bytes], profile: TopicProfile) -> list[tuple[Any, ...] | None]:
+        """See Decoder.key_values."""
+        return self._plain.key_values(keys, profile)
+
     def _image(self, rows: pa.Table, there: pa.Array) -> pa.Table:
         """The rows with the table's columns, in its order. ``there``: which of them are rows."""
         found = {self._target.get(name, name): name for name in rows.column_names}

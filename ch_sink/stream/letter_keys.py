@@ -1,0 +1,37 @@
+"""Later records of the rows of dead letters, found by their Kafka keys."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+__all__ = ["KeyValues", "last_offsets"]
+
+KeyValues = Callable[[list[bytes]], Sequence[tuple[Any, ...] | None]]
+"""The values of each key, equal for keys of one row; None for a key that cannot be read."""
+
+_AT_ONCE = 10_000
+
+
+def last_offsets(mine: Sequence[bytes], later: Mapping[bytes, int], values: KeyValues) -> list[int]:
+    """The offset of the last record of the same row as each of these Kafka keys, −1 if there is none.
+
+    Keys of one row need not be the same bytes: their schema may have changed since, or fields that are left out.
+
+    Args:
+        mine: empty for a record without a key, whose row may be that of any other one.
+        later: the last offset of each Kafka key; the empty one stands for none.
+    """
+    own = sorted({key for key in mine if key})
+    rows = dict(zip(own, values(own), strict=True)) if own else {}
+    wanted = set(rows.values()) - {None}
+    last: dict[tuple[Any, ...], int] = {}
+    others = [key for key in later if key and key not in rows] if wanted else []
+    for first in range(0, len(others), _AT_ONCE):
+        some = others[first : first + _AT_ONCE]
+        for key, row in zip(some, values(some), strict=True):
+            if row is not None and row in wanted:
+                last[row] = max(later[key], last.get(row, -1))
+    found = []
+    for key in mine:
+        row = rows.get(key)
+        found.append(max(later.get(key, -1), last.get(row, -1) if row is not None else -1))
+    return found

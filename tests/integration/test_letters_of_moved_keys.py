@@ -1,0 +1,79 @@
+"""Dead letters whose rows have later changes under other bytes of the key, or in another partition."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from ch_sink.clickhouse import Client
+from ch_sink.model.policy import policy_of
+from tests.support.hand import Event
+from tests.support.hand_commands import Hand, each_of, made
+from tests.support.hand_letters import BIG, lettered, retried, widen
+from tests.support.hand_tables import COLLAPSING, OWN, delete, insert, row
+
+pytestmark = pytest.mark.integration
+
+LETTER, GONE = insert(1, "a", 100, n=BIG), delete(row(1, "a", n=1), 110)
+OTHERS = insert(2, "x", 50, n=1), insert(3, "z", 120, n=1)
+
+
+def with_schema(event: Event) -> Event:
+    fields = [{"type": "int64", "optional": False, "field": "id"}]
+    return Event({"schema": {"type": "struct", "fields": fields, "optional": False}, "payload": event.key}, event.value)
+
+
+def of_shard(event: Event, name: str) -> Event:
+    return Event({**(event.key or {}), "shard": name}, event.value)
+
+
+def sharded(client: Client, database: str, engine: str, events: Sequence[Event]) -> Hand:
+    clause, own = OWN[engine]
+    chosen = policy_of(ignored_key_fields=("shard",))
+    return made(client, database, (clause, f"n Nullable(UInt8), {own}"), chosen, [events])
+
+
+def read(it: Hand, *now: Any) -> None:
+    it.read_all()
+    assert (it.view(), it.feed.letters) == ([*now], 1)
+    widen(it)
+
+
+@each_of("engine", COLLAPSING, "collapsing")
+def test_a_row_that_was_deleted_under_a_key_of_another_schema_stays_deleted(
+    client: Client, database: str, engine: str
+) -> None:
+    it = lettered(client, database, engine, [OTHERS[0], LETTER, with_schema(GONE), OTHERS[1]])
+    read(it, (2, "x"), (3, "z"))
+    assert retried(it).superseded == [1]
+    assert it.view() == [(2, "x"), (3, "z")]
+
+
+@each_of("engine", COLLAPSING, "versioned")
+def test_a_row_that_was_deleted_under_other_ignored_fields_stays_deleted(
+    client: Client, database: str, engine: str
+) -> None:
+    events = [of_shard(OTHERS[0], "a"), of_shard(LETTER, "a"), of_shard(GONE, "b"), of_shard(OTHERS[1], "b")]
+    it = sharded(client, database, engine, events)
+    read(it, (2, "x"), (3, "z"))
+    assert retried(it).superseded == [1]
+    assert it.view() == [(2, "x"), (3, "z")]
+
+
+@each_of("engine", COLLAPSING, "collapsing")
+def test_a_letter_of_before_partitions_were_added_stays_open(client: Client, database: str, engine: str) -> None:
+    """Its row may have moved; that of a letter from behind has not."""
+    former = [OTHERS[0], LETTER]
+    it = lettered(client, database, engine, former)
+    it.read((0, 2))
+    late = insert(4, "late", 140, n=BIG)
+    it.topic(former, [GONE, OTHERS[1]])
+    it.read((1, 2))
+    it.topic([*former, insert(5, "y", 130, n=1), late], [GONE, OTHERS[1]])
+    it.read((0, 3), (0, 4))
+    assert it.view() == [(2, "x"), (3, "z"), (5, "y")]
+    widen(it)
+    done = retried(it)
+    assert (done.applied, list(done.failed)) == ([3], [1])
+    assert "got more partitions" in done.failed[1]
+    assert it.view() == [(2, "x"), (3, "z"), (4, "late"), (5, "y")]
