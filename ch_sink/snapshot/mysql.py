@@ -15,6 +15,8 @@ from ch_sink.snapshot.reader import Part, SourceAddress, Value
 __all__ = ["MysqlReader"]
 
 _POS_BITS = 40
+_SETTINGS = f"SET time_zone = '+00:00', sql_mode = '', sql_select_limit = {2**64 - 1}"
+"""The server's own settings may cut results off, or fill a CHAR up with spaces."""
 _ESTIMATE = "SELECT TABLE_ROWS FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
 _KEY = """
 SELECT s.COLUMN_NAME FROM information_schema.STATISTICS s JOIN information_schema.COLUMNS c
@@ -38,7 +40,7 @@ class MysqlReader:
                 autocommit=True,
                 connect_timeout=10,
                 conv={},
-                init_command="SET time_zone = '+00:00'",
+                init_command=_SETTINGS,
             )
         except pymysql.MySQLError as error:
             raise self._failure("does not let ch_sink in", error) from None

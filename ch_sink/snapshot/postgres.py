@@ -12,7 +12,11 @@ from ch_sink.snapshot.reader import Part, SourceAddress, Value
 
 __all__ = ["PostgresReader"]
 
-_SETTINGS = "-c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres -c bytea_output=hex -c extra_float_digits=1"
+_SETTINGS = (
+    "-c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres -c bytea_output=hex -c extra_float_digits=1 "
+    # Else the amounts have the separators of the server's country, and a row policy hides rows without a word.
+    "-c lc_monetary=C -c row_security=off"
+)
 _COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a
 WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
@@ -140,5 +144,5 @@ class PostgresReader:
         text = str(error).strip().split("\n")[0]
         return SourceError(
             f"source {self.address.shown} {what}: {text}",
-            hint="Check source.url, the user, and its right to SELECT from the table.",
+            hint="Check source.url, the user, and its right to SELECT from the table; row policies need BYPASSRLS.",
         )

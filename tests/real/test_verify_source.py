@@ -117,6 +117,33 @@ def test_the_source_is_read_and_differences_are_mended(
     assert verify(config)[0] == 0
 
 
+def test_rows_that_the_server_would_hide_from_a_reader_are_no_extra_rows(
+    config: Path, source: Any, client: Client, database: str
+) -> None:
+    """PostgreSQL hides rows by a policy, MariaDB by a limit of the server: a repair would delete them here."""
+    table = f"orders_{database}"
+    reader = f"reader_{database}"
+    with source.session() as cursor:
+        if source.name == "postgres":
+            cursor.execute(f"CREATE ROLE {reader} LOGIN; GRANT SELECT ON {table} TO {reader}")
+            cursor.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
+            cursor.execute(f"CREATE POLICY own ON {table} FOR SELECT TO {reader} USING (id < 10)")
+        else:
+            cursor.execute("SET GLOBAL sql_select_limit = 10")
+    try:
+        wanted = ("--set", f"source.username={reader}") if source.name == "postgres" else ()
+        done = inside("repair", config, "--apply", "--patience", "1", *wanted)
+        if source.name == "postgres":
+            assert (done.returncode, "row-level security" in done.stderr, "BYPASSRLS" in done.stderr) == (1, True, True)
+        else:
+            assert done.returncode == 0, done.stderr
+    finally:
+        if source.name == "mariadb":
+            with source.session() as cursor:
+                cursor.execute("SET GLOBAL sql_select_limit = DEFAULT")
+    assert client.rows(f"SELECT count() AS n FROM {database}.orders FINAL") == [{"n": ROWS}]
+
+
 def test_several_processes_read_every_row_once(config: Path, source: Any, database: str) -> None:
     with source.session() as cursor:
         cursor.execute(f"DELETE FROM orders_{database} WHERE id >= 5")
