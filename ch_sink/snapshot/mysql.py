@@ -105,7 +105,8 @@ class MysqlReader:
             raise self._failure("cannot be described", error) from None
 
     def rows(self, names: Sequence[str], size: int, condition: str = "") -> Iterator[list[tuple[Value, ...]]]:
-        listed = ", ".join(_quoted(name) for name in names)
+        kinds = self.columns()
+        listed = ", ".join(_selected(name, kinds.get(name, "")) for name in names)
         where = f" WHERE {condition}" if condition else ""
         try:
             with self._connection.cursor(SSCursor) as cursor:
@@ -129,6 +130,11 @@ class MysqlReader:
 def _named(kind: str) -> str:
     """MySQL writes its own JSON otherwise than the connector does, which reads it from the binary log."""
     return "json (binary)" if kind == "json" else kind
+
+
+def _selected(name: str, kind: str) -> str:
+    """A FLOAT as a DOUBLE: as text it has six digits only."""
+    return f"{_quoted(name)} + 0e0" if kind.startswith("float") else _quoted(name)
 
 
 def _quoted(name: str) -> str:

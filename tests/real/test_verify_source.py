@@ -3,9 +3,11 @@
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ch_sink.clickhouse import Client
@@ -142,6 +144,19 @@ def test_rows_that_the_server_would_hide_from_a_reader_are_no_extra_rows(
             with source.session() as cursor:
                 cursor.execute("SET GLOBAL sql_select_limit = DEFAULT")
     assert client.rows(f"SELECT count() AS n FROM {database}.orders FINAL") == [{"n": ROWS}]
+
+
+def test_floats_have_all_their_digits(config: Path, source: Any, database: str) -> None:
+    name, numbers = f"floats_{database}", [16777217.0, 3.14159265, 1.17549435e-38, 3.402823466e38, 9999.999]
+    with source.session() as cursor:
+        kind = "REAL" if source.name == "postgres" else "FLOAT"
+        cursor.execute(f"CREATE TABLE {name} (id INT PRIMARY KEY, n {kind})")
+        cursor.execute(f"INSERT INTO {name} VALUES (9, NULL), {', '.join(map(str, enumerate(numbers)))}")
+    address = replace(source_address(load_job(config).only()), table=name)
+    with closing(open_source(address)) as reader:
+        read = {int(str(key)): value for batch in reader.rows(["id", "n"], 100) for key, value in batch}
+    assert read.pop(9) is None
+    assert [np.float32(str(read[n])) for n in range(len(numbers))] == [np.float32(number) for number in numbers]
 
 
 def test_several_processes_read_every_row_once(config: Path, source: Any, database: str) -> None:
