@@ -133,7 +133,7 @@ class Live:
         """That of ClickHouse, empty until a stream has been connected."""
 
     def follow(self, look: Callable[[], Iterable[LiveStream]]) -> None:
-        """Ask ``look`` at each snapshot for the streams of the job: names, topics, tables, lags, states, comparisons."""
+        """Ask ``look`` at each snapshot for the streams of the job as they are, but for its figures."""
         self._look = look
 
     def listen(self, listener: Callable[[BatchSeen], None]) -> None:

@@ -17,6 +17,7 @@ from ch_sink.model.counted import counted
 from ch_sink.pipeline.target import Target
 from ch_sink.stream.reading_again import expect_entered
 from ch_sink.table.model import Family, TargetTable
+from ch_sink.trust.condition import expect_condition
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.history import begin_at_load, unjudged, without_history
@@ -64,6 +65,7 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
     Raises StreamFailed if the comparison is impossible, and ChSinkError of Kafka and ClickHouse.
     """
     began = time.monotonic()
+    expect_condition(subject, options.condition)
     # Without a key equal rows are counted, whatever they were computed from.
     inputs = subject.inputs if subject.key else ()
     shape = shadow_of(subject.table, subject.database, subject.key, (*subject.columns, *inputs))
