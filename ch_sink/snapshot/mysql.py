@@ -10,7 +10,7 @@ from pymysql.cursors import SSCursor
 
 from ch_sink.errors import SourceError
 from ch_sink.snapshot.key_ranges import between, key_ranges
-from ch_sink.snapshot.reader import Part, SourceAddress, Value
+from ch_sink.snapshot.reader import Part, SourceAddress, Value, url_options
 
 __all__ = ["MysqlReader"]
 
@@ -30,6 +30,9 @@ class MysqlReader:
     def __init__(self, address: SourceAddress) -> None:
         self.address = address
         self._table = f"{_quoted(address.schema)}.{_quoted(address.table)}"
+        tls: dict[str, Any] = dict(url_options(address.url))
+        if "ssl_ca" in tls:
+            tls.update(ssl_verify_cert=True, ssl_verify_identity=True)
         try:
             self._connection = pymysql.connect(
                 host=address.host,
@@ -41,8 +44,9 @@ class MysqlReader:
                 connect_timeout=10,
                 conv={},
                 init_command=_SETTINGS,
+                **tls,
             )
-        except pymysql.MySQLError as error:
+        except (pymysql.MySQLError, OSError) as error:  # the latter of a certificate's file
             raise self._failure("does not let ch_sink in", error) from None
 
     def position(self) -> int:
@@ -119,7 +123,7 @@ class MysqlReader:
     def close(self) -> None:
         self._connection.close()
 
-    def _failure(self, what: str, error: pymysql.MySQLError | None) -> SourceError:
+    def _failure(self, what: str, error: Exception | None) -> SourceError:
         said = error.args[-1] if error is not None and error.args else ""
         return SourceError(
             f"source {self.address.shown} {what}: {said}",

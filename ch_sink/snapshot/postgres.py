@@ -8,7 +8,7 @@ from psycopg import sql
 
 from ch_sink.errors import SourceError
 from ch_sink.snapshot.key_ranges import between
-from ch_sink.snapshot.reader import Part, SourceAddress, Value
+from ch_sink.snapshot.reader import Part, SourceAddress, Value, url_options
 
 __all__ = ["PostgresReader"]
 
@@ -47,6 +47,7 @@ class PostgresReader:
                 connect_timeout=10,
                 client_encoding="utf8",
                 options=_SETTINGS,
+                **dict(url_options(address.url)),  # type: ignore[arg-type]
             )
         except psycopg.Error as error:
             raise self._failure("does not let ch_sink in", error) from None

@@ -11,6 +11,7 @@ from ch_sink.discovery.wiring import client_of, kafka_settings, key_columns, led
 from ch_sink.errors import ConfigError
 from ch_sink.kafka import schema_registry
 from ch_sink.snapshot import SourceAddress, open_source
+from ch_sink.snapshot.reader import OPTIONS, url_options
 from ch_sink.spark.wiring import concerned_by, stream_settings
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.subject import Subject
@@ -70,6 +71,11 @@ def source_address(config: Config) -> SourceAddress:
     if not own:
         raise ConfigError("source.table names no database", hint="Write it as database.table.")
     several = "," in parts.netloc
+    known = OPTIONS.get(kind)
+    if known is not None and (other := [name for name, _ in url_options(chosen.url) if name not in known]):
+        raise ConfigError(
+            f"source.url has the option {other[0]!r}, which is not known", hint=f"Known are {', '.join(known)}."
+        )
     return SourceAddress(
         kind,
         parts.netloc if several else parts.hostname or "",
@@ -79,7 +85,7 @@ def source_address(config: Config) -> SourceAddress:
         table,
         chosen.username,
         chosen.password.get_secret_value(),
-        chosen.url if kind in ("sqlserver", "mongodb") else "",
+        chosen.url,
     )
 
 

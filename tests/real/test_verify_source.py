@@ -202,10 +202,17 @@ def test_part_after_part_is_compared_and_what_it_came_to_is_shown(
     assert "2 rows of its source differed at" in inside("status", config).stdout
 
 
+def _address(source: Any, of_postgres: str, of_mysql: str) -> str:
+    """The server, which has no certificate, with options that ask for one."""
+    scheme, options = ("postgresql", of_postgres) if source.name == "postgres" else ("mariadb", of_mysql)
+    return f"{scheme}://debezium:debezium@127.0.0.1:{source.port}/{source.database}{options}"
+
+
 def test_what_is_wrong_with_a_source_is_said(config: Path, source: Any, database: str) -> None:
     for setting, said in (
         ("source.table=nowhere", "cannot be described"),
         ("source.password=wrong", "does not let ch_sink in" if source.name == "mariadb" else ""),
+        (f"source.url={_address(source, '?sslmode=require', '?ssl_ca=/nowhere')}", "does not let ch_sink in"),
         ("source.url=postgresql://127.0.0.1:1/shop", "does not let ch_sink in"),
         ("source.url=file:///x", "must be the address of a database"),
     ):
