@@ -225,3 +225,4 @@ def test_what_is_wrong_with_a_source_is_said(config: Path, source: Any, database
         cursor.execute(f"CREATE TABLE other_{database} (a INT)")
     done = inside("verify", config, "--set", f"source.table=other_{database}")
     assert "has no column that gives the key column 'id'" in done.stderr
+    assert "what the user may read of it; it sees the columns a." in done.stderr
