@@ -120,6 +120,8 @@ def verify(
             )
         _continuous(out, load_all(out, configs, overrides, only), against, options, _share(load), rounds)
         return
+    if html is not None:
+        _expect_writable(html)
     reports: list[Report] = []
     streams = load_all(out, configs, overrides, only)
     if copy and "{table}" not in copy:
@@ -179,6 +181,16 @@ def repair(
     out.document({"streams": documents})
     if not ok:
         raise typer.Exit(1)
+
+
+def _expect_writable(path: Path) -> None:
+    """Raises ConfigError if the file cannot be written, before hours of comparison end with that."""
+    try:
+        path.open("a").close()
+    except OSError as error:
+        raise ConfigError(
+            f"--html {path} cannot be written: {error.strerror}", hint="Name a file in a folder that is there."
+        ) from None
 
 
 def _record(config: "Config", reports: "list[Report]", began: float) -> None:

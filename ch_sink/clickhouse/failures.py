@@ -22,6 +22,10 @@ _HINTS = {
     60: "Create the table with `ch_sink init CONFIG --apply`, or correct clickhouse.database and clickhouse.table.",
     81: "Create the database with `ch_sink init CONFIG --apply`, or correct clickhouse.database.",
     241: "Lower chunk_offsets or chunk_bytes, or raise the server's memory limit.",
+    349: "A column that the table computes from another one does not take its NULL: alter the expression (ifNull), or "
+    "make it Nullable; then `ch_sink resume`.",
+    469: "The table has a constraint that the source has not: drop it (ALTER TABLE … DROP CONSTRAINT), then "
+    "`ch_sink resume`.",
     TOO_MANY_PARTS: "Merges do not keep up: raise trigger_interval or chunk_offsets, or coarsen PARTITION BY.",
 }
 

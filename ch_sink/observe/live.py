@@ -133,7 +133,7 @@ class Live:
         """That of ClickHouse, empty until a stream has been connected."""
 
     def follow(self, look: Callable[[], Iterable[LiveStream]]) -> None:
-        """Ask ``look`` at each snapshot for the streams of the job: names, topics, states and comparisons."""
+        """Ask ``look`` at each snapshot for the streams of the job as they are, but for its figures."""
         self._look = look
 
     def listen(self, listener: Callable[[BatchSeen], None]) -> None:
@@ -188,7 +188,16 @@ class Live:
         with self._lock:
             for seen in found:
                 kept = self._kept(seen.stream, seen.topic)
-                kept.now = replace(kept.now, state=seen.state, error=seen.error, next=seen.next, compared=seen.compared)
+                before = kept.now
+                kept.now = replace(
+                    before,
+                    table=seen.table or before.table,
+                    lag=before.lag if seen.lag is None else seen.lag,
+                    state=seen.state,
+                    error=seen.error,
+                    next=seen.next,
+                    compared=seen.compared,
+                )
             if found:
                 left = self._streams.keys() - {seen.stream for seen in found}
                 for name in left:

@@ -13,15 +13,17 @@ from typing import Any
 __all__ = ["array", "bits", "geometry", "hstore", "hstore_json", "point"]
 
 _ELEMENT = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,{}"]*))\s*(,|})')
+_BOUNDS = re.compile(r"^\[[-\d:]+\]=")
+"""Of an array whose first element has another number than 1."""
 _PAIR = re.compile(r'"((?:[^"\\]|\\.)*)"\s*=>\s*(?:NULL|"((?:[^"\\]|\\.)*)")')
 _WITH_SRID = 0x20000000
 
 
 def array(element: Callable[[str | bytes], Any]) -> Callable[[str | bytes], list[Any] | None]:
-    """Of one dimension; connectors know no others, and such a value is None."""
+    """Of one dimension; connectors know no others, and such a value is None. They do not tell where it begins."""
 
     def encode(value: str | bytes) -> list[Any] | None:
-        text = str(value)
+        text = _BOUNDS.sub("", str(value))
         if not text.startswith("{"):
             return None
         found: list[Any] = []

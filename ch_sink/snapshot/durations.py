@@ -14,7 +14,10 @@ _DAY = 86_400_000_000
 
 
 def micro_duration(value: str | bytes) -> int | None:
-    """Microseconds of an interval in PostgreSQL's own style; a month counts as a twelfth of 365.25 days."""
+    """Microseconds of an interval in PostgreSQL's own style; a month counts as a twelfth of 365.25 days.
+
+    What an int64 cannot hold is its limit.
+    """
     found = _INTERVAL.fullmatch(str(value))
     if found is None:
         return None
@@ -24,7 +27,8 @@ def micro_duration(value: str | bytes) -> int | None:
     seconds = sign * float(f"{found[7] or 0}.{found[8] or 0}")
     # In floating point and in this order, as the connector computes it.
     all_days = (years * 12 + months) * _DAYS_OF_A_MONTH + days
-    return int((((all_days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1e6)
+    micros = int((((all_days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1e6)
+    return min(max(micros, -(2**63)), 2**63 - 1)
 
 
 def zoned_time(value: str | bytes) -> str | None:

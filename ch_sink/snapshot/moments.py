@@ -12,6 +12,8 @@ _DAY = 86_400_000_000_000
 _INFINITE = {"infinity": 9223372036825200000, "-infinity": -9223372036832400000}
 """What PostgreSQL's connector sends for these, in microseconds."""
 _INFINITE_DATES = {"infinity": -2147472692, "-infinity": -2147472691}
+_ZERO = "0000-00-00"
+"""MySQL's timestamp that is none: streamed changes have the beginning of 1970 in its place."""
 _MOMENT = re.compile(r"(\d{4,})-(\d\d)-(\d\d)(?:[ T](\d\d):(\d\d):(\d\d)(?:\.(\d+))?)?(?:Z|[+-]00(?::?00)?)?")
 _CLOCK = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d+))?")
 
@@ -22,10 +24,13 @@ def moment(value: str | bytes) -> int | None:
     if text in _INFINITE:
         return _INFINITE[text] * 1000
     found = _MOMENT.fullmatch(text.removesuffix(" BC"))
-    if found is None or found[2] == "00" or found[1] == "0000":
+    if found is None or found[1] == "0000":
         return None
     year = 1 - int(found[1]) if text.endswith(" BC") else int(found[1])
-    day = _days(year, int(found[2]), int(found[3]))
+    try:
+        day = _days(year, int(found[2]), int(found[3]))
+    except ValueError:  # MySQL takes days such as 2024-01-00
+        return None
     clock = int(found[4] or 0) * 3600 + int(found[5] or 0) * 60 + int(found[6] or 0)
     return day * _DAY + clock * 1_000_000_000 + _fraction(found[7])
 
@@ -59,10 +64,16 @@ def scaled(read: Callable[[str | bytes], int | None], divide: int) -> Callable[[
 
 
 def zoned(value: str | bytes) -> str:
-    """A moment in UTC as text: ``2024-02-29T12:34:56.789Z``."""
-    if _text(value) in _INFINITE:
-        return _text(value)
-    text = _text(value).replace(" ", "T")
+    """A moment in UTC as text: ``2024-02-29T12:34:56.789Z``; years before the year 0 have a minus."""
+    text = _text(value)
+    if text in _INFINITE:
+        return text
+    if text.startswith(_ZERO):
+        text = "1970-01-01" + text.removeprefix(_ZERO)
+    if text.endswith(" BC"):
+        year, rest = text.removesuffix(" BC").split("-", 1)
+        text = f"{'-' if int(year) > 1 else ''}{int(year) - 1:04}-{rest}"
+    text = text.replace(" ", "T")
     if text.endswith("+00"):
         return text[:-3] + "Z"
     return re.sub(r"([+-]00(:?00)?)?$", "", text.removesuffix("Z")) + "Z"

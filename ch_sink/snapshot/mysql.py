@@ -10,11 +10,13 @@ from pymysql.cursors import SSCursor
 
 from ch_sink.errors import SourceError
 from ch_sink.snapshot.key_ranges import between, key_ranges
-from ch_sink.snapshot.reader import Part, SourceAddress, Value
+from ch_sink.snapshot.reader import Part, SourceAddress, Value, url_options
 
 __all__ = ["MysqlReader"]
 
 _POS_BITS = 40
+_SETTINGS = f"SET time_zone = '+00:00', sql_mode = '', sql_select_limit = {2**64 - 1}"
+"""The server's own settings may cut results off, or fill a CHAR up with spaces."""
 _ESTIMATE = "SELECT TABLE_ROWS FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
 _KEY = """
 SELECT s.COLUMN_NAME FROM information_schema.STATISTICS s JOIN information_schema.COLUMNS c
@@ -28,6 +30,9 @@ class MysqlReader:
     def __init__(self, address: SourceAddress) -> None:
         self.address = address
         self._table = f"{_quoted(address.schema)}.{_quoted(address.table)}"
+        tls: dict[str, Any] = dict(url_options(address.url))
+        if "ssl_ca" in tls:
+            tls.update(ssl_verify_cert=True, ssl_verify_identity=True)
         try:
             self._connection = pymysql.connect(
                 host=address.host,
@@ -38,9 +43,10 @@ class MysqlReader:
                 autocommit=True,
                 connect_timeout=10,
                 conv={},
-                init_command="SET time_zone = '+00:00'",
+                init_command=_SETTINGS,
+                **tls,
             )
-        except pymysql.MySQLError as error:
+        except (pymysql.MySQLError, OSError) as error:  # the latter of a certificate's file
             raise self._failure("does not let ch_sink in", error) from None
 
     def position(self) -> int:
@@ -103,7 +109,8 @@ class MysqlReader:
             raise self._failure("cannot be described", error) from None
 
     def rows(self, names: Sequence[str], size: int, condition: str = "") -> Iterator[list[tuple[Value, ...]]]:
-        listed = ", ".join(_quoted(name) for name in names)
+        kinds = self.columns()
+        listed = ", ".join(_selected(name, kinds.get(name, "")) for name in names)
         where = f" WHERE {condition}" if condition else ""
         try:
             with self._connection.cursor(SSCursor) as cursor:
@@ -116,7 +123,7 @@ class MysqlReader:
     def close(self) -> None:
         self._connection.close()
 
-    def _failure(self, what: str, error: pymysql.MySQLError | None) -> SourceError:
+    def _failure(self, what: str, error: Exception | None) -> SourceError:
         said = error.args[-1] if error is not None and error.args else ""
         return SourceError(
             f"source {self.address.shown} {what}: {said}",
@@ -127,6 +134,11 @@ class MysqlReader:
 def _named(kind: str) -> str:
     """MySQL writes its own JSON otherwise than the connector does, which reads it from the binary log."""
     return "json (binary)" if kind == "json" else kind
+
+
+def _selected(name: str, kind: str) -> str:
+    """A FLOAT as a DOUBLE: as text it has six digits only."""
+    return f"{_quoted(name)} + 0e0" if kind.startswith("float") else _quoted(name)
 
 
 def _quoted(name: str) -> str:

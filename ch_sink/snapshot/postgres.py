@@ -8,11 +8,15 @@ from psycopg import sql
 
 from ch_sink.errors import SourceError
 from ch_sink.snapshot.key_ranges import between
-from ch_sink.snapshot.reader import Part, SourceAddress, Value
+from ch_sink.snapshot.reader import Part, SourceAddress, Value, url_options
 
 __all__ = ["PostgresReader"]
 
-_SETTINGS = "-c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres -c bytea_output=hex -c extra_float_digits=1"
+_SETTINGS = (
+    "-c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres -c bytea_output=hex -c extra_float_digits=1 "
+    # Else the amounts have the separators of the server's country, and a row policy hides rows without a word.
+    "-c lc_monetary=C -c row_security=off"
+)
 _COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a
 WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
@@ -43,6 +47,7 @@ class PostgresReader:
                 connect_timeout=10,
                 client_encoding="utf8",
                 options=_SETTINGS,
+                **dict(url_options(address.url)),  # type: ignore[arg-type]
             )
         except psycopg.Error as error:
             raise self._failure("does not let ch_sink in", error) from None
@@ -140,5 +145,5 @@ class PostgresReader:
         text = str(error).strip().split("\n")[0]
         return SourceError(
             f"source {self.address.shown} {what}: {text}",
-            hint="Check source.url, the user, and its right to SELECT from the table.",
+            hint="Check source.url, the user, and its right to SELECT from the table; row policies need BYPASSRLS.",
         )

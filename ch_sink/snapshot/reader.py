@@ -3,14 +3,31 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
+from urllib.parse import parse_qsl, urlsplit
 
-__all__ = ["NO_PROOF", "DivisibleReader", "DocumentReader", "Part", "SourceAddress", "SourceReader", "Value"]
+__all__ = [
+    "NO_PROOF",
+    "OPTIONS",
+    "DivisibleReader",
+    "DocumentReader",
+    "Part",
+    "SourceAddress",
+    "SourceReader",
+    "Value",
+    "url_options",
+]
 
 Value = str | bytes | None
 """A value as the database writes it."""
 
 NO_PROOF = (1 << 80) - 1
 """A position that no event reaches: that the stream has passed the source's position can only be waited for."""
+
+OPTIONS = {
+    "postgresql": ("sslmode", "sslrootcert", "sslcert", "sslkey"),
+    "mysql": ("ssl_ca", "ssl_cert", "ssl_key"),
+}
+"""Kind of source → what its URL may say of TLS, in the words of its driver. Others read their options themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +46,17 @@ class SourceAddress:
     username: str
     password: str = field(repr=False)
     url: str = ""
-    """Of SQL Server and MongoDB, for its options: the URL without user and password."""
+    """For its options: the URL without user and password."""
 
     @property
     def shown(self) -> str:
         """Without secrets."""
         return f"{self.schema}.{self.table} at {self.host}" + (f":{self.port}" if self.port else "")
+
+
+def url_options(url: str) -> list[tuple[str, str]]:
+    """The options behind a URL's question mark."""
+    return parse_qsl(urlsplit(url).query, keep_blank_values=True)
 
 
 class SourceReader(Protocol):

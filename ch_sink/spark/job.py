@@ -183,6 +183,7 @@ class _Crew:
             config.max_offsets_per_trigger,
             Flush(config.flush_interval, config.flush_rows),
             comes_and_goes=self.topics is not None and self.topics.finds(config),
+            table=_table(config),
         )
 
     def discover(self) -> Changed:
@@ -210,7 +211,7 @@ class _Crew:
             raise error
 
         watermarks = self.brokers.watermarks(KafkaSettings(config.kafka.client()))
-        return JobStream(stream_settings(config), connect, watermarks)
+        return JobStream(stream_settings(config), connect, watermarks, table=_table(config))
 
     def _connect(self, name: str) -> Coordinator:
         config = self.configurations.of(name)
@@ -226,12 +227,19 @@ def _picture(job: Job, application: Application) -> JobPicture:
     return replace(seen, doing=seen.doing or application.doing)
 
 
+def _table(config: Config) -> str:
+    return f"{config.clickhouse.database}.{config.clickhouse.table}"
+
+
 def _seen(job: Job) -> list[LiveStream]:
-    topics, comparisons = {stream.name: stream.topic for stream in job.streams}, job.roster.comparisons()
+    streams, comparisons = {stream.name: stream for stream in job.streams}, job.roster.comparisons()
     return [
         LiveStream(
             seen.stream,
-            topics.get(seen.stream, ""),
+            streams[seen.stream].topic if seen.stream in streams else "",
+            # From the start on, so that no counter gets another label later: Prometheus would miss its first events.
+            seen.table or (streams[seen.stream].table if seen.stream in streams else ""),
+            lag=seen.lag,
             state=seen.state,
             error=seen.standing.error,
             next=seen.standing.next,

@@ -45,6 +45,8 @@ class JobStream:
     """What stopped it."""
     comes_and_goes: bool = False
     """Its topic was found by a pattern: if it is deleted, the stream leaves the job."""
+    table: str = ""
+    """Its table as the configuration names it."""
     leaving: bool = False
     """Its topic was deleted."""
     hopeless: bool = False

@@ -7,6 +7,7 @@ from typing import Any
 
 from ch_sink.clickhouse import Client
 from ch_sink.trust.sides import KEY, ROW, TIMES, VERSION, Side, hashed
+from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
 from ch_sink.types.sql import OWN, literal, quote
 
@@ -188,7 +189,7 @@ class Differences:
 
     def _values(self, side: Side, among: str) -> dict[Any, tuple[dict[str, Any], list[Any]]]:
         columns = self._shown()
-        shown = [f"toJSONString({quote(c.name)}) AS {OWN}{i}" for i, c in enumerate(columns)]
+        shown = [f"{_as_json(c)} AS {OWN}{i}" for i, c in enumerate(columns)]
         rows = self._client.rows(
             f"SELECT hex({KEY}) AS id, * FROM ({side.live([*shown, f'{self._each_hash()} AS {_EACH}'], among)})",
             settings=_SETTINGS,
@@ -288,6 +289,14 @@ def _fair(kinds: dict[Any, str], limit: int) -> list[Any]:
     for place in range(limit):
         chosen += [pile[place] for pile in piles if place < len(pile)]
     return chosen[:limit]
+
+
+def _as_json(column: Column) -> str:
+    """Bytes that are no text as their hexadecimal digits: clients would take those of the whole JSON."""
+    name, json = quote(column.name), f"toJSONString({quote(column.name)})"
+    if parse_type(column.type).bare.name not in ("String", "FixedString"):
+        return f"toValidUTF8({json})"
+    return f"if(isValidUTF8({name}), {json}, toJSONString(lower(hex({name}))))"
 
 
 def _value(text: str | None) -> Any:

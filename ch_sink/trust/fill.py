@@ -79,7 +79,7 @@ def filling(
     if unknown := [name for name in absent if name in stated]:
         raise SourceError(
             f"the source table has no column {unknown[0]!r}, which {table.qualified} has",
-            hint="Check source.table; its columns are " + ", ".join(there) + ".",
+            hint="Check source.table, and what the user may read of it; it sees the columns " + ", ".join(there) + ".",
         )
     if unread := [name for name in lacking if name not in absent]:
         raise StreamFailed(

@@ -42,12 +42,14 @@ def _details(report: Report) -> str:
     parts = [f"<h2>{escape(report.table)}</h2><p>Compared with the {escape(report.against)} in {report.seconds:.1f} s"]
     parts.append(f", a sample of {report.share:.2%} of the keys</p>" if report.share < 1 else "</p>")
     notes = [
-        (report.changing, "rows kept changing and could not be judged"),
+        (report.changing, f"rows {report.unjudged}"),
         (report.since, "rows changed since the copy was made, and are not judged"),
         (report.unknown, "rows cannot be judged: the topic no longer holds their events"),
         (report.dead_letters, "records of the topic cannot be applied"),
     ]
     parts += [f"<p>{grouped(n)} {text}.</p>" for n, text in notes if n]
+    if report.left_out:
+        parts.append(f"<p>Not compared: {escape(', '.join(report.left_out))}.</p>")
     if report.columns:
         cells = "".join(_row([name, grouped(n)]) for name, n in sorted(report.columns.items(), key=lambda c: -c[1]))
         parts.append(f"<table><tr><th>column</th><th>rows in which it differs</th></tr>{cells}</table>")

@@ -83,6 +83,8 @@ def wanted_key(client: Client, table: TargetTable, key: Mapping[str, Any], whole
 
 
 def _expression(value: Any, kind: str, name: str) -> str:
+    if (raw := _bytes(value)) is not None and parse_type(kind).bare.name in ("String", "FixedString"):
+        return f"CAST(unhex('{raw.hex()}'), {literal(kind)})"
     if isinstance(value, dict | list):
         raise StreamFailed(f"the value of key column {name!r} is no plain value", hint=_HINT)
     if value is None:
@@ -90,6 +92,16 @@ def _expression(value: Any, kind: str, name: str) -> str:
             raise StreamFailed(f"key column {name!r} is a {kind} and is never null", hint=_HINT)
         return "NULL"
     return f"CAST({literal(_text(value))}, {literal(kind)})"
+
+
+def _bytes(value: Any) -> bytes | None:
+    """The bytes of ``{"hex": "00ff"}``; None for another value."""
+    if not isinstance(value, dict) or set(value) != {"hex"}:
+        return None
+    try:
+        return bytes.fromhex(str(value["hex"]))
+    except ValueError:
+        return None
 
 
 def _scalar(client: Client, table: TargetTable, name: str, value: Any, sql: str) -> pa.Scalar:

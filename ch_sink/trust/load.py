@@ -101,7 +101,7 @@ def snapshot_columns(
     if lacking:
         raise StreamFailed(
             f"the source table has no column that gives the key column {lacking[0]!r} of {table.qualified}",
-            hint="Check source.table; its columns are " + ", ".join(there) + ".",
+            hint="Check source.table, and what the user may read of it; it sees the columns " + ", ".join(there) + ".",
         )
     return found
 

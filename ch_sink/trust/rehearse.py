@@ -22,6 +22,7 @@ from ch_sink.spark.wiring import concerned_by, stream_settings
 from ch_sink.stream.coordinator import StreamSettings
 from ch_sink.table.ddl import create_table
 from ch_sink.table.model import TargetTable
+from ch_sink.trust.condition import expect_condition
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.fold import Fold, MakeDecoder
 from ch_sink.trust.history import begin_at_load, unjudged, without_history
@@ -132,6 +133,7 @@ def rehearsed(
         condition: SQL over columns of both tables.
     """
     began = time.monotonic()
+    expect_condition(live, condition)
     # One rehearsal of a table at a time: the name of these tables is the lock.
     shape = replace(
         shadow_of(live.table, live.database, live.key, live.columns), name=live.table.name + "__ch_sink_rehearsal"

@@ -27,7 +27,7 @@ class Report:
     """Column → number of rows in which it differs."""
     examples: tuple[Difference, ...] = ()
     changing: int = 0
-    """Rows that kept changing and could not be judged."""
+    """Rows that could not be judged: they kept changing, or the stream does not go on."""
     unknown: int = 0
     """Rows of which the topic holds no event any more."""
     dead_letters: int = 0
@@ -40,6 +40,15 @@ class Report:
     """Columns that were not compared: their values cannot be read as the connector reads them, or a copy lacks them."""
     since: int = 0
     """Rows that have changed since the copy with which the table is compared."""
+    behind: bool = False
+    """The stream has not applied the changes of the rows that could not be judged."""
+
+    @property
+    def unjudged(self) -> str:
+        """Why rows could not be judged."""
+        if self.behind:
+            return "could not be judged: the stream has begun with changes of them and does not come to their end"
+        return "kept changing and could not be judged"
 
     @property
     def equal(self) -> bool:
@@ -93,7 +102,7 @@ def lines(report: Report) -> list[str]:
         if e.kind == "different":
             out += [f"    {name}: source {_shown(a)}, table {_shown(b)}" for name, (a, b) in e.columns.items()]
     if report.changing:
-        out.append(f"  {counted(report.changing, 'row')} kept changing and could not be judged")
+        out.append(f"  {counted(report.changing, 'row')} {report.unjudged}")
     if report.since:
         out.append(f"  {counted(report.since, 'row')} changed since the copy was made, and not judged")
     if report.unknown:

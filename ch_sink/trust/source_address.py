@@ -6,6 +6,7 @@ from ch_sink.config import Config
 from ch_sink.config.source import SOURCE_KINDS
 from ch_sink.errors import ConfigError
 from ch_sink.snapshot import SourceAddress
+from ch_sink.snapshot.reader import OPTIONS, url_options
 
 __all__ = ["source_address"]
 
@@ -27,6 +28,11 @@ def source_address(config: Config) -> SourceAddress:
     if not own:
         raise ConfigError("source.table names no database", hint="Write it as database.table.")
     several = "," in parts.netloc
+    known = OPTIONS.get(kind)
+    if known is not None and (other := [name for name, _ in url_options(chosen.url) if name not in known]):
+        raise ConfigError(
+            f"source.url has the option {other[0]!r}, which is not known", hint=f"Known are {', '.join(known)}."
+        )
     return SourceAddress(
         kind,
         parts.netloc if several else parts.hostname or "",
@@ -36,7 +42,7 @@ def source_address(config: Config) -> SourceAddress:
         table,
         chosen.username,
         chosen.password.get_secret_value(),
-        chosen.url if kind in ("sqlserver", "mongodb") else "",
+        chosen.url,
     )
 
 

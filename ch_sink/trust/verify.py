@@ -17,6 +17,7 @@ from ch_sink.model.counted import counted
 from ch_sink.pipeline.target import Target
 from ch_sink.stream.reading_again import expect_entered
 from ch_sink.table.model import Family, TargetTable
+from ch_sink.trust.condition import expect_condition
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.history import begin_at_load, unjudged, without_history
@@ -64,6 +65,7 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
     Raises StreamFailed if the comparison is impossible, and ChSinkError of Kafka and ClickHouse.
     """
     began = time.monotonic()
+    expect_condition(subject, options.condition)
     # Without a key equal rows are counted, whatever they were computed from.
     inputs = subject.inputs if subject.key else ()
     shape = shadow_of(subject.table, subject.database, subject.key, (*subject.columns, *inputs))
@@ -117,7 +119,8 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
             if not subject.key:
                 touched = _drop_touched(differences, 20, base)
                 found -= touched
-        changing = touched + _judge(subject, options, fold, differences, found, topic.topic_id, 20 if passes else 0)
+        step = 20 if passes else 0
+        changing, behind = _judge(subject, options, fold, differences, found, topic.topic_id, step)
         unknown = without_history(differences, FOUND, beyond)
         if _ignores_deletes(subject):
             differences.drop(FOUND, "kind = 'extra' AND source_version != ''")
@@ -132,13 +135,14 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
             kinds.get("different", 0),
             differences.columns(FOUND) if kinds.get("different") else {},
             tuple(differences.examples(FOUND, options.examples)),
-            changing,
+            touched + changing,
             unknown,
             sum(fold.letters.kinds.values()),
             options.share,
             time.monotonic() - began,
             ", ".join(f"{p}: {offset}" for p, offset in sorted(fold.at.items())),
             tuple(c.name for c in subject.columns if c not in compared and not options.columns),
+            behind,
         )
         yield Verified(report, differences, source, target, topic.topic_id, applied)
 
@@ -175,11 +179,14 @@ def _judge(
     found: int,
     topic_id: str,
     step: int,
-) -> int:
-    """Note the keys that really differ under FOUND; returns how many could not be judged."""
+) -> tuple[int, bool]:
+    """Note the keys that really differ under FOUND.
+
+    Returns how many could not be judged, and whether that is because the stream does not go on.
+    """
     for _ in range(_ROUNDS):
         if not found:
-            return 0
+            break
         at = subject.reached(topic_id)
         fold.to(at.touched)
         kept, left = step + 2, step + 4
@@ -187,13 +194,13 @@ def _judge(
         differences.move(kept, FOUND)
         changed = differences.changed(left, step, kept)
         if not subject.key and options.against == "source":
-            return changed
+            return changed, False
         if not changed or not _wait(subject, topic_id, at.touched, options.patience):
-            return changed
+            return changed, bool(changed)
         fold.to(subject.reached(topic_id).applied)
         step += 10
         found = differences.find_among(step, left)
-    return found
+    return found, False
 
 
 def _drop_touched(differences: Differences, step: int, version: int) -> int:

@@ -9,10 +9,11 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.errors import LedgerConflict, StreamFailed
-from ch_sink.ports import Fact, RangeIntent
+from ch_sink.ports import Compared, Fact, RangeIntent
 from ch_sink.stream.claims import born
+from ch_sink.trust.continuous import compared
 from ch_sink.trust.mend import repaired
-from ch_sink.trust.report import Report
+from ch_sink.trust.report import Report, lines
 from ch_sink.trust.subject import Options, Subject
 from ch_sink.trust.verify import verified
 from tests.support.busy import ENGINES, feed_of
@@ -169,6 +170,9 @@ def test_rows_that_change_meanwhile_are_no_difference(client: Client, database: 
     report = report_of(behind, Options(patience=0))
     assert report.equal, report.examples
     assert report.changing > 20
+    before = Compared(7.0, 5.0, "topic")
+    assert compared([report], 10.0, 11.0, before).equal_up_to == 5.0
+    assert any("does not come to their end" in line for line in lines(report))
     client.command(
         f"INSERT INTO {database}.acct SELECT * REPLACE(id + 100000000 AS id) FROM {database}.acct FINAL LIMIT 1"
     )

@@ -9,7 +9,8 @@ from pyspark.sql import SparkSession
 from ch_sink.config import load
 from ch_sink.local.ports import free_port
 from ch_sink.observe import StreamSummary
-from ch_sink.spark.job import run_streams
+from ch_sink.observe.live import Live
+from ch_sink.spark.job import run_job, run_streams
 from tests.job.test_job import prepared
 from tests.support.kafka import produce
 from tests.support.sink import Place
@@ -39,3 +40,13 @@ def test_metrics_of_a_running_job_equal_what_its_summary_says(place: Place, spar
     assert seen["ch_sink_batch_seconds_sum"] > 0
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(f"http://{address}/metrics", timeout=10)
+
+
+def test_table_and_lag_are_known_before_the_first_batch(place: Place, spark: SparkSession) -> None:
+    """Prometheus sees no increase of a counter that gets its labels with its first event."""
+    live = Live()
+    config, _, _ = prepared(place, "mariadb-json_plain", "kc")
+    wrong = [f"clickhouse.table={place.database}_nowhere", "stream=unopened"]
+    run_job([load(config), load(config, wrong)], once=True, live=live)
+    found = {stream.table: (stream.batches, stream.lag) for stream in live.snapshot()}
+    assert found == {f"{place.database}.kc": (0, 0), f"{place.database}.{place.database}_nowhere": (0, None)}

@@ -17,6 +17,7 @@ from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.order import State
 from ch_sink.stream.tasks import RangeTask
 from ch_sink.table.model import Engine, Family, TargetTable
+from ch_sink.trust.fold import Fold
 from ch_sink.trust.purging import Purging
 from ch_sink.trust.topic import KafkaTopic
 from tests.support.fixtures import topic_of, topics
@@ -87,6 +88,20 @@ def test_a_table_is_verified_found_wrong_and_repaired(
     refused = inside("repair", config, "--against", f"{database}.copy_of_kc")
     assert (refused.returncode, "Use --against source or --against topic" in refused.stderr) == (2, True)
     assert client.rows(f"SELECT name FROM system.tables WHERE database = '{database}' AND name LIKE '%shadow%'") == []
+
+
+def test_options_that_cannot_be_met_are_refused_before_anything_is_read(
+    config: Path, client: Client, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_inline(config)
+    monkeypatch.setattr(Fold, "to", lambda *_: pytest.fail("the topic was read"))
+    for condition in ("id = (", "nowhere = 1", "id = 1) OR (", "id = 1 --"):
+        for command in ("verify", "repair"):
+            done = inside(command, config, "--where", condition)
+            assert (done.returncode, "next: Write SQL over its columns: id, k" in done.stderr) == (1, True), done.stderr
+            assert f"--where {condition} is no condition over `{database}`.`kc`" in done.stderr
+    done = inside("verify", config, "--html", str(tmp_path / "nowhere" / "report.html"))
+    assert (done.returncode, "next: Name a file" in done.stderr) == (2, True), done.stderr
 
 
 def test_a_row_is_explained(config: Path, client: Client, database: str) -> None:

@@ -3,9 +3,11 @@
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ch_sink.clickhouse import Client
@@ -118,6 +120,46 @@ def test_the_source_is_read_and_differences_are_mended(
     assert verify(config)[0] == 0
 
 
+def test_rows_that_the_server_would_hide_from_a_reader_are_no_extra_rows(
+    config: Path, source: Any, client: Client, database: str
+) -> None:
+    """PostgreSQL hides rows by a policy, MariaDB by a limit of the server: a repair would delete them here."""
+    table = f"orders_{database}"
+    reader = f"reader_{database}"
+    with source.session() as cursor:
+        if source.name == "postgres":
+            cursor.execute(f"CREATE ROLE {reader} LOGIN; GRANT SELECT ON {table} TO {reader}")
+            cursor.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
+            cursor.execute(f"CREATE POLICY own ON {table} FOR SELECT TO {reader} USING (id < 10)")
+        else:
+            cursor.execute("SET GLOBAL sql_select_limit = 10")
+    try:
+        wanted = ("--set", f"source.username={reader}") if source.name == "postgres" else ()
+        done = inside("repair", config, "--apply", "--patience", "1", *wanted)
+        if source.name == "postgres":
+            assert (done.returncode, "row-level security" in done.stderr, "BYPASSRLS" in done.stderr) == (1, True, True)
+        else:
+            assert done.returncode == 0, done.stderr
+    finally:
+        if source.name == "mariadb":
+            with source.session() as cursor:
+                cursor.execute("SET GLOBAL sql_select_limit = DEFAULT")
+    assert client.rows(f"SELECT count() AS n FROM {database}.orders FINAL") == [{"n": ROWS}]
+
+
+def test_floats_have_all_their_digits(config: Path, source: Any, database: str) -> None:
+    name, numbers = f"floats_{database}", [16777217.0, 3.14159265, 1.17549435e-38, 3.402823466e38, 9999.999]
+    with source.session() as cursor:
+        kind = "REAL" if source.name == "postgres" else "FLOAT"
+        cursor.execute(f"CREATE TABLE {name} (id INT PRIMARY KEY, n {kind})")
+        cursor.execute(f"INSERT INTO {name} VALUES (9, NULL), {', '.join(map(str, enumerate(numbers)))}")
+    address = replace(source_address(load_job(config).only()), table=name)
+    with closing(open_source(address)) as reader:
+        read = {int(str(key)): value for batch in reader.rows(["id", "n"], 100) for key, value in batch}
+    assert read.pop(9) is None
+    assert [np.float32(str(read[n])) for n in range(len(numbers))] == [np.float32(number) for number in numbers]
+
+
 def test_several_processes_read_every_row_once(config: Path, source: Any, database: str) -> None:
     with source.session() as cursor:
         cursor.execute(f"DELETE FROM orders_{database} WHERE id >= 5")
@@ -161,10 +203,17 @@ def test_part_after_part_is_compared_and_what_it_came_to_is_shown(
     assert "2 rows of its source differed at" in inside("status", config).stdout
 
 
+def _address(source: Any, of_postgres: str, of_mysql: str) -> str:
+    """The server, which has no certificate, with options that ask for one."""
+    scheme, options = ("postgresql", of_postgres) if source.name == "postgres" else ("mariadb", of_mysql)
+    return f"{scheme}://debezium:debezium@127.0.0.1:{source.port}/{source.database}{options}"
+
+
 def test_what_is_wrong_with_a_source_is_said(config: Path, source: Any, database: str) -> None:
     for setting, said in (
         ("source.table=nowhere", "cannot be described"),
         ("source.password=wrong", "does not let ch_sink in" if source.name == "mariadb" else ""),
+        (f"source.url={_address(source, '?sslmode=require', '?ssl_ca=/nowhere')}", "does not let ch_sink in"),
         ("source.url=postgresql://127.0.0.1:1/shop", "does not let ch_sink in"),
         ("source.url=file:///x", "must be the address of a database"),
     ):
@@ -177,3 +226,4 @@ def test_what_is_wrong_with_a_source_is_said(config: Path, source: Any, database
         cursor.execute(f"CREATE TABLE other_{database} (a INT)")
     done = inside("verify", config, "--set", f"source.table=other_{database}")
     assert "has no column that gives the key column 'id'" in done.stderr
+    assert "what the user may read of it; it sees the columns a." in done.stderr

@@ -268,3 +268,20 @@ def test_a_client_serves_several_threads(client: Client) -> None:
     with ThreadPoolExecutor(6) as pool:
         answers = list(pool.map(lambda n: client.rows(f"SELECT {n} AS n")[0]["n"], range(60)))
     assert answers == list(range(60))
+
+
+@pytest.mark.parametrize(
+    ("more", "value", "step"),
+    [
+        ("m UInt64 MATERIALIZED length(n)", "NULL", "ifNull"),
+        ("CONSTRAINT few CHECK n != 'x'", "'x'", "DROP CONSTRAINT"),
+    ],
+)
+def test_a_row_that_the_table_itself_refuses_names_the_next_step(
+    client: Client, database: str, more: str, value: str, step: str
+) -> None:
+    """A stream stops there, and `init` may have made the column Nullable from which another is computed."""
+    client.command(f"CREATE TABLE {database}.t (n Nullable(String), {more}) ENGINE = MergeTree ORDER BY ()")
+    with pytest.raises(ClickHouseError) as caught:
+        client.command(f"INSERT INTO {database}.t (n) VALUES ({value})")
+    assert step in (caught.value.hint or "")

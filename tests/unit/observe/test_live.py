@@ -35,6 +35,17 @@ def test_a_stream_is_known_from_its_state_before_its_first_batch() -> None:
     assert stream.behind(1_000_000.0) is None
 
 
+def test_table_and_lag_are_known_before_the_first_batch() -> None:
+    live, job = Live(Clock()), [LiveStream("shop.orders", "orders", "shop.orders", lag=7)]
+    live.follow(lambda: job)
+    [stream] = live.snapshot()
+    assert (stream.table, stream.lag, stream.batches) == ("shop.orders", 7, 0)
+    live.batch(summary(100, lag=3))
+    job[:] = [LiveStream("shop.orders", "orders")]
+    [stream] = live.snapshot()
+    assert (stream.table, stream.lag, stream.records) == ("shop.orders", 3, 100)
+
+
 def test_a_batch_adds_to_the_sums_and_tells_listeners_only_what_is_new() -> None:
     live, seen = Live(Clock()), list[BatchSeen]()
     live.listen(seen.append)

@@ -18,7 +18,8 @@ from ch_sink.types.connect import SourceType
         ('{"a,b","q\\"","NULL","","x\\\\y"}', ["a,b", 'q"', "NULL", "", "x\\y"]),
         ('{" pad ",é🦀}', [" pad ", "é🦀"]),
         ("{{1,2},{3,4}}", None),
-        ("[0:1]={1,2}", None),
+        ("[-1:1]={1,NULL,2}", ["1", None, "2"]),
+        ("[0:0][0:1]={{1,2}}", None),
     ],
 )
 def test_arrays_of_one_dimension_are_read(literal: str, elements: list[str | None] | None) -> None:

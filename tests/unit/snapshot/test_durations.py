@@ -13,6 +13,8 @@ from ch_sink.snapshot.durations import micro_duration, zoned_time
         ("-1 mons +5 days 00:00:00.000001", -2_197_799_999_999),
         ("-00:00:01.5", -1_500_000),
         ("2 days", 172_800_000_000),
+        ("178000000 years", 2**63 - 1),
+        ("-178000000 years", -(2**63)),
     ],
 )
 def test_intervals_are_microseconds(text: str, micros: int) -> None:

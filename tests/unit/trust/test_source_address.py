@@ -158,3 +158,10 @@ def test_a_stream_of_one_table_of_a_topic_reads_that_one(
     path.write_text(FILE.format(url="postgresql://h/shop", topic=topic, more=more) + f"source_table: {source_table}\n")
     found = source_address(load(path, environ={}))
     assert (found.schema, found.table) == wanted
+
+
+def test_options_of_a_url_are_kept_or_refused(tmp_path: Path) -> None:
+    assert address(tmp_path, "postgresql://u:hunter2@h/shop?sslmode=verify-full").url.endswith("?sslmode=verify-full")
+    for url in ("postgresql://h/shop?ssl=true", "mysql://h/shop?useSSL=true&ssl_ca=x", "mariadb://h/shop?sslmode"):
+        with pytest.raises(ConfigError, match="which is not known"):
+            address(tmp_path, url)

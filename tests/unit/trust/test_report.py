@@ -1,0 +1,21 @@
+"""What a report says of rows and columns that were not compared."""
+
+from dataclasses import replace
+
+from ch_sink.trust.html import page
+from ch_sink.trust.report import Report, lines
+
+REPORT = Report("orders", "shop.orders", "source", 10)
+
+
+def test_the_page_names_columns_that_were_not_compared() -> None:
+    report = replace(REPORT, left_out=("price", "<b>"))
+    assert "Not compared: price, &lt;b&gt;." in page([report])
+    assert "Not compared" not in page([REPORT])
+
+
+def test_rows_that_a_standing_stream_has_begun_with_do_not_keep_changing() -> None:
+    standing, busy = replace(REPORT, changing=5, behind=True), replace(REPORT, changing=5)
+    for report, said in ((standing, "does not come to their end"), (busy, "kept changing")):
+        assert said in lines(report)[-1]
+        assert said in page([report])
