@@ -197,7 +197,7 @@ class StreamsFailed(ChSinkError):
     """Several streams of a job stopped. ``failures``: stream → its error."""
 
     def __init__(self, failures: Mapping[str, ChSinkError]) -> None:
-        lines = [f"{len(failures)} streams failed:"]
+        lines = ["a stream failed:" if len(failures) == 1 else f"{len(failures)} streams failed:"]
         for stream, error in failures.items():
             lines.append(f"  {stream}: {error}")
             if error.hint:

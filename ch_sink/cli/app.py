@@ -21,11 +21,12 @@ from ch_sink.cli.output import Output
 from ch_sink.cli.pause import pause, resume
 from ch_sink.cli.purge import purge
 from ch_sink.cli.rehearse import rehearse
+from ch_sink.cli.repair import repair
 from ch_sink.cli.replay import replay
 from ch_sink.cli.resync import bootstrap, resync
 from ch_sink.cli.run import run
 from ch_sink.cli.status import status
-from ch_sink.cli.verify import repair, verify
+from ch_sink.cli.verify import verify
 from ch_sink.errors import ChSinkError
 from ch_sink.spark.stop import Stop
 

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from ch_sink.cli.comparing import Columns, Examples, Where
 from ch_sink.cli.options import AsJson, Only, Overrides, expecting_a_ledger, load_all, one_stream
 from ch_sink.cli.output import Output
-from ch_sink.cli.verify import Columns, Examples, Where
 
 __all__ = ["rehearse"]
 

@@ -1,13 +1,14 @@
 """``ch_sink resync`` and ``ch_sink bootstrap``: tables filled from their source."""
 
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, expecting_a_ledger, load_all
+from ch_sink.cli.comparing import truth_of
+from ch_sink.cli.each_stream import EachStream
+from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, load_all
 from ch_sink.cli.output import Output
-from ch_sink.errors import ConfigError
 
 __all__ = ["bootstrap", "resync"]
 
@@ -46,23 +47,22 @@ def resync(
 
     out = Output(as_json=as_json)
     documents = []
-    for config in load_all(out, configs, overrides, only):
-        chosen = against or ("source" if config.source is not None else "topic")
-        known: dict[str, Literal["source", "topic"]] = {"source": "source", "topic": "topic"}
-        if chosen not in known:
-            raise ConfigError(f"--against {against} is not known", hint="Use --against source or --against topic.")
-        with expecting_a_ledger(config):
-            done = resynced(refill_of(config, patience), apply=apply, against=known[chosen], say=_say(out))
-        documents.append(done.as_json())
-        if apply:
-            out.say(
-                f"{done.table}: {counted(done.rows, 'row')}, before {done.before}; "
-                f"the stream paused for {done.paused:.1f} seconds"
-            )
-        else:
-            what = counted(done.rows, "row" if chosen == "source" else "offset")
-            out.say(f"{done.table}: would be filled anew from {what} of the {chosen}, has {done.before}: --apply")
-    out.document({"streams": documents})
+    each = EachStream(out, load_all(out, configs, overrides, only))
+    for config in each.streams:
+        chosen = truth_of(config, against)
+        with each.guard(config):
+            done = resynced(refill_of(config, patience), apply=apply, against=chosen, say=_say(out))
+            documents.append(done.as_json())
+            if apply:
+                out.say(
+                    f"{done.table}: {counted(done.rows, 'row')}, before {done.before}; "
+                    f"the stream paused for {done.paused:.1f} seconds"
+                )
+            else:
+                what = counted(done.rows, "row" if chosen == "source" else "offset")
+                out.say(f"{done.table}: would be filled anew from {what} of the {chosen}, has {done.before}: --apply")
+    out.document({"streams": [*documents, *each.documents()]})
+    each.expect_all()
 
 
 def bootstrap(
@@ -83,16 +83,18 @@ def bootstrap(
 
     out = Output(as_json=as_json)
     documents = []
-    for config in load_all(out, configs, overrides, only):
-        with expecting_a_ledger(config):
+    each = EachStream(out, load_all(out, configs, overrides, only))
+    for config in each.streams:
+        with each.guard(config):
             done = bootstrapped(refill_of(config, patience), apply=apply, say=_say(out))
-        documents.append(done.as_json())
-        if done.applied:
-            places = ", ".join(f"{offset} of partition {p}" for p, offset in sorted(done.start.items()))
-            out.say(f"{done.table}: {counted(done.rows, 'row')}; the stream goes on at offset {places}")
-        else:
-            out.say(f"{done.table}: would be filled with {counted(done.rows, 'row')} of the source: --apply")
-    out.document({"streams": documents})
+            documents.append(done.as_json())
+            if done.applied:
+                places = ", ".join(f"{offset} of partition {p}" for p, offset in sorted(done.start.items()))
+                out.say(f"{done.table}: {counted(done.rows, 'row')}; the stream goes on at offset {places}")
+            else:
+                out.say(f"{done.table}: would be filled with {counted(done.rows, 'row')} of the source: --apply")
+    out.document({"streams": [*documents, *each.documents()]})
+    each.expect_all()
 
 
 def _say(out: Output) -> Callable[[str], None]:

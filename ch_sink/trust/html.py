@@ -1,9 +1,11 @@
 """The report as one HTML file without anything from outside."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
+from types import MappingProxyType
 from typing import Any
 
+from ch_sink.errors import ChSinkError
 from ch_sink.model.counted import grouped
 from ch_sink.trust.report import Report
 
@@ -19,11 +21,11 @@ td.n { text-align: right; font-variant-numeric: tabular-nums } code { white-spac
 """
 
 
-def page(reports: Sequence[Report]) -> str:
-    """The whole document."""
-    verdict = (
-        "All tables equal their source" if all(r.equal for r in reports) else "Some tables differ from their source"
-    )
+def page(reports: Sequence[Report], failed: Mapping[str, ChSinkError] = MappingProxyType({})) -> str:
+    """The whole document. ``failed``: streams that could not be compared → why."""
+    verdict = "All tables equal their source" if not failed else "All tables that could be compared equal their source"
+    if not all(r.equal for r in reports):
+        verdict = "Some tables differ from their source"
     rows = "".join(
         _row(
             [r.table, r.stream, _verdict(r), *map(grouped, (r.rows, r.missing, r.extra, r.different))],
@@ -34,8 +36,14 @@ def page(reports: Sequence[Report]) -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>ch_sink verify</title>'
         f"<style>{_STYLE}</style></head><body><h1>{verdict}</h1><table><tr>{head}</tr>{rows}</table>"
+        f"{''.join(_failure(name, error) for name, error in failed.items())}"
         f"{''.join(_details(r) for r in reports)}</body></html>\n"
     )
+
+
+def _failure(stream: str, error: ChSinkError) -> str:
+    text = " ".join(filter(None, (error.message, error.hint)))
+    return f'<h2>{escape(stream)}</h2><p class="differs">Not compared: {escape(text)}</p>'
 
 
 def _details(report: Report) -> str:

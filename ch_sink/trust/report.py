@@ -6,7 +6,7 @@ from typing import Any
 from ch_sink.model.counted import counted, grouped
 from ch_sink.trust.differences import Difference
 
-__all__ = ["Report", "document", "lines"]
+__all__ = ["Report", "lines"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +78,6 @@ class Report:
             "left_out": list(self.left_out),
             "seconds": round(self.seconds, 3),
         }
-
-
-def document(reports: list[Report]) -> dict[str, Any]:
-    """The JSON document of a run."""
-    return {"streams": [report.as_json() for report in reports]}
 
 
 def lines(report: Report) -> list[str]:

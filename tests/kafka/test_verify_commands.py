@@ -221,3 +221,35 @@ def test_a_range_is_replayed_by_offset_and_time(config: Path, client: Client, da
     assert json.loads(done.stdout)["table"] == f"{database}.kc"
     assert verify(config)[0] == 0
     assert "is neither an offset nor a time" in inside("replay", config, "--from", "soon", "--to", "5").stderr
+
+
+def test_a_stream_that_cannot_be_compared_does_not_hold_up_the_others(
+    config: Path,
+    client: Client,
+    database: str,
+    tmp_path: Path,
+    mock_kafka: LocalKafka,
+    clickhouse: EmbeddedClickHouse,
+) -> None:
+    """One has read nothing yet; that of the other is equal, and then not."""
+    run_inline(config)
+    topic = fresh_topic("unread")
+    mock_kafka.create_topic(topic, 3)
+    produce(mock_kafka, topics(STREAM)[topic_of(STREAM, "kc")], topic)
+    unread = config_file(tmp_path, mock_kafka, clickhouse, topic, "unread", database)
+    assert inside("init", unread, "--apply").returncode == 0
+    done = inside("verify", unread, config, "--json", "--html", str(tmp_path / "report.html"))
+    [equal, failed] = json.loads(done.stdout)["streams"]
+    assert (done.returncode, equal["table"], equal["equal"]) == (1, f"{database}.kc", True)
+    assert (failed["table"], set(failed)) == (f"{database}.unread", {"stream", "table", "error", "next"})
+    assert "has read nothing of topic" in failed["error"]
+    assert "1 streams failed" not in done.stderr
+    assert "has read nothing of topic" in done.stderr
+    assert "Not compared: " in (tmp_path / "report.html").read_text()
+    client.command(f"ALTER TABLE {database}.kc DELETE WHERE id = 1 SETTINGS mutations_sync = 2")
+    done = inside("repair", unread, config, "--apply", "--json")
+    [repaired, failed] = json.loads(done.stdout)["streams"]
+    assert (done.returncode, repaired["repaired"] > 0, "error" in failed) == (1, True, True)
+    assert inside("verify", config).returncode == 0
+    done = inside("verify", unread, config, "--continuous", "--rounds", "1", "--load", "100%", "--json")
+    assert (done.returncode, len(json.loads(done.stdout)["streams"])) == (1, 2)

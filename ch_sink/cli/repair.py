@@ -1,0 +1,69 @@
+"""``ch_sink repair``: tables are made equal to their source."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ch_sink.cli.comparing import Against, Examples, Parallel, Patience, Where, case_of, options_of, say_to
+from ch_sink.cli.each_stream import EachStream
+from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, load_all
+from ch_sink.cli.output import Output
+
+if TYPE_CHECKING:
+    from ch_sink.trust.mend import Mended
+
+__all__ = ["repair"]
+
+
+def repair(
+    configs: ConfigFiles,
+    against: Against = "",
+    apply: Annotated[bool, typer.Option("--apply", help="Write; without it, only say what would be written.")] = False,
+    examples: Examples = 10,
+    where: Where = "",
+    patience: Patience = 30.0,
+    parallel: Parallel = 0,
+    only: Only = None,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make each table equal to its source again, by the rows that ``verify`` finds to differ.
+
+    They are written under versions that every later change beats. Without --apply nothing is written.
+    """
+    from ch_sink.trust.mend import repaired
+    from ch_sink.trust.report import lines
+
+    out = Output(as_json=as_json)
+    options = options_of(examples, "", where, "", patience, parallel)
+    documents = []
+    ok = True
+    each = EachStream(out, load_all(out, configs, overrides, only))
+    for config in each.streams:
+        with each.guard(config):
+            done = repaired(*case_of(config, against, options), apply=apply, say=say_to(out))
+            out.progress_done()
+            documents.append(done.as_json())
+            ok = ok and done.all_mended
+            for line in [*lines(done.report), *_outcome(done)]:
+                out.say(line)
+    out.document({"streams": [*documents, *each.documents()]})
+    each.expect_all()
+    if not ok:
+        raise typer.Exit(1)
+
+
+def _outcome(done: "Mended") -> list[str]:
+    from ch_sink.model.counted import counted
+
+    said = []
+    if done.rows:
+        rows = counted(done.rows, "row")
+        said = [f"  repaired {rows}"] if done.applied else [f"  would repair {rows}: --apply"]
+    outcomes = (
+        (done.left, "still differ: the stream may have changed them meanwhile; verify again"),
+        (done.too_new, "left alone: their versions are above all that the stream has written"),
+        (done.unmendable, "cannot be removed: the engine has no mark for deleted rows"),
+        (done.unreadable, "left alone: the source cannot give all their columns; repair them --against topic"),
+    )
+    return [*said, *(f"  {counted(number, 'row')} {text}" for number, text in outcomes if number)]
