@@ -22,7 +22,13 @@ from ch_sink.types.sql import literal, quote
 __all__ = ["Shadow", "shadow_of", "shadow_tables"]
 
 _SUFFIX = "__ch_sink_shadow"
+_DROP: dict[str, str | int] = {
+    # However large it has become: a user does not miss it.
+    "max_table_size_to_drop": 0,
+    "max_partition_size_to_drop": 0,
+}
 _SETTINGS: dict[str, str | int] = {
+    **_DROP,
     "allow_suspicious_low_cardinality_types": 1,
     "allow_suspicious_types_in_order_by": 1,
     "allow_experimental_variant_type": 1,
@@ -88,7 +94,7 @@ def shadow_tables(client: Client, table: TargetTable) -> Iterator[Shadow]:
     finally:
         with suppress(ChSinkError):  # what ended the run is the error to show; the next run drops them
             for statement in drop:
-                client.command(statement, doing=f"drop {table.qualified}")
+                client.command(statement, settings=_DROP, doing=f"drop {table.qualified}")
 
 
 def _clear(client: Client, table: TargetTable) -> None:

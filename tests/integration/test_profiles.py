@@ -33,6 +33,7 @@ PROFILES: dict[str, dict[str, str]] = {
     "a query cache": {"use_query_cache": "1"},
     "columns that can be null": {"data_type_default_nullable": "1"},
     "tokens for INSERT SELECT": {"deduplicate_insert_select": "force_enable"},
+    "tables that may not be dropped": {"max_table_size_to_drop": "1", "max_partition_size_to_drop": "1"},
 }
 CUT: dict[str, dict[str, str]] = {
     "sets": {"max_rows_in_set": "1", "set_overflow_mode": "break"},
@@ -62,7 +63,7 @@ EVENTS = [
 ]
 
 
-@each_of("profile", PROFILES, "the first row", "null for no rows")
+@each_of("profile", PROFILES, "the first row", "null for no rows", "tables that may not be dropped")
 @each_of("engine", ("replacing", "collapsing"), "collapsing")
 def test_a_profile_changes_nothing(client: Client, database: str, engine: str, profile: str) -> None:
     with user_of(client, PROFILES[profile]) as user:
