@@ -85,7 +85,7 @@ class Target:
     def places(self, key: tuple[str, ...]) -> tuple[str, ...]:
         """Source columns outside the key that decide the place of a row: its sorting key and partition."""
         mine = {c.name for c in self.table.source_columns}
-        return tuple(sorted(self.table.place_columns & mine - set(key)))
+        return tuple(sorted(self.table.deciding_columns & mine - set(key)))
 
     def wants_before(self, key: tuple[str, ...]) -> bool:
         """Whether before images are needed: rows that can move, tables without keys."""
