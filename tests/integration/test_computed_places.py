@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.hand import postgres
-from tests.support.hand_tables import Make, each_engine, insert, key, row
+from tests.support.hand_tables import Make, each_engine, insert, key, row, update
 
 pytestmark = pytest.mark.integration
 
@@ -26,3 +26,26 @@ def test_a_row_leaves_a_place_that_is_computed_from_its_values(
     assert [found[:2] for found in fed.view()] == live
     fed.merge()
     assert [found[:2] for found in fed.view()] == live
+
+
+@pytest.mark.parametrize(
+    ("order", "tail"),
+    [
+        ("id", "PARTITION BY intDiv(p, 10)"),
+        ("id", "PARTITION BY toString(intDiv(p, 10))"),
+        ("intDiv(p, 10), id", ""),
+        ("id, tens", ""),
+        ("id", "PARTITION BY tens"),
+    ],
+)
+def test_an_update_of_a_row_that_stays_in_its_place_outlives_any_merge(make: Make, order: str, tail: str) -> None:
+    """The server merges the small parts of an update with each other first, without the large one of the former row."""
+    fed = make("collapsing", more="p Int32, tens Int32 DEFAULT intDiv(p, 10)", order=order, tail=tail)
+    fed.feed([insert(1, "a", 100, p=1)])
+    fed.client.command(
+        f"INSERT INTO {fed.name} (id, v, p, _sign, _version) SELECT number + 10, 'x', 1, 1, 1 FROM numbers(300000)"
+    )
+    fed.merge()
+    fed.feed([update(row(1, "a", p=1), row(1, "b", p=2), 200)])
+    fed.client.command(f"OPTIMIZE TABLE {fed.name}")
+    assert fed.query("SELECT v, p FROM {t}_current WHERE id = 1") == [("b", 2)]
