@@ -18,7 +18,14 @@ from ch_sink.errors import AccessDenied, ClickHouseError, ClickHouseUnavailable
 
 __all__ = ["translated"]
 
+_LIMIT = "Raise the limit in the user's profile, or give ch_sink a user of its own: an answer in part would be wrong."
 _HINTS = {
+    158: _LIMIT,
+    191: _LIMIT,
+    307: _LIMIT,
+    396: _LIMIT,
+    469: "Drop the constraint, or let deleted rows meet it, which may have their key only and defaults: "
+    "CHECK (…) OR _is_deleted = 1, with the table's own mark.",
     60: "Create the table with `ch_sink init CONFIG --apply`, or correct clickhouse.database and clickhouse.table.",
     81: "Create the database with `ch_sink init CONFIG --apply`, or correct clickhouse.database.",
     241: "Lower chunk_offsets or chunk_bytes, or raise the server's memory limit.",

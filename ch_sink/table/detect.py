@@ -198,6 +198,13 @@ def _refuse(engine: Engine, policy: Policy, row: TableRow) -> None:
             hint=f"Recreate the table as {engine.name}(_version) (`ch_sink init`), or accept it with "
             "version.strategy: insertion_order.",
         )
+    signed = engine.sign_column in columns_in(row.partition_key or "tuple()", {c.name for c in row.columns})
+    if engine.family is Family.COLLAPSING and signed:
+        raise TableError(
+            f"{row.qualified} is a {engine.name} whose PARTITION BY ({row.partition_key}) has its sign column: no −1 "
+            "meets the row that it is for",
+            hint="Recreate the table with a PARTITION BY without it (`ch_sink init`).",
+        )
     if engine.family is Family.COALESCING and not policy.table.accept_coalescing:
         raise TableError(
             f"{row.qualified} is a {engine.name}: an update to null leaves the old value there, and a row inserted "
