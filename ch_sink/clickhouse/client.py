@@ -17,6 +17,7 @@ from urllib3.util import Retry as HttpRetry
 
 from ch_sink.clickhouse.arrow_io import from_stream, one_batch, to_stream
 from ch_sink.clickhouse.failures import translated
+from ch_sink.clickhouse.plain_meaning import to_send
 from ch_sink.clickhouse.replicas import Replicas, has_quorum
 from ch_sink.clickhouse.retry import TOO_MANY_PARTS, Retry
 from ch_sink.clickhouse.settings import ClickHouseSettings
@@ -123,6 +124,9 @@ class Client:
                 dedicated_pool=True,
                 client_name="ch_sink",
             )
+            known = {name: str(one.value) for name, one in self._driver.server_settings.items()}
+            for name, value in to_send(known, dict(settings.settings)).items():
+                self._driver.set_client_setting(name, value)
 
         self._local = threading.local()
         self._replicated: dict[tuple[str, str], bool] = {}

@@ -18,14 +18,19 @@ from ch_sink.errors import AccessDenied, ClickHouseError, ClickHouseUnavailable
 
 __all__ = ["translated"]
 
+_LIMIT = "Raise the limit in the user's profile, or give ch_sink a user of its own: an answer in part would be wrong."
 _HINTS = {
+    158: _LIMIT,
+    191: _LIMIT,
+    307: _LIMIT,
+    396: _LIMIT,
     60: "Create the table with `ch_sink init CONFIG --apply`, or correct clickhouse.database and clickhouse.table.",
     81: "Create the database with `ch_sink init CONFIG --apply`, or correct clickhouse.database.",
     241: "Lower chunk_offsets or chunk_bytes, or raise the server's memory limit.",
     349: "A column that the table computes from another one does not take its NULL: alter the expression (ifNull), or "
     "make it Nullable; then `ch_sink resume`.",
-    469: "The table has a constraint that the source has not: drop it (ALTER TABLE … DROP CONSTRAINT), then "
-    "`ch_sink resume`.",
+    469: "Drop the constraint (ALTER TABLE … DROP CONSTRAINT), or let deleted rows meet it, which may have their key "
+    "only and defaults: CHECK (…) OR _is_deleted = 1, with the table's own mark; then `ch_sink resume`.",
     TOO_MANY_PARTS: "Merges do not keep up: raise trigger_interval or chunk_offsets, or coarsen PARTITION BY.",
 }
 

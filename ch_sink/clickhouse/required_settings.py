@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from ch_sink.clickhouse.client import PINNED_EVERYWHERE, Client
 from ch_sink.clickhouse.fenced_insert import SETTINGS
+from ch_sink.clickhouse.plain_meaning import PLAIN_MEANING
 from ch_sink.clickhouse.writer import PINNED
 from ch_sink.errors import AccessDenied
 
@@ -15,6 +16,7 @@ __all__ = ["fixed_settings", "require_settings"]
 
 _TOKEN = "insert_deduplication_token"
 _REQUIRED: Mapping[str, str | int] = {
+    **PLAIN_MEANING,
     **PINNED,
     **PINNED_EVERYWHERE,
     _TOKEN: "a token",

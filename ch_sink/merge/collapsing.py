@@ -3,9 +3,13 @@
 For each key that the chunk touches, the rows whose signs sum to more than zero are looked up; each of them that is
 not the wanted one gets its −1 (a copy to the byte, version included), and the wanted one its +1 if it is not stored.
 A retry finds an empty difference, or the rest of it. Inside one insert all −1 rows come before all +1 rows: the
-other order cancels itself inside the block. A row that leaves its table partition is written at its new place
-first, so that a kill between the two inserts loses no value.
+other order cancels itself inside the block. A row that leaves its place is written at its new one first, so that a
+kill between the two inserts loses no value. One that may stay where it is has its −1 in the same insert: two parts, of
+which the first has the +1 and the second the −1, cancel each other if they are merged before the part of the row that
+is to go.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -99,7 +103,10 @@ def _negated(rows: pa.Table, system: System) -> pa.Table:
 
 
 def _leaving(out: Resolved, batch: ChangeBatch, scope: Scope, minus: Index, plus: Index) -> npt.NDArray[np.bool_]:
-    """Which of the rows to remove have a successor at another place (their −1 is inserted after its +1)."""
+    """Which of the rows to remove have a successor at another place (their −1 is inserted after its +1).
+
+    Only where that is certain: a column may change and the expression over it in the sorting key or partition not.
+    """
     leaving = np.zeros(len(minus), dtype=np.bool_)
     if not scope.places or not len(plus):
         return leaving
@@ -111,9 +118,28 @@ def _leaving(out: Resolved, batch: ChangeBatch, scope: Scope, minus: Index, plus
     have = np.flatnonzero(at >= 0)
     if not len(have):
         return leaving
-    names = list(scope.places)
-    old = out.stored.rows.select(names).take(pa.array(minus[have]))
-    new = rows_of(out, batch, plus[at[have]]).select(names)
-    codes = factorize(pa.concat_tables([old.cast(new.schema), new])).codes
-    leaving[have] = codes[: len(have)] != codes[len(have) :]
+    new = rows_of(out, batch, plus[at[have]])
+    old = out.stored.rows.take(pa.array(minus[have])).select(new.column_names).cast(new.schema)
+    both = pa.concat_tables([old, new])
+    leaving[have] = _differ(both, scope.places) & (_differ(both, scope.sorting) | _elsewhere(both, scope))
     return leaving
+
+
+def _differ(both: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Which rows of the first half differ in these columns from those of the second, in the same order."""
+    rows = both.num_rows // 2
+    codes = factorize(both.select(list(names))).codes
+    differ: npt.NDArray[np.bool_] = codes[:rows] != codes[rows:]
+    return differ
+
+
+def _elsewhere(both: pa.Table, scope: Scope) -> npt.NDArray[np.bool_]:
+    """The same for table partitions. Where only the server knows, it divides the insert that has both rows."""
+    rows = both.num_rows // 2
+    if scope.partitions is None:
+        return np.ones(rows, dtype=np.bool_)
+    own = np.zeros(2 * rows, dtype=np.int64)
+    for number, (_, members) in enumerate(scope.partitions(both) or ()):
+        own[members] = number
+    differ: npt.NDArray[np.bool_] = own[:rows] != own[rows:]
+    return differ

@@ -1,10 +1,12 @@
 """What the resolution of a batch has to look at, and what comes of it."""
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from ch_sink.merge.pool import Pool, Refs
 from ch_sink.model.change import BadRecord
@@ -25,6 +27,13 @@ class Scope:
 
     places: tuple[str, ...] = ()
     """Place columns that are not in the key: a change of their values moves the row."""
+    sorting: tuple[str, ...] = ()
+    """Those of them that are part of the sorting key as they are: if they change, so does the place."""
+    partitions: Callable[[pa.Table], Sequence[tuple[str, npt.NDArray[np.int64]]] | None] | None = None
+    """Row numbers by table partition; the answer is None if only the server knows.
+
+    None itself if a row may change its server.
+    """
     omits_values: bool = False
     deferrable: bool = False
     creates_new_rows: bool = True

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
@@ -12,6 +13,8 @@ from ch_sink.model.policy import Policy
 from ch_sink.order import Layout, layout_for, strategy_for
 from ch_sink.sources import Source
 from ch_sink.table.model import Family, TargetTable
+from ch_sink.table.partition import partition_groups
+from ch_sink.types.lexer import columns_in
 
 __all__ = ["Target"]
 
@@ -85,7 +88,17 @@ class Target:
     def places(self, key: tuple[str, ...]) -> tuple[str, ...]:
         """Source columns outside the key that decide the place of a row: its sorting key and partition."""
         mine = {c.name for c in self.table.source_columns}
-        return tuple(sorted(self.table.place_columns & mine - set(key)))
+        return tuple(sorted(self.table.deciding_columns & mine - set(key)))
+
+    def _on_one_shard(self, key: tuple[str, ...]) -> bool:
+        """Whether the rows of a key are all on one server."""
+        sharded_by = columns_in(self.table.sharding_key or "tuple()", {c.name for c in self.table.columns})
+        return not self.table.distributed or sharded_by <= set(key)
+
+    def _is_computed(self, name: str) -> bool:
+        """Whether the server may compute the column from others of the row."""
+        column = self.table.column(name)
+        return column is not None and bool(columns_in(column.default_expression, {c.name for c in self.table.columns}))
 
     def wants_before(self, key: tuple[str, ...]) -> bool:
         """Whether before images are needed: rows that can move, tables without keys."""
@@ -106,8 +119,11 @@ class Target:
         """What resolving this batch has to consider."""
         key = tuple(batch.key.column_names) if batch.key is not None else ()
         trusted = source is not None and source.whole_before
+        places = () if self.appends else self.places(key)
         return Scope(
-            places=() if self.appends else self.places(key),
+            places=places,
+            sorting=tuple(name for name in places if name in self.table.sorting_key and not self._is_computed(name)),
+            partitions=partial(partition_groups, self.table) if self._on_one_shard(key) else None,
             # Without unique change identities no values can be handed over; the stored row still fills omitted ones.
             omits_values=source is not None and source.omits_values and source.unique_inner,
             # Only positions show which changes belong to one transaction.

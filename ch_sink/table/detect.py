@@ -153,6 +153,7 @@ def assemble(
     names = {c.name for c in stored.columns}
     sharding = over.sharding_key if over else ""
     keys = (stored.sorting_key, stored.partition_key, stored.clause.ttl, sharding)
+    placed = frozenset[str]().union(*(columns_in(text, names) for text in keys))
     return TargetTable(
         database=seen.database,
         name=seen.name,
@@ -160,7 +161,8 @@ def assemble(
         columns=seen.columns,
         sorting_key=tuple(key_expressions(stored.sorting_key)),
         partition_key=stored.partition_key,
-        place_columns=frozenset().union(*(columns_in(text, names) for text in keys)),
+        place_columns=placed,
+        placed_by=_inputs(placed, stored.columns),
         dedup_window=window,
         distributed=over is not None,
         cluster=over.cluster if over else None,
@@ -175,6 +177,18 @@ def assemble(
     )
 
 
+def _inputs(computed: frozenset[str], columns: Sequence[Column]) -> frozenset[str]:
+    """The stored columns from which the server computes some columns (MATERIALIZED, DEFAULT), and not those."""
+    by_name = {c.name: c for c in columns}
+    known, asked = set(computed), list(computed)
+    while asked:
+        used = columns_in(by_name[asked.pop()].default_expression, by_name)
+        further = {name for name in used if by_name[name].default_kind != "EPHEMERAL"} - known
+        known |= further
+        asked += further
+    return frozenset(known - computed)
+
+
 def _refuse(engine: Engine, policy: Policy, row: TableRow) -> None:
     unversioned = engine.family is Family.REPLACING and engine.version_column is None
     if unversioned and policy.versions.strategy != "insertion_order":
@@ -183,6 +197,13 @@ def _refuse(engine: Engine, policy: Policy, row: TableRow) -> None:
             "so a repeated or late event would bring an old state back",
             hint=f"Recreate the table as {engine.name}(_version) (`ch_sink init`), or accept it with "
             "version.strategy: insertion_order.",
+        )
+    signed = engine.sign_column in columns_in(row.partition_key or "tuple()", {c.name for c in row.columns})
+    if engine.family is Family.COLLAPSING and signed:
+        raise TableError(
+            f"{row.qualified} is a {engine.name} whose PARTITION BY ({row.partition_key}) has its sign column: no −1 "
+            "meets the row that it is for",
+            hint="Recreate the table with a PARTITION BY without it (`ch_sink init`).",
         )
     if engine.family is Family.COALESCING and not policy.table.accept_coalescing:
         raise TableError(

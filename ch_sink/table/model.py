@@ -59,6 +59,8 @@ class TargetTable:
     """Text of PARTITION BY, empty for none."""
     place_columns: frozenset[str] = frozenset()
     """Columns that occur in the sorting key, partition key, TTL expressions and sharding key."""
+    placed_by: frozenset[str] = frozenset()
+    """Further columns, from which the server computes those."""
     dedup_window: int = 0
     """Effective window of insert deduplication (replicated or not), 0 when it is off."""
     distributed: bool = False
@@ -112,6 +114,11 @@ class TargetTable:
     def ephemeral_columns(self) -> tuple[Column, ...]:
         """The source columns that are only inserted."""
         return tuple(c for c in self.source_columns if not c.stored)
+
+    @property
+    def deciding_columns(self) -> frozenset[str]:
+        """The columns whose values decide where the table keeps a row."""
+        return self.place_columns | self.placed_by
 
     def added_key(self, chosen: ColumnPolicy) -> tuple[str, ...]:
         """Added columns that belong to the key: they tell topics apart, or the table is sorted by them."""

@@ -12,7 +12,7 @@ from ch_sink.clickhouse import Client
 from ch_sink.clickhouse.writer import PINNED
 from ch_sink.errors import ChSinkError, ConfigError, StreamFailed
 from ch_sink.table.model import TargetTable
-from ch_sink.trust.shadow import TYPES
+from ch_sink.trust.shadow import DROP, TYPES
 from ch_sink.types.sql import quote
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _read(client: Client, path: str, target: TargetTable, database: str) -> Iter
             "COMMENT 'ch_sink: rows of files, for a comparison; dropped after it'"
         )
         for statement in (drop, create):
-            client.command(statement, settings=TYPES, doing=f"create {table}")
+            client.command(statement, settings={**DROP, **TYPES}, doing=f"create {table}")
         for file, part in zip(files, parts, strict=True):
             with _naming(file):
                 for batch in part.iter_batches(_ROWS, columns=there):
@@ -141,4 +141,4 @@ def _naming(file: str) -> Iterator[None]:
 
 def _drop(client: Client, statement: str) -> None:
     with suppress(ChSinkError):  # the next comparison drops it
-        client.command(statement, doing="drop the rows of files")
+        client.command(statement, settings=DROP, doing="drop the rows of files")

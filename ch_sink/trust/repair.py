@@ -34,7 +34,7 @@ def unmendable(table: TargetTable) -> tuple[str, ...]:
 def rows_move(table: TargetTable, key: Sequence[str]) -> bool:
     """Whether a row whose values change may leave its place, where it has to be marked as deleted."""
     replaces = table.engine.family is Family.REPLACING
-    return replaces and bool({c.name for c in table.source_columns} & table.place_columns - set(key))
+    return replaces and bool({c.name for c in table.source_columns} & table.deciding_columns - set(key))
 
 
 def statements(
@@ -122,7 +122,7 @@ def _collapsed(
     stored = [c.name for c in table.columns if c.stored and c.name != sign]
     inner = (
         f"SELECT {_list(stored)}, sum(toInt64({quote(sign)})) AS {TIMES} FROM {table.qualified} "
-        f"WHERE {target.key_hash} IN ({differences.keys(step)}) GROUP BY {_list(stored)} HAVING {TIMES} != 0"
+        f"WHERE {target.is_among(differences.keys(step))} GROUP BY {_list(stored)} HAVING {TIMES} != 0"
     )
     minus = (
         f"SELECT {_list(stored)}, toInt8(-sign({TIMES})) AS {_SIGN} "
@@ -156,7 +156,7 @@ def _used(target: Side, differences: Differences, step: int) -> str:
     versions = f"toInt256({quote(version)})" if version is not None and counts(table) else "toInt256(0)"
     return (
         f"SELECT {target.key_hash} AS {KEY}, groupUniqArray({versions}) AS {USED} FROM {table.qualified} "
-        f"WHERE {target.key_hash} IN ({differences.keys(step)}) GROUP BY {KEY} {ALL_ROWS}"
+        f"WHERE {target.is_among(differences.keys(step))} GROUP BY {KEY} {ALL_ROWS}"
     )
 
 

@@ -19,9 +19,14 @@ from ch_sink.trust.sides import KEY
 from ch_sink.types.column import Column
 from ch_sink.types.sql import literal, quote
 
-__all__ = ["TYPES", "Shadow", "shadow_of", "shadow_tables"]
+__all__ = ["DROP", "TYPES", "Shadow", "shadow_of", "shadow_tables"]
 
 _SUFFIX = "__ch_sink_shadow"
+DROP: dict[str, str | int] = {
+    # However large it has become: a user does not miss it.
+    "max_table_size_to_drop": 0,
+    "max_partition_size_to_drop": 0,
+}
 TYPES: dict[str, str | int] = {
     "allow_suspicious_low_cardinality_types": 1,
     "allow_suspicious_types_in_order_by": 1,
@@ -84,12 +89,12 @@ def shadow_tables(client: Client, table: TargetTable) -> Iterator[Shadow]:
     drop = [f"DROP TABLE IF EXISTS {name} SYNC" for name in (table.qualified, differences)]
     try:
         for statement in (*drop, _create(table), _create_differences(differences)):
-            client.command(statement, settings=TYPES, doing=f"prepare {table.qualified}")
+            client.command(statement, settings={**DROP, **TYPES}, doing=f"prepare {table.qualified}")
         yield Shadow(table, differences)
     finally:
         with suppress(ChSinkError):  # what ended the run is the error to show; the next run drops them
             for statement in drop:
-                client.command(statement, doing=f"drop {table.qualified}")
+                client.command(statement, settings=DROP, doing=f"drop {table.qualified}")
 
 
 def _clear(client: Client, table: TargetTable) -> None:

@@ -79,7 +79,7 @@ class Side:
             [f"{self.key_hash} AS {KEY}", f"{self.row_hash} AS {ROW}", f"{self._times} AS {TIMES}", *select]
         )
         wanted = [f"({text})" for text in (self.condition, condition) if text]
-        wanted += [f"{self.key_hash} IN ({among})"] if among else []
+        wanted += [self.is_among(among)] if among else []
         rows, alive, settings = self._rows()
         where = " AND ".join([*alive, *wanted])
         return f"SELECT {chosen} FROM {rows}" + (f" WHERE {where}" if where else "") + settings
@@ -90,8 +90,12 @@ class Side:
         newest = f"toString(max({quote(name)}))" if name else "''"
         return (
             f"SELECT {self.key_hash} AS {KEY}, {newest} AS {VERSION} FROM {self.table.qualified} "
-            f"WHERE {self.key_hash} IN ({among}) GROUP BY {KEY}"
+            f"WHERE {self.is_among(among)} GROUP BY {KEY}"
         )
+
+    def is_among(self, keys: str) -> str:
+        """The condition on rows of these keys, which shards cannot look up: they are in a table of one server."""
+        return f"{self.key_hash} {'GLOBAL IN' if self.table.distributed else 'IN'} ({keys})"
 
     @property
     def _times(self) -> str:

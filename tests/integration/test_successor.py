@@ -1,12 +1,16 @@
 """The successor of a table takes its place, whatever the database can do."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from ch_sink.clickhouse import Client, detect
+from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.trust.successor import SUFFIX, Successor, _engine
+from tests.support.endpoint import settings_for
+from tests.support.rights import Limited
 
 pytestmark = pytest.mark.integration
 
@@ -70,3 +74,26 @@ def test_what_a_killed_run_left_is_named_and_dropped(client: Client, database: s
     Successor(client, detect(client, database, "t", policy_of()), policy_of()).clear(said.append)
     assert said == [f"dropping `{database}`.`t{SUFFIX}`, which an earlier run left"]
     assert client.rows(f"SHOW TABLES FROM {database}") == [{"name": "t"}]
+
+
+def test_a_table_is_not_replaced_if_it_feeds_a_view_that_the_user_may_not_see(tmp_path: Path) -> None:
+    limited = Limited(tmp_path)
+    limited.clickhouse.start()
+    client = Client(settings_for(limited.clickhouse.url))
+    for sql in (
+        "CREATE DATABASE shop",
+        "CREATE DATABASE reports",
+        f"CREATE TABLE shop.t {COLUMNS} {ENGINE}",
+        "CREATE TABLE reports.sums (n Int64) ENGINE = MergeTree ORDER BY ()",
+        "CREATE MATERIALIZED VIEW reports.adding TO reports.sums AS SELECT sum(n) AS n FROM shop.t",
+    ):
+        client.command(sql)
+    client.close()
+    limited.restart(["GRANT CREATE TABLE, DROP TABLE, SELECT, INSERT, ALTER TABLE ON shop.*", "GRANT READ ON FILE"])
+    client = Client(settings_for(limited.clickhouse.url))
+    try:
+        with pytest.raises(StreamFailed, match=r"feeds the materialized view reports\.adding"):
+            Successor(client, detect(client, "shop", "t", policy_of()), policy_of()).expect_possible()
+    finally:
+        client.close()
+        limited.clickhouse.stop()

@@ -100,6 +100,12 @@ def test_coalescing_is_refused_unless_accepted(engine: ClickHouse) -> None:
     assert assemble(row, policy_of(accept_coalescing=True)).engine.family is Family.COALESCING
 
 
+def test_a_partition_by_the_sign_of_a_collapsing_table_is_refused(engine: ClickHouse) -> None:
+    with pytest.raises(TableError, match=r"PARTITION BY \(sign\) has its sign column"):
+        assemble(make(engine, "CollapsingMergeTree(sign) PARTITION BY sign ORDER BY id"), policy_of())
+    assert assemble(make(engine, "CollapsingMergeTree(sign) PARTITION BY id ORDER BY id"), policy_of()).partition_key
+
+
 def test_views_and_missing_tables(engine: ClickHouse) -> None:
     engine.run("CREATE OR REPLACE VIEW t.v AS SELECT 1 AS x")
     with pytest.raises(TableError, match="a view stores nothing"):

@@ -1,0 +1,51 @@
+"""Where a table keeps a row is computed: by columns that the server computes from others, or by an expression."""
+
+import pytest
+
+from tests.support.hand import postgres
+from tests.support.hand_tables import Make, each_engine, insert, key, row, update
+
+pytestmark = pytest.mark.integration
+
+LENGTH = "length(ifNull(v, ''))"
+
+
+@each_engine
+@pytest.mark.parametrize("kind", ["MATERIALIZED", "DEFAULT"])
+@pytest.mark.parametrize("layout", [{"order": "id, w"}, {"tail": "PARTITION BY w % 2"}, {"order": "id, twice"}])
+def test_a_row_leaves_a_place_that_is_computed_from_its_values(
+    make: Make, engine: str, kind: str, layout: dict[str, str]
+) -> None:
+    """Events state what they change, as with REPLICA IDENTITY DEFAULT."""
+    more = f"w UInt64 {kind} {LENGTH}, twice UInt64 MATERIALIZED w * 2"
+    fed = make(engine, more=more, **layout)
+    fed.feed([insert(i, "a", 100 + i) for i in (1, 2, 3)])
+    fed.feed([postgres("u", key(1), None, row(1, "longer"), 10**15, 10**15)])
+    fed.feed([postgres("d", key(2), row(2, None), None, 10**15, 10**15 + 1)])
+    live = [(1, "longer"), (3, "a")]
+    assert [found[:2] for found in fed.view()] == live
+    fed.merge()
+    assert [found[:2] for found in fed.view()] == live
+
+
+@pytest.mark.parametrize(
+    ("order", "tail"),
+    [
+        ("id", "PARTITION BY intDiv(p, 10)"),
+        ("id", "PARTITION BY toString(intDiv(p, 10))"),
+        ("intDiv(p, 10), id", ""),
+        ("id, tens", ""),
+        ("id", "PARTITION BY tens"),
+    ],
+)
+def test_an_update_of_a_row_that_stays_in_its_place_outlives_any_merge(make: Make, order: str, tail: str) -> None:
+    """The server merges the small parts of an update with each other first, without the large one of the former row."""
+    fed = make("collapsing", more="p Int32, tens Int32 DEFAULT intDiv(p, 10)", order=order, tail=tail)
+    fed.feed([insert(1, "a", 100, p=1)])
+    fed.client.command(
+        f"INSERT INTO {fed.name} (id, v, p, _sign, _version) SELECT number + 10, 'x', 1, 1, 1 FROM numbers(300000)"
+    )
+    fed.merge()
+    fed.feed([update(row(1, "a", p=1), row(1, "b", p=2), 200)])
+    fed.client.command(f"OPTIMIZE TABLE {fed.name}")
+    assert fed.query("SELECT v, p FROM {t}_current WHERE id = 1") == [("b", 2)]

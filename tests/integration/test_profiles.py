@@ -1,0 +1,110 @@
+"""Users whose profile gives queries another meaning: cut answers, a cache, other results for no rows."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ch_sink.clickhouse import AnyKeyLookup, ClickHouseWriter, Client, detect
+from ch_sink.errors import ClickHouseError
+from ch_sink.model.policy import policy_of
+from ch_sink.ports import Insert
+from ch_sink.trust.mend import repaired
+from ch_sink.trust.purge import purged
+from ch_sink.trust.resync import resynced
+from ch_sink.trust.subject import Options
+from tests.support.hand import PLACEHOLDER, Event, postgres
+from tests.support.hand_commands import each_of, hand
+from tests.support.hand_steps import Rows, left_tables, lose
+from tests.support.hand_tables import key, row
+
+pytestmark = pytest.mark.integration
+
+PROFILES: dict[str, dict[str, str]] = {
+    "the first row": {"limit": "1"},
+    "all but the first row": {"offset": "1"},
+    "nothing for no rows": {"empty_result_for_aggregation_by_empty_set": "1"},
+    "null for no rows": {"aggregate_functions_null_for_empty": "1"},
+    "types in binary": {"output_format_native_encode_types_in_binary_format": "1"},
+    "a query cache": {"use_query_cache": "1"},
+    "columns that can be null": {"data_type_default_nullable": "1"},
+    "tokens for INSERT SELECT": {"deduplicate_insert_select": "force_enable"},
+    "tables that may not be dropped": {"max_table_size_to_drop": "1", "max_partition_size_to_drop": "1"},
+}
+CUT: dict[str, dict[str, str]] = {
+    "sets": {"max_rows_in_set": "1", "set_overflow_mode": "break"},
+    "results": {"max_result_rows": "1", "result_overflow_mode": "break"},
+    "what is read": {"max_rows_to_read": "1", "read_overflow_mode": "break"},
+}
+
+
+@contextmanager
+def user_of(client: Client, profile: dict[str, str]) -> Iterator[Client]:
+    """The client of a user whose requests have these settings, unless they say otherwise."""
+    user = Client(replace(client.settings, settings=tuple(profile.items())))
+    yield user
+    user.close()
+
+
+def change(op: str, id_: int, before: str | None, after: str | None, pos: int) -> Event:
+    was, now = (None if v is None else row(id_, v) for v in (before, after))
+    return postgres(op, key(id_), was, now, pos, pos)
+
+
+EVENTS = [
+    *(change("c", i, None, v, 100 + i) for i, v in enumerate("abcd", 1)),
+    *(change("u", i, None, PLACEHOLDER, 200 + i) for i in (1, 2)),
+    change("d", 3, "c", None, 300),
+    change("u", 4, "d", "e", 400),
+]
+
+
+@each_of("profile", PROFILES, "the first row", "null for no rows", "tables that may not be dropped")
+@each_of("engine", ("replacing", "collapsing"), "collapsing")
+def test_a_profile_changes_nothing(client: Client, database: str, engine: str, profile: str) -> None:
+    with user_of(client, PROFILES[profile]) as user:
+        it = hand(user, database, engine, EVENTS)
+        it.read((0, 4), (0, 8))
+        it.client = client
+        live = [(1, "a"), (2, "b"), (4, "e")]
+        assert it.view() == live
+        it.client = user
+        assert it.verify() == (0, 0, 0)
+        lose(it, 1)
+        assert it.verify() == (1, 0, 0)
+        assert repaired(it.subject, Options(patience=0), apply=True).all_mended
+        it.source = Rows([(1, "a"), (2, "new")])
+        assert it.verify_source() == (0, 1, 1)
+        assert repaired(it.subject, Options(patience=0, against="source"), apply=True).all_mended
+        resynced(it.refill, apply=True)
+        purged(it.subject, it.own, {0: 8}, apply=True, settle=0)
+        it.client = client
+        assert it.view() == [(1, "a"), (2, "new")]
+        assert left_tables(it) == []
+        assert not client.rows(f"SELECT name FROM system.tables WHERE database = '{database}' AND name LIKE 't\\_\\_%'")
+
+
+@each_of("profile", CUT)
+def test_an_answer_that_a_profile_would_cut_is_an_error(client: Client, database: str, profile: str) -> None:
+    """A lookup that finds a part of the rows would leave the others where they are."""
+    it = hand(client, database, "collapsing", EVENTS)
+    with user_of(client, {**CUT[profile], "max_block_size": "1"}) as user:
+        lookup = AnyKeyLookup(user, it.feed.admin.table)
+        it.read((0, 4))
+        with pytest.raises(ClickHouseError, match=r"(?i)limit"):
+            lookup.fetch(pa.table({"id": pa.array(range(1, 5), pa.int64())}))
+
+
+def test_an_insert_behind_a_fence_is_stored_once_if_the_profile_turns_tokens_off(client: Client, database: str) -> None:
+    it = hand(client, database, "collapsing", EVENTS)
+    fence: Any = SimpleNamespace(condition="1", query_id="query", check=lambda: None)
+    block = pa.table({"id": pa.array([1], pa.int64()), "_sign": pa.array([1], pa.int8())})
+    with user_of(client, {"deduplicate_insert_select": "disable"}) as user:
+        writer = ClickHouseWriter(user, detect(user, database, "t", policy_of()))
+        for _ in range(2):
+            writer.write(Insert(block, "rows"), "token", fence=fence)
+    assert len(it.stored()) == 1
