@@ -6,6 +6,7 @@ from typing import Literal
 from ch_sink.clickhouse import Client, detect, max_version, server_facts
 from ch_sink.config import Config
 from ch_sink.decode.mongodb import is_document_source
+from ch_sink.discovery.computed_findings import computed_findings
 from ch_sink.discovery.connector_findings import source_finding
 from ch_sink.discovery.flattened_findings import flattened_finding
 from ch_sink.discovery.init_plan import plan_init
@@ -98,6 +99,7 @@ def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | N
         yield from replica_findings(table, servers_of(config, client, table))
     except ClickHouseError as error:
         yield Finding("fail", "replicas", str(error), error.hint)
+    yield from computed_findings(client, table, {f.name for f in schema.fields} if schema else set())
     if seen.obstacle is not None:
         yield Finding("warn", "types", "not checked: no table can follow this topic as it is")
     elif seen.connector and is_document_source(source_for(seen.connector)):
