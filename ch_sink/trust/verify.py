@@ -135,14 +135,14 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
             kinds.get("different", 0),
             differences.columns(FOUND) if kinds.get("different") else {},
             tuple(differences.examples(FOUND, options.examples)),
-            touched + changing,
-            unknown,
-            sum(fold.letters.kinds.values()),
-            options.share,
-            time.monotonic() - began,
-            ", ".join(f"{p}: {offset}" for p, offset in sorted(fold.at.items())),
-            tuple(c.name for c in subject.columns if c not in compared and not options.columns),
-            behind,
+            changing=touched + changing,
+            behind=behind,
+            unknown=unknown,
+            dead_letters=sum(fold.letters.kinds.values()),
+            share=options.share,
+            seconds=time.monotonic() - began,
+            position=", ".join(f"{p}: {offset}" for p, offset in sorted(fold.at.items())),
+            left_out=tuple(c.name for c in subject.columns if c not in compared and not options.columns),
         )
         yield Verified(report, differences, source, target, topic.topic_id, applied)
 
