@@ -6,6 +6,7 @@ the table is higher has changed since, and is not judged.
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from ch_sink.clickhouse import Client
 from ch_sink.errors import StreamFailed
@@ -60,17 +61,16 @@ def compared_with_copy(
         since = 0
         if differences.find(FOUND, totals) and (newer := _newer(client, table, copy)):
             since = differences.drop(FOUND, newer)
-        kinds = differences.kinds(FOUND)
-        return Report(
-            subject.settings.name,
-            table.qualified.replace("`", ""),
-            f"copy {copy.name}",
-            totals.table_rows,
-            kinds.get("missing", 0),
-            kinds.get("extra", 0),
-            kinds.get("different", 0),
-            differences.columns(FOUND) if kinds.get("different") else {},
-            tuple(differences.examples(FOUND, options.examples)),
+        return replace(
+            Report.of(
+                differences,
+                FOUND,
+                options.examples,
+                stream=subject.settings.name,
+                table=table,
+                against=f"copy {copy.name}",
+                rows=totals.table_rows,
+            ),
             share=options.share,
             since=since,
             seconds=time.monotonic() - began,

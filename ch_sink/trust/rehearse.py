@@ -162,18 +162,17 @@ def rehearsed(
         changing = _judged(live, fold, differences, topic.topic_id) if found else 0
         beyond = unjudged(live.ledger, topic, live.key, live.client, table)
         unknown = without_history(differences, FOUND, beyond)
-        kinds = differences.kinds(FOUND)
         mine, theirs = {c.name for c in table.source_columns}, {c.name for c in live.table.source_columns}
-        report = Report(
-            live.settings.name,
-            live.table.qualified.replace("`", ""),
-            "another configuration",
-            totals.table_rows,
-            kinds.get("missing", 0),
-            kinds.get("extra", 0),
-            kinds.get("different", 0),
-            differences.columns(FOUND) if kinds.get("different") else {},
-            tuple(differences.examples(FOUND, examples)),
+        report = replace(
+            Report.of(
+                differences,
+                FOUND,
+                examples,
+                stream=live.settings.name,
+                table=live.table,
+                against="another configuration",
+                rows=totals.table_rows,
+            ),
             changing=changing,
             unknown=unknown,
             dead_letters=sum(fold.letters.kinds.values()),

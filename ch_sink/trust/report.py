@@ -1,10 +1,11 @@
 """What a comparison found: as JSON and as text lines."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from ch_sink.model.counted import counted, grouped
-from ch_sink.trust.differences import Difference
+from ch_sink.table.model import TargetTable
+from ch_sink.trust.differences import Difference, Differences
 
 __all__ = ["Report", "lines"]
 
@@ -42,6 +43,32 @@ class Report:
     """Rows that have changed since the copy with which the table is compared."""
     behind: bool = False
     """The stream has not applied the changes of the rows that could not be judged."""
+
+    @classmethod
+    def of(
+        cls,
+        differences: Differences,
+        step: int,
+        examples: int,
+        *,
+        stream: str,
+        table: TargetTable,
+        against: str,
+        rows: int,
+    ) -> Self:
+        """What a comparison has noted under a step."""
+        kinds = differences.kinds(step)
+        return cls(
+            stream,
+            table.qualified.replace("`", ""),
+            against,
+            rows,
+            missing=kinds.get("missing", 0),
+            extra=kinds.get("extra", 0),
+            different=kinds.get("different", 0),
+            columns=differences.columns(step) if kinds.get("different") else {},
+            examples=tuple(differences.examples(step, examples)),
+        )
 
     @property
     def unjudged(self) -> str:

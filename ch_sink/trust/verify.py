@@ -124,17 +124,16 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
         unknown = without_history(differences, FOUND, beyond)
         if _ignores_deletes(subject):
             differences.drop(FOUND, "kind = 'extra' AND source_version != ''")
-        kinds = differences.kinds(FOUND)
-        report = Report(
-            subject.settings.name,
-            subject.table.qualified.replace("`", ""),
-            options.against,
-            totals.table_rows,
-            kinds.get("missing", 0),
-            kinds.get("extra", 0),
-            kinds.get("different", 0),
-            differences.columns(FOUND) if kinds.get("different") else {},
-            tuple(differences.examples(FOUND, options.examples)),
+        report = replace(
+            Report.of(
+                differences,
+                FOUND,
+                options.examples,
+                stream=subject.settings.name,
+                table=subject.table,
+                against=options.against,
+                rows=totals.table_rows,
+            ),
             changing=touched + changing,
             behind=behind,
             unknown=unknown,
