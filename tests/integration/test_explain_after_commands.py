@@ -1,11 +1,12 @@
 """`explain` of a stream that has a history: repairs, dropped letters, swaps, added partitions, lost beginnings."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.model.policy import policy_of
+from ch_sink.model.policy import ColumnPolicy, policy_of
 from ch_sink.trust.erase import erased
 from ch_sink.trust.explained import life_of
 from tests.support.hand import Event, key_change, mysql, postgres
@@ -144,6 +145,21 @@ def test_a_key_of_which_no_record_can_be_read(client: Client, database: str, eng
     assert rules(it, 4) == []
     erased(it.subject, it.own, key(1), apply=True)
     assert [x.letter.offset for x in it.feed.letters_of.list(10)] == [2]
+
+
+@each_of("engine", ENGINES, "replacing")
+def test_a_key_with_an_added_column_of_which_no_record_can_be_read(client: Client, database: str, engine: str) -> None:
+    clause, own = OWN[engine]
+    added = ColumnPolicy(add=(("_from", "'a'"),), source=("_from",))
+    policy = replace(policy_of(on_bad_record="dead_letter"), columns=added)
+    poison = [Event(key(i), {**(insert(i, "a", 90).value or {}), "after": {"id": "none"}}) for i in (1, 2)]
+    it = made(client, database, (clause, f"_from String, {own}"), policy, [poison], "ORDER BY (_from, id)")
+    it.read((0, 2))
+    assert rules(it, _from="a") == [(0, "dead letter")]
+    assert rules(it, _from="b") == []
+    subject = replace(it.subject, key=("_from", "id"))
+    erased(subject, it.own, {"_from": "a", "id": 1}, apply=True)
+    assert [x.letter.offset for x in it.feed.letters_of.list(10)] == [1]
 
 
 @each_of("engine", ENGINES, "replacing")
