@@ -163,7 +163,7 @@ def _read(
             seen.raw_keys.add(raw)
         event = _event(batch, order, partition, i, versions[i], unknown)
         if batch.key is not None:
-            event = replace(event, key=tuple(column[i].as_py() for column in batch.key.columns))
+            event = replace(event, key=repr([column[i].as_py() for column in batch.key.columns]))
         if shown[i]:
             event = replace(event, rule="loaded", why="it came behind rows of the source that showed it")
         seen.events.append(event)

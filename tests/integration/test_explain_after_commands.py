@@ -162,6 +162,27 @@ def test_a_key_with_an_added_column_of_which_no_record_can_be_read(client: Clien
     assert [x.letter.offset for x in it.feed.letters_of.list(10)] == [1]
 
 
+@each_of("engine", ENGINES, "collapsing")
+def test_a_key_with_an_array(client: Client, database: str, engine: str) -> None:
+    """PostgreSQL takes one; a letter whose row has a later change is superseded."""
+    clause, own = OWN[engine]
+    policy = policy_of(on_bad_record="dead_letter")
+
+    def change(op: str, n: int, pos: int, *tags: int) -> Event:
+        return mysql(op, {"id": 1, "tags": tags}, None, row(1, "a", tags=tags, n=n), pos)
+
+    events = [change("c", 7, 100, 1, 2), change("c", 7, 110, 3), change("u", BIG, 120, 1, 2), change("u", BIG, 130, 3)]
+    events.append(change("u", 8, 140, 1, 2))
+    own = f"tags Array(Int64), n Nullable(UInt8), {own}"
+    it = made(client, database, (clause, own), policy, [events], "ORDER BY (id, tags)")
+    it.read((0, 5))
+    widen(it)
+    shown = [(0, "superseded"), (1, "newer"), (2, "dead letter"), (3, "dead letter"), (4, "newer")]
+    assert rules(it) == shown
+    done = retried(it)
+    assert (done.applied, done.superseded, done.failed) == ([3], [2], {})
+
+
 @each_of("engine", ENGINES, "replacing")
 def test_a_repaired_row_that_has_a_dead_letter(client: Client, database: str, engine: str) -> None:
     change = update(row(1, "a", n=7), row(1, "b", n=BIG), 110)
