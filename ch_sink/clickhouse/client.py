@@ -17,7 +17,7 @@ from urllib3.util import Retry as HttpRetry
 
 from ch_sink.clickhouse.arrow_io import from_stream, one_batch, to_stream
 from ch_sink.clickhouse.failures import translated
-from ch_sink.clickhouse.plain_meaning import to_send
+from ch_sink.clickhouse.plain_meaning import CUTTING, PLAIN_MEANING, to_send
 from ch_sink.clickhouse.replicas import Replicas, has_quorum
 from ch_sink.clickhouse.retry import TOO_MANY_PARTS, Retry
 from ch_sink.clickhouse.settings import ClickHouseSettings
@@ -76,6 +76,8 @@ class _Driver(HttpClient):
     def _init_common_settings(self, tz_source: Any) -> None:
         # Before the first question. As without it, a connection that is refused is tried a second time.
         self.http_retries = HttpRetry(total=1, read=False, status=0, status_forcelist=[502], allowed_methods=None)  # type: ignore[assignment]
+        # A profile that cuts answers off would cut off the list of the settings that the driver knows.
+        self.params.update({name: str(PLAIN_MEANING[name]) for name in CUTTING})
         super()._init_common_settings(tz_source)
 
     def usable(self, settings: Settings) -> dict[str, Any]:

@@ -6,7 +6,7 @@ rows. A lookup then finds less than there is, and a comparison calls rows missin
 
 from collections.abc import Mapping
 
-__all__ = ["PLAIN_MEANING", "to_send"]
+__all__ = ["CUTTING", "PLAIN_MEANING", "to_send"]
 
 _LIMITS = ("read", "group_by", "sort", "result", "timeout", "set", "join", "distinct", "transfer")
 
@@ -36,6 +36,8 @@ PLAIN_MEANING: Mapping[str, str | int] = {
     "deduplicate_insert_select": "enable_when_possible",
 }
 """Each with its default."""
+CUTTING = ("limit", "offset")
+"""Those that hold for any question: they are sent from the first one on."""
 
 
 def to_send(known: Mapping[str, str], own: Mapping[str, str | int]) -> dict[str, str | int]:

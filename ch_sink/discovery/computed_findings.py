@@ -43,6 +43,6 @@ def computed_findings(client: Client, table: TargetTable, stated: Collection[str
             yield Finding(
                 "warn",
                 "computed columns",
-                f"{column.name} is computed from {names}, of which a NULL would stop the stream",
+                f"{column.name} is computed from {names} as a {row['type']}: a NULL of it would stop the stream",
                 f"Use ifNull in its expression ({column.default_expression}), or make {column.name} Nullable.",
             )

@@ -68,7 +68,7 @@ def without_repeated(
     if target.exclusive or version is None or lookup is None or not asked:
         return made
     key = target.stored_key(made.state.profile.key_columns)
-    places = tuple(target.table.deciding_columns)
+    places = tuple(target.table.deciding_columns(key))
     inserts = []
     for insert in made.inserts:
         if not {version, *key} <= set(insert.rows.column_names):

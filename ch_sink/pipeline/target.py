@@ -88,7 +88,7 @@ class Target:
     def places(self, key: tuple[str, ...]) -> tuple[str, ...]:
         """Source columns outside the key that decide the place of a row: its sorting key and partition."""
         mine = {c.name for c in self.table.source_columns}
-        return tuple(sorted(self.table.deciding_columns & mine - set(key)))
+        return tuple(sorted(self.table.deciding_columns(key) & mine))
 
     def _on_one_shard(self, key: tuple[str, ...]) -> bool:
         """Whether the rows of a key are all on one server."""

@@ -21,17 +21,18 @@ def last_offsets(mine: Sequence[bytes], later: Mapping[bytes, int], values: KeyV
         later: the last offset of each Kafka key; the empty one stands for none.
     """
     own = sorted({key for key in mine if key})
-    rows = dict(zip(own, values(own), strict=True)) if own else {}
-    wanted = set(rows.values()) - {None}
-    last: dict[tuple[Any, ...], int] = {}
+    rows = dict(zip(own, map(_text, values(own)), strict=True)) if own else {}
+    wanted = set(rows.values()) - {""}
+    last: dict[str, int] = {}
     others = [key for key in later if key and key not in rows] if wanted else []
     for first in range(0, len(others), _AT_ONCE):
         some = others[first : first + _AT_ONCE]
-        for key, row in zip(some, values(some), strict=True):
-            if row is not None and row in wanted:
+        for key, row in zip(some, map(_text, values(some)), strict=True):
+            if row in wanted:
                 last[row] = max(later[key], last.get(row, -1))
-    found = []
-    for key in mine:
-        row = rows.get(key)
-        found.append(max(later.get(key, -1), last.get(row, -1) if row is not None else -1))
-    return found
+    return [max(later.get(key, -1), last.get(rows.get(key, ""), -1)) for key in mine]
+
+
+def _text(row: tuple[Any, ...] | None) -> str:
+    """Values as text, since arrays can be no keys of a dict; empty if they are not known."""
+    return "" if row is None else repr(row)

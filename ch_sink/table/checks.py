@@ -56,7 +56,7 @@ class Situation:
     def outside_key(self) -> tuple[str, ...]:
         """Source columns that decide a row's place and are not in the key."""
         mine = {c.name for c in self.table.source_columns}
-        return tuple(sorted((self.table.deciding_columns & mine) - set(self.key)))
+        return tuple(sorted(self.table.deciding_columns(self.key) & mine))
 
     @property
     def appends(self) -> bool:

@@ -153,7 +153,6 @@ def assemble(
     names = {c.name for c in stored.columns}
     sharding = over.sharding_key if over else ""
     keys = (stored.sorting_key, stored.partition_key, stored.clause.ttl, sharding)
-    placed = frozenset[str]().union(*(columns_in(text, names) for text in keys))
     return TargetTable(
         database=seen.database,
         name=seen.name,
@@ -161,8 +160,8 @@ def assemble(
         columns=seen.columns,
         sorting_key=tuple(key_expressions(stored.sorting_key)),
         partition_key=stored.partition_key,
-        place_columns=placed,
-        placed_by=_inputs(placed, stored.columns),
+        place_columns=frozenset().union(*(columns_in(text, names) for text in keys)),
+        computed_from=_computed(stored.columns),
         dedup_window=window,
         distributed=over is not None,
         cluster=over.cluster if over else None,
@@ -177,16 +176,11 @@ def assemble(
     )
 
 
-def _inputs(computed: frozenset[str], columns: Sequence[Column]) -> frozenset[str]:
-    """The stored columns from which the server computes some columns (MATERIALIZED, DEFAULT), and not those."""
-    by_name = {c.name: c for c in columns}
-    known, asked = set(computed), list(computed)
-    while asked:
-        used = columns_in(by_name[asked.pop()].default_expression, by_name)
-        further = {name for name in used if by_name[name].default_kind != "EPHEMERAL"} - known
-        known |= further
-        asked += further
-    return frozenset(known - computed)
+def _computed(columns: Sequence[Column]) -> tuple[tuple[str, frozenset[str]], ...]:
+    """See TargetTable.computed_from."""
+    names, unstored = {c.name for c in columns}, {c.name for c in columns if c.default_kind == "EPHEMERAL"}
+    found = ((c.name, columns_in(c.default_expression, names) - unstored) for c in columns if c.default_expression)
+    return tuple((name, frozenset(inputs)) for name, inputs in found if inputs)
 
 
 def _refuse(engine: Engine, policy: Policy, row: TableRow) -> None:

@@ -1,5 +1,6 @@
 """The target table as detected: plain facts, no I/O."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -59,8 +60,8 @@ class TargetTable:
     """Text of PARTITION BY, empty for none."""
     place_columns: frozenset[str] = frozenset()
     """Columns that occur in the sorting key, partition key, TTL expressions and sharding key."""
-    placed_by: frozenset[str] = frozenset()
-    """Further columns, from which the server computes those."""
+    computed_from: tuple[tuple[str, frozenset[str]], ...] = ()
+    """Columns that the server may compute (MATERIALIZED, DEFAULT), each with the stored ones of its expression."""
     dedup_window: int = 0
     """Effective window of insert deduplication (replicated or not), 0 when it is off."""
     distributed: bool = False
@@ -115,10 +116,17 @@ class TargetTable:
         """The source columns that are only inserted."""
         return tuple(c for c in self.source_columns if not c.stored)
 
-    @property
-    def deciding_columns(self) -> frozenset[str]:
-        """The columns whose values decide where the table keeps a row."""
-        return self.place_columns | self.placed_by
+    def deciding_columns(self, key: Collection[str]) -> frozenset[str]:
+        """The columns outside the key whose values decide where the table keeps a row.
+
+        Events state the key: the server computes none of its columns, and it does not change with others.
+        """
+        inputs, stated = dict(self.computed_from), set(key)
+        found, asked = set[str](), self.place_columns - stated
+        while asked:
+            found |= asked
+            asked = frozenset[str]().union(*(inputs.get(name, ()) for name in asked)) - found - stated
+        return frozenset(found)
 
     def added_key(self, chosen: ColumnPolicy) -> tuple[str, ...]:
         """Added columns that belong to the key: they tell topics apart, or the table is sorted by them."""

@@ -12,6 +12,7 @@ from ch_sink.clickhouse import Client
 from ch_sink.errors import StreamFailed
 from ch_sink.merge import version_column
 from ch_sink.table.model import Family, TargetTable
+from ch_sink.trust.condition import expect_condition
 from ch_sink.trust.copies import Copy, opened
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.report import Report
@@ -47,6 +48,7 @@ def compared_with_copy(
     """
     began = time.monotonic()
     client, table, wanted = subject.client, subject.table, chosen_columns(subject, options)
+    expect_condition(subject, options.condition)
     shape = shadow_of(table, subject.database, subject.key, subject.columns)
     with shadow_tables(client, shape) as shadow, opened(client, name, table, subject.database) as copy:
         known = tuple(c for c in subject.columns if copy.types.get(c.name) == c.type)
@@ -104,12 +106,13 @@ def _fill(subject: Subject, shadow: TargetTable, copy: Copy, columns: Sequence[C
             rows = f"(SELECT {names} FROM ({inner} HAVING {TIMES} > 0) ARRAY JOIN range(toUInt64({TIMES})))"
     elif version := _version(subject.table, copy):
         key = ", ".join(quote(name) for name in subject.key)
-        newest = (
-            f"SELECT * FROM {copy.relation}{' FINAL' if copy.replaces else ''} ORDER BY {key}, {quote(version)} DESC"
-        )
-        dead = {engine.is_deleted_column: "!= 0", sign: "< 0"}
-        marks = [f"{quote(mark)} {value}" for mark, value in dead.items() if mark and mark in copy.types]
-        rows = f"(SELECT {names} FROM ({newest} LIMIT 1 BY {key}) WHERE NOT ({' OR '.join(marks) or 0}))"
+        dead = {m: v for m, v in {engine.is_deleted_column: "!= 0", sign: "< 0"}.items() if m and m in copy.types}
+        # A copy may compute columns, which * leaves out.
+        read = ", ".join([names, *map(quote, dead)])
+        final = " FINAL" if copy.replaces else ""
+        newest = f"SELECT {read} FROM {copy.relation}{final} ORDER BY {key}, {quote(version)} DESC LIMIT 1 BY {key}"
+        marks = " OR ".join(f"{quote(mark)} {value}" for mark, value in dead.items())
+        rows = f"(SELECT {names} FROM ({newest}) WHERE NOT ({marks or 0}))"
     if subject.key:
         own = {}
         _expect_unique(subject, copy, rows)

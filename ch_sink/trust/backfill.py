@@ -265,7 +265,7 @@ def _expect_right(refill: Refill, table: TargetTable, plan: BackfillPlan) -> Non
     """Raises StreamFailed if a key occurs twice where the stream would have looked the earlier row up."""
     subject, engine = refill.subject, table.engine
     rows, keeps = sum(one.rows for one in plan.read.values()), engine.family is Family.MERGE_TREE
-    places = set(table.deciding_columns) & {c.name for c in table.source_columns} - set(subject.key)
+    places = table.deciding_columns(subject.key) & {c.name for c in table.source_columns}
     decides = engine.family is Family.REPLACING and engine.version_column is not None and not places
     if not keeps and not decides:
         try:

@@ -163,7 +163,7 @@ def _read(
             seen.raw_keys.add(raw)
         event = _event(batch, order, partition, i, versions[i], unknown)
         if batch.key is not None:
-            event = replace(event, key=tuple(column[i].as_py() for column in batch.key.columns))
+            event = replace(event, key=repr([column[i].as_py() for column in batch.key.columns]))
         if shown[i]:
             event = replace(event, rule="loaded", why="it came behind rows of the source that showed it")
         seen.events.append(event)
@@ -196,10 +196,12 @@ def _unreadable(
     known = [(raw, row) for raw, row in zip(raws, decoder.key_values(raws, profile), strict=True) if row is not None]
     names = [target.policy.columns.target(name) for name in profile.key_columns]
     types = {column.name: column.type for column in target.table.columns}
-    if not known or not set(wanted.columns) <= set(names):
+    if not known or not set(wanted.columns) <= {*names, *dict(target.table.added)}:
         return set()
     columns = zip(names, zip(*(row for _, row in known), strict=True), strict=True)
     rows = pa.table({name: pa.array(values, arrow_type(types[name])) for name, values in columns})
+    for name, value in target.table.added:
+        rows = rows.append_column(name, pa.array([value.as_py()] * len(known), value.type))
     return {raw for (raw, _), found in zip(known, wanted.within(rows), strict=True) if found}
 
 

@@ -209,10 +209,12 @@ class _Behind:
     def get(self, ids: Sequence[HandoverId]) -> HandedOver:
         """See Handover."""
         found = self.own.get(ids)
-        missing = [one for one in ids if one not in found.found]
-        older = self.other.get(missing) if missing else HandedOver({}, found.rows)
-        if not older.found or not found.found:
-            return older if older.found else found
+        # The fold has not seen a row that was inserted before it began; the stream has.
+        older = self.other.get([one for one in ids if found.found.get(one, -1) < 0])
+        if not older.rows.num_rows:
+            return HandedOver({**older.found, **found.found}, found.rows)
+        if not found.rows.num_rows:
+            return HandedOver({**found.found, **older.found}, older.rows)
         rows = pa.concat_tables([found.rows, older.rows.select(found.rows.column_names).cast(found.rows.schema)])
         shifted = {one: row if row < 0 else row + found.rows.num_rows for one, row in older.found.items()}
         return HandedOver({**found.found, **shifted}, rows)

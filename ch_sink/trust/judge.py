@@ -28,8 +28,8 @@ class Event:
     half: int = 0
     kept: tuple[str, ...] = ()
     """Columns that the event does not state: their values are those of the row before."""
-    key: tuple[Any, ...] = ()
-    """Values of its key: the wanted one may be a part of several."""
+    key: str = ""
+    """Values of its key, as text that tells keys apart: the wanted one may be a part of several."""
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -34,7 +34,7 @@ def unmendable(table: TargetTable) -> tuple[str, ...]:
 def rows_move(table: TargetTable, key: Sequence[str]) -> bool:
     """Whether a row whose values change may leave its place, where it has to be marked as deleted."""
     replaces = table.engine.family is Family.REPLACING
-    return replaces and bool({c.name for c in table.source_columns} & table.deciding_columns - set(key))
+    return replaces and bool({c.name for c in table.source_columns} & table.deciding_columns(key))
 
 
 def statements(

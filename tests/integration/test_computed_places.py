@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.support.hand import postgres
-from tests.support.hand_tables import Make, each_engine, insert, key, row, update
+from ch_sink.clickhouse import Client
+from tests.support.hand import HandFed, mysql, postgres
+from tests.support.hand_tables import WINDOW, Make, each_engine, insert, key, row, update
 
 pytestmark = pytest.mark.integration
 
@@ -49,3 +50,16 @@ def test_an_update_of_a_row_that_stays_in_its_place_outlives_any_merge(make: Mak
     fed.feed([update(row(1, "a", p=1), row(1, "b", p=2), 200)])
     fed.client.command(f"OPTIMIZE TABLE {fed.name}")
     assert fed.query("SELECT v, p FROM {t}_current WHERE id = 1") == [("b", 2)]
+
+
+def test_a_key_column_with_a_default_does_not_change_with_others(
+    client: Client, database: str, own_tables: str
+) -> None:
+    """Events state it: the row stays where it is, also in a table that can mark no row as deleted."""
+    columns = "id Int64, r String DEFAULT lower(c), c String, n UInt64 MATERIALIZED length(r), _version UInt128"
+    ddl = f"({columns}) ENGINE = ReplacingMergeTree(_version) PARTITION BY n ORDER BY (id, r) {WINDOW}"
+    fed = HandFed(client, database, own_tables, ddl, ("id", "r"))
+    key, before, after = {"id": 1, "r": "x"}, {"id": 1, "r": "x", "c": "X"}, {"id": 1, "r": "x", "c": "YY"}
+    fed.feed([mysql("c", key, None, before, 100)])
+    fed.feed([mysql("u", key, before, after, 200)])
+    assert fed.view() == [(1, "x", "YY")]

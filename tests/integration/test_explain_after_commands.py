@@ -1,11 +1,12 @@
 """`explain` of a stream that has a history: repairs, dropped letters, swaps, added partitions, lost beginnings."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.model.policy import policy_of
+from ch_sink.model.policy import ColumnPolicy, policy_of
 from ch_sink.trust.erase import erased
 from ch_sink.trust.explained import life_of
 from tests.support.hand import Event, key_change, mysql, postgres
@@ -144,6 +145,42 @@ def test_a_key_of_which_no_record_can_be_read(client: Client, database: str, eng
     assert rules(it, 4) == []
     erased(it.subject, it.own, key(1), apply=True)
     assert [x.letter.offset for x in it.feed.letters_of.list(10)] == [2]
+
+
+@each_of("engine", ENGINES, "replacing")
+def test_a_key_with_an_added_column_of_which_no_record_can_be_read(client: Client, database: str, engine: str) -> None:
+    clause, own = OWN[engine]
+    added = ColumnPolicy(add=(("_from", "'a'"),), source=("_from",))
+    policy = replace(policy_of(on_bad_record="dead_letter"), columns=added)
+    poison = [Event(key(i), {**(insert(i, "a", 90).value or {}), "after": {"id": "none"}}) for i in (1, 2)]
+    it = made(client, database, (clause, f"_from String, {own}"), policy, [poison], "ORDER BY (_from, id)")
+    it.read((0, 2))
+    assert rules(it, _from="a") == [(0, "dead letter")]
+    assert rules(it, _from="b") == []
+    subject = replace(it.subject, key=("_from", "id"))
+    erased(subject, it.own, {"_from": "a", "id": 1}, apply=True)
+    assert [x.letter.offset for x in it.feed.letters_of.list(10)] == [1]
+
+
+@each_of("engine", ENGINES, "collapsing")
+def test_a_key_with_an_array(client: Client, database: str, engine: str) -> None:
+    """PostgreSQL takes one; a letter whose row has a later change is superseded."""
+    clause, own = OWN[engine]
+    policy = policy_of(on_bad_record="dead_letter")
+
+    def change(op: str, n: int, pos: int, *tags: int) -> Event:
+        return mysql(op, {"id": 1, "tags": tags}, None, row(1, "a", tags=tags, n=n), pos)
+
+    events = [change("c", 7, 100, 1, 2), change("c", 7, 110, 3), change("u", BIG, 120, 1, 2), change("u", BIG, 130, 3)]
+    events.append(change("u", 8, 140, 1, 2))
+    own = f"tags Array(Int64), n Nullable(UInt8), {own}"
+    it = made(client, database, (clause, own), policy, [events], "ORDER BY (id, tags)")
+    it.read((0, 5))
+    widen(it)
+    shown = [(0, "superseded"), (1, "newer"), (2, "dead letter"), (3, "dead letter"), (4, "newer")]
+    assert rules(it) == shown
+    done = retried(it)
+    assert (done.applied, done.superseded, done.failed) == ([3], [2], {})
 
 
 @each_of("engine", ENGINES, "replacing")

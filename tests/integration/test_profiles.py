@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,9 @@ import pyarrow as pa
 import pytest
 
 from ch_sink.clickhouse import AnyKeyLookup, ClickHouseWriter, Client, detect
+from ch_sink.clickhouse.settings import ClickHouseSettings
 from ch_sink.errors import ClickHouseError
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import Insert
 from ch_sink.trust.mend import repaired
@@ -23,6 +26,12 @@ from tests.support.hand_steps import Rows, left_tables, lose
 from tests.support.hand_tables import key, row
 
 pytestmark = pytest.mark.integration
+
+USERS = """<clickhouse><profiles><default>{}</default></profiles><quotas><default/></quotas><users><default>
+<password></password><networks><ip>::/0</ip></networks><profile>default</profile><quota>default</quota>
+</default></users></clickhouse>"""
+DIRECTORIES = """<clickhouse><user_directories replace='1'><users_xml><path>{}</path></users_xml></user_directories>
+</clickhouse>"""
 
 PROFILES: dict[str, dict[str, str]] = {
     "the first row": {"limit": "1"},
@@ -86,6 +95,22 @@ def test_a_profile_changes_nothing(client: Client, database: str, engine: str, p
         assert it.view() == [(1, "a"), (2, "new")]
         assert left_tables(it) == []
         assert not client.rows(f"SELECT name FROM system.tables WHERE database = '{database}' AND name LIKE 't\\_\\_%'")
+
+
+def test_a_profile_of_the_server_cuts_nothing_off(tmp_path: Path) -> None:
+    """Not even the list of settings that the driver reads first."""
+    users, config = tmp_path / "users.xml", tmp_path / "ch_sink" / "config.d" / "users.xml"
+    users.write_text(USERS.format("<limit>10</limit>"))
+    config.parent.mkdir(parents=True)
+    config.write_text(DIRECTORIES.format(users))
+    server = EmbeddedClickHouse(tmp_path)
+    server.start()
+    try:
+        client = Client(ClickHouseSettings(server.url))
+        assert len(client.rows("SELECT number FROM numbers(50)")) == 50
+        client.close()
+    finally:
+        server.stop()
 
 
 @each_of("profile", CUT)

@@ -136,6 +136,32 @@ def test_a_range_that_begins_in_the_middle_of_a_key_change(
     assert it.view() == before[1:]
 
 
+@each_of("engine", ENGINES_BY_HAND, "replacing", "collapsing")
+def test_values_of_key_changes_of_which_the_range_has_a_part(client: Client, database: str, engine: str) -> None:
+    """Of the second one it has the delete half, but not the row that the delete half is about."""
+    halves = [
+        key_change(
+            postgres("d", key(old), None, None, 200, at), postgres("c", key(new), None, row(new, PLACEHOLDER), 200, at)
+        )
+        for old, new, at in ((1, 11, 190), (2, 12, 195))
+    ]
+    first = [postgres("c", key(i), None, row(i, f"of {i}"), 100, 80 + i) for i in (1, 2)]
+    other = postgres("c", key(5), None, row(5, "other"), 150, 150)
+    it = hand(client, database, engine, [*first, *halves[0][:2], *halves[1][:2]], [other, halves[0][2], halves[1][2]])
+    it.read((0, 2), (0, 4), (0, 6), (1, 3))
+    before = it.view()
+    assert before == [(5, "other"), (11, "of 1"), (12, "of 2")]
+    client.command(f"CREATE TABLE {database}.other AS {database}.t")
+    kept = lambda table: ClickHouseHandover(client, database, "ch_sink_handover", it.feed.name, table)  # noqa: E731
+    lose(it, 11, 12)
+    for into in ("other", ""):
+        done = replayed(it.subject, {0: 4, 1: 0}, {0: 6, 1: 3}, into, handover=kept)
+        assert (done.ranges[0], done.dead_letters, done.waiting) == ((4, 6), 0, 0)
+    assert it.view() == before
+    there = client.rows(f"SELECT v FROM {database}.other FINAL WHERE id IN (5, 11, 12)")
+    assert sorted(r["v"] for r in there) == ["of 1", "of 2", "other"]
+
+
 @each_of("engine", ("time", "time-auto"), "time-auto")
 def test_an_older_change_of_the_same_time_does_not_come_back(client: Client, database: str, engine: str) -> None:
     """MySQL states whole seconds. The later change is behind the range."""

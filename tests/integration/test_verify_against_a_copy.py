@@ -185,6 +185,18 @@ def test_a_table_that_is_no_copy(client: Client, database: str) -> None:
     assert (report.equal, report.left_out) == (True, ("v",))
     with pytest.raises(StreamFailed, match="which --where names"):
         compared(it, f"{database}.short", condition="v = 'x'")
+    for condition in ("v =", "nothing = 1"):
+        with pytest.raises(StreamFailed, match=f"--where {condition} is no condition"):
+            compared(it, f"{database}.short", condition=condition)
+
+
+def test_a_copy_that_computes_a_column(client: Client, database: str) -> None:
+    it = hand(client, database, "replacing", [insert(1, "1", 100), insert(2, "x", 110)])
+    it.read_all()
+    columns = "id Int64, v Nullable(String) MATERIALIZED toString(id), _version UInt128, _is_deleted UInt8"
+    client.command(f"CREATE TABLE {database}.copy ({columns}) ENGINE = MergeTree ORDER BY tuple()")
+    client.command(f"INSERT INTO {database}.copy SELECT id, _version, _is_deleted FROM {database}.t")
+    assert found(it, f"{database}.copy") == (0, 0, 1)
 
 
 @pytest.mark.parametrize("engine", COLLAPSING)

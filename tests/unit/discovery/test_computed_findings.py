@@ -29,6 +29,8 @@ def test_those_that_a_null_would_stop_are_named(client: Client, database: str) -
     found = list(computed_findings(client, table, {"id", "note", "name", "stated"}))
     assert [f.detail.split(" is ")[0] for f in found] == ["size", "label"]
     assert {f.level for f in found} == {"warn"}
+    # An expression such as if(isNull(note), 0, length(note)) has that type, and never is NULL.
+    assert "as a Nullable(UInt64): a NULL of it would stop" in found[0].detail
     insert = f"INSERT INTO {database}.t (id, note, name, stated) VALUES (1, NULL, 'a', 'b')"
     with pytest.raises(ClickHouseError, match="Cannot convert NULL"):
         client.command(insert)
