@@ -121,7 +121,12 @@ def _leaving(out: Resolved, batch: ChangeBatch, scope: Scope, minus: Index, plus
     new = rows_of(out, batch, plus[at[have]])
     old = out.stored.rows.take(pa.array(minus[have])).select(new.column_names).cast(new.schema)
     both = pa.concat_tables([old, new])
-    leaving[have] = _differ(both, scope.places) & (_differ(both, scope.sorting) | _elsewhere(both, scope))
+    moved, sorted_anew = _differ(both, scope.places), _differ(both, scope.sorting)
+    leaving[have] = moved & sorted_anew
+    # Of the others alone: what the client cannot place of them is in the insert that the server then divides.
+    rest = np.flatnonzero(moved & ~sorted_anew)
+    if len(rest):
+        leaving[have[rest]] = _elsewhere(both.take(pa.array(np.r_[rest, rest + len(have)])), scope)
     return leaving
 
 

@@ -3,7 +3,8 @@
 import pytest
 
 from ch_sink.clickhouse import Client
-from tests.support.hand import HandFed, mysql, postgres
+from ch_sink.testing import Killed
+from tests.support.hand import PLACEHOLDER, HandFed, mysql, postgres
 from tests.support.hand_tables import WINDOW, Make, each_engine, insert, key, row, update
 
 pytestmark = pytest.mark.integration
@@ -63,3 +64,20 @@ def test_a_key_column_with_a_default_does_not_change_with_others(
     fed.feed([mysql("c", key, None, before, 100)])
     fed.feed([mysql("u", key, before, after, 200)])
     assert fed.view() == [(1, "x", "YY")]
+
+
+def test_a_row_that_leaves_its_partition_keeps_its_values_beside_one_that_the_client_cannot_place(make: Make) -> None:
+    """The other row leaves by its sorting key, from a day that the client leaves to the server."""
+    days = {"1960": -3600, "January": 18262, "February": 18293, "March": 18322}
+    fed = make("collapsing", more="s Int64, d Date32", order="s, id", tail="PARTITION BY toStartOfMonth(d)")
+    fed.feed([insert(1, "a", 100, s=1, d=days["1960"]), insert(2, "long", 110, s=1, d=days["February"])])
+    start = fed.states[0]
+    events = [
+        postgres("u", key(1), None, row(1, "b", s=2, d=days["January"]), 10**15, 10**15),
+        postgres("u", key(2), None, row(2, PLACEHOLDER, s=1, d=days["March"]), 10**15, 10**15 + 1),
+    ]
+    fed.kill_after = 1
+    with pytest.raises(Killed):
+        fed.feed(events)
+    fed.again(0, 2, 4, start)
+    assert fed.query("SELECT id, v FROM {t}_current ORDER BY id") == [(1, "b"), (2, "long")]
