@@ -162,11 +162,11 @@ class LetterRetry:
         engine = target.table.engine
         by_version = engine.family is Family.REPLACING and target.system.version and target.layout.kind != "time"
         if not by_version and not target.appends:
-            return settled | self._followed(batch, records, before, values, letters, done)
+            return settled | self._followed(batch, records, before, values, letters, settled, done)
         if by_version and (self._facts(RowsRemoved) or self._ordered_otherwise(batch, before)):
             # Marks of deleted rows are gone, and a delete that was delivered again has left none. Or versions of
             # later changes do not compare with those of the letters.
-            settled |= self._followed(batch, records, before, values, letters, done)
+            settled |= self._followed(batch, records, before, values, letters, settled, done)
         if target.system.version is None or self.sink.ports.lookup is None:
             return settled
         versions = to_ints(order.version)
@@ -243,10 +243,15 @@ class LetterRetry:
         before: Mapping[int, tuple[int, State]],
         values: KeyValues,
         letters: Collection[int],
+        settled: Collection[int],
         done: Retried,
     ) -> set[int]:
-        """Offsets of the letters whose row has a later record that was applied, or may have one."""
-        offsets, name = batch.offset.tolist(), self.sink.name
+        """Offsets of the other letters whose row has a later record that was applied, or may have one."""
+        name, own = self.sink.name, zip(batch.offset.tolist(), batch.source_index.tolist(), strict=True)
+        left = {offset: records.keys[place] or b"" for offset, place in own if offset not in settled}
+        offsets, keys = list(left), list(left.values())
+        if not left:
+            return set()
         if any(begun.partition == name.partition for begun in self.ledger.open_intents(name.topic_id)):
             # It may have stored later records, and goes on behind them.
             done.failed.update(dict.fromkeys(offsets, _BEGUN))
@@ -255,14 +260,13 @@ class LetterRetry:
         if later is None:
             done.failed.update(dict.fromkeys(offsets, _GONE))
             return set(offsets)
-        keys = [records.keys[place] or b"" for place in batch.source_index.tolist()]
         last = last_offsets(keys, later, values)
         found = {offset for offset, newest in zip(offsets, last, strict=True) if newest > offset}
         # Records without a Kafka key may be of any row.
         unclear = {offset for offset, key in zip(offsets, keys, strict=True) if offset in found and not key}
         done.failed.update(dict.fromkeys(unclear, _KEYLESS))
         done.superseded += sorted(found - unclear)
-        moved = self._may_have_moved(before) - found
+        moved = self._may_have_moved(before) & set(left) - found
         done.failed.update(dict.fromkeys(moved, _MOVED))
         return found | moved
 

@@ -7,7 +7,7 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
-from tests.support.hand import Event
+from tests.support.hand import Event, mysql
 from tests.support.hand_commands import Hand, each_of, made
 from tests.support.hand_letters import BIG, lettered, retried, widen
 from tests.support.hand_tables import COLLAPSING, OWN, delete, insert, row
@@ -77,3 +77,16 @@ def test_a_letter_of_before_partitions_were_added_stays_open(client: Client, dat
     assert (done.applied, list(done.failed)) == ([3], [1])
     assert "got more partitions" in done.failed[1]
     assert it.view() == [(2, "x"), (3, "z"), (4, "late"), (5, "y")]
+
+
+@each_of("engine", COLLAPSING, "collapsing")
+def test_a_letter_of_before_a_truncate_is_settled_once(client: Client, database: str, engine: str) -> None:
+    """A later record of its key, or a batch that has begun, says nothing more of it."""
+    clause, own = OWN[engine]
+    chosen = policy_of(on_bad_record="dead_letter", truncate="apply")
+    events = [OTHERS[0], LETTER, mysql("t", None, None, None, 115), insert(1, "b", 130, n=1)]
+    it = made(client, database, (clause, f"n Nullable(UInt8), {own}"), chosen, [events])
+    read(it, (1, "b"))
+    done = retried(it)
+    assert (done.applied, done.superseded, done.failed) == ([], [1], {})
+    assert it.view() == [(1, "b")]
