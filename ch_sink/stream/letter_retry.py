@@ -33,6 +33,7 @@ LaterKeys = Callable[[int, Collection[int]], Mapping[bytes, int] | None]
 """First offset, offsets to leave out → the last offset of each Kafka key from there on, as far as the stream has read;
 None if the topic does not hold all these records any more."""
 
+_NO_END = 1 << 62
 _UNCERTAIN = "so that a newer change of the row cannot be ruled out"
 _NEXT = "drop the letter, and repair the table if the row is not right"
 _GONE = f"the topic does not hold all later records, {_UNCERTAIN}: {_NEXT}"
@@ -256,7 +257,9 @@ class LetterRetry:
             # It may have stored later records, and goes on behind them.
             done.failed.update(dict.fromkeys(offsets, _BEGUN))
             return set(offsets)
-        later = self.later_keys(min(offsets) + 1, letters)
+        # The change of an open letter is not in the table, whether it is retried now or not.
+        first, failed = min(offsets) + 1, self.sink.ports.failed
+        later = self.later_keys(first, {*letters, *(failed(first, _NO_END) if failed else ())})
         if later is None:
             done.failed.update(dict.fromkeys(offsets, _GONE))
             return set(offsets)

@@ -10,7 +10,7 @@ from ch_sink.model.policy import policy_of
 from tests.support.hand import Event, mysql
 from tests.support.hand_commands import Hand, each_of, made
 from tests.support.hand_letters import BIG, lettered, retried, widen
-from tests.support.hand_tables import COLLAPSING, OWN, delete, insert, row
+from tests.support.hand_tables import COLLAPSING, OWN, delete, insert, row, update
 
 pytestmark = pytest.mark.integration
 
@@ -90,3 +90,16 @@ def test_a_letter_of_before_a_truncate_is_settled_once(client: Client, database:
     done = retried(it)
     assert (done.applied, done.superseded, done.failed) == ([], [1], {})
     assert it.view() == [(1, "b")]
+
+
+@each_of("engine", COLLAPSING, "collapsing")
+def test_another_open_letter_of_the_row_does_not_supersede_one(client: Client, database: str, engine: str) -> None:
+    """It is not chosen (--kind), or comes with a later portion: its change is not in the table."""
+    it = lettered(client, database, engine, [OTHERS[0], LETTER, update(row(1, "a", n=1), row(1, "b", n="?"), 110)])
+    it.read_all()
+    assert (it.view(), it.feed.letters) == ([(2, "x")], 2)
+    widen(it)
+    assert retried(it, only=1).applied == [1]
+    assert it.view() == [(1, "a"), (2, "x")]
+    done = retried(it)
+    assert (done.applied, done.superseded, [*done.failed]) == ([], [], [2])

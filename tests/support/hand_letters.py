@@ -75,11 +75,12 @@ def mended(it: Hand, rows: Sequence[tuple[Any, ...]], against: Any = "source") -
     assert it.view() == sorted(r[:2] for r in rows)
 
 
-def retried(it: Hand, partition: int = 0) -> Retried:
-    """A partition's letters as ``dead-letters retry`` tries them."""
+def retried(it: Hand, partition: int = 0, *, only: int | None = None) -> Retried:
+    """A partition's letters as ``dead-letters retry`` tries them; ``only``: the offset of the one that is chosen."""
     feed = it.feed
     feed.runner.stop()
     letters = [x.letter for x in feed.letters_of.list(1000) if x.letter.partition == partition]
+    letters = [x for x in letters if only in (None, x.offset)]
     claim = feed.book.claim("letters")
     try:
         reached = feed.book.progress("id")[partition]
