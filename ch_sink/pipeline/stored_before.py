@@ -81,12 +81,17 @@ def without_repeated(
 
 
 def _identity(insert: Insert, target: Target, key: tuple[str, ...], *, alone: bool) -> tuple[str, ...] | None:
-    """The columns that identify a change; None if there are none. Two partitions may have the same offsets."""
+    """The columns that identify a change; None if there are none. Two partitions may have the same offsets.
+
+    So may two topics that share the table: the added columns tell them apart.
+    """
     have, version = set(insert.rows.column_names), target.system.version
-    told_apart = alone or (bool(key) and set(key) <= have)
+    policy = target.policy.columns
+    own, added = tuple(map(policy.target, key)), target.table.added_key(policy)
+    told_apart = alone or (bool(own) and set(own) <= have)
     if version is None or version not in have or not told_apart:
         return None
-    return tuple(name for name in (version, "_sign", *key) if name in have)
+    return tuple(name for name in (version, "_sign", *added, *own) if name in have)
 
 
 def _rest(insert: Insert, identity: tuple[str, ...], lookup: RowLookup) -> Insert:

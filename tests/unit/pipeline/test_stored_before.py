@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from ch_sink.errors import StreamFailed
-from ch_sink.model.policy import policy_of
+from ch_sink.model.policy import ColumnPolicy, policy_of
 from ch_sink.model.profile import TopicProfile
 from ch_sink.order import State
 from ch_sink.pipeline.planned import Plan, Waiting
@@ -65,6 +65,19 @@ def test_without_a_key_only_a_topic_of_one_partition_tells_its_changes_apart() -
     with pytest.raises(StreamFailed, match="cannot be found again") as caught:
         without_stored(planned(1, 2, key=()), appends, lookup, "other", alone=False)
     assert "version that began the batch" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(("alone", "key"), [(False, ("nr",)), (True, ("nr",)), (True, ())])
+def test_a_renamed_key_and_the_topic_tell_changes_apart(alone: bool, key: tuple[str, ...]) -> None:
+    """Another topic of the table has a change of the same version and key."""
+    chosen = ColumnPolicy(rename=(("nr", "id"),), add=(("_from", "'a'"),), source=("_from",))
+    table = target(Family.MERGE_TREE).table
+    table = replace(table, columns=(*table.columns, Column("_from", "String")))
+    appends = Target.of(table, replace(policy_of(), columns=chosen))
+    made, lookup = planned(1, 2, key=key), Stored(1, 2)
+    made.inserts = [Insert(made.inserts[0].rows.append_column("_from", pa.array(["a", "a"])), "rows/*")]
+    lookup.rows = lookup.rows.append_column("_from", pa.array(["a", "b"]))
+    assert left(without_stored(made, appends, lookup, "other", alone=alone)) == [([2], True)]
 
 
 def test_without_versions_a_changed_setting_is_refused_and_an_older_version_s_tokens_are_kept() -> None:
