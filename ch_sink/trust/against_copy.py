@@ -17,7 +17,7 @@ from ch_sink.trust.copies import Copy, opened
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.report import Report
 from ch_sink.trust.shadow import shadow_of, shadow_tables
-from ch_sink.trust.sides import TIMES, Side
+from ch_sink.trust.sides import TIMES, Side, hashed
 from ch_sink.trust.subject import Options, Subject, chosen_columns
 from ch_sink.trust.verify import FOUND
 from ch_sink.types.column import Column
@@ -35,6 +35,8 @@ _SETTINGS: dict[str, str | int] = {
     "max_bytes_before_external_sort": 1 << 30,
     "allow_suspicious_types_in_group_by": 1,
 }
+
+_HINT = "Make the copy with FINAL, or from the stream's view."
 
 
 def compared_with_copy(
@@ -110,6 +112,8 @@ def _fill(subject: Subject, shadow: TargetTable, copy: Copy, columns: Sequence[C
         # A copy may compute columns, which * leaves out.
         read = ", ".join([names, *map(quote, dead)])
         final = " FINAL" if copy.replaces else ""
+        if not final:
+            _expect_order(subject, copy, version, [*(hashed(c) for c in columns), *map(quote, dead)])
         newest = f"SELECT {read} FROM {copy.relation}{final} ORDER BY {key}, {quote(version)} DESC LIMIT 1 BY {key}"
         marks = " OR ".join(f"{quote(mark)} {value}" for mark, value in dead.items())
         rows = f"(SELECT {names} FROM ({newest}) WHERE NOT ({marks or 0}))"
@@ -125,6 +129,24 @@ def _fill(subject: Subject, shadow: TargetTable, copy: Copy, columns: Sequence[C
     )
 
 
+def _expect_order(subject: Subject, copy: Copy, version: str, values: Sequence[str]) -> None:
+    """Raises StreamFailed if rows of one key and version differ, of which the copy does not tell the later one."""
+    key, version = ", ".join(quote(name) for name in subject.key), quote(version)
+    each = f"uniqExact(sipHash64({', '.join(values)})) AS {TIMES}"
+    found = subject.client.rows(
+        f"SELECT {key} FROM (SELECT {key}, {version}, {each} FROM {copy.relation} GROUP BY {key}, {version}) "
+        f"GROUP BY {key} HAVING argMax({TIMES}, {version}) > 1 LIMIT 1",
+        settings=_SETTINGS,
+        doing=f"look at the versions of {copy.name}",
+    )
+    if found:
+        shown = ", ".join(f"{name}={found[0][name]!r}" for name in subject.key)
+        raise StreamFailed(
+            f"{copy.name} has different rows of one version, of which the table shows the later one: {shown}",
+            hint=_HINT,
+        )
+
+
 def _expect_unique(subject: Subject, copy: Copy, rows: str) -> None:
     """Raises StreamFailed if rows of the copy share a key."""
     key = ", ".join(quote(name) for name in subject.key)
@@ -137,7 +159,7 @@ def _expect_unique(subject: Subject, copy: Copy, rows: str) -> None:
         shown = ", ".join(f"{name}={found[0][name]!r}" for name in subject.key)
         raise StreamFailed(
             f"{copy.name} has {found[0][TIMES]} rows of one key: {shown}",
-            hint="Make the copy from the stream's view, or with FINAL, or with the version column.",
+            hint=_HINT,
         )
 
 

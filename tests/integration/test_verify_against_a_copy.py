@@ -199,6 +199,22 @@ def test_a_copy_that_computes_a_column(client: Client, database: str) -> None:
     assert found(it, f"{database}.copy") == (0, 0, 1)
 
 
+def test_a_raw_copy_does_not_tell_which_of_equal_versions_is_later(client: Client, database: str) -> None:
+    """As a repair leaves them until they are merged; FINAL tells."""
+    it = hand(client, database, "replacing", CHANGES)
+    it.read_all()
+    client.command(f"SYSTEM STOP MERGES {database}.t")
+    client.command(f"INSERT INTO {database}.t SELECT * FROM {database}.t WHERE id = 1")
+    assert found(it, raw_backup(it)) == (0, 0, 0)
+    client.command(f"DROP TABLE {database}.copy")
+    client.command(f"INSERT INTO {database}.t SELECT * REPLACE('x' AS v) FROM {database}.t WHERE id = 2 LIMIT 1")
+    copy = raw_backup(it)
+    with pytest.raises(StreamFailed, match=r"different rows of one version.*: id=2"):
+        compared(it, copy)
+    client.command(f"CREATE TABLE {database}.final ENGINE = Memory AS SELECT * FROM {database}.t FINAL")
+    assert found(it, f"{database}.final") == (0, 0, 0)
+
+
 @pytest.mark.parametrize("engine", COLLAPSING)
 def test_signed_rows_of_a_raw_copy_cancel_each_other(client: Client, database: str, engine: str) -> None:
     it = hand(client, database, engine, [*CHANGES, *LATER])

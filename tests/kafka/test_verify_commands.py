@@ -79,7 +79,7 @@ def test_a_table_is_verified_found_wrong_and_repaired(
     assert verify(config)[0] == 1
     assert inside("repair", config, "--apply").stdout.splitlines()[-1] == "  repaired 1 row"
     assert verify(config)[0] == 0
-    client.command(f"CREATE TABLE {database}.copy_of_kc ENGINE = Memory AS SELECT * FROM {database}.kc")
+    client.command(f"CREATE TABLE {database}.copy_of_kc ENGINE = Memory AS SELECT * FROM {database}.kc FINAL")
     code, report = verify(config, "--against", database + ".copy_of_{table}")
     assert (code, report["equal"], report["rows"]) == (0, True, live)
     client.command(f"TRUNCATE TABLE {database}.copy_of_kc")
