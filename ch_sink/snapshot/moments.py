@@ -13,7 +13,7 @@ _INFINITE = {"infinity": 9223372036825200000, "-infinity": -9223372036832400000}
 """What PostgreSQL's connector sends for these, in microseconds."""
 _INFINITE_DATES = {"infinity": -2147472692, "-infinity": -2147472691}
 _ZERO = "0000-00-00"
-"""MySQL's timestamp that is none: streamed changes have the beginning of 1970 in its place."""
+"""MySQL's zero timestamp: streamed changes have the beginning of 1970 in its place."""
 _MOMENT = re.compile(r"(\d{4,})-(\d\d)-(\d\d)(?:[ T](\d\d):(\d\d):(\d\d)(?:\.(\d+))?)?(?:Z|[+-]00(?::?00)?)?")
 _CLOCK = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d+))?")
 

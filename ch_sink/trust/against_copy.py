@@ -89,9 +89,13 @@ def _expect_known(subject: Subject, options: Options, copy: Copy, known: Iterabl
     asked = columns_in(options.condition, own)
     for name in (*subject.key, *sorted(asked)):
         if name not in names:
-            there = f"as {copy.types[name]}, and not as {own[name]}" if name in copy.types else "not"
+            column = f"column {name!r} of {subject.table.qualified}"
             raise StreamFailed(
-                f"{copy.name} has column {name!r} of {subject.table.qualified} {there}"
+                (
+                    f"{copy.name} has {column} as {copy.types[name]}, and not as {own[name]}"
+                    if name in copy.types
+                    else f"{copy.name} lacks {column}"
+                )
                 + (": rows cannot be told apart without it" if name in subject.key else ", which --where names"),
                 hint="Name a copy with all columns of the key." if name in subject.key else "Name other columns.",
             )
@@ -119,7 +123,7 @@ def _fill(subject: Subject, shadow: TargetTable, copy: Copy, columns: Sequence[C
         rows = f"(SELECT {names} FROM ({newest}) WHERE NOT ({marks or 0}))"
     if subject.key:
         own = {}
-        _expect_unique(subject, copy, rows)
+        _expect_one(subject, copy, rows, "count()", "several rows of one key")
     listed = ", ".join([names, *map(quote, own)])
     subject.client.command(
         f"INSERT INTO {shadow.qualified} ({listed}) SELECT {', '.join([names, *own.values()])} FROM {rows}",
@@ -133,34 +137,21 @@ def _expect_order(subject: Subject, copy: Copy, version: str, values: Sequence[s
     """Raises StreamFailed if rows of one key and version differ, of which the copy does not tell the later one."""
     key, version = ", ".join(quote(name) for name in subject.key), quote(version)
     each = f"uniqExact(sipHash64({', '.join(values)})) AS {TIMES}"
-    found = subject.client.rows(
-        f"SELECT {key} FROM (SELECT {key}, {version}, {each} FROM {copy.relation} GROUP BY {key}, {version}) "
-        f"GROUP BY {key} HAVING argMax({TIMES}, {version}) > 1 LIMIT 1",
-        settings=_SETTINGS,
-        doing=f"look at the versions of {copy.name}",
-    )
-    if found:
-        shown = ", ".join(f"{name}={found[0][name]!r}" for name in subject.key)
-        raise StreamFailed(
-            f"{copy.name} has different rows of one version, of which the table shows the later one: {shown}",
-            hint=_HINT,
-        )
+    rows = f"(SELECT {key}, {version}, {each} FROM {copy.relation} GROUP BY {key}, {version})"
+    _expect_one(subject, copy, rows, f"argMax({TIMES}, {version})", "different rows of one key and version")
 
 
-def _expect_unique(subject: Subject, copy: Copy, rows: str) -> None:
-    """Raises StreamFailed if rows of the copy share a key."""
+def _expect_one(subject: Subject, copy: Copy, rows: str, number: str, what: str) -> None:
+    """Raises StreamFailed if the number is above 1 for a key."""
     key = ", ".join(quote(name) for name in subject.key)
     found = subject.client.rows(
-        f"SELECT {key}, count() AS {TIMES} FROM {rows} GROUP BY {key} HAVING {TIMES} > 1 LIMIT 1",
+        f"SELECT {key} FROM {rows} GROUP BY {key} HAVING {number} > 1 LIMIT 1",
         settings=_SETTINGS,
         doing=f"count the keys of {copy.name}",
     )
     if found:
         shown = ", ".join(f"{name}={found[0][name]!r}" for name in subject.key)
-        raise StreamFailed(
-            f"{copy.name} has {found[0][TIMES]} rows of one key: {shown}",
-            hint=_HINT,
-        )
+        raise StreamFailed(f"{copy.name} has {what}: {shown}", hint=_HINT)
 
 
 def _version(table: TargetTable, copy: Copy) -> str:

@@ -44,7 +44,7 @@ def test_a_row_that_a_repair_wrote(client: Client, database: str, engine: str) -
 
 @each_of("engine", ENGINES, "replacing", "versioned")
 def test_a_letter_that_was_dropped_decides_nothing(client: Client, database: str, engine: str) -> None:
-    """The table can hold its value by now."""
+    """The table was altered since, and can hold its value."""
     it = lettered(
         client, database, engine, [insert(1, "a", 100, n=7), update(row(1, "a", n=7), row(1, "b", n=BIG), 110)]
     )
