@@ -18,6 +18,11 @@ from ch_sink.model.change import Op, Records
 
 __all__ = ["give_key", "pick"]
 
+_MOVED = (
+    "let the connector state the key (message.key.columns), which sends a delete of the former one, too; "
+    "`ch_sink repair --against source` mends the row"
+)
+
 
 def give_key(part: Part, records: Records, keys: KeyReader) -> None:
     """Give a part its key columns, also in the images that lack them. Raises Fault."""
@@ -96,7 +101,11 @@ def pick(values: Sequence[Any], index: Sequence[int]) -> list[Any]:
 def _merge_keys(
     part: Part, keys: Sequence[bytes | None], given: dict[str, pa.Array], types: list[pa.DataType]
 ) -> dict[str, pa.Array]:
-    """Key columns if some records have no Kafka key: null for truncates, the image's values for the others."""
+    """Key columns if some records have no Kafka key: null for truncates, the image's values for the others.
+
+    Raises Fault if an image lacks a column, or if an update changes one: it would have to be two changes, and the row
+    would stay under its former key.
+    """
     n = len(part)
     has_key = np.array([key is not None and key != b"null" for key in keys], dtype=np.bool_)
     truncate = part.op == Op.TRUNCATE
@@ -111,12 +120,27 @@ def _merge_keys(
         lacks_before = ~part.has_before if name in part.before else nowhere
         if bool((~has_key & ~truncate & np.where(deleted, lacks_before, lacks_after)).any()):
             raise Fault(f"the record has no Kafka key, and neither of its row images has {name!r}", "key", name)
+        if name in part.before:
+            _refuse_moves(part, name, before, after, ~has_key & (part.op == Op.UPDATE) & part.has_before)
         pool = pa.concat_arrays([array, after, before, pa.nulls(1, arrow)])
         rows = np.arange(n)
         image = np.where(deleted, len(array) + n + rows, len(array) + rows)
         where = np.where(has_key, place, np.where(truncate, len(pool) - 1, image))
         out[name] = pool.take(pa.array(where))
     return out
+
+
+def _refuse_moves(part: Part, name: str, before: pa.Array, after: pa.Array, updates: Mask) -> None:
+    """Refuse updates (a mask) without a Kafka key that change a key column."""
+    if not updates.any():
+        return
+    both_null = pc.and_(before.is_null(), after.is_null())
+    same = pc.or_(pc.fill_null(pc.equal(before, after), False), both_null).to_numpy(zero_copy_only=False)
+    moved = updates & ~same
+    if moved.any():
+        reason = f"the record has no Kafka key, and the update changes {name!r}, a column of key_columns: {_MOVED}"
+        places = part.source_index[moved].tolist()
+        raise Fault(reason, "key", name, places if len(part) > 1 else ())
 
 
 def _from_key(part: Part) -> None:

@@ -8,8 +8,9 @@ from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
 from tests.support.fixtures import as_records, topic_of, topics
 from tests.support.hand import mysql
-from tests.support.hand_commands import each_of, hand
-from tests.support.hand_tables import ENGINES, row
+from tests.support.hand_commands import each_of, hand, made
+from tests.support.hand_steps import Rows, repaired_from_source
+from tests.support.hand_tables import APPEND, ENGINES, OWN, row
 from tests.support.recorded import equal
 from tests.support.stream import Feed, make_table, schema_of
 
@@ -56,3 +57,24 @@ def test_rows_of_a_snapshot_whose_key_is_configured(client: Client, database: st
     assert it.verify() == (0, 0, 0)
     if engine == "append":
         assert len(it.stored()) == 7
+
+
+@pytest.mark.integration
+@each_of("engine", ("append", *ENGINES), "replacing")
+def test_an_update_that_changes_a_configured_key_is_a_letter_and_no_second_row(
+    client: Client, database: str, engine: str
+) -> None:
+    """It would be two changes, and one record without a Kafka key states both: the former row would stay as well."""
+    events = [mysql("c", None, None, row(i, f"v{i}"), 100 + i) for i in (1, 2)]
+    moved = mysql("u", None, row(1, "v1"), row(7, "v1"), 110)
+    later = [mysql("u", None, row(7, "v1"), row(7, "w"), 120), mysql("u", None, row(2, "v2"), row(2, "x"), 130)]
+    it = made(client, database, OWN.get(engine, APPEND), policy_of(key_columns=("id",)), [[*events, moved]])
+    it.read((0, 3))
+    assert (it.feed.letters, it.view()) == (1, [(1, "v1"), (2, "v2")])
+    it.source = Rows([(7, "v1"), (2, "v2")])
+    assert it.verify_source() == (1, 1, 0)
+    if engine != "append":
+        repaired_from_source(it, (7, "v1"), (2, "v2"))
+        it.topic([*events, moved, *later])
+        it.read((0, 5))
+        assert it.view() == [(2, "x"), (7, "w")]

@@ -188,6 +188,18 @@ def test_without_kafka_keys_the_configured_columns_are_the_key() -> None:
     assert decode(*rows).key is None
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_without_kafka_keys_an_update_of_the_key_is_a_bad_record(alone: bool) -> None:
+    """One event would be two changes, and the row would stay under its former key."""
+    moved = (None, event("u", row(2), before=row(1)))
+    still = (None, event("u", row(1, "b"), before=row(1, "a")))
+    batch = decode(*([moved] if alone else [still, moved, still]), policy=policy_of(key_columns=("id",)))
+    assert [(bad.index, bad.kind, bad.column) for bad in batch.bad] == [(0 if alone else 1, "key", "id")]
+    assert "message.key.columns" in batch.bad[0].reason
+    assert len(batch) == (0 if alone else 2)
+    assert not decode((b'{"id":2}', moved[1]), policy=policy_of(key_columns=("id",))).bad
+
+
 def test_unknown_fields_are_reported_and_the_rest_is_decoded() -> None:
     more = {"new": 1, "other name": [None]}
     batch = decode((1, event("c", row(1))), (2, event("c", row(2) | more)), (3, event("u", row(3) | {"new": None})))
