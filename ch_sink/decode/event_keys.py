@@ -134,9 +134,12 @@ def _refuse_moves(part: Part, name: str, before: pa.Array, after: pa.Array, upda
     """Refuse updates (a mask) without a Kafka key that change a key column."""
     if not updates.any():
         return
-    both_null = pc.and_(before.is_null(), after.is_null())
-    same = pc.or_(pc.fill_null(pc.equal(before, after), False), both_null).to_numpy(zero_copy_only=False)
-    moved = updates & ~same
+    both = pa.concat_arrays([before, after])
+    if pa.types.is_nested(both.type):
+        both = pa.array([repr(value) for value in both.to_pylist()])
+    # Codes and not values: null equals null, and NaN equals NaN.
+    codes = both.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
+    moved = updates & (codes[: len(before)] != codes[len(before) :])
     if moved.any():
         reason = f"the record has no Kafka key, and the update changes {name!r}, a column of key_columns: {_MOVED}"
         places = part.source_index[moved].tolist()

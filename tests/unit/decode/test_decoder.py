@@ -1,6 +1,7 @@
 """Kinds of record, keys, marks, unknown and absent columns."""
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -198,6 +199,19 @@ def test_without_kafka_keys_an_update_of_the_key_is_a_bad_record(alone: bool) ->
     assert "message.key.columns" in batch.bad[0].reason
     assert len(batch) == (0 if alone else 2)
     assert not decode((b'{"id":2}', moved[1]), policy=policy_of(key_columns=("id",))).bad
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "other"),
+    [("Array(Int64)", [1, 2], [2, 1]), ("Nullable(String)", None, ""), ("Float64", "NaN", 1.5), ("Float64", 1.5, 2)],
+)
+def test_without_kafka_keys_equal_keys_of_any_type_are_the_same_row(kind: str, value: Any, other: Any) -> None:
+    table = replacing((Column("id", kind), Column("v", "Nullable(String)")), ("id",))
+    images = [{"id": value, "v": "a"}, {"id": value, "v": "b"}, {"id": other, "v": "c"}]
+    pairs = [(None, event("u", after, before=before)) for before, after in pairwise(images)]
+    batch = decode(*pairs, table=table, policy=policy_of(key_columns=("id",)))
+    assert [bad.index for bad in batch.bad] == [1]
+    assert batch.source_index.tolist() == [0]
 
 
 def test_unknown_fields_are_reported_and_the_rest_is_decoded() -> None:
