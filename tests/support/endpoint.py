@@ -3,6 +3,8 @@
 import time
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
@@ -14,6 +16,11 @@ from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 __all__ = ["await_query", "clickhouse", "client", "database", "own_tables", "settings_for", "stream"]
 
 _numbers = count(1)
+_FOR_FEW_ROWS = """<clickhouse><profiles><default>
+<max_threads>1</max_threads><compile_expressions>0</compile_expressions>
+<compile_aggregate_expressions>0</compile_aggregate_expressions><compile_sort_description>0</compile_sort_description>
+</default></profiles></clickhouse>"""
+"""Threads and machine code are for many rows: a query of a test took a third longer with them."""
 
 
 def settings_for(url: str, **changes: object) -> ClickHouseSettings:
@@ -24,8 +31,12 @@ def settings_for(url: str, **changes: object) -> ClickHouseSettings:
 
 @pytest.fixture(scope="session")
 def clickhouse() -> Iterator[EmbeddedClickHouse]:
-    with EmbeddedClickHouse() as endpoint:
-        yield endpoint
+    with TemporaryDirectory(prefix="ch_sink-clickhouse-") as folder:
+        profile = Path(folder) / "ch_sink" / "users.d" / "few_rows.xml"
+        profile.parent.mkdir(parents=True)
+        profile.write_text(_FOR_FEW_ROWS)
+        with EmbeddedClickHouse(folder) as endpoint:
+            yield endpoint
 
 
 @pytest.fixture(scope="session")
