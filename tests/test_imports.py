@@ -1,4 +1,4 @@
-"""The picture of imports: no circle between rooms, no arrow upwards.
+"""The picture of imports: no circle between rooms or files, no arrow upwards.
 
 Computed from the syntax trees of ``ch_sink/``, imports inside functions included, and held against the floors that
 `pyproject.toml` lists. It shares nothing with import-linter, which `make lint` runs on the same list.
@@ -6,7 +6,7 @@ Computed from the syntax trees of ``ch_sink/``, imports inside functions include
 
 import ast
 import tomllib
-from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -16,16 +16,19 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "ch_sink"
 
 
-def imported(path: Path, module: str) -> Iterator[str]:
+@cache
+def imported(path: Path, module: str) -> tuple[str, ...]:
     """Full names of what a file imports, relative names resolved."""
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    found: list[str] = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
+            found += [name.name for name in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             whole = ".".join([*base, *([node.module] if node.module else [])])
-            yield from (f"{whole}.{name.name}" for name in node.names)
+            found += [f"{whole}.{name.name}" for name in node.names]
+    return tuple(found)
 
 
 def room_of(name: str) -> str | None:
@@ -34,19 +37,38 @@ def room_of(name: str) -> str | None:
     return parts[1] if parts[0] == PACKAGE and len(parts) > 1 else None
 
 
+def modules(root: Path) -> dict[str, Path]:
+    """Full name of each module → its file; a package is its `__init__`."""
+    return {
+        ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in sorted((root / PACKAGE).rglob("*.py"))
+    }
+
+
 def arrows(root: Path) -> dict[tuple[str, str], list[str]]:
     """Which room imports which, and the files that do it."""
     rooms = {
         path.stem for path in (root / PACKAGE).iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
     }
     found: dict[tuple[str, str], list[str]] = {}
-    for path in sorted((root / PACKAGE).rglob("*.py")):
-        module = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+    for module, path in modules(root).items():
         own = room_of(module)
         for name in imported(path, module):
             other = room_of(name)
             if own is not None and other is not None and other != own and other in rooms:
                 found.setdefault((own, other), []).append(f"{path.relative_to(root)} imports {name}")
+    return found
+
+
+def file_arrows(root: Path) -> dict[tuple[str, str], list[str]]:
+    """Which module imports which. A package's `__init__` runs before its modules and is no arrow of theirs."""
+    files = modules(root)
+    found: dict[tuple[str, str], list[str]] = {}
+    for module, path in files.items():
+        for name in imported(path, module):
+            other = name if name in files else name.rpartition(".")[0]
+            if other in files and other != module:
+                found.setdefault((module, other), []).append(name)
     return found
 
 
@@ -84,6 +106,10 @@ def test_every_room_has_a_floor() -> None:
 
 def test_no_circle_between_rooms() -> None:
     assert circle(arrows(ROOT)) == []
+
+
+def test_no_circle_between_files() -> None:
+    assert circle(file_arrows(ROOT)) == []
 
 
 def test_no_arrow_upwards() -> None:

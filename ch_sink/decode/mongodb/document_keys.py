@@ -8,9 +8,10 @@ import pyarrow as pa
 
 from ch_sink.decode.mongodb.columns import key_column_name, key_writer
 from ch_sink.decode.mongodb.scanned_keys import KeyScanner
+from ch_sink.decode.mongodb.special import Decimal, Int64
 from ch_sink.decode.mongodb.targets import into
 from ch_sink.decode.mongodb.texts import key_text
-from ch_sink.decode.mongodb.values import Decimal, Int64, parse, read
+from ch_sink.decode.mongodb.values import parse, read
 from ch_sink.decode.native.library import library
 from ch_sink.errors import DecodeError, TableError
 from ch_sink.model.policy import Policy

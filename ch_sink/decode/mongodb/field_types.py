@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from ch_sink.decode.mongodb.values import Binary, Date, Decimal, Int64, NonFinite
+from ch_sink.decode.mongodb.special import Binary, Date, Decimal, Int64, NonFinite
 from ch_sink.types.connect import SourceType
 
 __all__ = ["field_type", "key_type"]

@@ -3,7 +3,7 @@
 import decimal
 from typing import Any
 
-from ch_sink.decode.mongodb.values import Decimal, Int64, NonFinite
+from ch_sink.decode.mongodb.special import Decimal, Int64, NonFinite
 from ch_sink.errors import DecodeError
 from ch_sink.types import OutOfRange
 from ch_sink.types.converter import shown

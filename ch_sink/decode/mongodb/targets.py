@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from ch_sink.decode.mongodb.numbers import decimal_of, flag_of, float_of, integer_of
+from ch_sink.decode.mongodb.special import Binary, Date, Other
 from ch_sink.decode.mongodb.texts import iso, plain_text, text_of
-from ch_sink.decode.mongodb.values import Binary, Date, Other
 from ch_sink.errors import DecodeError, TableError
 from ch_sink.types import Converted, Converter, OutOfRange, converter
 from ch_sink.types.arrow import INTEGERS, WIDE_INTEGERS, arrow_of

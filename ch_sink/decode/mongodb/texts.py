@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from ch_sink.decode.mongodb.values import Binary, Date, Decimal, Int64, NonFinite, ObjectId, Other, Special
+from ch_sink.decode.mongodb.special import Binary, Date, Decimal, Int64, NonFinite, ObjectId, Other, Special
 from ch_sink.types.calendar import civil_from_days, ticks_text
 
 __all__ = ["canonical", "canonical_text", "key_text", "plain_text", "text_of", "typed_key_text"]

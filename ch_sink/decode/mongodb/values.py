@@ -1,8 +1,8 @@
 """BSON values as Python values, read from Extended JSON.
 
 A document is a dict, an array a list; text, booleans, null, 32- and 64-bit integers and finite doubles are Python's
-own. The other BSON types are the small classes below. All Extended JSON dialects are read, distinguished by each value:
-v1 strict (``{"$date": 123}``), v2 canonical (``{"$date": {"$numberLong": "123"}}``) and v2 relaxed (an ISO text).
+own. The other BSON types are the small classes of `special`. All Extended JSON dialects are read, distinguished by each
+value: v1 strict (``{"$date": 123}``), v2 canonical (``{"$date": {"$numberLong": "123"}}``), v2 relaxed (an ISO text).
 """
 
 import base64
@@ -15,90 +15,13 @@ from typing import Any
 
 import msgspec
 
+from ch_sink.decode.mongodb.special import Binary, Date, Decimal, Int64, NonFinite, ObjectId, Other
+from ch_sink.decode.mongodb.texts import canonical
 from ch_sink.errors import DecodeError
 from ch_sink.types.calendar import parse_instant
 from ch_sink.types.converter import shown
 
-__all__ = ["Binary", "Date", "Decimal", "Int64", "NonFinite", "ObjectId", "Other", "Special", "parse", "read"]
-
-
-class Special:
-    """A BSON value without a matching Python type; compared by type and value."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and bool(other.value == self.value)
-
-    def __hash__(self) -> int:
-        return hash((type(self), repr(self.value)))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.value!r})"
-
-
-class ObjectId(Special):
-    """24 hexadecimal digits."""
-
-    __slots__ = ()
-
-
-class Date(Special):
-    """Milliseconds since 1970, any 64-bit number."""
-
-    __slots__ = ()
-
-
-class Decimal(Special):
-    """Decimal128, as its text: digits, exponent, ``NaN``, ``Infinity``."""
-
-    __slots__ = ()
-
-
-class NonFinite(Special):
-    """A double without a JSON literal: ``NaN``, ``Infinity`` or ``-Infinity``."""
-
-    __slots__ = ()
-
-
-class Int64(Special):
-    """A 64-bit integer, if it must be distinguished from a 32-bit one (canonical form only)."""
-
-    __slots__ = ()
-
-
-class Binary(Special):
-    """Bytes with their subtype."""
-
-    __slots__ = ("subtype",)
-
-    def __init__(self, value: bytes, subtype: int) -> None:
-        super().__init__(value)
-        self.subtype = subtype
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Binary) and (other.value, other.subtype) == (self.value, self.subtype)
-
-    __hash__ = Special.__hash__
-
-    @property
-    def uuid(self) -> str | None:
-        """The text of a UUID (subtype 4, and 3 in its bytes' order); None for other bytes."""
-        return str(uuid.UUID(bytes=self.value)) if self.subtype in (3, 4) and len(self.value) == 16 else None
-
-
-class Other(Special):
-    """Regular expression, code, symbol, timestamp, undefined, min and max key: its canonical Extended JSON."""
-
-    __slots__ = ()
-
-    @property
-    def kind(self) -> str:
-        """The first name, such as ``$timestamp``."""
-        return str(next(iter(self.value)))
+__all__ = ["parse", "read"]
 
 
 def parse(text: "str | bytes | dict[str, Any]", *, typed: bool = False) -> Any:
@@ -264,8 +187,6 @@ def _regex(found: dict[str, Any], typed: bool) -> Any:
 def _code(found: dict[str, Any], typed: bool) -> Any:
     if "$scope" not in found:
         return Other({"$code": found["$code"]})
-    from ch_sink.decode.mongodb.texts import canonical  # the scope is a document again
-
     return Other({"$code": found["$code"], "$scope": canonical(read(found["$scope"], True))})
 
 
