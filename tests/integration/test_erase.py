@@ -28,7 +28,7 @@ KEY = ("id", "k")
 
 
 def fed(client: Client, database: str, engine: str) -> tuple[Feed, Subject, OwnTables]:
-    feed = feed_of(client, database, "postgres", "acct", engine)
+    feed = feed_of(client, database, "postgres", "acct", engine, first=400)
     subject = subject_of(client, database, feed, "postgres-busy-json_plain", KEY)
     names = ("dead_letters", "handover", "pending")
     tables = [StateTable(client, database, f"ch_sink_{name}") for name in names]

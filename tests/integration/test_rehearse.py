@@ -24,7 +24,7 @@ STREAM = "postgres-busy-json_plain"
 
 @pytest.fixture
 def live(client: Client, database: str) -> Subject:
-    feed = feed_of(client, database, "postgres", "acct", "replacing")
+    feed = feed_of(client, database, "postgres", "acct", "replacing", first=400)
     feed.run(random.Random(1), longest=2000)
     feed.runner.stop()
     client.command(f"SYSTEM STOP MERGES {database}.acct")  # a merge would change what `traces` counts
