@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.merge.key_codes import factorize
+from ch_sink.merge.key_codes import factorize, flat
 from ch_sink.merge.resolved import Resolved, Scope
 from ch_sink.merge.rows import Merged, System, rows_of, with_system
 from ch_sink.model.change import ChangeBatch, Op
@@ -121,7 +121,7 @@ def _leaving(out: Resolved, batch: ChangeBatch, scope: Scope, minus: Index, plus
     new = rows_of(out, batch, plus[at[have]])
     old = out.stored.rows.take(pa.array(minus[have])).select(new.column_names).cast(new.schema)
     both = pa.concat_tables([old, new])
-    moved, sorted_anew = _differ(both, scope.places), _differ(both, scope.sorting)
+    moved, sorted_anew = _differ(both, scope.places), _sorted_anew(both, scope.sorting)
     leaving[have] = moved & sorted_anew
     # Of the others alone: what the client cannot place of them is in the insert that the server then divides.
     rest = np.flatnonzero(moved & ~sorted_anew)
@@ -136,6 +136,19 @@ def _differ(both: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
     codes = factorize(both.select(list(names))).codes
     differ: npt.NDArray[np.bool_] = codes[:rows] != codes[rows:]
     return differ
+
+
+def _sorted_anew(both: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """The same for columns of the sorting key, one by one.
+
+    A null may be stored as the default that the other row has.
+    """
+    rows = both.num_rows // 2
+    found = np.zeros(rows, dtype=np.bool_)
+    for name in names:
+        null = np.asarray(flat(both.column(name)).is_null())
+        found |= _differ(both, [name]) & (null[:rows] == null[rows:])
+    return found
 
 
 def _elsewhere(both: pa.Table, scope: Scope) -> npt.NDArray[np.bool_]:
