@@ -31,7 +31,7 @@ def merge_collapsing(batch: ChangeBatch, out: Resolved, order: Sequenced, scope:
     """Rows of a chunk for a collapsing table: step ``rows`` and, where rows leave their place, step ``leave``."""
     last = _last_events(batch, out)
     touched = np.flatnonzero(last >= 0)
-    plus, keep = _wanted(batch, out, order, last, touched)
+    plus, keep = _wanted(batch, out, order, scope, last, touched)
     minus = _minus(out, last, keep)
     merged = Merged([])
     added = with_system(rows_of(out, batch, plus), system, order.version[plus], np.zeros(len(plus), dtype=np.bool_))
@@ -62,7 +62,7 @@ def _last_events(batch: ChangeBatch, out: Resolved) -> Index:
 
 
 def _wanted(
-    batch: ChangeBatch, out: Resolved, order: Sequenced, last: Index, touched: Index
+    batch: ChangeBatch, out: Resolved, order: Sequenced, scope: Scope, last: Index, touched: Index
 ) -> tuple[Index, npt.NDArray[np.bool_]]:
     """Events whose rows are to be added, and which stored rows stay."""
     stored = 0 if out.stored_codes is None else len(out.stored_codes)
@@ -78,7 +78,8 @@ def _wanted(
     versions = to_ints(order.version[events])
     gone = (batch.op[events] == Op.DELETE).tolist()
     for key, event, version, delete in zip(touched.tolist(), events.tolist(), versions, gone, strict=True):
-        if key in newest and newest[key][0] >= version:
+        # Where versions may tie, the later event wins; one that was applied is applied again, which changes nothing.
+        if key in newest and (newest[key][0] >= version if scope.unique_versions else newest[key][0] > version):
             # Applied already, or superseded: the newest stored row is the wanted one.
             keep[newest[key][1]] = True
             out.counts["superseded"] += 1

@@ -68,9 +68,22 @@ def merge_replacing(
                 old = rows_at(out, batch, out.previous[left])
                 mark = np.ones(len(left), dtype=np.bool_)
                 merged.steps.append((step, with_system(old, system, order.leaving[left], mark)))
+        if not scope.unique_versions:
+            events = events[deleted | ~_left(out, events, leaving)]
     rows = rows_of(out, batch, events)
     merged.steps.append(("rows", with_system(rows, system, order.version[events], delete[events])))
     return merged
+
+
+def _left(out: Resolved, events: Events, leaving: Events) -> npt.NDArray[np.bool_]:
+    """Which of the events a later one of their key leaves behind.
+
+    Where versions may tie, their rows must not be inserted after the delete rows at the places that they leave.
+    """
+    last = np.full(out.keys, -1, dtype=np.int64)
+    last[out.codes[leaving]] = leaving
+    behind: npt.NDArray[np.bool_] = events < last[out.codes[events]]
+    return behind
 
 
 def moved(out: Resolved, batch: ChangeBatch, events: Events, scope: Scope) -> Events:

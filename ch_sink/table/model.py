@@ -9,7 +9,7 @@ from ch_sink.model.policy import ColumnPolicy
 from ch_sink.types.column import WIDE_YEARS, Column, Years
 from ch_sink.types.sql import quote
 
-__all__ = ["Engine", "Family", "TargetTable"]
+__all__ = ["Engine", "Family", "TargetTable", "forgets_deletes", "times"]
 
 
 class Family(StrEnum):
@@ -140,3 +140,9 @@ def forgets_deletes(table: TargetTable) -> bool:
     """Whether a deleted row leaves no trace once its rows have collapsed, nor any that has no version."""
     collapses = table.engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING)
     return collapses or (table.engine.family is Family.REPLACING and table.engine.version_column is None)
+
+
+def times(table: TargetTable) -> bool:
+    """Whether the table's versions are times, of which the rows of several changes may have the same."""
+    version = table.column(table.engine.version_column or "")
+    return version is not None and version.type.startswith("DateTime")
