@@ -122,10 +122,11 @@ def _leaving(out: Resolved, batch: ChangeBatch, scope: Scope, minus: Index, plus
     new = rows_of(out, batch, plus[at[have]])
     old = out.stored.rows.take(pa.array(minus[have])).select(new.column_names).cast(new.schema)
     both = pa.concat_tables([old, new])
-    moved, sorted_anew = _differ(both, scope.places), _sorted_anew(both, scope.sorting)
-    leaving[have] = moved & sorted_anew
+    moved = _differ(both, scope.places)
+    certain = _changed(both, (*scope.sorting, *scope.sharding))
+    leaving[have] = moved & certain
     # Of the others alone: what the client cannot place of them is in the insert that the server then divides.
-    rest = np.flatnonzero(moved & ~sorted_anew)
+    rest = np.flatnonzero(moved & ~certain)
     if len(rest):
         leaving[have[rest]] = _elsewhere(both.take(pa.array(np.r_[rest, rest + len(have)])), scope)
     return leaving
@@ -139,8 +140,8 @@ def _differ(both: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
     return differ
 
 
-def _sorted_anew(both: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """The same for columns of the sorting key, one by one.
+def _changed(both: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """The same for columns that are stored otherwise for certain.
 
     A null may be stored as the default that the other row has.
     """
@@ -155,8 +156,6 @@ def _sorted_anew(both: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
 def _elsewhere(both: pa.Table, scope: Scope) -> npt.NDArray[np.bool_]:
     """The same for table partitions. Where only the server knows, it divides the insert that has both rows."""
     rows = both.num_rows // 2
-    if scope.partitions is None:
-        return np.ones(rows, dtype=np.bool_)
     own = np.zeros(2 * rows, dtype=np.int64)
     for number, (_, members) in enumerate(scope.partitions(both) or ()):
         own[members] = number

@@ -90,10 +90,10 @@ class Target:
         mine = {c.name for c in self.table.source_columns}
         return tuple(sorted(self.table.deciding_columns(key) & mine))
 
-    def _on_one_shard(self, key: tuple[str, ...]) -> bool:
-        """Whether the rows of a key are all on one server."""
-        sharded_by = columns_in(self.table.sharding_key or "tuple()", {c.name for c in self.table.columns})
-        return not self.table.distributed or sharded_by <= set(key)
+    def _sharded_by(self, key: tuple[str, ...]) -> frozenset[str]:
+        """The columns outside the key that decide on which server a row is."""
+        named = columns_in(self.table.sharding_key or "tuple()", {c.name for c in self.table.columns})
+        return self.table.deciding_columns(key, named)
 
     def _is_computed(self, name: str) -> bool:
         """Whether the server may compute the column from others of the row."""
@@ -120,10 +120,12 @@ class Target:
         key = tuple(batch.key.column_names) if batch.key is not None else ()
         trusted = source is not None and source.whole_before
         places = () if self.appends else self.places(key)
+        sharded_by = self._sharded_by(key)
         return Scope(
             places=places,
             sorting=tuple(name for name in places if name in self.table.sorting_key and not self._is_computed(name)),
-            partitions=partial(partition_groups, self.table) if self._on_one_shard(key) else None,
+            sharding=tuple(name for name in places if name in sharded_by),
+            partitions=partial(partition_groups, self.table),
             # Without unique change identities no values can be handed over; the stored row still fills omitted ones.
             omits_values=source is not None and source.omits_values and source.unique_inner,
             # Only positions show which changes belong to one transaction.

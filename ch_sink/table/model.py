@@ -116,13 +116,15 @@ class TargetTable:
         """The source columns that are only inserted."""
         return tuple(c for c in self.source_columns if not c.stored)
 
-    def deciding_columns(self, key: Collection[str]) -> frozenset[str]:
-        """The columns outside the key whose values decide where the table keeps a row.
+    def deciding_columns(self, key: Collection[str], places: frozenset[str] | None = None) -> frozenset[str]:
+        """The columns outside the key whose values decide where the table keeps a row, or those of such columns.
+
+        ``places``: columns of the expressions in question, by default `place_columns`.
 
         Events state the key: the server computes none of its columns, and it does not change with others.
         """
         inputs, stated = dict(self.computed_from), set(key)
-        found, asked = set[str](), self.place_columns - stated
+        found, asked = set[str](), (self.place_columns if places is None else places) - stated
         while asked:
             found |= asked
             asked = frozenset[str]().union(*(inputs.get(name, ()) for name in asked)) - found - stated
