@@ -29,6 +29,8 @@ class Scope:
     """Place columns that are not in the key: a change of their values moves the row."""
     sorting: tuple[str, ...] = ()
     """Those of them that are part of the sorting key as they are: if they change, so does the place."""
+    varying: tuple[str, ...] = ()
+    """Those of them that the server sets to another value each time if an event does not state them."""
     sharding: tuple[str, ...] = ()
     """Those of them by which a row's server is chosen."""
     partitions: Callable[[pa.Table], Sequence[tuple[str, npt.NDArray[np.int64]]] | None] = lambda _: None

@@ -14,6 +14,7 @@ from ch_sink.order import Layout, layout_for, strategy_for
 from ch_sink.sources import Source
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.partition import partition_groups
+from ch_sink.table.view import partitions_apart
 from ch_sink.types.lexer import columns_in
 
 __all__ = ["Target"]
@@ -95,6 +96,14 @@ class Target:
         named = columns_in(self.table.sharding_key or "tuple()", {c.name for c in self.table.columns})
         return self.table.deciding_columns(key, named)
 
+    def _kept_apart(self, key: tuple[str, ...]) -> frozenset[str]:
+        """The columns outside the key by which rows of one key are kept so that no version decides between them."""
+        table, names = self.table, {c.name for c in self.table.columns}
+        named = {name for e in table.sorting_key for name in ([e] if e in names else columns_in(e, names))}
+        if partitions_apart(table):
+            named |= columns_in(table.partition_key, names)
+        return table.deciding_columns(key, frozenset(named))
+
     def _is_computed(self, name: str) -> bool:
         """Whether the server may compute the column from others of the row."""
         column = self.table.column(name)
@@ -124,6 +133,7 @@ class Target:
         return Scope(
             places=places,
             sorting=tuple(name for name in places if name in self.table.sorting_key and not self._is_computed(name)),
+            varying=tuple(name for name in places if name in self.table.varying and name in self._kept_apart(key)),
             sharding=tuple(name for name in places if name in sharded_by),
             partitions=partial(partition_groups, self.table),
             # Without unique change identities no values can be handed over; the stored row still fills omitted ones.

@@ -7,6 +7,7 @@ from typing import Any
 
 from ch_sink.model.policy import ColumnPolicy
 from ch_sink.types.column import WIDE_YEARS, Column, Years
+from ch_sink.types.lexer import columns_in
 from ch_sink.types.sql import quote
 
 __all__ = ["Engine", "Family", "TargetTable", "forgets_deletes", "times"]
@@ -62,6 +63,8 @@ class TargetTable:
     """Columns that occur in the sorting key, partition key, TTL expressions and sharding key."""
     computed_from: tuple[tuple[str, frozenset[str]], ...] = ()
     """Columns that the server may compute (MATERIALIZED, DEFAULT), each with the stored ones of its expression."""
+    varying: frozenset[str] = frozenset()
+    """Columns that the server fills by the clock or by chance if an insert does not state them."""
     dedup_window: int = 0
     """Effective window of insert deduplication (replicated or not), 0 when it is off."""
     distributed: bool = False
@@ -129,6 +132,13 @@ class TargetTable:
             found |= asked
             asked = frozenset[str]().union(*(inputs.get(name, ()) for name in asked)) - found - stated
         return frozenset(found)
+
+    def unstated_places(self, *keys: str) -> frozenset[str]:
+        """The columns by which these key expressions place a row otherwise each time, whatever an insert states."""
+        names = {c.name for c in self.columns} | {name for name, _ in self.computed_from} | self.varying
+        named = frozenset().union(*(columns_in(key or "tuple()", names) for key in keys))
+        stated = {c.name for c in self.source_columns} | self.system_columns
+        return (self.deciding_columns((), named) & self.varying) - stated
 
     def added_key(self, chosen: ColumnPolicy) -> tuple[str, ...]:
         """Added columns that belong to the key: they tell topics apart, or the table is sorted by them."""

@@ -41,7 +41,9 @@ def partitions_apart(table: TargetTable) -> bool:
     """
     unsaid = table.engine.family is Family.COLLAPSING or (table.engine.family is Family.REPLACING and times(table))
     names = [c.name for c in table.columns]
-    return unsaid and not partition_in_sorting_key(table.partition_key, table.sorting_key, names)
+    if not unsaid or table.unstated_places(table.partition_key):
+        return False
+    return not partition_in_sorting_key(table.partition_key, table.sorting_key, names)
 
 
 def view_of(table: TargetTable, key: Sequence[str], *, suffix: str = "_current", cluster: str | None = None) -> str:
