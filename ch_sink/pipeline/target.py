@@ -64,9 +64,12 @@ class Target:
 
     @property
     def exclusive(self) -> bool:
-        """Whether only one execution at a time may insert: rows are reconciled, or no version decides between them."""
+        """Whether only one execution at a time may insert: rows are reconciled, or no version decides between them.
+
+        Of rows with one time the one inserted last wins.
+        """
         versioned = self.table.engine.family is Family.REPLACING and self.table.engine.version_column is not None
-        return not versioned
+        return not versioned or self.layout.kind == "time"
 
     def top_version(self, rows: pa.Table) -> int:
         """The highest version of rows to insert; 0 if they have none, or one that is no position."""

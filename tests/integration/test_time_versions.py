@@ -88,3 +88,23 @@ def test_an_update_in_the_moment_of_the_row_before_reaches_a_collapsing_table(
     fed.feed([update(row(1, "b"), row(1, "c"), 300, ts_ms=1_657_655_640_000)])
     assert fed.view() == [(1, "c")]
     assert fed.query("SELECT sum(_sign) FROM {t}") == [(1,)]
+
+
+@each_kind
+def test_a_chunk_that_is_applied_again_does_not_bring_the_first_of_two_updates_back(
+    client: Client, database: str, own_tables: str, kind: str
+) -> None:
+    """They are of one moment. A third one is looked up, so that the chunk gives other rows than before."""
+    columns = f"id Int64, v Nullable(String), ver {kind}, gone UInt8"
+    ddl = f"({columns}) ENGINE = ReplacingMergeTree(ver, gone) ORDER BY id {WINDOW}"
+    fed = HandFed(client, database, own_tables, ddl, ("id",))
+    fed.feed([insert(1, "a", 100), insert(2, "long", 110)])
+    start = fed.states[0]
+    events = [
+        postgres("u", key(1), None, row(1, "b"), 10**15, 10**15),
+        postgres("u", key(1), None, row(1, "c"), 10**15, 10**15 + 1),
+        postgres("u", key(2), None, row(2, PLACEHOLDER), 10**15, 10**15 + 2),
+    ]
+    fed.feed(events)
+    fed.again(0, 2, 5, start)
+    assert fed.view() == [(1, "c"), (2, "long")]
