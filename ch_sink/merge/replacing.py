@@ -62,14 +62,17 @@ def merge_replacing(
                 hint="use ReplacingMergeTree(version, is_deleted)",
             )
         merged.moves = len(leaving)
+        stays = np.ones(len(events), dtype=np.bool_)
+        if not scope.unique_versions:
+            stays = deleted | ~_left(out, events, leaving)
+            leaving = leaving[~_ends_there(out, batch, events, leaving, scope)]
         _, firsts = np.unique(out.codes[leaving], return_index=True)
         for step, left in (("leave", leaving[np.sort(firsts)]), ("leave again", np.delete(leaving, firsts))):
             if len(left):
                 old = rows_at(out, batch, out.previous[left])
                 mark = np.ones(len(left), dtype=np.bool_)
                 merged.steps.append((step, with_system(old, system, order.leaving[left], mark)))
-        if not scope.unique_versions:
-            events = events[deleted | ~_left(out, events, leaving)]
+        events = events[stays]
     rows = rows_of(out, batch, events)
     merged.steps.append(("rows", with_system(rows, system, order.version[events], delete[events])))
     return merged
@@ -84,6 +87,24 @@ def _left(out: Resolved, events: Events, leaving: Events) -> npt.NDArray[np.bool
     last[out.codes[leaving]] = leaving
     behind: npt.NDArray[np.bool_] = events < last[out.codes[events]]
     return behind
+
+
+def _ends_there(
+    out: Resolved, batch: ChangeBatch, events: Events, leaving: Events, scope: Scope
+) -> npt.NDArray[np.bool_]:
+    """Which of the events leave the place where the last one of their key has its row.
+
+    That row replaces what is there. In a repeated attempt it may be stored, and a delete row of its time would hide it.
+    """
+    last = np.full(out.keys, -1, dtype=np.int64)
+    last[out.codes[events]] = events
+    final = last[out.codes[leaving]]
+    places = list(scope.places)
+    old = rows_at(out, batch, out.previous[leaving]).select(places)
+    codes = factorize(pa.concat_tables([old, rows_of(out, batch, final).select(places)])).codes
+    ends: npt.NDArray[np.bool_] = codes[: len(leaving)] == codes[len(leaving) :]
+    ends &= batch.op[final] != Op.DELETE
+    return ends
 
 
 def moved(out: Resolved, batch: ChangeBatch, events: Events, scope: Scope) -> Events:

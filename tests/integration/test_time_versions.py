@@ -108,3 +108,19 @@ def test_a_chunk_that_is_applied_again_does_not_bring_the_first_of_two_updates_b
     fed.feed(events)
     fed.again(0, 2, 5, start)
     assert fed.view() == [(1, "c"), (2, "long")]
+
+
+@each_kind
+def test_a_row_that_has_moved_is_there_after_its_chunk_is_applied_again(
+    client: Client, database: str, own_tables: str, kind: str
+) -> None:
+    fed = replacing(client, database, own_tables, kind)
+    fed.feed([insert(1, "a", 100, p=1)])
+    start = fed.states[0]
+    events = [
+        postgres("u", key(1), None, row(1, "b", p=1), 10**15, 10**15),
+        postgres("u", key(1), None, row(1, "c", p=2), 10**15, 10**15 + 1),
+    ]
+    fed.feed(events)
+    fed.again(0, 1, 3, start)
+    assert fed.view() == [(1, "c", 2)]
