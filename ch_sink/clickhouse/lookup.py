@@ -7,7 +7,7 @@ from ch_sink.clickhouse.arrow_io import conform_table
 from ch_sink.clickhouse.client import Client, Keys
 from ch_sink.errors import TableError
 from ch_sink.ports import StoredRows
-from ch_sink.table.model import Family, TargetTable
+from ch_sink.table.model import Family, TargetTable, times
 from ch_sink.types.arrow import arrow_type
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import OWN, quote
@@ -168,9 +168,17 @@ def _newest_sql(table: TargetTable, keys: tuple[str, ...]) -> str:
     # Among equal versions the engine keeps the row of the later part; a part's name has its partition and number.
     newest = f"{_T}.{quote(version)} DESC, _partition_id DESC, toUInt64(splitByChar('_', _part)[2]) DESC"
     by = ", ".join(f"{_T}.{quote(k)}" for k in keys)
+    found = f"SELECT {columns} FROM {table.qualified} AS {_T} WHERE {_where(table, keys)} ORDER BY {by}, {newest}"
+    if not times(table) or table.place_columns <= set(keys):
+        return f"{found} LIMIT 1 BY {by}"
+    # The delete row that leaves a place has the time of the row at the next one.
+    places = "".join(f", {quote(e) if table.column(e) else e}" for e in table.sorting_key if e not in keys)
+    engine, of = table.engine, ", ".join(quote(k) for k in keys)
+    live = f", {quote(engine.is_deleted_column)}" if engine.is_deleted_column else ""
+    live = f", {quote(engine.sign_column)} DESC" if engine.sign_column else live
     return (
-        f"SELECT {columns} FROM {table.qualified} AS {_T} WHERE {_where(table, keys)} "
-        f"ORDER BY {by}, {newest} LIMIT 1 BY {by}"
+        f"SELECT * FROM ({found} LIMIT 1 BY {by}{places}, _partition_id) "
+        f"ORDER BY {of}, {quote(version)} DESC{live} LIMIT 1 BY {of}"
     )
 
 

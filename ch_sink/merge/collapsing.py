@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.merge.key_codes import factorize
+from ch_sink.merge.key_codes import factorize, flat
 from ch_sink.merge.resolved import Resolved, Scope
 from ch_sink.merge.rows import Merged, System, rows_of, with_system
 from ch_sink.model.change import ChangeBatch, Op
@@ -31,7 +31,7 @@ def merge_collapsing(batch: ChangeBatch, out: Resolved, order: Sequenced, scope:
     """Rows of a chunk for a collapsing table: step ``rows`` and, where rows leave their place, step ``leave``."""
     last = _last_events(batch, out)
     touched = np.flatnonzero(last >= 0)
-    plus, keep = _wanted(batch, out, order, last, touched)
+    plus, keep = _wanted(batch, out, order, scope, last, touched)
     minus = _minus(out, last, keep)
     merged = Merged([])
     added = with_system(rows_of(out, batch, plus), system, order.version[plus], np.zeros(len(plus), dtype=np.bool_))
@@ -62,7 +62,7 @@ def _last_events(batch: ChangeBatch, out: Resolved) -> Index:
 
 
 def _wanted(
-    batch: ChangeBatch, out: Resolved, order: Sequenced, last: Index, touched: Index
+    batch: ChangeBatch, out: Resolved, order: Sequenced, scope: Scope, last: Index, touched: Index
 ) -> tuple[Index, npt.NDArray[np.bool_]]:
     """Events whose rows are to be added, and which stored rows stay."""
     stored = 0 if out.stored_codes is None else len(out.stored_codes)
@@ -78,7 +78,8 @@ def _wanted(
     versions = to_ints(order.version[events])
     gone = (batch.op[events] == Op.DELETE).tolist()
     for key, event, version, delete in zip(touched.tolist(), events.tolist(), versions, gone, strict=True):
-        if key in newest and newest[key][0] >= version:
+        # Where versions may tie, the later event wins; one that was applied is applied again, which changes nothing.
+        if key in newest and (newest[key][0] >= version if scope.unique_versions else newest[key][0] > version):
             # Applied already, or superseded: the newest stored row is the wanted one.
             keep[newest[key][1]] = True
             out.counts["superseded"] += 1
@@ -121,10 +122,11 @@ def _leaving(out: Resolved, batch: ChangeBatch, scope: Scope, minus: Index, plus
     new = rows_of(out, batch, plus[at[have]])
     old = out.stored.rows.take(pa.array(minus[have])).select(new.column_names).cast(new.schema)
     both = pa.concat_tables([old, new])
-    moved, sorted_anew = _differ(both, scope.places), _differ(both, scope.sorting)
-    leaving[have] = moved & sorted_anew
+    moved = _differ(both, scope.places)
+    certain = _changed(both, (*scope.sorting, *scope.sharding))
+    leaving[have] = moved & certain
     # Of the others alone: what the client cannot place of them is in the insert that the server then divides.
-    rest = np.flatnonzero(moved & ~sorted_anew)
+    rest = np.flatnonzero(moved & ~certain)
     if len(rest):
         leaving[have[rest]] = _elsewhere(both.take(pa.array(np.r_[rest, rest + len(have)])), scope)
     return leaving
@@ -138,11 +140,22 @@ def _differ(both: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
     return differ
 
 
+def _changed(both: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """The same for columns that are stored otherwise for certain.
+
+    A null may be stored as the default that the other row has.
+    """
+    rows = both.num_rows // 2
+    found = np.zeros(rows, dtype=np.bool_)
+    for name in names:
+        null = np.asarray(flat(both.column(name)).is_null())
+        found |= _differ(both, [name]) & (null[:rows] == null[rows:])
+    return found
+
+
 def _elsewhere(both: pa.Table, scope: Scope) -> npt.NDArray[np.bool_]:
     """The same for table partitions. Where only the server knows, it divides the insert that has both rows."""
     rows = both.num_rows // 2
-    if scope.partitions is None:
-        return np.ones(rows, dtype=np.bool_)
     own = np.zeros(2 * rows, dtype=np.int64)
     for number, (_, members) in enumerate(scope.partitions(both) or ()):
         own[members] = number

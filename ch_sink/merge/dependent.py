@@ -7,14 +7,14 @@ from hashlib import sha256
 import numpy as np
 import numpy.typing as npt
 
-from ch_sink.merge.key_codes import KeyCodes
+from ch_sink.merge.key_codes import KeyCodes, flat
 from ch_sink.merge.resolved import Bools, Scope
 from ch_sink.model.change import ChangeBatch, Half, Op, Records
 from ch_sink.model.handover import HandoverId
 from ch_sink.order import Sequenced
 from ch_sink.order.version import to_int, to_ints
 
-__all__ = ["Chunk", "Dependent", "EventLists", "dependent_events", "keys_to_look_up"]
+__all__ = ["Chunk", "Dependent", "EventLists", "dependent_events", "keys_to_look_up", "states_place"]
 
 Index = npt.NDArray[np.int64]
 
@@ -153,6 +153,15 @@ def _ids(batch: ChangeBatch) -> dict[int, HandoverId]:
     }
 
 
+def states_place(batch: ChangeBatch, scope: Scope) -> Bools:
+    """Events whose before image says where the row was."""
+    states = batch.has_before.copy()
+    if batch.before is not None:
+        for name in scope.varying:
+            states &= np.asarray(flat(batch.before.column(name)).is_valid())
+    return states
+
+
 def _needs(chunk: Chunk, scope: Scope, partial: Bools, ids: Mapping[int, HandoverId]) -> Bools:
     """Events that need another row: for values that they leave out, to hand values over, for the place they leave."""
     batch = chunk.batch
@@ -164,7 +173,7 @@ def _needs(chunk: Chunk, scope: Scope, partial: Bools, ids: Mapping[int, Handove
     if scope.places:
         unsure = (batch.op != Op.CREATE) | (not scope.creates_new_rows)
         if scope.whole_before:
-            unsure &= ~batch.has_before
+            unsure &= ~states_place(batch, scope)
         needs |= unsure | chunk.order.recheck
     return needs
 

@@ -2,7 +2,8 @@
 
 A row that changes place (partition, or a sorting column outside the key) leaves its old place by a delete row with
 half 0, which keeps the row's known values. Those rows are inserted first: were the new place filled first and the
-task killed, a retry would find the new row, take the move as done, and leave the old one for ever.
+task killed, a retry would find the new row, take the move as done, and leave the old one for ever. For the same reason
+a row that moves more than once in a chunk leaves its stored place first, and then the ones between.
 """
 
 import numpy as np
@@ -18,6 +19,8 @@ from ch_sink.model.policy import ChangePolicy
 from ch_sink.order import Sequenced
 
 __all__ = ["merge_replacing", "moved"]
+
+Events = npt.NDArray[np.int64]
 
 
 def merge_replacing(
@@ -49,27 +52,62 @@ def merge_replacing(
         out.counts["nothing_to_delete"] += int(lost.sum())
         apply &= ~lost
     events = np.flatnonzero(apply)
-    rows = rows_of(out, batch, events)
     deleted = delete[events]
-    current = with_system(rows, system, order.version[events], deleted)
     merged = Merged([], upserts=int((~deleted).sum()), deletes=int(deleted.sum()))
-    if scope.places:
-        leaving = moved(out, batch, events[~deleted], scope)
-        if len(leaving):
-            if not marks:
-                raise StreamFailed(
-                    "a row changed its place in the table, and the table can mark no row as deleted",
-                    hint="use ReplacingMergeTree(version, is_deleted)",
-                )
-            old = rows_at(out, batch, out.previous[leaving])
-            merged.moves = len(leaving)
-            mark = np.ones(len(leaving), dtype=np.bool_)
-            merged.steps.append(("leave", with_system(old, system, order.leaving[leaving], mark)))
-    merged.steps.append(("rows", current))
+    leaving = moved(out, batch, events[~deleted], scope) if scope.places else np.zeros(0, dtype=np.int64)
+    if len(leaving):
+        if not marks:
+            raise StreamFailed(
+                "a row changed its place in the table, and the table can mark no row as deleted",
+                hint="use ReplacingMergeTree(version, is_deleted)",
+            )
+        merged.moves = len(leaving)
+        stays = np.ones(len(events), dtype=np.bool_)
+        if not scope.unique_versions:
+            stays = deleted | ~_left(out, events, leaving)
+            leaving = leaving[~_ends_there(out, batch, events, leaving, scope)]
+        _, firsts = np.unique(out.codes[leaving], return_index=True)
+        for step, left in (("leave", leaving[np.sort(firsts)]), ("leave again", np.delete(leaving, firsts))):
+            if len(left):
+                old = rows_at(out, batch, out.previous[left])
+                mark = np.ones(len(left), dtype=np.bool_)
+                merged.steps.append((step, with_system(old, system, order.leaving[left], mark)))
+        events = events[stays]
+    rows = rows_of(out, batch, events)
+    merged.steps.append(("rows", with_system(rows, system, order.version[events], delete[events])))
     return merged
 
 
-def moved(out: Resolved, batch: ChangeBatch, events: npt.NDArray[np.int64], scope: Scope) -> npt.NDArray[np.int64]:
+def _left(out: Resolved, events: Events, leaving: Events) -> npt.NDArray[np.bool_]:
+    """Which of the events a later one of their key leaves behind.
+
+    Where versions may tie, their rows must not be inserted after the delete rows at the places that they leave.
+    """
+    last = np.full(out.keys, -1, dtype=np.int64)
+    last[out.codes[leaving]] = leaving
+    behind: npt.NDArray[np.bool_] = events < last[out.codes[events]]
+    return behind
+
+
+def _ends_there(
+    out: Resolved, batch: ChangeBatch, events: Events, leaving: Events, scope: Scope
+) -> npt.NDArray[np.bool_]:
+    """Which of the events leave the place where the last one of their key has its row.
+
+    That row replaces what is there. In a repeated attempt it may be stored, and a delete row of its time would hide it.
+    """
+    last = np.full(out.keys, -1, dtype=np.int64)
+    last[out.codes[events]] = events
+    final = last[out.codes[leaving]]
+    places = list(scope.places)
+    old = rows_at(out, batch, out.previous[leaving]).select(places)
+    codes = factorize(pa.concat_tables([old, rows_of(out, batch, final).select(places)])).codes
+    ends: npt.NDArray[np.bool_] = codes[: len(leaving)] == codes[len(leaving) :]
+    ends &= batch.op[final] != Op.DELETE
+    return ends
+
+
+def moved(out: Resolved, batch: ChangeBatch, events: Events, scope: Scope) -> Events:
     """Those of the events whose row had another place before."""
     known = events[out.previous[events] >= 0]
     if not len(known):
@@ -79,5 +117,5 @@ def moved(out: Resolved, batch: ChangeBatch, events: npt.NDArray[np.int64], scop
     old = rows_at(out, batch, out.previous[known]).select(places)
     n = len(known)
     codes = factorize(pa.concat_tables([new, old])).codes
-    elsewhere: npt.NDArray[np.int64] = known[codes[:n] != codes[n:]]
+    elsewhere: Events = known[codes[:n] != codes[n:]]
     return elsewhere

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.merge.dependent import Chunk, dependent_events, keys_to_look_up
+from ch_sink.merge.dependent import Chunk, dependent_events, keys_to_look_up, states_place
 from ch_sink.merge.key_codes import KeyCodes, factorize
 from ch_sink.merge.pool import Pool
 from ch_sink.merge.resolved import UNSET, Bools, Resolved, Scope
@@ -66,7 +66,7 @@ def resolve(
     )
     if batch.before is not None and scope.whole_before and scope.places:
         start = pool.add(batch.before)
-        known = batch.has_before
+        known = states_place(batch, scope)
         out.previous[known] = start + own[known]
         out.image[known & delete] = start + own[known & delete]
     dependent = dependent_events(Chunk(batch, records, order, coded, waiting or {}, doubled or {}), scope)

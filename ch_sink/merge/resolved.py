@@ -29,11 +29,12 @@ class Scope:
     """Place columns that are not in the key: a change of their values moves the row."""
     sorting: tuple[str, ...] = ()
     """Those of them that are part of the sorting key as they are: if they change, so does the place."""
-    partitions: Callable[[pa.Table], Sequence[tuple[str, npt.NDArray[np.int64]]] | None] | None = None
-    """Row numbers by table partition; the answer is None if only the server knows.
-
-    None itself if a row may change its server.
-    """
+    varying: tuple[str, ...] = ()
+    """Those of them that the server sets to another value each time if an event does not state them."""
+    sharding: tuple[str, ...] = ()
+    """Those of them by which a row's server is chosen."""
+    partitions: Callable[[pa.Table], Sequence[tuple[str, npt.NDArray[np.int64]]] | None] = lambda _: None
+    """Row numbers by table partition; the answer is None if only the server knows."""
     omits_values: bool = False
     deferrable: bool = False
     creates_new_rows: bool = True

@@ -164,7 +164,7 @@ def layout_for(clickhouse_type: str) -> Layout:
         unit = {3: "ms", 6: "us", 9: "ns"}[int(match[1])]
         return Layout("time", clickhouse_type, pa.timestamp(unit, tz=match[2] or "UTC"), per_second=10 ** int(match[1]))
     if re.fullmatch(r"DateTime(\('[^']*'\))?", clickhouse_type):
-        return Layout("time", clickhouse_type, pa.timestamp("s", tz="UTC"), per_second=1)
+        return Layout("time", clickhouse_type, pa.uint32(), per_second=1)
     raise TableError(
         f"a version column of type {clickhouse_type} cannot hold the order of changes",
         hint="use UInt128 (as `ch_sink init` does), UInt64 or Int64; DateTime64 orders by source time only",

@@ -1,7 +1,7 @@
 """The execution of a task: begun when the task first needs it, and the fence of all inserts from then on.
 
-Tables without versions, and those whose rows are reconciled, need it from the start. In a table with versions an insert
-is the same whoever sends it, unless a question to ClickHouse went before.
+Tables without versions, or with times as versions, and those whose rows are reconciled, need it from the start. In a
+table with other versions an insert is the same whoever sends it, unless a question to ClickHouse went before.
 """
 
 import threading

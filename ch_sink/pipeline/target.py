@@ -14,6 +14,7 @@ from ch_sink.order import Layout, layout_for, strategy_for
 from ch_sink.sources import Source
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.partition import partition_groups
+from ch_sink.table.view import partitions_apart
 from ch_sink.types.lexer import columns_in
 
 __all__ = ["Target"]
@@ -63,9 +64,12 @@ class Target:
 
     @property
     def exclusive(self) -> bool:
-        """Whether only one execution at a time may insert: rows are reconciled, or no version decides between them."""
+        """Whether only one execution at a time may insert: rows are reconciled, or no version decides between them.
+
+        Of rows with one time the one inserted last wins.
+        """
         versioned = self.table.engine.family is Family.REPLACING and self.table.engine.version_column is not None
-        return not versioned
+        return not versioned or self.layout.kind == "time"
 
     def top_version(self, rows: pa.Table) -> int:
         """The highest version of rows to insert; 0 if they have none, or one that is no position."""
@@ -90,10 +94,18 @@ class Target:
         mine = {c.name for c in self.table.source_columns}
         return tuple(sorted(self.table.deciding_columns(key) & mine))
 
-    def _on_one_shard(self, key: tuple[str, ...]) -> bool:
-        """Whether the rows of a key are all on one server."""
-        sharded_by = columns_in(self.table.sharding_key or "tuple()", {c.name for c in self.table.columns})
-        return not self.table.distributed or sharded_by <= set(key)
+    def _sharded_by(self, key: tuple[str, ...]) -> frozenset[str]:
+        """The columns outside the key that decide on which server a row is."""
+        named = columns_in(self.table.sharding_key or "tuple()", {c.name for c in self.table.columns})
+        return self.table.deciding_columns(key, named)
+
+    def _kept_apart(self, key: tuple[str, ...]) -> frozenset[str]:
+        """The columns outside the key by which rows of one key are kept so that no version decides between them."""
+        table, names = self.table, {c.name for c in self.table.columns}
+        named = {name for e in table.sorting_key for name in ([e] if e in names else columns_in(e, names))}
+        if partitions_apart(table):
+            named |= columns_in(table.partition_key, names)
+        return table.deciding_columns(key, frozenset(named))
 
     def _is_computed(self, name: str) -> bool:
         """Whether the server may compute the column from others of the row."""
@@ -120,10 +132,13 @@ class Target:
         key = tuple(batch.key.column_names) if batch.key is not None else ()
         trusted = source is not None and source.whole_before
         places = () if self.appends else self.places(key)
+        sharded_by = self._sharded_by(key)
         return Scope(
             places=places,
             sorting=tuple(name for name in places if name in self.table.sorting_key and not self._is_computed(name)),
-            partitions=partial(partition_groups, self.table) if self._on_one_shard(key) else None,
+            varying=tuple(name for name in places if name in self.table.varying and name in self._kept_apart(key)),
+            sharding=tuple(name for name in places if name in sharded_by),
+            partitions=partial(partition_groups, self.table),
             # Without unique change identities no values can be handed over; the stored row still fills omitted ones.
             omits_values=source is not None and source.omits_values and source.unique_inner,
             # Only positions show which changes belong to one transaction.

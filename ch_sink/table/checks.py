@@ -11,7 +11,7 @@ from ch_sink.table.evolve import alter, window_setting
 from ch_sink.table.facts import ServerFacts
 from ch_sink.table.letter_case import clashes
 from ch_sink.table.model import Family, TargetTable
-from ch_sink.table.view import view_of
+from ch_sink.table.view import partitions_apart, view_of
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.lexer import columns_in
 from ch_sink.types.sql import quote
@@ -224,11 +224,11 @@ def _places(here: Situation) -> Iterable[Finding]:
         yield Finding(
             "warn", "partition", f"PARTITION BY {here.table.partition_key} uses {', '.join(moving)}{unmerged}"
         )
-    if moving and here.table.engine.family is Family.COLLAPSING:
+    if moving and partitions_apart(here.table):
         yield Finding(
             "warn",
             "partition",
-            "FINAL on this engine may show the old row of a key that changed its partition; read the current-state "
+            "FINAL may show the old row of a key that changed its partition, or none; read the current-state "
             "view, or set do_not_merge_across_partitions_select_final = 1",
             f"{view_of(here.table, here.key)};",
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ch_sink.table.columns import key_names, plan_columns, sorting_key
-from ch_sink.table.model import Engine
+from ch_sink.table.model import Engine, Family
 from ch_sink.table.row_policy import create_row_policy, policy_name
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.table.templates import render
@@ -122,8 +122,9 @@ def current_view(schema: RowSchema, spec: TableSpec) -> str:
     only_key = [name for name in key if schema.field(name) is None]
     names = (*only_key, *(f.name for f in schema.fields))
     plain = {name for element in sorting_key(schema, spec) for name in key_expressions(element)}
-    same = partition_in_sorting_key(spec.partition_by, list(plain), names)
-    return create_view(ViewShape(spec.view, spec.qualified, made_engine(spec), names, key, not same, spec.on_cluster))
+    engine = made_engine(spec)
+    apart = engine.family is Family.COLLAPSING and not partition_in_sorting_key(spec.partition_by, list(plain), names)
+    return create_view(ViewShape(spec.view, spec.qualified, engine, names, key, apart, spec.on_cluster))
 
 
 def made_engine(spec: TableSpec) -> Engine:

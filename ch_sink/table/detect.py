@@ -14,6 +14,7 @@ from ch_sink.model.policy import Policy
 from ch_sink.table.engine_full import DistributedOver, EngineClause, distributed_over, parse_engine, to_engine
 from ch_sink.table.facts import YEARS_SQL, years_of
 from ch_sink.table.model import Engine, Family, TargetTable
+from ch_sink.table.varying import varying_columns
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
 from ch_sink.types.lexer import columns_in, key_expressions
@@ -153,7 +154,7 @@ def assemble(
     names = {c.name for c in stored.columns}
     sharding = over.sharding_key if over else ""
     keys = (stored.sorting_key, stored.partition_key, stored.clause.ttl, sharding)
-    return TargetTable(
+    table_found = TargetTable(
         database=seen.database,
         name=seen.name,
         engine=engine,
@@ -162,6 +163,7 @@ def assemble(
         partition_key=stored.partition_key,
         place_columns=frozenset().union(*(columns_in(text, names) for text in keys)),
         computed_from=_computed(stored.columns),
+        varying=varying_columns((*stored.columns, *seen.columns)),
         dedup_window=window,
         distributed=over is not None,
         cluster=over.cluster if over else None,
@@ -174,6 +176,8 @@ def assemble(
         years=years_of(row["years"]),
         left_out=policy.columns.left_out,
     )
+    _refuse_unstated_places(table_found)
+    return table_found
 
 
 def _computed(columns: Sequence[Column]) -> tuple[tuple[str, frozenset[str]], ...]:
@@ -205,6 +209,25 @@ def _refuse(engine: Engine, policy: Policy, row: TableRow) -> None:
             "again after a delete looks like an update",
             hint="Use a ReplacingMergeTree (`ch_sink init`), or accept these limits with accept_coalescing: true.",
         )
+
+
+def _refuse_unstated_places(table: TargetTable) -> None:
+    """Raises TableError if no delete row and no −1 can be stored where the row is for which it is."""
+    family = table.engine.family
+    if family is Family.MERGE_TREE:
+        return
+    keys = {"ORDER BY": ", ".join(quote(e) if table.column(e) else e for e in table.sorting_key)}
+    if family is Family.COLLAPSING:
+        keys["PARTITION BY"] = table.partition_key
+    for clause, key in keys.items():
+        if found := table.unstated_places(key):
+            name = min(found)
+            raise TableError(
+                f"{table.qualified}: {clause} {key} has {name!r}, which the server sets by each insert: an update or a "
+                "delete would not reach the stored row",
+                hint=f"Recreate the table with a {clause} without it, or make {name!r} a DEFAULT instead of "
+                "MATERIALIZED: the sink then states the stored value.",
+            )
 
 
 def _refuse_masks(policy: Policy, row: TableRow) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 from ch_sink.model.policy import ColumnPolicy
 from ch_sink.types.column import WIDE_YEARS, Column, Years
+from ch_sink.types.lexer import columns_in
 from ch_sink.types.sql import quote
 
-__all__ = ["Engine", "Family", "TargetTable"]
+__all__ = ["Engine", "Family", "TargetTable", "forgets_deletes", "times"]
 
 
 class Family(StrEnum):
@@ -62,6 +63,8 @@ class TargetTable:
     """Columns that occur in the sorting key, partition key, TTL expressions and sharding key."""
     computed_from: tuple[tuple[str, frozenset[str]], ...] = ()
     """Columns that the server may compute (MATERIALIZED, DEFAULT), each with the stored ones of its expression."""
+    varying: frozenset[str] = frozenset()
+    """Columns that the server fills by the clock or by chance if an insert does not state them."""
     dedup_window: int = 0
     """Effective window of insert deduplication (replicated or not), 0 when it is off."""
     distributed: bool = False
@@ -116,17 +119,26 @@ class TargetTable:
         """The source columns that are only inserted."""
         return tuple(c for c in self.source_columns if not c.stored)
 
-    def deciding_columns(self, key: Collection[str]) -> frozenset[str]:
-        """The columns outside the key whose values decide where the table keeps a row.
+    def deciding_columns(self, key: Collection[str], places: frozenset[str] | None = None) -> frozenset[str]:
+        """The columns outside the key whose values decide where the table keeps a row, or those of such columns.
+
+        ``places``: columns of the expressions in question, by default `place_columns`.
 
         Events state the key: the server computes none of its columns, and it does not change with others.
         """
         inputs, stated = dict(self.computed_from), set(key)
-        found, asked = set[str](), self.place_columns - stated
+        found, asked = set[str](), (self.place_columns if places is None else places) - stated
         while asked:
             found |= asked
             asked = frozenset[str]().union(*(inputs.get(name, ()) for name in asked)) - found - stated
         return frozenset(found)
+
+    def unstated_places(self, *keys: str) -> frozenset[str]:
+        """The columns by which these key expressions place a row otherwise each time, whatever an insert states."""
+        names = {c.name for c in self.columns} | {name for name, _ in self.computed_from} | self.varying
+        named = frozenset().union(*(columns_in(key or "tuple()", names) for key in keys))
+        stated = {c.name for c in self.source_columns} | self.system_columns
+        return (self.deciding_columns((), named) & self.varying) - stated
 
     def added_key(self, chosen: ColumnPolicy) -> tuple[str, ...]:
         """Added columns that belong to the key: they tell topics apart, or the table is sorted by them."""
@@ -140,3 +152,9 @@ def forgets_deletes(table: TargetTable) -> bool:
     """Whether a deleted row leaves no trace once its rows have collapsed, nor any that has no version."""
     collapses = table.engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING)
     return collapses or (table.engine.family is Family.REPLACING and table.engine.version_column is None)
+
+
+def times(table: TargetTable) -> bool:
+    """Whether the table's versions are times, of which the rows of several changes may have the same."""
+    version = table.column(table.engine.version_column or "")
+    return version is not None and version.type.startswith("DateTime")

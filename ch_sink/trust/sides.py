@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ch_sink.merge import version_column
 from ch_sink.table.model import Family, TargetTable
-from ch_sink.table.view import partition_in_sorting_key
+from ch_sink.table.view import partitions_apart
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
 from ch_sink.types.sql import OWN, quote
@@ -124,9 +124,6 @@ class Side:
             alive = [f"{quote(engine.is_deleted_column)} = 0"]
         elif engine.sign_column is not None:
             alive = [f"{quote(engine.sign_column)} > 0"]
-        settings = ""
-        if engine.family is Family.COLLAPSING and not partition_in_sorting_key(
-            self.table.partition_key, self.table.sorting_key, [c.name for c in self.table.columns]
-        ):
-            settings = " SETTINGS do_not_merge_across_partitions_select_final = 1"
+        apart = partitions_apart(self.table)
+        settings = " SETTINGS do_not_merge_across_partitions_select_final = 1" if apart else ""
         return f"{name} FINAL", alive, settings

@@ -3,6 +3,7 @@
 import pytest
 
 from ch_sink.clickhouse import Client
+from ch_sink.model.policy import policy_of
 from ch_sink.testing import Killed
 from tests.support.hand import PLACEHOLDER, HandFed, mysql, postgres
 from tests.support.hand_tables import WINDOW, Make, each_engine, insert, key, row, update
@@ -51,6 +52,19 @@ def test_an_update_of_a_row_that_stays_in_its_place_outlives_any_merge(make: Mak
     fed.feed([update(row(1, "a", p=1), row(1, "b", p=2), 200)])
     fed.client.command(f"OPTIMIZE TABLE {fed.name}")
     assert fed.query("SELECT v, p FROM {t}_current WHERE id = 1") == [("b", 2)]
+
+
+def test_an_update_of_a_row_with_a_null_that_is_stored_as_the_default_outlives_any_merge(make: Make) -> None:
+    """The null is that of a column of the sorting key, which cannot hold one."""
+    fed = make("collapsing", more="p Int32", order="id, p", policy=policy_of(evolve="ignore", on_bad_record="fail"))
+    fed.feed([insert(1, "a", 100, p=None)])
+    fed.client.command(
+        f"INSERT INTO {fed.name} (id, v, p, _sign, _version) SELECT number + 10, 'x', 1, 1, 1 FROM numbers(300000)"
+    )
+    fed.merge()
+    fed.feed([update(row(1, "a", p=None), row(1, "b", p=None), 200)])
+    fed.client.command(f"OPTIMIZE TABLE {fed.name}")
+    assert fed.query("SELECT v, p FROM {t}_current WHERE id = 1") == [("b", 0)]
 
 
 def test_a_key_column_with_a_default_does_not_change_with_others(

@@ -73,6 +73,25 @@ def test_tokens_hold_through_the_distributed_table(node: Client, over: str, engi
     assert fed.query("SELECT count() FROM {t}") == [(6,)]
 
 
+def test_an_update_of_a_row_that_stays_in_its_place_outlives_any_merge(node: Client, over: str) -> None:
+    """A row may change its server here, and this one does not."""
+    columns = "id Int64, v Nullable(String), p Int32, tenant Int32, _sign Int8, _version UInt128"
+    node.command(
+        f"CREATE TABLE {over}.local ({columns}) ENGINE = CollapsingMergeTree(_sign) PARTITION BY intDiv(p, 10) "
+        "ORDER BY id SETTINGS non_replicated_deduplication_window = 1000"
+    )
+    fed = HandFed(node, over, "own_tables", f"({columns}) ENGINE = Distributed(one, {over}, local, tenant)", ("id",))
+    fed.feed([insert(1, "a", 100, p=1, tenant=7)])
+    node.command(
+        f"INSERT INTO {over}.local (id, v, p, tenant, _sign, _version) "
+        "SELECT number + 10, 'x', 1, 7, 1, 1 FROM numbers(300000)"
+    )
+    node.command(f"OPTIMIZE TABLE {over}.local FINAL")
+    fed.feed([update(row(1, "a", p=1, tenant=7), row(1, "b", p=2, tenant=7), 200)])
+    node.command(f"OPTIMIZE TABLE {over}.local")
+    assert fed.query("SELECT v, p FROM {t}_current WHERE id = 1") == [("b", 2)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", some(((engine,) for engine in ENGINES), [("collapsing",)]))
 def test_a_busy_stream_with_kills_through_a_distributed_table(node: Client, over: str, engine: str) -> None:

@@ -64,8 +64,11 @@ def test_a_row_that_moves_there_and_back_leaves_both_places() -> None:
     merged = small.resolve(
         mysql("u", KEY, row(3, "a"), row(4, "b"), 200), mysql("u", KEY, row(4, "b"), row(3, "c"), 300)
     ).merged()
-    assert rows(merged, "leave", "p", "v") == [(3, "a"), (4, "b")]
+    assert [name for name, _ in merged.steps] == ["leave", "leave again", "rows"]
+    assert rows(merged, "leave", "p", "v") == [(3, "a")]
+    assert rows(merged, "leave again", "p", "v") == [(4, "b")]
     assert rows(merged, "rows", "p", "v") == [(4, "b"), (3, "c")]
+    assert merged.moves == 2
 
 
 def test_without_images_the_old_place_is_looked_up_once() -> None:

@@ -1,0 +1,69 @@
+"""Where a table keeps a row depends on the time of its insert; later changes reach it nevertheless."""
+
+import pytest
+
+from ch_sink.clickhouse import Client
+from ch_sink.errors import TableError
+from tests.support.hand import HandFed, mysql, postgres
+from tests.support.hand_tables import COLLAPSING, ENGINES, WINDOW, Make, each_engine, insert, key, row, update
+
+pytestmark = pytest.mark.integration
+
+A_MONTH_AGO = "ins Date DEFAULT today() - 40"
+PLACES = {
+    "sorting key": {"order": "ins, id"},
+    "partition": {"tail": "PARTITION BY toYYYYMM(ins)"},
+    "TTL": {"ttl": "TTL ins + INTERVAL 1 YEAR"},
+}
+WHOLE = [update(row(1, "a"), row(1, "b"), 200), mysql("d", key(2), row(2, "a"), None, 210)]
+BY_KEY = [
+    postgres("u", key(1), None, row(1, "b"), 10**15, 10**15),
+    postgres("d", key(2), None, None, 10**15, 10**15 + 1),
+]
+
+
+@each_engine
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("events", [WHOLE, BY_KEY], ids=["whole", "by key"])
+def test_a_later_update_and_delete_reach_the_row(make: Make, engine: str, place: str, events: list[object]) -> None:
+    fed = make(engine, more=A_MONTH_AGO, **PLACES[place])
+    fed.feed([insert(i, "a", 100 + i) for i in (1, 2, 3)])
+    fed.client.command(f"ALTER TABLE {fed.name} MODIFY COLUMN ins Date DEFAULT today()")
+    fed.feed(events)  # type: ignore[arg-type]
+    assert [found[:2] for found in fed.view()] == [(1, "b"), (3, "a")]
+    fed.merge()
+    assert [found[:2] for found in fed.view()] == [(1, "b"), (3, "a")]
+
+
+@pytest.mark.parametrize("events", [WHOLE, BY_KEY], ids=["whole", "by key"])
+@pytest.mark.parametrize("kind", ["DEFAULT", "MATERIALIZED"])
+def test_they_reach_it_in_a_table_whose_versions_are_times(
+    client: Client, database: str, own_tables: str, kind: str, events: list[object]
+) -> None:
+    columns = f"id Int64, v Nullable(String), ins Date {kind} today() - 40, ver DateTime64(3), gone UInt8"
+    ddl = f"({columns}) ENGINE = ReplacingMergeTree(ver, gone) PARTITION BY toYYYYMM(ins) ORDER BY id {WINDOW}"
+    fed = HandFed(client, database, own_tables, ddl, ("id",))
+    fed.feed([insert(i, "a", 100 + i) for i in (1, 2, 3)])
+    client.command(f"ALTER TABLE {fed.name} MODIFY COLUMN ins Date {kind} today()")
+    fed.feed(events)  # type: ignore[arg-type]
+    assert [found[:2] for found in fed.view()] == [(1, "b"), (3, "a")]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("expression", ["today()", "toDate(now64(3))", "toDate(rand() % 9)"])
+def test_a_table_that_sorts_by_a_column_which_no_insert_can_state_is_refused(
+    make: Make, engine: str, expression: str
+) -> None:
+    with pytest.raises(TableError, match="'ins', which the server sets by each insert") as caught:
+        make(engine, more=f"ins Date MATERIALIZED {expression}, month UInt32 DEFAULT toYYYYMM(ins)", order="month, id")
+    assert "DEFAULT instead of MATERIALIZED" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("engine", [*ENGINES, "append"])
+def test_a_table_that_is_partitioned_by_one_is_refused_if_it_collapses(make: Make, engine: str) -> None:
+    more, tail = "ins Date MATERIALIZED today()", "PARTITION BY toYYYYMM(ins)"
+    if engine != COLLAPSING[0]:
+        make(engine, more=more, tail=tail)
+        return
+    with pytest.raises(TableError, match="PARTITION BY"):
+        make(engine, more=more, tail=tail)
