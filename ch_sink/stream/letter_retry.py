@@ -119,12 +119,19 @@ class LetterRetry:
         return offsets
 
     def _states_before(self, batch: ChangeBatch) -> dict[int, tuple[int, State]]:
-        """Offset → the nearest recorded end before it, and the state there."""
+        """Offset → the nearest recorded end before it, and the state there, in the epoch in which it was read.
+
+        Epochs rise as a batch begins, as if partitions were added: the states behind such a batch show it.
+        """
         name = self.sink.name
         found = {}
         for offset in batch.offset.tolist():
             end, text = self.ledger.state_before(name.topic_id, name.partition, offset) or (0, "")
-            found[offset] = end, State.from_json(text)
+            state = State.from_json(text)
+            for *_, over in self.ledger.states_over(name.topic_id, name.partition, offset, offset + 1):
+                then = State.from_json(over)
+                state = state.under(then.strategy or state.strategy).raised_to(then.base_epoch)
+            found[offset] = end, state
         return found
 
     def _assigned(self, batch: ChangeBatch, before: Mapping[int, tuple[int, State]]) -> dict[int, tuple[int, int]]:

@@ -79,6 +79,27 @@ def test_a_letter_of_before_partitions_were_added_stays_open(client: Client, dat
     assert it.view() == [(2, "x"), (3, "z"), (4, "late"), (5, "y")]
 
 
+@pytest.mark.parametrize("kept", [500, 2])
+@pytest.mark.parametrize("strategy", ["auto", "kafka_offset"])
+def test_a_letter_of_the_first_batch_of_an_added_partition_wins_over_what_came_before_it(
+    client: Client, database: str, strategy: str, kept: int
+) -> None:
+    """The epoch rose as that batch began; no state before the letter says so."""
+    clause, own = OWN["replacing"]
+    chosen = policy_of(on_bad_record="dead_letter", version_strategy=strategy)
+    former = [insert(1, "a", 100, n=1)]
+    it = made(client, database, (clause, f"n Nullable(UInt8), {own}"), chosen, [former])
+    it.feed.book.keep(kept)
+    it.read_all()
+    added = [update(row(1, "a", n=1), row(1, "b", n=1), 110), update(row(1, "b", n=1), row(1, "c", n=BIG), 120)]
+    added += [insert(n, "x", 200 + n, n=1) for n in range(2, 14)]
+    it.topic(former, added)
+    it.read(*((1, end) for end in range(2, 14)))
+    widen(it)
+    assert retried(it, 1).applied == [1]
+    assert it.view()[0] == (1, "c")
+
+
 @each_of("engine", COLLAPSING, "collapsing")
 def test_a_letter_of_before_a_truncate_is_settled_once(client: Client, database: str, engine: str) -> None:
     """A later record of its key, or a batch that has begun, says nothing more of it."""
