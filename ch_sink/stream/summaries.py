@@ -1,8 +1,8 @@
 """Old results folded into summaries, so that a ledger does not grow with the number of batches.
 
 A partition keeps its newest results as they are. Older ones become one summary for each day, and after `DAYS_APART`
-days one for each month. Changes of two epochs are in two summaries, since an epoch belongs to the order of a change that
-is looked at later. What a summary spans counts as its own from then on, whether or not the folded entries were
+days one for each month. Changes of two epochs are in two summaries: a dead letter may be retried much later, in the
+epoch in which it was read. What a summary spans counts as its own from then on, whether or not the folded entries were
 deleted. So a fold may end at any point and begin again.
 """
 

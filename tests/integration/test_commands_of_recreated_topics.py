@@ -153,3 +153,20 @@ def test_a_backfill_of_a_recreated_topic(
         empty(it)
         it.read_all()
         assert it.view() == now
+
+
+def test_a_replay_of_a_recreated_topic_wins_over_the_former_rows(
+    client: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka offsets order the changes, and those of the former topic were higher."""
+    events = [insert(6, "w", 70), insert(7, "x", 80), update(row(7, "x"), row(7, "xx"), 90)]
+    it = hand(client, database, "replacing", events, version_strategy="kafka_offset")
+    it.read((0, 3))
+    made_anew(it, monkeypatch, update(row(7, "xx"), row(7, "new"), 110))
+    it.read_all()
+    stored = it.stored()
+    it.client.command(f"ALTER TABLE {database}.t DELETE WHERE v = 'new' SETTINGS mutations_sync = 2")
+    assert it.view() == [(6, "w"), (7, "xx")]
+    replayed(it.subject, {0: 0}, {0: 1})
+    assert it.view() == [(6, "w"), (7, "new")]
+    assert it.stored() == stored
