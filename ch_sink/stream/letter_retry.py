@@ -6,7 +6,7 @@ change is newer (rows of a collapsing table that were deleted left nothing, or t
 a later record of the same key decides. What a repair has made of the table since is not undone.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -102,9 +102,13 @@ class LetterRetry:
         return done
 
     def _not_loaded(self, letters: list[DeadLetter], done: Retried) -> list[DeadLetter]:
-        """The letters that the rows do not show which were loaded from the source since: the others are superseded."""
-        loads = self._facts(TableRefilled)
-        shown = {x.offset for x in letters if any(load.shows(x.offset, x.timestamp) for load in loads)}
+        """The letters that the rows do not show which were loaded since: the others are superseded.
+
+        If the topic was recreated, and the table filled after that, the rows show all letters of the former topic.
+        """
+        loads, newer = self._facts(TableRefilled), set(self._newer_topics())
+        refilled = any(load.topic_id in newer for load in self.ledger.facts(TableRefilled))
+        shown = {x.offset for x in letters if refilled or any(load.shows(x.offset, x.timestamp) for load in loads)}
         done.superseded += sorted(shown)
         return [letter for letter in letters if letter.offset not in shown]
 
@@ -223,11 +227,15 @@ class LetterRetry:
     def _repaired_up_to(self) -> int:
         """The offset below which changes of the partition would win over repaired rows, 0 if there is none."""
         name, fillings = self.sink.name, len(self.ledger.facts(TableRefilled))
-        newer = takewhile(lambda topic_id: topic_id != name.topic_id, self.ledger.topic_ids())
+        newer = self._newer_topics()
         if any(fact.outranked for topic_id in newer for fact in repairs(self.ledger, topic_id, fillings)):
             return 1 << 63  # the topic was recreated, and the table repaired then
         own = repairs(self.ledger, name.topic_id, fillings)
         return max((f.offset for f in own if f.partition == name.partition and f.outranked), default=0)
+
+    def _newer_topics(self) -> Iterable[str]:
+        """Ids of the topics that the stream has read since this one."""
+        return takewhile(lambda topic_id: topic_id != self.sink.name.topic_id, self.ledger.topic_ids())
 
     def _ordered_otherwise(self, batch: ChangeBatch, before: Mapping[int, tuple[int, State]]) -> bool:
         """Whether changes got versions by another strategy when the letters were read than now."""
