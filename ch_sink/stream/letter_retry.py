@@ -175,10 +175,15 @@ class LetterRetry:
         by_version = engine.family is Family.REPLACING and target.system.version and target.layout.kind != "time"
         if not by_version and not target.appends:
             return settled | self._followed(batch, records, before, values, letters, settled, done)
-        if by_version and (self._facts(RowsRemoved) or self._ordered_otherwise(batch, before)):
-            # Marks of deleted rows are gone, and a delete that was delivered again has left none. Or versions of
-            # later changes do not compare with those of the letters.
-            settled |= self._followed(batch, records, before, values, letters, settled, done)
+        unsure = set(before)
+        if not by_version or not (self._facts(RowsRemoved) or self._ordered_otherwise(batch, before)):
+            filled = max((load.offset for load in self._facts(TableRefilled)), default=0)
+            unsure = {offset for offset in before if offset < filled}
+        if unsure:
+            # Marks of deleted rows are gone, or were never in a table that was filled anew, and a delete that was
+            # delivered again has left none. Or versions of later changes do not compare with those of the letters.
+            others = set(before) - unsure
+            settled |= self._followed(batch, records, before, values, letters, settled | others, done)
         if target.system.version is None or self.sink.ports.lookup is None:
             return settled
         versions = to_ints(order.version)
