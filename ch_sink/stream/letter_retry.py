@@ -22,16 +22,16 @@ from ch_sink.pipeline.partition_sink import PartitionSink
 from ch_sink.ports import BackwardStepSeen, DeadLetter, Ledger, RowsRemoved, TableRefilled, TopicFacts
 from ch_sink.sources import source_for
 from ch_sink.stream.evidence import repairs
-from ch_sink.stream.letter_keys import KeyValues, last_offsets
+from ch_sink.stream.letter_keys import KeyValues, LaterRecords, last_offsets
 from ch_sink.stream.letter_rows import LetterRows
 from ch_sink.table.model import Family
 
 __all__ = ["LetterRetry", "Retried"]
 
 F = TypeVar("F", BackwardStepSeen, RowsRemoved, TableRefilled)
-LaterKeys = Callable[[int, Collection[int]], Mapping[bytes, int] | None]
-"""First offset, offsets to leave out → the last offset of each Kafka key from there on, as far as the stream has read;
-None if the topic does not hold all these records any more."""
+LaterKeys = Callable[[int, Collection[int]], LaterRecords | None]
+"""First offset, offsets of letters → the other records from there on, as far as the stream has read; None if the topic
+has lost its front up to there."""
 
 _NO_END = 1 << 62
 _UNCERTAIN = "so that a newer change of the row cannot be ruled out"
@@ -42,6 +42,7 @@ _REPAIRED = (
     "the table was repaired after this change, which would undo the repair or be counted twice: drop the letter, and "
     "repair again if the row is not right"
 )
+_COMPACTED = f"the topic was compacted, and no longer holds the record itself, {_UNCERTAIN}: {_NEXT}"
 _KEYLESS = f"later records have no Kafka key, {_UNCERTAIN}: {_NEXT}"
 _MOVED = f"the topic got more partitions since, between which keys move, {_UNCERTAIN}: {_NEXT}"
 
@@ -283,15 +284,17 @@ class LetterRetry:
         if later is None:
             done.failed.update(dict.fromkeys(offsets, _GONE))
             return set(offsets)
-        last = last_offsets(keys, later, values)
+        last = last_offsets(keys, later.keys, values)
         found = {offset for offset, newest in zip(offsets, last, strict=True) if newest > offset}
         # Records without a Kafka key may be of any row.
         unclear = {offset for offset, key in zip(offsets, keys, strict=True) if offset in found and not key}
         done.failed.update(dict.fromkeys(unclear, _KEYLESS))
         done.superseded += sorted(found - unclear)
-        moved = self._may_have_moved(before) & set(left) - found
+        compacted = set(later.compacted) & set(left) - found
+        done.failed.update(dict.fromkeys(compacted, _COMPACTED))
+        moved = self._may_have_moved(before) & set(left) - found - compacted
         done.failed.update(dict.fromkeys(moved, _MOVED))
-        return found | moved
+        return found | compacted | moved
 
     def _may_have_moved(self, before: Mapping[int, tuple[int, State]]) -> set[int]:
         """Offsets of the letters whose row may have later records in a partition that was added since."""

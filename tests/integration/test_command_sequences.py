@@ -10,6 +10,7 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.errors import StreamFailed
 from ch_sink.ports import CLOCKS, DeadLetter, FinishedRange, RowsRemoved, TableRefilled, TopicFacts
+from ch_sink.stream.letter_keys import LaterRecords
 from ch_sink.stream.letter_retry import LetterRetry
 from ch_sink.stream.partition_states import States
 from ch_sink.testing import MemoryTopic
@@ -206,7 +207,10 @@ def test_a_letter_below_the_position_at_which_the_table_was_filled(make: Make, e
     assert fed.view() == [(1, "a")]
     fed.restart()
     retry = LetterRetry(
-        fed.sink(0), ledger, States(ledger, "id", 1, None).at(0, 3), lambda _f, _b: {json.dumps({"id": 2}).encode(): 2}
+        fed.sink(0),
+        ledger,
+        States(ledger, "id", 1, None).at(0, 3),
+        lambda _f, _b: LaterRecords({json.dumps({"id": 2}).encode(): 2}),
     )
     retry.run([letter_of(fed, 1)])
     assert fed.view() == [(1, "a")]
@@ -228,9 +232,9 @@ def test_a_retry_after_a_purge_and_a_repeated_stretch(make: Make) -> None:
     ledger.results([FinishedRange("t", "id", 0, 4, 7, state=fed.states[0].to_json())])
     assert fed.view() == before
     fed.restart()
-    LetterRetry(fed.sink(0), ledger, fed.states[0], lambda _f, _b: {json.dumps({"id": 2}).encode(): 5}).run(
-        [letter_of(fed, 4)]
-    )
+    LetterRetry(
+        fed.sink(0), ledger, fed.states[0], lambda _f, _b: LaterRecords({json.dumps({"id": 2}).encode(): 5})
+    ).run([letter_of(fed, 4)])
     assert fed.view() == before
 
 

@@ -1,8 +1,9 @@
-"""Dead letters whose rows have later changes under other bytes of the key, or in another partition."""
+"""Dead letters whose rows have later changes under other bytes of the key, in another partition, or compacted away."""
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ch_sink.clickhouse import Client
@@ -98,6 +99,20 @@ def test_a_letter_of_the_first_batch_of_an_added_partition_wins_over_what_came_b
     widen(it)
     assert retried(it, 1).applied == [1]
     assert it.view()[0] == (1, "c")
+
+
+@each_of("engine", COLLAPSING, "collapsing")
+def test_a_letter_that_was_compacted_away_is_not_applied(client: Client, database: str, engine: str) -> None:
+    """Its record went since its row was deleted later, and after a day that delete went as well."""
+    events = [OTHERS[0], LETTER, GONE, OTHERS[1], insert(4, "late", 140, n=BIG)]
+    it = lettered(client, database, engine, events)
+    it.read_all()
+    widen(it)
+    it.feed.records = {0: it.feed.records[0].take(np.array([0, 3, 4]))}
+    done = retried(it)
+    assert (done.applied, done.superseded, list(done.failed)) == ([4], [], [1])
+    assert "compacted" in done.failed[1]
+    assert it.view() == [(2, "x"), (3, "z"), (4, "late")]
 
 
 @each_of("engine", COLLAPSING, "collapsing")
