@@ -19,14 +19,14 @@ from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import FinishedRange, Handover, RowsRemoved, TableRefilled
+from ch_sink.ports import FinishedRange, Handover, RowsRemoved, TableRefilled, TopicFacts
 from ch_sink.sources import source_for
 from ch_sink.stream.reading_again import expect_entered
 from ch_sink.stream.rollback import repairs_above
 from ch_sink.table.model import Family, TargetTable, forgets_deletes
 from ch_sink.trust.erased_offsets import WithoutErased
 from ch_sink.trust.fold import Fold
-from ch_sink.trust.history import base_of, floors_of, loads_of
+from ch_sink.trust.history import expect_one_order, floors_of, loads_of
 from ch_sink.trust.removal import mark_of, place_of
 from ch_sink.trust.repaired_versions import counts
 from ch_sink.trust.subject import Subject
@@ -95,6 +95,10 @@ def replayed(
     starts = _starts(
         subject, topic, {p: max(offset, topic.low[p]) for p, offset in first.items() if p in topic.low}, loads
     )
+    begin = all(at == topic.low[p] for p, (at, _) in starts.items())
+    if own and begin and len({state.epoch for _, state in starts.values()}) > 1 and _tells_order(subject, topic):
+        # Partitions were added: from the first offsets on, positions order the changes in one epoch as well.
+        starts = {p: (at, _begun(subject, topic)) for p, (at, _) in starts.items()}
     # So would one that ends before a truncate, of rows that were never stored since both were read at once.
     epoch = min((state.epoch for _, state in starts.values()), default=0)
     floors = floors_of(subject.ledger, topic, epoch) if own else ()
@@ -107,7 +111,7 @@ def replayed(
         raise StreamFailed(
             f"{table.qualified}: the partitions were in different epochs at the offsets where reading would begin, so "
             "that old changes of one would win over newer ones",
-            hint="Replay from the first offset (--from 0), or into another table with --into.",
+            hint=f"Replay {'' if begin else 'from the first offset (--from 0), or '}into another table with --into.",
         )
     if own:
         _expect_above_repairs(subject, topic, ranges)
@@ -229,6 +233,22 @@ def _starts(
         if load.offset > reached:  # else the topic no longer holds what lies there
             text = subject.ledger.state_at(topic.topic_id, load.partition, load.offset)
             known[load.partition] = load.offset, text or ""
+    began = {p: _begun(subject, topic, p) for p in first}
     found = {p: (known[p][0], State.from_json(known[p][1])) for p in first if p in known}
-    begun = State().raised_to(max((facts.epoch for facts in base_of(subject.ledger, topic)), default=0))
-    return {p: found.get(p, (topic.low[p], begun)) for p in first}
+    # Where a partition begins, what is recorded may be of before its first batch.
+    found = {p: (at, state.raised_to(began[p].epoch)) for p, (at, state) in found.items()}
+    return {p: found.get(p, (topic.low[p], began[p])) for p in first}
+
+
+def _begun(subject: Subject, topic: TopicState, partition: int = 0) -> State:
+    """The state with which the stream began a partition of the topic."""
+    known = [facts for facts in subject.ledger.facts(TopicFacts) if facts.topic_id == topic.topic_id]
+    return State().raised_to(min((facts.epoch for facts in known if facts.partitions > partition), default=0))
+
+
+def _tells_order(subject: Subject, topic: TopicState) -> bool:
+    try:
+        expect_one_order(subject.ledger, topic)
+    except StreamFailed:
+        return False
+    return True

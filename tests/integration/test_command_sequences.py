@@ -23,7 +23,7 @@ from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from tests.support.hand import HandFed
 from tests.support.hand_commands import Hand, hand, recreated
-from tests.support.hand_steps import Rows
+from tests.support.hand_steps import Rows, lose
 from tests.support.hand_tables import Make, delete, each_engine, insert, row, update
 
 pytestmark = pytest.mark.integration
@@ -52,6 +52,30 @@ def test_a_replay_after_one_partition_stepped_back(client: Client, database: str
     with refused():
         replayed(it.subject, {0: 1, 1: 2}, {0: 2, 1: 3})
     assert it.view() == before
+
+
+@each_engine
+@pytest.mark.parametrize("strategy", ["auto", "kafka_offset"])
+def test_a_replay_of_all_partitions_after_some_were_added(
+    client: Client, database: str, engine: str, strategy: str
+) -> None:
+    """Positions order their changes; offsets do not, and no other beginning helps."""
+    it = hand(client, database, engine, [insert(1, "old", 100), insert(2, "a", 110)], version_strategy=strategy)
+    it.read_all()
+    it.topic([insert(1, "old", 100), insert(2, "a", 110)], [update(row(1, "old"), row(1, "new"), 120)])
+    for _ in range(3):  # added partitions are read once a second look has seen them
+        it.feed.runner.catch_up()
+    it.feed.runner.stop()
+    now = [(1, "new"), (2, "a")]
+    assert it.view() == now
+    if strategy == "kafka_offset":
+        with pytest.raises(StreamFailed, match="different epochs") as refusal:
+            replayed(it.subject, {0: 0, 1: 0}, {0: 2, 1: 1})
+        assert refusal.value.hint == "Replay into another table with --into."
+    else:
+        lose(it, 2)
+        replayed(it.subject, {0: 0, 1: 0}, {0: 2, 1: 1})
+    assert it.view() == now
 
 
 @each_engine
