@@ -26,7 +26,7 @@ from ch_sink.stream.rollback import repairs_above
 from ch_sink.table.model import Family, TargetTable, forgets_deletes
 from ch_sink.trust.erased_offsets import WithoutErased
 from ch_sink.trust.fold import Fold
-from ch_sink.trust.history import expect_one_order, floors_of, loads_of
+from ch_sink.trust.history import floors_of, loads_of
 from ch_sink.trust.removal import mark_of, place_of
 from ch_sink.trust.repaired_versions import counts
 from ch_sink.trust.subject import Subject
@@ -95,9 +95,9 @@ def replayed(
     starts = _starts(
         subject, topic, {p: max(offset, topic.low[p]) for p, offset in first.items() if p in topic.low}, loads
     )
-    begin = all(at == topic.low[p] for p, (at, _) in starts.items())
-    if own and begin and len({state.epoch for _, state in starts.values()}) > 1 and _tells_order(subject, topic):
-        # Partitions were added: from the first offsets on, positions order the changes in one epoch as well.
+    from_first = own and all(at == topic.low[p] for p, (at, _) in starts.items())
+    if from_first and len({state.epoch for _, state in starts.values()}) > 1:
+        # Partitions were added: from the first offsets on, one epoch will do.
         starts = {p: (at, _begun(subject, topic)) for p, (at, _) in starts.items()}
     # So would one that ends before a truncate, of rows that were never stored since both were read at once.
     epoch = min((state.epoch for _, state in starts.values()), default=0)
@@ -111,7 +111,7 @@ def replayed(
         raise StreamFailed(
             f"{table.qualified}: the partitions were in different epochs at the offsets where reading would begin, so "
             "that old changes of one would win over newer ones",
-            hint=f"Replay {'' if begin else 'from the first offset (--from 0), or '}into another table with --into.",
+            hint="Replay from the first offset (--from 0), or into another table with --into.",
         )
     if own:
         _expect_above_repairs(subject, topic, ranges)
@@ -244,11 +244,3 @@ def _begun(subject: Subject, topic: TopicState, partition: int = 0) -> State:
     """The state with which the stream began a partition of the topic."""
     known = [facts for facts in subject.ledger.facts(TopicFacts) if facts.topic_id == topic.topic_id]
     return State().raised_to(min((facts.epoch for facts in known if facts.partitions > partition), default=0))
-
-
-def _tells_order(subject: Subject, topic: TopicState) -> bool:
-    try:
-        expect_one_order(subject.ledger, topic)
-    except StreamFailed:
-        return False
-    return True
