@@ -183,6 +183,10 @@ class ClickHouseLedger:
         found = self._rows(ask.STATE_BEFORE, topic_id=topic_id, partition=partition, offset=offset)
         return (int(found[0]["end_offset"]), str(found[0]["state"])) if found else None
 
+    def states_over(self, topic_id: str, partition: int, first: int, end: int) -> list[tuple[int, int, str]]:
+        found = self._rows(ask.STATES_OVER, topic_id=topic_id, partition=partition, first=first, end=end)
+        return [(int(r["start_offset"]), int(r["end_offset"]), str(r["state"])) for r in found]
+
     def progress(self, topic_id: str) -> dict[int, int]:
         return {int(r["partition"]): int(r["next_offset"]) for r in self._rows(ask.PROGRESS, topic_id=topic_id)}
 

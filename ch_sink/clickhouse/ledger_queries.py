@@ -24,6 +24,7 @@ __all__ = [
     "PROGRESS",
     "PROGRESS_OF",
     "RESULTS_BY_PLACE",
+    "STATES_OVER",
     "STATE_AT",
     "STATE_BEFORE",
     "SUMMARIES",
@@ -66,6 +67,12 @@ STATE_BEFORE = f"""\
 SELECT end_offset, state FROM $table
 WHERE {_MINE} AND entry IN ('result', 'summary') AND {_PARTITION} AND end_offset <= {{offset:Int64}}
 ORDER BY end_offset DESC, $order DESC LIMIT 1"""
+
+STATES_OVER = f"""\
+SELECT start_offset, end_offset, state FROM $table
+WHERE {_MINE} AND entry IN ('result', 'summary') AND {_PARTITION}
+AND start_offset < least(end_offset, {{end:Int64}}) AND end_offset > {{first:Int64}}
+ORDER BY start_offset, end_offset, $order"""
 
 # A result that is empty says where reading goes on after offsets were lost, and where it begins.
 PROGRESS = f"""\

@@ -91,8 +91,9 @@ class BackwardOrder:
             if self.seen.failed(i):
                 # It is applied at its own position, below what has been applied since.
                 self._repeats(offset, position)
-                self.skipped["applied_late"] += 1
-                return True
+                late = self.drop_repeats or not self.seen.followed(i)  # a history keeps every change
+                self.skipped["applied_late" if late else "superseded"] += 1
+                return late
             if self.batch.op[i] == Op.TRUNCATE and not self.alone:
                 # A truncate has no key, so the producer may pick a different partition on every delivery, and the lack
                 # of an earlier record proves nothing. It is applied at its offset, to the rows below it.

@@ -1,15 +1,19 @@
 """Recognises re-delivered changes: the very same record exists at an earlier offset."""
 
-from collections.abc import Callable, Collection
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from ch_sink.model.change import ChangeBatch, Op, Records
+from ch_sink.model.change import ChangeBatch, Half, Op, Records
 from ch_sink.ports import History
 
 __all__ = ["ChangeIdentity", "Seen", "identities"]
+
+_Changes = dict[str, list[tuple[int, tuple[int, int]]]]
+"""Row → offset and commit position of each of its changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +77,43 @@ class Seen:
         self._decode = decode
         self._limit, self._dead_letters = limit, failed
         self._known: set[ChangeIdentity] | None = None
-        self._failed: set[ChangeIdentity] = set()
+        self._failed: dict[ChangeIdentity, int] = {}
+        """Dead letters, each with the lowest of its offsets."""
         self._upto = 0
+        self._applied: list[tuple[ChangeBatch, Sequence[int]]] = []
+        """Events that were applied at their first offsets, as far as they are known."""
+        self._by_row: _Changes | None = None
 
     def before(self, event: int) -> bool:
         """Whether the very same record is at an offset below this event's, and was applied there."""
         if self._mine is None or self._known is None:
             self._mine, self._known = identities(self._batch, self._records), set()
             self._look_back(self._known)
-        self._known.update(self._mine[self._upto : event])
-        self._upto = max(self._upto, event)
+        if self._upto < event:
+            new = [i for i in range(self._upto, event) if self._mine[i] not in self._known]
+            self._applied.append((self._batch, new))
+            self._by_row = None if new else self._by_row
+            self._known.update(self._mine[self._upto : event])
+            self._upto = event
         return self._mine[event] in self._known
 
     def failed(self, event: int) -> bool:
         """Whether the very same record is at an offset below this event's, and only ever was a dead letter."""
         return not self.before(event) and self._mine is not None and self._mine[event] in self._failed
+
+    def followed(self, event: int) -> bool:
+        """Whether a later change of its row was applied since the dead letter that `failed` has found.
+
+        That one left the row as it had to be, and where it has deleted the row, nothing of it may be stored.
+        """
+        if self._mine is None or self._batch.key is None:
+            return False
+        if self._by_row is None:
+            self._by_row = _changes_by_row(self._applied)
+        change = self._mine[event]
+        lost, place = self._failed[change], (change.commit_high, change.commit_low)
+        later = self._by_row.get(_row(self._batch, event), ())
+        return any(offset > lost and position >= place for offset, position in later)
 
     def _look_back(self, known: set[ChangeIdentity]) -> None:
         if self._history is None or self._decode is None or not len(self._offsets):
@@ -100,5 +126,28 @@ class Seen:
         # Only of earlier chunks: what an earlier attempt did with this one must not decide the next.
         span = int(earlier.offsets[0]), int(self._records.offsets[0])
         dead = set(self._dead_letters(*span)) if self._dead_letters is not None and span[0] < span[1] else set()
-        for identity, offset in zip(found, batch.offset.tolist(), strict=True):
-            (self._failed if offset in dead else known).add(identity)
+        first = []
+        for i, (identity, offset) in enumerate(zip(found, batch.offset.tolist(), strict=True)):
+            if offset in dead:
+                self._failed.setdefault(identity, offset)
+            elif identity not in known:
+                known.add(identity)
+                first.append(i)
+        self._applied.append((batch, first))
+
+
+def _changes_by_row(events: Sequence[tuple[ChangeBatch, Sequence[int]]]) -> _Changes:
+    found: _Changes = defaultdict(list)
+    for batch, chosen in events:
+        for i in chosen if batch.key is not None else ():
+            high, low = batch.commit[i].tolist()
+            # Where keys are swapped, the former row leaves behind the new one, at the same position.
+            behind = -1 if batch.half[i] == Half.DELETE else 0
+            found[_row(batch, i)].append((int(batch.offset[i]), (high, low + behind)))
+    return found
+
+
+def _row(batch: ChangeBatch, event: int) -> str:
+    """The key of an event as text; keys of one row need not be the same bytes."""
+    assert batch.key is not None
+    return repr([column[event].as_py() for column in batch.key.columns])

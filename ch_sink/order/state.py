@@ -148,6 +148,18 @@ class State:
             wire.profile,
         )
 
+    @staticmethod
+    def base_epoch_of(text: str) -> int:
+        """The `base_epoch` of a state that was written by `to_json`, without reading the rest; 0 if it has none."""
+        try:
+            return msgspec.json.decode(text, type=_Base).base_epoch
+        except msgspec.DecodeError:
+            return 0
+
+
+class _Base(msgspec.Struct):
+    base_epoch: int = 0
+
 
 class _Wire(msgspec.Struct):
     sources: dict[str, SourceState] = {}

@@ -132,6 +132,13 @@ class Ledger(TaskLedger, Protocol):
         """
         ...
 
+    def states_over(self, topic_id: str, partition: int, first: int, end: int) -> list[tuple[int, int, str]]:
+        """Start, end and state of the results in which offsets of [first, end) were read, by start.
+
+        Folded results are known by their summaries only.
+        """
+        ...
+
     def progress(self, topic_id: str) -> dict[int, int]:
         """Partition → next offset: the end of the last result, an empty one included."""
         ...

@@ -11,6 +11,7 @@ from ch_sink.errors import DataLoss
 from ch_sink.kafka import KafkaSettings, RangeConsumer
 from ch_sink.ports import Claim, DeadLetter, StoredLetter
 from ch_sink.spark.wiring import SharedTopics, batch_decoder, concerned_by, stream_ports, task_ports
+from ch_sink.stream.letter_keys import LaterRecords, later_records
 from ch_sink.stream.letter_retry import LetterRetry, Retried
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts
@@ -110,21 +111,19 @@ class Letters:
         return letter
 
     def _later_keys(
-        self, topic_id: str, partition: int, first: int, end: int, leaving_out: Collection[int]
-    ) -> Mapping[bytes, int] | None:
+        self, topic_id: str, partition: int, first: int, end: int, letters: Collection[int]
+    ) -> LaterRecords | None:
         topic = self.ports.topics.state(self.config.kafka.topic)
-        if topic.topic_id != topic_id or first < topic.low.get(partition, first + 1):
+        low = topic.low.get(partition, first + 1)
+        if topic.topic_id != topic_id or first < low:
             return None
-        found: dict[bytes, int] = {}
+        start = max(first - 1, low)  # the first letter's own record
         with closing(RangeConsumer(KafkaSettings(self.config.kafka.client()))) as consumer:
             try:
-                for records in map(concerned_by(self.config), consumer.read(topic.topic, partition, first, end)):
-                    for key, offset in zip(records.keys, records.offsets.tolist(), strict=True):
-                        if offset not in leaving_out:
-                            found[key or b""] = offset
+                slices = map(concerned_by(self.config), consumer.read(topic.topic, partition, start, end))
+                return later_records(slices, start, end, letters)
             except DataLoss:
                 return None
-        return found
 
     def _table(self, topic_id: str) -> ClickHouseDeadLetters:
         ledger = self.ports.ledger

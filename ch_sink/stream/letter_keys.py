@@ -1,14 +1,39 @@
 """Later records of the rows of dead letters, found by their Kafka keys."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["KeyValues", "last_offsets"]
+from ch_sink.model.change import Records
+
+__all__ = ["KeyValues", "LaterRecords", "last_offsets", "later_records"]
 
 KeyValues = Callable[[list[bytes]], Sequence[tuple[Any, ...] | None]]
 """The values of each key, equal for keys of one row; None for a key that cannot be read."""
 
 _AT_ONCE = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class LaterRecords:
+    """What a topic holds behind a letter."""
+
+    keys: Mapping[bytes, int]
+    """The last offset of each Kafka key; the empty one stands for none."""
+    compacted: Collection[int] = ()
+    """Letters whose own records are gone from between others: a later one of the key was sent, and may be gone too."""
+
+
+def later_records(slices: Iterable[Records], first: int, end: int, letters: Collection[int]) -> LaterRecords:
+    """Of the records of [first, end), without those that are letters; their offsets tell whether they are there."""
+    keys, held = dict[bytes, int](), set[int]()
+    for records in slices:
+        for key, offset in zip(records.keys, records.offsets.tolist(), strict=True):
+            if offset in letters:
+                held.add(offset)
+            else:
+                keys[key or b""] = offset
+    return LaterRecords(keys, {offset for offset in letters if first <= offset < end} - held)
 
 
 def last_offsets(mine: Sequence[bytes], later: Mapping[bytes, int], values: KeyValues) -> list[int]:

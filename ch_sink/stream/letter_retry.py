@@ -6,7 +6,7 @@ change is newer (rows of a collapsing table that were deleted left nothing, or t
 a later record of the same key decides. What a repair has made of the table since is not undone.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -22,16 +22,16 @@ from ch_sink.pipeline.partition_sink import PartitionSink
 from ch_sink.ports import BackwardStepSeen, DeadLetter, Ledger, RowsRemoved, TableRefilled, TopicFacts
 from ch_sink.sources import source_for
 from ch_sink.stream.evidence import repairs
-from ch_sink.stream.letter_keys import KeyValues, last_offsets
+from ch_sink.stream.letter_keys import KeyValues, LaterRecords, last_offsets
 from ch_sink.stream.letter_rows import LetterRows
 from ch_sink.table.model import Family
 
 __all__ = ["LetterRetry", "Retried"]
 
 F = TypeVar("F", BackwardStepSeen, RowsRemoved, TableRefilled)
-LaterKeys = Callable[[int, Collection[int]], Mapping[bytes, int] | None]
-"""First offset, offsets to leave out → the last offset of each Kafka key from there on, as far as the stream has read;
-None if the topic does not hold all these records any more."""
+LaterKeys = Callable[[int, Collection[int]], LaterRecords | None]
+"""First offset, offsets of letters → the other records from there on, as far as the stream has read; None if the topic
+has lost its front up to there."""
 
 _NO_END = 1 << 62
 _UNCERTAIN = "so that a newer change of the row cannot be ruled out"
@@ -42,6 +42,7 @@ _REPAIRED = (
     "the table was repaired after this change, which would undo the repair or be counted twice: drop the letter, and "
     "repair again if the row is not right"
 )
+_COMPACTED = f"the topic was compacted, and no longer holds the record itself, {_UNCERTAIN}: {_NEXT}"
 _KEYLESS = f"later records have no Kafka key, {_UNCERTAIN}: {_NEXT}"
 _MOVED = f"the topic got more partitions since, between which keys move, {_UNCERTAIN}: {_NEXT}"
 
@@ -102,9 +103,13 @@ class LetterRetry:
         return done
 
     def _not_loaded(self, letters: list[DeadLetter], done: Retried) -> list[DeadLetter]:
-        """The letters that the rows do not show which were loaded from the source since: the others are superseded."""
-        loads = self._facts(TableRefilled)
-        shown = {x.offset for x in letters if any(load.shows(x.offset, x.timestamp) for load in loads)}
+        """The letters that the rows do not show which were loaded since: the others are superseded.
+
+        If the topic was recreated, and the table filled after that, the rows show all letters of the former topic.
+        """
+        loads, newer = self._facts(TableRefilled), set(self._newer_topics())
+        refilled = any(load.topic_id in newer for load in self.ledger.facts(TableRefilled))
+        shown = {x.offset for x in letters if refilled or any(load.shows(x.offset, x.timestamp) for load in loads)}
         done.superseded += sorted(shown)
         return [letter for letter in letters if letter.offset not in shown]
 
@@ -119,12 +124,19 @@ class LetterRetry:
         return offsets
 
     def _states_before(self, batch: ChangeBatch) -> dict[int, tuple[int, State]]:
-        """Offset → the nearest recorded end before it, and the state there."""
+        """Offset → the nearest recorded end before it, and the state there, in the epoch in which it was read.
+
+        Epochs rise as a batch begins, as if partitions were added: the states behind such a batch show it.
+        """
         name = self.sink.name
         found = {}
         for offset in batch.offset.tolist():
             end, text = self.ledger.state_before(name.topic_id, name.partition, offset) or (0, "")
-            found[offset] = end, State.from_json(text)
+            state = State.from_json(text)
+            for *_, over in self.ledger.states_over(name.topic_id, name.partition, offset, offset + 1):
+                then = State.from_json(over)
+                state = state.under(then.strategy or state.strategy).raised_to(then.base_epoch)
+            found[offset] = end, state
         return found
 
     def _assigned(self, batch: ChangeBatch, before: Mapping[int, tuple[int, State]]) -> dict[int, tuple[int, int]]:
@@ -164,10 +176,15 @@ class LetterRetry:
         by_version = engine.family is Family.REPLACING and target.system.version and target.layout.kind != "time"
         if not by_version and not target.appends:
             return settled | self._followed(batch, records, before, values, letters, settled, done)
-        if by_version and (self._facts(RowsRemoved) or self._ordered_otherwise(batch, before)):
-            # Marks of deleted rows are gone, and a delete that was delivered again has left none. Or versions of
-            # later changes do not compare with those of the letters.
-            settled |= self._followed(batch, records, before, values, letters, settled, done)
+        unsure = set(before)
+        if not by_version or not (self._facts(RowsRemoved) or self._ordered_otherwise(batch, before)):
+            filled = max((load.offset for load in self._facts(TableRefilled)), default=0)
+            unsure = {offset for offset in before if offset < filled}
+        if unsure:
+            # Marks of deleted rows are gone, or were never in a table that was filled anew, and a delete that was
+            # delivered again has left none. Or versions of later changes do not compare with those of the letters.
+            others = set(before) - unsure
+            settled |= self._followed(batch, records, before, values, letters, settled | others, done)
         if target.system.version is None or self.sink.ports.lookup is None:
             return settled
         versions = to_ints(order.version)
@@ -216,11 +233,15 @@ class LetterRetry:
     def _repaired_up_to(self) -> int:
         """The offset below which changes of the partition would win over repaired rows, 0 if there is none."""
         name, fillings = self.sink.name, len(self.ledger.facts(TableRefilled))
-        newer = takewhile(lambda topic_id: topic_id != name.topic_id, self.ledger.topic_ids())
+        newer = self._newer_topics()
         if any(fact.outranked for topic_id in newer for fact in repairs(self.ledger, topic_id, fillings)):
             return 1 << 63  # the topic was recreated, and the table repaired then
         own = repairs(self.ledger, name.topic_id, fillings)
         return max((f.offset for f in own if f.partition == name.partition and f.outranked), default=0)
+
+    def _newer_topics(self) -> Iterable[str]:
+        """Ids of the topics that the stream has read since this one."""
+        return takewhile(lambda topic_id: topic_id != self.sink.name.topic_id, self.ledger.topic_ids())
 
     def _ordered_otherwise(self, batch: ChangeBatch, before: Mapping[int, tuple[int, State]]) -> bool:
         """Whether changes got versions by another strategy when the letters were read than now."""
@@ -263,15 +284,17 @@ class LetterRetry:
         if later is None:
             done.failed.update(dict.fromkeys(offsets, _GONE))
             return set(offsets)
-        last = last_offsets(keys, later, values)
+        last = last_offsets(keys, later.keys, values)
         found = {offset for offset, newest in zip(offsets, last, strict=True) if newest > offset}
         # Records without a Kafka key may be of any row.
         unclear = {offset for offset, key in zip(offsets, keys, strict=True) if offset in found and not key}
         done.failed.update(dict.fromkeys(unclear, _KEYLESS))
         done.superseded += sorted(found - unclear)
-        moved = self._may_have_moved(before) & set(left) - found
+        compacted = set(later.compacted) & set(left) - found
+        done.failed.update(dict.fromkeys(compacted, _COMPACTED))
+        moved = self._may_have_moved(before) & set(left) - found - compacted
         done.failed.update(dict.fromkeys(moved, _MOVED))
-        return found | moved
+        return found | compacted | moved
 
     def _may_have_moved(self, before: Mapping[int, tuple[int, State]]) -> set[int]:
         """Offsets of the letters whose row may have later records in a partition that was added since."""

@@ -1,7 +1,8 @@
 """Old results folded into summaries, so that a ledger does not grow with the number of batches.
 
 A partition keeps its newest results as they are. Older ones become one summary for each day, and after `DAYS_APART`
-days one for each month. What a summary spans counts as its own from then on, whether or not the folded entries were
+days one for each month. Changes of two epochs are in two summaries: a dead letter may be retried much later, in the
+epoch in which it was read. What a summary spans counts as its own from then on, whether or not the folded entries were
 deleted. So a fold may end at any point and begin again.
 """
 
@@ -9,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from ch_sink.order import State
 from ch_sink.ports import FinishedRange, PartitionTotals, RangeSummary
 
 __all__ = ["DAYS_APART", "KEEP", "Written", "covered", "fold", "fold_due", "standing", "with_summaries"]
@@ -69,15 +71,17 @@ def fold(
     items = [*summaries, *_uncounted(results, summaries)]
     items.sort(key=lambda w: (w.entry.start, w.entry.end))
     groups: list[list[Written]] = []
-    end, finished = -1, 0.0
+    end, finished, epoch = -1, 0.0, -1
     for item in items:
         one = item.entry
+        own = State.base_epoch_of(one.state) if one.start < one.end else -1  # nothing was read in it
         same_time = bool(groups) and _period(finished, now) == _period(one.finished, now)
-        if groups and (one.end <= end or same_time):
+        if groups and (one.end <= end or (same_time and (epoch in (-1, own) or own < 0))):
             groups[-1].append(item)
+            epoch = own if epoch < 0 else epoch
         else:
             groups.append([item])
-            end, finished = one.end, one.finished
+            end, finished, epoch = one.end, one.finished, own
         end, finished = max(end, one.end), max(finished, one.finished)
     new = [group for group in groups if not _is_known(group, results, intents)]
     return [_sum(group, results, intents) for group in new]

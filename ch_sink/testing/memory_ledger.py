@@ -220,6 +220,12 @@ class MemoryLedger:
         below = [(r.end, number, r.state) for number, r in enumerate(found) if r.end <= offset]
         return (max(below)[0], max(below)[2]) if below else None
 
+    def states_over(self, topic_id: str, partition: int, first: int, end: int) -> list[tuple[int, int, str]]:
+        found: list[FinishedRange | RangeSummary] = [*self._summaries(topic_id, partition)]
+        found += [r for r in self._book.results if (r.topic_id, r.partition) == (topic_id, partition)]
+        read = [(r.start, r.end, r.state) for r in found if r.start < min(r.end, end) and r.end > first]
+        return sorted(read, key=lambda one: one[:2])
+
     def progress(self, topic_id: str) -> dict[int, int]:
         return {r.partition: r.end for r in self._book.results if r.topic_id == topic_id}
 

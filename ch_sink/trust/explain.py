@@ -1,6 +1,6 @@
 """The biography of one row: every event of its key, and the rule that decided about it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from ch_sink.model.change import ChangeBatch, Op, Records
 from ch_sink.model.floor import NOTHING_LOADED, Floor, Loaded
 from ch_sink.model.profile import TopicProfile
 from ch_sink.order import Sequenced, State
-from ch_sink.order.sequence import drop_loaded
+from ch_sink.order.sequence import drop_loaded, ordered
 from ch_sink.order.version import to_int, to_ints
 from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.inputs import BatchDecoder
@@ -61,6 +61,8 @@ class _Seen:
     """What the partitions have shown so far."""
 
     wanted: WantedKey
+    stored: Set[int] = frozenset()
+    """Versions of the rows that the table has of the key."""
     events: list[Event] = field(default_factory=list)
     raw_keys: set[bytes] = field(default_factory=set)
     bad: list[tuple[bytes | None, Event]] = field(default_factory=list)
@@ -89,7 +91,7 @@ def biography(
         course: how the stream began each partition, and where its epochs rose otherwise than by its positions.
     """
     state_now = topic.state(name)
-    seen = _Seen(wanted)
+    seen = _Seen(wanted, stored=noted.stored or frozenset())
     loaded = max((load.loaded for load in noted.loads), default=NOTHING_LOADED)
     for partition, low in sorted(state_now.low.items()):
         high = state_now.high[partition]
@@ -156,6 +158,8 @@ def _read(
     drop_loaded(batch, order, loaded, inner_is_log=source is not None and source.inner_is_log)
     shown, order.keep = applied & ~order.keep, applied
     versions = to_ints(order.version)
+    # Of repeats, if they were applied after all: those of a dead letter that was open then.
+    late = to_ints(ordered(batch, order.epoch, batch.commit, state, target.layout, target.policy.versions).version)
     unknown = {column.first_offset: column.name for column in batch.unknown}
     for i in np.flatnonzero(_matching(batch, seen)).tolist():
         raw = records.keys[int(batch.source_index[i])]
@@ -164,6 +168,8 @@ def _read(
         event = _event(batch, order, partition, i, versions[i], unknown)
         if batch.key is not None:
             event = replace(event, key=repr([column[i].as_py() for column in batch.key.columns]))
+        if not order.keep[i] and late[i] in seen.stored:
+            event = replace(event, version=late[i], position=to_int(batch.commit, i), rule="", why="")
         if shown[i]:
             event = replace(event, rule="loaded", why="it came behind rows of the source that showed it")
         seen.events.append(event)

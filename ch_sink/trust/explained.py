@@ -18,9 +18,6 @@ from ch_sink.trust.wiring import subject_of
 
 __all__ = ["explained", "life_of", "noted_of"]
 
-_HISTORY = 10_000
-"""Results of the ledger that are searched for epochs."""
-
 
 def noted_of(subject: Subject, own: OwnTables, topic_id: str) -> Noted:
     """What the ledger and the sink's own tables say of the topic's records. Raises ClickHouseError."""
@@ -69,17 +66,15 @@ def _courses(subject: Subject, topic: TopicState, epoch: int) -> dict[int, Cours
     They rise as a batch begins, if partitions were added, if another strategy orders the changes, or if the stream
     reads a part again. Where positions step back, the topic shows it.
     """
-    rises: dict[int, list[tuple[int, int]]] = {}
-    for result in subject.ledger.history(_HISTORY):
-        if result.topic_id == topic.topic_id and result.state:
-            rises.setdefault(result.partition, []).append((result.start, State.from_json(result.state).base_epoch))
     found: dict[int, Course] = {}
     for partition, low in topic.low.items():
+        ranges = subject.ledger.states_over(topic.topic_id, partition, low, topic.high[partition])
+        rises = [(start, State.base_epoch_of(text)) for start, _, text in ranges if text]
         before = subject.ledger.state_before(topic.topic_id, partition, low) if low else None
         known = State.from_json(before[1]) if before is not None else State()
         began = State(known.sources, known.base_epoch, names=known.names, profile=known.profile).raised_to(epoch)
-        if partition in rises:
-            found[partition] = began, _upwards(rises[partition])
+        if rises:
+            found[partition] = began, _upwards(rises)
     return found
 
 

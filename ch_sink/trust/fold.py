@@ -147,6 +147,11 @@ class Fold:
         behind = min if any(map(is_one_of_several, reached)) else max
         return behind(reached.values(), default=0)
 
+    @property
+    def truncates(self) -> bool:
+        """Whether truncates are carried out."""
+        return self._settings.policy.changes.truncate == "apply"
+
     def states(self) -> dict[int, tuple[int, State]]:
         """Partition → the next offset and the state there."""
         return {p: (offset, self._coordinator.states.at(p, offset)) for p, offset in self.at.items()}

@@ -8,7 +8,7 @@ from ch_sink.errors import StreamFailed
 from ch_sink.merge import version_column
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
-from ch_sink.ports import Ledger, TableRefilled, TopicFacts
+from ch_sink.ports import Ledger, TableRefilled, TopicFacts, TruncateFloor
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.fold import Fold
@@ -18,6 +18,7 @@ __all__ = [
     "base_of",
     "begin_at_load",
     "expect_one_order",
+    "floors_of",
     "follows_another",
     "is_incomplete",
     "loads_of",
@@ -69,8 +70,23 @@ def begin_at_load(fold: Fold, ledger: Ledger, topic: TopicState) -> int:
     at = {p: max([low, *(load.offset for load in loads if load.partition == p)]) for p, low in topic.low.items()}
     texts = {p: ledger.state_at(topic.topic_id, p, at[p]) for p in at} if loads else {}
     states = {p: (at[p], State.from_json(text)) for p, text in texts.items() if text}
-    fold.begin(at, states, (*base_of(ledger, topic), *loads))
+    base = base_of(ledger, topic)
+    # The topic may have lost a truncate, and still hold what that has deleted, in another partition.
+    lost = any(topic.low.values()) and fold.truncates
+    floors = (floors_of(ledger, topic, base[0].epoch) if base and lost else None) or ()
+    fold.begin(at, states, (*base, *loads, *floors))
     return sum(at.values())
+
+
+def floors_of(ledger: Ledger, topic: TopicState, epoch: int) -> tuple[TruncateFloor, ...] | None:
+    """The truncates that the stream has carried out, for a fold that begins in this epoch.
+
+    None if that may give changes other epochs than the stream did, so that floors do not compare with them.
+    """
+    floors = tuple(floor for floor in ledger.facts(TruncateFloor) if floor.epoch or floor.commit)
+    epochs = {facts.epoch for facts in ledger.facts(TopicFacts) if facts.topic_id == topic.topic_id}
+    one = len(epochs) < 2 and all(floor.epoch <= epoch for floor in floors)
+    return floors if one or not floors else None
 
 
 def base_of(ledger: Ledger, topic: TopicState) -> tuple[TopicFacts, ...]:

@@ -19,14 +19,14 @@ from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import FinishedRange, Handover, RowsRemoved, TableRefilled
+from ch_sink.ports import FinishedRange, Handover, RowsRemoved, TableRefilled, TopicFacts
 from ch_sink.sources import source_for
 from ch_sink.stream.reading_again import expect_entered
 from ch_sink.stream.rollback import repairs_above
 from ch_sink.table.model import Family, TargetTable, forgets_deletes
 from ch_sink.trust.erased_offsets import WithoutErased
 from ch_sink.trust.fold import Fold
-from ch_sink.trust.history import loads_of
+from ch_sink.trust.history import floors_of, loads_of
 from ch_sink.trust.removal import mark_of, place_of
 from ch_sink.trust.repaired_versions import counts
 from ch_sink.trust.subject import Subject
@@ -91,14 +91,21 @@ def replayed(
     stands = forgets or (version_column(table) is not None and not counts(table))
     # Where marks of deleted rows are gone, a range that ends before the delete would bring the row back as well.
     removed = [r for r in subject.ledger.facts(RowsRemoved) if r.topic_id == topic.topic_id]
-    further = stands or bool(removed)
-    if own:
-        # What the stream has not applied yet is its own to apply.
-        end = {p: applied.get(p, 0) if further else min(offset, applied.get(p, 0)) for p, offset in end.items()}
     loads = loads_of(subject.ledger, topic.topic_id) if own else []
     starts = _starts(
         subject, topic, {p: max(offset, topic.low[p]) for p, offset in first.items() if p in topic.low}, loads
     )
+    from_first = own and all(at == topic.low[p] for p, (at, _) in starts.items())
+    if from_first and len({state.epoch for _, state in starts.values()}) > 1:
+        # Partitions were added: from the first offsets on, one epoch will do.
+        starts = {p: (at, _begun(subject, topic)) for p, (at, _) in starts.items()}
+    # So would one that ends before a truncate, of rows that were never stored since both were read at once.
+    epoch = min((state.epoch for _, state in starts.values()), default=0)
+    floors = floors_of(subject.ledger, topic, epoch) if own else ()
+    further = stands or bool(removed) or floors is None
+    if own:
+        # What the stream has not applied yet is its own to apply.
+        end = {p: applied.get(p, 0) if further else min(offset, applied.get(p, 0)) for p, offset in end.items()}
     ranges = {p: (at, end[p]) for p, (at, _) in starts.items() if at < min(end.get(p, 0), topic.high[p])}
     if own and len({starts[p][1].epoch for p in ranges}) > 1:
         raise StreamFailed(
@@ -111,14 +118,14 @@ def replayed(
     if own and not forgets:
         _expect_one_strategy(subject, topic, ranges)
     topic_reader = WithoutErased.of(subject.topic, removed) if own else subject.topic
-    if own and removed:
+    if own and (removed or floors is None):
         _mark_removed(subject, topic_reader, starts, ranges, topic, say)
     behind = handover(table) if handover is not None else None
     fold = Fold(subject.client, table, subject.settings, topic_reader, subject.decoder, behind)
     if own and stands:
         subject.ledger.claim(f"replay-{uuid.uuid4().hex[:8]}")
     try:
-        fold.begin({p: a for p, (a, _) in ranges.items()}, {p: starts[p] for p in ranges}, loads)
+        fold.begin({p: a for p, (a, _) in ranges.items()}, {p: starts[p] for p in ranges}, (*loads, *(floors or ())))
         say(f"reading {counted(sum(b - a for a, b in ranges.values()), 'offset')} again")
         fold.to({p: min(b, topic.high[p]) for p, (_, b) in ranges.items()})
         waiting = sum(map(len, fold.waiting().values()))
@@ -226,5 +233,14 @@ def _starts(
         if load.offset > reached:  # else the topic no longer holds what lies there
             text = subject.ledger.state_at(topic.topic_id, load.partition, load.offset)
             known[load.partition] = load.offset, text or ""
+    began = {p: _begun(subject, topic, p) for p in first}
     found = {p: (known[p][0], State.from_json(known[p][1])) for p in first if p in known}
-    return {p: found.get(p, (topic.low[p], State())) for p in first}
+    # Where a partition begins, what is recorded may be of before its first batch.
+    found = {p: (at, state.raised_to(began[p].epoch)) for p, (at, state) in found.items()}
+    return {p: found.get(p, (topic.low[p], began[p])) for p in first}
+
+
+def _begun(subject: Subject, topic: TopicState, partition: int = 0) -> State:
+    """The state with which the stream began a partition of the topic."""
+    known = [facts for facts in subject.ledger.facts(TopicFacts) if facts.topic_id == topic.topic_id]
+    return State().raised_to(min((facts.epoch for facts in known if facts.partitions > partition), default=0))

@@ -64,6 +64,35 @@ def test_the_state_before_an_offset_is_the_nearest(short: Job) -> None:
     assert ledger.state_before("t1", 0, 100) is None
 
 
+def test_the_states_over_offsets_are_those_of_the_results_that_read_them(short: Job) -> None:
+    ledger = short()
+    ledger.claim("r1")
+    ledger.results([result(0, 0, state="begins"), result(0, 10, 1, state="other")])
+    run_batches(ledger, 0, 3)
+    assert ledger.states_over("t1", 0, 5, 15) == [(0, 10, '{"end":10}'), (10, 20, '{"end":20}')]
+    assert ledger.states_over("t1", 0, 10, 11) == [(10, 20, '{"end":20}')]
+    assert ledger.states_over("t1", 0, 30, 99) == ledger.states_over("t2", 0, 0, 99) == []
+    ledger.results([result(8, 12, state="again")])
+    assert [state for *_, state in ledger.states_over("t1", 0, 9, 10)] == ['{"end":10}', "again"]
+
+
+def test_summaries_keep_epochs_apart(short: Job) -> None:
+    """An epoch rises as a batch begins, and a letter of it is retried much later."""
+    ledger = short()
+    ledger.claim("r1")
+    epochs = [0, 0, 1, 1, 1, *[2] * 20]
+    for n, epoch in enumerate(epochs):
+        ledger.intents([intent(n * 10, n * 10 + 10)])
+        ledger.results([result(n * 10, n * 10 + 10, state=f'{{"base_epoch":{epoch}}}')])
+    assert ledger.fold()
+    found = {n: ledger.states_over("t1", 0, n * 10 + 5, n * 10 + 6) for n in range(len(epochs))}
+    assert {n: {state for *_, state in over} for n, over in found.items()} == {
+        n: {f'{{"base_epoch":{epoch}}}'} for n, epoch in enumerate(epochs)
+    }
+    assert found[0][0][:2] == (0, 20)
+    assert ledger.totals()[0].next_offset == 250
+
+
 def test_a_range_done_again_has_its_last_state(job: Job) -> None:
     ledger = job()
     ledger.claim("r1")

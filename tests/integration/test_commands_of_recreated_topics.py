@@ -15,7 +15,8 @@ from ch_sink.trust.subject import Options
 from ch_sink.trust.verify import verified
 from tests.support.choose import some
 from tests.support.hand import mysql
-from tests.support.hand_commands import each_of, hand, made_anew, recreated
+from tests.support.hand_commands import MARKING, each_of, hand, made_anew, recreated
+from tests.support.hand_letters import BIG, lettered, retried, widen
 from tests.support.hand_steps import Rows, empty, forget, lose, plant, position
 from tests.support.hand_tables import COLLAPSING, ENGINES, delete, insert, row, update
 from tests.support.local_load import LocalLoad
@@ -153,3 +154,36 @@ def test_a_backfill_of_a_recreated_topic(
         empty(it)
         it.read_all()
         assert it.view() == now
+
+
+def test_a_replay_of_a_recreated_topic_wins_over_the_former_rows(
+    client: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka offsets order the changes, and those of the former topic were higher."""
+    events = [insert(6, "w", 70), insert(7, "x", 80), update(row(7, "x"), row(7, "xx"), 90)]
+    it = hand(client, database, "replacing", events, version_strategy="kafka_offset")
+    it.read((0, 3))
+    made_anew(it, monkeypatch, update(row(7, "xx"), row(7, "new"), 110))
+    it.read_all()
+    stored = it.stored()
+    it.client.command(f"ALTER TABLE {database}.t DELETE WHERE v = 'new' SETTINGS mutations_sync = 2")
+    assert it.view() == [(6, "w"), (7, "xx")]
+    replayed(it.subject, {0: 0}, {0: 1})
+    assert it.view() == [(6, "w"), (7, "new")]
+    assert it.stored() == stored
+
+
+@each_of("engine", MARKING, "replacing")
+def test_a_letter_of_the_former_topic_is_outdated_once_the_table_was_filled_anew(
+    client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row was deleted in between, and a table that was filled has no mark of it."""
+    it = lettered(client, database, engine, [insert(1, "a", 100, n=BIG), insert(2, "b", 110, n=7)])
+    it.read((0, 2))
+    widen(it)
+    made_anew(it, monkeypatch, mysql("r", {"id": 2}, None, row(2, "b", n=7), 300, snapshot="true"))
+    it.read_all()
+    it.source = Rows([(2, "b", 7)], types={"id": "bigint", "v": "varchar", "n": "bigint"})
+    resynced(it.refill, apply=True)
+    assert retried(it).superseded == [0]
+    assert it.view() == [(2, "b")]

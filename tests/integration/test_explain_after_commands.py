@@ -97,6 +97,21 @@ def test_a_key_that_moved_to_an_added_partition(client: Client, database: str, e
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("strategy", ["auto", "kafka_offset"])
+def test_a_key_that_moved_to_a_partition_whose_first_results_were_folded(
+    client: Client, database: str, strategy: str
+) -> None:
+    former = [*EVENTS[1:4], insert(1, "old", 200)]
+    it = hand(client, database, "replacing", former, version_strategy=strategy)
+    it.feed.book.keep(2)
+    it.read((0, 4))
+    it.topic(former, [update(row(1, "old"), row(1, "new"), 210), *(insert(n, "x", 300 + n) for n in range(9, 22))])
+    it.read(*((1, end) for end in range(1, 14)))
+    assert [(e.partition, e.epoch, e.rule) for e in life_of(it.subject, it.own, key(1)).events] == [
+        (0, 0, "superseded"), (1, 1, "newer"),
+    ]  # fmt: skip
+
+
 @each_of("engine", ENGINES, "replacing")
 def test_a_topic_that_no_longer_shows_a_fail_over(client: Client, database: str, engine: str) -> None:
     moved = {"file": "mysql-bin.000001"}

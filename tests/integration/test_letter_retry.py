@@ -8,6 +8,7 @@ import pytest
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.ports import CLOCKS, DeadLetter, FinishedRange, RangeIntent, TableRefilled
+from ch_sink.stream.letter_keys import LaterRecords
 from ch_sink.stream.letter_retry import LetterRetry, Retried
 from ch_sink.testing.memory_ledger import MemoryLedger
 from tests.support.hand import PLACEHOLDER, Event, HandFed, key_change, postgres
@@ -28,7 +29,7 @@ def letter(fed: HandFed, offset: int) -> DeadLetter:
 
 def retried(fed: HandFed, ledger: MemoryLedger, offset: int, later: Mapping[bytes, int]) -> Retried:
     fed.restart()
-    retry = LetterRetry(fed.sink(0), ledger, fed.states.get(0, State()), lambda _first, _but: later)
+    retry = LetterRetry(fed.sink(0), ledger, fed.states.get(0, State()), lambda _first, _but: LaterRecords(later))
     return retry.run([letter(fed, offset)])
 
 

@@ -1,8 +1,9 @@
-"""Dead letters whose rows have later changes under other bytes of the key, or in another partition."""
+"""Dead letters whose rows have later changes under other bytes of the key, in another partition, or compacted away."""
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ch_sink.clickhouse import Client
@@ -77,6 +78,41 @@ def test_a_letter_of_before_partitions_were_added_stays_open(client: Client, dat
     assert (done.applied, list(done.failed)) == ([3], [1])
     assert "got more partitions" in done.failed[1]
     assert it.view() == [(2, "x"), (3, "z"), (4, "late"), (5, "y")]
+
+
+@pytest.mark.parametrize("kept", [500, 2])
+@pytest.mark.parametrize("strategy", ["auto", "kafka_offset"])
+def test_a_letter_of_the_first_batch_of_an_added_partition_wins_over_what_came_before_it(
+    client: Client, database: str, strategy: str, kept: int
+) -> None:
+    """The epoch rose as that batch began; no state before the letter says so."""
+    clause, own = OWN["replacing"]
+    chosen = policy_of(on_bad_record="dead_letter", version_strategy=strategy)
+    former = [insert(1, "a", 100, n=1)]
+    it = made(client, database, (clause, f"n Nullable(UInt8), {own}"), chosen, [former])
+    it.feed.book.keep(kept)
+    it.read_all()
+    added = [update(row(1, "a", n=1), row(1, "b", n=1), 110), update(row(1, "b", n=1), row(1, "c", n=BIG), 120)]
+    added += [insert(n, "x", 200 + n, n=1) for n in range(2, 14)]
+    it.topic(former, added)
+    it.read(*((1, end) for end in range(2, 14)))
+    widen(it)
+    assert retried(it, 1).applied == [1]
+    assert it.view()[0] == (1, "c")
+
+
+@each_of("engine", COLLAPSING, "collapsing")
+def test_a_letter_that_was_compacted_away_is_not_applied(client: Client, database: str, engine: str) -> None:
+    """Its record went since its row was deleted later, and after a day that delete went as well."""
+    events = [OTHERS[0], LETTER, GONE, OTHERS[1], insert(4, "late", 140, n=BIG)]
+    it = lettered(client, database, engine, events)
+    it.read_all()
+    widen(it)
+    it.feed.records = {0: it.feed.records[0].take(np.array([0, 3, 4]))}
+    done = retried(it)
+    assert (done.applied, done.superseded, list(done.failed)) == ([4], [], [1])
+    assert "compacted" in done.failed[1]
+    assert it.view() == [(2, "x"), (3, "z"), (4, "late")]
 
 
 @each_of("engine", COLLAPSING, "collapsing")

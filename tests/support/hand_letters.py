@@ -1,11 +1,14 @@
 """Hand-written events of which some become dead letters: those whose ``n`` the table cannot hold at first."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
+from ch_sink.stream.letter_keys import LaterRecords, later_records
 from ch_sink.stream.letter_retry import LetterRetry, Retried
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.tasks import ReleaseTask
@@ -87,10 +90,10 @@ def retried(it: Hand, partition: int = 0, *, only: int | None = None) -> Retried
         state = States(feed.book, "id", len(feed.records), None).at(partition, reached)
         task = ReleaseTask(feed.name, "t", "id", partition, feed.admin.table, state, claim=claim)
 
-        def later(first: int, but: Collection[int]) -> Mapping[bytes, int]:
+        def later(first: int, but: Collection[int]) -> LaterRecords:
             whole = feed.records[partition]
-            pairs = zip(whole.keys, whole.offsets.tolist(), strict=True)
-            return {k or b"": o for k, o in pairs if first <= o < reached and o not in but}
+            chosen = whole.take(np.flatnonzero((whole.offsets >= first - 1) & (whole.offsets < reached)))
+            return later_records([chosen], first - 1, reached, but)
 
         done = LetterRetry(feed.runner.open_task(task).sink, feed.book, state, later).run(letters)
         for outcome, offsets in (("applied", done.applied), ("superseded", done.superseded)):

@@ -27,7 +27,7 @@ from ch_sink.trust.own_tables import OwnTables
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.subject import Subject
 from tests.support.hand_tables import OWN
-from tests.support.machine_model import Rows, Shop
+from tests.support.machine_model import Rows, Shop, applied
 from tests.support.machine_parts import Copies, Known, SourceRows, Wrong, differing
 from tests.support.trust import TopicInMemory
 
@@ -87,6 +87,8 @@ class Stand:
         """The topic was recreated without a snapshot."""
         self.doubtful = False
         """Until everything is read, no row can be told."""
+        self.by_hand = False
+        """A repair, or somebody else, has changed rows."""
         self.copies: Copies | None = None
         self.loose: set[int] = set()
         self.proves = True
@@ -103,6 +105,10 @@ class Stand:
     @property
     def letters(self) -> ClickHouseDeadLetters:
         return ClickHouseDeadLetters(self.client, self.database, "ch_sink_dead_letters", self.name, self.topic.topic_id)
+
+    def letters_of(self, topic_id: str) -> ClickHouseDeadLetters:
+        """Those of a former topic."""
+        return ClickHouseDeadLetters(self.client, self.database, "ch_sink_dead_letters", self.name, topic_id)
 
     @property
     def pending(self) -> ClickHousePending:
@@ -202,6 +208,9 @@ class Stand:
         """What the stream has made of the table at these offsets."""
         rows = {k: v for k, (_, v, gone) in self.over.items() if not gone}
         for r in self.shop.between({}, at if at is not None else self.applied, self.open_letters()):
+            if r.empties:
+                rows = {k: v for k, v in rows.items() if k in self.over and r.seq <= self.over[k][0]}
+                continue
             if r.id in self.over and r.seq <= self.over[r.id][0]:
                 continue
             if r.gone:
@@ -219,10 +228,14 @@ class Stand:
         """Keys of which more than one value is right at the moment."""
         if self.doubtful:
             return set(range(3000))
-        applied, touched = self.applied, self.touched
-        ahead = {r.id for r in self.shop.between(applied, touched)}
+        read, touched = self.applied, self.touched
+        ahead = self.shop.keys_of(self.shop.between(read, touched))
         again = self.shop.again if not self.all_read else set()
         return ahead | again | self.loose | self.waiting()
+
+    def moved(self) -> set[int]:
+        """Keys of changes that were sent again: without positions nothing tells that."""
+        return {*self.shop.sent_again} if self.shop.sent_again and self.chosen.versions.strategy != "auto" else set()
 
     def waiting(self) -> set[int]:
         """Keys whose changes wait for values that come through another partition."""
@@ -255,11 +268,8 @@ class Stand:
             stored = self.letters.list(10_000, retried=True)
             letters = {(x.letter.partition, x.letter.offset) for x in stored} | self.erased
         for r in self.shop.between(low, self.applied, letters):
-            known.add(r.id)
-            if r.gone:
-                rows.pop(r.id, None)
-            else:
-                rows[r.id] = r.value
+            known |= self.shop.keys_of([r])
+            applied(rows, [r])
         return rows, known, any(self.shop.low.values()) or bool(loaded) or bool(self.former)
 
     @property

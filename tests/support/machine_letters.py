@@ -1,10 +1,11 @@
 """Steps of a random sequence that need more than one call: letters that are retried, backups that are restored."""
 
 import copy
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from random import Random
 
 from ch_sink.ports import StoredLetter
+from ch_sink.stream.letter_keys import LaterRecords, later_records
 from ch_sink.stream.letter_retry import LetterRetry
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.tasks import ReleaseTask
@@ -20,35 +21,39 @@ class Refused(Exception):
     """The step has no place here; nothing was done."""
 
 
-def retried_letters(s: Stand) -> None:
-    """As ``dead-letters retry`` does, of the topic as it is now."""
-    found = s.letters.list(1000)
+def retried_letters(s: Stand, rng: Random) -> None:
+    """As ``dead-letters retry`` does, of all topics; sometimes some of them only."""
+    by_topic = {topic_id: s.letters_of(topic_id).list(1000) for topic_id in s.letters.topic_ids()}
+    found = [(topic_id, x) for topic_id, letters in by_topic.items() for x in letters]
+    if rng.random() < 0.3:
+        found = rng.sample(found, (len(found) + 1) // 2)
     if not found:
         raise Refused("no letters")
     claim = s.book.claim("letters")
     try:
-        for partition in sorted({x.letter.partition for x in found}):
-            _retry(s, claim, partition, [x for x in found if x.letter.partition == partition])
+        for topic_id, partition in sorted({(t, x.letter.partition) for t, x in found}):
+            if topic_id in s.book.topic_ids():
+                chosen = [x for t, x in found if (t, x.letter.partition) == (topic_id, partition)]
+                _retry(s, claim, topic_id, partition, sorted(chosen, key=lambda x: x.letter.offset))
     finally:
         s.book.release()
 
 
-def _retry(s: Stand, claim: object, partition: int, found: list[StoredLetter]) -> None:
-    topic_id = s.topic.topic_id
+def _retry(s: Stand, claim: object, topic_id: str, partition: int, found: list[StoredLetter]) -> None:
     reached = s.book.progress(topic_id).get(partition, 0)
     state = States(s.book, topic_id, 0, None).at(partition, reached)
     task = ReleaseTask(s.name, "t", topic_id, partition, s.admin.table, state, claim=claim)  # type: ignore[arg-type]
 
-    def later(first: int, but: Collection[int]) -> Mapping[bytes, int] | None:
-        if first < s.shop.low[partition]:
+    def later(first: int, but: Collection[int]) -> LaterRecords | None:
+        if topic_id != s.topic.topic_id or first < s.shop.low[partition]:
             return None
-        records = s.topic.read(partition, first, reached)
-        return {k or b"": o for k, o in zip(records.keys, records.offsets.tolist(), strict=True) if o not in but}
+        start = max(first - 1, s.shop.low[partition])
+        return later_records([s.topic.read(partition, start, reached)], start, reached, but)
 
     retry = LetterRetry(s.runner().open_task(task).sink, s.book, state, later)
     done = retry.run([x.letter for x in found])
     for outcome, offsets in (("applied", done.applied), ("superseded", done.superseded), ("waiting", done.waiting)):
-        s.letters.settle([(partition, offset) for offset in offsets], outcome)
+        s.letters_of(topic_id).settle([(partition, offset) for offset in offsets], outcome)
 
 
 def backup(s: Stand, rng: Random) -> None:

@@ -1,7 +1,7 @@
 """A model of a source and its topic, for random sequences of commands: what the table has to be after each of them."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -12,7 +12,7 @@ from ch_sink.model.change import Headers, Records
 from tests.support.hand import PLACEHOLDER, Event, Row, key_change, mysql, postgres
 from tests.support.hand_tables import key, row
 
-__all__ = ["BAD", "FILE", "Record", "Rows", "Shop"]
+__all__ = ["BAD", "FILE", "Record", "Rows", "Shop", "applied"]
 
 Rows = dict[int, str | None]
 FILE = 3
@@ -23,6 +23,18 @@ BAD = b'{"broken'
 def full(id_: int, v: str | None) -> dict[str, Any]:
     """A row; its number follows from its text."""
     return row(id_, v, n=300 if v is not None and v.endswith("!") else 7)
+
+
+def applied(rows: Rows, records: Iterable["Record"]) -> Rows:
+    """The rows that these records leave, in their order."""
+    for r in records:
+        if r.empties:
+            rows.clear()
+        elif r.gone:
+            rows.pop(r.id, None)
+        else:
+            rows[r.id] = r.value
+    return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +50,8 @@ class Record:
     effective: bool = True
     """False for tombstones and what cannot be applied."""
     bad: bool = False
+    empties: bool = False
+    """A truncate: no row is left."""
 
     @property
     def wide(self) -> bool:
@@ -83,6 +97,9 @@ class Shop:
     again: set[int] = field(default_factory=set)
     """Keys of records that were sent again and of which not all may have been read."""
 
+    sent_again: set[int] = field(default_factory=set)
+    """Keys of all records that were ever sent again."""
+
     def __post_init__(self) -> None:
         self.add_partitions(self.partitions)
 
@@ -123,6 +140,10 @@ class Shop:
         ]
         return iter(sorted(found, key=lambda r: r.seq))
 
+    def keys_of(self, records: Iterable[Record]) -> set[int]:
+        """The keys whose rows these records change."""
+        return {key for r in records for key in (self.ever if r.empties else (r.id,))}
+
     # What the source does
 
     def change(self, rng: Random) -> None:
@@ -160,6 +181,13 @@ class Shop:
             id_ = rng.randint(1, 8)
             self._append(Record(Event(key(id_), {}), self._next(), self.clock, id_, effective=False, bad=True))
 
+    def truncate(self) -> None:
+        """The table is emptied; a truncate has no key, and here the topic has one partition."""
+        more = {"ts_ms": self._tick(), "file": f"mysql-bin.{self.file:06}"}
+        event = self._stamped(Event(None, self._event("t", 0, None, None).value), more)
+        self.rows.clear()
+        self._append(Record(event, self._next(), self.clock, empties=True))
+
     def snapshot(self) -> None:
         """The connector reads all rows once more."""
         more = {"ts_ms": self._tick(), "file": f"mysql-bin.{self.file:06}"}
@@ -169,9 +197,10 @@ class Shop:
     def send_again(self, count: int) -> None:
         """The connector sends its last records once more, as it does after a crash."""
         for r in self.sent[-count:]:
-            self.again.add(r.id)
+            self.again |= self.keys_of([r])
+            self.sent_again |= self.keys_of([r])
             self.log[self.home(r.id)].append(
-                Record(r.event, self._next(), self.clock, r.id, r.value, r.gone, r.effective, r.bad)
+                Record(r.event, self._next(), self.clock, r.id, r.value, r.gone, r.effective, r.bad, r.empties)
             )
 
     def fail_over(self) -> None:

@@ -41,7 +41,7 @@ def mend(s: Stand, rng: Random) -> None:
 
 
 def retry(s: Stand, rng: Random) -> None:
-    retried_letters(s)
+    retried_letters(s, rng)
 
 
 def forget(s: Stand, rng: Random) -> None:
@@ -58,7 +58,7 @@ def retention(s: Stand, rng: Random) -> None:
         most = n if far else s.applied[p]
         if most > s.shop.low[p] and rng.random() < 0.7:
             new = rng.randint(s.shop.low[p] + 1, most)
-            lost = {r.id for r in s.shop.log[p][s.applied[p] : new]}
+            lost = s.shop.keys_of(s.shop.log[p][s.applied[p] : new])
             # Values that the create half of a key change leaves out went with its delete half.
             s.loose |= lost | {r.id for r in s.shop.log[p][new:] if r.former in lost}
             s.shop.low[p] = new
@@ -88,6 +88,8 @@ def recreate(s: Stand, rng: Random) -> None:
 def partition(s: Stand, rng: Random) -> None:
     if s.shop.partitions > 3:
         raise Refused("enough partitions")
+    if any(r.empties for r in s.shop.log[0][s.applied[0] :]):
+        raise Refused("a truncate is not read")
     s.shop.add_partitions(s.shop.partitions + rng.choice([1, s.shop.partitions]))
     s.refresh()
 

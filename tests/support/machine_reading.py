@@ -8,7 +8,7 @@ from tests.support.machine import Stand, Wrong
 from tests.support.machine_letters import Refused
 from tests.support.machine_trust import resync_source
 
-__all__ = ["again", "all_of_it", "dies", "flow", "killed", "read", "snapshot", "write"]
+__all__ = ["again", "all_of_it", "dies", "flow", "killed", "read", "snapshot", "truncate", "write"]
 
 POINTS = ("after intents", "before insert", "after insert", "after progress", "before results", "after results")
 
@@ -21,6 +21,14 @@ def write(s: Stand, rng: Random) -> None:
 
 def again(s: Stand, rng: Random) -> None:
     s.shop.send_again(rng.randint(1, 6))
+    s.refresh()
+
+
+def truncate(s: Stand, rng: Random) -> None:
+    if s.shop.partitions > 1 or s.engine in ("timed", "bare"):
+        raise Refused("a truncate cannot be ordered here")
+    s.shop.truncate()
+    s.shop.change(rng)
     s.refresh()
 
 

@@ -75,7 +75,7 @@ def run(client: Client, plan: Plan) -> Outcome:
     """Run a sequence; it ends with everything read and compared."""
     out = Outcome()
     shop = Shop(plan.partitions, int(time.time() * 1000) - 3_600_000, wide=plan.wide, pg=plan.pg)
-    policy = {"version_strategy": plan.strategy}
+    policy = {"version_strategy": plan.strategy, "truncate": "apply"}
     name = f"machine_{next(_numbers)}"
     stand = Stand(client, name, plan.engine, shop, policy, plan.kept, plan.chunk, plan.lost)  # type: ignore[arg-type]
     at, name = -1, ""

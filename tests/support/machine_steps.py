@@ -5,8 +5,9 @@ from random import Random
 
 from tests.support.machine import Stand
 from tests.support.machine_letters import Refused, backup, restore
+from tests.support.machine_looks import copied, explain, into, rehearse
 from tests.support.machine_outside import erase, fail_over, forget, mend, partition, purge, recreate, retention, retry
-from tests.support.machine_reading import again, all_of_it, dies, flow, killed, read, snapshot, write
+from tests.support.machine_reading import again, all_of_it, dies, flow, killed, read, snapshot, truncate, write
 from tests.support.machine_trust import (
     defect,
     repair,
@@ -48,6 +49,11 @@ STEPS: dict[str, tuple[int, Callable[[Stand, Random], None]]] = {
     "partition": (2, partition),
     "fail over": (2, fail_over),
     "snapshot": (1, snapshot),
+    "truncate": (3, truncate),
+    "explain": (4, explain),
+    "rehearse": (2, rehearse),
+    "copied": (2, copied),
+    "into": (2, into),
     "backup": (2, backup),
     "restore": (3, restore),
 }

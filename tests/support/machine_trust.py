@@ -46,7 +46,7 @@ def against_topic(s: Stand) -> None:
 def verify_source(s: Stand, rng: Random) -> None:
     got, free = s.view(), s.in_doubt()
     want = differing(s.shop.rows, got, free)
-    unread = {r.id for r in s.shop.between(s.applied, s.shop.ends)}
+    unread = s.shop.keys_of(s.shop.between(s.applied, s.shop.ends))
     with verified(s.subject, Options(patience=0, examples=1000, against="source")) as done:
         found = {int(e.key["id"]): e.kind for e in done.report.examples}
     if {k for k in found if k not in free | unread} != {k for k in want if k not in unread}:
@@ -65,6 +65,7 @@ def repair(s: Stand, rng: Random) -> None:
     if done.too_new:
         s.loose |= {*wrong}
         raise Refused("rows are newer than the stream")
+    s.by_hand = True
     took_over(s, {k: rows.get(k, "none") for k in wrong}, {k for k in wrong if k not in rows})
 
 
@@ -79,6 +80,7 @@ def repair_source(s: Stand, rng: Random) -> None:
     if done.too_new:
         s.loose |= {*differing(s.shop.rows, s.view(), set())}
         raise Refused("rows are newer than the stream")
+    s.by_hand = True
     s.loose.clear()
     s.rebase(s.shop.rows)
 
@@ -155,6 +157,7 @@ def defect(s: Stand, rng: Random) -> None:
         s.client.command(f"ALTER TABLE {table} UPDATE v = 'planted' WHERE id = {rng.choice(good)} {settled}")
     else:
         raise Refused("nothing to plant")
+    s.by_hand = True
     if s.view() == got:
         raise Wrong("nothing was planted")
     try:

@@ -1,0 +1,135 @@
+"""Steps of a random sequence that look at the table and leave it as it is: each says what the model says."""
+
+from dataclasses import replace
+from random import Random
+
+from ch_sink.clickhouse import ClickHouseHandover
+from ch_sink.decode import Decoder
+from ch_sink.trust.against_copy import compared_with_copy
+from ch_sink.trust.explained import life_of
+from ch_sink.trust.judge import Event
+from ch_sink.trust.rehearse import Other, rehearsed, table_name
+from ch_sink.trust.replay import replayed
+from ch_sink.trust.subject import Options
+from tests.support.machine import COLLAPSING, ENGINES, Stand, Wrong, differing
+from tests.support.machine_letters import Refused
+from tests.support.machine_model import applied
+
+__all__ = ["copied", "explain", "into", "rehearse"]
+
+
+def explain(s: Stand, rng: Random) -> None:
+    """The events of some keys are all of them, and the newest one is the row."""
+    for id_ in rng.sample(sorted(s.shop.ever), min(3, len(s.shop.ever))):
+        events = life_of(s.subject, s.own, {"id": id_}).events
+        log = s.shop.log
+        told = {(p, at) for p in log for at in range(s.shop.low[p], len(log[p])) if _is_event(s, p, at, id_)}
+        # A key of which no record can be read is known by its letters.
+        if {(e.partition, e.offset) for e in events} != told:
+            raise Wrong(f"explain shows {events} of key {id_}, and the topic has {sorted(told)}")
+        if s.all_read and id_ not in s.in_doubt():
+            _expect_true(s, id_, events)
+
+
+def _is_event(s: Stand, p: int, at: int, id_: int) -> bool:
+    record = s.shop.log[p][at]
+    return record.id == id_ and (record.effective or record.bad)
+
+
+def _expect_true(s: Stand, id_: int, events: list[Event]) -> None:
+    view, rules = s.view(), [e.rule for e in events]
+    if {"not read yet", "waiting"} & {*rules}:
+        raise Wrong(f"explain calls changes of key {id_} unread: {events}")
+    newest = [e for e in events if e.rule == "newer"]
+    if len(newest) > 1:
+        raise Wrong(f"explain calls several changes of key {id_} newer: {newest}")
+    for e in newest:
+        record = s.shop.log[e.partition][e.offset]
+        lost = "the table has no row" in e.why
+        is_it = id_ not in view if record.gone or lost else (id_ in view and view[id_] == record.value)
+        if not is_it or (lost and not s.by_hand):
+            raise Wrong(f"explain says of key {id_} that offset {e.offset} of {e.partition} is it: {events}, {view}")
+    if "repaired" in rules and not s.by_hand:
+        raise Wrong(f"explain calls key {id_} repaired: {events}")
+    from_topic = not (any(s.shop.low.values()) or s.loaded or s.former or s.by_hand)
+    if from_topic and id_ in view and not newest:
+        raise Wrong(f"explain does not know whence the row of key {id_} is: {events}, {view}")
+
+
+def rehearse(s: Stand, rng: Random) -> None:
+    """Another engine gives the rows that the topic shows."""
+    engine = rng.choice(["replacing", "sign", "collapsing", "versioned"])
+    clause, own = ENGINES[engine]
+    number = "UInt8" if s.narrow else "Int64"
+    subject = s.subject
+    create = (
+        f"CREATE TABLE {s.database}.{table_name(subject.table)} (id Int64, v Nullable(String), n Nullable({number}), "
+        f"{own}) ENGINE = {clause} ORDER BY id"
+    )
+    policy = replace(s.chosen, versions=replace(s.chosen.versions, strategy="auto"))
+    other = Other(replace(s.settings, policy=policy), create, lambda t, want: Decoder(t, policy, want_before=want))
+    rows, known, partial = s.fold()
+    got, free = s.view(), s.in_doubt()
+    want = {k for k in differing(rows, got, free) if k in known or not partial}
+    done = rehearsed(subject, other, examples=1000)
+    found = {int(e.key["id"]): e.kind for e in done.report.examples}
+    if {k for k in found if k not in free} != want:
+        raise Wrong(f"rehearse found {found}, and {want} differ; in doubt: {free}")
+
+
+def copied(s: Stand, rng: Random) -> None:
+    """The table is equal to a copy of it, also after changes that the copy cannot have."""
+    name = f"{s.database}.copy"
+    before = s.view()
+    s.client.command(f"DROP TABLE IF EXISTS {name} SYNC")
+    s.client.command(f"CREATE TABLE {name} AS {s.database}.t")
+    s.client.command(f"ALTER TABLE {name} ATTACH PARTITION ALL FROM {s.database}.t")
+    _expect_copy(s, name, before, before)
+    if rng.random() < 0.5:
+        return
+    for _ in range(rng.randint(1, 3)):
+        s.shop.change(rng)
+    s.refresh()
+    runner = s.runner()
+    try:
+        runner.catch_up(None)
+    finally:
+        runner.stop()
+    _expect_copy(s, name, before, s.view())
+
+
+def _expect_copy(s: Stand, name: str, before: dict[int, str | None], now: dict[int, str | None]) -> None:
+    report = compared_with_copy(s.subject, name, Options(examples=1000))
+    found = {int(e.key["id"]) for e in report.examples}
+    differ = {*differing(before, now, set())}
+    if not found <= differ:
+        raise Wrong(f"verify against a copy found {found}, and {differ} differ")
+    if before != now and report.since + len(found) < len(differ) and s.engine not in (*COLLAPSING, "timed"):
+        raise Wrong(f"verify against a copy found {found} and {report.since} since, and {differ} differ")
+
+
+def into(s: Stand, rng: Random) -> None:
+    """The whole topic in another table is what the topic shows."""
+    if any(s.shop.low.values()):
+        raise Refused("the topic has lost its front")
+    clause, own = ENGINES[s.engine]
+    number = "UInt8" if s.narrow else "Int64"
+    s.client.command(f"DROP TABLE IF EXISTS {s.database}.r SYNC")
+    s.client.command(
+        f"CREATE TABLE {s.database}.r (id Int64, v Nullable(String), n Nullable({number}), {own}) ENGINE = {clause} "
+        "ORDER BY id"
+    )
+    handover = lambda t: ClickHouseHandover(s.client, s.database, "ch_sink_handover", s.name, t)  # noqa: E731
+    replayed(s.subject, dict.fromkeys(s.shop.ends, 0), dict(s.shop.ends), "r", handover=handover)
+    mark = {"replacing": "_is_deleted = 0", "timed": "_is_deleted = 0"}.get(s.engine, "_sign > 0")
+    found = s.client.rows(f"SELECT id, v FROM {s.database}.r FINAL WHERE {mark}")
+    rows = {int(r["id"]): r["v"] for r in found}
+    want = _all_rows(s)
+    # Whether the former values of a row make a letter of its change depends on the engine.
+    unsure = {r.id for log in s.shop.log.values() for r in log if r.wide} if s.narrow else set()
+    if wrong := differing(want, rows, s.moved() | unsure):
+        raise Wrong(f"a replay into another table gave {wrong} (right, found)")
+
+
+def _all_rows(s: Stand) -> dict[int, str | None]:
+    return applied({}, (r for r in s.shop.between({}, s.shop.ends) if not (s.narrow and r.wide)))
