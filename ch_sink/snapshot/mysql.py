@@ -137,8 +137,9 @@ def _named(kind: str) -> str:
 
 
 def _selected(name: str, kind: str) -> str:
-    """A FLOAT as a DOUBLE: as text it has six digits only."""
-    return f"{_quoted(name)} + 0e0" if kind.startswith("float") else _quoted(name)
+    """A FLOAT as a DOUBLE: as text it has six digits only. Of other numbers without the zeros that fill them up."""
+    more = " + 0e0" if kind.startswith("float") else " + 0" if kind.endswith("zerofill") else ""
+    return _quoted(name) + more
 
 
 def _quoted(name: str) -> str:

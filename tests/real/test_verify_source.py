@@ -160,6 +160,29 @@ def test_floats_have_all_their_digits(config: Path, source: Any, database: str) 
     assert [np.float32(str(read[n])) for n in range(len(numbers))] == [np.float32(number) for number in numbers]
 
 
+def test_a_column_has_the_type_that_the_connector_takes_it_for(config: Path, source: Any, database: str) -> None:
+    """A domain that of what it restricts, an extension's type its bare name; a number no zeros that fill it up."""
+    name = f"kinds_{database}"
+    with source.session() as cursor:
+        if source.name == "postgres":
+            cursor.execute(f"CREATE SCHEMA {name}; CREATE EXTENSION hstore SCHEMA {name}")
+            cursor.execute(f"CREATE DOMAIN flags_{name} AS bit(12); CREATE DOMAIN more_{name} AS flags_{name}")
+            cursor.execute(f"CREATE TABLE {name} (id INT, a more_{name}, b {name}.hstore, c numeric(4,1)[])")
+            cursor.execute(f"INSERT INTO {name} VALUES (1, B'000000000011', 'a=>1', '{{1.5}}')")
+        else:
+            cursor.execute(f"CREATE TABLE {name} (id INT, a INT(6) ZEROFILL, b DECIMAL(8,2) ZEROFILL, c INT UNSIGNED)")
+            cursor.execute(f"INSERT INTO {name} VALUES (1, 42, 5.5, 7)")
+    address = replace(source_address(load_job(config).only()), table=name)
+    with closing(open_source(address)) as reader:
+        kinds = reader.columns()
+        [row] = [row for batch in reader.rows(["a", "b", "c"], 100) for row in batch]
+    if source.name == "postgres":
+        assert kinds == {"id": "integer", "a": "bit(12)", "b": "hstore", "c": "numeric(4,1)[]"}
+        assert row == ("000000000011", '"a"=>"1"', "{1.5}")
+    else:
+        assert row == ("42", "5.50", "7")
+
+
 def test_several_processes_read_every_row_once(config: Path, source: Any, database: str) -> None:
     with source.session() as cursor:
         cursor.execute(f"DELETE FROM orders_{database} WHERE id >= 5")
