@@ -112,16 +112,27 @@ class MysqlReader:
         kinds = self.columns()
         listed = ", ".join(_selected(name, kinds.get(name, "")) for name in names)
         where = f" WHERE {condition}" if condition else ""
+        cursor = self._connection.cursor(SSCursor)
         try:
-            with self._connection.cursor(SSCursor) as cursor:
-                cursor.execute(f"SELECT {listed} FROM {self._table}{where}")
-                while batch := cursor.fetchmany(size):
-                    yield list(batch)
+            cursor.execute(f"SELECT {listed} FROM {self._table}{where}")
+            while batch := cursor.fetchmany(size):
+                yield list(batch)
         except pymysql.MySQLError as error:
             raise self._failure("cannot be read", error) from None
+        finally:
+            self._leave(cursor)
+
+    def _leave(self, cursor: SSCursor) -> None:
+        """The driver reads all rows that are left before it lets go of them, also from a server that is gone."""
+        result = cursor._result
+        if result is not None and result.unbuffered_active:
+            result.unbuffered_active = False
+            self.close()
+        cursor.close()
 
     def close(self) -> None:
-        self._connection.close()
+        if self._connection.open:
+            self._connection.close()
 
     def _failure(self, what: str, error: Exception | None) -> SourceError:
         said = error.args[-1] if error is not None and error.args else ""

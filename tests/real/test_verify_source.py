@@ -1,5 +1,6 @@
 """``verify`` and ``repair`` against a real PostgreSQL and a real MariaDB; the events are written by hand."""
 
+import gc
 import json
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,6 +13,7 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.config import load_job
+from ch_sink.errors import SourceError
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.snapshot import DivisibleReader, open_source
@@ -181,6 +183,38 @@ def test_a_column_has_the_type_that_the_connector_takes_it_for(config: Path, sou
         assert row == ("000000000011", '"a"=>"1"', "{1.5}")
     else:
         assert row == ("42", "5.50", "7")
+
+
+def _ends(source: Any, reader: Any) -> None:
+    """The server ends the reader's connection."""
+    with source.session() as cursor:
+        if source.name == "postgres":
+            cursor.execute(f"SELECT pg_terminate_backend({reader._connection.info.backend_pid})")
+        else:
+            cursor.execute(f"KILL CONNECTION {reader._connection.thread_id()}")
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_a_server_that_dies_while_it_is_read_is_an_error_with_a_next_step(
+    config: Path, source: Any, database: str
+) -> None:
+    name = f"large_{database}"
+    with source.session() as cursor:
+        cursor.execute(f"CREATE TABLE {name} (id INT PRIMARY KEY, text VARCHAR(2000))")
+        rows = ", ".join(f"({i}, repeat('x', 1900))" for i in range(8_000))
+        cursor.execute(f"INSERT INTO {name} VALUES {rows}")
+    address = replace(source_address(load_job(config).only()), table=name)
+    with closing(open_source(address)) as reader:
+        batches = reader.rows(["id", "text"], 100)
+        next(batches)
+        _ends(source, reader)
+        with pytest.raises(SourceError, match="cannot be read"):
+            list(batches)
+    with closing(open_source(address)) as reader:
+        batches = reader.rows(["id", "text"], 100)
+        next(batches)
+        batches.close()  # type: ignore[attr-defined]
+    gc.collect()
 
 
 def test_several_processes_read_every_row_once(config: Path, source: Any, database: str) -> None:
