@@ -17,6 +17,8 @@ __all__ = ["MysqlReader"]
 _POS_BITS = 40
 _SETTINGS = f"SET time_zone = '+00:00', sql_mode = '', sql_select_limit = {2**64 - 1}"
 """The server's own settings may cut results off, or fill a CHAR up with spaces."""
+_COMMITTED = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+"""Where the server's own level is READ UNCOMMITTED, a reader sees rows that may be rolled back."""
 _ESTIMATE = "SELECT TABLE_ROWS FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
 _KEY = """
 SELECT s.COLUMN_NAME FROM information_schema.STATISTICS s JOIN information_schema.COLUMNS c
@@ -46,6 +48,8 @@ class MysqlReader:
                 init_command=_SETTINGS,
                 **tls,
             )
+            with self._connection.cursor() as cursor:
+                cursor.execute(_COMMITTED)
         except (pymysql.MySQLError, OSError) as error:  # the latter of a certificate's file
             raise self._failure("does not let ch_sink in", error) from None
 
