@@ -10,22 +10,29 @@ from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["array", "bits", "geometry", "hstore", "hstore_json", "point"]
+__all__ = ["array", "bit_number", "bits", "geometry", "hstore", "hstore_json", "point"]
 
 _ELEMENT = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,{}"]*))\s*(,|})')
-_BOUNDS = re.compile(r"^\[[-\d:]+\]=")
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]')
+_BOUNDS = re.compile(r"^(\[[-\d:]+\])+=")
 """Of an array whose first element has another number than 1."""
 _PAIR = re.compile(r'"((?:[^"\\]|\\.)*)"\s*=>\s*(?:NULL|"((?:[^"\\]|\\.)*)")')
 _WITH_SRID = 0x20000000
 
 
-def array(element: Callable[[str | bytes], Any]) -> Callable[[str | bytes], list[Any] | None]:
-    """Of one dimension; connectors know no others, and such a value is None. They do not tell where it begins."""
+def array(
+    element: Callable[[str | bytes], Any], *, nulls: bool = True, texts: bool = True
+) -> Callable[[str | bytes], list[Any] | None]:
+    """Of one dimension; the connector does not tell where it begins.
+
+    Of an array of arrays it sends a null for each of them, or a text that says nothing (``texts``), which is None here.
+    It leaves the whole array out for an element without a form (NaN as a decimal), and for a null without ``nulls``.
+    """
 
     def encode(value: str | bytes) -> list[Any] | None:
         text = _BOUNDS.sub("", str(value))
-        if not text.startswith("{"):
-            return None
+        if text.startswith("{{"):
+            return [None] * _arrays(text) if nulls and not texts else None
         found: list[Any] = []
         at = 1
         while text[at:] not in ("", "}") or (found and text[at - 1] == ","):
@@ -33,16 +40,26 @@ def array(element: Callable[[str | bytes], Any]) -> Callable[[str | bytes], list
             if match is None:
                 return None
             quoted, bare, after = match.groups()
-            if quoted is not None:
-                found.append(element(_unescaped(quoted)))
-            else:
-                found.append(None if bare == "NULL" else element(bare))
+            is_null = quoted is None and bare == "NULL"
+            made = None if is_null else element(bare if quoted is None else _unescaped(quoted))
+            if made is None and not (is_null and nulls):
+                return None
+            found.append(made)
             at = match.end()
             if after == "}":
                 break
         return found
 
     return encode
+
+
+def _arrays(text: str) -> int:
+    """How many arrays an array of arrays holds."""
+    depth = many = 0
+    for bracket in _BRACKETS.findall(text):
+        many += bracket == "{" and depth == 1
+        depth += {"{": 1, "}": -1}.get(bracket, 0)
+    return many
 
 
 def hstore(value: str | bytes) -> dict[str, str | None]:
@@ -65,6 +82,11 @@ def bits(value: str | bytes) -> str:
         return b64encode(value[::-1]).decode()
     size = max(1, -(-len(value) // 8))
     return b64encode(int(value or "0", 2).to_bytes(size, "little")).decode()
+
+
+def bit_number(value: str | bytes) -> int:
+    """The number that the same bits are."""
+    return int.from_bytes(value, "big") if isinstance(value, bytes) else int(value or "0", 2)
 
 
 def point(value: str | bytes) -> dict[str, Any] | None:

@@ -10,41 +10,55 @@ from decimal import Context, Decimal
 from math import isfinite
 from typing import Any
 
-from ch_sink.snapshot.composite import array, bits, geometry, hstore, hstore_json, point
+from ch_sink.snapshot.composite import array, bit_number, bits, geometry, hstore, hstore_json, point
 from ch_sink.snapshot.durations import micro_duration, zoned_time
-from ch_sink.snapshot.moments import clock_time, days, moment, scaled, zoned
+from ch_sink.snapshot.moments import clock_time, day_time, days, moment, scaled, zoned
 from ch_sink.snapshot.reader import Value
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
 from ch_sink.types.connect import SourceType
+from ch_sink.types.value_policy import ValuePolicy
 
 __all__ = ["encoded", "encoder", "same_decimal_text", "same_moment_text", "source_type"]
 
 Encode = Callable[[str | bytes], Any]
 _EXACT = Context(prec=2000)
+_AS_IT_IS = ValuePolicy()
 _CONNECT, _TIME, _DATA = "org.apache.kafka.connect.data.", "io.debezium.time.", "io.debezium.data."
 _OTHER_TEXT = re.compile(
-    r"(interval|time|timetz|timestamp|date|(small)?datetime2?|datetimeoffset|(small)?money|point|geometry|geography)\b|"
-    r"(bit|boolean|real|float|double)\b|tinyint\(1\)|json \(binary\)|(numeric|decimal)(?!\()"
+    r"(interval|time|timetz|timestamp|date|(small)?datetime2?|datetimeoffset|(small)?money)\b|"
+    r"((multi)?(point|linestring|polygon)|geom(etry)?(collection)?|geography|line|lseg|box|path|circle|tsvector)\b|"
+    r"(bit|boolean|real|float|double)\b|tinyint\(1\)|json \(binary\)|(numeric|decimal)(?!\(\d+(,\d+)?\))"
 )
-"""Types whose texts are not those of the connector; decimals without a scale lose zeros on their way.
+"""Types whose texts are not those of the connector; decimals without a scale, or with a negative one, lose zeros.
 
 Of a whole number as a float the connector writes ``3.0``; a ``tinyint(1)`` it sends as a number or as a truth value.
 """
 _NEVER_READ = re.compile(r"(computed|clr|sql_variant)\b")
 """Columns of SQL Server whose values the connector does not send, or in a form that is not known."""
+_BIT_TYPE = re.compile(r"bit\b")
+_TIME_TYPE = re.compile(r"(time|timetz|timestamp|(small)?datetime2?|datetimeoffset)\b")
 _BINARY_TYPE = re.compile(r"(bytea|binary|varbinary|\w*blob|image|rowversion|hierarchyid)\b")
-_DECIMAL_TYPE = re.compile(r"numeric|decimal")
+_DECIMAL_TYPE = re.compile(r"numeric|decimal|(small)?money")
+_LOCAL_TYPE = re.compile(r"without time zone|^(small)?datetime2?\b")
+"""Moments without a zone."""
 _MOMENT_TYPE = re.compile(r"timestamp(\(\d\))?")
 """Of MySQL, whose texts have as many digits as the connector's; PostgreSQL leaves out zeros at the end."""
 _TEXTS = {_DATA + name for name in ("Uuid", "Enum", "EnumSet", "Json", "Xml", "Ltree")}
 
 
-def source_type(column: Column) -> SourceType | None:
-    """The source type for a column whose events declare none; None if it cannot be told."""
+def source_type(column: Column, database_type: str = "", policy: ValuePolicy = _AS_IT_IS) -> SourceType | None:
+    """The source type for a column whose events declare none; None if it cannot be told.
+
+    ``policy`` knows the connector's modes: it may send decimals as floats, and moments without a zone in milliseconds.
+    """
     if column.stated is not None:
         return column.stated
     kind = parse_type(column.type).bare
+    if policy.decimal_handling == "double" and kind.name == "Decimal" and _DECIMAL_TYPE.match(database_type):
+        return SourceType("float64")
+    if policy.time_precision == "connect" and kind.name == "DateTime64" and _LOCAL_TYPE.search(database_type):
+        return SourceType("int64", _CONNECT + "Timestamp")
     if re.fullmatch(r"U?Int(8|16|32|64)", kind.name):
         return SourceType("int64")
     if kind.name == "Decimal":
@@ -75,7 +89,7 @@ def encoder(source: SourceType, database_type: str, binary_mode: str = "bytes") 
         return None
     binary = _BINARY_TYPE.match(database_type) is not None
     name = source.name or ""
-    if source.kind == "array":
+    if source.kind == "array" or database_type.endswith("[]"):
         return _array(source, database_type, binary_mode)
     if database_type == "hstore":
         return {"map": hstore, "string": hstore_json}.get(source.kind)
@@ -86,7 +100,7 @@ def encoder(source: SourceType, database_type: str, binary_mode: str = "bytes") 
     if source.kind == "bytes":
         return _base64 if binary and not name else None
     if source.kind.startswith("int") and not name:
-        return _integer
+        return _whole_number(database_type)
     if source.kind.startswith("float"):
         return _number
     if source.kind == "boolean":
@@ -98,7 +112,7 @@ def encoder(source: SourceType, database_type: str, binary_mode: str = "bytes") 
     if source.kind == "string" and not name and _MOMENT_TYPE.fullmatch(database_type):
         return zoned  # without a schema nothing else tells these texts
     if source.kind == "string" and (not name or name in _TEXTS):
-        return _text if not _OTHER_TEXT.match(database_type) and not database_type.endswith("[]") else None
+        return _text if not _OTHER_TEXT.match(database_type) else None
     return None
 
 
@@ -122,11 +136,24 @@ def _array(source: SourceType, database_type: str, binary_mode: str) -> Encode |
     if source.items is None or not database_type.endswith("[]"):
         return None
     element = encoder(source.items, database_type[:-2], binary_mode)
-    return array(element) if element is not None else None
+    if element is None:
+        return None
+    return array(element, nulls=source.items.optional, texts=source.items.kind == "string")
 
 
 def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
+
+
+def _whole_number(database_type: str) -> Encode | None:
+    """For integers that no schema tells from the numbers of other types. Those of moments have a unit that it would."""
+    if _BIT_TYPE.match(database_type):
+        return bit_number
+    if database_type == "date":
+        return days
+    if database_type.startswith("interval"):
+        return micro_duration
+    return None if _TIME_TYPE.match(database_type) else _integer
 
 
 def _integer(value: str | bytes) -> int:
@@ -135,7 +162,7 @@ def _integer(value: str | bytes) -> int:
 
 
 def _number(value: str | bytes) -> Any:
-    text = _text(value)
+    text = _text(value).replace("$", "").replace(",", "")
     return float(text) if isfinite(float(text)) else text
 
 
@@ -192,7 +219,7 @@ _BY_NAME: dict[str, Encode] = {
     _TIME + "MicroTimestamp": scaled(moment, 1000),
     _TIME + "NanoTimestamp": moment,
     _TIME + "Time": scaled(clock_time, 1_000_000),
-    _CONNECT + "Time": scaled(clock_time, 1_000_000),
+    _CONNECT + "Time": scaled(day_time, 1_000_000),
     _TIME + "MicroTime": scaled(clock_time, 1000),
     _TIME + "NanoTime": clock_time,
     _TIME + "Year": _integer,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import date
 from functools import lru_cache
 
-__all__ = ["clock_time", "days", "moment", "scaled", "zoned"]
+__all__ = ["clock_time", "day_time", "days", "moment", "scaled", "zoned"]
 
 _EPOCH = date(1970, 1, 1).toordinal()
 _DAY = 86_400_000_000_000
@@ -51,6 +51,12 @@ def clock_time(value: str | bytes) -> int | None:
         return None
     whole = int(found[2]) * 3600 + int(found[3]) * 60 + int(found[4])
     return (-1 if found[1] else 1) * (whole * 1_000_000_000 + _fraction(found[5]))
+
+
+def day_time(value: str | bytes) -> int | None:
+    """The same in ``time.precision.mode=connect``, which knows no time before or behind the day."""
+    nanos = clock_time(value)
+    return nanos if nanos is not None and 0 <= nanos <= _DAY else None
 
 
 def scaled(read: Callable[[str | bytes], int | None], divide: int) -> Callable[[str | bytes], int | None]:

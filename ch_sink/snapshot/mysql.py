@@ -17,6 +17,8 @@ __all__ = ["MysqlReader"]
 _POS_BITS = 40
 _SETTINGS = f"SET time_zone = '+00:00', sql_mode = '', sql_select_limit = {2**64 - 1}"
 """The server's own settings may cut results off, or fill a CHAR up with spaces."""
+_COMMITTED = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+"""Where the server's own level is READ UNCOMMITTED, a reader sees rows that may be rolled back."""
 _ESTIMATE = "SELECT TABLE_ROWS FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
 _KEY = """
 SELECT s.COLUMN_NAME FROM information_schema.STATISTICS s JOIN information_schema.COLUMNS c
@@ -46,6 +48,8 @@ class MysqlReader:
                 init_command=_SETTINGS,
                 **tls,
             )
+            with self._connection.cursor() as cursor:
+                cursor.execute(_COMMITTED)
         except (pymysql.MySQLError, OSError) as error:  # the latter of a certificate's file
             raise self._failure("does not let ch_sink in", error) from None
 
@@ -112,16 +116,27 @@ class MysqlReader:
         kinds = self.columns()
         listed = ", ".join(_selected(name, kinds.get(name, "")) for name in names)
         where = f" WHERE {condition}" if condition else ""
+        cursor = self._connection.cursor(SSCursor)
         try:
-            with self._connection.cursor(SSCursor) as cursor:
-                cursor.execute(f"SELECT {listed} FROM {self._table}{where}")
-                while batch := cursor.fetchmany(size):
-                    yield list(batch)
+            cursor.execute(f"SELECT {listed} FROM {self._table}{where}")
+            while batch := cursor.fetchmany(size):
+                yield list(batch)
         except pymysql.MySQLError as error:
             raise self._failure("cannot be read", error) from None
+        finally:
+            self._leave(cursor)
+
+    def _leave(self, cursor: SSCursor) -> None:
+        """The driver reads all rows that are left before it lets go of them, also from a server that is gone."""
+        result = cursor._result
+        if result is not None and result.unbuffered_active:
+            result.unbuffered_active = False
+            self.close()
+        cursor.close()
 
     def close(self) -> None:
-        self._connection.close()
+        if self._connection.open:
+            self._connection.close()
 
     def _failure(self, what: str, error: Exception | None) -> SourceError:
         said = error.args[-1] if error is not None and error.args else ""
@@ -137,8 +152,9 @@ def _named(kind: str) -> str:
 
 
 def _selected(name: str, kind: str) -> str:
-    """A FLOAT as a DOUBLE: as text it has six digits only."""
-    return f"{_quoted(name)} + 0e0" if kind.startswith("float") else _quoted(name)
+    """A FLOAT as a DOUBLE: as text it has six digits only. Of other numbers without the zeros that fill them up."""
+    more = " + 0e0" if kind.startswith("float") else " + 0" if kind.endswith("zerofill") else ""
+    return _quoted(name) + more
 
 
 def _quoted(name: str) -> str:

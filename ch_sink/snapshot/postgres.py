@@ -1,5 +1,6 @@
 """PostgreSQL: rows by COPY, as texts; positions in the write-ahead log."""
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 
@@ -18,8 +19,15 @@ _SETTINGS = (
     "-c lc_monetary=C -c row_security=off"
 )
 _COLUMNS = """
-SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a
-WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
+SELECT a.attname, (
+  WITH RECURSIVE base (oid, modifier) AS (
+    SELECT a.atttypid, a.atttypmod
+    UNION ALL SELECT t.typbasetype, t.typtypmod FROM base JOIN pg_type t ON t.oid = base.oid WHERE t.typtype = 'd')
+  SELECT format_type(base.oid, base.modifier) FROM base JOIN pg_type t ON t.oid = base.oid WHERE t.typtype <> 'd')
+FROM pg_attribute a WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
+"""A domain counts as the type that it restricts, as it does for the connector."""
+_ELSEWHERE = re.compile(r"^.+\.(?=(hstore|citext|ltree|geometry|geography)\b)")
+"""The schema of an extension's type, where that is not in the search path."""
 
 _ESTIMATE = """
 SELECT sum(greatest(c.reltuples, 0)) FROM pg_class c WHERE c.oid = %(table)s::regclass
@@ -84,7 +92,7 @@ class PostgresReader:
             found = self._connection.execute(_COLUMNS, (self._table.as_string(self._connection),)).fetchall()
         except psycopg.Error as error:
             raise self._failure("cannot be described", error) from None
-        return {str(name): str(kind) for name, kind in found}
+        return {str(name): _ELSEWHERE.sub("", str(kind)) for name, kind in found}
 
     def estimate(self) -> int:
         try:

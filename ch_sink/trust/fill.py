@@ -79,7 +79,8 @@ def filling(
     if unknown := [name for name in absent if name in stated]:
         raise SourceError(
             f"the source table has no column {unknown[0]!r}, which {table.qualified} has",
-            hint="Check source.table, and what the user may read of it; it sees the columns " + ", ".join(there) + ".",
+            hint=f"Check source.table, and what the user may read of it; it sees the columns {', '.join(there)}. If "
+            f"the source has dropped {unknown[0]!r}, name it in columns.exclude: all rows then have its default.",
         )
     if unread := [name for name in lacking if name not in absent]:
         raise StreamFailed(
@@ -89,6 +90,9 @@ def filling(
         )
     if absent:
         say(f"{', '.join(absent)}: not in the source, left to the default")
+    filled = {*added, *(c.name for c in columns), *table.system_columns}
+    if kept := [c.name for c in table.columns if c.insertable and c.stored and c.name not in filled]:
+        say(f"{', '.join(kept)}: not filled by the stream, left to the default")
     stored = {own.get(c.name, c.name) for c in columns}
     if others := [name for name in there if name not in stored and name not in chosen.exclude]:
         say(f"{', '.join(others)}: not in {table.qualified}, left out")

@@ -83,8 +83,11 @@ def snapshot_columns(
         name = own.get(column.name, column.name)
         filled = unmasked(column) if column.name in masks else column
         stated = schema.field(column.name) if schema is not None and not schema.inferred else None
-        kind = (stated.unmasked or stated.type) if stated is not None else source_type(filled)
-        if name not in there or kind is None:
+        if name not in there:
+            continue
+        own_type = source_type(filled, there[name], policy.values)
+        kind = (stated.unmasked or stated.type) if stated is not None else own_type
+        if kind is None:
             continue
         if stated is None and not same_decimal_text(kind, there[name], policy.values.decimal_handling):
             continue

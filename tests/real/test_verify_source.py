@@ -1,5 +1,6 @@
 """``verify`` and ``repair`` against a real PostgreSQL and a real MariaDB; the events are written by hand."""
 
+import gc
 import json
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,6 +13,7 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.config import load_job
+from ch_sink.errors import SourceError
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.snapshot import DivisibleReader, open_source
@@ -147,6 +149,24 @@ def test_rows_that_the_server_would_hide_from_a_reader_are_no_extra_rows(
     assert client.rows(f"SELECT count() AS n FROM {database}.orders FINAL") == [{"n": ROWS}]
 
 
+def test_rows_that_are_not_committed_are_not_read(config: Path, source: Any, database: str) -> None:
+    """A server may be set to show them; they can be rolled back, and no event tells of that."""
+    if source.name == "mariadb":
+        with source.session() as cursor:
+            cursor.execute("SET GLOBAL tx_isolation = 'READ-UNCOMMITTED'")
+    try:
+        with closing(source.connect()) as writer, writer.cursor() as cursor:
+            cursor.execute(f"UPDATE orders_{database} SET n = -1 WHERE id = 7")
+            with closing(open_source(source_address(load_job(config).only()))) as reader:
+                read = [value for batch in reader.rows(["n"], 100) for (value,) in batch]
+            writer.rollback()
+    finally:
+        if source.name == "mariadb":
+            with source.session() as cursor:
+                cursor.execute("SET GLOBAL tx_isolation = DEFAULT")
+    assert (len(read), "-1" in read) == (ROWS, False)
+
+
 def test_floats_have_all_their_digits(config: Path, source: Any, database: str) -> None:
     name, numbers = f"floats_{database}", [16777217.0, 3.14159265, 1.17549435e-38, 3.402823466e38, 9999.999]
     with source.session() as cursor:
@@ -158,6 +178,61 @@ def test_floats_have_all_their_digits(config: Path, source: Any, database: str) 
         read = {int(str(key)): value for batch in reader.rows(["id", "n"], 100) for key, value in batch}
     assert read.pop(9) is None
     assert [np.float32(str(read[n])) for n in range(len(numbers))] == [np.float32(number) for number in numbers]
+
+
+def test_a_column_has_the_type_that_the_connector_takes_it_for(config: Path, source: Any, database: str) -> None:
+    """A domain that of what it restricts, an extension's type its bare name; a number no zeros that fill it up."""
+    name = f"kinds_{database}"
+    with source.session() as cursor:
+        if source.name == "postgres":
+            cursor.execute(f"CREATE SCHEMA {name}; CREATE EXTENSION hstore SCHEMA {name}")
+            cursor.execute(f"CREATE DOMAIN flags_{name} AS bit(12); CREATE DOMAIN more_{name} AS flags_{name}")
+            cursor.execute(f"CREATE TABLE {name} (id INT, a more_{name}, b {name}.hstore, c numeric(4,1)[])")
+            cursor.execute(f"INSERT INTO {name} VALUES (1, B'000000000011', 'a=>1', '{{1.5}}')")
+        else:
+            cursor.execute(f"CREATE TABLE {name} (id INT, a INT(6) ZEROFILL, b DECIMAL(8,2) ZEROFILL, c INT UNSIGNED)")
+            cursor.execute(f"INSERT INTO {name} VALUES (1, 42, 5.5, 7)")
+    address = replace(source_address(load_job(config).only()), table=name)
+    with closing(open_source(address)) as reader:
+        kinds = reader.columns()
+        [row] = [row for batch in reader.rows(["a", "b", "c"], 100) for row in batch]
+    if source.name == "postgres":
+        assert kinds == {"id": "integer", "a": "bit(12)", "b": "hstore", "c": "numeric(4,1)[]"}
+        assert row == ("000000000011", '"a"=>"1"', "{1.5}")
+    else:
+        assert row == ("42", "5.50", "7")
+
+
+def _ends(source: Any, reader: Any) -> None:
+    """The server ends the reader's connection."""
+    with source.session() as cursor:
+        if source.name == "postgres":
+            cursor.execute(f"SELECT pg_terminate_backend({reader._connection.info.backend_pid})")
+        else:
+            cursor.execute(f"KILL CONNECTION {reader._connection.thread_id()}")
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_a_server_that_dies_while_it_is_read_is_an_error_with_a_next_step(
+    config: Path, source: Any, database: str
+) -> None:
+    name = f"large_{database}"
+    with source.session() as cursor:
+        cursor.execute(f"CREATE TABLE {name} (id INT PRIMARY KEY, text VARCHAR(2000))")
+        rows = ", ".join(f"({i}, repeat('x', 1900))" for i in range(8_000))
+        cursor.execute(f"INSERT INTO {name} VALUES {rows}")
+    address = replace(source_address(load_job(config).only()), table=name)
+    with closing(open_source(address)) as reader:
+        batches = reader.rows(["id", "text"], 100)
+        next(batches)
+        _ends(source, reader)
+        with pytest.raises(SourceError, match="cannot be read"):
+            list(batches)
+    with closing(open_source(address)) as reader:
+        batches = reader.rows(["id", "text"], 100)
+        next(batches)
+        batches.close()  # type: ignore[attr-defined]
+    gc.collect()
 
 
 def test_several_processes_read_every_row_once(config: Path, source: Any, database: str) -> None:
