@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, expecting_a_ledger, load_all
+from ch_sink.cli.each_stream import EachStream
+from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, load_all
 from ch_sink.cli.output import Output
 from ch_sink.cli.resync import Apply
 from ch_sink.model.counted import counted, grouped
@@ -47,21 +48,25 @@ def backfill(
 
     out = Output(as_json=as_json)
     documents = []
-    for config in load_all(out, configs, overrides, only):
-        with expecting_a_ledger(config), _spark(config, master, context.obj) as load:
-            done = backfilled(
-                refill_of(config, 0), load, apply=apply, wave=wave, say=out.note, progress=_progress(out, context.obj)
-            )
-        out.progress_done()
-        documents.append(done.as_json())
-        places = ", ".join(f"{offset} of partition {p}" for p, offset in sorted(done.start.items()))
-        if done.applied:
-            out.say(f"{done.table}: {counted(done.rows, 'row')}; the stream goes on at offset {places}")
-            if done.dead_letters:
-                out.warn(f"{counted(done.dead_letters, 'record')} became dead letters; `ch_sink check` says why")
-        else:
-            out.say(f"{done.table}: {counted(done.rows, 'offset')} of a snapshot, which ends at {places}: --apply")
-    out.document({"streams": documents})
+    each = EachStream(out, load_all(out, configs, overrides, only))
+    for config in each.streams:
+        with each.guard(config):
+            refill = refill_of(config, 0)
+            with _spark(config, master, context.obj) as load:
+                done = backfilled(
+                    refill, load, apply=apply, wave=wave, say=out.note, progress=_progress(out, context.obj)
+                )
+            out.progress_done()
+            documents.append(done.as_json())
+            places = ", ".join(f"{offset} of partition {p}" for p, offset in sorted(done.start.items()))
+            if done.applied:
+                out.say(f"{done.table}: {counted(done.rows, 'row')}; the stream goes on at offset {places}")
+                if done.dead_letters:
+                    out.warn(f"{counted(done.dead_letters, 'record')} became dead letters; `ch_sink check` says why")
+            else:
+                out.say(f"{done.table}: {counted(done.rows, 'offset')} of a snapshot, which ends at {places}: --apply")
+    out.document({"streams": [*documents, *each.documents()]})
+    each.expect_all()
 
 
 @contextmanager

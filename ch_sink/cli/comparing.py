@@ -11,6 +11,7 @@ from ch_sink.errors import ConfigError
 
 if TYPE_CHECKING:
     from ch_sink.config import Config
+    from ch_sink.trust.stoppable import Check
     from ch_sink.trust.subject import Options, Subject
 
 __all__ = [
@@ -77,11 +78,11 @@ Columns = Annotated[
 ]
 
 
-def case_of(config: "Config", against: str, options: "Options") -> "tuple[Subject, Options]":
+def case_of(config: "Config", against: str, options: "Options", check: "Check") -> "tuple[Subject, Options]":
     """The stream and its table, and against what they are compared. Raises ChSinkError."""
     from ch_sink.trust.wiring import subject_of
 
-    return subject_of(config), replace(options, against=truth_of(config, against))
+    return subject_of(config, check), replace(options, against=truth_of(config, against))
 
 
 def truth_of(config: "Config", against: str) -> Truth:

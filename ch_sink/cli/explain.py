@@ -12,6 +12,7 @@ __all__ = ["explain"]
 
 
 def explain(
+    context: typer.Context,
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The YAML file.", show_default=False)],
     key: KeyJson,
     only: Only = None,
@@ -25,7 +26,7 @@ def explain(
     given = key_of(key)
     [chosen] = one_stream(load_all(out, [config], overrides, only), config)
     with expecting_a_ledger(chosen):
-        found = explained(chosen, given)
+        found = explained(chosen, given, context.obj.check)
     columns = ("partition", "offset", "op", "position", "epoch", "rule", "why")
     out.table(columns, [(e.partition, e.offset, e.op, e.position, e.epoch, e.rule, e.why) for e in found.events])
     if not found.events:

@@ -1,6 +1,7 @@
 """Arguments and options that several commands share."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -154,13 +155,19 @@ def expecting_a_ledger(config: "Config") -> Iterator[None]:
     try:
         yield
     except ClickHouseError as error:
-        if error.code != _UNKNOWN_TABLE:
+        if error.code != _UNKNOWN_TABLE or not _first_names(error.message, config.tables.ledger):
             raise
         raise ClickHouseError(
             f"the ledger does not exist: {config.state_database}.{config.tables.ledger}",
             code=error.code,
             hint="Create the sink's tables with `ch_sink init CONFIG --apply`.",
         ) from None
+
+
+def _first_names(message: str, table: str) -> bool:
+    """Whether this is the table that the server does not know: the first that it names, before those like it."""
+    named = re.search(r"\w+\.([\w$]+)", message.partition("DB::Exception: ")[2])
+    return named is None or named[1] == table
 
 
 _UNKNOWN_TABLE = 60

@@ -22,6 +22,8 @@ log = logging.getLogger("ch_sink")
 
 _FRESH = 5.0
 """Seconds for which what the ledgers and brokers said is shown again."""
+_TOTALS = ("rows", "deletes", "dead_letters", "deduplicated")
+"""What `status` counts from the stream's beginning, and a job from its own."""
 _LETTERS = 100
 """The most dead letters of a stream that are shown."""
 _LET_GO = 60.0
@@ -41,7 +43,7 @@ class JobPage:
         """See PageData."""
         known, now = self._statuses(), time.time()
         found = {stream.stream: stream.as_json(now) for stream in self._live.snapshot()}
-        return [known.get(name, {}) | {k: v for k, v in mine.items() if v is not None} for name, mine in found.items()]
+        return [_shown(known.get(name, {}), mine) for name, mine in found.items()]
 
     def dead_letters(self, stream: str) -> Sequence[Mapping[str, Any]]:
         """See PageData."""
@@ -94,6 +96,16 @@ class JobPage:
                     log.debug("the page shows what was known before: %s", error)
                 self._known = time.monotonic(), known
             return known
+
+
+def _shown(known: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Any]:
+    """What `status` knows of a stream, with the job's own figures where these are newer.
+
+    Totals are those of `status`, since the job counts from its start on: it has not seen a dead letter of the one
+    before. Nothing has come to the place of an error that is over.
+    """
+    newer = {name: figure for name, figure in mine.items() if figure is not None or name in ("error", "next")}
+    return {**mine, **known, **newer, **{name: known[name] for name in _TOTALS if name in known}}
 
 
 @contextmanager

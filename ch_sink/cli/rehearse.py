@@ -13,6 +13,7 @@ __all__ = ["rehearse"]
 
 
 def rehearse(
+    context: typer.Context,
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The YAML file.", show_default=False)],
     other: Annotated[Path, typer.Option("--config", metavar="OTHER", help="The YAML file to try.", show_default=False)],
     examples: Examples = 10,
@@ -34,7 +35,7 @@ def rehearse(
     [chosen] = one_stream(load_all(out, [config], overrides, only), config)
     [tried] = one_stream(load_all(out, [other], None, only), other)
     with expecting_a_ledger(chosen):
-        live = subject_of(chosen)
+        live = subject_of(chosen, context.obj.check)
         done = rehearsed(
             live,
             other_of(tried, live),

@@ -16,6 +16,7 @@ __all__ = ["repair"]
 
 
 def repair(
+    context: typer.Context,
     configs: ConfigFiles,
     against: Against = "",
     apply: Annotated[bool, typer.Option("--apply", help="Write; without it, only say what would be written.")] = False,
@@ -41,7 +42,7 @@ def repair(
     each = EachStream(out, load_all(out, configs, overrides, only))
     for config in each.streams:
         with each.guard(config):
-            done = repaired(*case_of(config, against, options), apply=apply, say=say_to(out))
+            done = repaired(*case_of(config, against, options, context.obj.check), apply=apply, say=say_to(out))
             out.progress_done()
             documents.append(done.as_json())
             ok = ok and done.all_mended

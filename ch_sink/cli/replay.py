@@ -17,6 +17,7 @@ __all__ = ["replay"]
 
 
 def replay(
+    context: typer.Context,
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The YAML file.", show_default=False)],
     first: Annotated[
         str, typer.Option("--from", metavar="OFFSET|TIME", help="Offset or time to begin at.", show_default=False)
@@ -47,7 +48,7 @@ def replay(
     [chosen] = streams
     bounds = [_offsets(chosen, text, option) for text, option in ((first, "--from"), (end, "--to"))]
     with expecting_a_ledger(chosen):
-        subject = subject_of(chosen)
+        subject = subject_of(chosen, context.obj.check)
         done = replayed(subject, bounds[0], bounds[1], into, handover=handover_of(chosen, subject.client))
     for partition, (start, stop) in sorted(done.ranges.items()):
         out.say(f"partition {partition}: offsets {start} to {stop - 1} into {done.table}")

@@ -29,6 +29,7 @@ Against = Annotated[
 
 
 def resync(
+    context: typer.Context,
     configs: ConfigFiles,
     against: Against = "",
     apply: Apply = False,
@@ -51,7 +52,8 @@ def resync(
     for config in each.streams:
         chosen = truth_of(config, against)
         with each.guard(config):
-            done = resynced(refill_of(config, patience), apply=apply, against=chosen, say=_say(out))
+            refill = refill_of(config, patience, context.obj.check)
+            done = resynced(refill, apply=apply, against=chosen, say=_say(out))
             documents.append(done.as_json())
             if apply:
                 out.say(
@@ -66,6 +68,7 @@ def resync(
 
 
 def bootstrap(
+    context: typer.Context,
     configs: ConfigFiles,
     apply: Apply = False,
     patience: Patience = 30.0,
@@ -86,7 +89,7 @@ def bootstrap(
     each = EachStream(out, load_all(out, configs, overrides, only))
     for config in each.streams:
         with each.guard(config):
-            done = bootstrapped(refill_of(config, patience), apply=apply, say=_say(out))
+            done = bootstrapped(refill_of(config, patience, context.obj.check), apply=apply, say=_say(out))
             documents.append(done.as_json())
             if done.applied:
                 places = ", ".join(f"{offset} of partition {p}" for p, offset in sorted(done.start.items()))

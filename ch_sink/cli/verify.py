@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -30,6 +31,7 @@ from ch_sink.errors import ChSinkError, ClickHouseError, ConfigError, SourceErro
 
 if TYPE_CHECKING:
     from ch_sink.config import Config
+    from ch_sink.spark.stop import Stop
     from ch_sink.trust.report import Report
     from ch_sink.trust.subject import Options
 
@@ -39,6 +41,7 @@ log = logging.getLogger("ch_sink")
 
 
 def verify(
+    context: typer.Context,
     configs: ConfigFiles,
     against: AgainstCopies = "",
     examples: Examples = 10,
@@ -75,7 +78,7 @@ def verify(
     from ch_sink.trust.verify import verified
     from ch_sink.trust.wiring import subject_of
 
-    out = Output(as_json=as_json)
+    out, stop = Output(as_json=as_json), context.obj
     options = options_of(examples, sample, where, columns, patience, parallel)
     copy = against if against not in ("", *TRUTHS) else ""
     if continuous:
@@ -85,7 +88,7 @@ def verify(
             raise ConfigError(
                 "--continuous compares whole tables", hint="Leave out --sample, --where, --columns, --html."
             )
-        _continuous(out, load_all(out, configs, overrides, only), against, options, share_of(load), rounds)
+        _continuous(out, stop, load_all(out, configs, overrides, only), against, options, share_of(load), rounds)
         return
     if html is not None:
         _expect_writable(html)
@@ -98,9 +101,9 @@ def verify(
         with each.guard(config):
             if copy:
                 name = copy.replace("{table}", config.clickhouse.table)
-                report = compared_with_copy(subject_of(config), name, options, say_to(out))
+                report = compared_with_copy(subject_of(config, stop.check), name, options, say_to(out))
             else:
-                with verified(*case_of(config, against, options), say_to(out)) as found:
+                with verified(*case_of(config, against, options, stop.check), say_to(out)) as found:
                     report = found.report
             out.progress_done()
             reports.append(report)
@@ -118,8 +121,11 @@ def verify(
 
 def _expect_writable(path: Path) -> None:
     """Raises ConfigError if the file cannot be written, before hours of comparison end with that."""
+    there = path.exists()
     try:
         path.open("a").close()
+        if not there:
+            path.unlink()  # no empty report, should the comparison fail
     except OSError as error:
         raise ConfigError(
             f"--html {path} cannot be written: {error.strerror}", hint="Name a file in a folder that is there."
@@ -141,15 +147,16 @@ def _record(config: "Config", reports: "list[Report]", began: float) -> None:
 
 
 def _continuous(
-    out: Output, configs: "Sequence[Config]", against: str, options: "Options", share: float, rounds: int
+    out: Output, stop: "Stop", configs: "Sequence[Config]", against: str, options: "Options", share: float, rounds: int
 ) -> None:
     """Compare part after part of each table in turn. Raises typer.Exit(1) if the last round found a difference."""
     from ch_sink.discovery.wiring import states_by_ledger
+    from ch_sink.spark.stop import Stopped
     from ch_sink.trust.continuous import Rotation
     from ch_sink.trust.report import lines
 
     def rotation(config: "Config") -> Rotation:
-        subject, chosen = case_of(config, against, options)
+        subject, chosen = case_of(config, against, options, stop.check)
         [(states, _)] = states_by_ledger([config])
         name = config.stream_name
         return Rotation(subject, chosen, lambda c: states.compare({name: c}), states.read([name])[name].compared)
@@ -159,28 +166,43 @@ def _continuous(
     for config in configs:
         with each.guard(config):
             turning[config.stream_name] = rotation(config)
-    while left := [c for c in configs if (one := turning.get(c.stream_name)) and not 0 < rounds <= one.rounds]:
-        for config in left:
-            one, began = turning[config.stream_name], time.monotonic()
-            try:
-                report = one.step()
-            except ChSinkError as error:
-                if rounds or not (error.temporary or isinstance(error, SourceError)):
-                    if len(configs) < 2:
-                        raise
-                    each.fail(config, error)
-                    del turning[config.stream_name]
-                    continue
-                out.warn(f"{error}; it is tried again")
-            else:
-                for line in lines(report) if not report.equal else []:
-                    out.say(line)
-                upto = one.before.equal_up_to if one.before is not None else 0.0
-                moment = f"{datetime.fromtimestamp(upto, UTC):%H:%M:%S}" if upto else "–"
-                out.progress(f"{report.stream}: {report.rows} rows compared; equal up to {moment}")
-            time.sleep(min(600.0, (time.monotonic() - began) * (1 / share - 1)))
+
+    def step(config: "Config") -> None:
+        one = turning[config.stream_name]
+        try:
+            report = one.step()
+        except ChSinkError as error:
+            if rounds or not (error.temporary or isinstance(error, SourceError)):
+                if len(configs) < 2:
+                    raise
+                each.fail(config, error)
+                del turning[config.stream_name]
+                return
+            out.warn(f"{error}; it is tried again")
+        else:
+            for line in lines(report) if not report.equal else []:
+                out.say(line)
+            upto = one.before.equal_up_to if one.before is not None else 0.0
+            moment = f"{datetime.fromtimestamp(upto, UTC):%H:%M:%S}" if upto else "–"
+            out.progress(f"{report.stream}: {report.rows} rows compared; equal up to {moment}")
+
+    def left() -> "list[Config]":
+        return [c for c in configs if (one := turning.get(c.stream_name)) and not 0 < rounds <= one.rounds]
+
+    with suppress(Stopped):
+        while turn := left():
+            for config in turn:
+                began = time.monotonic()
+                step(config)
+                if left():
+                    stop.wait(min(600.0, (time.monotonic() - began) * (1 / share - 1)))
+                    stop.check()
     out.progress_done()
-    found = [one.before.as_json() for one in turning.values() if one.before is not None]
+    found = [
+        {"stream": name, "table": one.subject.table.qualified.replace("`", ""), **one.before.as_json()}
+        for name, one in turning.items()
+        if one.before is not None
+    ]
     out.document({"streams": [*found, *each.documents()]})
     each.expect_all()
     if any(one["differences"] for one in found):

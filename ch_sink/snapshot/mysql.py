@@ -142,7 +142,7 @@ class MysqlReader:
         said = error.args[-1] if error is not None and error.args else ""
         return SourceError(
             f"source {self.address.shown} {what}: {said}",
-            hint="Check source.url, the user, and its right to SELECT from the table.",
+            hint="Check source.url, source.table, and the user's right to SELECT from it.",
         )
 
 

@@ -153,5 +153,5 @@ class PostgresReader:
         text = str(error).strip().split("\n")[0]
         return SourceError(
             f"source {self.address.shown} {what}: {text}",
-            hint="Check source.url, the user, and its right to SELECT from the table; row policies need BYPASSRLS.",
+            hint="Check source.url, source.table, and the user's right to SELECT from it; row policies need BYPASSRLS.",
         )

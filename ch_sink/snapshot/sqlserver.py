@@ -145,7 +145,7 @@ class SqlServerReader:
     def _failure(self, what: str, error: pymssql.Error | str) -> SourceError:
         return SourceError(
             f"source {self.address.shown} {what}: {error if isinstance(error, str) else _said(error)}",
-            hint="Check source.url, the user, and its right to SELECT from the table.",
+            hint="Check source.url, source.table, and the user's right to SELECT from it.",
         )
 
 

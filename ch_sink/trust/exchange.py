@@ -66,6 +66,6 @@ class Exchange:
         resolved = {int(p): offsets for p, offsets in noted["resolved"].items()}
         if not is_entered(comment, subject.ledger, topic.topic_id):
             say(f"{subject.table.qualified} was exchanged by a run that was killed before the ledger knew")
-            with held(subject.ledger, refill.states, refill.stream, topic.topic_id, say):
+            with held(subject.ledger, refill.states, refill.stream, topic.topic_id, say, check=subject.check):
                 cls(refill, facts, results, resolved)._enter()
         successor.unmark(subject.table.qualified, str(noted["comment"]))

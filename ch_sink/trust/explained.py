@@ -13,6 +13,7 @@ from ch_sink.trust.history import loads_of
 from ch_sink.trust.judge import Noted
 from ch_sink.trust.key import wanted_key
 from ch_sink.trust.own_tables import OwnTables, own_tables
+from ch_sink.trust.stoppable import Check, never_stops
 from ch_sink.trust.subject import Subject
 from ch_sink.trust.wiring import subject_of
 
@@ -29,9 +30,9 @@ def noted_of(subject: Subject, own: OwnTables, topic_id: str) -> Noted:
     )
 
 
-def explained(config: Config, key: dict[str, Any]) -> Biography:
+def explained(config: Config, key: dict[str, Any], check: Check = never_stops) -> Biography:
     """Read the topic for the events of one key. Raises ChSinkError."""
-    subject = subject_of(config)
+    subject = subject_of(config, check)
     return life_of(subject, own_tables(config, subject.client), key)
 
 

@@ -13,6 +13,7 @@ from ch_sink.model.policy import Policy
 from ch_sink.snapshot import DocumentReader, SourceReader
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.load import SnapshotColumn, block, snapshot_columns
+from ch_sink.trust.stoppable import Check, never_stops, until_stopped
 from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema
 
@@ -25,13 +26,13 @@ _EVERY = 500_000
 class Filling:
     """What it takes to fill one table from one source table."""
 
-    def __init__(self, columns: Sequence[SnapshotColumn]) -> None:
-        self.columns = tuple(columns)
+    def __init__(self, columns: Sequence[SnapshotColumn], check: Check = never_stops) -> None:
+        self.columns, self._check = tuple(columns), check
 
     def count(self, reader: SourceReader, key: Sequence[str]) -> int:
         """How many rows the source has now. Raises SourceError."""
         names = [c.source for c in self.columns if c.table.name in key] or [self.columns[0].source]
-        return sum(len(batch) for batch in reader.rows(names, _ROWS))
+        return sum(len(batch) for batch in until_stopped(reader.rows(names, _ROWS), self._check))
 
     def load(
         self,
@@ -43,7 +44,8 @@ class Filling:
     ) -> int:
         """Store all rows under one version; returns their number. Raises ChSinkError."""
         total, said = 0, _EVERY
-        for batch in filter(None, reader.rows([column.source for column in self.columns], _ROWS)):
+        batches = reader.rows([column.source for column in self.columns], _ROWS)
+        for batch in filter(None, until_stopped(batches, self._check)):
             rows = block(table, self.columns, batch, version)
             client.insert(table.qualified, rows, settings=PINNED, doing=f"fill {table.qualified}")
             total += len(batch)
@@ -61,6 +63,7 @@ def filling(
     policy: Policy,
     reader: SourceReader,
     say: Callable[[str], None] = lambda _: None,
+    check: Check = never_stops,
 ) -> Filling:
     """How the columns are read. Raises StreamFailed if one of them cannot be, and SourceError."""
     chosen = policy.columns
@@ -68,7 +71,7 @@ def filling(
     wanted = [c for c in columns if c.name not in added]
     found = snapshot_columns(table, wanted, key, schema, policy, reader)
     if isinstance(reader, DocumentReader):
-        return Filling(found)  # a field that no document has is no mistake
+        return Filling(found, check)  # a field that no document has is no mistake
     lacking = [c.name for c in wanted if c.name not in {f.table.name for f in found}]
     there = reader.columns()
     own = {new: old for old, new in chosen.rename}
@@ -96,4 +99,4 @@ def filling(
     stored = {own.get(c.name, c.name) for c in columns}
     if others := [name for name in there if name not in stored and name not in chosen.exclude]:
         say(f"{', '.join(others)}: not in {table.qualified}, left out")
-    return Filling(found)
+    return Filling(found, check)

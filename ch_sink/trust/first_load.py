@@ -75,7 +75,7 @@ class FirstLoad:
                 "rows": rows,
             }
         )
-        with held(subject.ledger, refill.states, refill.stream, self.topic.topic_id, say):
+        with held(subject.ledger, refill.states, refill.stream, self.topic.topic_id, say, check=subject.check):
             self.expect_empty()
             refill.successor.take_place(say)
             self._enter(facts, results)
@@ -128,7 +128,7 @@ class FirstLoad:
                 hint="Empty the table and begin again.",
             )
         if not known:
-            with held(subject.ledger, refill.states, refill.stream, self.topic.topic_id, say):
+            with held(subject.ledger, refill.states, refill.stream, self.topic.topic_id, say, check=subject.check):
                 self._enter(facts, results)
         refill.successor.unmark(subject.table.qualified, str(noted["comment"]))
         refill.successor.clear(say)

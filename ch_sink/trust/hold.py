@@ -11,6 +11,7 @@ from ch_sink.errors import LedgerConflict, StreamFailed
 from ch_sink.ports import Ledger, Request
 from ch_sink.ports.stream_states import RecordedState, StreamStates
 from ch_sink.stream.standing import has_job, standing
+from ch_sink.trust.stoppable import Check, never_stops
 
 __all__ = ["held", "runs"]
 
@@ -34,6 +35,7 @@ def held(
     topic_id: str,
     say: Callable[[str], None] = lambda _: None,
     wait: float = _WAIT,
+    check: Check = never_stops,
 ) -> Iterator[None]:
     """Nobody else works on the stream until the context ends; a stream that was paused or stopped stays so.
 
@@ -48,7 +50,7 @@ def held(
         by = f"{_BY}{getpass.getuser()}@{socket.gethostname()}"
         states.ask({stream: Request("pause", by, time.time())})
     try:
-        _claim(ledger, states, stream, topic_id, wait)
+        _claim(ledger, states, stream, topic_id, wait, check)
         try:
             yield
         finally:
@@ -58,7 +60,7 @@ def held(
             states.ask({stream: Request("resume", f"{getpass.getuser()}@{socket.gethostname()}", time.time())})
 
 
-def _claim(ledger: Ledger, states: StreamStates, stream: str, topic_id: str, wait: float) -> None:
+def _claim(ledger: Ledger, states: StreamStates, stream: str, topic_id: str, wait: float, check: Check) -> None:
     deadline = time.monotonic() + wait
     elsewhere = _is_elsewhere(states.read([stream])[stream])
     while True:
@@ -76,6 +78,7 @@ def _claim(ledger: Ledger, states: StreamStates, stream: str, topic_id: str, wai
                 f"stream {stream!r} does not come to rest: {conflict or 'its batch goes on'}",
                 hint="Stop the job, or try again.",
             )
+        check()
         time.sleep(0.1)
 
 

@@ -22,6 +22,7 @@ from ch_sink.snapshot import DocumentReader, SourceReader
 from ch_sink.snapshot.encode import Encode, encoded, encoder, same_decimal_text, same_moment_text, source_type
 from ch_sink.snapshot.reader import Value
 from ch_sink.table.model import Family, TargetTable
+from ch_sink.trust.stoppable import Check, never_stops, until_stopped
 from ch_sink.types.arrow import arrow_type
 from ch_sink.types.build import converter
 from ch_sink.types.chtype import parse_type
@@ -165,10 +166,16 @@ def _document_columns(table: TargetTable, columns: Sequence[Column], policy: Pol
 
 
 def load(
-    client: Client, shadow: TargetTable, columns: Sequence[SnapshotColumn], reader: SourceReader, version: int
+    client: Client,
+    shadow: TargetTable,
+    columns: Sequence[SnapshotColumn],
+    reader: SourceReader,
+    version: int,
+    check: Check = never_stops,
 ) -> int:
     """Store all rows under one version; returns their number. Raises ChSinkError."""
-    return store(client, shadow, columns, reader.rows([column.source for column in columns], ROWS), version, "")
+    batches = until_stopped(reader.rows([column.source for column in columns], ROWS), check)
+    return store(client, shadow, columns, batches, version, "")
 
 
 def store(

@@ -196,7 +196,8 @@ def filler(refill: Refill, say: Say) -> Iterator[tuple[SourceReader, Filling]]:
         )
     with closing(subject.source()) as reader:
         columns = (*subject.columns, *subject.inputs)
-        made = filling(subject.table, columns, subject.key, subject.schema, subject.settings.policy, reader, say)
+        policy = subject.settings.policy
+        made = filling(subject.table, columns, subject.key, subject.schema, policy, reader, say, subject.check)
         yield reader, made
 
 

@@ -7,15 +7,16 @@ from ch_sink.config import Config
 from ch_sink.ports import Handover
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.refill import Refill
+from ch_sink.trust.stoppable import Check, never_stops
 from ch_sink.trust.wiring import subject_of
 from ch_sink.types.sql import quote
 
 __all__ = ["handover_of", "refill_of"]
 
 
-def refill_of(config: Config, patience: float) -> Refill:
+def refill_of(config: Config, patience: float, check: Check = never_stops) -> Refill:
     """The stream's table, topic and source. Raises ChSinkError if one of them is missing."""
-    subject = subject_of(config)
+    subject = subject_of(config, check)
     client, tables, place = subject.client, config.tables, config.clickhouse
     return Refill(
         subject,

@@ -159,11 +159,13 @@ def _follow(refill: Refill, fold: Fold, topic: TopicState, passes: int, say: Say
     _catch_up(refill, fold, topic)
     say("waiting for the changes that the source had when it was read")
     while fold.commit() < passes and time.monotonic() < deadline:
+        refill.subject.check()
         time.sleep(0.3)
         fold.to(_goal(refill, topic))
     high = refill.subject.topic.state(topic.topic).high
     deadline = time.monotonic() + refill.patience
     while any(fold.at.get(p, 0) < end for p, end in high.items()) and time.monotonic() < deadline:
+        refill.subject.check()
         fold.to(_goal(refill, topic))
         time.sleep(0.2)
     if left := sum(max(0, end - fold.at.get(p, 0)) for p, end in high.items()):
@@ -195,7 +197,7 @@ def _exchanged(refill: Refill, fold: Fold, topic: TopicState, facts: Mapping[int
     """Put the new table in place while the stream stands still; returns for how many seconds it did."""
     subject = refill.subject
     ledger, topic_id = subject.ledger, topic.topic_id
-    with held(ledger, refill.states, refill.stream, topic_id, say):
+    with held(ledger, refill.states, refill.stream, topic_id, say, check=subject.check):
         began = time.monotonic()
         for intent in ledger.open_intents(topic_id):
             if ledger.progress_of(topic_id, intent.partition, intent.start) is not None:

@@ -1,8 +1,13 @@
-"""Which table of which database a stream carries: by ``source.table``, by ``source_table``, or by the topic's name."""
+"""Which table of which database a stream carries: by ``source.table``, by ``source_table``, or by the topic's name.
 
+A topic's name has an underscore for each character of the table's that topics may not have; its events have the name.
+"""
+
+import re
+from collections.abc import Callable, Collection
 from urllib.parse import urlsplit
 
-from ch_sink.config import Config
+from ch_sink.config import Config, SourceNames
 from ch_sink.config.source import SOURCE_KINDS
 from ch_sink.errors import ConfigError
 from ch_sink.snapshot import SourceAddress
@@ -10,15 +15,21 @@ from ch_sink.snapshot.reader import OPTIONS, url_options
 
 __all__ = ["source_address"]
 
+_FOREIGN = re.compile(r"[^A-Za-z0-9._-]")
+"""What no topic's name has."""
+_DOTS = 3
+"""Dots of a topic's name, from which on a table's may have one."""
+Tables = Callable[[], Collection[SourceNames]]
 
-def source_address(config: Config) -> SourceAddress:
-    """Where the stream's source table is. Raises ConfigError."""
+
+def source_address(config: Config, tables: Tables = tuple) -> SourceAddress:
+    """Where the stream's source table is; ``tables``: those that its events name. Raises ConfigError."""
     chosen = config.source
     assert chosen is not None
     parts = urlsplit(chosen.url)
     kind, port = SOURCE_KINDS[parts.scheme]
     database = parts.path.strip("/")
-    schema, table = _named(config, kind, database)
+    schema, table = _named(config, kind, database, tables)
     if not table or (kind in ("postgresql", "sqlserver") and not database):
         raise ConfigError(
             f"source.url {chosen.url} names no database" if table else "source.table names no table",
@@ -46,7 +57,7 @@ def source_address(config: Config) -> SourceAddress:
     )
 
 
-def _named(config: Config, kind: str, database: str) -> tuple[str, str]:
+def _named(config: Config, kind: str, database: str, tables: Tables) -> tuple[str, str]:
     """Schema and name of the source table, as ``source.table``, ``source_table`` or the topic state them.
 
     Raises ConfigError if they do not say which of a topic's tables the stream carries.
@@ -61,7 +72,9 @@ def _named(config: Config, kind: str, database: str) -> tuple[str, str]:
             hint='Leave source.table out, or make it a template such as "public.{table}".',
         )
     if stated or not carried or f".{from_topic}".endswith(f".{carried}"):
-        return _cut(stated or from_topic, first=kind == "mongodb")
+        return (not stated and _renamed(config.kafka.topic, tables)) or _cut(
+            stated or from_topic, first=kind == "mongodb"
+        )
     if kind in ("mysql", "mongodb"):
         return _cut(carried, first=True)
     if "." not in carried:
@@ -79,6 +92,20 @@ def _named(config: Config, kind: str, database: str) -> tuple[str, str]:
     if inside != carried and "." in inside:
         return _cut(inside, first=True)
     return _cut(".".join(carried.split(".")[-2:]), first=False)
+
+
+def _renamed(topic: str, tables: Tables) -> tuple[str, str] | None:
+    """The table after which the connector has named the topic, if it had to give it another name."""
+    if "_" not in topic and topic.count(".") < _DOTS:
+        return None
+    names = {(one.schema or one.database, one.table) for one in tables()}
+    found = [name for name in names if name[0] and f".{topic}".endswith(_as_topic(f".{'.'.join(name)}"))]
+    return found[0] if len(found) == 1 else None
+
+
+def _as_topic(name: str) -> str:
+    """As connectors write a table's name in that of its topic: an underscore for each of Java's characters."""
+    return _FOREIGN.sub(lambda found: "_" * (len(found[0].encode("utf-16-le")) // 2), name)
 
 
 def _agree(stated: str, carried: str) -> bool:

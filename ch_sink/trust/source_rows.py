@@ -9,6 +9,7 @@ from ch_sink.snapshot import DivisibleReader, SourceReader
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.load import ROWS, SnapshotColumn, expect_unique, load, snapshot_columns, store
 from ch_sink.trust.parallel import LEAST, PARTS, Filling, load_parts
+from ch_sink.trust.stoppable import until_stopped
 from ch_sink.trust.subject import Options, Subject
 from ch_sink.types.column import Column
 
@@ -58,7 +59,7 @@ def _load(
     if options.bounds is not None and isinstance(reader, DivisibleReader):
         [column] = [one.source for one in chosen if one.table.name == subject.key[0]]
         batches = reader.part(reader.between(column, *options.bounds), [one.source for one in chosen], ROWS)
-        return store(subject.client, shadow, chosen, batches, version, "")
+        return store(subject.client, shadow, chosen, until_stopped(batches, subject.check), version, "")
     processes = options.parallel or min(4, os.cpu_count() or 1)
     if processes > 1 and isinstance(reader, DivisibleReader) and (options.parallel or reader.estimate() >= LEAST):
         parts = reader.parts(processes * PARTS)
@@ -68,5 +69,5 @@ def _load(
             filling = Filling(
                 reader.address, server, table, shadow, wanted, subject.key, subject.schema, policy, version
             )
-            return load_parts(filling, parts, processes, say)
-    return load(subject.client, shadow, chosen, reader, version)
+            return load_parts(filling, parts, processes, say, subject.check)
+    return load(subject.client, shadow, chosen, reader, version, subject.check)

@@ -12,6 +12,7 @@ from ch_sink.snapshot import SourceReader
 from ch_sink.stream.coordinator import StreamSettings
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.fold import MakeDecoder
+from ch_sink.trust.stoppable import Check, never_stops
 from ch_sink.trust.topic import Reached, TopicReader, reached
 from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema
@@ -41,6 +42,8 @@ class Subject:
     """Opens the source table, if the configuration has one."""
     condition: str = ""
     """SQL that tells the stream's rows from those of other streams in the same table."""
+    check: Check = never_stops
+    """Called between batches of rows, and while a command waits."""
 
     @property
     def declared(self) -> RowSchema | None:

@@ -158,6 +158,7 @@ def _wait_for_source(subject: Subject, options: Options, fold: Fold, passes: int
     deadline = time.monotonic() + options.patience
     fold.to(_known(subject, topic_id))
     while fold.commit() < passes and time.monotonic() < deadline:
+        subject.check()
         time.sleep(0.5)
         fold.to(_known(subject, topic_id))
     high = subject.topic.state(subject.settings.topic).high
@@ -219,6 +220,7 @@ def _wait(subject: Subject, topic_id: str, until: dict[int, int], patience: floa
             return True
         if time.monotonic() > deadline:
             return False
+        subject.check()
         time.sleep(0.2)
 
 

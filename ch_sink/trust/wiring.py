@@ -1,8 +1,11 @@
 """What a comparison needs, from a stream's configuration."""
 
+from functools import cache
+
 from ch_sink.clickhouse import detect, server_facts
 from ch_sink.config import Config
 from ch_sink.decode import decoder_for
+from ch_sink.discovery.job_topics import source_names
 from ch_sink.discovery.look import look_into, schema_for
 from ch_sink.discovery.wiring import client_of, kafka_settings, key_columns, ledger_of, topic_offsets
 from ch_sink.kafka import schema_registry
@@ -10,6 +13,7 @@ from ch_sink.snapshot import open_source
 from ch_sink.spark.wiring import concerned_by, stream_settings
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.source_address import source_address
+from ch_sink.trust.stoppable import Check, StoppableTopic, never_stops
 from ch_sink.trust.subject import Subject
 from ch_sink.trust.topic import KafkaTopic
 from ch_sink.types.column import Column
@@ -20,14 +24,15 @@ from ch_sink.types.sql import quote
 __all__ = ["filled_columns", "subject_of"]
 
 
-def subject_of(config: Config) -> Subject:
-    """The stream's table and topic. Raises ChSinkError if one of them is missing."""
+def subject_of(config: Config, check: Check = never_stops) -> Subject:
+    """The stream's table and topic; ``check`` ends what reads them. Raises ChSinkError if one of them is missing."""
     client, place, policy = client_of(config), config.clickhouse, config.policy()
     table = detect(client, place.database, place.table, policy)
     with topic_offsets(config) as offsets:
         topic = offsets.state(config.kafka.topic)
     seen = look_into(config, topic, server_facts(client).years)
     schema = schema_for(seen, table)
+    tables = cache(lambda: source_names(config, config.kafka.topic))
     return Subject(
         client,
         stream_settings(config),
@@ -35,7 +40,7 @@ def subject_of(config: Config) -> Subject:
         key_columns(config, schema, table),
         filled_columns(table, schema),
         config.state_database,
-        KafkaTopic(kafka_settings(config), config.kafka.topic, concerned_by(config)),
+        StoppableTopic(KafkaTopic(kafka_settings(config), config.kafka.topic, concerned_by(config)), check),
         lambda now, before: decoder_for(
             now,
             policy,
@@ -45,8 +50,9 @@ def subject_of(config: Config) -> Subject:
         ),
         ledger_of(config, client),
         schema,
-        (lambda: open_source(source_address(config))) if config.source is not None else None,
+        (lambda: open_source(source_address(config, tables))) if config.source is not None else None,
         " AND ".join(f"{quote(name)} = {sql}" for name, sql in policy.columns.add if name in policy.columns.source),
+        check,
     )
 
 

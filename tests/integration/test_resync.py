@@ -7,7 +7,7 @@ import re
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -16,6 +16,7 @@ from ch_sink.errors import ChSinkError, SourceError, StreamFailed
 from ch_sink.model.policy import ColumnPolicy, Policy
 from ch_sink.ports import Alive, FinishedRange, Request
 from ch_sink.snapshot.reader import Value
+from ch_sink.spark.stop import Stopped
 from ch_sink.stream.claims import born
 from ch_sink.testing import MemoryLedger
 from ch_sink.testing.memory_states import MemoryStreamStates
@@ -24,6 +25,7 @@ from ch_sink.trust.fill import filling
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
+from ch_sink.trust.stoppable import StoppableTopic
 from ch_sink.trust.subject import Options
 from ch_sink.trust.successor import SUFFIX
 from ch_sink.trust.verify import verified
@@ -140,6 +142,25 @@ def test_a_table_is_filled_anew_behind_its_running_stream(client: Client, databa
     assert it.rows("SELECT count() FROM {} WHERE id > 800000000") == [(0,)]
     assert it.states.read([it.feed.name])[it.feed.name].request.wanted == "resume"
     assert it.left_over() == []
+
+
+@pytest.mark.parametrize("against", ["source", "topic"])
+def test_a_run_that_is_to_stop_leaves_nothing(
+    client: Client, database: str, against: Literal["source", "topic"]
+) -> None:
+    it = case(client, database, "replacing", 1.0)
+    lose_deletes(it)
+
+    def stop() -> None:
+        if it.left_over():
+            raise Stopped
+
+    subject = replace(it.refill.subject, check=stop)
+    subject = replace(subject, topic=StoppableTopic(subject.topic, stop))
+    with pytest.raises(Stopped):
+        resynced(replace(it.refill, subject=subject), apply=True, against=against)
+    assert it.left_over() == []
+    assert it.rows("SELECT count() FROM {} WHERE id > 800000000") == [(40,)]
 
 
 def test_a_stream_that_is_far_behind_is_left_alone(client: Client, database: str) -> None:

@@ -10,10 +10,12 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.errors import LedgerConflict, StreamFailed
 from ch_sink.ports import Compared, Fact, RangeIntent
+from ch_sink.spark.stop import Stopped
 from ch_sink.stream.claims import born
 from ch_sink.trust.continuous import compared
 from ch_sink.trust.mend import repaired
 from ch_sink.trust.report import Report, lines
+from ch_sink.trust.stoppable import StoppableTopic
 from ch_sink.trust.subject import Options, Subject
 from ch_sink.trust.verify import verified
 from tests.support.busy import ENGINES, feed_of
@@ -229,6 +231,21 @@ def test_a_row_above_all_versions_is_left_alone(client: Client, database: str) -
     client.command(f"INSERT INTO {name} SELECT * REPLACE(7 AS n, toUInt128(-1) AS _version) FROM {name} FINAL LIMIT 1")
     done = repaired(subject, Options(), apply=True)
     assert (done.rows, done.too_new, done.report.different) == (0, 1, 1)
+
+
+def test_a_comparison_that_is_to_stop_leaves_nothing(client: Client, database: str) -> None:
+    feed = feed_of(client, database, "mariadb", "acct", "replacing")
+    feed.run()
+    subject = subject_of(client, database, feed, "mariadb-busy-json_plain", ("id", "k"))
+    shadows = f"SELECT name FROM system.tables WHERE database = '{database}' AND name LIKE '%__ch_sink_shadow%'"
+
+    def stop() -> None:
+        if client.rows(shadows):
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        report_of(replace(subject, topic=StoppableTopic(subject.topic, stop)))
+    assert client.rows(shadows) == []
 
 
 def test_a_running_job_keeps_its_collapsing_table_to_itself(client: Client, database: str) -> None:

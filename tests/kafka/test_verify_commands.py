@@ -21,8 +21,9 @@ from ch_sink.trust.fold import Fold
 from ch_sink.trust.purging import Purging
 from ch_sink.trust.topic import KafkaTopic
 from tests.support.fixtures import topic_of, topics
+from tests.support.hand import postgres
 from tests.support.inline_job import run_inline
-from tests.support.kafka import fresh_topic, produce, values
+from tests.support.kafka import fresh_topic, produce, recorded, values
 from tests.support.sink import config_file, inside
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
@@ -252,4 +253,37 @@ def test_a_stream_that_cannot_be_compared_does_not_hold_up_the_others(
     assert (done.returncode, repaired["repaired"] > 0, "error" in failed) == (1, True, True)
     assert inside("verify", config).returncode == 0
     done = inside("verify", unread, config, "--continuous", "--rounds", "1", "--load", "100%", "--json")
-    assert (done.returncode, len(json.loads(done.stdout)["streams"])) == (1, 2)
+    [equal, failed] = json.loads(done.stdout)["streams"]
+    assert (done.returncode, equal["table"], equal["differences"]) == (1, f"{database}.kc", 0)
+    assert (equal["stream"], "error" in failed) == (load(config).stream_name, True)
+    report = tmp_path / "never.html"
+    assert inside("verify", unread, "--html", str(report)).returncode == 1
+    assert not report.exists(), "an empty report says nothing"
+
+
+def test_a_table_that_has_its_snapshot_does_not_hold_up_the_backfill_of_others(
+    config: Path, database: str, tmp_path: Path, mock_kafka: LocalKafka, clickhouse: EmbeddedClickHouse
+) -> None:
+    run_inline(config)
+    topic = fresh_topic("snapshot")
+    mock_kafka.create_topic(topic, 1)
+    row = {"id": 1, "v": "a"}
+    produce(mock_kafka, recorded(topic, [postgres("r", {"id": 1}, None, row, None, 1000)]), topic)
+    other = config_file(tmp_path, mock_kafka, clickhouse, topic, "snapshot", database)
+    assert inside("init", other, "--apply").returncode == 0
+    done = inside("backfill", config, other, "--json")
+    [found, failed] = json.loads(done.stdout)["streams"]
+    assert (done.returncode, found["table"], found["rows"]) == (1, f"{database}.snapshot", 1)
+    assert "it has rows" in failed["error"]
+
+
+@pytest.mark.parametrize("lost", ["ch_sink_pending", "ch_sink_ledger"])
+def test_the_table_that_does_not_exist_is_the_one_that_is_named(
+    config: Path, client: Client, database: str, lost: str
+) -> None:
+    client.command(f"DROP TABLE {database}.{lost} SYNC")
+    done = inside("explain", config, '{"id": 1, "k": 1}')
+    assert done.returncode == 1
+    assert f"{database}.{lost}" in done.stderr.replace("`", "")
+    assert ("the ledger does not exist" in done.stderr) == (lost == "ch_sink_ledger")
+    assert "ch_sink init" in done.stderr

@@ -49,6 +49,29 @@ def test_a_table_is_named_by_the_file_or_by_the_topic(
     assert (found.kind, found.host, found.port, found.database, found.schema, found.table) == wanted
 
 
+@pytest.mark.parametrize(
+    ("topic", "names", "wanted"),
+    [
+        ("srv.dbo.Order_Details", [SourceNames("shop", "dbo", "Order Details")], ("dbo", "Order Details")),
+        ("srv.dbo.caf_", [SourceNames("shop", "dbo", "café")], ("dbo", "café")),
+        ("srv.dbo.__", [SourceNames("shop", "dbo", "🦀")], ("dbo", "🦀")),
+        ("srv.public.a.b", [SourceNames("shop", "public", "a.b")], ("public", "a.b")),
+        ("srv.public.order_items", [SourceNames("shop", "public", "order_items")], ("public", "order_items")),
+        # A router has merged partitions or shards into a topic that has the name of the whole.
+        ("srv.public.all_orders", [SourceNames("shop", "public", "orders_1")], ("public", "all_orders")),
+        ("srv.public.a_b", [SourceNames("", "public", "a b"), SourceNames("", "public", "a$b")], ("public", "a_b")),
+        ("srv.public.a_b", [], ("public", "a_b")),
+    ],
+)
+def test_a_table_whose_name_no_topic_may_have_is_the_one_that_events_name(
+    tmp_path: Path, topic: str, names: list[SourceNames], wanted: tuple[str, str]
+) -> None:
+    path = tmp_path / "orders.yaml"
+    path.write_text(FILE.format(url="postgresql://h/shop", topic=topic, more=""))
+    found = source_address(load(path, environ={}), lambda: names)
+    assert (found.schema, found.table) == wanted
+
+
 def test_a_connection_string_keeps_its_options_and_loses_its_user(tmp_path: Path) -> None:
     found = address(tmp_path, "mongodb://u:hunter2@a:1,b:2/?replicaSet=rs&authSource=admin")
     assert found.url == "mongodb://a:1,b:2/?replicaSet=rs&authSource=admin"
