@@ -133,6 +133,16 @@ class Differences:
             self._run(f"DELETE FROM {self._name} WHERE step = {step} AND ({condition})")
         return gone
 
+    def several(self, step: int) -> None:
+        """Call rows different that the table has more than once: as extra ones, all of them would go."""
+        some = f"step = {step} AND kind = 'extra' AND source_times > 0"
+        if self.count(step, some):
+            self._run(
+                f"INSERT INTO {self._name} SELECT step, {KEY}, 'different', source_times, table_times, source_version, "
+                f"table_version FROM {self._name} WHERE {some}"
+            )
+            self.drop(step, some)
+
     def count(self, step: int, condition: str = "1") -> int:
         """How many keys a step has."""
         return self._number(f"SELECT count() AS n FROM {self._name} WHERE step = {step} AND ({condition})")

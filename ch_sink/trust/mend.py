@@ -80,6 +80,8 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
         )
         lowest, highest = [ceiling_of(subject.table, subject.key, last) for last in limits] if limits else (None, None)
         ceilings = Ceilings.of(lowest, highest, knows_changes=options.against == "topic")
+        if subject.key and not unmendable(subject.table):
+            differences.several(FOUND)
         if forgets_deletes(subject.table):
             newer = no_version_left(found.target, differences, FOUND, ceilings)
         else:

@@ -81,7 +81,8 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
         applied = dict.fromkeys(topic.low, 0) | at.applied
         fold = Fold(subject.client, shadow.table, subject.settings, subject.topic, subject.decoder)
         open_.callback(fold.close)
-        compared, passes, base = chosen_columns(subject, options), 0, 0
+        chosen = chosen_columns(subject, options)
+        compared, passes, base = chosen, 0, 0
         named = _named(subject, options, shape)
         known = shape.columns
         if options.against == "source":
@@ -141,7 +142,7 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
             share=options.share,
             seconds=time.monotonic() - began,
             position=", ".join(f"{p}: {offset}" for p, offset in sorted(fold.at.items())),
-            left_out=tuple(c.name for c in subject.columns if c not in compared and not options.columns),
+            left_out=tuple(c.name for c in chosen if c not in compared),
         )
         yield Verified(report, differences, source, target, topic.topic_id, applied)
 
