@@ -144,7 +144,7 @@ def rehearsed(
         compared, types = _common(live, table, columns)
         topic = live.topic.state(live.settings.topic)
         applied = live.reached(topic.topic_id).applied
-        fold = Fold(live.client, table, other.settings, other.topic or live.topic, other.decoder)
+        fold = Fold(live.client, table, other.settings, other.topic or live.topic, other.decoder, live.kept(table))
         open_.callback(fold.close)
         began_at = begin_at_load(fold, live.ledger, topic)
         say(f"reading {counted(sum(applied.values()) - began_at, 'offset')} of {topic.topic}")

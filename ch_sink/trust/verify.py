@@ -8,7 +8,7 @@ and has no event between both, differs indeed.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
@@ -79,7 +79,8 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
                 hint="Run it first: `ch_sink run CONFIG`.",
             )
         applied = dict.fromkeys(topic.low, 0) | at.applied
-        fold = Fold(subject.client, shadow.table, subject.settings, subject.topic, subject.decoder)
+        kept = subject.kept(shadow.table)
+        fold = Fold(subject.client, shadow.table, subject.settings, subject.topic, subject.decoder, kept)
         open_.callback(fold.close)
         chosen = chosen_columns(subject, options)
         compared, passes, base = chosen, 0, 0
@@ -104,7 +105,8 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
         beyond = ""
         if options.against == "topic":
             beyond = unjudged(subject.ledger, topic, subject.key, subject.client, shadow.table)
-        _expect_whole(fold, bool(beyond))
+        if beyond:
+            _expect_whole(fold.letters.of_kind("unresolved"))
         wanted = " AND ".join(f"({text})" for text in (subject.condition, _within(subject, options)) if text)
         names = {column.name for column in known} | shape.system_columns
         there = replace(shape, columns=tuple(column for column in shape.columns if column.name in names))
@@ -123,6 +125,9 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
         step = 20 if passes else 0
         changing, behind = _judge(subject, options, fold, differences, found, topic.topic_id, step)
         unknown = without_history(differences, FOUND, beyond)
+        if options.against == "topic" and subject.unresolved is not None and differences.count(FOUND):
+            # A compacted topic begins with offset 0, whatever it has lost.
+            _expect_whole(fold.letters.of_kind("unresolved") - subject.unresolved(topic.topic_id))
         if _ignores_deletes(subject):
             differences.drop(FOUND, "kind = 'extra' AND source_version != ''")
         report = replace(
@@ -257,10 +262,10 @@ def _ignores_deletes(subject: Subject) -> bool:
     return subject.settings.policy.changes.deletes == "ignore" and not marked
 
 
-def _expect_whole(fold: Fold, incomplete: bool) -> None:
-    unresolved = fold.letters.kinds["unresolved"]
-    if incomplete and unresolved:
+def _expect_whole(unresolved: Set[tuple[int, int]]) -> None:
+    """Raises StreamFailed if there are records whose values the topic does not hold, and the stream did know."""
+    if unresolved:
         raise StreamFailed(
-            f"the topic no longer holds the values that {counted(unresolved, 'record')} of it leave out",
+            f"the topic no longer holds the values that {counted(len(unresolved), 'record')} of it leave out",
             hint="Compare with the database instead: `ch_sink verify CONFIG --against source`.",
         )

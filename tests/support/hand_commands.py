@@ -101,6 +101,8 @@ class Hand:
             lambda now, want: decoder_for(now, feed.policy, want_before=want),
             feed.book,
             source=opened,
+            handover=lambda t: ClickHouseHandover(self.client, self.database, "ch_sink_handover", feed.name, t),
+            unresolved=lambda _: feed.letters_of.places("unresolved"),
         )  # fmt: skip
 
     @property

@@ -136,6 +136,8 @@ class Stand:
             lambda now, want: Decoder(now, self.chosen, want_before=want),
             self.book,
             source=lambda: SourceRows(self.shop, self.proves),
+            handover=lambda t: ClickHouseHandover(self.client, self.database, "ch_sink_handover", self.name, t),
+            unresolved=lambda _: self.letters.places("unresolved"),
         )  # fmt: skip
 
     @property
