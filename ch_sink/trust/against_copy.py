@@ -66,16 +66,18 @@ def compared_with_copy(
         since = 0
         if differences.find(FOUND, totals) and (newer := _newer(client, table, copy)):
             since = differences.drop(FOUND, newer)
+        report = Report.of(
+            differences,
+            FOUND,
+            options.examples,
+            stream=subject.settings.name,
+            table=table,
+            against=f"copy {copy.name}",
+            rows=totals.table_rows,
+        )
+        shadow.expect_own(client)
         return replace(
-            Report.of(
-                differences,
-                FOUND,
-                options.examples,
-                stream=subject.settings.name,
-                table=table,
-                against=f"copy {copy.name}",
-                rows=totals.table_rows,
-            ),
+            report,
             share=options.share,
             since=since,
             seconds=time.monotonic() - began,

@@ -179,6 +179,7 @@ def rehearsed(
             seconds=time.monotonic() - began,
             position=", ".join(f"{p}: {offset}" for p, offset in sorted(fold.at.items())),
         )
+        shadow.expect_own(live.client)
         return Rehearsed(
             report,
             (str(table.engine), str(live.table.engine)),

@@ -23,7 +23,7 @@ from ch_sink.trust.fold import Fold
 from ch_sink.trust.history import begin_at_load, unjudged, without_history
 from ch_sink.trust.repaired_versions import last_versions
 from ch_sink.trust.report import Report
-from ch_sink.trust.shadow import shadow_of, shadow_tables
+from ch_sink.trust.shadow import Shadow, shadow_of, shadow_tables
 from ch_sink.trust.sides import Side
 from ch_sink.trust.source_rows import read_source
 from ch_sink.trust.subject import Options, Subject, chosen_columns, states_at
@@ -50,6 +50,7 @@ class Verified:
     topic_id: str
     applied: dict[int, int]
     """Offsets that the stream had applied when the comparison began, 0 for partitions that it has not begun."""
+    shadow: Shadow
 
     def is_whole(self, options: Options) -> bool:
         """Whether every row and every column was compared, and judged."""
@@ -149,7 +150,8 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
             position=", ".join(f"{p}: {offset}" for p, offset in sorted(fold.at.items())),
             left_out=tuple(c.name for c in chosen if c not in compared),
         )
-        yield Verified(report, differences, source, target, topic.topic_id, applied)
+        shadow.expect_own(subject.client)
+        yield Verified(report, differences, source, target, topic.topic_id, applied, shadow)
 
 
 def _wait_for_source(subject: Subject, options: Options, fold: Fold, passes: int, topic_id: str) -> None:
