@@ -44,7 +44,7 @@ class Subject:
     handover: Callable[[TargetTable], Handover] | None = None
     """Gives what the stream has kept of rows that changed their key, as a table's columns hold it."""
     unresolved: Callable[[str], Set[tuple[int, int]]] | None = None
-    """Partition and offset of the records of a topic whose values the stream did not know, by the topic's id."""
+    """By a topic's id: partition and offset of its records whose values the stream did not know, or waits for."""
 
     def kept(self, table: TargetTable) -> Handover | None:
         """The values of rows that changed their key before a fold into this table begins."""

@@ -2,7 +2,14 @@
 
 from collections.abc import Callable
 
-from ch_sink.clickhouse import ClickHouseDeadLetters, ClickHouseHandover, Client, detect, server_facts
+from ch_sink.clickhouse import (
+    ClickHouseDeadLetters,
+    ClickHouseHandover,
+    ClickHousePending,
+    Client,
+    detect,
+    server_facts,
+)
 from ch_sink.config import Config
 from ch_sink.decode import decoder_for
 from ch_sink.discovery.look import look_into, schema_for
@@ -51,10 +58,16 @@ def subject_of(config: Config) -> Subject:
         (lambda: open_source(source_address(config))) if config.source is not None else None,
         " AND ".join(f"{quote(name)} = {sql}" for name, sql in policy.columns.add if name in policy.columns.source),
         handover_of(config, client),
-        lambda topic_id: ClickHouseDeadLetters(
-            client, config.state_database, config.tables.dead_letters, config.stream_name, topic_id
-        ).places("unresolved"),
+        lambda topic_id: _unresolved(config, client, topic_id),
     )
+
+
+def _unresolved(config: Config, client: Client, topic_id: str) -> set[tuple[int, int]]:
+    """Partition and offset of the records whose values the stream did not know, or waits for."""
+    place, tables, name = config.state_database, config.tables, config.stream_name
+    pending = ClickHousePending(client, place, tables.pending, name)
+    waiting = {(p, r.offset) for own, p in pending.places() if own == topic_id for r in pending.open(topic_id, p)}
+    return waiting | ClickHouseDeadLetters(client, place, tables.dead_letters, name, topic_id).places("unresolved")
 
 
 def handover_of(config: Config, client: Client) -> Callable[[TargetTable], Handover]:

@@ -80,6 +80,33 @@ def test_a_topic_that_has_lost_values_by_compaction_judges_no_difference(
     assert it.verify_source() == (0, 0, 0)
 
 
+@each_of("engine", ENGINES, "replacing")
+def test_a_topic_that_has_lost_the_former_row_by_compaction_judges_no_difference(
+    client: Client, database: str, engine: str
+) -> None:
+    it = hand(client, database, engine, [postgres("c", key(9), None, row(9, "x"), 5, 6), FIRST, GONE, MADE])
+    it.read_all()
+    assert it.verify() == (0, 0, 0)
+    compacted(it, 1, 2)
+    with pytest.raises(StreamFailed, match="no longer holds the values that 1 record of it leave out"):
+        it.verify()
+    it.source = Rows([(2, "a"), (9, "x")])
+    assert it.verify_source() == (0, 0, 0)
+
+
+def test_a_wrong_value_that_a_key_change_took_along_is_found(client: Client, database: str) -> None:
+    """The topic tells, whatever the stream has kept of the row."""
+    it = hand(client, database, "replacing", [MADE, LAST], [FIRST, GONE])
+    it.read((1, 1))
+    client.command(f"ALTER TABLE {database}.t UPDATE v = 'wrong' WHERE id = 1 SETTINGS mutations_sync = 2")
+    it.feed.at = {0: 0, 1: 1}
+    it.read((1, 2))
+    it.feed.at = {0: 0, 1: 2}
+    it.read((0, 1))
+    assert it.view() == [(2, "wrong")]
+    assert it.verify() == (0, 0, 1)
+
+
 def test_values_that_the_stream_did_not_know_either_are_no_reason(client: Client, database: str) -> None:
     events = [FIRST, postgres("u", key(5), None, row(5, PLACEHOLDER), 50, 60)]
     it = made(client, database, OWN["replacing"], policy_of(on_bad_record="dead_letter"), [events])
