@@ -37,9 +37,8 @@ def replay(
     A table that is right stays as it is. Times are those of the records in Kafka, in UTC if they name no zone.
     """
     from ch_sink.model.counted import counted
-    from ch_sink.trust.refill_wiring import handover_of
     from ch_sink.trust.replay import replayed
-    from ch_sink.trust.wiring import subject_of
+    from ch_sink.trust.wiring import handover_of, subject_of
 
     out = Output(as_json=as_json)
     streams = load_all(out, [config], overrides, only)

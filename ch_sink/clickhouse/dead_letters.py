@@ -110,6 +110,15 @@ class ClickHouseDeadLetters:
         )
         return [int(r["offset"]) for r in found]
 
+    def places(self, kind: str) -> set[tuple[int, int]]:
+        """Partition and offset of all dead letters of a kind, also of those settled since. Raises ClickHouseError."""
+        found = self._stored.rows(
+            f"SELECT partition, offset FROM $table FINAL WHERE {_MINE} AND kind = {{kind:String}}",
+            **self._named,
+            kind=kind,
+        )
+        return {(int(r["partition"]), int(r["offset"])) for r in found}
+
     def count(self) -> dict[str, int]:
         """Number of dead letters that are not settled, by kind. Raises ClickHouseError."""
         found = self._stored.rows(

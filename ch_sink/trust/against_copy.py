@@ -23,6 +23,7 @@ from ch_sink.trust.verify import FOUND
 from ch_sink.types.column import Column
 from ch_sink.types.lexer import columns_in
 from ch_sink.types.sql import literal, quote
+from ch_sink.types.utc import in_utc
 
 __all__ = ["compared_with_copy"]
 
@@ -65,16 +66,18 @@ def compared_with_copy(
         since = 0
         if differences.find(FOUND, totals) and (newer := _newer(client, table, copy)):
             since = differences.drop(FOUND, newer)
+        report = Report.of(
+            differences,
+            FOUND,
+            options.examples,
+            stream=subject.settings.name,
+            table=table,
+            against=f"copy {copy.name}",
+            rows=totals.table_rows,
+        )
+        shadow.expect_own(client)
         return replace(
-            Report.of(
-                differences,
-                FOUND,
-                options.examples,
-                stream=subject.settings.name,
-                table=table,
-                against=f"copy {copy.name}",
-                rows=totals.table_rows,
-            ),
+            report,
             share=options.share,
             since=since,
             seconds=time.monotonic() - began,
@@ -164,9 +167,10 @@ def _newer(client: Client, table: TargetTable, copy: Copy) -> str:
     """The condition on differences whose rows in the table are newer than the copy; empty if that cannot be told."""
     if not (version := _version(table, copy)):
         return ""
-    kind = literal(copy.types[version])
+    kind = literal(in_utc(copy.types[version]))
     [newest] = client.rows(
-        f"SELECT count() AS n, toString(max({quote(version)})) AS v FROM {copy.relation}", doing=f"look at {copy.name}"
+        f"SELECT count() AS n, toString(CAST(max({quote(version)}), {kind})) AS v FROM {copy.relation}",
+        doing=f"look at {copy.name}",
     )
     if not int(newest["n"]):
         return ""

@@ -133,6 +133,16 @@ class Differences:
             self._run(f"DELETE FROM {self._name} WHERE step = {step} AND ({condition})")
         return gone
 
+    def several(self, step: int) -> None:
+        """Call rows different that the table has more than once: as extra ones, all of them would go."""
+        some = f"step = {step} AND kind = 'extra' AND source_times > 0"
+        if self.count(step, some):
+            self._run(
+                f"INSERT INTO {self._name} SELECT step, {KEY}, 'different', source_times, table_times, source_version, "
+                f"table_version FROM {self._name} WHERE {some}"
+            )
+            self.drop(step, some)
+
     def count(self, step: int, condition: str = "1") -> int:
         """How many keys a step has."""
         return self._number(f"SELECT count() AS n FROM {self._name} WHERE step = {step} AND ({condition})")
@@ -162,9 +172,10 @@ class Differences:
             f"SELECT {KEY}, {side} AS side, {_EACH} FROM ({one.live([each], self.keys(step, ['different']))})"
             for side, one in ((0, self._source), (1, self._target))
         )
+        # One of both rows may have gone meanwhile.
         found = self._client.rows(
-            f"SELECT sumForEach(differs) AS n FROM (SELECT arrayMap((a, b) -> a != b, anyIf({_EACH}, side = 0), "
-            f"anyIf({_EACH}, side = 1)) AS differs FROM ({both}) GROUP BY {KEY})",
+            f"SELECT sumForEach(arrayMap((a, b) -> a != b, source, target)) AS n FROM (SELECT anyIf({_EACH}, side = 0) "
+            f"AS source, anyIf({_EACH}, side = 1) AS target FROM ({both}) GROUP BY {KEY} HAVING uniqExact(side) = 2)",
             settings=_SETTINGS,
         )
         counts = found[0]["n"] if found else []
@@ -185,7 +196,9 @@ class Differences:
         wanted = ", ".join(f"unhex('{key}')" for key in chosen)
         among = f"SELECT toFixedString(arrayJoin([{wanted}]), 16)"
         source, table = self._values(self._source, among), self._values(self._target, among)
-        return [self._difference(found[key], source.get(key), table.get(key)) for key in chosen]
+        # A row may have gone meanwhile.
+        there = [key for key in chosen if key in source or key in table]
+        return [self._difference(found[key], source.get(key), table.get(key)) for key in there]
 
     def _values(self, side: Side, among: str) -> dict[Any, tuple[dict[str, Any], list[Any]]]:
         columns = self._shown()

@@ -67,6 +67,10 @@ class Letters:
         """See DeadLetters."""
         return sorted(offset for p, offset in self.stored if p == partition and first <= offset < end)
 
+    def of_kind(self, kind: str) -> set[tuple[int, int]]:
+        """Partition and offset of those of a kind."""
+        return {place for place, letter in self.stored.items() if letter.kind == kind}
+
     @property
     def kinds(self) -> Counter[str]:
         """How many, by kind."""

@@ -1,6 +1,8 @@
 """A key that a user writes as JSON, as the table's key columns hold it."""
 
+import re
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from ch_sink.types.sql import literal, quote
 
 __all__ = ["WantedKey", "wanted_key"]
 
+_TIME = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d:\d\d(\.\d+)?)?")
 _HINT = "Write the key as JSON, e.g. '{\"id\": 7}'."
 
 
@@ -117,9 +120,28 @@ def _scalar(client: Client, table: TargetTable, name: str, value: Any, sql: str)
             raise
         raise _misfit(name, kind, value) from None
     shown = bytes(found.column("shown")[0].as_py()).decode("utf-8", "replace")
-    if parse_type(kind).bare.name.removeprefix("U").startswith("Int") and shown != _text(value).removeprefix("+"):
-        raise _misfit(name, kind, value)  # numbers out of range would wrap around
+    if not _is_shown(_text(value), shown, parse_type(kind).bare.name):
+        raise _misfit(name, kind, value)
     return conform(found.column("k"), wanted)[0]
+
+
+def _is_shown(text: str, shown: str, kind: str) -> bool:
+    """Whether a value is the one that was written: ClickHouse cuts digits off, wraps numbers, and moves days.
+
+    Times are told only where they are written as ClickHouse shows them.
+    """
+    if kind.removeprefix("U").startswith("Int"):
+        return shown == text.removeprefix("+")
+    if kind == "Decimal":
+        return Decimal(shown) == Decimal(text)
+    if kind.startswith("Date") and _TIME.fullmatch(text):
+        day, clock = text[:10], text[11:] or ("00:00:00" if "Time" in kind else "")
+        return _without_zeros(shown) == _without_zeros(f"{day} {clock}".rstrip())
+    return True
+
+
+def _without_zeros(time: str) -> str:
+    return time.rstrip("0").rstrip(".") if "." in time else time
 
 
 def _misfit(name: str, kind: str, value: Any) -> StreamFailed:

@@ -80,6 +80,8 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
         )
         lowest, highest = [ceiling_of(subject.table, subject.key, last) for last in limits] if limits else (None, None)
         ceilings = Ceilings.of(lowest, highest, knows_changes=options.against == "topic")
+        if subject.key and not unmendable(subject.table):
+            differences.several(FOUND)
         if forgets_deletes(subject.table):
             newer = no_version_left(found.target, differences, FOUND, ceilings)
         else:
@@ -101,9 +103,11 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
             if notes is not None:
                 notes.begin(limits, lowest)
             say(f"writing {rows} rows")
+            found.shadow.expect_own(subject.client)
             for sql in statements(found.source, found.target, differences, FOUND, ceilings, kept):
                 subject.client.command(sql, settings=_INSERT, again=False, doing=f"repair {subject.table.qualified}")
             left = differences.find_among(FOUND + 10, FOUND)
+            found.shadow.expect_own(subject.client)
         done = Mended(found.report, apply, rows, skipped, stuck, unreadable, left)
         if notes is not None and options.against == "source":
             # Only now: a repair that was killed before has written no row that has to be there.

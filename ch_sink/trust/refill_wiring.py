@@ -1,17 +1,13 @@
 """What filling a table needs, from a stream's configuration."""
 
-from collections.abc import Callable
-
-from ch_sink.clickhouse import ClickHouseHandover, ClickHousePending, ClickHouseStreamStates, Client
+from ch_sink.clickhouse import ClickHousePending, ClickHouseStreamStates
 from ch_sink.config import Config
-from ch_sink.ports import Handover
-from ch_sink.table.model import TargetTable
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.stoppable import Check, never_stops
-from ch_sink.trust.wiring import subject_of
+from ch_sink.trust.wiring import handover_of, subject_of
 from ch_sink.types.sql import quote
 
-__all__ = ["handover_of", "refill_of"]
+__all__ = ["refill_of"]
 
 
 def refill_of(config: Config, patience: float, check: Check = never_stops) -> Refill:
@@ -27,9 +23,3 @@ def refill_of(config: Config, patience: float, check: Check = never_stops) -> Re
         place.cluster,
         patience,
     )
-
-
-def handover_of(config: Config, client: Client) -> Callable[[TargetTable], Handover]:
-    """What the stream has kept of rows that changed their key, as a table's columns hold it."""
-    name = config.tables.handover
-    return lambda table: ClickHouseHandover(client, config.state_database, name, config.stream_name, table)

@@ -25,7 +25,7 @@ from ch_sink.table.model import TargetTable
 from ch_sink.trust.condition import expect_condition
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.fold import Fold, MakeDecoder
-from ch_sink.trust.history import begin_at_load, unjudged, without_history
+from ch_sink.trust.history import begin_at_load, is_incomplete, unjudged, without_history
 from ch_sink.trust.report import Report
 from ch_sink.trust.shadow import shadow_of, shadow_tables
 from ch_sink.trust.sides import Side
@@ -144,7 +144,8 @@ def rehearsed(
         compared, types = _common(live, table, columns)
         topic = live.topic.state(live.settings.topic)
         applied = live.reached(topic.topic_id).applied
-        fold = Fold(live.client, table, other.settings, other.topic or live.topic, other.decoder)
+        kept = live.kept(table) if is_incomplete(live.ledger, topic) else None
+        fold = Fold(live.client, table, other.settings, other.topic or live.topic, other.decoder, kept)
         open_.callback(fold.close)
         began_at = begin_at_load(fold, live.ledger, topic)
         say(f"reading {counted(sum(applied.values()) - began_at, 'offset')} of {topic.topic}")
@@ -179,6 +180,7 @@ def rehearsed(
             seconds=time.monotonic() - began,
             position=", ".join(f"{p}: {offset}" for p, offset in sorted(fold.at.items())),
         )
+        shadow.expect_own(live.client)
         return Rehearsed(
             report,
             (str(table.engine), str(live.table.engine)),

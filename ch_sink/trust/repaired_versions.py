@@ -17,7 +17,9 @@ from ch_sink.order.version import to_int, to_words
 from ch_sink.pipeline.target import Target
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.view import partition_in_sorting_key
+from ch_sink.types.column import Column
 from ch_sink.types.sql import OWN, literal
+from ch_sink.types.utc import in_utc
 
 __all__ = [
     "USED",
@@ -159,9 +161,10 @@ def counts(table: TargetTable) -> bool:
 
 def mark_version(table: TargetTable, version: str, ceilings: Ceilings) -> str:
     """The version of a delete row. Times have no room, and the later insert wins."""
-    kind = next(c.type for c in table.columns if c.name == version)
-    made = _marks_version(table, _OF, ceilings.mark, ceilings.left) if counts(table) else f"{D}.table_version"
-    return f"CAST({made}, {literal(kind)})"
+    column = next(c for c in table.columns if c.name == version)
+    if not counts(table):
+        return _time(column, f"{D}.table_version")
+    return f"CAST({_marks_version(table, _OF, ceilings.mark, ceilings.left)}, {literal(column.type)})"
 
 
 def row_version(table: TargetTable, version: str, ceilings: Ceilings) -> str:
@@ -169,15 +172,21 @@ def row_version(table: TargetTable, version: str, ceilings: Ceilings) -> str:
 
     The shadow knows no times. A row that the table lacks gets the lowest one, so that every later change wins.
     """
-    kind = next(c.type for c in table.columns if c.name == version)
+    column = next(c for c in table.columns if c.name == version)
+    kind = column.type
     if not counts(table):
-        return f"CAST(if({D}.table_version = '', '1970-01-01 00:00:00', {D}.table_version), {literal(kind)})"
+        return _time(column, f"if({D}.table_version = '', '1970-01-01 00:00:00', {D}.table_version)")
     if table.engine.family is Family.COLLAPSING:
         return f"CAST({_own_version(_OF, ceilings.row)}, {literal(kind)})"
     if table.engine.family is Family.VERSIONED_COLLAPSING:
         own = _own_version(_OF, ceilings.row)
         return f"CAST(arrayFirst({_FITS}, {_below(own)}), {literal(kind)})"
     return f"CAST({_rows_version(table, _OF, ceilings.row)}, {literal(kind)})"
+
+
+def _time(column: Column, text: str) -> str:
+    """A version that is a time, of its text as `Side.versions` gives it."""
+    return f"CAST(CAST({text}, {literal(in_utc(column.type))}), {literal(column.type)})"
 
 
 def _own_version(prefix: str, ceiling: int | None) -> str:

@@ -46,6 +46,14 @@ class Shadow:
     differences: str
     """Qualified name of the table of differences."""
 
+    def expect_own(self, client: Client) -> None:
+        """Raises StreamFailed if a run on another host has replaced the tables: what they say is of that one."""
+        if _comments(client, self.table) != [_comment()]:
+            raise StreamFailed(
+                f"another comparison has replaced {self.table.qualified} meanwhile, and this one says nothing",
+                hint="Compare or repair a table from one host at a time.",
+            )
+
 
 def shadow_of(target: TargetTable, database: str, key: tuple[str, ...], columns: tuple[Column, ...]) -> TargetTable:
     """The shadow's shape: these columns of the target, and system columns of its own.
@@ -97,14 +105,19 @@ def shadow_tables(client: Client, table: TargetTable) -> Iterator[Shadow]:
                 client.command(statement, settings=DROP, doing=f"drop {table.qualified}")
 
 
-def _clear(client: Client, table: TargetTable) -> None:
+def _comments(client: Client, table: TargetTable) -> list[str]:
+    """The table's comment, if there is such a table."""
     found = client.rows(
         "SELECT comment FROM system.tables WHERE database = {database:String} AND name = {table:String}",
         {"database": table.database, "table": table.name},
         doing=f"look for {table.qualified}",
     )
-    for row in found:
-        maker = str(row["comment"]).split()[-3:]
+    return [str(row["comment"]) for row in found]
+
+
+def _clear(client: Client, table: TargetTable) -> None:
+    for comment in _comments(client, table):
+        maker = comment.split()[-3:]
         if len(maker) < 3 or not maker[1].isdigit() or int(maker[1]) == os.getpid():
             continue
         if maker[0] == socket.gethostname() and maker[2] == born(int(maker[1])):

@@ -11,7 +11,8 @@ from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.view import partitions_apart
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
-from ch_sink.types.sql import OWN, quote
+from ch_sink.types.sql import OWN, literal, quote
+from ch_sink.types.utc import in_utc
 
 __all__ = ["KEY", "ROW", "TIMES", "VERSION", "Side", "hashed"]
 
@@ -29,13 +30,14 @@ def hashed(column: Column) -> str:
 
     A hash of NULL is NULL, so nulls are told by a flag of their own. Nested types are compared by their text.
     """
-    kind, name = parse_type(column.type), quote(column.name)
+    kind, name, exact = parse_type(column.type), quote(column.name), in_utc(column.type)
     plain = kind.bare.name in _PLAIN
+    text = f"toString({name})" if exact == column.type else f"toString(CAST({name}, {literal(exact)}))"
     if not kind.nullable:
-        return name if plain else f"toString({name})"
+        return name if plain else text
     if kind.bare.name == "String":
         return f"isNull({name}), ifNull({name}, '')"
-    text = f"hex({name})" if kind.bare.name == "FixedString" else f"toString({name})"
+    text = f"hex({name})" if kind.bare.name == "FixedString" else text
     return f"isNull({name}), ifNull({text}, '')"
 
 
@@ -85,9 +87,9 @@ class Side:
         return f"SELECT {chosen} FROM {rows}" + (f" WHERE {where}" if where else "") + settings
 
     def versions(self, among: str) -> str:
-        """The newest version of each of these keys, as text, deleted rows included."""
-        name = self.version_column
-        newest = f"toString(max({quote(name)}))" if name else "''"
+        """The newest version of each of these keys, as text of its type `in_utc`, deleted rows included."""
+        column = self.table.column(self.version_column or "")
+        newest = f"toString(CAST(max({quote(column.name)}), {literal(in_utc(column.type))}))" if column else "''"
         return (
             f"SELECT {self.key_hash} AS {KEY}, {newest} AS {VERSION} FROM {self.table.qualified} "
             f"WHERE {self.is_among(among)} GROUP BY {KEY}"

@@ -1,13 +1,13 @@
 """What a command works on: one stream with its table, and what of the table is compared."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Literal
 
 from ch_sink.clickhouse import Client
 from ch_sink.errors import StreamFailed
 from ch_sink.order import State
-from ch_sink.ports import Ledger
+from ch_sink.ports import Handover, Ledger
 from ch_sink.snapshot import SourceReader
 from ch_sink.stream.coordinator import StreamSettings
 from ch_sink.table.model import TargetTable
@@ -44,6 +44,14 @@ class Subject:
     """SQL that tells the stream's rows from those of other streams in the same table."""
     check: Check = never_stops
     """Called between batches of rows, and while a command waits."""
+    handover: Callable[[TargetTable], Handover] | None = None
+    """Gives what the stream has kept of rows that changed their key, as a table's columns hold it."""
+    unresolved: Callable[[str], Set[tuple[int, int]]] | None = None
+    """By a topic's id: partition and offset of its records whose values the stream did not know, or waits for."""
+
+    def kept(self, table: TargetTable) -> Handover | None:
+        """The values of rows that changed their key before a fold into this table begins."""
+        return self.handover(table) if self.handover is not None else None
 
     @property
     def declared(self) -> RowSchema | None:

@@ -8,7 +8,7 @@ and has no event between both, differs indeed.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
@@ -20,10 +20,10 @@ from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.condition import expect_condition
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.fold import Fold
-from ch_sink.trust.history import begin_at_load, unjudged, without_history
+from ch_sink.trust.history import begin_at_load, is_incomplete, unjudged, without_history
 from ch_sink.trust.repaired_versions import last_versions
 from ch_sink.trust.report import Report
-from ch_sink.trust.shadow import shadow_of, shadow_tables
+from ch_sink.trust.shadow import Shadow, shadow_of, shadow_tables
 from ch_sink.trust.sides import Side
 from ch_sink.trust.source_rows import read_source
 from ch_sink.trust.subject import Options, Subject, chosen_columns, states_at
@@ -50,6 +50,7 @@ class Verified:
     topic_id: str
     applied: dict[int, int]
     """Offsets that the stream had applied when the comparison began, 0 for partitions that it has not begun."""
+    shadow: Shadow
 
     def is_whole(self, options: Options) -> bool:
         """Whether every row and every column was compared, and judged."""
@@ -79,9 +80,13 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
                 hint="Run it first: `ch_sink run CONFIG`.",
             )
         applied = dict.fromkeys(topic.low, 0) | at.applied
-        fold = Fold(subject.client, shadow.table, subject.settings, subject.topic, subject.decoder)
+        # A whole topic has the values itself, and those that the stream keeps may be of a row that was wrong.
+        begun = options.against == "source" or is_incomplete(subject.ledger, topic)
+        kept = subject.kept(shadow.table) if begun else None
+        fold = Fold(subject.client, shadow.table, subject.settings, subject.topic, subject.decoder, kept)
         open_.callback(fold.close)
-        compared, passes, base = chosen_columns(subject, options), 0, 0
+        chosen = chosen_columns(subject, options)
+        compared, passes, base = chosen, 0, 0
         named = _named(subject, options, shape)
         known = shape.columns
         if options.against == "source":
@@ -103,7 +108,8 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
         beyond = ""
         if options.against == "topic":
             beyond = unjudged(subject.ledger, topic, subject.key, subject.client, shadow.table)
-        _expect_whole(fold, bool(beyond))
+        if beyond:
+            _expect_whole(fold.letters.of_kind("unresolved"))
         wanted = " AND ".join(f"({text})" for text in (subject.condition, _within(subject, options)) if text)
         names = {column.name for column in known} | shape.system_columns
         there = replace(shape, columns=tuple(column for column in shape.columns if column.name in names))
@@ -122,6 +128,11 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
         step = 20 if passes else 0
         changing, behind = _judge(subject, options, fold, differences, found, topic.topic_id, step)
         unknown = without_history(differences, FOUND, beyond)
+        if options.against == "topic" and subject.unresolved is not None and differences.count(FOUND):
+            # A compacted topic begins with offset 0, whatever it has lost.
+            waiting = {(p, offset) for p, offsets in fold.waiting().items() for offset in offsets}
+            unresolved = fold.letters.of_kind("unresolved") | waiting
+            _expect_whole(unresolved and unresolved - subject.unresolved(topic.topic_id))
         if _ignores_deletes(subject):
             differences.drop(FOUND, "kind = 'extra' AND source_version != ''")
         report = replace(
@@ -141,9 +152,10 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
             share=options.share,
             seconds=time.monotonic() - began,
             position=", ".join(f"{p}: {offset}" for p, offset in sorted(fold.at.items())),
-            left_out=tuple(c.name for c in subject.columns if c not in compared and not options.columns),
+            left_out=tuple(c.name for c in chosen if c not in compared),
         )
-        yield Verified(report, differences, source, target, topic.topic_id, applied)
+        shadow.expect_own(subject.client)
+        yield Verified(report, differences, source, target, topic.topic_id, applied, shadow)
 
 
 def _wait_for_source(subject: Subject, options: Options, fold: Fold, passes: int, topic_id: str) -> None:
@@ -258,10 +270,10 @@ def _ignores_deletes(subject: Subject) -> bool:
     return subject.settings.policy.changes.deletes == "ignore" and not marked
 
 
-def _expect_whole(fold: Fold, incomplete: bool) -> None:
-    unresolved = fold.letters.kinds["unresolved"]
-    if incomplete and unresolved:
+def _expect_whole(unresolved: Set[tuple[int, int]]) -> None:
+    """Raises StreamFailed if there are records whose values the topic does not hold, and the stream did know."""
+    if unresolved:
         raise StreamFailed(
-            f"the topic no longer holds the values that {counted(unresolved, 'record')} of it leave out",
+            f"the topic no longer holds the values that {counted(len(unresolved), 'record')} of it leave out",
             hint="Compare with the database instead: `ch_sink verify CONFIG --against source`.",
         )

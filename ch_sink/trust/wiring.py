@@ -1,14 +1,23 @@
 """What a comparison needs, from a stream's configuration."""
 
+from collections.abc import Callable
 from functools import cache
 
-from ch_sink.clickhouse import detect, server_facts
+from ch_sink.clickhouse import (
+    ClickHouseDeadLetters,
+    ClickHouseHandover,
+    ClickHousePending,
+    Client,
+    detect,
+    server_facts,
+)
 from ch_sink.config import Config
 from ch_sink.decode import decoder_for
 from ch_sink.discovery.job_topics import source_names
 from ch_sink.discovery.look import look_into, schema_for
 from ch_sink.discovery.wiring import client_of, kafka_settings, key_columns, ledger_of, topic_offsets
 from ch_sink.kafka import schema_registry
+from ch_sink.ports import Handover
 from ch_sink.snapshot import open_source
 from ch_sink.spark.wiring import concerned_by, stream_settings
 from ch_sink.table.model import TargetTable
@@ -21,7 +30,7 @@ from ch_sink.types.connect import RowSchema
 from ch_sink.types.defaults import is_constant
 from ch_sink.types.sql import quote
 
-__all__ = ["filled_columns", "subject_of"]
+__all__ = ["filled_columns", "handover_of", "subject_of"]
 
 
 def subject_of(config: Config, check: Check = never_stops) -> Subject:
@@ -53,7 +62,23 @@ def subject_of(config: Config, check: Check = never_stops) -> Subject:
         (lambda: open_source(source_address(config, tables))) if config.source is not None else None,
         " AND ".join(f"{quote(name)} = {sql}" for name, sql in policy.columns.add if name in policy.columns.source),
         check,
+        handover_of(config, client),
+        lambda topic_id: _unresolved(config, client, topic_id),
     )
+
+
+def _unresolved(config: Config, client: Client, topic_id: str) -> set[tuple[int, int]]:
+    """Partition and offset of the records whose values the stream did not know, or waits for."""
+    place, tables, name = config.state_database, config.tables, config.stream_name
+    pending = ClickHousePending(client, place, tables.pending, name)
+    waiting = {(p, r.offset) for own, p in pending.places() if own == topic_id for r in pending.open(topic_id, p)}
+    return waiting | ClickHouseDeadLetters(client, place, tables.dead_letters, name, topic_id).places("unresolved")
+
+
+def handover_of(config: Config, client: Client) -> Callable[[TargetTable], Handover]:
+    """What the stream has kept of rows that changed their key, as a table's columns hold it."""
+    name = config.tables.handover
+    return lambda table: ClickHouseHandover(client, config.state_database, name, config.stream_name, table)
 
 
 def filled_columns(table: TargetTable, schema: RowSchema | None) -> tuple[Column, ...]:

@@ -1,11 +1,14 @@
-"""A key of a collapsing table has two live rows, nobody knows why: what is written next leaves one."""
+"""A key has two live rows, nobody knows why: what is written next leaves one."""
 
 import pytest
 
 from ch_sink.clickhouse import Client
-from tests.support.hand_commands import Hand, hand
-from tests.support.hand_steps import repaired_from_source
-from tests.support.hand_tables import COLLAPSING, insert, row, update
+from ch_sink.model.policy import policy_of
+from ch_sink.trust.mend import repaired
+from ch_sink.trust.subject import Options
+from tests.support.hand_commands import Hand, each_of, hand, made
+from tests.support.hand_steps import Rows, repaired_from_source
+from tests.support.hand_tables import COLLAPSING, OWN, insert, row, update
 
 pytestmark = pytest.mark.integration
 
@@ -34,3 +37,44 @@ def test_a_repair_leaves_one(client: Client, database: str, engine: str) -> None
     it.feed.at = {0: 2}
     it.read((0, 3))
     assert it.view() == [(1, "c")]
+
+
+@each_of("against", ["topic", "source"], "source")
+def test_a_repair_of_equal_rows_leaves_one(client: Client, database: str, against: str) -> None:
+    """Both are the source's row: neither is to be lost."""
+    it = hand(client, database, "versioned", [insert(1, "a", 100), insert(2, "b", 110)])
+    it.read((0, 2))
+    again = f"SELECT * REPLACE(_version - 1 AS _version) FROM {database}.t WHERE id = 1"
+    client.command(f"INSERT INTO {database}.t {again}")
+    expect_repaired(it, against)
+    it.topic([insert(1, "a", 100), insert(2, "b", 110), update(row(1, "a"), row(1, "c"), 120)])
+    it.feed.at = {0: 2}
+    it.read((0, 3))
+    assert it.view() == [(1, "c"), (2, "b")]
+
+
+@each_of("engine", ["replacing", "sign"], "replacing")
+@each_of("against", ["topic", "source"], "topic")
+def test_a_repair_of_equal_rows_at_two_places_leaves_one(
+    client: Client, database: str, engine: str, against: str
+) -> None:
+    """The table is sorted by a column of the user's besides the key."""
+    clause, own = OWN[engine]
+    columns, events = f"w String DEFAULT toString(now64(9)), {own}", [insert(1, "a", 100), insert(2, "b", 110)]
+    it = made(client, database, (clause, columns), policy_of(on_bad_record="fail"), [events], "ORDER BY (id, w)")
+    it.read((0, 2))
+    again = f"SELECT * REPLACE('y' AS w) FROM {database}.t WHERE id = 1"
+    client.command(f"INSERT INTO {database}.t {again}")
+    expect_repaired(it, against)
+
+
+def expect_repaired(it: Hand, against: str) -> None:
+    it.source = Rows([(1, "a"), (2, "b")])
+    assert it.view() == [(1, "a"), (1, "a"), (2, "b")]
+    assert it.verify() == it.verify_source() == (0, 1, 0)
+    done = repaired(it.subject, Options(patience=0, against=against), apply=True)  # type: ignore[arg-type]
+    assert (done.rows, done.left) == (1, 0)
+    assert it.view() == [(1, "a"), (2, "b")]
+    assert it.verify() == it.verify_source() == (0, 0, 0)
+    it.client.command(f"OPTIMIZE TABLE {it.database}.t FINAL")
+    assert it.view() == [(1, "a"), (2, "b")]

@@ -253,6 +253,24 @@ def test_a_value_that_does_not_fit_its_key_column_is_named(make: Make) -> None:
         wanted_key(fed.client, fed.table, {"id": None})
 
 
+@pytest.mark.parametrize(
+    ("column", "fits", "other"),
+    [
+        ("Decimal(9, 2)", "1.230", "1.239"),
+        ("Date32", "2020-02-29", "2020-02-31"),
+        ("Date", "2020-02-29", "2150-01-01"),
+        ("DateTime64(3)", "2020-01-01T00:00:00.12", "2020-01-01 00:00:00.1234"),
+        ("DateTime", "2020-01-01", "2020-01-01 00:00:00.5"),
+    ],
+)
+def test_no_key_is_taken_for_another_one(make: Make, column: str, fits: str, other: str) -> None:
+    """ClickHouse cuts digits off, and moves days that no month has."""
+    fed = make("replacing", more=f"k {column}")
+    wanted_key(fed.client, fed.table, {"k": fits})
+    with pytest.raises(StreamFailed, match=f"which '{other}' does not fit"):
+        wanted_key(fed.client, fed.table, {"k": other})
+
+
 def test_a_key_that_the_events_do_not_have_is_named(make: Make) -> None:
     fed = make("replacing")
     fed.feed([insert(1, "a", 500)])

@@ -288,6 +288,13 @@ def test_a_condition_is_told_of_columns_that_are_not_compared(client: Client, da
         assert (found.report.missing, found.report.extra, found.report.different) == (1, 0, 0)
 
 
+def test_a_chosen_column_that_the_source_cannot_give_is_named_as_not_compared(client: Client, database: str) -> None:
+    it = with_third(client, database, "replacing", [stated(1, "a", "one", 10)])
+    it.source = Rows([(1, "a")])
+    with verified(it.subject, Options(patience=0, against="source", columns=("w",))) as found:
+        assert found.report.left_out == ("w",)
+
+
 def test_a_condition_on_a_column_that_the_source_cannot_give_is_refused(client: Client, database: str) -> None:
     it = with_third(client, database, "replacing", [stated(1, "a", "one", 10)])
     it.source = Rows([(1, "a")])

@@ -101,7 +101,14 @@ class Hand:
             lambda now, want: decoder_for(now, feed.policy, want_before=want),
             feed.book,
             source=opened,
+            handover=lambda t: ClickHouseHandover(self.client, self.database, "ch_sink_handover", feed.name, t),
+            unresolved=lambda _: feed.letters_of.places("unresolved") | self._waiting,
         )  # fmt: skip
+
+    @property
+    def _waiting(self) -> set[tuple[int, int]]:
+        pending = ClickHousePending(self.client, self.database, "ch_sink_pending", self.feed.name)
+        return {(p, record.offset) for topic, p in pending.places() for record in pending.open(topic, p)}
 
     @property
     def refill(self) -> Refill:

@@ -142,6 +142,10 @@ class Stand:
             lambda now, want: Decoder(now, self.chosen, want_before=want),
             self.book,
             source=lambda: SourceRows(self.shop, self.proves),
+            handover=lambda t: ClickHouseHandover(self.client, self.database, "ch_sink_handover", self.name, t),
+            unresolved=lambda topic: self.letters.places("unresolved") | {
+                (p, r.offset) for own, p in self.pending.places() if own == topic for r in self.pending.open(topic, p)
+            },
         )  # fmt: skip
 
     @property
