@@ -56,6 +56,8 @@ def _details(report: Report) -> str:
         (report.dead_letters, "records of the topic cannot be applied"),
     ]
     parts += [f"<p>{grouped(n)} {text}.</p>" for n, text in notes if n]
+    if report.lagging:
+        parts.append(f"<p>{escape(report.lagging.capitalize())}.</p>")
     if report.left_out:
         parts.append(f"<p>Not compared: {escape(', '.join(report.left_out))}.</p>")
     if report.columns:

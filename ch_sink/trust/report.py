@@ -43,6 +43,8 @@ class Report:
     """Rows that have changed since the copy with which the table is compared."""
     behind: bool = False
     """The stream has not applied the changes of the rows that could not be judged."""
+    lag: int = 0
+    """Offsets of the topic that the stream had not applied when rows were found to differ from the database."""
 
     @classmethod
     def of(
@@ -78,6 +80,16 @@ class Report:
         return "kept changing and could not be judged"
 
     @property
+    def lagging(self) -> str:
+        """What the stream lacks of the topic, if rows differ that may be among it; else empty."""
+        if self.equal or not self.lag:
+            return ""
+        return (
+            f"the stream is {counted(self.lag, 'offset')} behind its topic, so rows that differ may only be late: "
+            "compare again when it has caught up"
+        )
+
+    @property
     def equal(self) -> bool:
         return not (self.missing or self.extra or self.different)
 
@@ -98,6 +110,7 @@ class Report:
             ],
             "changing": self.changing,
             "changed_since": self.since,
+            "lag": self.lag,
             "unknown": self.unknown,
             "dead_letters": self.dead_letters,
             "sample": self.share,
@@ -123,6 +136,8 @@ def lines(report: Report) -> list[str]:
         out.append(f"  {e.kind} {_pairs(e.key)}")
         if e.kind == "different":
             out += [f"    {name}: source {_shown(a)}, table {_shown(b)}" for name, (a, b) in e.columns.items()]
+    if report.lagging:
+        out.append(f"  {report.lagging}")
     if report.changing:
         out.append(f"  {counted(report.changing, 'row')} {report.unjudged}")
     if report.since:

@@ -118,9 +118,9 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
         say("comparing checksums")
         totals = differences.totals()
         found = differences.find(0, totals)
-        touched = 0
+        touched = lag = 0
         if options.against == "source" and found:
-            _wait_for_source(subject, options, fold, passes, topic.topic_id)
+            lag = _wait_for_source(subject, options, fold, passes, topic.topic_id)
             found = differences.find_among(20, 0)
             if not subject.key:
                 touched = _drop_touched(differences, 20, base)
@@ -147,6 +147,7 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
             ),
             changing=touched + changing,
             behind=behind,
+            lag=lag,
             unknown=unknown,
             dead_letters=sum(fold.letters.kinds.values()),
             share=options.share,
@@ -158,8 +159,10 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
         yield Verified(report, differences, source, target, topic.topic_id, applied, shadow)
 
 
-def _wait_for_source(subject: Subject, options: Options, fold: Fold, passes: int, topic_id: str) -> None:
+def _wait_for_source(subject: Subject, options: Options, fold: Fold, passes: int, topic_id: str) -> int:
     """Go on until the stream has passed the position at which the source was read.
+
+    Returns how many offsets of the topic it lacks then.
 
     An event of that position or a later one proves it. A table without such events gives no proof; then the time that
     the connector has had must do.
@@ -176,6 +179,8 @@ def _wait_for_source(subject: Subject, options: Options, fold: Fold, passes: int
     high = subject.topic.state(subject.settings.topic).high
     _wait(subject, topic_id, high, options.patience)
     fold.to(_known(subject, topic_id))
+    at = subject.reached(topic_id).applied
+    return sum(max(0, end - at.get(partition, 0)) for partition, end in high.items())
 
 
 def _known(subject: Subject, topic_id: str) -> Mapping[int, int]:
