@@ -274,7 +274,8 @@ def test_part_after_part_is_compared_and_what_it_came_to_is_shown(
     assert (done.returncode, found["different"], found["extra"], found["equal_up_to"]) == (1, 1, 1, upto)
     assert {(e["key"]["id"], e["kind"]) for e in found["examples"]} == {(7, "different"), (50, "extra")}
     [shown] = statuses([config])
-    assert shown["compared"] == found
+    assert shown["compared"] | {"stream": found["stream"], "table": found["table"]} == found
+    assert shown["stream"] == found["stream"]
     assert "2 rows of its source differed at" in inside("status", config).stdout
 
 

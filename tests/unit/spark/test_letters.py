@@ -49,9 +49,10 @@ def later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *tables: str) -> Any:
     (tmp_path / "s.yaml").write_text(YAML)
     monkeypatch.setattr(letters, "RangeConsumer", lambda _: topic)
     ports: Any = type("Ports", (), {"topics": topic})
-    found = Letters(load(tmp_path / "s.yaml"), ports)._later_keys("id", 0, 1, len(tables), ())
+    found = Letters(load(tmp_path / "s.yaml"), ports)._later_keys("id", 0, 1, len(tables), (0,))
     assert found is not None
-    return list(found.values())
+    assert not found.compacted
+    return list(found.keys.values())
 
 
 def test_a_record_of_another_table_of_the_topic_does_not_follow_a_letter(
