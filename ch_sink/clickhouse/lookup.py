@@ -172,7 +172,7 @@ def _newest_sql(table: TargetTable, keys: tuple[str, ...]) -> str:
     if not times(table) or table.place_columns <= set(keys):
         return f"{found} LIMIT 1 BY {by}"
     # The delete row that leaves a place has the time of the row at the next one.
-    places = "".join(f", {quote(e) if table.column(e) else e}" for e in table.sorting_key if e not in keys)
+    places = "".join(f", {e}" for e in table.sorting_elements if e not in map(quote, keys))
     engine, of = table.engine, ", ".join(quote(k) for k in keys)
     live = f", {quote(engine.is_deleted_column)}" if engine.is_deleted_column else ""
     live = f", {quote(engine.sign_column)} DESC" if engine.sign_column else live

@@ -216,7 +216,7 @@ def _refuse_unstated_places(table: TargetTable) -> None:
     family = table.engine.family
     if family is Family.MERGE_TREE:
         return
-    keys = {"ORDER BY": ", ".join(quote(e) if table.column(e) else e for e in table.sorting_key)}
+    keys = {"ORDER BY": ", ".join(table.sorting_elements)}
     if family is Family.COLLAPSING:
         keys["PARTITION BY"] = table.partition_key
     for clause, key in keys.items():

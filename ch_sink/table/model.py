@@ -115,6 +115,11 @@ class TargetTable:
         return tuple(c for c in self.source_columns if c.stored)
 
     @property
+    def sorting_elements(self) -> tuple[str, ...]:
+        """The sorting key as SQL: columns in quotes, expressions as they are."""
+        return tuple(quote(e) if self.column(e) is not None else e for e in self.sorting_key)
+
+    @property
     def ephemeral_columns(self) -> tuple[Column, ...]:
         """The source columns that are only inserted."""
         return tuple(c for c in self.source_columns if not c.stored)

@@ -23,7 +23,7 @@ from ch_sink.trust.verify import FOUND
 from ch_sink.types.column import Column
 from ch_sink.types.lexer import columns_in
 from ch_sink.types.sql import literal, quote
-from ch_sink.types.utc import in_utc
+from ch_sink.types.utc import in_utc, text_in_utc
 
 __all__ = ["compared_with_copy"]
 
@@ -169,7 +169,7 @@ def _newer(client: Client, table: TargetTable, copy: Copy) -> str:
         return ""
     kind = literal(in_utc(copy.types[version]))
     [newest] = client.rows(
-        f"SELECT count() AS n, toString(CAST(max({quote(version)}), {kind})) AS v FROM {copy.relation}",
+        f"SELECT count() AS n, {text_in_utc(f'max({quote(version)})', copy.types[version])} AS v FROM {copy.relation}",
         doing=f"look at {copy.name}",
     )
     if not int(newest["n"]):

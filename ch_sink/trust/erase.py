@@ -13,8 +13,8 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.counted import counted
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import TopicFacts
 from ch_sink.trust.explain import Biography, biography
+from ch_sink.trust.history import facts_of
 from ch_sink.trust.key import WantedKey, wanted_key
 from ch_sink.trust.own_tables import OwnTables
 from ch_sink.trust.removal import count, delete_rows, forget_keys, note_removed, states_of_keys
@@ -79,7 +79,7 @@ def erased(
         subject.decoder(table, False),
         key,
         wanted,
-        epoch=max((f.epoch for f in subject.ledger.facts(TopicFacts) if f.topic_id == topic_id), default=0),
+        epoch=max((f.epoch for f in facts_of(subject.ledger, topic_id)), default=0),
         noted=own.noted(topic_id, applied),
     )
     _expect_finished(life)

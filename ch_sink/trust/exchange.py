@@ -13,7 +13,6 @@ from ch_sink.ports import FinishedRange, TableRefilled
 from ch_sink.stream.reading_again import is_entered
 from ch_sink.table.fill_note import marked
 from ch_sink.trust.first_load import noted_result
-from ch_sink.trust.hold import held
 from ch_sink.trust.refill import Refill, Say
 
 __all__ = ["Exchange"]
@@ -66,6 +65,6 @@ class Exchange:
         resolved = {int(p): offsets for p, offsets in noted["resolved"].items()}
         if not is_entered(comment, subject.ledger, topic.topic_id):
             say(f"{subject.table.qualified} was exchanged by a run that was killed before the ledger knew")
-            with held(subject.ledger, refill.states, refill.stream, topic.topic_id, say, check=subject.check):
+            with refill.held(topic.topic_id, say):
                 cls(refill, facts, results, resolved)._enter()
         successor.unmark(subject.table.qualified, str(noted["comment"]))

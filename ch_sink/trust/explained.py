@@ -7,9 +7,9 @@ from ch_sink.config import Config
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import RowsRemoved, TopicFacts
+from ch_sink.ports import RowsRemoved
 from ch_sink.trust.explain import Biography, Course, biography, stored_rows, stored_versions
-from ch_sink.trust.history import loads_of
+from ch_sink.trust.history import facts_of, loads_of
 from ch_sink.trust.judge import Noted
 from ch_sink.trust.key import wanted_key
 from ch_sink.trust.own_tables import OwnTables, own_tables
@@ -44,7 +44,7 @@ def life_of(subject: Subject, own: OwnTables, key: dict[str, Any]) -> Biography:
     mine = f"{wanted.condition} AND ({subject.condition})" if subject.condition else wanted.condition
     versions = stored_versions(subject.client, table, mine)
     topic = subject.topic.state(settings.topic)
-    epochs = [fact.epoch for fact in subject.ledger.facts(TopicFacts) if fact.topic_id == topic.topic_id]
+    epochs = [fact.epoch for fact in facts_of(subject.ledger, topic.topic_id)]
     found = biography(
         subject.topic,
         settings.topic,

@@ -15,7 +15,6 @@ from ch_sink.order import State
 from ch_sink.ports import FinishedRange, RangeIntent, TableRefilled, TopicFacts
 from ch_sink.stream.reading_again import expect_entered
 from ch_sink.table.fill_note import marked
-from ch_sink.trust.hold import held
 from ch_sink.trust.refill import Refill, Say
 
 __all__ = ["Facts", "FirstLoad", "Placed", "noted_result", "results_at"]
@@ -75,7 +74,7 @@ class FirstLoad:
                 "rows": rows,
             }
         )
-        with held(subject.ledger, refill.states, refill.stream, self.topic.topic_id, say, check=subject.check):
+        with refill.held(self.topic.topic_id, say):
             self.expect_empty()
             refill.successor.take_place(say)
             self._enter(facts, results)
@@ -128,7 +127,7 @@ class FirstLoad:
                 hint="Empty the table and begin again.",
             )
         if not known:
-            with held(subject.ledger, refill.states, refill.stream, self.topic.topic_id, say, check=subject.check):
+            with refill.held(self.topic.topic_id, say):
                 self._enter(facts, results)
         refill.successor.unmark(subject.table.qualified, str(noted["comment"]))
         refill.successor.clear(say)

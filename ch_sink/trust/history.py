@@ -18,6 +18,7 @@ __all__ = [
     "base_of",
     "begin_at_load",
     "expect_one_order",
+    "facts_of",
     "floors_of",
     "follows_another",
     "is_incomplete",
@@ -33,7 +34,7 @@ def expect_one_order(ledger: Ledger, topic: TopicState) -> None:
     Keys move to partitions that are added. If the Kafka offset orders their changes, the stream has read the former
     partitions first. If positions have stepped back, an added partition does not show whether that was before.
     """
-    known = [facts for facts in ledger.facts(TopicFacts) if facts.topic_id == topic.topic_id]
+    known = facts_of(ledger, topic.topic_id)
     if len({facts.partitions for facts in known}) < 2:
         return
     states = [State.from_json(total.state) for total in ledger.totals() if total.topic_id == topic.topic_id]
@@ -84,14 +85,19 @@ def floors_of(ledger: Ledger, topic: TopicState, epoch: int) -> tuple[TruncateFl
     None if that may give changes other epochs than the stream did, so that floors do not compare with them.
     """
     floors = tuple(floor for floor in ledger.facts(TruncateFloor) if floor.epoch or floor.commit)
-    epochs = {facts.epoch for facts in ledger.facts(TopicFacts) if facts.topic_id == topic.topic_id}
+    epochs = {facts.epoch for facts in facts_of(ledger, topic.topic_id)}
     one = len(epochs) < 2 and all(floor.epoch <= epoch for floor in floors)
     return floors if one or not floors else None
 
 
+def facts_of(ledger: Ledger, topic_id: str) -> list[TopicFacts]:
+    """What was noted of the topic: when the stream began it, and each time it got partitions."""
+    return [facts for facts in ledger.facts(TopicFacts) if facts.topic_id == topic_id]
+
+
 def base_of(ledger: Ledger, topic: TopicState) -> tuple[TopicFacts, ...]:
     """The epoch in which the stream began the topic: versions of a fold from there on are those that it gave."""
-    epochs = [facts.epoch for facts in ledger.facts(TopicFacts) if facts.topic_id == topic.topic_id]
+    epochs = [facts.epoch for facts in facts_of(ledger, topic.topic_id)]
     return (TopicFacts(topic.topic_id, len(topic.low), min(epochs)),) if epochs else ()
 
 

@@ -128,7 +128,7 @@ def _scalar(client: Client, table: TargetTable, name: str, value: Any, sql: str)
 def _is_shown(text: str, shown: str, kind: str) -> bool:
     """Whether a value is the one that was written: ClickHouse cuts digits off, wraps numbers, and moves days.
 
-    Times are told only where they are written as ClickHouse shows them.
+    A time is checked only if it is written as ClickHouse shows it.
     """
     if kind.removeprefix("U").startswith("Int"):
         return shown == text.removeprefix("+")

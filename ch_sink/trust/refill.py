@@ -9,7 +9,7 @@ to be compared with one of Kafka.
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 
 from ch_sink.clickhouse import max_version
@@ -24,6 +24,7 @@ from ch_sink.snapshot import SourceReader
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.fill import Filling, filling
 from ch_sink.trust.fold import Fold
+from ch_sink.trust.hold import held
 from ch_sink.trust.load import expect_unique
 from ch_sink.trust.removal import mark_of
 from ch_sink.trust.subject import Subject
@@ -67,6 +68,11 @@ class Refill:
     @property
     def stream(self) -> str:
         return self.subject.settings.name
+
+    def held(self, topic_id: str, say: Say) -> AbstractContextManager[None]:
+        """Nobody else works on the stream until the context ends; see `hold.held`."""
+        subject = self.subject
+        return held(subject.ledger, self.states, self.stream, topic_id, say, check=subject.check)
 
     @property
     def successor(self) -> Successor:

@@ -111,7 +111,7 @@ def place_of(table: TargetTable) -> str:
     Rows of one sorting key in several table partitions count as one place: they leave together.
     """
     nullable = any(parse_type(c.type).nullable for c in table.columns if c.name in table.place_columns)
-    elements = [quote(e) if table.column(e) is not None else e for e in table.sorting_key]
+    elements = table.sorting_elements
     if not nullable:
         return f"tuple({', '.join(elements)})"
     parts = ", ".join(f"isNull({e}), ifNull(toString({e}), '')" for e in elements)

@@ -26,7 +26,7 @@ from ch_sink.stream.rollback import repairs_above
 from ch_sink.table.model import Family, TargetTable, forgets_deletes
 from ch_sink.trust.erased_offsets import WithoutErased
 from ch_sink.trust.fold import Fold
-from ch_sink.trust.history import floors_of, loads_of
+from ch_sink.trust.history import facts_of, floors_of, loads_of
 from ch_sink.trust.removal import mark_of, place_of
 from ch_sink.trust.repaired_versions import counts
 from ch_sink.trust.subject import Subject
@@ -98,7 +98,8 @@ def replayed(
     from_first = own and all(at == topic.low[p] for p, (at, _) in starts.items())
     if from_first and len({state.epoch for _, state in starts.values()}) > 1:
         # Partitions were added: from the first offsets on, one epoch will do.
-        starts = {p: (at, _begun(subject, topic)) for p, (at, _) in starts.items()}
+        began = _begun(facts_of(subject.ledger, topic.topic_id))
+        starts = {p: (at, began) for p, (at, _) in starts.items()}
     # So would one that ends before a truncate, of rows that were never stored since both were read at once.
     epoch = min((state.epoch for _, state in starts.values()), default=0)
     floors = floors_of(subject.ledger, topic, epoch) if own else ()
@@ -233,14 +234,14 @@ def _starts(
         if load.offset > reached:  # else the topic no longer holds what lies there
             text = subject.ledger.state_at(topic.topic_id, load.partition, load.offset)
             known[load.partition] = load.offset, text or ""
-    began = {p: _begun(subject, topic, p) for p in first}
+    facts = facts_of(subject.ledger, topic.topic_id)
+    began = {p: _begun(facts, p) for p in first}
     found = {p: (known[p][0], State.from_json(known[p][1])) for p in first if p in known}
     # Where a partition begins, what is recorded may be of before its first batch.
     found = {p: (at, state.raised_to(began[p].epoch)) for p, (at, state) in found.items()}
     return {p: found.get(p, (topic.low[p], began[p])) for p in first}
 
 
-def _begun(subject: Subject, topic: TopicState, partition: int = 0) -> State:
+def _begun(known: Sequence[TopicFacts], partition: int = 0) -> State:
     """The state with which the stream began a partition of the topic."""
-    known = [facts for facts in subject.ledger.facts(TopicFacts) if facts.topic_id == topic.topic_id]
     return State().raised_to(min((facts.epoch for facts in known if facts.partitions > partition), default=0))

@@ -25,7 +25,7 @@ from ch_sink.trust.exchange import Exchange
 from ch_sink.trust.first_load import results_at
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.history import base_of, expect_one_order, follows_another, loads_of
-from ch_sink.trust.hold import held, runs
+from ch_sink.trust.hold import runs
 from ch_sink.trust.refill import (
     NewTable,
     Refill,
@@ -41,6 +41,7 @@ from ch_sink.trust.refill import (
 from ch_sink.trust.repaired_versions import last_versions
 from ch_sink.trust.sides import TIMES, Side
 from ch_sink.trust.subject import Subject
+from ch_sink.trust.topic import offsets_behind
 
 __all__ = ["Resynced", "resynced"]
 
@@ -168,7 +169,7 @@ def _follow(refill: Refill, fold: Fold, topic: TopicState, passes: int, say: Say
         refill.subject.check()
         fold.to(_goal(refill, topic))
         time.sleep(0.2)
-    if left := sum(max(0, end - fold.at.get(p, 0)) for p, end in high.items()):
+    if left := offsets_behind(fold.at, high):
         raise StreamFailed(
             f"stream {refill.stream!r} is {counted(left, 'offset')} behind the topic as it was when the "
             "source was read",
@@ -180,7 +181,7 @@ def _follow(refill: Refill, fold: Fold, topic: TopicState, passes: int, say: Say
 def _catch_up(refill: Refill, fold: Fold, topic: TopicState) -> None:
     for _ in range(_ROUNDS):
         goal = _goal(refill, topic)
-        left = sum(max(0, end - fold.at.get(p, 0)) for p, end in goal.items())
+        left = offsets_behind(fold.at, goal)
         fold.to(goal)
         if left <= _NEAR:
             return
@@ -197,7 +198,7 @@ def _exchanged(refill: Refill, fold: Fold, topic: TopicState, facts: Mapping[int
     """Put the new table in place while the stream stands still; returns for how many seconds it did."""
     subject = refill.subject
     ledger, topic_id = subject.ledger, topic.topic_id
-    with held(ledger, refill.states, refill.stream, topic_id, say, check=subject.check):
+    with refill.held(topic_id, say):
         began = time.monotonic()
         for intent in ledger.open_intents(topic_id):
             if ledger.progress_of(topic_id, intent.partition, intent.start) is not None:

@@ -11,8 +11,8 @@ from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.view import partitions_apart
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
-from ch_sink.types.sql import OWN, literal, quote
-from ch_sink.types.utc import in_utc
+from ch_sink.types.sql import OWN, quote
+from ch_sink.types.utc import text_in_utc
 
 __all__ = ["KEY", "ROW", "TIMES", "VERSION", "Side", "hashed"]
 
@@ -30,9 +30,9 @@ def hashed(column: Column) -> str:
 
     A hash of NULL is NULL, so nulls are told by a flag of their own. Nested types are compared by their text.
     """
-    kind, name, exact = parse_type(column.type), quote(column.name), in_utc(column.type)
+    kind, name = parse_type(column.type), quote(column.name)
     plain = kind.bare.name in _PLAIN
-    text = f"toString({name})" if exact == column.type else f"toString(CAST({name}, {literal(exact)}))"
+    text = text_in_utc(name, column.type)
     if not kind.nullable:
         return name if plain else text
     if kind.bare.name == "String":
@@ -89,7 +89,7 @@ class Side:
     def versions(self, among: str) -> str:
         """The newest version of each of these keys, as text of its type `in_utc`, deleted rows included."""
         column = self.table.column(self.version_column or "")
-        newest = f"toString(CAST(max({quote(column.name)}), {literal(in_utc(column.type))}))" if column else "''"
+        newest = text_in_utc(f"max({quote(column.name)})", column.type) if column else "''"
         return (
             f"SELECT {self.key_hash} AS {KEY}, {newest} AS {VERSION} FROM {self.table.qualified} "
             f"WHERE {self.is_among(among)} GROUP BY {KEY}"

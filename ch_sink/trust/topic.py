@@ -1,6 +1,6 @@
 """What a fold needs of a topic, and Kafka behind it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,7 +12,7 @@ from ch_sink.pipeline.chunks import Chunk, cut
 from ch_sink.ports import History, Ledger
 from ch_sink.stream.tasks import RangeTask
 
-__all__ = ["KafkaTopic", "Reached", "TopicReader", "reached"]
+__all__ = ["KafkaTopic", "Reached", "TopicReader", "offsets_behind", "reached"]
 
 
 class TopicReader(Protocol):
@@ -81,6 +81,11 @@ class Reached:
     """Everything below these offsets is in the table."""
     touched: dict[int, int]
     """Nothing from these offsets on is in the table; between both, anything may be."""
+
+
+def offsets_behind(at: Mapping[int, int], high: Mapping[int, int]) -> int:
+    """How many offsets below these ends have not been reached, of all partitions together."""
+    return sum(max(0, end - at.get(partition, 0)) for partition, end in high.items())
 
 
 def reached(ledger: Ledger, topic_id: str) -> Reached:

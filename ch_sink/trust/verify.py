@@ -27,6 +27,7 @@ from ch_sink.trust.shadow import Shadow, shadow_of, shadow_tables
 from ch_sink.trust.sides import Side
 from ch_sink.trust.source_rows import read_source
 from ch_sink.trust.subject import Options, Subject, chosen_columns, states_at
+from ch_sink.trust.topic import offsets_behind
 from ch_sink.types.column import Column
 from ch_sink.types.lexer import columns_in
 from ch_sink.types.sql import literal, quote
@@ -179,8 +180,7 @@ def _wait_for_source(subject: Subject, options: Options, fold: Fold, passes: int
     high = subject.topic.state(subject.settings.topic).high
     _wait(subject, topic_id, high, options.patience)
     fold.to(_known(subject, topic_id))
-    at = subject.reached(topic_id).applied
-    return sum(max(0, end - at.get(partition, 0)) for partition, end in high.items())
+    return offsets_behind(subject.reached(topic_id).applied, high)
 
 
 def _known(subject: Subject, topic_id: str) -> Mapping[int, int]:

@@ -3,8 +3,9 @@
 import re
 
 from ch_sink.types.chtype import ChType, parse_type
+from ch_sink.types.sql import literal
 
-__all__ = ["in_utc"]
+__all__ = ["in_utc", "text_in_utc"]
 
 _COMPOSED = ("Array", "Map", "Tuple", "Nullable")
 _OPAQUE = ("JSON", "Object", "Dynamic", "Variant", "LowCardinality")
@@ -19,6 +20,12 @@ def in_utc(kind: str) -> str:
     if tree.name == "LowCardinality" and "Time" in tree.bare.name:
         return _TIME.sub(_utc, kind.removeprefix("LowCardinality(")[:-1])
     return kind if _is_opaque(tree) else _TIME.sub(_utc, kind)
+
+
+def text_in_utc(expression: str, kind: str) -> str:
+    """SQL that gives a value's text, with its times in UTC."""
+    exact = in_utc(kind)
+    return f"toString({expression})" if exact == kind else f"toString(CAST({expression}, {literal(exact)}))"
 
 
 def _is_opaque(tree: ChType) -> bool:
