@@ -10,7 +10,6 @@ cluster   two Spark workers of one core against local[2]
 merge     planning of decoded chunks
 ledger    what a stream asks of an old ledger
 verify    the comparison of a large table with PostgreSQL
-backfill  a snapshot in bulk, against streaming of the same
 """
 
 import sys
@@ -27,7 +26,6 @@ _MAIN = {
     "merge": "benchmarks.merge",
     "ledger": "benchmarks.ledger",
     "verify": "benchmarks.verify",
-    "backfill": "benchmarks.backfill",
 }
 """Name → module whose ``main`` takes the other arguments."""
 

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 import ch_sink
-from ch_sink.cli.backfill import backfill
 from ch_sink.cli.check import check
 from ch_sink.cli.config import config
 from ch_sink.cli.dead_letters import dead_letters
@@ -20,10 +19,8 @@ from ch_sink.cli.init import init
 from ch_sink.cli.output import Output
 from ch_sink.cli.pause import pause, resume
 from ch_sink.cli.purge import purge
-from ch_sink.cli.rehearse import rehearse
 from ch_sink.cli.repair import repair
-from ch_sink.cli.replay import replay
-from ch_sink.cli.resync import bootstrap, resync
+from ch_sink.cli.resync import resync
 from ch_sink.cli.run import run
 from ch_sink.cli.status import status
 from ch_sink.cli.verify import verify
@@ -75,12 +72,8 @@ app.command()(resume)
 app.add_typer(dead_letters, name="dead-letters")
 app.command()(verify)
 app.command()(explain)
-app.command()(replay)
-app.command()(rehearse)
 app.command()(repair)
 app.command()(resync)
-app.command()(bootstrap)
-app.command()(backfill)
 app.command()(purge)
 app.command()(erase)
 app.command()(demo)

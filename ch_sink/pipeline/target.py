@@ -80,15 +80,6 @@ class Target:
         high = words[:, 0].max()
         return int(high) << 64 | int(words[words[:, 0] == high, 1].max())
 
-    def bottom_version(self, rows: pa.Table) -> int:
-        """The lowest version of rows to insert; 0 if they have none, or one that is no position."""
-        name = self.system.version
-        if name is None or self.layout.kind != "wide" or name not in rows.column_names or not rows.num_rows:
-            return 0
-        words = self.layout.from_arrow(rows.column(name))
-        high = words[:, 0].min()
-        return int(high) << 64 | int(words[words[:, 0] == high, 1].min())
-
     def places(self, key: tuple[str, ...]) -> tuple[str, ...]:
         """Source columns outside the key that decide the place of a row: its sorting key and partition."""
         mine = {c.name for c in self.table.source_columns}

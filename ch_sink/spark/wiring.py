@@ -43,7 +43,7 @@ from ch_sink.pipeline.fencing import Fencing
 from ch_sink.pipeline.partition_sink import PartitionSink
 from ch_sink.pipeline.plan import BatchDecoder, Ports
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import ChunkCut, Fence, History, Pending
+from ch_sink.ports import ChunkCut, Fence, Pending
 from ch_sink.spark.kept import kept_stream
 from ch_sink.spark.withheld import WithheldPending
 from ch_sink.stream.coordinator import StreamSettings
@@ -59,8 +59,6 @@ __all__ = [
     "batch_decoder",
     "client_for",
     "concerned_by",
-    "read_chunks",
-    "records_before",
     "rewind_stream",
     "run_configured",
     "stream_ports",
@@ -232,7 +230,7 @@ def task_ports(
     def chunks(first: int) -> Iterator[Chunk]:
         assert isinstance(task, RangeTask)
         if fetched is None:
-            return read_chunks(kafka, concerned, task, first)
+            return _read_chunks(kafka, concerned, task, first)
         size, most = task.chunk_offsets, task.chunk_bytes
         read = slices_of(fetched, task.topic, task.partition, first, max(size // 4, 1), max(most // 4, 1))
         return cut(map(concerned, read), first, task.end, chunk_offsets=size, chunk_bytes=most)
@@ -255,7 +253,7 @@ def _pending(client: Client, config: Config, task: Task, kafka: KafkaSettings) -
     return WithheldPending(stored, read)
 
 
-def read_chunks(
+def _read_chunks(
     kafka: KafkaSettings, concerned: Callable[[Records], Records], task: RangeTask, first: int
 ) -> Iterator[Chunk]:
     """The chunks of a task's range from this offset on. Raises KafkaError."""
@@ -264,11 +262,6 @@ def read_chunks(
         slices = consumer.read(task.topic, task.partition, first, task.end, max(size // 4, 1), max(most // 4, 1))
         with closing(slices):
             yield from cut(map(concerned, slices), first, task.end, chunk_offsets=size, chunk_bytes=most)
-
-
-def records_before(kafka: KafkaSettings, task: Task, concerned: Callable[[Records], Records]) -> History:
-    """Earlier records of a task's partition."""
-    return _History(kafka, task, concerned)
 
 
 def concerned_by(config: Config) -> Callable[[Records], Records]:

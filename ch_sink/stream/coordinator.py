@@ -130,7 +130,7 @@ class Coordinator:
             abandon(self.settings.name, self.run_id)  # else the next attempt takes it for another job's
             raise
         self._closing.callback(ledger.release)
-        expect_entered(table, ledger, self.topic.topic_id)
+        expect_entered(table, ledger)
         self._schema_changes = SchemaChanges(self.ports.table, ledger)
         # Of this life: a round that ends because columns are missing has stored nothing behind that end.
         self._used: set[str] = set()

@@ -146,21 +146,19 @@ class ReadingAgain:
         return {p: (replay, reached.get(p, at)) for p, at in starts.items()}
 
 
-def is_entered(comment: str, ledger: Ledger, topic_id: str) -> bool:
+def is_entered(comment: str, ledger: Ledger) -> bool:
     """Whether the ledger knows of the filling that a table's comment notes, if it notes one."""
     noted = to_enter(comment)
     if noted is None:
         return True
-    if not {TableRefilled(**fact) for fact in noted["refilled"]} <= set(ledger.facts(TableRefilled)):
-        return False
-    return "resolved" in noted or bool(ledger.progress(topic_id))
+    facts = [TableRefilled(**fact) for fact in noted["refilled"]]
+    return {*facts} <= {*ledger.facts(TableRefilled)} and all(ledger.progress(f.topic_id) for f in facts)
 
 
-def expect_entered(table: TargetTable, ledger: Ledger, topic_id: str) -> None:
+def expect_entered(table: TargetTable, ledger: Ledger) -> None:
     """Raises StreamFailed if the table was filled anew, and the ledger does not know up to where."""
-    if not is_entered(table.comment, ledger, topic_id):
-        again = "resync" if "resolved" in (to_enter(table.comment) or ()) else "bootstrap` or `ch_sink backfill"
+    if not is_entered(table.comment, ledger):
         raise StreamFailed(
             f"{table.qualified} was filled by a run that was killed before the ledger knew up to where",
-            hint=f"Run the same `ch_sink {again}` with --apply once more, which ends it.",
+            hint="Run `ch_sink resync CONFIG --apply` once more, which ends it.",
         )

@@ -22,7 +22,7 @@ from ch_sink.pipeline.timings import STAGES, Stages
 from ch_sink.ports import TaskLedger
 from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, ReleaseTask, Task, TaskResult
 
-__all__ = ["OpenPorts", "TaskPorts", "range_steps", "release", "run_task", "task_name", "without_collector"]
+__all__ = ["OpenPorts", "TaskPorts", "range_steps", "release", "run_task", "task_name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def task_name(task: Task) -> StreamName:
 
 def run_task(task: Task, open_ports: OpenPorts) -> TaskResult:
     """Run a task. Reading, planning and inserting overlap, unless there is too little for it to pay."""
-    with without_collector():
+    with _without_collector():
         return release(task, open_ports) if isinstance(task, ReleaseTask) else _run_range(task, open_ports)
 
 
@@ -236,7 +236,7 @@ def _timed(chunks: Iterator[Chunk], stages: Stages) -> Generator[Chunk, None, No
 
 
 @contextmanager
-def without_collector() -> Iterator[None]:
+def _without_collector() -> Iterator[None]:
     """Turn cyclic garbage collection off: it would scan hundreds of thousands of objects that form no cycles."""
     collecting = gc.isenabled()
     gc.disable()

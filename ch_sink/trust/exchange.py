@@ -5,17 +5,19 @@ not know. So what it has to learn is noted in the new table's comment before the
 table with such a note until the ledger knows.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from ch_sink.model.topic import TopicState
-from ch_sink.ports import FinishedRange, TableRefilled
+from ch_sink.order import State
+from ch_sink.ports import FinishedRange, TableRefilled, TopicFacts
 from ch_sink.stream.reading_again import is_entered
 from ch_sink.table.fill_note import marked
-from ch_sink.trust.first_load import noted_result
 from ch_sink.trust.refill import Refill, Say
 
-__all__ = ["Exchange"]
+__all__ = ["Exchange", "results_at"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,8 @@ class Exchange:
     """The exchange of one stream's tables. The stream is held."""
 
     refill: Refill
+    topic: TopicFacts | None
+    """What the ledger has to know of a topic of which the stream has read nothing."""
     facts: Sequence[TableRefilled]
     results: Sequence[FinishedRange]
     """Where the stream goes on if that is behind what it has applied."""
@@ -35,6 +39,7 @@ class Exchange:
         comment = successor.comment()
         successor.note(
             {
+                "topic": asdict(self.topic) if self.topic is not None else None,
                 "refilled": [asdict(fact) for fact in self.facts],
                 "results": [asdict(result) for result in self.results],
                 "resolved": {str(p): list(offsets) for p, offsets in self.resolved.items()},
@@ -47,7 +52,7 @@ class Exchange:
 
     def _enter(self) -> None:
         ledger = self.refill.subject.ledger
-        ledger.record(*self.facts)
+        ledger.record(*([self.topic] if self.topic is not None else []), *self.facts)
         ledger.results(self.results)
         for partition, offsets in self.resolved.items():
             self.refill.pending.resolve(self.facts[0].topic_id, partition, offsets)
@@ -58,13 +63,29 @@ class Exchange:
         subject, successor = refill.subject, refill.successor
         comment = successor.comment()
         noted = marked(comment)
-        if noted is None or "resolved" not in noted:
+        if noted is None or "results" not in noted:
             return
-        facts = [TableRefilled(**fact) for fact in noted["refilled"]]
-        results = [noted_result(one) for one in noted["results"]]
-        resolved = {int(p): offsets for p, offsets in noted["resolved"].items()}
-        if not is_entered(comment, subject.ledger, topic.topic_id):
+        if not is_entered(comment, subject.ledger):
             say(f"{subject.table.qualified} was exchanged by a run that was killed before the ledger knew")
             with refill.held(topic.topic_id, say):
-                cls(refill, facts, results, resolved)._enter()
+                cls._of(refill, noted)._enter()
         successor.unmark(subject.table.qualified, str(noted["comment"]))
+
+    @classmethod
+    def _of(cls, refill: Refill, noted: Mapping[str, Any]) -> "Exchange":
+        return cls(
+            refill,
+            TopicFacts(**noted["topic"]) if noted["topic"] is not None else None,
+            [TableRefilled(**fact) for fact in noted["refilled"]],
+            [FinishedRange(**{**one, "cuts": tuple(one["cuts"])}) for one in noted["results"]],
+            {int(p): offsets for p, offsets in noted["resolved"].items()},
+        )
+
+
+def results_at(topic: TopicState, states: Mapping[int, tuple[int, State]]) -> list[FinishedRange]:
+    """Empty results that let the stream go on at these offsets, in these states."""
+    now = time.time()
+    return [
+        FinishedRange(topic.topic, topic.topic_id, p, offset, offset, state=state.to_json(), started=now, finished=now)
+        for p, (offset, state) in sorted(states.items())
+    ]

@@ -1,4 +1,4 @@
-"""What resync, bootstrap and backfill have in common: a new table, filled and brought up to a place of the topic.
+"""A new table, filled and brought up to a place of the topic.
 
 The place O in the topic is read first, then the source's rows. Every change below O was committed before the rows were
 read, so they show it. Every change from O on is applied to them in its order, also one that they show already: after
@@ -10,9 +10,9 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ch_sink.clickhouse import max_version
+from ch_sink.clickhouse import Client, detect, max_version
 from ch_sink.errors import ChSinkError, ConfigError, StreamFailed
 from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
@@ -29,6 +29,7 @@ from ch_sink.trust.load import expect_unique
 from ch_sink.trust.removal import mark_of
 from ch_sink.trust.subject import Subject
 from ch_sink.trust.successor import Successor
+from ch_sink.trust.wiring import filled_columns
 
 __all__ = [
     "Loaded",
@@ -36,12 +37,16 @@ __all__ = [
     "Refill",
     "Say",
     "Start",
+    "differences_of_shape",
     "expect_good_records",
     "expect_keyed",
     "expect_refillable",
     "filler",
+    "has_rows",
     "new_run",
     "new_table",
+    "of_table",
+    "other_table",
 ]
 
 Say = Callable[[str], None]
@@ -190,6 +195,58 @@ def new_table(refill: Refill, say: Say, handover: Handover | None = None) -> Ite
         with suppress(ChSinkError):  # the error that ended the run is the one to show; the next run drops the table
             successor.drop()
         raise
+
+
+def of_table(refill: Refill, name: str) -> Refill:
+    """The same stream with another table of the database, which must be empty. Raises StreamFailed; TableError."""
+    subject = refill.subject
+    table = detect(subject.client, subject.table.database, name, subject.settings.policy)
+    if table.qualified == subject.table.qualified or has_rows(subject.client, table):
+        raise StreamFailed(
+            f"{table.qualified} is not empty",
+            hint=f"Name a table without rows: CREATE TABLE … AS {subject.table.qualified}, with any engine, order "
+            "and columns.",
+        )
+    return replace(refill, subject=replace(subject, table=table, columns=filled_columns(table, subject.schema)))
+
+
+@contextmanager
+def other_table(refill: Refill, handover: Handover | None) -> Iterator[NewTable]:
+    """The table of `of_table`, to be filled. If the context fails, it is empty again."""
+    subject = refill.subject
+    fold = Fold(subject.client, subject.table, subject.settings, subject.topic, subject.decoder, handover)
+    try:
+        yield NewTable(refill, subject.table, fold)
+    except BaseException:
+        with suppress(ChSinkError):  # the error that ended the run is the one to show; the next run says what is left
+            subject.client.command(f"TRUNCATE TABLE {subject.table.qualified}", doing=f"empty {subject.table.name}")
+        raise
+    finally:
+        fold.close()
+
+
+def has_rows(client: Client, table: TargetTable) -> bool:
+    """Whether the table has a row, whatever readers see of it."""
+    sql = f"SELECT 1 AS one FROM {table.qualified} LIMIT 1"
+    return bool(client.rows(sql, doing=f"look into {table.qualified}"))
+
+
+def differences_of_shape(table: TargetTable, live: TargetTable) -> tuple[str, ...]:
+    """What a table has otherwise than the stream's, in words."""
+    # A VersionedCollapsingMergeTree has its version in the sorting key.
+    order = [", ".join(e for e in t.sorting_key if e != t.engine.version_column) for t in (table, live)]
+    pairs = {
+        "engine": (str(table.engine), str(live.engine)),
+        "ORDER BY": (order[0], order[1]),
+        "PARTITION BY": (table.partition_key, live.partition_key),
+    }
+    said = [f"{what} ({new}) instead of ({now})" for what, (new, now) in pairs.items() if new != now]
+    mine, theirs = ({c.name: c.type for c in t.source_columns} for t in (table, live))
+    for doing, names in (("adds", mine.keys() - theirs.keys()), ("lacks", theirs.keys() - mine.keys())):
+        if names:
+            said.append(f"{doing} the columns {', '.join(sorted(names))}")
+    both = [name for name in theirs if name in mine and mine[name] != theirs[name]]
+    return (*said, *(f"column {name} is {mine[name]} instead of {theirs[name]}" for name in both))
 
 
 @contextmanager

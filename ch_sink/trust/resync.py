@@ -1,28 +1,32 @@
-"""The procedure of ``resync``: the table anew from its source, while the stream goes on.
+"""The procedure of ``resync``: the table anew from its source or its topic, while the stream goes on.
 
     O = offsets that the stream has applied ─▶ rows of the source ─▶ changes from O on, behind the stream
       ─▶ the stream is paused ─▶ the last changes ─▶ the names are exchanged ─▶ the stream goes on
 
 Until the exchange nothing of the table is touched, so a run that fails or is killed leaves it as it was.
+
+If the stream has read nothing yet, O is the end of the topic, and the position L of the source is read behind it: what
+the topic holds below O is not read, and a change from O on that has a position below L is dropped, as the rows show it.
 """
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ch_sink.clickhouse import detect
 from ch_sink.errors import StreamFailed
+from ch_sink.model.change import Op
 from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import RowsRemoved, TableRefilled
+from ch_sink.ports import RowsRemoved, TableRefilled, TopicFacts
+from ch_sink.stream.reading_again import expect_entered
+from ch_sink.stream.tasks import RangeTask
 from ch_sink.table.model import TargetTable
-from ch_sink.trust.backfill_plan import snapshot_ends
 from ch_sink.trust.erased_offsets import WithoutErased
-from ch_sink.trust.exchange import Exchange
-from ch_sink.trust.first_load import results_at
+from ch_sink.trust.exchange import Exchange, results_at
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.history import base_of, expect_one_order, follows_another, loads_of
 from ch_sink.trust.hold import runs
@@ -31,12 +35,16 @@ from ch_sink.trust.refill import (
     Refill,
     Say,
     Start,
+    differences_of_shape,
     expect_good_records,
     expect_keyed,
     expect_refillable,
     filler,
+    has_rows,
     new_run,
     new_table,
+    of_table,
+    other_table,
 )
 from ch_sink.trust.repaired_versions import last_versions
 from ch_sink.trust.sides import TIMES, Side
@@ -48,6 +56,8 @@ __all__ = ["Resynced", "resynced"]
 _NEAR = 2_000
 """Offsets behind the stream at which it is paused."""
 _ROUNDS = 30
+_PROBE = 200
+"""Offsets in which one event is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +70,15 @@ class Resynced:
     before: int
     """Rows that readers saw before."""
     rows: int
-    """Rows that they see afterwards; without ``applied`` those of the source."""
+    """Rows that they see afterwards; without ``applied`` those of the source, or the topic's offsets."""
     paused: float = 0.0
     """Seconds that the stream stood still."""
+    start: dict[int, int] = field(default_factory=dict)
+    """Partition → the offset at which the stream goes on, if it had read nothing before."""
+    size: int = 0
+    """Bytes on disk that the table has, which is about what the new one needs; 0 if that is not known."""
+    shape: tuple[str, ...] = ()
+    """What the new table has otherwise than the stream's."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -72,62 +88,147 @@ class Resynced:
             "rows_before": self.before,
             "rows": self.rows,
             "paused_seconds": round(self.paused, 3),
+            "start": {str(p): offset for p, offset in sorted(self.start.items())},
+            "bytes": self.size,
+            "shape": list(self.shape),
         }
 
 
 def resynced(
-    refill: Refill, *, apply: bool, against: Literal["source", "topic"] = "source", say: Say = lambda _: None
+    refill: Refill,
+    *,
+    apply: bool,
+    against: Literal["source", "topic"] = "source",
+    into: str = "",
+    say: Say = lambda _: None,
 ) -> Resynced:
-    """Replace the table by one that is filled from the source. Raises ChSinkError; then the table is as it was."""
+    """Replace the table by one that is filled anew. Raises ChSinkError; then the table is as it was.
+
+    Args:
+        against: where the rows come from.
+        into: name of an empty table that is filled instead; nothing is exchanged.
+    """
     subject = refill.subject
     expect_keyed(refill)
-    expect_refillable(refill)
+    if not into:
+        expect_refillable(refill)
     topic = subject.topic.state(subject.settings.topic)
-    if not subject.reached(topic.topic_id).applied:
-        raise StreamFailed(
-            f"stream {refill.stream!r} has read nothing of topic {topic.topic} yet",
-            hint="Fill its empty table by `ch_sink bootstrap CONFIG --apply`, or run it: `ch_sink run CONFIG`.",
-        )
+    if apply and not into:
+        Exchange.finish(refill, topic, say)
+    else:
+        expect_entered(subject.table, subject.ledger)
+    known = None if subject.reached(topic.topic_id).applied else _begun_now(refill, topic, against)
+    if known is not None and not into:
+        _expect_empty(refill, topic.topic_id)
     if against == "topic":
         _expect_whole(subject, topic)
         removed = [one for one in subject.ledger.facts(RowsRemoved) if one.topic_id == topic.topic_id]
         refill = replace(refill, subject=replace(subject, topic=WithoutErased.of(subject.topic, removed)))
+    if into:
+        return _into(refill, into, _Way(topic, against, known), apply=apply, say=say)
     name, before = subject.table.qualified.replace("`", ""), _live(refill, subject.table)
     if not apply:
-        rows = sum(topic.high.values())
-        if against == "source":
-            with filler(refill, say) as (reader, made):
-                rows = made.count(reader, subject.key)
-        return Resynced(refill.stream, name, False, before, rows)
-    Exchange.finish(refill, topic, say)
-    with new_table(refill, say, refill.handover) as new:
-        passes, facts = _filled(new, topic, against, say)
-        _follow(refill, new.fold, topic, passes, say)
-        paused = _exchanged(refill, new.fold, topic, facts, say)
+        rows = _to_read(refill, topic, against, say)
+        return Resynced(refill.stream, name, False, before, rows, size=refill.successor.size())
+    with new_table(refill, say, None if known else refill.handover) as new:
+        way = _Way(topic, against, known)
+        passes, facts = _filled(new, way, say)
+        if known is None:
+            _follow(refill, new.fold, topic, passes, say)
+        else:
+            _follow_alone(refill, new.fold, topic)
+        paused = _exchanged(refill, new.fold, way, facts, say)
+        start = dict(new.fold.at) if known else {}
     refill.successor.dropped(say)
-    return Resynced(refill.stream, name, True, before, _live(refill, subject.table), paused)
+    return Resynced(refill.stream, name, True, before, _live(refill, subject.table), paused, start)
 
 
-def _filled(
-    new: NewTable, topic: TopicState, against: Literal["source", "topic"], say: Say
-) -> tuple[int, dict[int, TableRefilled]]:
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """Where the rows of a new table come from."""
+
+    topic: TopicState
+    against: Literal["source", "topic"]
+    known: TopicFacts | None
+    """What is to be noted of the topic if the stream has read nothing of it."""
+
+
+def _begun_now(refill: Refill, topic: TopicState, against: str) -> TopicFacts:
+    """The topic with an epoch of its own, above all that the ledger knows. Raises StreamFailed."""
+    if against == "topic":
+        raise StreamFailed(
+            f"stream {refill.stream!r} has read nothing of topic {topic.topic} yet",
+            hint="Run it, which reads the topic: `ch_sink run CONFIG`; or use --against source.",
+        )
+    ledger = refill.subject.ledger
+    epochs = [State.from_json(t.state).epoch for t in ledger.totals()] + [t.epoch for t in ledger.facts(TopicFacts)]
+    return TopicFacts(topic.topic_id, len(topic.high), max(epochs, default=-1) + 1)
+
+
+def _expect_empty(refill: Refill, topic_id: str) -> None:
+    """Raises StreamFailed if the table has rows, or its stream has begun."""
+    subject = refill.subject
+    table = subject.table.qualified
+    if subject.reached(topic_id).applied:
+        raise StreamFailed(f"stream {refill.stream!r} has begun to fill {table} meanwhile", hint="Begin again.")
+    if has_rows(subject.client, subject.table):
+        raise StreamFailed(
+            f"{table} has rows, and stream {refill.stream!r} has read nothing of topic {refill.subject.settings.topic}",
+            hint="Empty the table first, or let the stream begin, then use `ch_sink resync CONFIG --apply`.",
+        )
+
+
+def _to_read(refill: Refill, topic: TopicState, against: str, say: Say) -> int:
+    if against == "topic":
+        return sum(topic.high.values())
+    with filler(refill, say) as (reader, made):
+        return made.count(reader, refill.subject.key)
+
+
+def _into(refill: Refill, into: str, way: _Way, *, apply: bool, say: Say) -> Resynced:
+    """Fill another table, which is the user's, as the stream would have filled it."""
+    live = refill.subject.table
+    other = of_table(refill, into)
+    table = other.subject.table
+    name = table.qualified.replace("`", "")
+    if not apply:
+        rows, shape = _to_read(other, way.topic, way.against, say), differences_of_shape(table, live)
+        return Resynced(refill.stream, name, False, 0, rows, size=refill.successor.size(), shape=shape)
+    with other_table(other, None if way.known else other.subject.kept(table)) as new:
+        passes, _ = _filled(new, way, say)
+        if way.known is None:
+            _follow(other, new.fold, way.topic, passes, say)
+        else:
+            _follow_alone(other, new.fold, way.topic)
+        if bad := sum(new.fold.letters.kinds.values()):
+            say(f"{counted(bad, 'record')} of the topic cannot be applied")
+        if waiting := sum(map(len, new.fold.waiting().values())):
+            say(f"{counted(waiting, 'change')} not stored: they wait for values of other partitions")
+    return Resynced(refill.stream, name, True, 0, _live(other, table))
+
+
+def _filled(new: NewTable, way: _Way, say: Say) -> tuple[int, dict[int, TableRefilled]]:
     """Fill the new table as of the fold's beginning.
 
     Returns the source's position after its rows were read, and for each partition what the ledger has to know.
     """
-    if against == "topic":
+    topic, known = way.topic, way.known
+    if way.against == "topic":
         new.fold.begin(topic.low, facts=base_of(new.refill.subject.ledger, topic))
         run = new_run()
         return 0, {p: TableRefilled(topic.topic_id, p, 0, run=run) for p in topic.low}
 
     def start() -> Start:
+        if known is not None:
+            # What the topic holds up to now is not read: the rows show it.
+            return Start(topic.high, epoch=known.epoch, facts=(known,))
         states = _starts(new.refill, topic)
         at = {p: offset for p, (offset, _) in states.items()}
         # The source has gone past all positions that were read; offsets of a partition that is not begun are lower.
         settings = new.refill.subject.settings
         by_offset = any(state.strategy not in ("", "source_position") for _, state in states.values())
-        known = {p: (offset, state) for p, (offset, state) in states.items() if offset > 0 or by_offset}
-        limits = last_versions(Target.of(new.table, settings.policy), settings.topic, known)
+        begun = {p: (offset, state) for p, (offset, state) in states.items() if offset > 0 or by_offset}
+        limits = last_versions(Target.of(new.table, settings.policy), settings.topic, begun)
         epoch = min((state.epoch for _, state in states.values()), default=0)
         return Start(at, states, epoch, version=max(limits[0], 0) if limits else 0)
 
@@ -178,6 +279,23 @@ def _follow(refill: Refill, fold: Fold, topic: TopicState, passes: int, say: Say
     _catch_up(refill, fold, topic)
 
 
+def _follow_alone(refill: Refill, fold: Fold, topic: TopicState) -> None:
+    """Apply what the topic got meanwhile, to a place where no change waits for another partition."""
+    deadline = time.monotonic() + refill.patience
+    while True:
+        fold.to(refill.subject.topic.state(topic.topic).high)
+        waiting = sum(map(len, fold.waiting().values()))
+        if not waiting:
+            return
+        if time.monotonic() > deadline:
+            raise StreamFailed(
+                f"{counted(waiting, 'change')} of {topic.topic} wait for values of other partitions",
+                hint="Try again.",
+            )
+        refill.subject.check()
+        time.sleep(0.3)
+
+
 def _catch_up(refill: Refill, fold: Fold, topic: TopicState) -> None:
     for _ in range(_ROUNDS):
         goal = _goal(refill, topic)
@@ -194,10 +312,10 @@ def _goal(refill: Refill, topic: TopicState) -> dict[int, int]:
     return refill.subject.topic.state(topic.topic).high
 
 
-def _exchanged(refill: Refill, fold: Fold, topic: TopicState, facts: Mapping[int, TableRefilled], say: Say) -> float:
+def _exchanged(refill: Refill, fold: Fold, way: _Way, facts: Mapping[int, TableRefilled], say: Say) -> float:
     """Put the new table in place while the stream stands still; returns for how many seconds it did."""
     subject = refill.subject
-    ledger, topic_id = subject.ledger, topic.topic_id
+    ledger, topic, topic_id = subject.ledger, way.topic, way.topic.topic_id
     with refill.held(topic_id, say):
         began = time.monotonic()
         for intent in ledger.open_intents(topic_id):
@@ -207,14 +325,16 @@ def _exchanged(refill: Refill, fold: Fold, topic: TopicState, facts: Mapping[int
                     hint="Run the job until it has ended the batch: `ch_sink run CONFIG`.",
                 )
         applied = subject.reached(topic_id).applied
+        if way.known is not None:
+            _expect_empty(refill, topic_id)
         fold.to(applied)
         expect_good_records(fold, applied)
         resolved = _no_longer_waiting(refill, fold, topic_id)
         _expect_same_shape(refill)
         top = refill.top()
         known = tuple(replace(facts[p], offset=offset, top=top) for p, offset in sorted(fold.at.items()))
-        ahead = {p: s for p, s in fold.states().items() if s[0] > applied.get(p, 0)}
-        Exchange(refill, known, results_at(topic, ahead), resolved).carry_out(say)
+        ahead = {p: s for p, s in fold.states().items() if s[0] > applied.get(p, -1 if way.known else 0)}
+        Exchange(refill, way.known, known, results_at(topic, ahead), resolved).carry_out(say)
         return time.monotonic() - began
 
 
@@ -246,13 +366,32 @@ def _expect_whole(subject: Subject, topic: TopicState) -> None:
     if any(topic.low.values()):
         raise StreamFailed(f"topic {topic.topic} no longer holds its first records", hint=hint)
     name = subject.table.qualified
-    if follows_another(subject.ledger, topic) and snapshot_ends(subject, topic) == topic.low:
+    if follows_another(subject.ledger, topic) and not _begins_with_snapshot(subject, topic):
         raise StreamFailed(
             f"topic {topic.topic} was recreated and does not begin with a snapshot: it may lack rows of {name}",
             hint=hint,
         )
     if loads_of(subject.ledger, topic.topic_id):
         raise StreamFailed(f"{name} was filled from the database: topic {topic.topic} may lack rows of it", hint=hint)
+
+
+def _begins_with_snapshot(subject: Subject, topic: TopicState) -> bool:
+    """Whether the first event of a partition is a row of a snapshot."""
+    decoder, settings = subject.decoder(subject.table, False), subject.settings
+    for p, low in topic.low.items():
+        for at in range(low, topic.high[p], _PROBE):
+            end = min(at + _PROBE, topic.high[p])
+            task = RangeTask(settings.name, topic.topic, topic.topic_id, p, subject.table, at, end, State())
+            batches = [
+                decoder.decode(chunk.records, decoder.learn(chunk.records, None, subject.topic.history(p)))
+                for chunk in subject.topic.chunks(task, at)
+                if len(chunk.records)
+            ]
+            if events := [batch for batch in batches if len(batch)]:
+                if events[0].op[0] == Op.READ:
+                    return True
+                break
+    return False
 
 
 def _live(refill: Refill, table: TargetTable) -> int:

@@ -80,28 +80,22 @@ class Successor:
                 hint="Drop the view and create it again afterwards; or use `ch_sink repair`, which writes differences.",
             )
 
+    def size(self) -> int:
+        """Bytes of the target on disk, 0 if the server does not say."""
+        return int(self._described()["total_bytes"] or 0)
+
     def comment(self) -> str:
         """The target's comment."""
         return str(self._described()["comment"])
 
-    def left(self) -> dict[str, Any] | None:
-        """What an earlier run noted in the table that it left; None if there is none.
-
-        Raises StreamFailed if a living process on this host fills it now.
-        """
+    def clear(self, say: Say) -> None:
+        """Drop what an earlier run left. Raises StreamFailed if a living process on this host fills it now."""
         for row in self._rows(self.target.name + SUFFIX):
-            noted = marked(str(row["comment"])) or {}
-            pid = made_by(noted.get("maker", ""))
+            pid = made_by((marked(str(row["comment"])) or {}).get("maker", ""))
             if pid:
                 raise StreamFailed(
                     f"process {pid} on this host fills {self.qualified} now", hint="Wait for it, or stop it."
                 )
-            return noted
-        return None
-
-    def clear(self, say: Say) -> None:
-        """Drop what an earlier run left. Raises as `left` does."""
-        if self.left() is not None:
             say(f"dropping {self.qualified}, which an earlier run left")
             self.drop()
 
@@ -193,7 +187,7 @@ class Successor:
 
     def _rows(self, name: str) -> list[dict[str, Any]]:
         return self.client.rows(
-            f"SELECT engine, engine_full, comment, {', '.join(_DEPENDENT)} FROM system.tables "
+            f"SELECT engine, engine_full, comment, total_bytes, {', '.join(_DEPENDENT)} FROM system.tables "
             "WHERE database = {database:String} AND name = {name:String}",
             {"database": self.target.database, "name": name},
             doing=f"look at {self.target.database}.{name}",

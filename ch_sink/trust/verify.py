@@ -74,7 +74,7 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
     with ExitStack() as open_, shadow_tables(subject.client, shape) as shadow:
         topic = subject.topic.state(subject.settings.topic)
         at = subject.reached(topic.topic_id)
-        expect_entered(subject.table, subject.ledger, topic.topic_id)
+        expect_entered(subject.table, subject.ledger)
         if not at.applied:
             raise StreamFailed(
                 f"stream {subject.settings.name!r} has read nothing of topic {topic.topic} yet",

@@ -10,7 +10,6 @@ from ch_sink.model.policy import policy_of
 from ch_sink.trust.erase import erased
 from ch_sink.trust.mend import repaired
 from ch_sink.trust.purge import purged
-from ch_sink.trust.replay import replayed
 from ch_sink.trust.subject import Options
 from ch_sink.trust.verify import verified
 from ch_sink.types.sql import quote
@@ -121,7 +120,7 @@ def test_names_of_the_sinks_queries_without_a_key(client: Client, database: str)
 
 
 @each_of("engine", MARKING, "sign")
-def test_a_purge_and_a_replay_of_a_key_that_needs_quotes(client: Client, database: str, engine: str) -> None:
+def test_a_purge_of_a_key_that_needs_quotes(client: Client, database: str, engine: str) -> None:
     clause, own = OWN[engine]
     rows = [{"id": i, "v": "a", KEY: i} for i in (1, 2)]
     events = [mysql("c", {KEY: row[KEY]}, None, row, 10 * n) for n, row in enumerate(rows)]
@@ -130,7 +129,6 @@ def test_a_purge_and_a_replay_of_a_key_that_needs_quotes(client: Client, databas
     it = made(client, database, kind, policy_of(on_bad_record="fail"), [events], f"ORDER BY {quote(KEY)}")
     it.read((0, 2), (0, 4))
     assert purged(it.subject, it.own, {0: 4}, apply=True, settle=0.0).rows > 0
-    replayed(it.subject, {0: 0}, {0: 2})
     assert it.view() == [(2, "a"), (3, "a")]
 
 

@@ -1,7 +1,6 @@
 """Sequences of commands after which the table has to be what its source is."""
 
 import json
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -13,17 +12,15 @@ from ch_sink.ports import CLOCKS, DeadLetter, FinishedRange, RowsRemoved, TableR
 from ch_sink.stream.letter_keys import LaterRecords
 from ch_sink.stream.letter_retry import LetterRetry
 from ch_sink.stream.partition_states import States
-from ch_sink.testing import MemoryTopic
 from ch_sink.testing.memory_ledger import MemoryLedger
 from ch_sink.trust.erase import erased
 from ch_sink.trust.mend import repaired
 from ch_sink.trust.purge import purged
-from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from tests.support.hand import HandFed
 from tests.support.hand_commands import Hand, hand, recreated
-from tests.support.hand_steps import Rows, lose
+from tests.support.hand_steps import Rows
 from tests.support.hand_tables import Make, delete, each_engine, insert, row, update
 
 pytestmark = pytest.mark.integration
@@ -32,50 +29,9 @@ pytestmark = pytest.mark.integration
 TWICE = update(row(1, "old"), row(1, "mid"), 110), update(row(1, "mid"), row(1, "new"), 120)
 
 
-def refused() -> AbstractContextManager[object]:
-    return pytest.raises(StreamFailed, match="different epochs")
-
-
-@each_engine
-def test_a_replay_after_one_partition_stepped_back(client: Client, database: str, engine: str) -> None:
-    """Partition 1 is in epoch 1 where reading begins, partition 0 in epoch 0 all the time."""
-    one = [insert(1, "old", 100), *TWICE]
-    other = [insert(2, "a", 500), insert(4, "b", 10), insert(3, "c", 20)]
-    it = hand(client, database, engine, one, other)
-    it.read((0, 1), (1, 1), (0, 2), (1, 2), (0, 3), (1, 3))
-    before = it.view()
-    assert before == [(1, "new"), (2, "a"), (3, "c"), (4, "b")]
-    # Nothing of partition 1, unless the engine has the replay go on to what is applied.
-    with refused() if "collapsing" in it.feed.admin.table.engine.name.lower() else nullcontext():
-        replayed(it.subject, {0: 1, 1: 2}, {0: 2, 1: 2})
-    assert it.view() == before
-    with refused():
-        replayed(it.subject, {0: 1, 1: 2}, {0: 2, 1: 3})
-    assert it.view() == before
-
-
-@each_engine
-@pytest.mark.parametrize("strategy", ["auto", "kafka_offset"])
-def test_a_replay_of_all_partitions_after_some_were_added(
-    client: Client, database: str, engine: str, strategy: str
-) -> None:
-    """No other beginning is left to try; a table that is right stays as it is."""
-    it = hand(client, database, engine, [insert(1, "old", 100), insert(2, "a", 110)], version_strategy=strategy)
-    it.read_all()
-    it.topic([insert(1, "old", 100), insert(2, "a", 110)], [update(row(1, "old"), row(1, "new"), 120)])
-    for _ in range(3):  # added partitions are read once a second look has seen them
-        it.feed.runner.catch_up()
-    it.feed.runner.stop()
-    now = [(1, "new"), (2, "a")]
-    assert it.view() == now
-    lose(it, 2)
-    replayed(it.subject, {0: 0, 1: 0}, {0: 2, 1: 1})
-    assert it.view() == now
-
-
 @each_engine
 @pytest.mark.parametrize("policy", [{}, {"version_strategy": "kafka_offset"}])
-def test_a_replay_after_a_resync_against_the_topic_of_a_recreated_topic(
+def test_a_resync_against_the_topic_of_a_recreated_topic(
     client: Client, database: str, engine: str, policy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     it = recreated(client, database, engine, monkeypatch, [insert(1, "old", 100), *TWICE], **policy)
@@ -86,8 +42,6 @@ def test_a_replay_after_a_resync_against_the_topic_of_a_recreated_topic(
     resynced(it.refill, apply=True, against="topic")
     assert it.view() == before
     assert it.verify() == (0, 0, 0)
-    replayed(it.subject, {0: 2}, {0: 3})
-    assert it.view() == before
 
 
 def moved(client: Client, database: str, engine: str) -> Hand:
@@ -125,15 +79,6 @@ def test_resync_with_added_partitions(client: Client, database: str, engine: str
     it = moved(client, database, engine)
     with pytest.raises(StreamFailed, match="got more partitions"):
         resynced(it.refill, apply=True, against="topic")
-    assert it.view() == MOVED
-
-
-@each_engine
-@pytest.mark.parametrize("first", [0, 2, 3])
-@pytest.mark.parametrize("end", [1, 4])
-def test_replay_with_added_partitions(client: Client, database: str, engine: str, first: int, end: int) -> None:
-    it = moved(client, database, engine)
-    replayed(it.subject, {0: first, 1: first}, {0: end, 1: end})
     assert it.view() == MOVED
 
 
@@ -259,65 +204,7 @@ def test_a_retry_after_a_purge_and_a_repeated_stretch(make: Make) -> None:
 
 @each_engine
 @pytest.mark.parametrize("policy", [{}, {"version_strategy": "kafka_offset"}])
-def test_a_replay_of_a_recreated_topic_mends_a_restored_table(
-    client: Client, database: str, engine: str, policy: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    it = hand(client, database, engine, [insert(9, "x", 50), insert(8, "x", 60), insert(1, "old", 70)], **policy)
-    it.read((0, 3))
-    client.command(f"CREATE TABLE {database}.backup AS {database}.t")
-    client.command(f"INSERT INTO {database}.backup SELECT * FROM {database}.t")
-    monkeypatch.setattr(MemoryTopic, "topic_id", "second")
-    it.topic([update(row(1, "old"), row(1, "new"), 80), insert(5, "z", 90)])
-    it.feed.at = {0: 0}
-    it.feed.runner.catch_up()
-    it.feed.runner.stop()
-    before = it.view()
-    client.command(f"TRUNCATE TABLE {database}.t")
-    client.command(f"INSERT INTO {database}.t SELECT * FROM {database}.backup")
-    replayed(it.subject, {0: 0}, {0: 2})
-    assert it.view() == before
-
-
-@each_engine
-@pytest.mark.parametrize("first", [0, 1, 2])
-@pytest.mark.parametrize("end", [4, 5])
-def test_replay_with_added_partitions_that_go_on(
-    client: Client, database: str, engine: str, first: int, end: int
-) -> None:
-    former = [insert(9, "x", 50), insert(8, "y", 60), insert(7, "y", 70), insert(1, "old", 100)]
-    it = hand(client, database, engine, former, version_strategy="kafka_offset")
-    it.read((0, 1), (0, 2), (0, 4))
-    it.topic(former, [update(row(1, "old"), row(1, "new"), 110), *(insert(20 + i, "n", 120 + i) for i in range(4))])
-    it.read((1, 1), (1, 2), (1, 5))
-    before = it.view()
-    assert before[0] == (1, "new")
-    with refused() if first else nullcontext():
-        replayed(it.subject, {0: first, 1: first}, {0: end, 1: end})
-    assert it.view() == before
-
-
-@each_engine
-def test_a_replay_after_the_topic_lost_what_lies_behind_the_filling(client: Client, database: str, engine: str) -> None:
-    """Retention has removed records behind the offset at which the table was filled."""
-    events = [insert(i, "a", 100 + 10 * i) for i in range(1, 7)]
-    it = hand(client, database, engine, events)
-    it.read((0, 2))
-    it.feed.book.claim("fact")
-    it.feed.book.record(TableRefilled("id", 0, 2, until=SENT + CLOCKS))
-    it.feed.book.release()
-    it.read((0, 6))
-    before = it.view()
-    whole = it.feed.records[0]
-    it.feed.records = {0: whole.slice(4, 6)}
-    assert it.verify() == (0, 0, 0)
-    done = replayed(it.subject, {0: 0}, {0: 6})
-    assert done.ranges == {0: (4, 6)}
-    assert it.view() == before
-
-
-@each_engine
-@pytest.mark.parametrize("policy", [{}, {"version_strategy": "kafka_offset"}])
-def test_verify_and_repair_after_a_bootstrap_once_old_results_were_folded(
+def test_verify_after_a_first_load_once_old_results_were_folded(
     client: Client, database: str, engine: str, policy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ledger no longer knows the state at the offset at which the table was filled."""
@@ -337,17 +224,11 @@ def test_verify_and_repair_after_a_bootstrap_once_old_results_were_folded(
     it.feed.book.claim("fold")
     monkeypatch.setattr("ch_sink.testing.memory_ledger.fold_due", lambda *_: 3)
     it.feed.book.release()
-    before = it.view()
-    assert it.verify() == (0, 0, 0)
-    replayed(it.subject, {0: 0}, {0: 10})
-    assert it.view() == before
-    replayed(it.subject, {0: 0}, {0: 11})
-    assert it.view() == before
     assert it.verify() == (0, 0, 0)
 
 
 @each_engine
-def test_purge_repair_and_replay_after_a_resync_against_a_recreated_topic(
+def test_purge_and_repair_after_a_resync_against_a_recreated_topic(
     client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A restart, further changes and a purge behind the same filling."""
@@ -370,6 +251,4 @@ def test_purge_repair_and_replay_after_a_resync_against_a_recreated_topic(
     it.client.command(f"ALTER TABLE {database}.t DELETE WHERE id = 1 SETTINGS mutations_sync = 2")
     done = repaired(it.subject, Options(patience=0), apply=True)
     assert (done.rows, done.left, done.too_new) == (1, 0, 0)
-    assert it.view() == before
-    replayed(it.subject, {0: 0}, {0: 2})
     assert it.view() == before

@@ -9,7 +9,6 @@ from typing import Literal
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.trust.bootstrap import bootstrapped
 from ch_sink.trust.resync import resynced
 from tests.support.choose import each_value, some
 from tests.support.hand_commands import MARKING, Hand, each_of, hand
@@ -87,13 +86,13 @@ def test_a_table_emptied_after_a_resync_against_the_topic_is_read_again(
 
 
 @pytest.mark.parametrize(("engine", "proven"), some(product(MARKING, PROVEN), [("replacing", 1)]))
-def test_a_table_emptied_after_a_bootstrap_stops_the_stream(
+def test_a_table_emptied_after_a_first_load_stops_the_stream(
     client: Client, database: str, engine: str, proven: int
 ) -> None:
     """What was loaded was never in the topic."""
     it = hand(client, database, engine, [insert(7, "x", 90)])
     it.source = Rows([*ALL[:2], (7, "x")], proven and position(115))
-    bootstrapped(it.refill, apply=True)
+    resynced(it.refill, apply=True)
     it.topic([insert(7, "x", 90), insert(3, "c", 120), insert(4, "d", 130)])
     it.read_all()
     now = [*ALL[:4], (7, "x")]
@@ -131,12 +130,12 @@ def test_a_table_of_behind_a_resync_is_read_on_from_there(
 
 
 @pytest.mark.parametrize(("engine", "proven"), some(product(MARKING, PROVEN), [("replacing", 0)]))
-def test_a_table_of_behind_a_bootstrap_is_read_on_from_there(
+def test_a_table_of_behind_a_first_load_is_read_on_from_there(
     client: Client, database: str, engine: str, proven: int
 ) -> None:
     it = hand(client, database, engine, [insert(7, "x", 90)])
     it.source = Rows(ALL[:2], proven and position(115))
-    bootstrapped(it.refill, apply=True)
+    resynced(it.refill, apply=True)
     backup(it)
     it.topic([insert(7, "x", 90), insert(3, "c", 120), update(row(1, "a"), row(1, "aa"), 130)])
     it.read_all()
@@ -150,13 +149,13 @@ def test_a_table_of_behind_a_bootstrap_is_read_on_from_there(
 
 
 @pytest.mark.parametrize("more", [{}, {"version_strategy": "kafka_offset"}], ids=["positions", "offsets"])
-def test_a_table_emptied_after_a_bootstrap_that_no_change_followed(
+def test_a_table_emptied_after_a_first_load_that_no_change_followed(
     client: Client, database: str, more: dict[str, str]
 ) -> None:
     """Its rows have the lowest version."""
     it = hand(client, database, "replacing", [], **more)
     it.source = Rows(ALL)
-    bootstrapped(it.refill, apply=True)
+    resynced(it.refill, apply=True)
     it.read_all()
     empty(it)
     expect_refused(it, LACKS, "resync CONFIG --apply`")

@@ -6,15 +6,12 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.decode import Decoder
-from ch_sink.errors import StreamFailed
 from ch_sink.pipeline.target import Target
-from ch_sink.trust.bootstrap import bootstrapped
 from ch_sink.trust.erase import erased
 from ch_sink.trust.explain import biography
 from ch_sink.trust.explained import noted_of
 from ch_sink.trust.key import wanted_key
 from ch_sink.trust.mend import Mended, repaired
-from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from tests.support.choose import each_value
@@ -24,7 +21,6 @@ from tests.support.hand_tables import COLLAPSING, ENGINES, delete, insert, row, 
 
 pytestmark = pytest.mark.integration
 
-REPAIRED = "was repaired when offset 3 of partition 0 was reached"
 NEW = [(1, "a"), (2, "new"), (3, "c"), (6, "lost")]
 
 
@@ -46,23 +42,8 @@ def test_a_mark_that_a_user_who_reads_with_final_does_not_see_is_repaired(client
     assert it.view() == [(1, "a"), (2, "b"), (3, "c")]
 
 
-def expect_replays(it: Hand, engine: str, end: int) -> None:
-    """A replay from the start changes nothing, or is refused; a replay of what is behind the repair goes well."""
-    before = it.view()
-    if engine in COLLAPSING:
-        with pytest.raises(StreamFailed, match=REPAIRED) as caught:
-            replayed(it.subject, {0: 0}, {0: end})
-        assert "--from" in str(caught.value.hint)
-    else:
-        replayed(it.subject, {0: 0}, {0: end})
-    assert it.view() == before
-    if end > 3:
-        assert replayed(it.subject, {0: 3}, {0: end}).ranges == {0: (3, end)}
-        assert it.view() == before
-
-
 @each_of("engine", ENGINES, "replacing", "collapsing")
-def test_replays_after_a_repair_of_what_the_connector_lost(client: Client, database: str, engine: str) -> None:
+def test_changes_after_a_repair_of_what_the_connector_lost(client: Client, database: str, engine: str) -> None:
     """An update and a create; a delete and an update follow."""
     events = [*EVENTS[:3], delete(row(6, "lost"), 150), update(row(2, "new"), row(2, "newer"), 160)]
     it = hand(client, database, engine, events)
@@ -70,42 +51,23 @@ def test_replays_after_a_repair_of_what_the_connector_lost(client: Client, datab
     it.source = Rows(NEW)
     assert mended(it, "source").rows == 2
     assert it.view() == NEW
-    expect_replays(it, engine, 3)
     it.feed.at = {0: 3}
     it.read((0, 5))
     assert it.view() == [(1, "a"), (2, "newer"), (3, "c")]
-    expect_replays(it, engine, 5)
     it.source = Rows(it.view())
     assert it.verify_source() == (0, 0, 0)
 
 
 @each_of("engine", ENGINES, "versioned")
-def test_replays_after_a_repair_of_a_lost_delete(client: Client, database: str, engine: str) -> None:
+def test_changes_after_a_repair_of_a_lost_delete(client: Client, database: str, engine: str) -> None:
     it = hand(client, database, engine, EVENTS)
     it.read((0, 2), (0, 3))
     it.source = Rows([(1, "a"), (3, "c")])
     assert mended(it, "source").rows == 1
     assert it.view() == [(1, "a"), (3, "c")]
-    expect_replays(it, engine, 3)
     it.feed.at = {0: 3}
     it.read((0, 5))
     assert it.view() == [(1, "a"), (3, "c"), (4, "d"), (5, "e")]
-    expect_replays(it, engine, 5)
-
-
-@each_of("engine", ENGINES, "versioned")
-def test_a_replay_of_partitions_after_a_repair_of_a_lost_create(client: Client, database: str, engine: str) -> None:
-    """Partition 0 is at a low position, which bounds the version of what the source's rows get."""
-    other = [insert(6, "x", 100), delete(row(6, "x"), 110), insert(7, "y", 120)]
-    it = hand(client, database, engine, [insert(1, "a", 10)], other)
-    it.read((0, 1), (1, 1), (1, 3))
-    it.source = Rows([(1, "a"), (6, "again"), (7, "y")])
-    assert mended(it, "source").rows == 1
-    before = it.view()
-    assert before == [(1, "a"), (6, "again"), (7, "y")]
-    with pytest.raises(StreamFailed, match=r"repaired when offset . of partition . was reached"):
-        replayed(it.subject, {0: 0, 1: 0}, {0: 1, 1: 3})
-    assert it.view() == before
 
 
 @pytest.mark.parametrize(("engine", "against"), each_value(COLLAPSING, ["topic", "source"]))
@@ -124,7 +86,7 @@ def test_the_same_row_is_lost_and_repaired_twice(client: Client, database: str, 
 
 
 @each_of("engine", ENGINES, "replacing")
-def test_an_erased_key_stays_away_from_replays_repairs_and_resyncs(client: Client, database: str, engine: str) -> None:
+def test_an_erased_key_stays_away_from_repairs_and_resyncs(client: Client, database: str, engine: str) -> None:
     it = hand(client, database, engine, [*EVENTS[:3], delete(row(2, "b"), 150), update(row(1, "a"), row(1, "aa"), 160)])
     it.read((0, 2), (0, 5))
     erased(it.subject, it.own, {"id": 2}, apply=True)
@@ -134,12 +96,8 @@ def test_an_erased_key_stays_away_from_replays_repairs_and_resyncs(client: Clien
         assert it.view() == now
         assert [r for r in it.stored() if r[0] == 2] == []
 
-    replayed(it.subject, {0: 0}, {0: 2})
-    expect_erased()
     lose(it, 1)
     assert mended(it).rows == 1
-    expect_erased()
-    replayed(it.subject, {0: 1}, {0: 5})
     expect_erased()
     resynced(it.refill, apply=True, against="topic")
     expect_erased()
@@ -167,7 +125,7 @@ def test_a_table_restored_to_what_a_repair_made_of_it(client: Client, database: 
 
 @each_of("engine", ENGINES, "sign", "collapsing")
 def test_commands_after_a_restored_table_was_read_again(client: Client, database: str, engine: str) -> None:
-    """A collapsing table does not show what it lacks: a replay mends it."""
+    """A collapsing table does not show what it lacks: a resync fills it anew."""
     it = hand(client, database, engine, [*EVENTS[:3], update(row(1, "a"), row(1, "aa"), 130), delete(row(2, "b"), 140)])
     it.read((0, 2))
     backup(it)
@@ -178,13 +136,10 @@ def test_commands_after_a_restored_table_was_read_again(client: Client, database
     it.read_all()
     if engine in COLLAPSING:
         assert it.view() == [(1, "a"), (2, "b")]
-        replayed(it.subject, {0: 0}, {0: 5})
+        resynced(it.refill, apply=True, against="topic")
     assert it.view() == before
     assert it.verify() == (0, 0, 0)
     erased(it.subject, it.own, {"id": 2}, apply=True)
-    for first, end in ((0, 1), (2, 4), (0, 5)):
-        replayed(it.subject, {0: first}, {0: end})
-        assert it.view() == before
     resynced(it.refill, apply=True, against="topic")
     assert it.view() == before
 
@@ -207,11 +162,11 @@ def rules_of(it: Hand, number: int) -> list[Rule]:
     return [Rule(e.offset, e.op, e.rule) for e in found.events]
 
 
-def test_explain_tells_what_a_bootstrap_had_loaded(client: Client, database: str) -> None:
+def test_explain_tells_what_a_first_load_had_loaded(client: Client, database: str) -> None:
     """The create arrived behind the load with a position below it: the stream drops it, and the row is not there."""
     it = hand(client, database, "replacing", [insert(7, "x", 90)])
     it.source = Rows([(1, "a")], settles=position(115))
-    bootstrapped(it.refill, apply=True)
+    resynced(it.refill, apply=True)
     it.topic([insert(7, "x", 90), insert(8, "late", 100), insert(9, "new", 120)])
     it.read_all()
     assert it.view() == [(1, "a"), (9, "new")]

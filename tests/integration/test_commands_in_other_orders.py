@@ -9,7 +9,6 @@ from typing import Any, Literal
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import DeadLetter, FinishedRange, TopicFacts
@@ -18,18 +17,15 @@ from ch_sink.stream.letter_retry import LetterRetry
 from ch_sink.stream.partition_states import States
 from ch_sink.testing import MemoryLedger
 from ch_sink.trust.mend import repaired
-from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from tests.support.choose import some
 from tests.support.hand import Event
 from tests.support.hand_commands import MARKING, TIMED, Hand, each_of, hand, timed, with_policy
 from tests.support.hand_steps import EVENTS, Rows, lose, position
-from tests.support.hand_tables import COLLAPSING, ENGINES, Make, delete, insert, row, update
+from tests.support.hand_tables import ENGINES, Make, delete, insert, row, update
 
 pytestmark = pytest.mark.integration
-
-OTHER = "changes had versions by"
 
 
 def at(event: Event, second: int) -> Event:
@@ -71,73 +67,31 @@ def test_changes_follow_a_repair(
 
 
 @each_of("engine", TIMED, "time-auto", "insertion-sign")
-def test_a_resync_over_unread_changes_and_replays(client: Client, database: str, engine: str) -> None:
+def test_a_resync_over_unread_changes(client: Client, database: str, engine: str) -> None:
     it = timed(client, database, engine, T)
     it.read((0, 2), (0, 4))
     it.source = Rows([(1, "aa"), (2, "b"), (3, "c")], settles=position(131))
     resynced(it.refill, apply=True)
     it.read_all()
-    expect_kept(it, end_of(engine), (0, 6), (0, 5))
+    expect_kept(it, end_of(engine))
 
 
 @each_of("engine", TIMED, "time", "insertion-plain", "narrow")
-def test_replays_before_and_after_a_resync_against_the_topic(client: Client, database: str, engine: str) -> None:
+def test_a_resync_against_the_topic_of_timed_rows(client: Client, database: str, engine: str) -> None:
     it = timed(client, database, engine, T)
     it.read((0, 2), (0, 4), (0, 6))
-    spans = (0, 6), (0, 2), (2, 5), (0, 4)
-    expect_kept(it, end_of(engine), *spans)
+    expect_kept(it, end_of(engine))
     resynced(it.refill, apply=True, against="topic")
-    expect_kept(it, end_of(engine), *spans)
+    expect_kept(it, end_of(engine))
 
 
-def expect_kept(it: Hand, rows: Iterable[tuple[int, str]], *spans: tuple[int, int]) -> None:
-    """The table has these rows, and replays change none of them."""
+def expect_kept(it: Hand, rows: Iterable[tuple[int, str]]) -> None:
     assert it.view() == rows
-    for first, end in spans:
-        replayed(it.subject, {0: first}, {0: end})
-        assert it.view() == rows, (first, end)
-    assert it.verify() == (0, 0, 0)
-
-
-@pytest.mark.parametrize(
-    ("engine", "strategies", "span"),
-    some(
-        product(
-            ENGINES,
-            [("auto", "kafka_offset"), ("kafka_offset", "auto")],
-            [(0, 1), (1, 2), (0, 2), (1, 3), (0, 5), (2, 4), (3, 5), (4, 5)],
-        ),
-        [
-            ("replacing", ("auto", "kafka_offset"), (1, 3)),
-            ("sign", ("kafka_offset", "auto"), (3, 5)),
-            ("collapsing", ("kafka_offset", "auto"), (2, 4)),
-        ],
-    ),
-)
-def test_a_replay_after_the_strategy_changed(
-    client: Client, database: str, engine: str, strategies: tuple[str, str], span: tuple[int, int]
-) -> None:
-    """It changed at offset 3."""
-    changes = update(row(1, "old"), row(1, "mid"), 110), update(row(1, "mid"), row(1, "new"), 120)
-    events = [insert(1, "old", 100), *changes, insert(2, "b", 130), insert(3, "c", 140)]
-    it = hand(client, database, engine, events, version_strategy=strategies[0])
-    it.read((0, 1), (0, 2), (0, 3))
-    it = with_policy(it, version_strategy=strategies[1])
-    it.read((0, 4), (0, 5))
-    before = it.view()
-    assert before == [(1, "new"), (2, "b"), (3, "c")]
-    assert it.verify() == (0, 0, 0)
-    if engine not in COLLAPSING and span[0] < 3:
-        with pytest.raises(StreamFailed, match=OTHER):
-            replayed(it.subject, {0: span[0]}, {0: span[1]})
-    else:
-        replayed(it.subject, {0: span[0]}, {0: span[1]})
-    assert it.view() == before
     assert it.verify() == (0, 0, 0)
 
 
 @each_of("engine", MARKING, "sign")
-def test_repairs_resyncs_and_replays_while_the_strategy_changes(client: Client, database: str, engine: str) -> None:
+def test_repairs_and_resyncs_while_the_strategy_changes(client: Client, database: str, engine: str) -> None:
     changes = update(row(1, "old"), row(1, "mid"), 110), update(row(1, "mid"), row(1, "new"), 120)
     events = [insert(1, "old", 100), *changes, insert(2, "b", 130)]
     it = hand(client, database, engine, events)
@@ -158,8 +112,6 @@ def test_repairs_resyncs_and_replays_while_the_strategy_changes(client: Client, 
     it.read_all()
     assert it.view() == [(1, "new"), (2, "bbb")]
     assert it.verify() == (0, 0, 0)
-    replayed(it.subject, {0: 0}, {0: 7})
-    assert it.view() == [(1, "new"), (2, "bbb")]
 
 
 @each_of("engine", MARKING, "replacing")

@@ -6,10 +6,7 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.errors import StreamFailed
-from ch_sink.trust.backfill import backfilled
-from ch_sink.trust.bootstrap import bootstrapped
 from ch_sink.trust.mend import repaired
-from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from ch_sink.trust.verify import verified
@@ -18,12 +15,9 @@ from tests.support.hand import mysql
 from tests.support.hand_commands import MARKING, each_of, hand, made_anew, recreated
 from tests.support.hand_letters import BIG, lettered, retried, widen
 from tests.support.hand_steps import Rows, empty, forget, lose, plant, position
-from tests.support.hand_tables import COLLAPSING, ENGINES, delete, insert, row, update
-from tests.support.local_load import LocalLoad
+from tests.support.hand_tables import ENGINES, delete, insert, row, update
 
 pytestmark = pytest.mark.integration
-
-SNAPSHOT = [mysql("r", {"id": i}, None, row(i, "s"), 300, snapshot="true") for i in (1, 2, 3)]
 
 
 @pytest.mark.parametrize(
@@ -51,8 +45,6 @@ def test_a_topic_that_goes_on_without_a_snapshot_says_nothing_of_former_rows(
     lose(it, 7)
     assert it.verify() == (1, 0, 0)
     assert repaired(it.subject, Options(patience=0), apply=True).rows == 1
-    assert it.view() == now
-    replayed(it.subject, {0: 0}, {0: 1})
     assert it.view() == now
     it.source = Rows(now)
     resynced(it.refill, apply=True)
@@ -82,8 +74,6 @@ def test_a_lost_ledger_of_a_recreated_topic(
     plant(it, 77, like=9)
     assert repaired(it.subject, Options(patience=0), apply=True).rows == 2
     assert it.view() == now
-    replayed(it.subject, {0: 0}, {0: 3})
-    assert it.view() == now
     it.source = Rows(now, settles=position(140))
     resynced(it.refill, apply=True)
     assert it.view() == now
@@ -92,20 +82,18 @@ def test_a_lost_ledger_of_a_recreated_topic(
     it.read_all()
     now = [(1, "newer"), (9, "x")]
     assert it.view() == now
-    replayed(it.subject, {0: 0}, {0: 6})
-    assert it.view() == now
     assert it.verify() == (0, 0, 0)
 
 
 @each_of("engine", ENGINES, "collapsing")
-def test_a_bootstrap_of_a_recreated_topic(
+def test_a_first_load_of_a_recreated_topic(
     client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     more = [insert(1, "old", 100), update(row(1, "old"), row(1, "new"), 110)]
     it = recreated(client, database, engine, monkeypatch, more)
     empty(it)
     it.source = Rows([(1, "old"), (9, "x"), (8, "y")], settles=position(105))
-    bootstrapped(it.refill, apply=True)
+    resynced(it.refill, apply=True)
     late = [insert(5, "late", 60), update(row(1, "new"), row(1, "newer"), 150), delete(row(8, "y"), 160)]
     it.topic([insert(9, "x", 50), *more, *late])
     it.read_all()
@@ -113,64 +101,12 @@ def test_a_bootstrap_of_a_recreated_topic(
     assert it.view() == now
     it.source = Rows(now)
     assert it.verify() == it.verify_source() == (0, 0, 0)
-    replayed(it.subject, {0: 0}, {0: 6})
-    assert it.view() == now
     lose(it, 1, 9)
     assert repaired(it.subject, Options(patience=0, against="source"), apply=True).rows == 2
-    assert it.view() == now
-    if engine in COLLAPSING:
-        with pytest.raises(StreamFailed, match="was repaired when offset 6 of partition 0"):
-            replayed(it.subject, {0: 0}, {0: 5})
-    else:
-        replayed(it.subject, {0: 0}, {0: 5})
     assert it.view() == now
     resynced(it.refill, apply=True)
     assert it.view() == now
     assert it.verify_source() == (0, 0, 0)
-
-
-@pytest.mark.parametrize(("engine", "ledger"), some(product(ENGINES, ("kept", "lost")), [("replacing", "lost")]))
-def test_a_backfill_of_a_recreated_topic(
-    client: Client, database: str, engine: str, ledger: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    it = hand(client, database, engine, [insert(9, "x", 50), insert(1, "zz", 500)])
-    it.read((0, 1), (0, 2))
-    made_anew(it, monkeypatch, *SNAPSHOT, update(row(1, "s"), row(1, "t"), 310), delete(row(2, "s"), 320))
-    empty(it)
-    if ledger == "lost":
-        forget(it)
-    backfilled(it.refill, lambda: LocalLoad(client, it.subject, it.feed.letters_of), apply=True)
-    it.read_all()
-    now = [(1, "t"), (3, "s")]
-    assert it.view() == now
-    it.source = Rows(now)
-    assert it.verify() == it.verify_source() == (0, 0, 0)
-    replayed(it.subject, {0: 0}, {0: 2})
-    assert it.view() == now
-    lose(it, 3)
-    assert repaired(it.subject, Options(patience=0), apply=True).rows == 1
-    assert it.view() == now
-    if engine not in COLLAPSING:
-        empty(it)
-        it.read_all()
-        assert it.view() == now
-
-
-def test_a_replay_of_a_recreated_topic_wins_over_the_former_rows(
-    client: Client, database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Kafka offsets order the changes, and those of the former topic were higher."""
-    events = [insert(6, "w", 70), insert(7, "x", 80), update(row(7, "x"), row(7, "xx"), 90)]
-    it = hand(client, database, "replacing", events, version_strategy="kafka_offset")
-    it.read((0, 3))
-    made_anew(it, monkeypatch, update(row(7, "xx"), row(7, "new"), 110))
-    it.read_all()
-    stored = it.stored()
-    it.client.command(f"ALTER TABLE {database}.t DELETE WHERE v = 'new' SETTINGS mutations_sync = 2")
-    assert it.view() == [(6, "w"), (7, "xx")]
-    replayed(it.subject, {0: 0}, {0: 1})
-    assert it.view() == [(6, "w"), (7, "new")]
-    assert it.stored() == stored
 
 
 @each_of("engine", MARKING, "replacing")

@@ -13,7 +13,6 @@ from ch_sink.trust.explain import stored_rows
 from ch_sink.trust.key import wanted_key
 from ch_sink.trust.mend import repaired
 from ch_sink.trust.purge import purged
-from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from ch_sink.types.connect import Field, RowSchema, SourceType
@@ -116,12 +115,11 @@ def test_a_column_that_no_event_states_has_its_default(client: Client, database:
     assert rows(it) == [(1, "a", 4), (2, "B", 4)]
 
 
-def test_a_replay_marks_purged_rows_and_a_key_is_explained(client: Client, database: str) -> None:
+def test_rows_are_purged_and_a_key_is_explained(client: Client, database: str) -> None:
     it = with_ephemeral(client, database, "replacing")
     it.topic([*EVENTS, mysql("d", key(1), {"id": 1, "v": "a", "w": "xx"}, None, 50), stated(4, "d", "zz", 60)])
     it.read((0, 6))
     assert purged(it.subject, it.own, {0: 6}, apply=True, settle=0.0).rows
-    replayed(it.subject, {0: 0}, {0: 6})
     assert rows(it) == [*WANTED[1:], (4, "d", 2)]
     table = it.subject.table
     assert [row["n"] for row in stored_rows(client, table, wanted_key(client, table, key(4)))] == ["2", "2"]

@@ -17,7 +17,6 @@ from ch_sink.trust import erase as procedure
 from ch_sink.trust.erase import erased
 from ch_sink.trust.own_tables import OwnTables
 from ch_sink.trust.removal import delete_rows
-from ch_sink.trust.replay import replayed
 from ch_sink.trust.subject import Subject
 from tests.support.busy import ENGINES, feed_of
 from tests.support.stream import Feed
@@ -84,10 +83,6 @@ def test_a_deleted_key_leaves_all_tables_and_stays_away(client: Client, database
     assert held(client, database, key) == 0
     assert everything(client, database) == life_of_others
     assert all(str(key["id"]) != fact.top for fact in feed.book.facts(RowsRemoved))
-    high = subject.topic.state("").high
-    replayed(subject, dict.fromkeys(high, 0), high)
-    assert held(client, database, key) == 0
-    assert everything(client, database) == life_of_others
 
 
 def test_a_key_that_was_part_of_a_swap_leaves_the_states_of_the_ledger(client: Client, database: str) -> None:

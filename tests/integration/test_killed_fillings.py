@@ -1,4 +1,4 @@
-"""`bootstrap` and `resync` are killed at each of their steps, or fail: the stream waits, and a second run ends them."""
+"""A `resync`, also the first load of a table, is killed at each of its steps, or fails: a second run ends it."""
 
 from dataclasses import replace
 from itertools import product
@@ -7,9 +7,7 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.errors import ClickHouseError, StreamFailed
-from ch_sink.trust.bootstrap import bootstrapped
-from ch_sink.trust.first_load import FirstLoad
-from ch_sink.trust.replay import replayed
+from ch_sink.trust.exchange import Exchange
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.successor import Successor
 from tests.support.choose import some
@@ -26,13 +24,13 @@ LEFT = "t__ch_sink_next"
 STEPS: dict[str, type | None] = {
     "note": Successor,
     "take_place": Successor,
-    "_enter": FirstLoad,
+    "_enter": Exchange,
     "results": None,
     "unmark": Successor,
     "dropped": Successor,
 }
-"""Of a bootstrap, in their order, and whose method it is; None for the ledger."""
-UNPLACED, UNENTERED, BEGUN = ("note", "take_place"), ("_enter", "results"), ("unmark", "dropped")
+"""Of a first load, in their order, and whose method it is; None for the ledger."""
+UNPLACED, UNENTERED = ("note", "take_place"), ("_enter", "results")
 X, C = insert(7, "x", 90), insert(3, "c", 120)
 CHANGED = [X, C, update(row(3, "c"), row(3, "cc"), 130)]
 LOADED = [(1, "a"), (3, "cc"), (7, "x")]
@@ -92,11 +90,11 @@ def test_a_resync_that_is_killed_between_the_exchange_and_the_ledger(
     with killed(monkeypatch, it.feed.book, "record"):
         resynced(it.refill, apply=True)
     stored = it.stored()
-    expect_refused(it, UNKNOWN, "resync` with --apply")
+    expect_refused(it, UNKNOWN, "resync CONFIG --apply`")
     with pytest.raises(StreamFailed, match=UNKNOWN):
         it.verify()
     with pytest.raises(StreamFailed, match=UNKNOWN):
-        replayed(it.subject, {0: 0}, {0: 2})
+        resynced(it.refill, apply=False)
     assert it.stored() == stored
     it.source = Rows(ALL, position(131))
     resynced(it.refill, apply=True)
@@ -134,12 +132,12 @@ def test_a_resync_that_is_killed_before_the_ledger_knows_where_to_go_on(
     assert it.verify() == it.verify_source() == (0, 0, 0)
 
 
-def killed_bootstrap(client: Client, database: str, engine: str, step: str, monkeypatch: pytest.MonkeyPatch) -> Hand:
+def killed_first_load(client: Client, database: str, engine: str, step: str, monkeypatch: pytest.MonkeyPatch) -> Hand:
     """Changes come while the source is read, and more of them afterwards."""
     it = hand(client, database, engine, [X])
     it.source = Rows([(1, "a"), (7, "x")], position(115), then=lambda: it.topic([X, C]))
     with killed(monkeypatch, STEPS[step] or it.feed.book, step):
-        bootstrapped(it.refill, apply=True)
+        resynced(it.refill, apply=True)
     it.topic(CHANGED)
     it.source = Rows(LOADED, position(115))
     return it
@@ -155,23 +153,13 @@ def expect_loaded(it: Hand) -> None:
 
 @pytest.mark.parametrize(
     ("engine", "step"),
-    some(product(ENGINES, [*STEPS][:-1]), [("collapsing", "take_place"), ("replacing", "_enter"), ("sign", "results")]),
+    some(product(ENGINES, STEPS), [("collapsing", "take_place"), ("replacing", "_enter"), ("sign", "results")]),
 )
-def test_a_second_bootstrap_ends_a_killed_one(
+def test_a_second_run_ends_a_killed_first_load(
     client: Client, database: str, engine: str, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    it = killed_bootstrap(client, database, engine, step, monkeypatch)
-    assert bootstrapped(it.refill, apply=True).applied
-    expect_loaded(it)
-
-
-@each_of("engine", ENGINES, "versioned")
-def test_a_second_bootstrap_is_refused_where_only_the_former_table_was_left(
-    client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    it = killed_bootstrap(client, database, engine, "dropped", monkeypatch)
-    with pytest.raises(StreamFailed, match="cannot be bootstrapped: it has rows"):
-        bootstrapped(it.refill, apply=True)
+    it = killed_first_load(client, database, engine, step, monkeypatch)
+    assert resynced(it.refill, apply=True).applied
     expect_loaded(it)
 
 
@@ -179,47 +167,42 @@ def test_a_second_bootstrap_is_refused_where_only_the_former_table_was_left(
     ("engine", "step"),
     some(product(ENGINES, STEPS), [("replacing", "take_place"), ("versioned", "results"), ("replacing", "unmark")]),
 )
-def test_the_job_starts_after_a_killed_bootstrap(
+def test_the_job_starts_after_a_killed_first_load(
     client: Client, database: str, engine: str, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    it = killed_bootstrap(client, database, engine, step, monkeypatch)
+    it = killed_first_load(client, database, engine, step, monkeypatch)
     if step in UNENTERED:
-        expect_refused(it, UNKNOWN, "bootstrap`")
+        expect_refused(it, UNKNOWN, "resync CONFIG --apply`")
         with pytest.raises(StreamFailed, match=UNKNOWN):
             it.verify()
-        bootstrapped(it.refill, apply=True)
+        resynced(it.refill, apply=True)
         expect_loaded(it)
         return
     it.read_all()
-    if step == "unmark":
-        assert bootstrapped(it.refill, apply=True).applied
-    else:
-        with pytest.raises(StreamFailed, match="cannot be bootstrapped: it has rows"):
-            bootstrapped(it.refill, apply=True)
     if step in UNPLACED:  # the stream has begun with the empty table
-        assert (it.view(), left_tables(it)) == (LOADED[1:], [])
+        assert it.view() == LOADED[1:]
         assert it.verify() == (0, 0, 0)
-    else:
-        expect_loaded(it)
-
-
-def test_a_table_emptied_after_a_killed_bootstrap_is_filled_anew(
-    client: Client, database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    it = killed_bootstrap(client, database, "replacing", "_enter", monkeypatch)
-    empty(it)
-    bootstrapped(it.refill, apply=True)
+    assert resynced(it.refill, apply=True).applied
     expect_loaded(it)
 
 
-def test_a_dry_run_after_a_killed_bootstrap_is_refused_and_writes_nothing(
+def test_a_table_emptied_after_a_killed_first_load_is_filled_anew(
     client: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    it = killed_bootstrap(client, database, "replacing", "_enter", monkeypatch)
+    it = killed_first_load(client, database, "replacing", "_enter", monkeypatch)
+    empty(it)
+    resynced(it.refill, apply=True)
+    expect_loaded(it)
+
+
+def test_a_dry_run_after_a_killed_first_load_is_refused_and_writes_nothing(
+    client: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = killed_first_load(client, database, "replacing", "_enter", monkeypatch)
     book = it.feed.book._book
     before = replace(book, ranges=[*book.ranges], facts=[*book.facts], batches=[*book.batches])
     there = it.stored(), comment_of(it), left_tables(it)
     with pytest.raises(StreamFailed, match="before the ledger knew"):
-        bootstrapped(it.refill, apply=False)
+        resynced(it.refill, apply=False)
     assert book == before
     assert (it.stored(), comment_of(it), left_tables(it)) == there

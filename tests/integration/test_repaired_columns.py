@@ -12,14 +12,13 @@ from ch_sink.discovery.look import examine
 from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.trust.mend import Mended, repaired
-from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options, Subject
 from ch_sink.trust.verify import verified
 from tests.support.hand import Event, mysql
 from tests.support.hand_commands import Hand, each_of, hand, made, records
-from tests.support.hand_steps import Rows, lose, repaired_from_source
-from tests.support.hand_tables import APPEND, ENGINES, OWN, insert, key, row, update
+from tests.support.hand_steps import Rows, lose
+from tests.support.hand_tables import APPEND, ENGINES, OWN, insert, key
 
 pytestmark = pytest.mark.integration
 
@@ -303,20 +302,3 @@ def test_a_condition_on_a_column_that_the_source_cannot_give_is_refused(client: 
         verified(it.subject, Options(patience=0, against="source", condition="w = 'one'")),
     ):
         pass
-
-
-@each_of("order", PLACES, PLACES[0])
-@pytest.mark.parametrize("engine", ["replacing", "sign"])
-@pytest.mark.parametrize("value", ["b1", "a"], ids=["new", "former"])
-def test_a_row_that_a_repair_moves_stays_there_when_its_changes_come_again(
-    client: Client, database: str, engine: str, order: str, value: str
-) -> None:
-    events = [insert(2, "b", 20), insert(1, "a", 30), update(row(1, "a"), row(1, "c"), 40), insert(3, "d", 50)]
-    it = made(client, database, OWN[engine], policy_of(on_bad_record="fail"), [events], order)
-    it.read((0, 4))
-    repaired_from_source(it, (1, value), (2, "b"), (3, "d"))
-    replayed(it.subject, {0: 0}, {0: 4})
-    assert it.view() == [(1, value), (2, "b"), (3, "d")]
-    assert it.verify_source() == (0, 0, 0)
-    client.command(f"OPTIMIZE TABLE {database}.t FINAL")
-    assert it.view() == [(1, value), (2, "b"), (3, "d")]

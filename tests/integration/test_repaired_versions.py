@@ -6,16 +6,14 @@ from typing import Any
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.errors import StreamFailed
 from ch_sink.trust import mend
 from ch_sink.trust.erase import erased
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.mend import repaired
-from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options, states_at
 from tests.support.hand import Event
-from tests.support.hand_commands import MARKING, Hand, each_of, hand, timed
+from tests.support.hand_commands import MARKING, Hand, each_of, hand
 from tests.support.hand_steps import (
     EVENTS,
     Rows,
@@ -123,24 +121,7 @@ def test_a_repair_wins_over_the_last_change_that_the_table_had_lost(
     it.read((0, 3))
     put_back(it, 6)
     repaired_from_source(it, (1, "a"), *now)
-    if engine in MARKING:  # of the others it is refused
-        replayed(it.subject, {0: 0}, {0: 3})
     assert it.view() == [(1, "a"), *now]
-
-
-@each_of("engine", MARKING, "replacing")
-@pytest.mark.parametrize("filled_before", [False, True])
-def test_a_repair_of_a_table_that_was_filled_anew_since_forbids_no_replay(
-    client: Client, database: str, engine: str, filled_before: bool
-) -> None:
-    it = hand(client, database, engine, [insert(1, "a", 10)], [insert(6, "x", 100), insert(7, "y", 120)])
-    it.read((0, 1), (1, 2))
-    if filled_before:  # at the same offsets
-        resynced(it.refill, apply=True, against="topic")
-    repaired_from_source(it, (1, "a"), (6, "x"), (7, "y"), (9, "more"))
-    resynced(it.refill, apply=True, against="topic")
-    replayed(it.subject, {0: 0, 1: 0}, {0: 1, 1: 2})
-    assert it.view() == [(1, "a"), (6, "x"), (7, "y")]
 
 
 def test_rows_of_another_stream_do_not_count_as_left_by_an_erasure(client: Client, database: str) -> None:
@@ -255,22 +236,6 @@ def test_a_stream_whose_reading_again_would_undo_a_repair_stops(client: Client, 
     lose(it, 7)
     expect_refused(it, LACKS, "resync CONFIG --apply`")
     filled_anew(it, [(1, "a"), (7, "q")])
-
-
-def test_no_replay_begins_below_a_repaired_row_that_has_the_lowest_time(client: Client, database: str) -> None:
-    """The delete of before would win over it."""
-    times = [{"ts_ms": 1_657_655_632_000 + n} for n in range(3)]
-    events = [insert(1, "a", 10), delete(row(1, "a"), 20), insert(1, "b", 30)]
-    for event, when in zip(events, times, strict=True):
-        assert event.value is not None
-        event.value["source"].update(when)
-    it = timed(client, database, "time", events)
-    it.read_all()
-    lose(it, 1)
-    assert repaired(it.subject, Options(patience=0), apply=True).rows == 1
-    with pytest.raises(StreamFailed, match="was repaired when offset 3 of partition 0 was reached"):
-        replayed(it.subject, {0: 0}, {0: 2})
-    assert it.view() == [(1, "b")]
 
 
 @each_of("engine", ["replacing", "sign", "versioned"], "replacing")

@@ -6,7 +6,6 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
-from ch_sink.trust.bootstrap import bootstrapped
 from ch_sink.trust.mend import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
@@ -118,11 +117,11 @@ def test_a_row_that_moves_between_table_partitions_is_repaired_once(client: Clie
 
 
 @pytest.mark.parametrize("engine", [*ENGINES, "append"])
-def test_the_first_change_after_a_bootstrap_wins(client: Client, database: str, engine: str) -> None:
+def test_the_first_change_after_a_first_load_wins(client: Client, database: str, engine: str) -> None:
     """The rows have the lowest version. Where a repair needs another one, none is left below the first change."""
     it = hand(client, database, engine, [], version_strategy="kafka_offset")
     it.source = Rows([(1, "a"), (2, "b")])
-    bootstrapped(it.refill, apply=True)
+    resynced(it.refill, apply=True)
     for value in VALUES[:2]:
         it.source = Rows([(1, value), (2, "b")])
         done = repaired(it.subject, Options(patience=0, against="source"), apply=True)
@@ -176,12 +175,12 @@ def test_the_first_change_of_a_partition_that_the_stream_has_not_begun_wins(
 
 
 @each_of("engine", [*ENGINES, "append"], "replacing", "append")
-def test_the_first_change_after_a_bootstrap_wins_if_its_position_is_below_the_offset(
+def test_the_first_change_after_a_first_load_wins_if_its_position_is_below_the_offset(
     client: Client, database: str, engine: str
 ) -> None:
     it = hand(client, database, engine, BELOW)
     it.source = Rows([(1, "a"), (2, "b")])
-    bootstrapped(it.refill, apply=True)
+    resynced(it.refill, apply=True)
     repaired_from_source(it, (1, "a2"), (2, "b"), (3, "c"))
     changes = [
         postgres("u", key(1), row(1, "a2"), row(1, "z"), 20, 20),
@@ -195,7 +194,7 @@ def test_the_first_change_after_a_bootstrap_wins_if_its_position_is_below_the_of
 def test_a_first_change_that_comes_during_the_comparison_is_not_repaired_away(client: Client, database: str) -> None:
     it = hand(client, database, "replacing", BELOW)
     it.source = Rows([(1, "a"), (2, "b")])
-    bootstrapped(it.refill, apply=True)
+    resynced(it.refill, apply=True)
 
     def change() -> None:
         if len(it.feed.records[0]) == len(BELOW):

@@ -1,4 +1,4 @@
-"""`resync` and `bootstrap` on every engine: the table equals its source, whatever the stream had made of it before."""
+"""`resync` on every engine: the table equals its source, whatever the stream had made of it before."""
 
 import hashlib
 import os
@@ -20,10 +20,8 @@ from ch_sink.spark.stop import Stopped
 from ch_sink.stream.claims import born
 from ch_sink.testing import MemoryLedger
 from ch_sink.testing.memory_states import MemoryStreamStates
-from ch_sink.trust.bootstrap import bootstrapped
 from ch_sink.trust.fill import filling
 from ch_sink.trust.refill import Refill
-from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.stoppable import StoppableTopic
 from ch_sink.trust.subject import Options
@@ -218,29 +216,70 @@ def test_the_topic_judges_what_has_changed_since_the_table_was_filled(
             assert (done.report.missing, done.report.extra, done.report.different) == (1, 0, 0)
 
 
-@pytest.mark.parametrize("engine", chosen("replacing")[:-1])
-@pytest.mark.parametrize("share", [0.5, 1.0])
-def test_a_replay_brings_no_row_back_that_was_gone_when_the_table_was_filled(
-    client: Client, database: str, engine: str, share: float
-) -> None:
-    """The table has no mark of rows that were deleted before: the topic's range begins where the filling ended."""
-    it = filled_on_the_way(client, database, engine)
-    done = replayed(
-        it.refill.subject, dict.fromkeys(it.feed.ends, 0), {p: int(end * share) for p, end in it.feed.ends.items()}
-    )
-    assert bool(done.ranges) == (share > 0.6 or "collapsing" in engine)
-    assert it.differs() == []
-
-
 @pytest.mark.parametrize("engine", chosen("versioned-collapsing"))
 def test_an_empty_table_is_filled_and_the_stream_goes_on(client: Client, database: str, engine: str) -> None:
     it = case(client, database, engine, 0)
     it.feed.records = {p: records.slice(0, len(records) // 2) for p, records in it.feed.records.items()}
-    done = bootstrapped(it.refill, apply=True)
+    done = resynced(it.refill, apply=True)
     assert done.rows == len(it.source.truth.rows)
     assert it.differs() == []  # nothing that the topic held is applied
-    with pytest.raises(StreamFailed, match="has rows"):
-        bootstrapped(it.refill, apply=True)
+    topic = it.refill.subject.topic.state("")
+    assert it.refill.subject.reached(topic.topic_id).applied == topic.high == done.start
+
+
+@pytest.mark.parametrize(
+    ("rows", "against", "said"), [(1, "source", "has rows, and stream"), (0, "topic", "has read nothing of topic")]
+)
+def test_a_first_load_that_would_be_unsure_is_refused(
+    client: Client, database: str, rows: int, against: Literal["source", "topic"], said: str
+) -> None:
+    it = case(client, database, "replacing", 0)
+    client.command(f"INSERT INTO {database}.acct (id) SELECT number FROM numbers({rows})")
+    with pytest.raises(StreamFailed, match=said):
+        resynced(it.refill, apply=True, against=against)
+
+
+OTHERS = {
+    "order": ("_is_deleted UInt8", "ReplacingMergeTree(_version, _is_deleted) PARTITION BY k % 3 ORDER BY (k, id)"),
+    "engine": ("_sign Int8", "VersionedCollapsingMergeTree(_sign, _version) ORDER BY (id, k)"),
+}
+SHAPES = {
+    "order": ("ORDER BY (k, id) instead of (id, k)", "PARTITION BY (k % 3) instead of ()"),
+    "engine": (
+        "engine (VersionedCollapsingMergeTree(_sign, _version)) instead of (ReplacingMergeTree(_version, _is_deleted))",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "against", "share"),
+    [("order", "source", 0), ("order", "source", 0.6), ("engine", "source", 0.6), ("engine", "topic", 0.6)],
+)
+def test_another_table_is_filled_and_nothing_is_exchanged(
+    client: Client, database: str, kind: str, against: Literal["source", "topic"], share: float
+) -> None:
+    it = case(client, database, "replacing", share)
+    own, clause = OTHERS[kind]
+    columns = [f"{c.name} {c.type}" for c in it.refill.subject.table.columns if c.name != "_is_deleted"]
+    client.command(f"CREATE TABLE {database}.other ({', '.join([*columns, own])}) ENGINE = {clause}")
+    before = it.rows("SELECT count(), sum(sipHash64(*)) FROM {}")
+    plan = resynced(it.refill, apply=False, against=against, into="other")
+    assert (plan.applied, plan.shape) == (False, SHAPES[kind])
+    done = resynced(it.refill, apply=True, against=against, into="other")
+    assert (done.table, done.rows) == (f"{database}.other", len(it.source.truth.rows))
+    assert it.rows("SELECT count(), sum(sipHash64(*)) FROM {}") == before
+    assert it.left_over() == []
+    with pytest.raises(StreamFailed, match="other` is not empty"):
+        resynced(it.refill, apply=True, against=against, into="other")
+
+
+def test_another_table_is_empty_again_after_a_run_that_failed(client: Client, database: str) -> None:
+    it = case(client, database, "replacing", 0.05)
+    client.command(f"CREATE TABLE {database}.other AS {database}.acct")
+    it.source = replace(it.source, breaks=True)
+    with pytest.raises(SourceError, match="went away"):
+        resynced(it.refill, apply=True, into="other")
+    assert it.rows(f"SELECT count() FROM {database}.other") == [(0,)]
 
 
 def test_a_dry_run_says_how_many_rows_and_writes_nothing(client: Client, database: str) -> None:
@@ -313,22 +352,25 @@ class Ending(MemoryLedger):
         raise Killed
 
 
-def test_a_bootstrap_that_was_killed_before_the_ledger_knew_is_ended_by_the_next(client: Client, database: str) -> None:
+def test_a_first_load_that_was_killed_before_the_ledger_knew_is_ended_by_the_next(
+    client: Client, database: str
+) -> None:
     it = case(client, database, "collapsing", 0)
     client.command(f"ALTER TABLE {database}.acct MODIFY COMMENT 'orders of the shop'")
     refill, book = it.refill, it.feed.book
     dying = replace(refill, subject=replace(refill.subject, ledger=Ending(it.feed.name, beside=book)))
     with pytest.raises(Killed):
-        bootstrapped(dying, apply=True)
+        resynced(dying, apply=True)
     assert it.differs() == []
     it.feed.admin.looked = True  # the table is described anew, as by a job that starts now
     with pytest.raises(StreamFailed, match="before the ledger knew"):
         it.feed.run()  # the stream was resumed by hand
     it.feed.runner.stop()
     said: list[str] = []
-    done = bootstrapped(it.refill, apply=True, say=said.append)
+    done = resynced(it.refill, apply=True, say=said.append)
     topic = refill.subject.topic.state("")
-    assert refill.subject.reached(topic.topic_id).applied == topic.high == done.start
+    assert done.applied
+    assert refill.subject.reached(topic.topic_id).applied == topic.high
     assert "killed before the ledger knew" in said[0]
     assert it.left_over() == []
     comment = f"SELECT comment FROM system.tables WHERE database = '{database}' AND name = 'acct'"

@@ -13,7 +13,6 @@ from ch_sink.trust.explained import noted_of
 from ch_sink.trust.key import wanted_key
 from ch_sink.trust.mend import repaired
 from ch_sink.trust.purge import purged
-from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from tests.support.endpoint import settings_for
@@ -27,7 +26,7 @@ pytestmark = pytest.mark.integration
 
 PAGE = (ROOT / "docs" / "rights.md").read_text(encoding="utf-8")
 JOB = "## ClickHouse: a job and the commands beside it"
-FILL = "### For `verify`, `repair`, `rehearse`, `resync`, `bootstrap` and `backfill`"
+FILL = "### For `verify`, `repair` and `resync`"
 PURGE = "### With `truncate: apply`, and for `purge`"
 ERASE = "### For `erase`"
 SOURCE = [(1, "a", 1), (2, "b", 1)]
@@ -79,7 +78,6 @@ def test_comparisons_and_fillings(limited: Limited, it: Hand) -> None:
 
 def test_what_needs_no_more_than_a_job(limited: Limited, it: Hand) -> None:
     as_user(limited, it, [JOB])
-    assert replayed(it.subject, {0: 0}, {0: 3}).ranges == {0: (0, 3)}
     s, key = it.subject, {"id": 3}
     target, noted = Target.of(s.table, s.settings.policy), noted_of(s, it.own, s.topic.state("t").topic_id)
     wanted = wanted_key(s.client, s.table, key)

@@ -8,12 +8,10 @@ from typing import Any, Literal
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.decode import Decoder
 from ch_sink.model.policy import policy_of
 from ch_sink.table.view import view_of
 from ch_sink.testing import MemoryTopic
 from ch_sink.trust.mend import repaired
-from ch_sink.trust.rehearse import Other, rehearsed, table_name
 from ch_sink.trust.report import Report
 from ch_sink.trust.subject import Options, Subject
 from ch_sink.trust.verify import verified
@@ -146,20 +144,6 @@ def test_a_delete_that_one_of_several_partitions_lost_does_not_make_its_row_miss
     assert it.view() == [(2, "b")]
     assert it.verify() == (0, 0, 0)
     assert it.repair("topic") == 0
-
-
-def test_a_rehearsal_does_not_judge_rows_of_before_the_topic_begins(client: Client, database: str) -> None:
-    lost, left, _ = CASES["one of two deleted"]
-    it = counted(client, database, [*lost, *left])
-    it.read_all()
-    it.trim(len(lost))
-    live, (clause, own) = it.subject, APPEND
-    chosen = policy_of(on_bad_record="fail")
-    columns = f"(id Int64, v Nullable(String), {own})"
-    create = f"CREATE TABLE {database}.{table_name(live.table)} {columns} ENGINE = {clause} ORDER BY id"
-    other = Other(live.settings, create, lambda now, want: Decoder(now, chosen, want_before=want))
-    report = rehearsed(live, other).report
-    assert (*found(report), report.unknown) == (0, 0, 0, 1)
 
 
 @pytest.mark.parametrize("strategy", some([("auto",), ("kafka_offset",)], [("auto",)]))

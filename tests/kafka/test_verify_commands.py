@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from ch_sink.clickhouse import Client
 from ch_sink.config import load
@@ -21,9 +20,8 @@ from ch_sink.trust.fold import Fold
 from ch_sink.trust.purging import Purging
 from ch_sink.trust.topic import KafkaTopic
 from tests.support.fixtures import topic_of, topics
-from tests.support.hand import postgres
 from tests.support.inline_job import run_inline
-from tests.support.kafka import fresh_topic, produce, recorded, values
+from tests.support.kafka import fresh_topic, produce, values
 from tests.support.sink import config_file, inside
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
@@ -118,46 +116,6 @@ def test_a_row_is_explained(config: Path, client: Client, database: str) -> None
     assert "has no key column 'x'" in inside("explain", config, '{"x": 7}').stderr
 
 
-def test_another_file_is_rehearsed_with_another_engine_masks_and_columns(
-    config: Path, client: Client, database: str, tmp_path: Path
-) -> None:
-    """What differs is shown, and neither table, ledger nor any other table is touched."""
-    run_inline(config)
-    for row in client.rows(f"SHOW TABLES FROM {database} WHERE name NOT LIKE '%_current'"):
-        client.command(f"SYSTEM STOP MERGES {database}.{row['name']}")  # a merge would change what `traces` counts
-
-    def traces() -> list[Any]:
-        tables = [str(row["name"]) for row in client.rows(f"SHOW TABLES FROM {database}")]
-        read = [name for name in tables if not name.endswith("_current")]
-        sums = [client.rows(f"SELECT count() AS n, sum(cityHash64(*)) AS h FROM {database}.{name}") for name in read]
-        return [tables, sums]
-
-    before, given = traces(), yaml.safe_load(config.read_text(encoding="utf-8"))
-    same = tmp_path / "same.yaml"
-    same.write_text(yaml.safe_dump(given), encoding="utf-8")
-    assert inside("rehearse", config, "--config", same).returncode == 0
-    column = next(
-        str(c["name"])
-        for c in client.rows(f"DESCRIBE TABLE {database}.kc")
-        if "String" in str(c["type"]) and not str(c["name"]).startswith("_")
-    )
-    other = tmp_path / "other.yaml"
-    columns = {"mask": {column: "sha256"}, "add": {"region": "'eu'"}}
-    other.write_text(yaml.safe_dump({**given, "init": {"engine": "collapsing"}, "columns": columns}), encoding="utf-8")
-    done = inside("rehearse", config, "--config", other, "--json")
-    assert done.returncode == 1, done.stderr
-    found = json.loads(done.stdout)
-    assert found["engine"] == ["CollapsingMergeTree(_sign)", "ReplacingMergeTree(_version, _is_deleted)"]
-    assert (found["columns_added"], found["columns_lacking"]) == (["region"], [])
-    assert (found["missing"], found["extra"]) == (0, 0)
-    assert found["different"] > 0
-    assert all(set(example["columns"]) == {column} for example in found["examples"])
-    said = inside("rehearse", config, "--config", other).stdout
-    assert "engine: CollapsingMergeTree(_sign) instead of ReplacingMergeTree(_version, _is_deleted)" in said
-    assert "would have the columns region" in said
-    assert traces() == before
-
-
 def test_deleted_rows_are_purged_once_they_are_old_enough(config: Path, client: Client, database: str) -> None:
     run_inline(config)
     stored = f"SELECT count() AS n FROM {database}.kc"
@@ -213,17 +171,6 @@ def test_wrong_options_are_named(config: Path) -> None:
         assert said in done.stderr
 
 
-def test_a_range_is_replayed_by_offset_and_time(config: Path, client: Client, database: str) -> None:
-    run_inline(config)
-    client.command(f"TRUNCATE TABLE {database}.kc")
-    assert verify(config)[1]["missing"] > 0
-    done = inside("replay", config, "--from", "0", "--to", "2100-01-01T00:00:00Z", "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["table"] == f"{database}.kc"
-    assert verify(config)[0] == 0
-    assert "is neither an offset nor a time" in inside("replay", config, "--from", "soon", "--to", "5").stderr
-
-
 def test_a_stream_that_cannot_be_compared_does_not_hold_up_the_others(
     config: Path,
     client: Client,
@@ -259,22 +206,6 @@ def test_a_stream_that_cannot_be_compared_does_not_hold_up_the_others(
     report = tmp_path / "never.html"
     assert inside("verify", unread, "--html", str(report)).returncode == 1
     assert not report.exists(), "an empty report says nothing"
-
-
-def test_a_table_that_has_its_snapshot_does_not_hold_up_the_backfill_of_others(
-    config: Path, database: str, tmp_path: Path, mock_kafka: LocalKafka, clickhouse: EmbeddedClickHouse
-) -> None:
-    run_inline(config)
-    topic = fresh_topic("snapshot")
-    mock_kafka.create_topic(topic, 1)
-    row = {"id": 1, "v": "a"}
-    produce(mock_kafka, recorded(topic, [postgres("r", {"id": 1}, None, row, None, 1000)]), topic)
-    other = config_file(tmp_path, mock_kafka, clickhouse, topic, "snapshot", database)
-    assert inside("init", other, "--apply").returncode == 0
-    done = inside("backfill", config, other, "--json")
-    [found, failed] = json.loads(done.stdout)["streams"]
-    assert (done.returncode, found["table"], found["rows"]) == (1, f"{database}.snapshot", 1)
-    assert "it has rows" in failed["error"]
 
 
 @pytest.mark.parametrize("lost", ["ch_sink_pending", "ch_sink_ledger"])

@@ -215,7 +215,7 @@ def test_a_table_is_filled_anew_and_for_the_first_time(shop: Stand) -> None:
 def test_an_empty_table_is_filled_from_the_collection(stand: Stand) -> None:
     documents = [{"_id": n, "n": n} for n in range(300)]
     stand.stream(documents, [event("c", n, {"_id": n, "n": n}) for n in range(5)])
-    stand.run("bootstrap")
+    stand.run("resync")
     assert stand.rows() == 300
     run_inline(stand.config)
     assert stand.verify()[0] == 0

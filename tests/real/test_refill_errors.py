@@ -48,8 +48,6 @@ def test_a_failed_resync_changes_nothing_and_a_good_one_mends(
         assert done.returncode == 1, done.stdout
         assert said in done.stderr
         assert state() == before
-    done = inside("bootstrap", config, "--apply")
-    assert "cannot be bootstrapped" in done.stderr
     with source.session() as cursor:
         cursor.execute(f"DELETE FROM orders_{database} WHERE id < 10")
     done = inside("resync", config, "--apply", "--patience", "1")

@@ -1,21 +1,17 @@
 """Steps of a random sequence that look at the table and leave it as it is: each says what the model says."""
 
-from dataclasses import replace
 from random import Random
 
-from ch_sink.clickhouse import ClickHouseHandover
-from ch_sink.decode import Decoder
 from ch_sink.trust.against_copy import compared_with_copy
 from ch_sink.trust.explained import life_of
 from ch_sink.trust.judge import Event
-from ch_sink.trust.rehearse import Other, rehearsed, table_name
-from ch_sink.trust.replay import replayed
+from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from tests.support.machine import COLLAPSING, ENGINES, Stand, Wrong, differing
 from tests.support.machine_letters import Refused
 from tests.support.machine_model import applied
 
-__all__ = ["copied", "explain", "into", "rehearse"]
+__all__ = ["copied", "explain", "into"]
 
 
 def explain(s: Stand, rng: Random) -> None:
@@ -54,27 +50,6 @@ def _expect_true(s: Stand, id_: int, events: list[Event]) -> None:
     from_topic = not (any(s.shop.low.values()) or s.loaded or s.former or s.by_hand)
     if from_topic and id_ in view and not newest:
         raise Wrong(f"explain does not know whence the row of key {id_} is: {events}, {view}")
-
-
-def rehearse(s: Stand, rng: Random) -> None:
-    """Another engine gives the rows that the topic shows."""
-    engine = rng.choice(["replacing", "sign", "collapsing", "versioned"])
-    clause, own = ENGINES[engine]
-    number = "UInt8" if s.narrow else "Int64"
-    subject = s.subject
-    create = (
-        f"CREATE TABLE {s.database}.{table_name(subject.table)} (id Int64, v Nullable(String), n Nullable({number}), "
-        f"{own}) ENGINE = {clause} ORDER BY id"
-    )
-    policy = replace(s.chosen, versions=replace(s.chosen.versions, strategy="auto"))
-    other = Other(replace(s.settings, policy=policy), create, lambda t, want: Decoder(t, policy, want_before=want))
-    rows, known, partial = s.fold()
-    got, free = s.view(), s.in_doubt()
-    want = {k for k in differing(rows, got, free) if k in known or not partial}
-    done = rehearsed(subject, other, examples=1000)
-    found = {int(e.key["id"]): e.kind for e in done.report.examples}
-    if {k for k in found if k not in free} != want:
-        raise Wrong(f"rehearse found {found}, and {want} differ; in doubt: {free}")
 
 
 def copied(s: Stand, rng: Random) -> None:
@@ -119,8 +94,7 @@ def into(s: Stand, rng: Random) -> None:
         f"CREATE TABLE {s.database}.r (id Int64, v Nullable(String), n Nullable({number}), {own}) ENGINE = {clause} "
         "ORDER BY id"
     )
-    handover = lambda t: ClickHouseHandover(s.client, s.database, "ch_sink_handover", s.name, t)  # noqa: E731
-    replayed(s.subject, dict.fromkeys(s.shop.ends, 0), dict(s.shop.ends), "r", handover=handover)
+    resynced(s.refill, apply=True, against="topic", into="r")
     mark = {"replacing": "_is_deleted = 0", "timed": "_is_deleted = 0"}.get(s.engine, "_sign > 0")
     found = s.client.rows(f"SELECT id, v FROM {s.database}.r FINAL WHERE {mark}")
     rows = {int(r["id"]): r["v"] for r in found}
@@ -128,7 +102,7 @@ def into(s: Stand, rng: Random) -> None:
     # Whether the former values of a row make a letter of its change depends on the engine.
     unsure = {r.id for log in s.shop.log.values() for r in log if r.wide} if s.narrow else set()
     if wrong := differing(want, rows, s.moved() | unsure):
-        raise Wrong(f"a replay into another table gave {wrong} (right, found)")
+        raise Wrong(f"another table got {wrong} (right, found)")
 
 
 def _all_rows(s: Stand) -> dict[int, str | None]:

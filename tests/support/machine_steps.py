@@ -5,14 +5,13 @@ from random import Random
 
 from tests.support.machine import Stand
 from tests.support.machine_letters import Refused, backup, restore
-from tests.support.machine_looks import copied, explain, into, rehearse
+from tests.support.machine_looks import copied, explain, into
 from tests.support.machine_outside import erase, fail_over, forget, mend, partition, purge, recreate, retention, retry
 from tests.support.machine_reading import again, all_of_it, dies, flow, killed, read, snapshot, truncate, write
 from tests.support.machine_trust import (
     defect,
     repair,
     repair_source,
-    replay,
     resync_source,
     resync_topic,
     verify,
@@ -35,7 +34,6 @@ STEPS: dict[str, tuple[int, Callable[[Stand, Random], None]]] = {
     "verify source": (2, verify_source),
     "repair": (1, repair),
     "repair source": (1, repair_source),
-    "replay": (6, replay),
     "resync source": (3, resync_source),
     "resync topic": (2, resync_topic),
     "defect": (4, defect),
@@ -51,7 +49,6 @@ STEPS: dict[str, tuple[int, Callable[[Stand, Random], None]]] = {
     "snapshot": (1, snapshot),
     "truncate": (3, truncate),
     "explain": (4, explain),
-    "rehearse": (2, rehearse),
     "copied": (2, copied),
     "into": (2, into),
     "backup": (2, backup),

@@ -7,7 +7,6 @@ from unittest.mock import patch
 
 from ch_sink.errors import ChSinkError
 from ch_sink.trust.mend import repaired
-from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from ch_sink.trust.verify import verified
@@ -19,7 +18,6 @@ __all__ = [
     "defect",
     "repair",
     "repair_source",
-    "replay",
     "resync_source",
     "resync_topic",
     "took_over",
@@ -90,20 +88,6 @@ def took_over(s: Stand, rows: dict[int, str | None], gone: set[int]) -> None:
     for k in rows:
         if (k in gone) != (k not in right) or (k not in gone and right[k] != rows[k]):
             s.over[k] = s.shop.seq, None if k in gone else rows[k], k in gone
-
-
-def replay(s: Stand, rng: Random) -> None:
-    if s.touched != s.applied and rng.random() < 0.7:
-        raise Refused("a batch is open")
-    before = s.view()
-    first = {p: rng.randint(0, n) for p, n in s.shop.ends.items()}
-    if rng.random() < 0.3:
-        first = dict.fromkeys(first, 0)
-    end = {p: rng.randint(a, s.shop.ends[p]) for p, a in first.items()}
-    replayed(s.subject, first, end)
-    after = s.view()
-    if wrong := differing(before, after, s.in_doubt()):
-        raise Wrong(f"a replay from {first} to {end} changed {wrong} (before, after)")
 
 
 def resync_source(s: Stand, rng: Random) -> None:
