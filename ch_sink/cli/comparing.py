@@ -1,4 +1,4 @@
-"""What ``verify``, ``repair`` and ``rehearse`` have in common: their options, and what a comparison is made of."""
+"""What ``verify`` and ``repair`` have in common: their options, and what a comparison is made of."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from ch_sink.trust.subject import Options, Subject
 
 __all__ = [
-    "TRUTHS",
     "Against",
-    "AgainstCopies",
     "Columns",
     "Examples",
     "Parallel",
@@ -32,23 +30,13 @@ __all__ = [
 ]
 
 Truth = Literal["source", "topic"]
-TRUTHS: dict[str, Truth] = {"source": "source", "topic": "topic"}
+_TRUTHS: dict[str, Truth] = {"source": "source", "topic": "topic"}
 Against = Annotated[
     str,
     typer.Option(
         "--against",
         metavar="source|topic",
         help="What holds the truth: the database of the section source, or the topic, folded by key.",
-        show_default="source if the file names it, else topic",
-    ),
-]
-AgainstCopies = Annotated[
-    str,
-    typer.Option(
-        "--against",
-        metavar="source|topic|COPY",
-        help="What holds the truth: the database of the section source; the topic, folded by key; or a copy of the "
-        "table, as database.table or FILE.parquet, where {table} stands for the table's name.",
         show_default="source if the file names it, else topic",
     ),
 ]
@@ -88,9 +76,9 @@ def case_of(config: "Config", against: str, options: "Options", check: "Check") 
 def truth_of(config: "Config", against: str) -> Truth:
     """What holds the truth. Raises ConfigError."""
     chosen = against or ("source" if config.source is not None else "topic")
-    if chosen not in TRUTHS:
+    if chosen not in _TRUTHS:
         raise ConfigError(f"--against {against} is not known", hint="Use --against source or --against topic.")
-    return TRUTHS[chosen]
+    return _TRUTHS[chosen]
 
 
 def options_of(examples: int, sample: str, where: str, columns: str, patience: float, parallel: int) -> "Options":

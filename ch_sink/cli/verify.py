@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ch_sink.cli.comparing import (
-    TRUTHS,
-    AgainstCopies,
+    Against,
     Columns,
     Examples,
     Parallel,
@@ -25,7 +24,7 @@ from ch_sink.cli.comparing import (
     share_of,
 )
 from ch_sink.cli.each_stream import EachStream
-from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, load_all, one_stream
+from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, load_all
 from ch_sink.cli.output import Output
 from ch_sink.errors import ChSinkError, ClickHouseError, ConfigError, SourceError
 
@@ -43,7 +42,7 @@ log = logging.getLogger("ch_sink")
 def verify(
     context: typer.Context,
     configs: ConfigFiles,
-    against: AgainstCopies = "",
+    against: Against = "",
     examples: Examples = 10,
     sample: Sample = "",
     where: Where = "",
@@ -72,18 +71,13 @@ def verify(
     The rows of the source are put into a shadow table and compared by checksums. Nothing is locked, and the table is
     not changed.
     """
-    from ch_sink.trust.against_copy import compared_with_copy
     from ch_sink.trust.html import page
     from ch_sink.trust.report import lines
     from ch_sink.trust.verify import verified
-    from ch_sink.trust.wiring import subject_of
 
     out, stop = Output(as_json=as_json), context.obj
     options = options_of(examples, sample, where, columns, patience, parallel)
-    copy = against if against not in ("", *TRUTHS) else ""
     if continuous:
-        if copy:
-            raise ConfigError(f"--continuous does not compare with {copy}, which stands still", hint="Leave it out.")
         if sample or where or columns or html:
             raise ConfigError(
                 "--continuous compares whole tables", hint="Leave out --sample, --where, --columns, --html."
@@ -94,20 +88,14 @@ def verify(
         _expect_writable(html)
     reports: list[Report] = []
     each = EachStream(out, load_all(out, configs, overrides, only))
-    if copy and "{table}" not in copy:
-        one_stream(list(each.streams), configs[0])
     for config in each.streams:
         began = time.time()
         with each.guard(config):
-            if copy:
-                name = copy.replace("{table}", config.clickhouse.table)
-                report = compared_with_copy(subject_of(config, stop.check), name, options, say_to(out))
-            else:
-                with verified(*case_of(config, against, options, stop.check), say_to(out)) as found:
-                    report = found.report
+            with verified(*case_of(config, against, options, stop.check), say_to(out)) as found:
+                report = found.report
             out.progress_done()
             reports.append(report)
-            if not (sample or where or columns or copy):
+            if not (sample or where or columns):
                 _record(config, [report], began)
             for line in lines(report):
                 out.say(line)

@@ -21,7 +21,6 @@ __all__ = [
     "lacks_repair",
     "lacks_repaired_rows",
     "read_again_from",
-    "repairs_above",
     "taken_back",
     "undoes_repairs",
 ]
@@ -51,11 +50,6 @@ def read_again_from(results: Sequence[FinishedRange], top: int) -> dict[int, int
         else:
             starts = {r.partition: r.start for r in ranges} | starts
     return starts if whole and results else None
-
-
-def repairs_above(ledger: Ledger, topic_id: str, starts: Mapping[int, int]) -> list[TableRepaired]:
-    """The repairs from the source which the topic's changes from these offsets (by partition) on would not give."""
-    return _above(_repairs(ledger, topic_id), starts)
 
 
 def undoes_repairs(ledger: Ledger, topic_id: str, starts: Mapping[int, int], stored_version: int) -> bool:

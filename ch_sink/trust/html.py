@@ -51,7 +51,6 @@ def _details(report: Report) -> str:
     parts.append(f", a sample of {report.share:.2%} of the keys</p>" if report.share < 1 else "</p>")
     notes = [
         (report.changing, f"rows {report.unjudged}"),
-        (report.since, "rows changed since the copy was made, and are not judged"),
         (report.unknown, "rows cannot be judged: the topic no longer holds their events"),
         (report.dead_letters, "records of the topic cannot be applied"),
     ]

@@ -39,8 +39,6 @@ class Report:
     """How far the topic was read, by partition."""
     left_out: tuple[str, ...] = ()
     """Columns that were not compared: their values cannot be read as the connector reads them, or a copy lacks them."""
-    since: int = 0
-    """Rows that have changed since the copy with which the table is compared."""
     behind: bool = False
     """The stream has not applied the changes of the rows that could not be judged."""
     lag: int = 0
@@ -109,7 +107,6 @@ class Report:
                 for e in self.examples
             ],
             "changing": self.changing,
-            "changed_since": self.since,
             "lag": self.lag,
             "unknown": self.unknown,
             "dead_letters": self.dead_letters,
@@ -140,8 +137,6 @@ def lines(report: Report) -> list[str]:
         out.append(f"  {report.lagging}")
     if report.changing:
         out.append(f"  {counted(report.changing, 'row')} {report.unjudged}")
-    if report.since:
-        out.append(f"  {counted(report.since, 'row')} changed since the copy was made, and not judged")
     if report.unknown:
         rows = counted(report.unknown, "row")
         out.append(f"  {rows} of the table cannot be judged: the topic does not hold their events")

@@ -2,16 +2,14 @@
 
 from random import Random
 
-from ch_sink.trust.against_copy import compared_with_copy
 from ch_sink.trust.explained import life_of
 from ch_sink.trust.judge import Event
 from ch_sink.trust.resync import resynced
-from ch_sink.trust.subject import Options
-from tests.support.machine import COLLAPSING, ENGINES, Stand, Wrong, differing
+from tests.support.machine import ENGINES, Stand, Wrong, differing
 from tests.support.machine_letters import Refused
 from tests.support.machine_model import applied
 
-__all__ = ["copied", "explain", "into"]
+__all__ = ["explain", "into"]
 
 
 def explain(s: Stand, rng: Random) -> None:
@@ -50,37 +48,6 @@ def _expect_true(s: Stand, id_: int, events: list[Event]) -> None:
     from_topic = not (any(s.shop.low.values()) or s.loaded or s.former or s.by_hand)
     if from_topic and id_ in view and not newest:
         raise Wrong(f"explain does not know whence the row of key {id_} is: {events}, {view}")
-
-
-def copied(s: Stand, rng: Random) -> None:
-    """The table is equal to a copy of it, also after changes that the copy cannot have."""
-    name = f"{s.database}.copy"
-    before = s.view()
-    s.client.command(f"DROP TABLE IF EXISTS {name} SYNC")
-    s.client.command(f"CREATE TABLE {name} AS {s.database}.t")
-    s.client.command(f"ALTER TABLE {name} ATTACH PARTITION ALL FROM {s.database}.t")
-    _expect_copy(s, name, before, before)
-    if rng.random() < 0.5:
-        return
-    for _ in range(rng.randint(1, 3)):
-        s.shop.change(rng)
-    s.refresh()
-    runner = s.runner()
-    try:
-        runner.catch_up(None)
-    finally:
-        runner.stop()
-    _expect_copy(s, name, before, s.view())
-
-
-def _expect_copy(s: Stand, name: str, before: dict[int, str | None], now: dict[int, str | None]) -> None:
-    report = compared_with_copy(s.subject, name, Options(examples=1000))
-    found = {int(e.key["id"]) for e in report.examples}
-    differ = {*differing(before, now, set())}
-    if not found <= differ:
-        raise Wrong(f"verify against a copy found {found}, and {differ} differ")
-    if before != now and report.since + len(found) < len(differ) and s.engine not in (*COLLAPSING, "timed"):
-        raise Wrong(f"verify against a copy found {found} and {report.since} since, and {differ} differ")
 
 
 def into(s: Stand, rng: Random) -> None:

@@ -5,7 +5,7 @@ from random import Random
 
 from tests.support.machine import Stand
 from tests.support.machine_letters import Refused, backup, restore
-from tests.support.machine_looks import copied, explain, into
+from tests.support.machine_looks import explain, into
 from tests.support.machine_outside import erase, fail_over, forget, mend, partition, purge, recreate, retention, retry
 from tests.support.machine_reading import again, all_of_it, dies, flow, killed, read, snapshot, truncate, write
 from tests.support.machine_trust import (
@@ -49,7 +49,6 @@ STEPS: dict[str, tuple[int, Callable[[Stand, Random], None]]] = {
     "snapshot": (1, snapshot),
     "truncate": (3, truncate),
     "explain": (4, explain),
-    "copied": (2, copied),
     "into": (2, into),
     "backup": (2, backup),
     "restore": (3, restore),
