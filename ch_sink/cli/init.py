@@ -89,7 +89,6 @@ def _run(
 
     Raises ChSinkError; after the other streams are done, if one was left out.
     """
-    from ch_sink.discovery.wiring import ledger_of
     from ch_sink.table.ddl import Statement, once, script
 
     several = len(configs) > 1
@@ -121,8 +120,6 @@ def _run(
                 left = tuple(s for s in one.plan.statements if (server, s) not in done)
                 apply_plan(out, one.client, replace(one.plan, statements=left), quiet=quiet)
                 done |= {(server, s) for s in left}
-                if ledger_of(one.config, one.client).upgrade() and not quiet:
-                    out.say(f"{'changed':<10} ledger of an earlier version, upgraded")
             except ClickHouseError as error:
                 if error.temporary or not several:
                     raise

@@ -8,7 +8,6 @@ import pyarrow as pa
 from ch_sink.clickhouse.client import Client, Keys
 from ch_sink.clickhouse.state_table import HEADERS, StateTable, headers_in, headers_out
 from ch_sink.ports import DeadLetter, StoredLetter
-from ch_sink.types.sql import quote
 
 __all__ = ["ClickHouseDeadLetters"]
 
@@ -31,7 +30,7 @@ _SCHEMA = pa.schema(
 _MINE = "stream = {stream:String} AND topic_id = {topic_id:String}"
 _LIST = (
     "SELECT topic, partition, offset, timestamp, key, value, headers, kind, column, reason, "
-    "toUnixTimestamp64Milli(time) AS time, toUnixTimestamp64Milli(retried) AS retried, $outcome AS outcome "
+    "toUnixTimestamp64Milli(time) AS time, toUnixTimestamp64Milli(retried) AS retried, outcome "
     "FROM $table FINAL WHERE "
 )
 
@@ -45,8 +44,6 @@ class ClickHouseDeadLetters:
     table: str
     stream: str
     topic_id: str
-    cluster: str | None = None
-    """The cluster on which a table of an earlier version is altered, if any."""
 
     def put(self, records: Sequence[DeadLetter], token: str) -> None:
         """Store dead letters. A repeat is harmless, so ``token`` is not used. Raises ClickHouseError."""
@@ -72,10 +69,8 @@ class ClickHouseDeadLetters:
     def list(self, limit: int = 100, *, retried: bool = False) -> list[StoredLetter]:
         """Dead letters by partition and offset; ``retried``: include those settled since. Raises ClickHouseError."""
         where = _MINE if retried else f"{_MINE} AND retried IS NULL"
-        stored = self._stored
-        listed = _LIST.replace("$outcome", "outcome" if "outcome" in stored.columns() else "''")
-        found = stored.arrow(
-            f"{listed}{where} ORDER BY partition, offset LIMIT {{limit:UInt64}}", {**self._named, "limit": limit}
+        found = self._stored.arrow(
+            f"{_LIST}{where} ORDER BY partition, offset LIMIT {{limit:UInt64}}", {**self._named, "limit": limit}
         )
         return [
             StoredLetter(
@@ -132,7 +127,6 @@ class ClickHouseDeadLetters:
         """Note what became of dead letters, by (partition, offset). They stay in the table. Raises ClickHouseError."""
         if not places:
             return
-        self._expect_outcome()
         asked = pa.table(
             {
                 "partition": pa.array([p for p, _ in places], pa.int32()),
@@ -155,18 +149,6 @@ class ClickHouseDeadLetters:
             stream=self.stream,
         )
         return [str(r["topic_id"]) for r in found]
-
-    def _expect_outcome(self) -> None:
-        """A table of an earlier version has no column for outcomes."""
-        if "outcome" in self._stored.columns():
-            return
-        on_cluster = f" ON CLUSTER {quote(self.cluster)}" if self.cluster else ""
-        self.client.command(
-            f"ALTER TABLE {self._stored.qualified}{on_cluster} ADD COLUMN IF NOT EXISTS `outcome` "
-            "LowCardinality(String) AFTER `retried`",
-            settings={"alter_sync": 2},
-            doing=f"add the column outcome to {self._stored.qualified}",
-        )
 
     @property
     def _named(self) -> dict[str, object]:

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from ch_sink.clickhouse import ledger_queries as ask
-from ch_sink.clickhouse import ledger_upgrade as earlier
 from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.fence import CLAIM_BITS, ClickHouseFence, rank
 from ch_sink.clickhouse.ledger_folds import LedgerFolds
@@ -61,56 +60,34 @@ class ClickHouseLedger:
         database: str,
         table: str,
         stream: str,
-        cluster: str | None = None,
         *,
         keep: int = KEEP,
     ) -> None:
         """
         Args:
-            cluster: the cluster on which a table of an earlier version is altered, if any.
             keep: how many results of each partition are kept at least when old ones are folded.
         """
-        self.stream, self._cluster = stream, cluster
+        self.stream = stream
         self.table = StateTable(client, database, table)
         self._claim: Claim | None = None
         self._written = 0
         self._batch = 0
         self._reached: dict[tuple[str, int], int] | None = None
-        self._form: earlier.Form | None = None
         self._kinds: set[str] | None = None
         """The kinds of the stream's entries, while this ledger owns it."""
         self._folds = LedgerFolds(self.table, stream, self._rows, keep)
 
     def claim(self, run_id: str) -> Claim:
-        self.upgrade()
-        before = earlier.last_claim(self.table, self.stream) if self._known_form().has_details else None
-        newest = self._newest()
-        if before is not None and (newest is None or before.number > newest.number):
-            newest = before
-        self._claim = new_claim(self.stream, run_id, newest)
+        self._claim = new_claim(self.stream, run_id, self._newest())
         self._insert([self._claim], 0)
         # Two jobs that claim at the same moment get the same number; the later of the two owns the stream.
         found = self._rows(CLAIM_AND_KINDS)
         self.expect_mine(self._noted(found))
         kinds = {str(kind) for kind in found[0]["kinds"]}
-        if before is not None:
-            earlier.convert(self.table, self.stream, before, self._claim)
-            kinds |= {str(kind) for kind in self._rows(CLAIM_AND_KINDS)[0]["kinds"]}
-        elif FinishedRange.kind not in kinds:
+        if FinishedRange.kind not in kinds:
             self._folds.none_yet()
         self._kinds = kinds
         return self._claim
-
-    def upgrade(self) -> bool:
-        """Upgrade a table of an earlier version; returns whether it was one.
-
-        Raises AccessDenied, with what to do, if the user may not alter the table.
-        """
-        if self._known_form().is_current:
-            return False
-        earlier.add_columns(self.table, self._cluster)
-        self._form = None
-        return True
 
     def release(self) -> None:
         claim, self._claim, self._kinds = self._claim, None, None
@@ -284,20 +261,7 @@ class ClickHouseLedger:
         needed = needs(sql, parameters.get("kind")) if self._kinds is not None else None
         if needed is not None and self._kinds is not None and not needed & self._kinds:
             return []
-        if any(name in sql for name in ("$order", "$attempt", "$claim")):
-            form = self._known_form()
-            sql = (
-                sql.replace("$order", form.order)
-                .replace("$attempt", form.attempt)
-                .replace("$fact", form.fact)
-                .replace("$claim", form.claim)
-            )
         return self.table.rows(sql, stream=self.stream, **parameters)
-
-    def _known_form(self) -> earlier.Form:
-        if self._form is None:
-            self._form = earlier.form_of(self.table)
-        return self._form
 
     def _newest(self) -> Claim | None:
         return self._noted(self._rows(ask.NEWEST_CLAIM))

@@ -2,9 +2,7 @@
 
     insert summaries ─▶ delete progress ─▶ delete intents and results ─▶ delete summaries that others contain
 
-Whoever reads counts what a summary contains once, whether or not it was deleted yet. An earlier version of ch_sink does
-not know summaries. It finds the newest results of each partition as they were, so it goes on where the stream is; only
-its totals lack what was folded.
+Whoever reads counts what a summary contains once, whether or not it was deleted yet.
 """
 
 import logging
@@ -28,7 +26,7 @@ Place = tuple[str, int]
 Rows = Callable[..., list[dict[str, Any]]]
 
 _PAGE = 20_000
-"""How many results are folded at once; a ledger of an earlier version may hold millions."""
+"""How many results are folded at once."""
 _CLAIMS = 20
 """How many of the newest claims are kept."""
 

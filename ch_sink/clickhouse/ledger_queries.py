@@ -1,8 +1,4 @@
-"""Queries of the ledger's table. ``$table`` is its name, ``$order`` the expression that orders a stream's entries,
-``$claim`` the number of an entry's claim.
-
-A table of an earlier version has neither ``claim_number`` nor ``attempt``; see `ch_sink.clickhouse.ledger_upgrade`.
-"""
+"""Queries of the ledger's table. ``$table`` is its name."""
 
 __all__ = [
     "ATTEMPTS",
@@ -36,17 +32,19 @@ __all__ = [
 ]
 
 _MINE = "stream = {stream:String}"
+# By claim first, since the clocks of two jobs may differ. One number is compared much faster than a tuple.
+_ORDER = "bitOr(bitShiftLeft(toUInt128(claim_number), 64), toUInt128(written))"
 _PARTITION = "topic_id = {topic_id:String} AND partition = {partition:Int32}"
 
 # Served by the primary key (stream, entry): reads the claims of this stream and nothing else.
 NEWEST_CLAIM = f"""\
 SELECT claim_number, run_id, fact, written FROM $table
-WHERE {_MINE} AND entry = 'claim' AND fact != ''
+WHERE {_MINE} AND entry = 'claim'
 ORDER BY claim_number DESC, written DESC LIMIT 1"""
 
 NEWEST_CLAIMS = """\
 SELECT stream, claim_number, run_id, fact, written FROM $table
-WHERE stream IN {streams:Array(String)} AND entry = 'claim' AND fact != ''
+WHERE stream IN {streams:Array(String)} AND entry = 'claim'
 ORDER BY claim_number DESC, written DESC LIMIT 1 BY stream"""
 
 ATTEMPTS = f"""\
@@ -61,22 +59,22 @@ WHERE {_MINE} AND entry = 'intent' GROUP BY topic_id, partition"""
 STATE_AT = f"""\
 SELECT state FROM $table
 WHERE {_MINE} AND entry IN ('result', 'summary') AND {_PARTITION} AND end_offset = {{offset:Int64}}
-ORDER BY $order DESC LIMIT 1"""
+ORDER BY {_ORDER} DESC LIMIT 1"""
 
 STATE_BEFORE = f"""\
 SELECT end_offset, state FROM $table
 WHERE {_MINE} AND entry IN ('result', 'summary') AND {_PARTITION} AND end_offset <= {{offset:Int64}}
-ORDER BY end_offset DESC, $order DESC LIMIT 1"""
+ORDER BY end_offset DESC, {_ORDER} DESC LIMIT 1"""
 
 STATES_OVER = f"""\
 SELECT start_offset, end_offset, state FROM $table
 WHERE {_MINE} AND entry IN ('result', 'summary') AND {_PARTITION}
 AND start_offset < least(end_offset, {{end:Int64}}) AND end_offset > {{first:Int64}}
-ORDER BY start_offset, end_offset, $order"""
+ORDER BY start_offset, end_offset, {_ORDER}"""
 
 # A result that is empty says where reading goes on after offsets were lost, and where it begins.
 PROGRESS = f"""\
-SELECT partition, argMax(end_offset, $order) AS next_offset FROM $table
+SELECT partition, argMax(end_offset, {_ORDER}) AS next_offset FROM $table
 WHERE {_MINE} AND entry = 'result' AND topic_id = {{topic_id:String}}
 GROUP BY partition"""
 
@@ -89,14 +87,14 @@ FROM
 (
     SELECT
         partition,
-        maxIf($order, entry = 'intent') AS intended,
-        argMaxIf(topic, $order, entry = 'intent') AS topic,
-        argMaxIf(start_offset, $order, entry = 'intent') AS start,
-        argMaxIf(end_offset, $order, entry = 'intent') AS end,
-        argMaxIf(chunk_offsets, $order, entry = 'intent') AS chunk_offsets,
-        argMaxIf(chunk_bytes, $order, entry = 'intent') AS chunk_bytes,
-        maxIf($order, entry = 'result') AS finished,
-        argMaxIf(end_offset, $order, entry = 'result') AS reached
+        maxIf({_ORDER}, entry = 'intent') AS intended,
+        argMaxIf(topic, {_ORDER}, entry = 'intent') AS topic,
+        argMaxIf(start_offset, {_ORDER}, entry = 'intent') AS start,
+        argMaxIf(end_offset, {_ORDER}, entry = 'intent') AS end,
+        argMaxIf(chunk_offsets, {_ORDER}, entry = 'intent') AS chunk_offsets,
+        argMaxIf(chunk_bytes, {_ORDER}, entry = 'intent') AS chunk_bytes,
+        maxIf({_ORDER}, entry = 'result') AS finished,
+        argMaxIf(end_offset, {_ORDER}, entry = 'result') AS reached
     FROM $table
     WHERE {_MINE} AND entry IN ('intent', 'result') AND topic_id = {{topic_id:String}}
     GROUP BY partition
@@ -106,20 +104,20 @@ ORDER BY partition"""
 
 TOPIC_IDS = f"""\
 SELECT topic_id FROM $table WHERE {_MINE} AND entry IN ('intent', 'result')
-GROUP BY topic_id ORDER BY max($order) DESC"""
+GROUP BY topic_id ORDER BY max({_ORDER}) DESC"""
 
 LAST_INTENTS = f"""\
-SELECT topic, topic_id, partition, start_offset, end_offset, chunk_offsets, chunk_bytes, $attempt AS attempt
+SELECT topic, topic_id, partition, start_offset, end_offset, chunk_offsets, chunk_bytes, attempt
 FROM $table FINAL
 WHERE {_MINE} AND entry = 'intent'
-    AND batch = (SELECT argMax(batch, $order) FROM $table WHERE {_MINE} AND entry = 'intent')
+    AND batch = (SELECT argMax(batch, {_ORDER}) FROM $table WHERE {_MINE} AND entry = 'intent')
 ORDER BY topic_id, partition, start_offset"""
 
 # Find the newest results by narrow columns, then read the states and counts of these only.
 HISTORY = f"""\
 SELECT
     topic, topic_id, partition, start_offset, end_offset, rows, deletes, dead_letters, counts, cuts, state, run_id,
-    batch, $fact AS fact,
+    batch, fact,
     toUnixTimestamp64Milli(started) AS started_ms,
     toUnixTimestamp64Milli(finished) AS finished_ms,
     toUnixTimestamp64Milli(source_time) AS source_time_ms
@@ -128,9 +126,9 @@ WHERE {_MINE} AND entry = 'result' AND (topic_id, partition, start_offset, end_o
 (
     SELECT topic_id, partition, start_offset, end_offset, batch FROM $table
     WHERE {_MINE} AND entry = 'result'
-    ORDER BY $order DESC LIMIT {{limit:UInt64}}
+    ORDER BY {_ORDER} DESC LIMIT {{limit:UInt64}}
 )
-ORDER BY $order DESC, topic_id, partition LIMIT {{limit:UInt64}}"""
+ORDER BY {_ORDER} DESC, topic_id, partition LIMIT {{limit:UInt64}}"""
 
 # If a range was run more than once, all results but the last are excluded. They are few, so this is faster than picking
 # the last result of each range. What summaries contain is counted there.
@@ -141,7 +139,7 @@ WITH NOT arrayExists(
 SELECT
     topic_id, partition,
     any(topic) AS topic,
-    argMax(start_offset, $order) AS last_start,
+    argMax(start_offset, {_ORDER}) AS last_start,
     max(end_offset) AS next_offset,
     sumIf(rows, counted) AS rows,
     sumIf(deletes, counted) AS deletes,
@@ -154,7 +152,7 @@ WHERE {_MINE} AND entry = 'result' AND (topic_id, partition, start_offset, end_o
 (
     SELECT topic_id, partition, start_offset, end_offset, written FROM $table
     WHERE {_MINE} AND entry = 'result'
-    ORDER BY topic_id, partition, start_offset, end_offset, $order DESC
+    ORDER BY topic_id, partition, start_offset, end_offset, {_ORDER} DESC
     LIMIT 1, 4294967295 BY topic_id, partition, start_offset, end_offset
 )
 GROUP BY topic_id, partition
@@ -162,7 +160,7 @@ ORDER BY topic_id, partition"""
 
 # The states of the ranges that begin at `last_start` of TOTALS, by the primary key: states are long, results many.
 LAST_STATES = f"""\
-SELECT topic_id, partition, argMax(state, $order) AS state FROM $table
+SELECT topic_id, partition, argMax(state, {_ORDER}) AS state FROM $table
 WHERE {_MINE} AND entry = 'result'
     AND (topic_id, partition, start_offset) IN {{ranges:Array(Tuple(String, Int32, Int64))}}
 GROUP BY topic_id, partition"""
@@ -175,16 +173,16 @@ ORDER BY written DESC, run_id DESC LIMIT 1"""
 
 # Progress under the claim and batch of the last result of the same range, or under an earlier one, is void; likewise if
 # a summary of the range was written after its batch began. A batch's number is a time of the owner's clock; the clocks
-# of tasks are not looked at, except in progress that an earlier version recorded (without a claim).
+# of tasks are not looked at.
 PROGRESS_OF = f"""\
-WITH (SELECT (max(($claim, batch)), max(written)) FROM $table
+WITH (SELECT max((claim_number, batch)) FROM $table
     WHERE {_MINE} AND entry = 'result' AND {_PARTITION} AND start_offset = {{start:Int64}}) AS last,
-    (SELECT (max(($claim, written)), max(written)) FROM $table
+    (SELECT max((claim_number, written)) FROM $table
     WHERE {_MINE} AND entry = 'summary' AND {_PARTITION}
         AND start_offset <= {{start:Int64}} AND end_offset > {{start:Int64}}) AS folded
 SELECT end_offset, state FROM $table
 WHERE {_MINE} AND entry = 'progress' AND {_PARTITION} AND start_offset = {{start:Int64}}
-    AND if($claim > 0, ($claim, batch) > greatest(last.1, folded.1), written > greatest(last.2, folded.2))
+    AND (claim_number, batch) > greatest(last, folded)
 ORDER BY end_offset DESC LIMIT 1"""
 
 # Each group replaces the one before it.
@@ -192,30 +190,29 @@ LAST_RELEASE = f"""\
 SELECT cuts, counts['given_up'] AS given_up, written FROM $table
 WHERE {_MINE} AND entry = 'release' AND {_PARTITION} ORDER BY written DESC LIMIT 1"""
 
-# A cut of an earlier version has no offset in this column; its upgraded copy has.
 CUTS = f"""\
 SELECT partition, groupUniqArray(offset) AS offsets FROM $table
-WHERE {_MINE} AND entry = 'cut' AND offset > 0 AND topic_id = {{topic_id:String}} GROUP BY partition"""
+WHERE {_MINE} AND entry = 'cut' AND topic_id = {{topic_id:String}} GROUP BY partition"""
 
 FACTS = f"""\
 SELECT topic_id, partition, offset, fact FROM $table FINAL
-WHERE {_MINE} AND entry = {{kind:String}} ORDER BY $order"""
+WHERE {_MINE} AND entry = {{kind:String}} ORDER BY {_ORDER}"""
 
 LAST_SCHEMA_CHANGE = f"""\
 SELECT entry, fact FROM $table
 WHERE {_MINE} AND entry IN ('schema_change_begun', 'schema_change_finished')
-ORDER BY $order DESC LIMIT 1"""
+ORDER BY {_ORDER} DESC LIMIT 1"""
 
 _FIGURES = """\
     topic, topic_id, partition, start_offset, end_offset, rows, deletes, dead_letters, counts, state,
     toUnixTimestamp64Milli(started) AS started_ms,
     toUnixTimestamp64Milli(finished) AS finished_ms,
     toUnixTimestamp64Milli(source_time) AS source_time_ms,
-    $claim AS claim_number, written, run_id, batch"""
+    claim_number, written, run_id, batch"""
 
 # A few for each partition, however long the stream has run.
 SUMMARIES = f"""\
-SELECT $attempt AS batches,
+SELECT attempt AS batches,
 {_FIGURES}
 FROM $table FINAL
 WHERE {_MINE} AND entry = 'summary' ORDER BY topic_id, partition, start_offset, end_offset"""
@@ -230,18 +227,18 @@ SELECT cuts,
 {_FIGURES}
 FROM $table FINAL
 WHERE {_MINE} AND entry = 'result' AND {_PARTITION}
-    AND $order <= (SELECT $order FROM $table
+    AND {_ORDER} <= (SELECT {_ORDER} FROM $table
         WHERE {_MINE} AND entry = 'result' AND {_PARTITION}
-        ORDER BY $order DESC LIMIT 1 OFFSET {{keep:UInt64}})
+        ORDER BY {_ORDER} DESC LIMIT 1 OFFSET {{keep:UInt64}})
     AND ((claim_number, written) > {{since:Tuple(UInt64, UInt64)}}
         OR NOT arrayExists(c -> c.1 <= start_offset AND end_offset <= c.2, {{covered:Array(Tuple(Int64, Int64))}}))
-ORDER BY $order LIMIT {{limit:UInt64}}"""
+ORDER BY {_ORDER} LIMIT {{limit:UInt64}}"""
 
 # The newest result that need not be kept.
 KEPT_FROM = f"""\
 SELECT claim_number, written FROM $table
 WHERE {_MINE} AND entry = 'result' AND {_PARTITION}
-ORDER BY $order DESC LIMIT 1 OFFSET {{keep:UInt64}}"""
+ORDER BY {_ORDER} DESC LIMIT 1 OFFSET {{keep:UInt64}}"""
 
 INTENTS_WITHIN = f"""\
 SELECT start_offset, end_offset FROM $table
@@ -253,7 +250,7 @@ SWEEP = f"""\
 DELETE FROM $table
 WHERE {_MINE} AND entry IN {{entries:Array(String)}} AND arrayExists(
     c -> c.1 = topic_id AND c.2 = partition AND c.3 <= start_offset AND end_offset <= c.4
-        AND (claim_number, if(entry = 'progress' AND claim_number > 0, batch, written)) <= (c.5, c.6),
+        AND (claim_number, if(entry = 'progress', batch, written)) <= (c.5, c.6),
     {{covered:Array(Tuple(String, Int32, Int64, Int64, UInt64, UInt64))}})"""
 
 SWEEP_SUMMARIES = f"""\
@@ -263,4 +260,4 @@ WHERE {_MINE} AND entry = 'summary' AND (topic_id, partition, start_offset, end_
 
 SWEEP_CLAIMS = f"""\
 DELETE FROM $table
-WHERE {_MINE} AND entry = 'claim' AND claim_number > 0 AND claim_number < {{claim_number:UInt64}}"""
+WHERE {_MINE} AND entry = 'claim' AND claim_number < {{claim_number:UInt64}}"""

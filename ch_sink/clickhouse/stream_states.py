@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 import msgspec
 import pyarrow as pa
 
-from ch_sink.clickhouse import ledger_upgrade as earlier
 from ch_sink.clickhouse.client import Client, Keys
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.ports.stream_states import Alive, Compared, Condition, RecordedState, Request
@@ -58,10 +57,10 @@ FROM (SELECT (toString(name), toString(state)) AS stated FROM given)"""
 class ClickHouseStreamStates:
     """See the protocol `StreamStates`."""
 
-    def __init__(self, client: Client, database: str, table: str, cluster: str | None = None) -> None:
-        """``table``: the ledger's; ``cluster``: where it is altered if an earlier version created it."""
-        self._table, self._cluster = StateTable(client, database, table), cluster
-        self._is_current = False
+    def __init__(self, client: Client, database: str, table: str) -> None:
+        """``table``: the ledger's."""
+        self._table = StateTable(client, database, table)
+        self._exists = False
 
     def read(self, streams: Sequence[str]) -> dict[str, RecordedState]:
         found: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in streams}
@@ -93,8 +92,6 @@ class ClickHouseStreamStates:
     def _write(self, entries: Mapping[str, E]) -> None:
         if not entries:
             return
-        if not self._has_states():
-            earlier.add_columns(self._table, self._cluster)
         [kind] = {entry.kind for entry in entries.values()}
         states = [msgspec.json.encode(entry) for entry in entries.values()]
         rows = pa.table(
@@ -104,11 +101,9 @@ class ClickHouseStreamStates:
         self._table.select_into(_WRITE, given, entry=kind)
 
     def _has_states(self) -> bool:
-        """Whether the table exists in the form of this version."""
-        if not self._is_current:
-            columns = self._table.columns()
-            self._is_current = "claim_number" in columns
-        return self._is_current
+        """Whether the table exists."""
+        self._exists = self._exists or bool(self._table.columns())
+        return self._exists
 
 
 def _recorded(entries: Mapping[str, Mapping[str, Any]]) -> RecordedState:

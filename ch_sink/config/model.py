@@ -48,8 +48,6 @@ class Config(Section):
 
     kafka: KafkaSection
     clickhouse: ClickHouseSection
-    checkpoint: str | None = None
-    """Accepted for files of earlier versions, and not read: the ledger says how far a stream is."""
     stream: str = ""
     """Name in the ledger and in tokens; built from topic and table if empty."""
     format: Literal["auto", "json", "avro"] = "auto"

@@ -18,7 +18,7 @@ __all__ = ["json_schema"]
 
 _TEMPLATE = "May hold {database}, {schema}, {table}, {topic}, {topic[1]}."
 _PATTERN = {"type": "string", "format": "regex"}
-_SHARED = ("kafka", "spark", "tables", "checkpoint")
+_SHARED = ("kafka", "spark", "tables")
 """Keys that do not differ from table to table."""
 
 

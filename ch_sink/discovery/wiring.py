@@ -28,9 +28,7 @@ def client_of(config: Config) -> Client:
 
 def ledger_of(config: Config, client: Client) -> ClickHouseLedger:
     """The stream's ledger."""
-    return ClickHouseLedger(
-        client, config.state_database, config.tables.ledger, config.stream_name, config.clickhouse.cluster
-    )
+    return ClickHouseLedger(client, config.state_database, config.tables.ledger, config.stream_name)
 
 
 def states_by_ledger(configs: Sequence[Config]) -> list[tuple[ClickHouseStreamStates, list[Config]]]:
@@ -39,9 +37,7 @@ def states_by_ledger(configs: Sequence[Config]) -> list[tuple[ClickHouseStreamSt
     for config in configs:
         place = (client_of(config), config.state_database, config.tables.ledger)
         groups.setdefault(place, []).append(config)
-    return [
-        (ClickHouseStreamStates(*place, streams[0].clickhouse.cluster), streams) for place, streams in groups.items()
-    ]
+    return [(ClickHouseStreamStates(*place), streams) for place, streams in groups.items()]
 
 
 def kafka_settings(config: Config) -> KafkaSettings:

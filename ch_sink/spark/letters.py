@@ -130,6 +130,5 @@ class Letters:
         assert isinstance(ledger, ClickHouseLedger)
         config = self.config
         return ClickHouseDeadLetters(
-            ledger.table.client, config.state_database, config.tables.dead_letters, config.stream_name, topic_id,
-            config.clickhouse.cluster,
+            ledger.table.client, config.state_database, config.tables.dead_letters, config.stream_name, topic_id
         )  # fmt: skip

@@ -23,7 +23,7 @@ def members_of(configs: Sequence[Config]) -> list[Member]:
     made = []
     for config in configs:
         settings = replace(ClickHouseSettings(**config.clickhouse.connection()), retry=Retry(1), timeout=_TIMEOUT)
-        place = LazyStates(settings, config.state_database, config.tables.ledger, config.clickhouse.cluster)
+        place = LazyStates(settings, config.state_database, config.tables.ledger)
         patience = Patience(math.inf if config.retry_for is None else config.retry_for)
         made.append(Member(config.stream_name, ledgers.setdefault(place, place), config.fingerprint(), patience))
     return made
@@ -58,7 +58,6 @@ class LazyStates:
     settings: ClickHouseSettings
     database: str
     table: str
-    cluster: str | None
 
     def read(self, streams: Sequence[str]) -> dict[str, RecordedState]:
         return self._states.read(streams)
@@ -80,4 +79,4 @@ class LazyStates:
 
     @cached_property
     def _states(self) -> ClickHouseStreamStates:
-        return ClickHouseStreamStates(connect(self.settings), self.database, self.table, self.cluster)
+        return ClickHouseStreamStates(connect(self.settings), self.database, self.table)

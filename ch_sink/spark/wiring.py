@@ -89,9 +89,7 @@ def stream_ports(config: Config, topics: "SharedTopics") -> StreamPorts:
     client, place = client_for(config), config.clickhouse
     kafka = KafkaSettings(config.kafka.client())
     return StreamPorts(
-        ClickHouseLedger(
-            client, config.state_database, config.tables.ledger, config.stream_name, config.clickhouse.cluster
-        ),
+        ClickHouseLedger(client, config.state_database, config.tables.ledger, config.stream_name),
         ClickHouseTableAdmin(client, place.database, place.table, config.policy(), place.cluster, config.init.types()),
         _Topics(topics, kafka),
         ClickHousePending(client, config.state_database, config.tables.pending, config.stream_name),

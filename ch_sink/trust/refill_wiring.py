@@ -16,7 +16,7 @@ def refill_of(config: Config, patience: float, check: Check = never_stops) -> Re
     client, tables, place = subject.client, config.tables, config.clickhouse
     return Refill(
         subject,
-        ClickHouseStreamStates(client, config.state_database, tables.ledger, place.cluster),
+        ClickHouseStreamStates(client, config.state_database, tables.ledger),
         ClickHousePending(client, config.state_database, tables.pending, config.stream_name),
         handover_of(config, client)(subject.table),
         f"{quote(place.database)}.{quote(subject.settings.policy.table.notes)}",

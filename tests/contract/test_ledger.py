@@ -298,8 +298,12 @@ def test_progress_counts_until_the_range_has_a_result(job: Job) -> None:
     assert task.progress_of("t1", 0, 150) is None
     ledger.results([result(100, 200)])
     assert task.progress_of("t1", 0, 100) is None  # read again on purpose: from its start
-    task.put_progress(RangeProgress("t1", 0, 100, 120, "again"))
-    assert job().progress_of("t1", 0, 100) == RangeProgress("t1", 0, 100, 120, "again")
+    [anew], owner = ledger.intents([intent(100, 200)]), ledger.owner()
+    assert owner is not None
+    task.put_progress(RangeProgress("t1", 0, 100, 120, "again", claim=owner.number, batch=anew.batch))
+    again = job().progress_of("t1", 0, 100)
+    assert again is not None
+    assert (again.end, again.state) == (120, "again")
 
 
 def test_the_last_group_of_released_records_counts(job: Job) -> None:

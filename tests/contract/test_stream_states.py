@@ -1,6 +1,5 @@
 """What every implementation of StreamStates keeps."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -130,17 +129,6 @@ def test_without_a_ledger_nothing_is_recorded_and_writing_says_so(client: Client
     with pytest.raises(ClickHouseError) as caught:
         states.ask({"a": PAUSE})
     assert caught.value.code == 60
-
-
-def test_a_ledger_of_an_earlier_version_knows_no_states_and_is_upgraded_by_the_first(
-    client: Client, database: str
-) -> None:
-    old = Path(__file__).resolve().parents[1] / "fixtures" / "ledger" / "ledger.sql"
-    client.command(old.read_text().replace("`shop`", database))
-    states = ClickHouseStreamStates(client, database, "ch_sink_ledger")
-    assert states.read(["a"]) == {"a": RecordedState()}
-    states.ask({"a": PAUSE})
-    assert states.read(["a"])["a"].request == PAUSE
 
 
 def test_the_state_of_200_streams_is_read_from_a_few_rows_of_a_long_ledger(client: Client, database: str) -> None:

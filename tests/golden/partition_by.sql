@@ -38,7 +38,7 @@ CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_ledger`
     `end_offset` Int64 COMMENT 'offset after the last one of the range',
     `batch` UInt64 COMMENT 'the micro-batch of an intent or result, in the order of time',
     `offset` Int64 COMMENT 'cut: where the chunk ends; backward_step: the offset of the event',
-    `claim_number` UInt64 COMMENT 'the claim under which the entry was written, counted from 1; 0: by a task, or by a version without such numbers',
+    `claim_number` UInt64 COMMENT 'the claim under which the entry was written, counted from 1; 0: by a task',
     `fact` String COMMENT 'claim and facts: the fields that have no column of their own, JSON',
     `written` UInt64 COMMENT 'nanoseconds since 1970, rising within a claim',
     `run_id` String COMMENT 'the job that wrote the entry',

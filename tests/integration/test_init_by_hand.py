@@ -49,7 +49,6 @@ def init_apply(client: Client, database: str, table: str, stream: str, records: 
         {
             "kafka": {"topic": "t", "bootstrap.servers": "localhost:1"},
             "clickhouse": {"url": "http://localhost:1", "database": database, "table": table},
-            "checkpoint": "/tmp/none",
         }
     )
     seen = examine(list(records.values()), "t", config.policy(), registry=registry(stream))
@@ -142,7 +141,6 @@ def init_apply_ignoring_values(client: Client, database: str, table: str, stream
         {
             "kafka": {"topic": "t", "bootstrap.servers": "localhost:1"},
             "clickhouse": {"url": "http://localhost:1", "database": database, "table": table},
-            "checkpoint": "/tmp/none",
         }
     )
     records = partitions(stream, topic_of(stream, table))

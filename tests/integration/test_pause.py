@@ -32,7 +32,7 @@ def files(tmp_path: Path, clickhouse: EmbeddedClickHouse, client: Client, databa
         path.write_text(
             f"kafka: {{topic: shop.public.{table}, bootstrap.servers: '127.0.0.1:1'}}\n"
             f"clickhouse: {{url: '{clickhouse.url}', database: {database}, table: {table}}}\n"
-            f"checkpoint: {tmp_path}/{table}\nstream: {table}\n"
+            f"stream: {table}\n"
         )
         made.append(path)
     return made

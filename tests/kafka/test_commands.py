@@ -35,7 +35,6 @@ def config(
         lines = {
             "kafka": f"{{topic: {more.pop('topic', topic)}, bootstrap.servers: '{kafka.bootstrap}'}}",
             "clickhouse": f"{{url: '{more.pop('url', clickhouse.url)}', database: {database}, table: kc}}",
-            "checkpoint": str(tmp_path / "checkpoint"),
             **more,
         }
         path = tmp_path / "kc.yaml"
@@ -283,7 +282,7 @@ def test_init_and_check_take_several_files(config, client, database, tmp_path, c
     first = Path(config())
     second = tmp_path / "second.yaml"
     text = first.read_text()
-    second.write_text(text.replace("table: kc", "table: kc2").replace("/checkpoint", "/checkpoint2"))
+    second.write_text(text.replace("table: kc", "table: kc2"))
     assert leave("init", str(first), str(second)) == 0
     shown = capsys.readouterr().out
     assert [shown.count(f"EXISTS `{database}`.`{name}`\n") for name in ("kc", "kc2", "ch_sink_ledger")] == [1, 1, 1]
@@ -296,14 +295,3 @@ def test_init_and_check_take_several_files(config, client, database, tmp_path, c
     assert leave("check", str(first), str(second), "--json") == 0
     streams = json.loads(capsys.readouterr().out)["streams"]
     assert [(s["ok"], s["stream"].rpartition(".")[2]) for s in streams] == [(True, "kc"), (True, "kc2")]
-
-
-def test_init_upgrades_a_ledger_of_an_earlier_version_once(config, client, database, capsys):
-    earlier = Path(__file__).resolve().parent.parent / "fixtures" / "ledger" / "ledger.sql"
-    client.command(earlier.read_text().replace("`shop`", database))
-    upgraded = "changed    ledger of an earlier version, upgraded"
-    assert leave("init", config(), "--apply") == 0
-    assert upgraded in capsys.readouterr().out.splitlines()
-    assert leave("init", config(), "--apply") == 0
-    assert upgraded not in capsys.readouterr().out.splitlines()
-    assert leave("status", config()) == 0

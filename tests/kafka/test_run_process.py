@@ -95,7 +95,6 @@ def config(
     path.write_text(
         f"kafka: {{topic: {topic}, bootstrap.servers: '{kafka.bootstrap}'}}\n"
         f"clickhouse: {{url: '{clickhouse.url}', database: {database}, table: kc}}\n"
-        f"checkpoint: {tmp_path / 'checkpoint'}\n"
     )
     yield str(path)
     for row in client.rows(f"SELECT name FROM system.tables WHERE database = '{database}'"):

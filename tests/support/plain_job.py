@@ -2,7 +2,7 @@
 
 ``python -m tests.support.plain_job CONFIG OFFSETS SEED [HOST [N]]`` reads what the topic holds, OFFSETS of each
 partition at a time, and prints ``begin N`` before each batch and ``end N`` after it. Each batch's plan is stored before
-it is carried out, as Spark's checkpoint does: a new process runs a batch that was begun once more, with the same
+it is carried out: a new process runs a batch that was begun once more, with the same
 ranges. Tasks run one after the other, in a drawn order. HOST: the name of the host on which the job believes to run. N:
 the process is frozen before this insert.
 """
@@ -41,19 +41,19 @@ def main(config: str, offsets: str, seed: str, host: str = "", freeze: str = "0"
         done = {i: run_configured(text, tasks[i]) for i in order}
         return [done[i] for i in range(len(tasks))]
 
-    checkpoint = Path(settings.checkpoint)
-    checkpoint.mkdir(parents=True, exist_ok=True)
+    plans = Path(config).with_suffix(".plans")
+    plans.mkdir(exist_ok=True)
     with closing(SharedTopics()) as topics:
         coordinator = Coordinator(stream_settings(settings), stream_ports(settings, topics))
         coordinator.open()
         coordinator.run_release(execute)
-        number = len(list(checkpoint.glob("*.planned")))
-        if number and not (checkpoint / f"{number - 1}.done").exists():
+        number = len(list(plans.glob("*.planned")))
+        if number and not (plans / f"{number - 1}.done").exists():
             number -= 1
-        while ranges := _planned(checkpoint, number, coordinator, int(offsets)):
+        while ranges := _planned(plans, number, coordinator, int(offsets)):
             _say(f"begin {number}")
             coordinator.run_batch(ranges, execute)
-            (checkpoint / f"{number}.done").touch()
+            (plans / f"{number}.done").touch()
             _say(f"end {number}")
             number += 1
         coordinator.close()
@@ -72,12 +72,12 @@ def _freeze_before(insert: int) -> None:
         ClickHouseWriter.write = frozen  # type: ignore[method-assign]
 
 
-def _planned(checkpoint: Path, number: int, coordinator: Coordinator, offsets: int) -> list[OffsetRange]:
-    note = checkpoint / f"{number}.planned"
+def _planned(plans: Path, number: int, coordinator: Coordinator, offsets: int) -> list[OffsetRange]:
+    note = plans / f"{number}.planned"
     if note.exists():
         return [OffsetRange(*row) for row in json.loads(note.read_text())]
     topic = coordinator.topic
-    before = json.loads((checkpoint / f"{number - 1}.planned").read_text()) if number else []
+    before = json.loads((plans / f"{number - 1}.planned").read_text()) if number else []
     at = {**topic.low, **{row[2]: row[4] for row in before}}
     rows = [
         [topic.topic, topic.topic_id, p, at[p], min(at[p] + offsets, topic.high[p]), 0, topic.high[p]]

@@ -40,7 +40,6 @@ def config_file(
     settings: dict[str, Any] = {
         "kafka": {"topic": topic, "bootstrap.servers": kafka.bootstrap, **(properties or {})},
         "clickhouse": {"url": clickhouse.url, "database": database, "table": table},
-        "checkpoint": str(folder / "checkpoints" / table),
         **more,
     }
     path = folder / f"{table}.yaml"

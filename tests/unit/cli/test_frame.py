@@ -16,7 +16,6 @@ kafka:
 clickhouse:
   url: http://127.0.0.1:1
   table: orders
-checkpoint: {folder}/checkpoint
 """
 
 

@@ -23,7 +23,6 @@ clickhouse:
   url: http://localhost:8123
   database: shop
   table: orders
-checkpoint: ./checkpoints/orders
 """
 
 
@@ -103,7 +102,6 @@ def test_every_choice_reaches_the_policy(write):
         ("kafka.bootstrap.server", "kafka.bootstrap.servers"),
         ("kafka.sasl.passwort", "kafka.sasl.password"),
         ("kafka.schema.registry.uri", "kafka.schema.registry.url"),
-        ("checkpoints", "checkpoint"),
         ("topic", "kafka.topic"),
         ("version.strateg", "version.strategy"),
         ("trunkate", "truncate"),
@@ -249,7 +247,7 @@ def test_a_file_without_keys_is_refused(write, text):
 
 @pytest.mark.parametrize("section", ["kafka: x", "clickhouse: 5", "kafka: []"])
 def test_a_value_in_place_of_a_section_is_refused(write, section):
-    refused(write(f"{section}\ncheckpoint: c\n"))
+    refused(write(f"{section}\n"))
 
 
 def test_a_number_as_password_is_refused_rather_than_rewritten(write):

@@ -70,7 +70,7 @@ def test_the_example_mentions_every_key():
     text = commented_in(EXAMPLE)
     for section, model in known_keys().items():
         for key in known_keys(model) if model else [section]:
-            if section not in ("kafka", "tables") and key not in ("checkpoint", "username", "password"):
+            if section not in ("kafka", "tables") and key not in ("username", "password"):
                 assert re.search(rf"\b{key}:", text), f"{section}: {key} is not in the example"
 
 

@@ -16,7 +16,6 @@ clickhouse:
   url: http://localhost:8123
   database: shop
   table: "{table}"
-checkpoint: ./checkpoints/shop
 """
 TOPICS = ("shop.public.orders", "shop.public.users", "shop.public.tmp_1", "shopXpublic.orders", "other", "__offsets")
 

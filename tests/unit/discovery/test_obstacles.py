@@ -29,7 +29,6 @@ def config(**more: Any) -> Config:
         {
             "kafka": {"topic": "t", "bootstrap.servers": "localhost:1"},
             "clickhouse": {"url": "http://localhost:1", "database": "d", "table": "t"},
-            "checkpoint": "/tmp/none",
             **more,
         }
     )

@@ -14,7 +14,6 @@ from ch_sink.errors import BrokerUnavailable, ConfigError
 JOB = r"""
 kafka: {bootstrap.servers: "localhost:9092", topics: 's\.p\..*'}
 clickhouse: {url: "http://localhost:8123", database: shop, table: "{table}"}
-checkpoint: c
 create_tables: true
 tables:
   - match: s\.p\.odd
