@@ -118,8 +118,8 @@ def test_all_problems_are_told_at_once_with_their_lines(write):
     assert str(path) in str(error)
     assert "line 7: clickhouse.tabel" in str(error)
     assert "clickhouse.table is missing" in str(error)
-    assert "line 9: deletes" in str(error)
-    assert "line 10: chunk_bytes" in str(error)
+    assert "line 8: deletes" in str(error)
+    assert "line 9: chunk_bytes" in str(error)
 
 
 def test_a_property_that_the_sink_sets_itself_is_refused(write):
@@ -237,7 +237,7 @@ def test_a_syntax_error_names_its_line_and_not_its_text(write):
 
 def test_a_key_that_stands_twice_is_refused(write):
     error = refused(write(SMALLEST + "deletes: ignore\ndeletes: fail\n"))
-    assert "line 10: deletes appears twice, first on line 9" in str(error)
+    assert "line 9: deletes appears twice, first on line 8" in str(error)
 
 
 @pytest.mark.parametrize("text", ["", "- a\n- b\n", "just text\n"])

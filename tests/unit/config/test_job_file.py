@@ -94,12 +94,12 @@ def test_the_first_exception_that_matches_holds(write):
     assert users.init.order_by == ("id",)
     assert found.skipped == ("shop.public.tmp_1",)
     assert len(found.notes) == 1
-    assert "line 16: the exception shop.public.u.* matches only topics that an earlier" in found.notes[0]
+    assert "line 15: the exception shop.public.u.* matches only topics that an earlier" in found.notes[0]
 
 
 def test_an_exception_that_matches_nothing_and_a_pattern_that_matches_nothing_are_noted(write):
     path = write(JOB + "tables:\n  - match: shop.public.audit\n    engine: append\n")
-    assert "line 11: the exception shop.public.audit matches no topic" in expanded(path).notes[0]
+    assert "line 10: the exception shop.public.audit matches no topic" in expanded(path).notes[0]
     found = expanded(path, topics=("other",))
     assert not found.streams
     assert [note for note in found.notes if r"no topic matches shop\.public\..* yet" in note]
@@ -242,9 +242,9 @@ def test_the_key_of_a_mask_is_never_shown(write):
 def test_wrong_exceptions_are_told_with_their_lines(write):
     text = JOB + "tables:\n  - match: a\n    evolv: fail\n  - match: b\n    clickhouse: {tabel: x}\n"
     error = refused(write(text))
-    assert "line 12: evolv is not a known key; did you mean evolve?" in str(error)
+    assert "line 11: evolv is not a known key; did you mean evolve?" in str(error)
     error = refused(write(text.replace("evolv:", "evolve:")))
-    assert "line 14: clickhouse.tabel" in str(error)
+    assert "line 13: clickhouse.tabel" in str(error)
 
 
 @pytest.mark.parametrize(
