@@ -60,6 +60,8 @@ def _details(report: Report) -> str:
         parts.append(f"<p>{escape(report.lagging.capitalize())}.</p>")
     if report.left_out:
         parts.append(f"<p>Not compared: {escape(', '.join(report.left_out))}.</p>")
+    if report.lacks:
+        parts.append(f"<p>{escape(report.lacks[0].upper() + report.lacks[1:])}.</p>")
     if report.columns:
         cells = "".join(_row([name, grouped(n)]) for name, n in sorted(report.columns.items(), key=lambda c: -c[1]))
         parts.append(f"<table><tr><th>column</th><th>rows in which it differs</th></tr>{cells}</table>")

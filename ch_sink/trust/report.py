@@ -39,6 +39,8 @@ class Report:
     """How far the topic was read, by partition."""
     left_out: tuple[str, ...] = ()
     """Columns that were not compared: their values cannot be read as the connector reads them, or a copy lacks them."""
+    lacking: tuple[str, ...] = ()
+    """Columns of the source that the table lacks."""
     since: int = 0
     """Rows that have changed since the copy with which the table is compared."""
     behind: bool = False
@@ -82,7 +84,7 @@ class Report:
     @property
     def lagging(self) -> str:
         """What the stream lacks of the topic, if rows differ that may be among it; else empty."""
-        if self.equal or not self.lag:
+        if not self.rows_differ or not self.lag:
             return ""
         return (
             f"the stream is {counted(self.lag, 'offset')} behind its topic, so rows that differ may only be late: "
@@ -90,8 +92,22 @@ class Report:
         )
 
     @property
+    def lacks(self) -> str:
+        """Which columns of the source the table lacks, and what to do; empty if it has all."""
+        if not self.lacking:
+            return ""
+        return (
+            f"the table lacks columns of the source: {', '.join(self.lacking)}. An event that states them adds them "
+            "(evolve: add_columns), and a repair fills them; columns that are not to be stored go into columns.exclude"
+        )
+
+    @property
     def equal(self) -> bool:
-        return not (self.missing or self.extra or self.different)
+        return not (self.rows_differ or self.lacking)
+
+    @property
+    def rows_differ(self) -> bool:
+        return bool(self.missing or self.extra or self.different)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -116,6 +132,7 @@ class Report:
             "sample": self.share,
             "position": self.position,
             "left_out": list(self.left_out),
+            "lacking": list(self.lacking),
             "seconds": round(self.seconds, 3),
         }
 
@@ -147,6 +164,8 @@ def lines(report: Report) -> list[str]:
         out.append(f"  {rows} of the table cannot be judged: the topic does not hold their events")
     if report.left_out:
         out.append(f"  not compared: {', '.join(report.left_out)}")
+    if report.lacking:
+        out.append(f"  {report.lacks}")
     if report.dead_letters:
         out.append(f"  {counted(report.dead_letters, 'record')} of the topic cannot be applied: see the dead letters")
     return out

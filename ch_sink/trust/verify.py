@@ -89,7 +89,7 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
         chosen = chosen_columns(subject, options)
         compared, passes, base = chosen, 0, 0
         named = _named(subject, options, shape)
-        known = shape.columns
+        known, lacking = shape.columns, tuple[str, ...]()
         if options.against == "source":
             states = states_at(subject, topic.topic_id, applied)
             fold.begin(at.applied, states)
@@ -99,7 +99,8 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
             elif limits and len(states) == len(applied):  # versions tell what was touched since, in any partition
                 base = max(limits[0], 0)
             more = tuple(column for column in named if column not in compared)
-            known, passes = read_source(subject, options, shadow.table, (*compared, *more, *inputs), base, say)
+            read = read_source(subject, options, shadow.table, (*compared, *more, *inputs), base, say)
+            known, passes, lacking = read.columns, read.passes, () if options.columns else read.lacking
             _expect_read(named, known)
             compared = tuple(column for column in known if column in compared)
         else:
@@ -155,6 +156,7 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
             seconds=time.monotonic() - began,
             position=", ".join(f"{p}: {offset}" for p, offset in sorted(fold.at.items())),
             left_out=tuple(c.name for c in chosen if c not in compared),
+            lacking=lacking,
         )
         shadow.expect_own(subject.client)
         yield Verified(report, differences, source, target, topic.topic_id, applied, shadow)

@@ -320,3 +320,38 @@ def test_a_row_that_a_repair_moves_stays_there_when_its_changes_come_again(
     assert it.verify_source() == (0, 0, 0)
     client.command(f"OPTIMIZE TABLE {database}.t FINAL")
     assert it.view() == [(1, value), (2, "b"), (3, "d")]
+
+
+@pytest.mark.parametrize(
+    ("policy", "options", "lacking"),
+    [
+        ({}, {}, ("w", "x-y")),
+        ({"exclude": ("w",)}, {}, ("x-y",)),
+        ({"exclude": ("w", "x-y")}, {}, ()),
+        ({"rename": (("x-y", "v"), ("v", "old"))}, {}, ("v", "w")),
+        ({"evolve": "ignore"}, {}, ()),
+        ({}, {"columns": ("v",)}, ()),
+    ],
+)
+def test_a_column_that_only_the_source_has_is_named_and_the_table_is_not_equal(
+    client: Client, database: str, policy: dict[str, Any], options: dict[str, Any], lacking: tuple[str, ...]
+) -> None:
+    """No event has come since the column was added. Columns that are not wanted are no difference."""
+    clause, own = OWN["replacing"]
+    it = made(client, database, (clause, own), policy_of(on_bad_record="fail"), [[insert(1, "a", 10)]])
+    it.read((0, 1))
+    kinds = {"id": "bigint", "v": "varchar", "w": "varchar", "x-y": "int", "z": "computed int"}
+    it.source = Typed(kinds, [("1", "a", "new", "a", "3")])
+    settings = replace(it.subject.settings, policy=policy_of(on_bad_record="fail", **policy))
+    with verified(replace(it.subject, settings=settings), Options(patience=0, against="source", **options)) as found:
+        assert (found.report.lacking, found.report.equal) == (lacking, not lacking)
+        assert found.report.left_out == ()
+
+
+def test_a_column_whose_name_avro_does_not_allow_is_not_lacking(client: Client, database: str) -> None:
+    clause, own = OWN["replacing"]
+    it = made(client, database, (clause, f"w_x String, {own}"), policy_of(on_bad_record="fail"), [[insert(1, "a", 10)]])
+    it.read((0, 1))
+    it.source = Typed({"id": "bigint", "v": "varchar", "w-x": "varchar"}, [("1", "a", "")])
+    with verified(it.subject, Options(patience=0, against="source")) as found:
+        assert (found.report.lacking, found.report.left_out) == ((), ("w_x",))
