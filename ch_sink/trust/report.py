@@ -27,6 +27,8 @@ class Report:
     columns: dict[str, int] = field(default_factory=dict)
     """Column → number of rows in which it differs."""
     examples: tuple[Difference, ...] = ()
+    causes: tuple[str, ...] = ()
+    """What is known to make such differences as the examples show (`ch_sink.trust.causes`)."""
     changing: int = 0
     """Rows that could not be judged: they kept changing, or the stream does not go on."""
     unknown: int = 0
@@ -124,6 +126,7 @@ class Report:
                 {"key": e.key, "kind": e.kind, "columns": {name: list(pair) for name, pair in e.columns.items()}}
                 for e in self.examples
             ],
+            "causes": list(self.causes),
             "changing": self.changing,
             "changed_since": self.since,
             "lag": self.lag,
@@ -153,6 +156,7 @@ def lines(report: Report) -> list[str]:
         out.append(f"  {e.kind} {_pairs(e.key)}")
         if e.kind == "different":
             out += [f"    {name}: source {_shown(a)}, table {_shown(b)}" for name, (a, b) in e.columns.items()]
+    out += [f"  {cause}" for cause in report.causes]
     if report.lagging:
         out.append(f"  {report.lagging}")
     if report.changing:

@@ -16,6 +16,7 @@ from ch_sink.trust.replay import replayed
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options, Subject
 from ch_sink.trust.verify import verified
+from ch_sink.types.connect import Field, RowSchema, SourceType
 from tests.support.hand import Event, mysql
 from tests.support.hand_commands import Hand, each_of, hand, made, records
 from tests.support.hand_steps import Rows, lose, repaired_from_source
@@ -98,7 +99,7 @@ class Typed:
     """A source with these columns and rows of texts."""
 
     kinds: Mapping[str, str]
-    now: Sequence[Sequence[str]]
+    now: Sequence[Sequence[str | None]]
 
     def position(self) -> int:
         return 0
@@ -109,7 +110,7 @@ class Typed:
     def columns(self) -> dict[str, str]:
         return dict(self.kinds)
 
-    def rows(self, names: Sequence[str], size: int) -> Iterator[list[tuple[str, ...]]]:
+    def rows(self, names: Sequence[str], size: int) -> Iterator[list[tuple[str | None, ...]]]:
         at = [list(self.kinds).index(name) for name in names]
         yield [tuple(row[i] for i in at) for row in self.now]
 
@@ -355,3 +356,21 @@ def test_a_column_whose_name_avro_does_not_allow_is_not_lacking(client: Client, 
     it.source = Typed({"id": "bigint", "v": "varchar", "w-x": "varchar"}, [("1", "a", "")])
     with verified(it.subject, Options(patience=0, against="source")) as found:
         assert (found.report.lacking, found.report.left_out) == ((), ("w_x",))
+
+
+@pytest.mark.parametrize(
+    ("default", "causes"), [(7, ["column n: the table has the column's default"]), (8, []), (None, [])]
+)
+def test_a_default_in_the_place_of_null_is_explained(
+    client: Client, database: str, default: int | None, causes: list[str]
+) -> None:
+    clause, own = OWN["replacing"]
+    events = [insert(1, "a", 10, n=7), insert(2, "a", 20, n=7)]
+    it = made(client, database, (clause, f"n Nullable(Int32), {own}"), policy_of(on_bad_record="fail"), [events])
+    it.read((0, 2))
+    it.source = Typed({"id": "bigint", "v": "varchar", "n": "int"}, [("1", "a", None), ("2", "a", "8")])
+    n = SourceType("int32", default=default, has_default=True)
+    schema = RowSchema((Field("id", SourceType("int64")), Field("v", SourceType("string")), Field("n", n)), ())
+    with verified(replace(it.subject, schema=schema), Options(patience=0, against="source")) as found:
+        assert found.report.different == 2
+        assert [cause.partition(" where")[0] for cause in found.report.causes] == causes
