@@ -71,10 +71,10 @@ def _old_keys(rows: Sequence[Mapping[str, Any]], schema: RowSchema) -> tuple[str
     for field in schema.key:
         values = [row.get(field.name) for row in rows]
         ticks = _SECOND.get(field.type.name or "")
-        if ticks and any(isinstance(v, int) and v < _GREGORIAN * ticks for v in values):
-            found.append(field.name)
-        elif field.type.name == _ZONED and any(isinstance(v, str) and v < "1582-10-15" for v in values):
-            found.append(field.name)
+        old = any(isinstance(v, int) and v < _GREGORIAN * ticks for v in values) if ticks else False
+        if field.type.name == _ZONED:
+            old = any(isinstance(v, str) and v < "1582-10-15" for v in values)
+        found += [field.name] if old else []
     return tuple(found)
 
 
@@ -91,9 +91,9 @@ def change_findings(marks: Marks) -> Iterator[Finding]:
         yield Finding(
             "warn",
             "old times",
-            f"the key's {', '.join(marks.old_keys)} has times before 1582-10-15: in snapshots PostgreSQL's connector sends "
-            "them some days off, in streamed changes as they are, so changes of such rows make new rows",
-            "Once the stream has caught up: ch_sink verify CONFIG --against source, then ch_sink repair. See docs/types.md.",
+            f"the key's {', '.join(marks.old_keys)} has times before 1582-10-15: in snapshots PostgreSQL's connector "
+            "sends them some days off, in streamed changes as they are, so changes of such rows make new rows",
+            "Once the stream has caught up: ch_sink repair CONFIG --against source --apply. See docs/types.md.",
         )
     if marks.defaults:
         yield Finding(
@@ -113,8 +113,9 @@ def partition_finding(marks: Marks, topic: str, topics: Collection[str]) -> Iter
         yield Finding(
             "warn",
             "partition",
-            f"all sampled events are of a snapshot, and there is the topic {root}: if this is a partition of that table "
-            "and the connector has publish.via.partition.root=true, all later changes go there, and this table goes stale",
+            f"all sampled events are of a snapshot, and there is the topic {root}: if this is a partition of that "
+            "table and the connector has publish.via.partition.root=true, all later changes go there, and this table "
+            "goes stale",
             f"tables:\n  - match: {re.escape(topic)}\n    skip: true",
         )
 

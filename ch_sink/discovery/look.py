@@ -50,7 +50,7 @@ class Sampled:
     """The schema's names are valid in Avro, so they may differ from the source's."""
     literals: Literals = field(default_factory=dict)
     """Values by column, if the events do not declare their types."""
-    marks: Marks = Marks()
+    marks: Marks = field(default_factory=Marks)
     """What the events show of what connector and converter change."""
 
 

@@ -54,7 +54,7 @@ def _of_keys(examples: Sequence[Difference]) -> Iterator[tuple[str, str]]:
 
 
 def in_julian_calendar(source: Any, table: Any) -> bool:
-    """Whether two texts of dates or moments have the same time of day, and the table's day is the source's as Julian."""
+    """Whether two texts of dates or moments have one time of day, and the table's day is the source's as Julian."""
     if not (isinstance(source, str) and isinstance(table, str)):
         return False
     own, other = _DAY.fullmatch(source), _DAY.fullmatch(table)

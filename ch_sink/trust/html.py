@@ -56,7 +56,8 @@ def _details(report: Report) -> str:
         (report.dead_letters, "records of the topic cannot be applied"),
     ]
     parts += [f"<p>{grouped(n)} {text}.</p>" for n, text in notes if n]
-    parts += [f"<p>{escape(cause[0].upper() + cause[1:])}.</p>" for cause in report.causes]
+    texts = filter(None, (report.unrelated, *report.causes))
+    parts += [f"<p>{escape(text[0].upper() + text[1:])}.</p>" for text in texts]
     if report.lagging:
         parts.append(f"<p>{escape(report.lagging.capitalize())}.</p>")
     if report.left_out:

@@ -35,6 +35,8 @@ class Report:
     """Rows of which the topic holds no event any more."""
     dead_letters: int = 0
     """Records that cannot be applied."""
+    partial: bool = False
+    """Only rows that meet a condition, or of a range of keys, were compared."""
     share: float = 1.0
     seconds: float = 0.0
     position: str = ""
@@ -92,6 +94,14 @@ class Report:
             f"the stream is {counted(self.lag, 'offset')} behind its topic, so rows that differ may only be late: "
             "compare again when it has caught up"
         )
+
+    @property
+    def unrelated(self) -> str:
+        """That no row of the table is in the database; empty if some are."""
+        if self.against != "source" or self.partial or not self.rows or self.extra != self.rows:
+            return ""
+        rows = counted(self.rows, "row")
+        return f"none of the {rows} of {self.table} is in the source: source.table may be another table"
 
     @property
     def lacks(self) -> str:
@@ -156,7 +166,7 @@ def lines(report: Report) -> list[str]:
         out.append(f"  {e.kind} {_pairs(e.key)}")
         if e.kind == "different":
             out += [f"    {name}: source {_shown(a)}, table {_shown(b)}" for name, (a, b) in e.columns.items()]
-    out += [f"  {cause}" for cause in report.causes]
+    out += [f"  {text}" for text in (report.unrelated, *report.causes) if text]
     if report.lagging:
         out.append(f"  {report.lagging}")
     if report.changing:

@@ -158,6 +158,7 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
             lag=lag,
             unknown=unknown,
             dead_letters=sum(fold.letters.kinds.values()),
+            partial=bool(options.condition or options.bounds),
             share=options.share,
             seconds=time.monotonic() - began,
             position=", ".join(f"{p}: {offset}" for p, offset in sorted(fold.at.items())),

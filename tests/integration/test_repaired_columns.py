@@ -374,3 +374,20 @@ def test_a_default_in_the_place_of_null_is_explained(
     with verified(replace(it.subject, schema=schema), Options(patience=0, against="source")) as found:
         assert found.report.different == 2
         assert [cause.partition(" where")[0] for cause in found.report.causes] == causes
+
+
+@pytest.mark.parametrize("other", [[], [(7, "x"), (8, "y")]], ids=["empty", "another table"])
+@pytest.mark.parametrize("apply", [False, True])
+def test_a_table_is_not_emptied_after_a_source_that_has_none_of_its_rows(
+    client: Client, database: str, other: list[tuple[int, str]], apply: bool
+) -> None:
+    it = hand(client, database, "replacing", EVENTS)
+    it.read((0, 2))
+    it.source = Rows(other)
+    with pytest.raises(StreamFailed, match=r"none of the 2 rows of .* is in the source") as caught:
+        repaired(it.subject, Options(patience=0, against="source"), apply=apply)
+    assert "resync" in (caught.value.hint or "")
+    assert len(it.view()) == 2
+    it.source = Rows([(1, "a")])
+    assert repaired(it.subject, Options(patience=0, against="source"), apply=True).left == 0
+    assert len(it.view()) == 1

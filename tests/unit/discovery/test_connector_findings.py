@@ -52,7 +52,7 @@ def test_old_times_in_a_key_of_postgresql_are_warned_of(key: Any, value: Any, co
     ("values", "warned"), [([7, 1], True), ([7, None], False), ([1, 2], False), ([None], False), ([], False)]
 )
 def test_a_default_where_null_never_comes_is_warned_of(values: list[int | None], warned: bool) -> None:
-    """A null proves that the converter leaves nulls alone; without the default among the values it has replaced none."""
+    """A null proves that the converter leaves nulls alone; if no value is the default, it has replaced none."""
     rows = [{"k": i, "n": n} for i, n in enumerate(values)]
     found = list(change_findings(seen({"type": "int64"}, rows, op="c").marks))
     assert [(f.level, f.title) for f in found] == ([("warn", "defaults")] if warned else [])
