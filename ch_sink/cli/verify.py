@@ -193,5 +193,5 @@ def _continuous(
     ]
     out.document({"streams": [*found, *each.documents()]})
     each.expect_all()
-    if any(one["differences"] for one in found):
+    if any(one["differences"] for one in found) or not all(one.equal for one in turning.values()):
         raise typer.Exit(1)

@@ -216,7 +216,9 @@ class Decoder:
             if framed.avro is not None and profile.documents:
                 framed, payloads = SCHEMALESS, avro_as_json(framed, payloads, own)
             for read in self._readers.read(framed, payloads, own, records, profile):
-                give_key(read.part, records, reader)
+                known = profile.connector or not read.part.connector
+                own_reader = reader if known else self._keys(replace(profile, connector=read.part.connector))
+                give_key(read.part, records, own_reader)
                 out.parts.append(read.part)
                 out.skip(read.skipped)
                 at = records.offsets[read.part.source_index]

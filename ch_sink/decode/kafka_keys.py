@@ -80,7 +80,7 @@ class KeyReader:
         if self._documents is not None:
             plain = payloads if framed.avro is None else [as_json(framed, payload) for payload in payloads]
             return [self._documents.read(plain)]
-        names, arrays = self._layouts.read(framed, payloads)
+        names, arrays = self._layouts.read(framed, payloads, self._profile.connector)
         if not self.columns or names == self.columns:
             return arrays
         if set(names) != set(self.columns):

@@ -28,6 +28,7 @@ from ch_sink.types import Converter, Encoding, converter
 from ch_sink.types.column import Column
 from ch_sink.types.connect import SourceType
 from ch_sink.types.converter import nullable
+from ch_sink.types.propagated_type import of_system
 
 __all__ = ["KeyLayouts", "NamedColumns"]
 
@@ -66,13 +67,18 @@ class KeyLayouts:
 
     def __init__(self, table: TargetTable, policy: Policy) -> None:
         self._table, self._policy = table, policy
+        self._of_system = lru_cache(_KEPT)(_of_system)
         self._avro = lru_cache(_KEPT)(self._avro_layout)
         self._struct = lru_cache(_KEPT)(self._struct_layout)
         self._primitive = lru_cache(_KEPT)(self._primitive_layout)
         self._differing = lru_cache(_KEPT)(self._numbers_differ)
 
-    def read(self, framed: Framed, payloads: list[bytes]) -> NamedColumns:
-        """The key columns of keys of one framing. Raises DecodeError if one cannot be read."""
+    def read(self, framed: Framed, payloads: list[bytes], connector: str) -> NamedColumns:
+        """The key columns of keys of one framing. Raises DecodeError if one cannot be read.
+
+        ``connector``: that of the rows, empty if it is not known; a key's schema does not name it.
+        """
+        framed = self._of_system(framed, connector)
         if framed.avro is not None:
             avro = self._avro(framed)
             arrays = read_keys(framed, avro.columns, payloads, primitive=avro.primitive)
@@ -259,3 +265,11 @@ def _text(payload: bytes, decode: Callable[[bytes], Any]) -> Any:
             return payload.decode()
         except UnicodeDecodeError as error:
             raise DecodeError(f"key: {error}") from error
+
+
+def _of_system(framed: Framed, connector: str) -> Framed:
+    """The framing without the names that users of the source system give to types."""
+    if framed.schema is None:
+        return framed
+    schema = of_system({"": framed.schema}, connector)[""]
+    return framed if schema == framed.schema else replace(framed, schema=schema)

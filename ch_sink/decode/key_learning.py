@@ -8,6 +8,7 @@ import msgspec
 from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.avro.keys import holds_documents
 from ch_sink.decode.framing import Envelopes
+from ch_sink.decode.json.survey import connector_in
 from ch_sink.decode.key_layouts import KeyLayouts
 from ch_sink.decode.mongodb import is_document_event, key_column_name
 from ch_sink.decode.record_kinds import changes_no_row
@@ -63,7 +64,7 @@ class KeyLearner:
                 )
             if self._is_no_row(value):
                 continue
-            columns = self._columns_of(key)
+            columns = self._columns_of(key, profile.connector or self._connector_of(value))
             if is_struct_text(key) and b'"' not in key and (not columns or key.startswith(b"Struct{")):
                 texts.append(key)
                 continue
@@ -85,7 +86,7 @@ class KeyLearner:
             key = records.keys[i]
             if records.values[i] is not None or key is None:
                 continue
-            columns = self._columns_of(key)
+            columns = self._columns_of(key, profile.connector)
             found = replace(profile, key_columns=columns, key_source="null value", key_offset=int(records.offsets[i]))
             if not columns:
                 if deletes and self._is_document_key(key):
@@ -96,11 +97,17 @@ class KeyLearner:
                 unsorted = found
         return unsorted or profile
 
-    def _columns_of(self, key: bytes) -> tuple[str, ...]:
+    def _connector_of(self, value: bytes) -> str:
+        try:
+            return connector_in(as_json(*self._values.exact(value)))
+        except DecodeError:
+            return ""
+
+    def _columns_of(self, key: bytes, connector: str) -> tuple[str, ...]:
         """The columns of a key; empty if it is not a key of this table."""
         try:
             framed, payload = self._keys.exact(key)
-            return self._layouts.read(framed, [payload])[0]
+            return self._layouts.read(framed, [payload], connector)[0]
         except (DecodeError, TableError):
             return ()
 

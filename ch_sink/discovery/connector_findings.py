@@ -1,9 +1,123 @@
-"""What ``check`` reports about the connector that writes the topic."""
+"""What ``check`` reports about the connector that writes the topic, and about what it and its converter change."""
 
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from ch_sink.discovery.sample_rows import row_events
+from ch_sink.model.change import Records
+from ch_sink.model.policy import Policy
+from ch_sink.ports import SchemaRegistry
 from ch_sink.sources import Other, source_for
 from ch_sink.table.checks import Finding
+from ch_sink.types.connect import RowSchema
 
-__all__ = ["source_finding"]
+__all__ = ["Marks", "change_findings", "marks_of", "partition_finding", "source_finding"]
+
+_POSTGRES = "postgresql"
+_SECOND = {
+    "io.debezium.time.Timestamp": 10**3,
+    "org.apache.kafka.connect.data.Timestamp": 10**3,
+    "io.debezium.time.MicroTimestamp": 10**6,
+    "io.debezium.time.NanoTimestamp": 10**9,
+}
+_GREGORIAN = -12_219_292_800
+"""1582-10-15 in seconds since 1970."""
+_ZONED = "io.debezium.time.ZonedTimestamp"
+
+
+class _Event(msgspec.Struct, gc=False):
+    op: str = ""
+    after: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What sampled events show of what connector and converter change."""
+
+    old_keys: tuple[str, ...] = ()
+    """Columns of the key with times before 1582-10-15, which PostgreSQL's connector changes in snapshots."""
+    defaults: tuple[str, ...] = ()
+    """Columns that can be null and hold their default, while no such column is ever null."""
+    only_snapshot: bool = False
+    """All events are PostgreSQL's, and of a snapshot."""
+
+
+def marks_of(
+    parts: Sequence[Records], schema: RowSchema, connector: str, policy: Policy, registry: SchemaRegistry | None
+) -> Marks:
+    """What the events of a topic show. Raises RegistryError."""
+    decoder = msgspec.json.Decoder(_Event)
+    events = []
+    for _, payload in row_events(parts, policy, registry)[0]:
+        try:
+            events.append(decoder.decode(payload))
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            continue
+    rows = [event.after for event in events if event.after is not None]
+    of_postgres = connector == _POSTGRES
+    return Marks(
+        _old_keys(rows, schema) if of_postgres else (),
+        _defaults(rows, schema) if not schema.inferred else (),
+        of_postgres and bool(rows) and all(event.op == "r" for event in events),
+    )
+
+
+def _old_keys(rows: Sequence[Mapping[str, Any]], schema: RowSchema) -> tuple[str, ...]:
+    found = []
+    for field in schema.key:
+        values = [row.get(field.name) for row in rows]
+        ticks = _SECOND.get(field.type.name or "")
+        old = any(isinstance(v, int) and v < _GREGORIAN * ticks for v in values) if ticks else False
+        if field.type.name == _ZONED:
+            old = any(isinstance(v, str) and v < "1582-10-15" for v in values)
+        found += [field.name] if old else []
+    return tuple(found)
+
+
+def _defaults(rows: Sequence[Mapping[str, Any]], schema: RowSchema) -> tuple[str, ...]:
+    some = [f for f in schema.fields if f.type.optional and f.type.has_default and f.type.default is not None]
+    if any(f.name in row and row[f.name] is None for row in rows for f in some):
+        return ()
+    return tuple(f.name for f in some if any(row.get(f.name) == f.type.default for row in rows))
+
+
+def change_findings(marks: Marks) -> Iterator[Finding]:
+    """Warnings of values that are not the source's any more when they arrive."""
+    if marks.old_keys:
+        yield Finding(
+            "warn",
+            "old times",
+            f"the key's {', '.join(marks.old_keys)} has times before 1582-10-15: in snapshots PostgreSQL's connector "
+            "sends them some days off, in streamed changes as they are, so changes of such rows make new rows",
+            "Once the stream has caught up: ch_sink repair CONFIG --against source --apply. See docs/types.md.",
+        )
+    if marks.defaults:
+        yield Finding(
+            "warn",
+            "defaults",
+            f"{', '.join(marks.defaults)}: no sampled row has NULL in a column with a default. Converters write the "
+            "default instead, unless told otherwise, and the source's NULL is lost",
+            "Let the connector have value.converter.replace.null.with.default=false. See docs/formats.md.",
+        )
+
+
+def partition_finding(marks: Marks, topic: str, topics: Collection[str]) -> Iterator[Finding]:
+    """A warning if a topic may be a partition's, whose changes go to the topic of its partitioned table."""
+    roots = [other for other in topics if topic.startswith(other + "_") and other.count(".") == topic.count(".")]
+    if marks.only_snapshot and roots:
+        root = max(roots, key=len)
+        yield Finding(
+            "warn",
+            "partition",
+            f"all sampled events are of a snapshot, and there is the topic {root}: if this is a partition of that "
+            "table and the connector has publish.via.partition.root=true, all later changes go there, and this table "
+            "goes stale",
+            f"tables:\n  - match: {re.escape(topic)}\n    skip: true",
+        )
 
 
 def source_finding(connector: str) -> Finding:

@@ -7,7 +7,7 @@ from ch_sink.clickhouse import Client, detect, max_version, server_facts
 from ch_sink.config import Config
 from ch_sink.decode.mongodb import is_document_source
 from ch_sink.discovery.computed_findings import computed_findings
-from ch_sink.discovery.connector_findings import source_finding
+from ch_sink.discovery.connector_findings import change_findings, partition_finding, source_finding
 from ch_sink.discovery.flattened_findings import flattened_finding
 from ch_sink.discovery.init_plan import plan_init
 from ch_sink.discovery.look import Sampled, look_into, schema_for
@@ -39,11 +39,13 @@ def findings(config: Config) -> Iterator[Finding]:
     try:
         with topic_offsets(config) as offsets:
             topic = offsets.state(config.kafka.topic)
+            others = offsets.names()
         records = sum(topic.high[p] - low for p, low in topic.low.items())
         held = f"{counted(len(topic.low), 'partition')}, {counted(records, 'offset')}"
         yield Finding("ok", "topic", f"{topic.topic}: {held}")
         seen = look_into(config, topic)
         yield from topic_findings(seen, config)
+        yield from partition_finding(seen.marks, topic.topic, others)
     except ChSinkError as error:
         yield Finding("fail", "kafka", str(error), error.hint)
     try:
@@ -70,6 +72,7 @@ def topic_findings(seen: Sampled, config: Config) -> Iterator[Finding]:
         yield flattened_finding(seen.flattened, config)
     if seen.connector and refusal(seen.connector) is None:
         yield source_finding(seen.connector)
+    yield from change_findings(seen.marks)
 
 
 def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | None) -> Iterator[Finding]:

@@ -1,16 +1,17 @@
 """Puts sampled flattened rows back into envelopes, so that the rest of discovery only has to read envelopes."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
 import msgspec
 
 from ch_sink.decode.event_form import Form, Forms, skipped_kind
-from ch_sink.decode.flattened.added_fields import DELETED, Added
+from ch_sink.decode.flattened.added_fields import DELETED, Added, flat_connector
 from ch_sink.decode.framing import Framed
 from ch_sink.model.policy import EventPolicy
 from ch_sink.types.connect import Field, SourceType
+from ch_sink.types.propagated_type import of_system
 
 __all__ = ["deletes_announced", "enveloped"]
 
@@ -34,7 +35,7 @@ def enveloped(
             out.append((framed, payload))
             continue
         if framed not in framings:
-            framings[framed] = _framing(framed, added, policy)
+            framings[framed] = _framing(framed, row, added, policy)
         kept = {n: v for n, v in row.items() if n in policy.meta_columns or not added.is_added(n)}
         out.append((framings[framed], b'{"op":"r","after":' + msgspec.json.encode(kept) + b"}"))
     return out
@@ -72,9 +73,12 @@ def _row(
     return found if named or recognised else None
 
 
-def _framing(framed: Framed, added: Added, policy: EventPolicy) -> Framed:
+def _framing(framed: Framed, row: Mapping[str, msgspec.Raw], added: Added, policy: EventPolicy) -> Framed:
     if framed.schema is None:
         return framed
-    fields = tuple(f for f in framed.schema.fields if f.name in policy.meta_columns or not added.is_added(f.name))
-    image = Field("after", replace(framed.schema, fields=fields))
+    roles = added.roles(row)
+    stated = bytes(row[roles["connector"]]).strip(b'"').decode() if "connector" in roles else ""
+    kept = {f.name: f.type for f in framed.schema.fields if f.name in policy.meta_columns or not added.is_added(f.name)}
+    types = of_system(kept, flat_connector(roles, stated if stated != "null" else ""))
+    image = Field("after", replace(framed.schema, fields=tuple(Field(name, kind) for name, kind in types.items())))
     return Framed(framed.prefix, SourceType("struct", fields=(image,)), framed.avro)

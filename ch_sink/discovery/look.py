@@ -7,6 +7,7 @@ from ch_sink.config import Config
 from ch_sink.decode.avro.names import columns_of
 from ch_sink.decode.mongodb import is_document_source
 from ch_sink.discovery.connector import connector_of
+from ch_sink.discovery.connector_findings import Marks, marks_of
 from ch_sink.discovery.literals import Literals, sampled_literals
 from ch_sink.discovery.obstacles import Obstacle, obstacle
 from ch_sink.discovery.routed import records_of_table
@@ -49,6 +50,8 @@ class Sampled:
     """The schema's names are valid in Avro, so they may differ from the source's."""
     literals: Literals = field(default_factory=dict)
     """Values by column, if the events do not declare their types."""
+    marks: Marks = field(default_factory=Marks)
+    """What the events show of what connector and converter change."""
 
 
 def look_into(config: Config, topic: TopicState, years: Years = WIDE_YEARS) -> Sampled:
@@ -99,7 +102,8 @@ def examine(
     deletes = flattened_deletes(parts, policy, registry)
     literals = sampled_literals(parts, policy, registry) if schema is not None and schema.inferred else {}
     avro = any(value[:1] == b"\0" for part in parts for value in part.values if value)
-    return _chosen(Sampled(schema, count, why, connector, deletes, found, avro, literals), policy)
+    marks = marks_of(parts, schema, connector, policy, registry) if schema is not None else Marks()
+    return _chosen(Sampled(schema, count, why, connector, deletes, found, avro, literals, marks), policy)
 
 
 def _chosen(seen: Sampled, policy: Policy) -> Sampled:

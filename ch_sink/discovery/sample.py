@@ -11,6 +11,7 @@ from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.framing import Envelopes, Framed
 from ch_sink.decode.json.layout import row_fields
 from ch_sink.decode.unknown_columns import join_types, literal_type
+from ch_sink.discovery.connector import connector_of
 from ch_sink.discovery.flattened_sample import deletes_announced
 from ch_sink.discovery.mongodb_sample import document_schema
 from ch_sink.discovery.sample_rows import framed_payloads, key_fields, keys_in_order, row_events, row_pairs
@@ -66,7 +67,8 @@ def sample_schema(
     if documents is not None:
         return documents
     values, key = row_events(chunks, policy, registry)
-    fields = _declared(values, policy, years)
+    connector = connector_of(chunks, registry)
+    fields = _declared(values, policy, years, connector)
     inferred = fields is None
     if fields is None:
         fields = _inferred(values, {f.name for f in key} | set(policy.keys.columns))
@@ -106,13 +108,14 @@ def unreadable(chunks: Sequence[Records], registry: SchemaRegistry | None = None
     return None
 
 
-def _declared(values: list[tuple[Framed, bytes]], policy: Policy, years: Years) -> tuple[Field, ...] | None:
-    schemas = [found for framed, _ in values if (found := row_fields(framed.schema)) is not None]
-    if not schemas:
+def _declared(
+    values: list[tuple[Framed, bytes]], policy: Policy, years: Years, connector: str
+) -> tuple[Field, ...] | None:
+    framings = dict.fromkeys(framed for framed, _ in values)
+    distinct = {framed: found for framed in framings if (found := row_fields(framed.schema, connector)) is not None}
+    if not distinct:
         return None
-    latest = schemas[-1]
-    distinct = {id(schema): schema for schema in schemas}
-    types = dict(latest)
+    types = dict(next(distinct[framed] for framed, _ in reversed(values) if framed in distinct))
     for schema in distinct.values():
         types.update({n: replace(t, optional=True) for n, t in schema.items() if n not in types})
     payloads = [payload for framed, payload in values if framed.schema is not None]

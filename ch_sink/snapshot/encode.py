@@ -19,7 +19,7 @@ from ch_sink.types.column import Column
 from ch_sink.types.connect import SourceType
 from ch_sink.types.value_policy import ValuePolicy
 
-__all__ = ["encoded", "encoder", "same_decimal_text", "same_moment_text", "source_type"]
+__all__ = ["encoded", "encoder", "is_sent", "same_decimal_text", "same_moment_text", "source_type"]
 
 Encode = Callable[[str | bytes], Any]
 _EXACT = Context(prec=2000)
@@ -80,12 +80,17 @@ def source_type(column: Column, database_type: str = "", policy: ValuePolicy = _
     return SourceType(*plain) if plain is not None else None
 
 
+def is_sent(database_type: str) -> bool:
+    """Whether the connector sends columns of this type, in a form that is known."""
+    return _NEVER_READ.match(database_type) is None
+
+
 def encoder(source: SourceType, database_type: str, binary_mode: str = "bytes") -> Encode | None:
     """The function for values of this type; None if they cannot be compared with what the connector makes of them.
 
     ``binary_mode``: the connector's ``binary.handling.mode``.
     """
-    if _NEVER_READ.match(database_type):
+    if not is_sent(database_type):
         return None
     binary = _BINARY_TYPE.match(database_type) is not None
     name = source.name or ""

@@ -23,9 +23,15 @@ SELECT a.attname, (
   WITH RECURSIVE base (oid, modifier) AS (
     SELECT a.atttypid, a.atttypmod
     UNION ALL SELECT t.typbasetype, t.typtypmod FROM base JOIN pg_type t ON t.oid = base.oid WHERE t.typtype = 'd')
-  SELECT format_type(base.oid, base.modifier) FROM base JOIN pg_type t ON t.oid = base.oid WHERE t.typtype <> 'd')
+  SELECT CASE WHEN t.typtype IN ('e', 'c') OR e.typtype IN ('e', 'c', 'd') THEN 'type ' ELSE '' END
+    || format_type(base.oid, base.modifier)
+  FROM base JOIN pg_type t ON t.oid = base.oid LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
+  WHERE t.typtype <> 'd')
 FROM pg_attribute a WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
-"""A domain counts as the type that it restricts, as it does for the connector."""
+"""A domain counts as the type that it restricts, as it does for the connector.
+
+Other names that users give begin with ``type``: an enum ``image`` has nothing to do with SQL Server's IMAGE.
+"""
 _ELSEWHERE = re.compile(r"^.+\.(?=(hstore|citext|ltree|geometry|geography)\b)")
 """The schema of an extension's type, where that is not in the search path."""
 

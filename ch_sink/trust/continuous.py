@@ -87,6 +87,11 @@ class Rotation:
     _reports: list[Report] = field(default_factory=list)
     _began: float = 0.0
 
+    @property
+    def equal(self) -> bool:
+        """Whether every part of this rotation that was compared is equal."""
+        return all(report.equal for report in self._reports)
+
     def step(self) -> Report:
         """Compare the next part. Raises ChSinkError."""
         if not self._left:

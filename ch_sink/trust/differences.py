@@ -200,6 +200,12 @@ class Differences:
         there = [key for key in chosen if key in source or key in table]
         return [self._difference(found[key], source.get(key), table.get(key)) for key in there]
 
+    def shown(self, column: Column, expression: str) -> Any:
+        """The value of an SQL expression in a column, in the form in which examples have it."""
+        value = f"CAST({expression} AS {column.type}) AS {quote(column.name)}"
+        [found] = self._client.rows(f"SELECT {_as_json(column)} AS shown FROM (SELECT {value})", settings=_SETTINGS)
+        return _value(found["shown"])
+
     def _values(self, side: Side, among: str) -> dict[Any, tuple[dict[str, Any], list[Any]]]:
         columns = self._shown()
         shown = [f"{_as_json(c)} AS {OWN}{i}" for i, c in enumerate(columns)]

@@ -55,10 +55,14 @@ def _details(report: Report) -> str:
         (report.dead_letters, "records of the topic cannot be applied"),
     ]
     parts += [f"<p>{grouped(n)} {text}.</p>" for n, text in notes if n]
+    texts = filter(None, (report.unrelated, *report.causes))
+    parts += [f"<p>{escape(text[0].upper() + text[1:])}.</p>" for text in texts]
     if report.lagging:
         parts.append(f"<p>{escape(report.lagging.capitalize())}.</p>")
     if report.left_out:
         parts.append(f"<p>Not compared: {escape(', '.join(report.left_out))}.</p>")
+    if report.lacks:
+        parts.append(f"<p>{escape(report.lacks[0].upper() + report.lacks[1:])}.</p>")
     if report.columns:
         cells = "".join(_row([name, grouped(n)]) for name, n in sorted(report.columns.items(), key=lambda c: -c[1]))
         parts.append(f"<table><tr><th>column</th><th>rows in which it differs</th></tr>{cells}</table>")

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ch_sink.clickhouse import Client
 from ch_sink.clickhouse.writer import PINNED
+from ch_sink.decode.avro.names import columns_of
 from ch_sink.decode.chosen.masks import masked
 from ch_sink.decode.chosen.source_view import source_view, unmasked
 from ch_sink.decode.mongodb import DocumentTable
@@ -19,7 +20,7 @@ from ch_sink.model.policy import ColumnPolicy, Policy
 from ch_sink.order import layout_for
 from ch_sink.order.version import to_words
 from ch_sink.snapshot import DocumentReader, SourceReader
-from ch_sink.snapshot.encode import Encode, encoded, encoder, same_decimal_text, same_moment_text, source_type
+from ch_sink.snapshot.encode import Encode, encoded, encoder, is_sent, same_decimal_text, same_moment_text, source_type
 from ch_sink.snapshot.reader import Value
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.stoppable import Check, never_stops, until_stopped
@@ -32,7 +33,7 @@ from ch_sink.types.converter import Converter
 from ch_sink.types.sql import quote
 from ch_sink.types.strings import AnyText
 
-__all__ = ["ROWS", "SnapshotColumn", "block", "expect_unique", "load", "snapshot_columns", "store"]
+__all__ = ["ROWS", "SnapshotColumn", "block", "expect_unique", "lacking_columns", "load", "snapshot_columns", "store"]
 
 ROWS = 20_000
 """Rows of one insert."""
@@ -108,6 +109,25 @@ def snapshot_columns(
             hint="Check source.table, and what the user may read of it; it sees the columns " + ", ".join(there) + ".",
         )
     return found
+
+
+def lacking_columns(table: TargetTable, policy: Policy, reader: SourceReader) -> tuple[str, ...]:
+    """Columns of the source for which the table has none, though the configuration does not leave them out.
+
+    None of a collection, whose documents have any fields. Raises SourceError.
+    """
+    if isinstance(reader, DocumentReader) or policy.changes.evolve == "ignore":
+        return ()
+    own = {column.name for column in table.columns}
+    there = reader.columns()
+    adjusted = columns_of(own, there)  # the table may have the names that Avro allows
+    filled = {adjusted[name] for name in own if adjusted[name] != name}
+    chosen = policy.columns
+    return tuple(
+        name
+        for name, kind in there.items()
+        if name not in chosen.exclude and chosen.target(name) not in own and name not in filled and is_sent(kind)
+    )
 
 
 def _masked(column: SnapshotColumn, chosen: ColumnPolicy) -> SnapshotColumn:

@@ -70,8 +70,17 @@ class Mended:
 
 
 def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[str], None] = lambda _: None) -> Mended:
-    """Find what differs and, with ``apply``, write it. Raises ChSinkError."""
+    """Find what differs and, with ``apply``, write it.
+
+    Raises ChSinkError; StreamFailed if no row of the table is in the source, which is likely another table.
+    """
     with _alone(subject, apply and needs_stream(subject.table)), verified(subject, options, say) as found:
+        if found.report.unrelated:
+            raise StreamFailed(
+                f"{found.report.unrelated}, and a repair would delete all of them",
+                hint="Check source.table. If the rows have really gone from the source, empty the table by "
+                "`ch_sink resync CONFIG --apply`.",
+            )
         differences = found.differences
         limits = last_versions(
             Target.of(subject.table, subject.settings.policy),

@@ -27,18 +27,24 @@ class Report:
     columns: dict[str, int] = field(default_factory=dict)
     """Column → number of rows in which it differs."""
     examples: tuple[Difference, ...] = ()
+    causes: tuple[str, ...] = ()
+    """What is known to make such differences as the examples show (`ch_sink.trust.causes`)."""
     changing: int = 0
     """Rows that could not be judged: they kept changing, or the stream does not go on."""
     unknown: int = 0
     """Rows of which the topic holds no event any more."""
     dead_letters: int = 0
     """Records that cannot be applied."""
+    partial: bool = False
+    """Only rows that meet a condition, or of a range of keys, were compared."""
     share: float = 1.0
     seconds: float = 0.0
     position: str = ""
     """How far the topic was read, by partition."""
     left_out: tuple[str, ...] = ()
     """Columns that were not compared: their values cannot be read as the connector reads them, or a copy lacks them."""
+    lacking: tuple[str, ...] = ()
+    """Columns of the source that the table lacks."""
     behind: bool = False
     """The stream has not applied the changes of the rows that could not be judged."""
     lag: int = 0
@@ -80,7 +86,7 @@ class Report:
     @property
     def lagging(self) -> str:
         """What the stream lacks of the topic, if rows differ that may be among it; else empty."""
-        if self.equal or not self.lag:
+        if not self.rows_differ or not self.lag:
             return ""
         return (
             f"the stream is {counted(self.lag, 'offset')} behind its topic, so rows that differ may only be late: "
@@ -88,8 +94,30 @@ class Report:
         )
 
     @property
+    def unrelated(self) -> str:
+        """That no row of the table is in the database; empty if some are."""
+        if self.against != "source" or self.partial or not self.rows or self.extra != self.rows:
+            return ""
+        rows = counted(self.rows, "row")
+        return f"none of the {rows} of {self.table} is in the source: source.table may be another table"
+
+    @property
+    def lacks(self) -> str:
+        """Which columns of the source the table lacks, and what to do; empty if it has all."""
+        if not self.lacking:
+            return ""
+        return (
+            f"the table lacks columns of the source: {', '.join(self.lacking)}. An event that states them adds them "
+            "(evolve: add_columns), and a repair fills them; columns that are not to be stored go into columns.exclude"
+        )
+
+    @property
     def equal(self) -> bool:
-        return not (self.missing or self.extra or self.different)
+        return not (self.rows_differ or self.lacking)
+
+    @property
+    def rows_differ(self) -> bool:
+        return bool(self.missing or self.extra or self.different)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -106,6 +134,7 @@ class Report:
                 {"key": e.key, "kind": e.kind, "columns": {name: list(pair) for name, pair in e.columns.items()}}
                 for e in self.examples
             ],
+            "causes": list(self.causes),
             "changing": self.changing,
             "lag": self.lag,
             "unknown": self.unknown,
@@ -113,6 +142,7 @@ class Report:
             "sample": self.share,
             "position": self.position,
             "left_out": list(self.left_out),
+            "lacking": list(self.lacking),
             "seconds": round(self.seconds, 3),
         }
 
@@ -133,6 +163,7 @@ def lines(report: Report) -> list[str]:
         out.append(f"  {e.kind} {_pairs(e.key)}")
         if e.kind == "different":
             out += [f"    {name}: source {_shown(a)}, table {_shown(b)}" for name, (a, b) in e.columns.items()]
+    out += [f"  {text}" for text in (report.unrelated, *report.causes) if text]
     if report.lagging:
         out.append(f"  {report.lagging}")
     if report.changing:
@@ -142,6 +173,8 @@ def lines(report: Report) -> list[str]:
         out.append(f"  {rows} of the table cannot be judged: the topic does not hold their events")
     if report.left_out:
         out.append(f"  not compared: {', '.join(report.left_out)}")
+    if report.lacking:
+        out.append(f"  {report.lacks}")
     if report.dead_letters:
         out.append(f"  {counted(report.dead_letters, 'record')} of the topic cannot be applied: see the dead letters")
     return out

@@ -3,17 +3,30 @@
 import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 
 from ch_sink.errors import ConfigError
 from ch_sink.snapshot import DivisibleReader, SourceReader
 from ch_sink.table.model import TargetTable
-from ch_sink.trust.load import ROWS, SnapshotColumn, expect_unique, load, snapshot_columns, store
+from ch_sink.trust.load import ROWS, SnapshotColumn, expect_unique, lacking_columns, load, snapshot_columns, store
 from ch_sink.trust.parallel import LEAST, PARTS, Filling, load_parts
 from ch_sink.trust.stoppable import until_stopped
 from ch_sink.trust.subject import Options, Subject
 from ch_sink.types.column import Column
 
-__all__ = ["read_source"]
+__all__ = ["ReadSource", "read_source"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSource:
+    """What was read of a source table."""
+
+    columns: tuple[Column, ...]
+    """The columns of the table whose values the source gives."""
+    passes: int
+    """The source's position after the reading."""
+    lacking: tuple[str, ...]
+    """Columns of the source that the table lacks."""
 
 
 def read_source(
@@ -23,8 +36,8 @@ def read_source(
     wanted: tuple[Column, ...],
     version: int,
     say: Callable[[str], None],
-) -> tuple[tuple[Column, ...], int]:
-    """Fill the shadow with the source's rows; the columns that can be read, and the source's position after that.
+) -> ReadSource:
+    """Fill the shadow with the source's rows.
 
     The rows get the version of what the stream had applied before they were read: every event from there on wins.
     Rows without a key cannot win: what an event touches from there on may be counted twice (`_drop_touched`).
@@ -39,10 +52,11 @@ def read_source(
         say("reading the source")
         rows = _load(subject, options, shadow, wanted, chosen, reader, version, say)
         passes = reader.position()
+        lacking = lacking_columns(subject.table, subject.settings.policy, reader)
     if subject.key:
         expect_unique(subject.client, shadow, subject.key, rows)
     names = {*(column.table.name for column in chosen), *dict(shadow.added)}
-    return tuple(column for column in wanted if column.name in names), max(passes, 1)
+    return ReadSource(tuple(column for column in wanted if column.name in names), max(passes, 1), lacking)
 
 
 def _load(

@@ -11,12 +11,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.counted import counted
 from ch_sink.pipeline.target import Target
 from ch_sink.stream.reading_again import expect_entered
 from ch_sink.table.model import Family, TargetTable
+from ch_sink.trust.causes import causes
 from ch_sink.trust.condition import expect_condition
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.fold import Fold
@@ -29,6 +32,7 @@ from ch_sink.trust.source_rows import read_source
 from ch_sink.trust.subject import Options, Subject, chosen_columns, states_at
 from ch_sink.trust.topic import offsets_behind
 from ch_sink.types.column import Column
+from ch_sink.types.defaults import default_sql
 from ch_sink.types.lexer import columns_in
 from ch_sink.types.sql import literal, quote
 
@@ -89,7 +93,7 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
         chosen = chosen_columns(subject, options)
         compared, passes, base = chosen, 0, 0
         named = _named(subject, options, shape)
-        known = shape.columns
+        known, lacking = shape.columns, tuple[str, ...]()
         if options.against == "source":
             states = states_at(subject, topic.topic_id, applied)
             fold.begin(at.applied, states)
@@ -99,7 +103,8 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
             elif limits and len(states) == len(applied):  # versions tell what was touched since, in any partition
                 base = max(limits[0], 0)
             more = tuple(column for column in named if column not in compared)
-            known, passes = read_source(subject, options, shadow.table, (*compared, *more, *inputs), base, say)
+            read = read_source(subject, options, shadow.table, (*compared, *more, *inputs), base, say)
+            known, passes, lacking = read.columns, read.passes, () if options.columns else read.lacking
             _expect_read(named, known)
             compared = tuple(column for column in known if column in compared)
         else:
@@ -136,25 +141,29 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
             _expect_whole(unresolved and unresolved - subject.unresolved(topic.topic_id))
         if _ignores_deletes(subject):
             differences.drop(FOUND, "kind = 'extra' AND source_version != ''")
+        report = Report.of(
+            differences,
+            FOUND,
+            options.examples,
+            stream=subject.settings.name,
+            table=subject.table,
+            against=options.against,
+            rows=totals.table_rows,
+        )
         report = replace(
-            Report.of(
-                differences,
-                FOUND,
-                options.examples,
-                stream=subject.settings.name,
-                table=subject.table,
-                against=options.against,
-                rows=totals.table_rows,
-            ),
+            report,
+            causes=causes(report.examples, cache(lambda name: _default(subject, differences, name))),
             changing=touched + changing,
             behind=behind,
             lag=lag,
             unknown=unknown,
             dead_letters=sum(fold.letters.kinds.values()),
+            partial=bool(options.condition or options.bounds),
             share=options.share,
             seconds=time.monotonic() - began,
             position=", ".join(f"{p}: {offset}" for p, offset in sorted(fold.at.items())),
             left_out=tuple(c.name for c in chosen if c not in compared),
+            lacking=lacking,
         )
         shadow.expect_own(subject.client)
         yield Verified(report, differences, source, target, topic.topic_id, applied, shadow)
@@ -259,6 +268,14 @@ def _expect_read(named: Sequence[Column], read: Sequence[Column]) -> None:
             f"--where names column {lacking[0]!r}, which cannot be read from the source as the connector sends it",
             hint="Name other columns, or compare --against topic.",
         )
+
+
+def _default(subject: Subject, differences: Differences, name: str) -> Any:
+    """A column's default as the events declare it, as examples show values; None if they declare none."""
+    column, declared = subject.table.column(name), subject.declared
+    field = declared.field(name) if declared is not None else None
+    expression = default_sql(field.type, column.type) if field is not None and column is not None else None
+    return differences.shown(column, expression) if column is not None and expression is not None else None
 
 
 def _within(subject: Subject, options: Options) -> str:

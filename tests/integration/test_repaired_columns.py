@@ -15,6 +15,7 @@ from ch_sink.trust.mend import Mended, repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options, Subject
 from ch_sink.trust.verify import verified
+from ch_sink.types.connect import Field, RowSchema, SourceType
 from tests.support.hand import Event, mysql
 from tests.support.hand_commands import Hand, each_of, hand, made, records
 from tests.support.hand_steps import Rows, lose
@@ -97,7 +98,7 @@ class Typed:
     """A source with these columns and rows of texts."""
 
     kinds: Mapping[str, str]
-    now: Sequence[Sequence[str]]
+    now: Sequence[Sequence[str | None]]
 
     def position(self) -> int:
         return 0
@@ -108,7 +109,7 @@ class Typed:
     def columns(self) -> dict[str, str]:
         return dict(self.kinds)
 
-    def rows(self, names: Sequence[str], size: int) -> Iterator[list[tuple[str, ...]]]:
+    def rows(self, names: Sequence[str], size: int) -> Iterator[list[tuple[str | None, ...]]]:
         at = [list(self.kinds).index(name) for name in names]
         yield [tuple(row[i] for i in at) for row in self.now]
 
@@ -302,3 +303,73 @@ def test_a_condition_on_a_column_that_the_source_cannot_give_is_refused(client: 
         verified(it.subject, Options(patience=0, against="source", condition="w = 'one'")),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    ("policy", "options", "lacking"),
+    [
+        ({}, {}, ("w", "x-y")),
+        ({"exclude": ("w",)}, {}, ("x-y",)),
+        ({"exclude": ("w", "x-y")}, {}, ()),
+        ({"rename": (("x-y", "v"), ("v", "old"))}, {}, ("v", "w")),
+        ({"evolve": "ignore"}, {}, ()),
+        ({}, {"columns": ("v",)}, ()),
+    ],
+)
+def test_a_column_that_only_the_source_has_is_named_and_the_table_is_not_equal(
+    client: Client, database: str, policy: dict[str, Any], options: dict[str, Any], lacking: tuple[str, ...]
+) -> None:
+    """No event has come since the column was added. Columns that are not wanted are no difference."""
+    clause, own = OWN["replacing"]
+    it = made(client, database, (clause, own), policy_of(on_bad_record="fail"), [[insert(1, "a", 10)]])
+    it.read((0, 1))
+    kinds = {"id": "bigint", "v": "varchar", "w": "varchar", "x-y": "int", "z": "computed int"}
+    it.source = Typed(kinds, [("1", "a", "new", "a", "3")])
+    settings = replace(it.subject.settings, policy=policy_of(on_bad_record="fail", **policy))
+    with verified(replace(it.subject, settings=settings), Options(patience=0, against="source", **options)) as found:
+        assert (found.report.lacking, found.report.equal) == (lacking, not lacking)
+        assert found.report.left_out == ()
+
+
+def test_a_column_whose_name_avro_does_not_allow_is_not_lacking(client: Client, database: str) -> None:
+    clause, own = OWN["replacing"]
+    it = made(client, database, (clause, f"w_x String, {own}"), policy_of(on_bad_record="fail"), [[insert(1, "a", 10)]])
+    it.read((0, 1))
+    it.source = Typed({"id": "bigint", "v": "varchar", "w-x": "varchar"}, [("1", "a", "")])
+    with verified(it.subject, Options(patience=0, against="source")) as found:
+        assert (found.report.lacking, found.report.left_out) == ((), ("w_x",))
+
+
+@pytest.mark.parametrize(
+    ("default", "causes"), [(7, ["column n: the table has the column's default"]), (8, []), (None, [])]
+)
+def test_a_default_in_the_place_of_null_is_explained(
+    client: Client, database: str, default: int | None, causes: list[str]
+) -> None:
+    clause, own = OWN["replacing"]
+    events = [insert(1, "a", 10, n=7), insert(2, "a", 20, n=7)]
+    it = made(client, database, (clause, f"n Nullable(Int32), {own}"), policy_of(on_bad_record="fail"), [events])
+    it.read((0, 2))
+    it.source = Typed({"id": "bigint", "v": "varchar", "n": "int"}, [("1", "a", None), ("2", "a", "8")])
+    n = SourceType("int32", default=default, has_default=True)
+    schema = RowSchema((Field("id", SourceType("int64")), Field("v", SourceType("string")), Field("n", n)), ())
+    with verified(replace(it.subject, schema=schema), Options(patience=0, against="source")) as found:
+        assert found.report.different == 2
+        assert [cause.partition(" where")[0] for cause in found.report.causes] == causes
+
+
+@pytest.mark.parametrize("other", [[], [(7, "x"), (8, "y")]], ids=["empty", "another table"])
+@pytest.mark.parametrize("apply", [False, True])
+def test_a_table_is_not_emptied_after_a_source_that_has_none_of_its_rows(
+    client: Client, database: str, other: list[tuple[int, str]], apply: bool
+) -> None:
+    it = hand(client, database, "replacing", EVENTS)
+    it.read((0, 2))
+    it.source = Rows(other)
+    with pytest.raises(StreamFailed, match=r"none of the 2 rows of .* is in the source") as caught:
+        repaired(it.subject, Options(patience=0, against="source"), apply=apply)
+    assert "resync" in (caught.value.hint or "")
+    assert len(it.view()) == 2
+    it.source = Rows([(1, "a")])
+    assert repaired(it.subject, Options(patience=0, against="source"), apply=True).left == 0
+    assert len(it.view()) == 1

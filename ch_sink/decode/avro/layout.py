@@ -70,7 +70,7 @@ def build_layout(
     source = source_for(connector) if connector else None
     if is_document_source(source):
         raise DecodeError(f"images of connector {connector!r} are documents, but the schema declares rows")
-    fields = row_fields(schema) or {}
+    fields = row_fields(schema, connector) or {}
     own = [c.name for c in table.columns]
     by_column = {column: field for field, column in columns_of(fields, own).items()}
     omits = source is None or source.omits_values

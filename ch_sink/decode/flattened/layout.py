@@ -17,6 +17,7 @@ from ch_sink.model.policy import Policy
 from ch_sink.sources import Flattened
 from ch_sink.table.model import TargetTable
 from ch_sink.types.converter import nullable
+from ch_sink.types.propagated_type import of_system
 
 __all__ = ["FlatLayout", "FlatLayouts"]
 
@@ -57,7 +58,8 @@ class FlatLayouts:
         declared = {f.name: f.type for f in framed.schema.fields} if framed.schema is not None else None
         if declared is not None:
             names = list(declared)
-            declared = {n: t for n, t in declared.items() if n in self._columns or not self._added.is_added(n)}
+            own = {n: t for n, t in declared.items() if n in self._columns or not self._added.is_added(n)}
+            declared = of_system(own, connector)
         else:
             assert fields is not None
             names = [*fields.extras, *sorted(fields.expected), *self._marks]

@@ -16,6 +16,7 @@ from ch_sink.model.change import UnknownColumn
 from ch_sink.sources import Source, source_for
 from ch_sink.table.model import TargetTable
 from ch_sink.types.connect import SourceType
+from ch_sink.types.propagated_type import of_system
 from ch_sink.types.value_policy import ValuePolicy
 
 __all__ = [
@@ -103,14 +104,17 @@ class Layout:
         return frozenset(name for name, _ in (*self.extras, *self.reserved))
 
 
-def row_fields(schema: SourceType | None) -> dict[str, SourceType] | None:
-    """Types of the row image's fields by name; None if the schema is not that of change events."""
+def row_fields(schema: SourceType | None, connector: str) -> dict[str, SourceType] | None:
+    """Types of the row image's fields by name; None if the schema is not that of change events.
+
+    ``connector``: that of the events, empty if it is not known; the names that users give to types mean nothing.
+    """
     if schema is None:
         return None
     for image in ("after", "before"):
         for member in schema.fields:
             if member.name == image and member.type.kind == "struct":
-                return {f.name: f.type for f in member.type.fields}
+                return of_system({f.name: f.type for f in member.type.fields}, connector)
     return None
 
 
@@ -134,7 +138,7 @@ def build_layout(
     Raises TableError if a column cannot hold its source type, DecodeError for an unknown connector.
     """
     source = source_for(connector) if connector else None
-    row = read_row(table, policy, source, row_fields(schema), expected, extras, numbers=numbers)
+    row = read_row(table, policy, source, row_fields(schema, connector), expected, extras, numbers=numbers)
     after = row.struct("Row", row.present, required=not row.tolerant, forbid=True)
     image = row.struct("BeforeRow", row.members, required=False, forbid=False)
 

@@ -1,14 +1,21 @@
 """What the source column's own type adds to the schema."""
 
+import json
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from ch_sink.decode import Decoder
+from ch_sink.discovery.sample import sample_schema
 from ch_sink.errors import DecodeError, TableError
-from ch_sink.model.policy import ValuePolicy
+from ch_sink.model.change import Records
+from ch_sink.model.policy import ValuePolicy, policy_of
 from ch_sink.types import OutOfRange, clickhouse_type, converter
 from ch_sink.types.column import Column
 from ch_sink.types.connect import SourceType
+from tests.support.decoding import replacing
 from tests.unit.types.columns import INT, make
 
 
@@ -66,3 +73,112 @@ def test_a_number_without_a_scale_holds_any(more: Any, column_type: str) -> None
     """Oracle's connector tells 38 digits for a plain NUMBER, and no scale; its values may be 1.5."""
     told = (("__debezium.source.column.type", "NUMBER"), ("__debezium.source.column.length", "38"), *more)
     assert clickhouse_type(SourceType("string", parameters=told)) == column_type
+
+
+_MARK = "__debezium.source.column."
+
+
+def _records(connector: str, form: str, field: dict[str, Any], *values: Any) -> Records:
+    """Rows with a column ``x`` whose connector propagates its type, as events or flattened."""
+    row = [{"field": "id", "type": "int64"}, {"field": "x", "optional": True, **field}]
+    block = {"connector": connector, "name": "s", "ts_ms": 1, "lsn": 7, "snapshot": "false"}
+    out = []
+    for i, value in enumerate(values):
+        image = {"id": i, "x": value}
+        if form == "events":
+            schema = {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": row}]}
+            payload: dict[str, Any] = {"before": None, "after": image, "source": block, "op": "c"}
+        else:
+            more = [{"field": "__connector", "type": "string", "optional": True}] if form == "named rows" else []
+            schema = {"type": "struct", "name": "s.public.t.Value", "fields": [*row, *more]}
+            payload = image | ({"__connector": connector} if more else {})
+        out.append(json.dumps({"schema": schema, "payload": payload}, separators=(",", ":")).encode())
+    n = len(values)
+    keys = [json.dumps({"id": i}).encode() for i in range(n)]
+    return Records("t", 0, np.arange(n), np.zeros(n, dtype=np.int64), keys, out, None)
+
+
+@pytest.mark.parametrize("form", ["events", "named rows"])
+@pytest.mark.parametrize(
+    ("connector", "name", "field", "column", "values"),
+    [
+        ("postgresql", "year", {"type": "int32"}, "Int32", [-5, 70_000]),
+        ("sqlserver", "year", {"type": "int32"}, "Int32", [-5, 70_000]),
+        ("postgresql", "serial", {"type": "int32"}, "Int32", [-5]),
+        ("postgresql", "int unsigned", {"type": "int32"}, "Int32", [-5]),
+        ("postgresql", "number", {"type": "string", "length": 20, "scale": 0}, "String", ["n/a"]),
+        ("postgresql", "money", {"type": "string", "length": 20, "scale": 2}, "String", ["n/a"]),
+        ("postgresql", "uuid", {"type": "string"}, "String", ["n/a"]),
+        ("postgresql", "uniqueidentifier", {"type": "string"}, "String", ["n/a"]),
+        ("db2", "uuid", {"type": "string"}, "String", ["n/a"]),
+        ("postgresql", "image", {"type": "string"}, "String", ["zz"]),
+        ("postgresql", "photo_blob", {"type": "string"}, "String", ["zz"]),
+        *(
+            ("postgresql", name, {"type": kind}, column, [value])
+            for name in ("bit", "json", "set", "enum", "datetime", "timestamp", "date", "tinyint", "datetime2")
+            for kind, column, value in (("int32", "Int32", -5), ("string", "String", "zz"))
+        ),
+    ],
+)
+def test_the_name_of_a_domain_selects_no_rule_of_another_system(
+    form: str, connector: str, name: str, field: dict[str, Any], column: str, values: list[Any]
+) -> None:
+    """The column has the type that the values themselves have, and takes all of them."""
+    told = {_MARK + "type": name.upper()}
+    told |= {_MARK + part: str(field[part]) for part in ("length", "scale") if part in field}
+    _expect_plain(_records(connector, form, {"type": field["type"], "parameters": told}, *values), column, values)
+
+
+def test_rows_that_name_no_connector_have_a_domain_s_values_too() -> None:
+    field = {"type": "int32", "parameters": {_MARK + "type": "YEAR"}}
+    _expect_plain(_records("postgresql", "rows", field, -5, 70_000), "Int32", [-5, 70_000])
+
+
+def _expect_plain(events: Records, column: str, values: list[Any]) -> None:
+    found = sample_schema(events)
+    assert found is not None
+    chosen = clickhouse_type(found.fields[1].type)
+    assert chosen == f"Nullable({column})"
+    policy = replace(policy_of(), values=ValuePolicy(binary_handling="hex"))
+    table = replacing((Column("id", "Int64"), Column("x", chosen, comment=found.fields[1].type.to_comment())), ("id",))
+    batch = Decoder(table, policy).decode(events)
+    assert not batch.bad, batch.bad[0].reason
+    assert not batch.unknown
+    wanted = [v.encode() if isinstance(v, str) else v for v in values]
+    assert batch.after["x"].to_pylist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("connector", "name", "field", "column"),
+    [
+        ("mysql", "BIGINT UNSIGNED", {"type": "int64"}, "UInt64"),
+        ("mariadb", "UUID", {"type": "string"}, "UUID"),
+        ("mysql", "YEAR", {"type": "int32"}, "UInt16"),
+        ("sqlserver", "uniqueidentifier", {"type": "string"}, "UUID"),
+        ("sqlserver", "money", {"type": "string", "length": 19, "scale": 4}, "Decimal(19, 4)"),
+        ("postgresql", "NUMERIC", {"type": "string", "length": 10, "scale": 2}, "Decimal(10, 2)"),
+        ("oracle", "NUMBER", {"type": "string", "length": 9, "scale": 2}, "Decimal(9, 2)"),
+        ("db2", "DECIMAL", {"type": "string", "length": 9, "scale": 2}, "Decimal(9, 2)"),
+    ],
+)
+def test_a_name_of_the_system_s_own_selects_its_rule(
+    connector: str, name: str, field: dict[str, Any], column: str
+) -> None:
+    told = {_MARK + "type": name} | {_MARK + part: str(field[part]) for part in ("length", "scale") if part in field}
+    found = sample_schema(_records(connector, "events", {"type": field["type"], "parameters": told}, None))
+    assert found is not None
+    assert clickhouse_type(found.fields[1].type) == f"Nullable({column})"
+
+
+def test_a_key_in_a_domain_is_read_as_what_it_is() -> None:
+    """Its own schema names no connector: the rows do."""
+    field = {"type": "string", "parameters": {_MARK + "type": "BINARY"}}
+    events = _records("postgresql", "events", field, "zz")
+    schema = {"type": "struct", "fields": [{"field": "x", **field}]}
+    keyed = replace(events, keys=[json.dumps({"schema": schema, "payload": {"x": "zz"}}).encode()])
+    table = replacing((Column("id", "Int64"), Column("x", "String")), ("x",))
+    policy = replace(policy_of(), values=ValuePolicy(binary_handling="hex"))
+    batch = Decoder(table, policy).decode(keyed)
+    assert not batch.bad, batch.bad[0].reason
+    assert batch.key is not None
+    assert batch.key.to_pylist() == [{"x": b"zz"}]
