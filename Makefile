@@ -73,7 +73,7 @@ bench-full: $(STAMP) java
 lock: $(STAMP)
 	$(BIN)/pip install -q pip-tools
 	$(BIN)/pip-compile -q --extra dev,embedded,avro,ui --strip-extras --no-header --no-emit-index-url \
-	  --no-emit-trusted-host --no-emit-find-links --no-annotate --allow-unsafe -o requirements.lock pyproject.toml
+	  --no-emit-trusted-host --no-emit-find-links --no-annotate --allow-unsafe --generate-hashes -o requirements.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) .venv-spark build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
