@@ -81,7 +81,7 @@ class QueryService:
         with contextlib.ExitStack() as stack:
             files = self._read_form(request, stack)
             text, statement, rest = self._statement(request)
-            _check(request, statement)
+            _check(request, statement, text)
             policy = parse_policy_statement(
                 text[: statement.end if statement.format_at is None else statement.format_at]
             )
@@ -93,7 +93,7 @@ class QueryService:
             # The body is complete before the engine runs: a slow client delays nobody, and one that leaves in
             # mid-body has inserted nothing.
             rows = stack.enter_context(self._spool())
-            rows.fill(rest)
+            rows.fill(_checked(rest) if statement.format == "Values" else rest)
             with self.engine.use():
                 summary = self._run(request, response, text, statement, rows, files) if text else Summary()
         # Only now does the client see the end: its session is free for its next query.
@@ -205,11 +205,11 @@ class QueryService:
                 response.encoder = http_encoding.encoder(response.encoding)
 
 
-def _check(request: Request, statement: Statement) -> None:
+def _check(request: Request, statement: Statement, text: bytes) -> None:
     """Refuse what a server refuses before it runs anything."""
     if not statement.kind:
         raise QueryError.make(62, "SYNTAX_ERROR", "Syntax error: failed at position 1 (end of query): Empty query")
-    refuse_files(statement)
+    refuse_files(statement, text)
     if request.method != "POST" and statement.kind not in _READS:
         raise QueryError.make(
             164,
@@ -217,3 +217,10 @@ def _check(request: Request, statement: Statement) -> None:
             "Cannot execute query in readonly mode. For queries over HTTP, method GET implies readonly. You should use "
             "method POST for modifying queries",
         )
+
+
+def _checked(rows: Iterator[bytes]) -> Iterator[bytes]:
+    """The rows of VALUES, which are expressions."""
+    whole = b"".join(rows)
+    refuse_files(Statement("INSERT", 0), whole)
+    yield whole

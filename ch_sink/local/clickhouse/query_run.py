@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import threading
 from collections.abc import Callable, Mapping
 
@@ -16,19 +17,25 @@ from ch_sink.local.clickhouse.engine import Connection, Result
 from ch_sink.local.clickhouse.http_errors import QueryError
 from ch_sink.local.clickhouse.http_response import Summary
 from ch_sink.local.clickhouse.spool import CHUNK_BYTES, Spool, descriptor_path
-from ch_sink.local.clickhouse.sql_text import Statement, quote_string
+from ch_sink.local.clickhouse.sql_text import Statement, leads_outside, quote_string
 
 __all__ = ["refuse_files", "run_insert", "run_select", "run_whole"]
 
 
-def refuse_files(statement: Statement) -> None:
-    """Raise what a server answers to clauses that name the client's files."""
+def refuse_files(statement: Statement, text: bytes) -> None:
+    """Raise what a server answers to clauses that name the client's files, and to ways out of the data directory.
+
+    Most of these the user has no right to. Where the engine asks for none, it would bound the paths, if it were not
+    embedded.
+    """
     if statement.outfile:
         raise QueryError.make(358, "INTO_OUTFILE_NOT_ALLOWED", "INTO OUTFILE is not allowed")
     if statement.infile:
         raise QueryError.make(
             36, "BAD_ARGUMENTS", "Query has infile and was send directly to server, which is not allowed"
         )
+    if (way := leads_outside(text)) is not None:
+        raise QueryError.make(497, "ACCESS_DENIED", f"Not enough privileges: {way} leads out of the data directory")
     if statement.second_statement:
         raise QueryError.make(62, "SYNTAX_ERROR", "Syntax error (Multi-statements are not allowed)")
 
@@ -49,17 +56,33 @@ def run_insert(
     rows_format = statement.format or "Values"
     path = quote_string(rows.path)
     if statement.input_call is not None:
-        # INSERT INTO t SELECT … FROM input('structure') FORMAT F: the rows are a table of that structure.
-        start, end = statement.input_call
-        inside = text[text.index(b"(", start) + 1 : end - 1]
-        call = f"file({path}, {quote_string(rows_format)}, ".encode() + inside + b")"
-        whole = text[:start] + call + text[end : statement.end]
-    else:
-        at = min(x for x in (statement.settings_at, statement.format_at, statement.end) if x is not None)
-        whole = b"%s FROM INFILE %s %s FORMAT %s" % (
-            *(text[:at], path.encode(), text[at : statement.end], rows_format.encode()),
-        )
+        return _insert_input(connection, text, statement, f"FROM INFILE {path} FORMAT {rows_format}", params)
+    at = min(x for x in (statement.settings_at, statement.format_at, statement.end) if x is not None)
+    whole = b"%s FROM INFILE %s %s FORMAT %s" % (
+        *(text[:at], path.encode(), text[at : statement.end], rows_format.encode()),
+    )
     return _summary(connection.run(whole, "Null", params), 0)
+
+
+def _insert_input(
+    connection: Connection, text: bytes, statement: Statement, rows: str, params: Mapping[str, str]
+) -> Summary:
+    """Run ``INSERT INTO t SELECT … FROM input('structure') FORMAT F``: the rows are a table of that structure.
+
+    The user may not read files by the table function ``file``, but ``FROM INFILE`` asks no right.
+    """
+    assert statement.input_call is not None
+    start, end = statement.input_call
+    inside = text[text.index(b"(", start) + 1 : end - 1]
+    structure = connection.run(b"SELECT " + inside, "RawBLOB", params).bytes()
+    table = f"_input_{secrets.token_hex(8)}"
+    connection.run(f"CREATE TEMPORARY TABLE {table} (".encode() + structure + b") ENGINE = Memory")
+    try:
+        connection.run(f"INSERT INTO {table} {rows}", "Null")
+        whole = text[:start] + table.encode() + text[end : statement.end]
+        return _summary(connection.run(whole, "Null", params), 0)
+    finally:
+        connection.run(f"DROP TEMPORARY TABLE {table}")
 
 
 def run_select(
