@@ -182,8 +182,10 @@ from pathlib import Path
 from ch_sink.spark.session import build_session, start_jvm
 
 conf = {
-    "spark.hadoop.fs.s3a.secret.key": "s3-pa55word \\\\ = é", "spark.hadoop.fs.azure.account.key.shop": "azure-pa55word",
-    "spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{sys.argv[1]}", "spark.driver.memory": "700m",
+    "spark.hadoop.fs.s3a.secret.key": "s3-pa55word \\\\ = é",
+    "spark.hadoop.fs.azure.account.key.shop": "azure-pa55word",
+    "spark.eventLog.enabled": "true", "spark.eventLog.compress": "false",
+    "spark.eventLog.dir": f"file://{sys.argv[1]}", "spark.driver.memory": "700m",
 }
 started = start_jvm(master="local[1]", conf=conf)
 session = build_session(master="local[1]", conf=conf, started=started)
@@ -205,8 +207,11 @@ def test_spark_s_properties_are_on_no_command_line_and_in_no_event_log(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     """An object store's key among them, that of Azure too, which Spark's own filter does not know."""
+    script, events = tmp_path / "start.py", tmp_path / "events"
+    script.write_text(_PROPERTIES)
+    events.mkdir()
     done = subprocess.run(
-        [sys.executable, "-c", _PROPERTIES, str(tmp_path)],
+        [sys.executable, str(script), str(events)],
         env=os.environ | environment,
         capture_output=True,
         text=True,
@@ -214,6 +219,6 @@ def test_spark_s_properties_are_on_no_command_line_and_in_no_event_log(
         cwd=ROOT,
     )
     assert done.stdout.strip() == "[] False 0", done.stderr
-    logs = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    logs = [path.read_bytes() for path in events.rglob("*") if path.is_file()]
     assert any(b"spark.hadoop.fs.s3a.secret.key" in log for log in logs)
     assert not any(b"pa55word" in log for log in logs)
