@@ -240,6 +240,8 @@ def _closing(text: bytes, opening: int) -> int:
 
 
 _FUNCTIONS = {
+    b"remote",
+    b"remotesecure",
     b"disk",
     b"file",
     b"filecluster",
