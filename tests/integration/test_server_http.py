@@ -209,7 +209,7 @@ def test_statuses_and_codes_of_failures(clickhouse: EmbeddedClickHouse) -> None:
         ("SELECT throwIf(1)", 500, 395),
         ("SELECT toDate('x')", 400, 38),
         ("SELECT sleep(2) SETTINGS max_execution_time = 1", 408, 159),
-        ("CREATE USER u", 403, 497),
+        ("CREATE USER u", 500, 514),
         ("SELECT 1 INTO OUTFILE '/tmp/x'", 500, 358),
         ("INSERT INTO FUNCTION null('a Int8') FROM INFILE '/etc/passwd' FORMAT CSV", 400, 36),
         ("SELECT 1; SELECT 2", 400, 62),

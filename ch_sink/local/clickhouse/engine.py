@@ -81,9 +81,7 @@ class Engine:
         users.write_text(users_xml, encoding="utf-8")
         config = self.private / "config.xml"
         config.write_text(
-            "<clickhouse><access_control_improvements><table_engines_require_grant>1</table_engines_require_grant>"
-            "</access_control_improvements><custom_local_disks_base_directory>"
-            f"{escape(str(self.private / 'disks'))}/</custom_local_disks_base_directory><user_directories><users_xml>"
+            "<clickhouse><user_directories><users_xml>"
             f"<path>{escape(str(users))}</path>"
             "</users_xml></user_directories></clickhouse>\n",
             encoding="utf-8",

@@ -93,7 +93,7 @@ class QueryService:
             # The body is complete before the engine runs: a slow client delays nobody, and one that leaves in
             # mid-body has inserted nothing.
             rows = stack.enter_context(self._spool())
-            rows.fill(_checked(rest) if statement.format == "Values" else rest)
+            rows.fill(rest)
             with self.engine.use():
                 summary = self._run(request, response, text, statement, rows, files) if text else Summary()
         # Only now does the client see the end: its session is free for its next query.
@@ -217,10 +217,3 @@ def _check(request: Request, statement: Statement, text: bytes) -> None:
             "Cannot execute query in readonly mode. For queries over HTTP, method GET implies readonly. You should use "
             "method POST for modifying queries",
         )
-
-
-def _checked(rows: Iterator[bytes]) -> Iterator[bytes]:
-    """The rows of VALUES, which are expressions."""
-    whole = b"".join(rows)
-    refuse_files(Statement("INSERT", 0), whole)
-    yield whole

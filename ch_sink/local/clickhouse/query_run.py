@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import threading
 from collections.abc import Callable, Mapping
 
@@ -25,8 +24,7 @@ __all__ = ["refuse_files", "run_insert", "run_select", "run_whole"]
 def refuse_files(statement: Statement, text: bytes) -> None:
     """Raise what a server answers to clauses that name the client's files, and to ways out of the data directory.
 
-    Most of these the user has no right to. Where the engine asks for none, it would bound the paths, if it were not
-    embedded.
+    A server bounds the paths that queries may name; the embedded engine does not.
     """
     if statement.outfile:
         raise QueryError.make(358, "INTO_OUTFILE_NOT_ALLOWED", "INTO OUTFILE is not allowed")
@@ -56,33 +54,16 @@ def run_insert(
     rows_format = statement.format or "Values"
     path = quote_string(rows.path)
     if statement.input_call is not None:
-        return _insert_input(connection, text, statement, f"FROM INFILE {path} FORMAT {rows_format}", params)
+        # INSERT INTO t SELECT … FROM input('structure') FORMAT F: the rows are a table of that structure.
+        start, end = statement.input_call
+        inside = text[text.index(b"(", start) + 1 : end - 1]
+        call = f"file({path}, {quote_string(rows_format)}, ".encode() + inside + b")"
+        return _summary(connection.run(text[:start] + call + text[end : statement.end], "Null", params), 0)
     at = min(x for x in (statement.settings_at, statement.format_at, statement.end) if x is not None)
     whole = b"%s FROM INFILE %s %s FORMAT %s" % (
         *(text[:at], path.encode(), text[at : statement.end], rows_format.encode()),
     )
     return _summary(connection.run(whole, "Null", params), 0)
-
-
-def _insert_input(
-    connection: Connection, text: bytes, statement: Statement, rows: str, params: Mapping[str, str]
-) -> Summary:
-    """Run ``INSERT INTO t SELECT … FROM input('structure') FORMAT F``: the rows are a table of that structure.
-
-    The user may not read files by the table function ``file``, but ``FROM INFILE`` asks no right.
-    """
-    assert statement.input_call is not None
-    start, end = statement.input_call
-    inside = text[text.index(b"(", start) + 1 : end - 1]
-    structure = connection.run(b"SELECT " + inside, "RawBLOB", params).bytes()
-    table = f"_input_{secrets.token_hex(8)}"
-    connection.run(f"CREATE TEMPORARY TABLE {table} (".encode() + structure + b") ENGINE = Memory")
-    try:
-        connection.run(f"INSERT INTO {table} {rows}", "Null")
-        whole = text[:start] + table.encode() + text[end : statement.end]
-        return _summary(connection.run(whole, "Null", params), 0)
-    finally:
-        connection.run(f"DROP TEMPORARY TABLE {table}")
 
 
 def run_select(

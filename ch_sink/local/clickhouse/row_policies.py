@@ -53,20 +53,6 @@ class Policy:
         return " ".join(parts)
 
 
-_GRANTS = "".join(
-    f"<query>GRANT {rights}</query>"
-    for rights in (
-        "CHECK, SHOW, SELECT, INSERT, ALTER, CREATE DATABASE, CREATE TABLE, CREATE VIEW, CREATE TEMPORARY TABLE, DROP, "
-        "UNDROP TABLE, TRUNCATE, OPTIMIZE, KILL QUERY, MOVE PARTITION BETWEEN SHARDS, SYSTEM, dictGet, INTROSPECTION, "
-        "CLUSTER, SHOW ROW POLICIES ON *.*",
-        # The engine asks for it before it makes a table in its database `default`, where a file's path is a table, too.
-        "READ ON FILE",
-        # For tables over clusters that a configuration names; `leads_outside` refuses remote().
-        "READ, WRITE ON REMOTE",
-        "TABLE ENGINE ON Distributed",
-    )
-)
-"""Nothing that writes a file elsewhere, asks a web server or runs a program. The rest: see `leads_outside`."""
 _CONSTRAINTS = "".join(
     f"<{name}><const/></{name}>"
     for name in (
@@ -259,5 +245,6 @@ def users_xml(filters: Iterable[tuple[str, str, str]]) -> str:
         f"<clickhouse><profiles><default><implicit_select>0</implicit_select><constraints>{_CONSTRAINTS}</constraints>"
         "</default></profiles><quotas><default/></quotas><users><default>"
         "<password/><networks><ip>::/0</ip></networks><profile>default</profile><quota>default</quota>"
-        f"<grants>{_GRANTS}</grants><databases>{inner}</databases></default></users></clickhouse>\n"
+        "<access_management>1</access_management><named_collection_control>1</named_collection_control>"
+        f"<databases>{inner}</databases></default></users></clickhouse>\n"
     )

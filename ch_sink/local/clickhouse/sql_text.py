@@ -239,36 +239,34 @@ def _closing(text: bytes, opening: int) -> int:
     return len(text)
 
 
-_FUNCTIONS = {
-    b"remote",
-    b"remotesecure",
-    b"disk",
-    b"file",
-    b"filecluster",
-    b"filesystem",
-    b"loop",
-    b"deltalakelocal",
-    b"iceberglocal",
-    b"paimonlocal",
-}
+_OUTSIDE = frozenset(
+    # Files
+    "file filecluster filesystem loop disk sqlite embeddedrocksdb iceberglocal deltalakelocal paimonlocal "
+    # other servers
+    "url urlcluster http s3 s3cluster s3queue gcs oss cosn azureblobstorage azureblobstoragecluster hdfs hdfscluster "
+    "iceberg icebergs3 icebergazure deltalake deltalakes3 hudi remote remotesecure mysql postgresql mongodb redis "
+    "odbc jdbc kafka nats rabbitmq ytsaurus arrowflight "
+    # programs
+    "executable executablepool python".split()
+)
+"""Table functions, engines, backups and sources of dictionaries that reach beyond the data directory. Kafka's engine
+only consumes with a view, but connects to the address that it is given."""
 _ESCAPED = re.compile(rb"\\(x[0-9A-Fa-f]{2}|.)", re.DOTALL)
 
 
 def leads_outside(text: bytes) -> str | None:
-    """What in a statement leads out of the data directory and needs no right that could be withheld; None if nothing.
+    """What in a statement leads out of the data directory; None if nothing does.
 
-    These are some functions, the engine EmbeddedRocksDB, and in the database ``default`` a path in a table's place.
+    That is a call by one of these names, or a path in a table's place, which the database ``default`` reads as a file.
     """
-    name = ""
+    before = last = name = ""
     for token in tokens(text):
-        if token.text == b"(" and name.lower().encode() in _FUNCTIONS:
+        if token.text == b"(" and name.lower() in _OUTSIDE and before not in (".", "into", "table"):
             return f"{name}()"
-        name = _name(token)
+        before, last, name = last, token.text.decode(errors="replace").lower(), _name(token)
         path = "/" in name and (os.path.exists(name) or (name[0] in "/." and not set("*?{[").isdisjoint(name)))
         if token.kind == "quoted" and path:
             return "a path in a table's place"
-        if name.lower() == "embeddedrocksdb":
-            return name
     return None
 
 
