@@ -69,11 +69,14 @@ bench: $(STAMP) java
 bench-full: $(STAMP) java
 	$(WITH_JAVA) $(BIN)/python -m benchmarks suite --full
 
-# Without index addresses: the lock is valid wherever packages come from.
+# Without index addresses: the lock is valid wherever packages come from, and its hashes say that they are the same.
+# The image of Spark has a lock of its own, with the same versions.
+COMPILE := pip-compile -q --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
+  --no-annotate --allow-unsafe --generate-hashes
 lock: $(STAMP)
 	$(BIN)/pip install -q pip-tools
-	$(BIN)/pip-compile -q --extra dev,embedded,avro,ui --strip-extras --no-header --no-emit-index-url \
-	  --no-emit-trusted-host --no-emit-find-links --no-annotate --allow-unsafe -o requirements.lock pyproject.toml
+	$(BIN)/$(COMPILE) --extra dev,embedded,avro -o requirements.lock pyproject.toml
+	$(BIN)/$(COMPILE) --extra avro -c requirements.lock -o compose/spark/requirements.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) .venv-spark build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

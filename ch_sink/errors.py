@@ -33,6 +33,7 @@ from typing import Self
 __all__ = [
     "REFILL",
     "AccessDenied",
+    "AccessRefused",
     "BrokerUnavailable",
     "ChSinkError",
     "ClickHouseError",
@@ -45,6 +46,7 @@ __all__ = [
     "PositionError",
     "RecordError",
     "RegistryError",
+    "RegistryRefused",
     "RegistryUnavailable",
     "SourceError",
     "StreamFailed",
@@ -70,6 +72,8 @@ class ChSinkError(Exception):
     exit_code: int = 1
     temporary = False
     """Waiting may mend it: a server is away, or busy with itself."""
+    denied = False
+    """Kafka or the schema registry refuses the user. What helps, a right or another password, is not seen from here."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -116,6 +120,12 @@ class KafkaError(ChSinkError):
     """The source of records failed."""
 
 
+class AccessRefused(KafkaError):
+    """The broker refuses the user."""
+
+    denied = True
+
+
 class BrokerUnavailable(KafkaError):
     """No broker answered."""
 
@@ -132,6 +142,12 @@ class DataLoss(KafkaError):
 
 class RegistryError(ChSinkError):
     """The schema registry cannot be reached, refuses, or does not know a schema."""
+
+
+class RegistryRefused(RegistryError):
+    """The schema registry refuses the user."""
+
+    denied = True
 
 
 class RegistryUnavailable(RegistryError):

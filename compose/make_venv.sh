@@ -43,5 +43,5 @@ if ! { [ -x "$venv/bin/python" ] && recent "$venv/bin/python"; }; then
 fi
 
 say "Installing the packages of requirements.lock (some minutes the first time)"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r requirements.lock
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .

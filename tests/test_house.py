@@ -44,9 +44,13 @@ def test_tracked_files_name_no_package_index_and_no_folder_of_a_machine():
     assert not found, "\n".join(found)
 
 
-def test_the_lock_holds_exact_versions_only():
-    lines = (ROOT / "requirements.lock").read_text().split("\n")
-    assert all(re.fullmatch(r"[a-z0-9][a-z0-9.-]*==[A-Za-z0-9.+!]+(?: ; .*)?|", line) for line in lines)
+def test_the_lock_holds_exact_versions_with_their_hashes_only():
+    """So that no index can put another file in the place of one that was tested."""
+    text = (ROOT / "requirements.lock").read_text()
+    entry = re.compile(r"[a-z0-9][a-z0-9.-]*==[A-Za-z0-9.+!]+(?: ; [^\n]*)?(?: \\\n    --hash=sha256:[0-9a-f]{64})+")
+    entries = re.split(r"\n(?! )", text.rstrip("\n"))
+    assert [one for one in entries if not entry.fullmatch(one)] == []
+    assert "--require-hashes -r requirements.lock" in (ROOT / "compose" / "make_venv.sh").read_text()
 
 
 def test_the_lock_fulfils_the_project_s_own_demands():
@@ -56,7 +60,9 @@ def test_the_lock_fulfils_the_project_s_own_demands():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     asked = [*project["dependencies"], *(r for extra in project["optional-dependencies"].values() for r in extra)]
     locked = dict(
-        line.split(" ")[0].split("==") for line in (ROOT / "requirements.lock").read_text().splitlines() if line
+        line.split(" ")[0].split("==")
+        for line in (ROOT / "requirements.lock").read_text().splitlines()
+        if line and line[0] != " "
     )
     for text in asked:
         wanted = Requirement(text)

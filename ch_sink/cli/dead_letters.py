@@ -21,7 +21,7 @@ __all__ = ["as_json", "dead_letters", "in_use", "retried"]
 
 dead_letters = typer.Typer(no_args_is_help=True, help="See, retry or drop records that could not be applied.")
 
-Limit = Annotated[int, typer.Option(help="The most records of each stream that are shown.", min=1)]
+Limit = Annotated[int, typer.Option(help="How many records of each stream are shown, the newest first.", min=1)]
 Kind = Annotated[str | None, typer.Option(help="Only those of this kind of failure.", show_default=False)]
 
 
@@ -104,7 +104,7 @@ def drop(
     for config, letters in _each(out, configs, only, overrides):
         chosen = {
             topic_id: [s.letter for s in found if kind in (None, s.letter.kind)]
-            for topic_id, found in letters.open().items()
+            for topic_id, found in letters.open(whole=False).items()
         }
         letters.drop(chosen)
         dropped = sum(map(len, chosen.values()))
@@ -118,24 +118,19 @@ def _show(
 ) -> None:
     streams: list[dict[str, Any]] = []
     for config, letters in _each(out, configs, only, overrides):
-        found = [s for of_topic in letters.open().values() for s in of_topic if kind in (None, s.letter.kind)]
-        streams.append(
-            {
-                **_named(config),
-                "count": len(found),
-                "dead_letters": [as_json(s, whole=whole) for s in found[:limit]],
-            }
-        )
-        out.say(f"{config.stream_name}: {counted(len(found), 'dead letter')}", style="bold")
-        for entry in streams[-1]["dead_letters"]:
+        count, found = letters.count(kind), letters.newest(limit, kind, whole=whole)
+        shown = [as_json(s, whole=whole) for s in found]
+        streams.append({**_named(config), "count": count, "dead_letters": shown})
+        out.say(f"{config.stream_name}: {counted(count, 'dead letter')}", style="bold")
+        for entry in shown:
             column = f", column {entry['column']}" if entry["column"] else ""
             place = f"partition {entry['partition']}, offset {entry['offset']}"
             out.say(f"  {place}, {entry['time']}: {entry['kind']}{column}: {entry['reason']}")
             if whole:
                 for part in ("key", "value", "headers"):
                     out.say(f"    {part}: {json.dumps(entry[part], ensure_ascii=False)}")
-        if len(found) > limit:
-            out.say(f"  and {len(found) - limit} more; --limit shows them")
+        if count > len(found):
+            out.say(f"  and {count - len(found)} more; --limit shows them")
     out.document({"streams": streams})
 
 

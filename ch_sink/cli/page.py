@@ -45,13 +45,12 @@ class JobPage:
         found = {stream.stream: stream.as_json(now) for stream in self._live.snapshot()}
         return [_shown(known.get(name, {}), mine) for name, mine in found.items()]
 
-    def dead_letters(self, stream: str) -> Sequence[Mapping[str, Any]]:
+    def dead_letters(self, stream: str, *, whole: bool) -> Sequence[Mapping[str, Any]]:
         """See PageData."""
         from ch_sink.spark.letters import Letters
 
         with Letters.of(self._config(stream)) as letters:
-            found = [one for of_topic in letters.open().values() for one in of_topic]
-        return [as_json(one, whole=True) for one in found[:_LETTERS]]
+            return [as_json(one, whole=whole) for one in letters.newest(_LETTERS, whole=whole)]
 
     def explain(self, stream: str, key: Mapping[str, Any]) -> Mapping[str, Any]:
         """See PageData. One at a time: it reads the whole topic."""

@@ -1,6 +1,7 @@
 """``ch_sink run``: the streams of these configurations in one Spark application."""
 
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
@@ -63,8 +64,16 @@ def run(
     ] = None,
     ui_token: Annotated[
         str,
-        typer.Option(envvar="CH_SINK_UI_TOKEN", help="What the page asks of who retries dead letters; drawn if empty."),
+        typer.Option(
+            envvar="CH_SINK_UI_TOKEN",
+            help="Token required to see records and to retry them; generated if omitted.",
+            show_default=False,
+        ),
     ] = "",
+    ui_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A further name under which the page is reached.", show_default=False),
+    ] = None,
 ) -> None:
     """Apply changes from Kafka to ClickHouse until stopped.
 
@@ -92,7 +101,7 @@ def run(
         from ch_sink.spark.session import start_application
 
         live = Live()
-        closing.enter_context(_page(ui, ui_token, live, lambda: streams_again(configs, overrides)))
+        closing.enter_context(_page(ui, ui_token, ui_host or (), live, lambda: streams_again(configs, overrides)))
         if not once:
             closing.enter_context(_purging(live, lambda: streams_again(configs, overrides)))
         jvm = start_application(settings or topics.usual, master, stop) if settings or not once else None
@@ -127,21 +136,29 @@ def run(
 
 
 @contextmanager
-def _page(address: str | None, token: str, live: "Live", streams: "Callable[[], Sequence[Config]]") -> Iterator[None]:
+def _page(
+    address: str | None,
+    token: str,
+    hosts: "Sequence[str]",
+    live: "Live",
+    streams: "Callable[[], Sequence[Config]]",
+) -> Iterator[None]:
     """Serve the page, if it has an address. Raises ConfigError."""
     if address is None:
         yield
         return
     from ch_sink.cli.page import JobPage
+    from ch_sink.observe.logs import FOR_THE_TERMINAL
     from ch_sink.serve.server import PageServer
 
-    server = PageServer(Address.parse(address, "--ui"), JobPage(live, streams), token)
-    log.info(
-        "the page is at http://%s:%d/%s",
-        address.rpartition(":")[0] or "127.0.0.1",
-        server.port,
-        "" if token else f"; its token for retries is {server.token}",
-    )
+    server = PageServer(Address.parse(address, "--ui"), JobPage(live, streams), token, hosts)
+    log.info("the page is at http://%s:%d/", address.rpartition(":")[0] or "127.0.0.1", server.port)
+    if not token and sys.stderr.isatty():
+        log.info("its token, for records and their retry, is %s", server.token, extra=FOR_THE_TERMINAL)
+    elif not token:
+        log.info(
+            "the page shows no records and retries none: CH_SINK_UI_TOKEN in the environment sets a token for that"
+        )
     try:
         yield
     finally:

@@ -20,7 +20,7 @@ from rich.text import Text
 from ch_sink.errors import ConfigError
 from ch_sink.model.counted import counted, grouped
 from ch_sink.observe.lines import Lines
-from ch_sink.observe.logs import Format, formatter, logging_to
+from ch_sink.observe.logs import Format, formatter, kept, logging_to
 from ch_sink.observe.picture import Album, JobPicture, StreamPicture
 from ch_sink.spark.stop import Stop
 
@@ -85,6 +85,8 @@ def shown(look: Look, options: LogOptions, stop: Stop) -> Iterator[None]:
             raise ConfigError(f"--log-file {options.file} cannot be written: {error.strerror}") from None
     for handler in handlers:
         handler.setFormatter(formatter(options.form))
+        if isinstance(handler, logging.FileHandler) or not sys.stderr.isatty():
+            handler.addFilter(kept)
     with ExitStack() as closing:
         closing.enter_context(logging_to(handlers, level=options.level, libraries=options.debug))
         if redraws:

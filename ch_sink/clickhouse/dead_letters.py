@@ -29,9 +29,14 @@ _SCHEMA = pa.schema(
 )
 _MINE = "stream = {stream:String} AND topic_id = {topic_id:String}"
 _LIST = (
-    "SELECT topic, partition, offset, timestamp, key, value, headers, kind, column, reason, "
-    "toUnixTimestamp64Milli(time) AS time, toUnixTimestamp64Milli(retried) AS retried, outcome "
+    "SELECT topic, partition, offset, timestamp, $record, kind, column, reason, "
+    "toUnixTimestamp64Milli(time) AS at, toUnixTimestamp64Milli(retried) AS settled, outcome "
     "FROM $table FINAL WHERE "
+)
+_RECORD = "key, value, headers"
+_NO_RECORD = (
+    "CAST(NULL AS Nullable(String)) AS key, CAST(NULL AS Nullable(String)) AS value, "
+    "CAST([] AS Array(Tuple(name String, value Nullable(String)))) AS headers"
 )
 
 
@@ -66,12 +71,28 @@ class ClickHouseDeadLetters:
         ]
         self._stored.insert(pa.Table.from_pylist(rows, schema=_SCHEMA))
 
-    def list(self, limit: int = 100, *, retried: bool = False) -> list[StoredLetter]:
+    def list(self, limit: int = 100, *, retried: bool = False, whole: bool = True) -> Sequence[StoredLetter]:
         """Dead letters by partition and offset; ``retried``: include those settled since. Raises ClickHouseError."""
         where = _MINE if retried else f"{_MINE} AND retried IS NULL"
-        found = self._stored.arrow(
-            f"{_LIST}{where} ORDER BY partition, offset LIMIT {{limit:UInt64}}", {**self._named, "limit": limit}
+        return self._letters(f"{where} ORDER BY partition, offset LIMIT {{limit:UInt64}}", whole=whole, limit=limit)
+
+    def newest(self, limit: int, kind: str | None = None, *, whole: bool = True) -> Sequence[StoredLetter]:
+        """Dead letters of the stream that are not settled, of all its topics, the newest first. Raises ClickHouseError.
+
+        ``whole``: with their records, which are read of the chosen letters only; else without key, value and headers.
+        """
+        mine = (
+            f"stream = {{stream:String}} AND retried IS NULL{' AND kind = {kind:String}' if kind is not None else ''}"
         )
+        order = "ORDER BY time DESC, offset DESC, partition LIMIT {limit:UInt64}"
+        place = "topic_id, partition, offset"
+        chosen = f"({place}) IN (SELECT {place} FROM $table FINAL WHERE {mine} {order})"
+        return self._letters(f"{mine} AND {chosen} {order}", whole=whole, limit=limit, kind=kind)
+
+    def _letters(self, where: str, *, whole: bool = True, **named: object) -> Sequence[StoredLetter]:
+        listed = _LIST.replace("$record", _RECORD if whole else _NO_RECORD)
+        given = {name: setting for name, setting in named.items() if setting is not None}
+        found = self._stored.arrow(f"{listed}{where}", {**self._named, **given})
         return [
             StoredLetter(
                 DeadLetter(
@@ -86,8 +107,8 @@ class ClickHouseDeadLetters:
                     _text(r["column"]) if r["column"] is not None else None,
                     _text(r["reason"]),
                 ),
-                r["time"] / 1000,
-                None if r["retried"] is None else r["retried"] / 1000,
+                r["at"] / 1000,
+                None if r["settled"] is None else r["settled"] / 1000,
                 _text(r["outcome"]),
             )
             for r in found.to_pylist()

@@ -131,6 +131,7 @@ Patience = Annotated[Annotated[float, Field(ge=0)] | None, BeforeValidator(_pati
 Bytes = Annotated[int, BeforeValidator(_size), _TEXT_OR_NUMBER]
 Words = Annotated[tuple[str, ...], BeforeValidator(_words), _WORDS]
 Property = Annotated[str, BeforeValidator(_scalar), _SCALAR]
+SecretProperty = Annotated[SecretStr, BeforeValidator(_scalar), _SCALAR]
 Name = Annotated[str, Field(min_length=1)]
 
 
@@ -356,7 +357,8 @@ class SparkSection(Section):
     """The Spark application of ``ch_sink run``."""
 
     master: str | None = None
-    conf: dict[str, Property] = Field(default_factory=dict)
+    conf: dict[str, SecretProperty] = Field(default_factory=dict, repr=False)
+    """Spark's properties. Which of them are secrets, such as a key of an object store, only Spark knows."""
 
 
 class InitSection(Section):

@@ -7,7 +7,7 @@ from typing import Any
 
 import confluent_kafka
 
-from ch_sink.errors import BrokerUnavailable, ChSinkError, ConfigError, KafkaError, TopicNotFound
+from ch_sink.errors import AccessRefused, BrokerUnavailable, ChSinkError, ConfigError, KafkaError, TopicNotFound
 from ch_sink.kafka.settings import KafkaSettings
 
 __all__ = [
@@ -132,7 +132,7 @@ def translate(error: confluent_kafka.KafkaError, settings: KafkaSettings, topic:
             hint="Check kafka.topic; Debezium creates a topic with its first event.",
         )
     if code in _DENIED:
-        return KafkaError(
+        return AccessRefused(
             f"the broker at {settings.bootstrap} refuses access to topic {topic}: {error.str()}",
             hint="Check the security properties under kafka, and the user's read rights on the topic.",
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from ch_sink.errors import ConfigError, RegistryError, RegistryUnavailable
+from ch_sink.errors import ConfigError, RegistryError, RegistryRefused, RegistryUnavailable
 from ch_sink.kafka.settings import HIDDEN, redact
 from ch_sink.ports import RegisteredSchema, SchemaRegistry
 
@@ -118,7 +118,7 @@ class ConfluentRegistry:
 
     def _refused(self, what: str, status: int, message: str) -> RegistryError:
         if status in (401, 403):
-            return RegistryError(
+            return RegistryRefused(
                 f"the schema registry at {self._url} refuses {what}: status {status}",
                 hint="Check schema.registry.basic.auth.user.info or bearer.auth.*, and the user's rights.",
             )

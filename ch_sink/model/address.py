@@ -1,11 +1,15 @@
-"""``HOST:PORT`` in settings and options."""
+"""``HOST:PORT`` in settings and options, and the names of this host in requests."""
 
+import socket
+from collections.abc import Collection
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Self
+from urllib.parse import urlsplit
 
 from ch_sink.errors import ConfigError
 
-__all__ = ["Address"]
+__all__ = ["Address", "names_this_host"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +32,21 @@ class Address:
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def names_this_host(header: str, others: Collection[str] = ()) -> bool:
+    """Whether a request's ``Host`` means this host: an address, localhost, its own name, or one of ``others``.
+
+    A web page elsewhere makes a browser send its requests here by letting a name of its own lead here ("DNS
+    rebinding"). The header then has that name. Requests of other clients may have none.
+    """
+    try:
+        host = (urlsplit(f"//{header.strip()}").hostname or "").rstrip(".")
+    except ValueError:
+        return False
+    if not header or host in {"localhost", socket.gethostname().lower(), *(name.lower() for name in others)}:
+        return True
+    try:
+        return bool(ip_address(host))
+    except ValueError:
+        return False

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Literal
 
-__all__ = ["Format", "formatter", "logging_to"]
+__all__ = ["FOR_THE_TERMINAL", "Format", "formatter", "kept", "logging_to"]
 
 Format = Literal["text", "json"]
 
@@ -15,6 +15,13 @@ _OWN = "ch_sink"
 _CLIENT = "ch_sink.kafka.client"
 """What librdkafka logs: it repeats itself ten times a second."""
 _WIRE = "py4j"
+FOR_THE_TERMINAL = {"for_the_terminal": True}
+"""``extra`` of a line with a secret."""
+
+
+def kept(record: logging.LogRecord) -> bool:
+    """The filter of a handler whose lines may be kept, such as in a file: leaves out what is for the terminal."""
+    return not hasattr(record, "for_the_terminal")
 
 
 class _Text(logging.Formatter):

@@ -1,18 +1,17 @@
 """The job's figures for Prometheus, at ``/metrics``: names and units as its guidelines ask, prefix ``ch_sink_``."""
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, start_http_server
+from prometheus_client import CollectorRegistry, Histogram, ProcessCollector
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from ch_sink import __version__
-from ch_sink.errors import ConfigError
 from ch_sink.model.address import Address
 from ch_sink.observe.live import BatchSeen, Live, LiveStream
+from ch_sink.serve.listener import Answer, Listener, Request
 
 __all__ = ["STATES", "Metrics", "MetricsServer"]
 
@@ -50,27 +49,17 @@ class Metrics:
             self._stages.labels(seen.stream, stage).observe(seconds)
 
 
-class MetricsServer:
-    """Answers at ``/metrics`` until it is closed."""
+class MetricsServer(Listener):
+    """Answers at ``/metrics`` until it is closed. Any name of the host will do: figures hold nothing of records."""
 
     def __init__(self, address: Address, registry: CollectorRegistry) -> None:
         """Port 0 takes a free one. Raises ConfigError if the address cannot be taken."""
-        self._server: WSGIServer
-        self._thread: threading.Thread
-        try:
-            self._server, self._thread = start_http_server(address.port, address.host, registry)
-        except OSError as error:
-            raise ConfigError(
-                f"metrics: cannot listen on {address}: {error.strerror or error}",
-                hint="Choose another address, or end the process that listens there.",
-            ) from error
-        self.port: int = self._server.server_port
 
-    def close(self) -> None:
-        """Stop listening."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(5)
+        def answer(request: Request) -> Answer:
+            encoder, content_type = choose_encoder(request.headers.get("accept", ""))
+            return Answer(200, encoder(registry), content_type)
+
+        super().__init__(address, answer, "metrics:")
 
 
 class _Streams(Collector):

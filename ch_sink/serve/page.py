@@ -5,90 +5,98 @@ Its data is at ``/api/streams``, in the form of ``ch_sink status --json``. The p
 
 import hmac
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection, Mapping
 from importlib.resources import files
 from typing import Any
 
-from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.routing import Route
-
-from ch_sink.errors import ChSinkError, ConfigError
+from ch_sink.errors import ChSinkError
+from ch_sink.model.address import names_this_host
 from ch_sink.serve.data import PageData
+from ch_sink.serve.listener import Answer, Request
 
 __all__ = ["application"]
 
-_NO_STORE = {"cache-control": "no-store", "x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
 _CONTENT = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:"
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+_ABOUT_A_STREAM = re.compile(r"/api/(dead-letters|explain)/(.+)", re.DOTALL)
+_RETRY = "/retry"
 
 
-def application(data: PageData, token: str) -> Starlette:
-    """The page's application. Everyone who reaches it may read.
+def application(data: PageData, token: str, hosts: Collection[str] = ()) -> Callable[[Request], Answer]:
+    """The page's application. Everyone who reaches it may read how the streams are.
 
-    Whoever knows ``token`` may retry dead letters, and let the job read a topic to explain a row.
+    Whoever knows ``token`` may also read what records hold, retry dead letters, and let the job read a topic to explain
+    a row. ``hosts``: names under which the page is reached besides those of this host.
     """
 
-    async def page(_: Request) -> Response:
-        text = files("ch_sink.serve").joinpath("page.html").read_text(encoding="utf-8")
-        return HTMLResponse(text, headers=_NO_STORE | {"content-security-policy": _CONTENT})
+    def answer(request: Request) -> Answer:
+        host = request.headers.get("host", "")
+        if not names_this_host(host, hosts):
+            return _problem(403, f"the page does not know the host {host!r}", "Name it: --ui-host.")
+        trusted = _given(request, token)
+        if request.method == "POST":
+            return _posted(request, data) if trusted else _problem(403, "the token is wrong", _TOKEN)
+        if request.path == "/":
+            text = files("ch_sink.serve").joinpath("page.html").read_bytes()
+            return Answer(200, text, "text/html; charset=utf-8", {"content-security-policy": _CONTENT})
+        if request.path == "/api/streams":
+            return _answer(lambda: {"streams": [s if trusted else _without_rows(s) for s in data.streams()]})
+        if (place := _ABOUT_A_STREAM.fullmatch(request.path)) is not None and place[1] == "dead-letters":
+            return _answer(lambda: {"dead_letters": list(data.dead_letters(place[2], whole=trusted))})
+        return _problem(404, f"there is nothing at {request.path}", "")
 
-    async def streams(_: Request) -> Response:
-        return await _answer(lambda: {"streams": list(data.streams())})
-
-    async def dead_letters(request: Request) -> Response:
-        stream = request.path_params["stream"]
-        return await _answer(lambda: {"dead_letters": list(data.dead_letters(stream))})
-
-    def refused(request: Request) -> Response | None:
-        given = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if hmac.compare_digest(given.encode(), token.encode()):
-            return None
-        return _problem(403, "the token is wrong", "The job prints it when it starts; see also --ui-token.")
-
-    async def retry(request: Request) -> Response:
-        stream = request.path_params["stream"]
-        return refused(request) or await _answer(lambda: dict(data.retry(stream)))
-
-    async def explain(request: Request) -> Response:
-        if (problem := refused(request)) is not None:
-            return problem
-        stream, body = request.path_params["stream"], await request.body()
-        return await _answer(lambda: dict(data.explain(stream, _key(body))))
-
-    return Starlette(
-        routes=[
-            Route("/", page),
-            Route("/api/streams", streams),
-            Route("/api/explain/{stream:path}", explain, methods=["POST"]),
-            Route("/api/dead-letters/{stream:path}/retry", retry, methods=["POST"]),
-            Route("/api/dead-letters/{stream:path}", dead_letters),
-        ]
-    )
+    return answer
 
 
-def _key(body: bytes) -> dict[str, Any]:
-    """A key as JSON, numbers with as many digits as were written. Raises ConfigError."""
+_TOKEN = "The job prints it when it starts; see also --ui-token."
+
+
+def _given(request: Request, token: str) -> bool:
+    given = request.headers.get("authorization", "").removeprefix("Bearer ")
+    return hmac.compare_digest(given.encode(errors="replace"), token.encode())
+
+
+def _posted(request: Request, data: PageData) -> Answer:
+    place = _ABOUT_A_STREAM.fullmatch(request.path)
+    if place is not None and place[1] == "explain":
+        if (key := _key(request.body)) is None:
+            return _problem(400, "the key is no JSON object", """Write it as {"id": 7}.""")
+        return _answer(lambda: data.explain(place[2], key))
+    if place is not None and place[2].endswith(_RETRY):
+        return _answer(lambda: data.retry(place[2].removesuffix(_RETRY)))
+    return _problem(404, f"there is nothing to do at {request.path}", "")
+
+
+def _key(body: bytes) -> dict[str, Any] | None:
+    """A key as JSON, numbers with as many digits as were written; None if it is anything else."""
     try:
         made = json.loads(body, parse_float=str)
     except ValueError:
-        made = None
-    if not isinstance(made, dict) or not made:
-        raise ConfigError("the key is no JSON object", hint="""Write it as {"id": 7}.""")
-    return made
+        return None
+    return made if isinstance(made, dict) and made else None
 
 
-async def _answer(ask: Callable[[], dict[str, Any]]) -> Response:
+def _without_rows(stream: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A stream as everyone may see it: what a comparison found, without the rows that differ."""
+    compared = stream.get("compared")
+    return {**stream, "compared": {**compared, "examples": []}} if compared else stream
+
+
+def _answer(ask: Callable[[], Mapping[str, Any]]) -> Answer:
     try:
-        return JSONResponse(await run_in_threadpool(ask), headers=_NO_STORE)
+        return _json(200, ask())
     except LookupError as error:
         return _problem(404, str(error.args[0] if error.args else error), "")
     except ChSinkError as error:
         return _problem(409, str(error), error.hint or "")
 
 
-def _problem(status: int, text: str, remedy: str) -> Response:
-    return JSONResponse({"error": text, "next": remedy or None}, status_code=status, headers=_NO_STORE)
+def _problem(status: int, text: str, remedy: str) -> Answer:
+    return _json(status, {"error": text, "next": remedy or None})
+
+
+def _json(status: int, document: Mapping[str, Any]) -> Answer:
+    return Answer(status, json.dumps(document, ensure_ascii=False).encode(errors="replace"), "application/json")

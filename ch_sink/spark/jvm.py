@@ -23,10 +23,12 @@ from ch_sink.errors import ChSinkError
 from ch_sink.spark.archive import archive_options, class_path
 from ch_sink.spark.stop import Stop
 
-__all__ = ["Gateway", "Jvm", "java_command"]
+__all__ = ["Gateway", "Jvm", "java_command", "properties_text"]
 
 TEMPORARY = "{temporary}"
 """In a command: the JVM's folder for temporary files."""
+_PROPERTIES = "spark.properties"
+"""In this folder: Spark's properties, of which some are secrets. Every user of the machine sees a command line."""
 _END_SECONDS = 8.0
 """How long the JVM may take to stop Spark and remove its temporary folders."""
 
@@ -64,8 +66,8 @@ class Gateway:
 
 
 def java_command(java: Path, home: Path, conf: Mapping[str, str]) -> list[str]:
-    """The command of a driver's JVM for these Spark properties."""
-    settings = [word for name, setting in conf.items() for word in ("--conf", f"{name}={setting}")]
+    """The command of a driver's JVM for these Spark properties, which it reads from a file that `Jvm` writes."""
+    settings = ["--properties-file", f"{TEMPORARY}/{_PROPERTIES}", "--load-spark-defaults"]
     if _needs_launcher(home, conf):
         arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
         return [str(home / "bin" / "spark-submit"), *settings, *arguments]
@@ -87,6 +89,16 @@ def java_command(java: Path, home: Path, conf: Mapping[str, str]) -> list[str]:
     ]
 
 
+def properties_text(conf: Mapping[str, str]) -> str:
+    """These properties as a file of `java.util.Properties`."""
+    return "".join(f"{_escaped(name)}={_escaped(setting)}\n" for name, setting in conf.items())
+
+
+def _escaped(text: str) -> str:
+    special = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
+    return "".join(special.get(letter, f"\\{letter}" if letter in " =:#!" else letter) for letter in text)
+
+
 def _needs_launcher(home: Path, conf: Mapping[str, str]) -> bool:
     files = (home / "conf" / name for name in ("spark-defaults.conf", "spark-env.sh"))
     return (
@@ -100,10 +112,14 @@ def _needs_launcher(home: Path, conf: Mapping[str, str]) -> bool:
 class Jvm:
     """A driver's JVM as a child process, in a session of its own: a Ctrl-C in the terminal does not reach it."""
 
-    def __init__(self, command: list[str], home: Path) -> None:
+    def __init__(self, command: list[str], home: Path, conf: Mapping[str, str] | None = None) -> None:
+        """``command``: see `java_command`; ``conf``: Spark's properties."""
         self._folder = Path(tempfile.mkdtemp(prefix="ch_sink-jvm-"))
         """Its temporary files, so that nothing is left of a JVM that was killed."""
         self._address = self._folder / "address"
+        self._properties = self._folder / _PROPERTIES
+        self._properties.touch(mode=0o600)
+        self._properties.write_text(properties_text(conf or {}), encoding="utf-8")
         environment = {
             **os.environ,
             "SPARK_HOME": str(home),
@@ -141,6 +157,7 @@ class Jvm:
                     )
                 time.sleep(0.02)
             self._connected = True
+            self._properties.unlink(missing_ok=True)
             port, size = struct.unpack(">ii", (content := self._address.read_bytes())[:8])
             return Gateway(port, content[8 : 8 + size].decode())
         except BaseException:

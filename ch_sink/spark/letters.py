@@ -1,7 +1,7 @@
 """Dead letters of a configured stream: kept in its table, retried over real Kafka and ClickHouse."""
 
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
@@ -39,10 +39,19 @@ class Letters:
         with closing(SharedTopics()) as topics:
             yield Letters(config, stream_ports(config, topics))
 
-    def open(self, limit: int = _ALL) -> dict[str, list[StoredLetter]]:
-        """Letters that are not settled, by topic id. Raises ClickHouseError."""
-        found = {topic_id: self._table(topic_id).list(limit) for topic_id in self._table("").topic_ids()}
+    def open(self, *, whole: bool = True) -> dict[str, Sequence[StoredLetter]]:
+        """All letters that are not settled, by topic id; ``whole``: with their records. Raises ClickHouseError."""
+        found = {topic_id: self._table(topic_id).list(_ALL, whole=whole) for topic_id in self._table("").topic_ids()}
         return {topic_id: letters for topic_id, letters in found.items() if letters}
+
+    def newest(self, limit: int, kind: str | None = None, *, whole: bool) -> Sequence[StoredLetter]:
+        """The newest letters that are not settled; ``whole``: with their records. Raises ClickHouseError."""
+        return self._table("").newest(limit, kind, whole=whole)
+
+    def count(self, kind: str | None = None) -> int:
+        """How many letters are not settled. Raises ClickHouseError."""
+        counts = [self._table(topic_id).count() for topic_id in self._table("").topic_ids()]
+        return sum(n for found in counts for name, n in found.items() if kind in (None, name))
 
     def drop(self, letters: Mapping[str, Collection[DeadLetter]]) -> None:
         """Mark letters as dropped; their records stay in the table. Raises ClickHouseError."""

@@ -5,7 +5,7 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +38,7 @@ class JvmStart:
     """A JVM that is starting, and the Spark properties that it was started with."""
 
     jvm: Jvm
-    conf: Mapping[str, str]
+    conf: Mapping[str, str] = field(repr=False)
 
 
 def start_jvm(
@@ -56,7 +56,7 @@ def start_jvm(
     java, home = require_java(), prepared_home()
     _prepare_environment(java, home)
     properties = _properties(app_name, _master(master), conf)
-    started = JvmStart(Jvm(java_command(java, home, properties), home), properties)
+    started = JvmStart(Jvm(java_command(java, home, properties), home, properties), properties)
     if stop is not None:
         stop.at_forced_end(started.jvm.kill)
     return started
@@ -82,7 +82,7 @@ def build_application(
 
 
 def _all_properties(configs: Sequence[Config]) -> dict[str, str]:
-    return {name: setting for config in configs for name, setting in config.spark.conf.items()}
+    return {name: value.get_secret_value() for config in configs for name, value in config.spark.conf.items()}
 
 
 def build_session(
@@ -184,6 +184,8 @@ def _properties(app_name: str, master: str | None, conf: Mapping[str, str] | Non
         # One malloc arena in the Python workers: each range has threads of its own, and chunks that pass from one
         # arena to another leave holes (two million events: 985 MiB and rising, against 550 MiB and level).
         "spark.executorEnv.MALLOC_ARENA_MAX": "1",
+        # What pages and event logs leave out. The default knows no account keys (Azure) and no passphrases.
+        "spark.redaction.regex": "(?i)secret|passw|passphrase|token|credential|(access|account|private)[.]?key",
     }
     if master is not None:
         properties["spark.master"] = master

@@ -213,7 +213,8 @@ class Roster:
 
         Args:
             recorded: false for a failure of the job, which says nothing about the stream.
-            settled: false if the next job may try again by itself, since this one found the error before it began.
+            settled: false if the next job may try again by itself, since this one found the error before it began. So
+                it may after an error of a refused user: a fingerprint of the configuration has no passwords.
         """
         now = self._steady()
         with self._lock:
@@ -222,7 +223,8 @@ class Roster:
                 return
             error_text, remedy = str(error), error.hint or ""
             # Of a stream that another job has, that job says what its state is.
-            member.lost, member.settled = isinstance(error, LedgerConflict) or not recorded, settled
+            member.lost = isinstance(error, LedgerConflict) or not recorded
+            member.settled = settled and not error.denied
             if not member.lost and error.temporary and member.patience.failed(now):
                 since = member.standing.since if member.standing.state == "waiting" else self._clock()
                 member.change(Standing("waiting", since, error_text, remedy), error)

@@ -1,10 +1,12 @@
 """What every DeadLetters implementation keeps."""
 
+import time
 from typing import Any
 
 import pytest
 
 from ch_sink.clickhouse import ClickHouseDeadLetters, Client
+from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.ports import DeadLetter
 from ch_sink.testing.memory import MemoryDeadLetters
 
@@ -101,3 +103,28 @@ def test_streams_do_not_see_each_other(client: Client, own_tables: str, stream: 
     ClickHouseDeadLetters(client, own_tables, "dead_letters", stream + "x", "t1").put([letter(1)], "t")
     ClickHouseDeadLetters(client, own_tables, "dead_letters", stream, "t2").put([letter(1)], "t")
     assert one.list() == []
+
+
+def test_the_newest_letters_of_all_topics_are_read_and_no_others(
+    client: Client, own_tables: str, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = (ClickHouseDeadLetters(client, own_tables, "dead_letters", stream, topic_id) for topic_id in "ab")
+    one.put([letter(offset, kind="range" if offset == 3 else "decode") for offset in range(90)], "t")
+    time.sleep(0.01)
+    two.put([letter(7, 1), letter(5), letter(6)], "t")
+    two.settle([(0, 6)], "dropped")
+    read: list[int] = []
+    arrow = StateTable.arrow
+
+    def counted(*arguments: Any, **named: Any) -> Any:
+        found = arrow(*arguments, **named)
+        read.append(found.num_rows)
+        return found
+
+    monkeypatch.setattr(StateTable, "arrow", counted)
+    newest = one.newest(4)
+    assert [(s.letter.partition, s.letter.offset) for s in newest] == [(1, 7), (0, 5), (0, 89), (0, 88)]
+    assert newest[0].letter == letter(7, 1)
+    assert [s.letter for s in one.newest(4, "range")] == [letter(3, kind="range")]
+    assert [s.letter for s in one.newest(1, whole=False)] == [letter(7, 1, key=None, value=None, headers=())]
+    assert read == [4, 1, 1]

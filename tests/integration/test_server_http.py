@@ -260,7 +260,7 @@ def test_one_connection_serves_many_requests(clickhouse: EmbeddedClickHouse, tab
 
 def test_a_client_that_waits_for_100_continue(clickhouse: EmbeddedClickHouse) -> None:
     with socket.create_connection((clickhouse.host, clickhouse.port), timeout=10) as raw:
-        raw.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\nExpect: 100-continue\r\n\r\n")
+        raw.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8\r\nExpect: 100-continue\r\n\r\n")
         assert raw.recv(100).startswith(b"HTTP/1.1 100 ")
         raw.sendall(b"SELECT 7")
         assert b"7\n" in raw.recv(4096)
@@ -278,7 +278,9 @@ def test_http_1_0_gets_an_unchunked_answer(clickhouse: EmbeddedClickHouse) -> No
 def test_a_body_cut_off_by_its_client_inserts_nothing(clickhouse: EmbeddedClickHouse, table: str) -> None:
     with socket.create_connection((clickhouse.host, clickhouse.port), timeout=10) as raw:
         target = "/?" + urlencode({"query": f"INSERT INTO {table} FORMAT CSV"})
-        raw.sendall(f"POST {target} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n".encode() + b"1,x\n2,y\n")
+        raw.sendall(
+            f"POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n".encode() + b"1,x\n2,y\n"
+        )
     time.sleep(0.5)
     assert ask(clickhouse, f"SELECT count() FROM {table}").body == b"0\n"
 
@@ -286,7 +288,7 @@ def test_a_body_cut_off_by_its_client_inserts_nothing(clickhouse: EmbeddedClickH
 def test_a_client_that_leaves_stops_its_query(clickhouse: EmbeddedClickHouse) -> None:
     with socket.create_connection((clickhouse.host, clickhouse.port), timeout=10) as raw:
         query = urlencode({"query": "SELECT number AS left_behind FROM numbers(1000000000000)"})
-        raw.sendall(f"GET /?{query} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        raw.sendall(f"GET /?{query} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         assert raw.recv(1000)
     deadline = time.monotonic() + 20
     running = "SELECT count() FROM system.processes WHERE query LIKE '%left_behind%' AND query NOT LIKE '%processes%'"

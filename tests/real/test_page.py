@@ -42,8 +42,8 @@ class Job:
     def streams(self) -> Sequence[Mapping[str, Any]]:
         return [s.as_json(self.now) for s in self.live.snapshot()]
 
-    def dead_letters(self, stream: str) -> Sequence[Mapping[str, Any]]:
-        return self.letters if stream == "<i>users</i>" else []
+    def dead_letters(self, stream: str, *, whole: bool) -> Sequence[Mapping[str, Any]]:
+        return [one if whole else one | {"value": None} for one in self.letters if stream == "<i>users</i>"]
 
     def explain(self, stream: str, key: Mapping[str, Any]) -> Mapping[str, Any]:
         event = {"partition": 0, "offset": 7, "op": "u", "position": "11805916207174113034240", "epoch": 0}
@@ -87,6 +87,9 @@ def test_page_shows_states_and_plots_explains_and_retries_with_the_token_only(br
         assert "decode" in browser.text("#legend")
 
         assert "0 missing, 0 extra, 1 different" in browser.text("#compared")
+        assert browser.run("return document.querySelector('#differing').hidden")
+        browser.type("#token", "sesame")
+        browser.until("document.querySelectorAll('#differing tbody tr').length === 1")
         assert browser.text("#differing tbody tr").split("\t")[1:] == ["different", "note", "<i>a</i>", "–"]
 
         browser.type("#token", "wrong")

@@ -229,8 +229,18 @@ def test_the_spark_image_has_the_python_and_the_versions_of_the_project() -> Non
     assert len(versions) == 1
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["requires-python"] == f">={versions.pop()}"
-    assert "--constraint /opt/ch_sink/requirements.lock" in dockerfile
-    assert "avro" in project["optional-dependencies"]
+    assert "--require-hashes -r /opt/ch_sink/requirements.lock" in dockerfile
+    assert "COPY compose/spark/requirements.lock /opt/ch_sink/requirements.lock" in dockerfile
+    mine, everything = (set(_locked(path)) for path in (COMPOSE / "spark", ROOT))
+    assert mine < everything, "the same versions and hashes, of fewer packages"
+    named = {entry.partition("==")[0] for entry in mine}
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["avro"]]
+    assert {re.split(r"[^\w-]", text)[0].replace("_", "-") for text in wanted} <= named
+
+
+def _locked(folder: Path) -> list[str]:
+    """The packages of a lock with their hashes."""
+    return re.split(r"\n(?! )", (folder / "requirements.lock").read_text(encoding="utf-8").rstrip("\n"))
 
 
 @pytest.mark.parametrize("script", sorted(COMPOSE.rglob("*.sh")), ids=lambda path: path.name)
@@ -338,7 +348,7 @@ def test_the_operators_manifest_names_what_the_image_has() -> None:
     dockerfile = (COMPOSE / "spark" / "Dockerfile").read_text(encoding="utf-8")
     assert manifest["mainApplicationFile"].removeprefix("local://") in dockerfile
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
-    assert f"pyspark=={manifest['sparkVersion']}\n" in lock
+    assert f"pyspark=={manifest['sparkVersion']} " in lock
     [secret] = manifest["driver"]["env"]
     assert secret["name"].startswith(PREFIX)
     assert manifest["arguments"][1].startswith(manifest["driver"]["configMaps"][0]["path"])

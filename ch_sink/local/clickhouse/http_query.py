@@ -81,7 +81,7 @@ class QueryService:
         with contextlib.ExitStack() as stack:
             files = self._read_form(request, stack)
             text, statement, rest = self._statement(request)
-            _check(request, statement)
+            _check(request, statement, text)
             policy = parse_policy_statement(
                 text[: statement.end if statement.format_at is None else statement.format_at]
             )
@@ -205,11 +205,11 @@ class QueryService:
                 response.encoder = http_encoding.encoder(response.encoding)
 
 
-def _check(request: Request, statement: Statement) -> None:
+def _check(request: Request, statement: Statement, text: bytes) -> None:
     """Refuse what a server refuses before it runs anything."""
     if not statement.kind:
         raise QueryError.make(62, "SYNTAX_ERROR", "Syntax error: failed at position 1 (end of query): Empty query")
-    refuse_files(statement)
+    refuse_files(statement, text)
     if request.method != "POST" and statement.kind not in _READS:
         raise QueryError.make(
             164,

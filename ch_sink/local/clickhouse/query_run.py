@@ -16,19 +16,24 @@ from ch_sink.local.clickhouse.engine import Connection, Result
 from ch_sink.local.clickhouse.http_errors import QueryError
 from ch_sink.local.clickhouse.http_response import Summary
 from ch_sink.local.clickhouse.spool import CHUNK_BYTES, Spool, descriptor_path
-from ch_sink.local.clickhouse.sql_text import Statement, quote_string
+from ch_sink.local.clickhouse.sql_text import Statement, leads_outside, quote_string
 
 __all__ = ["refuse_files", "run_insert", "run_select", "run_whole"]
 
 
-def refuse_files(statement: Statement) -> None:
-    """Raise what a server answers to clauses that name the client's files."""
+def refuse_files(statement: Statement, text: bytes) -> None:
+    """Raise what a server answers to clauses that name the client's files, and to ways out of the data directory.
+
+    A server bounds the paths that queries may name; the embedded engine does not.
+    """
     if statement.outfile:
         raise QueryError.make(358, "INTO_OUTFILE_NOT_ALLOWED", "INTO OUTFILE is not allowed")
     if statement.infile:
         raise QueryError.make(
             36, "BAD_ARGUMENTS", "Query has infile and was send directly to server, which is not allowed"
         )
+    if (way := leads_outside(text)) is not None:
+        raise QueryError.make(497, "ACCESS_DENIED", f"Not enough privileges: {way} leads out of the data directory")
     if statement.second_statement:
         raise QueryError.make(62, "SYNTAX_ERROR", "Syntax error (Multi-statements are not allowed)")
 
@@ -53,12 +58,11 @@ def run_insert(
         start, end = statement.input_call
         inside = text[text.index(b"(", start) + 1 : end - 1]
         call = f"file({path}, {quote_string(rows_format)}, ".encode() + inside + b")"
-        whole = text[:start] + call + text[end : statement.end]
-    else:
-        at = min(x for x in (statement.settings_at, statement.format_at, statement.end) if x is not None)
-        whole = b"%s FROM INFILE %s %s FORMAT %s" % (
-            *(text[:at], path.encode(), text[at : statement.end], rows_format.encode()),
-        )
+        return _summary(connection.run(text[:start] + call + text[end : statement.end], "Null", params), 0)
+    at = min(x for x in (statement.settings_at, statement.format_at, statement.end) if x is not None)
+    whole = b"%s FROM INFILE %s %s FORMAT %s" % (
+        *(text[:at], path.encode(), text[at : statement.end], rows_format.encode()),
+    )
     return _summary(connection.run(whole, "Null", params), 0)
 
 

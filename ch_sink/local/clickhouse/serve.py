@@ -28,6 +28,8 @@ def run(
 
     Raises ConfigError when it cannot start.
     """
+    # The engine looks for relative paths here. There are only folders.
+    os.chdir("/")
     endpoint.start()
     try:
         server = threading.Thread(target=endpoint.serve_forever, name="listener", daemon=True)
@@ -61,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
         _say(f"ClickHouse at {endpoint.url}")
 
     try:
-        endpoint = ClickHouseEndpoint(options.path, options.host, options.port, options.user, password)
+        endpoint = ClickHouseEndpoint(options.path.resolve(), options.host, options.port, options.user, password)
         run(endpoint, stop, on_ready=ready, parent=options.parent)
     except ChSinkError as error:
         _say(f"error: {error}")

@@ -27,6 +27,7 @@ from ch_sink.local.clickhouse.http_response import Response
 from ch_sink.local.clickhouse.idle_connections import IdleConnections
 from ch_sink.local.clickhouse.row_policies import RowPolicies
 from ch_sink.local.clickhouse.sessions import Sessions
+from ch_sink.model.address import names_this_host
 
 __all__ = ["ClickHouseEndpoint"]
 
@@ -258,6 +259,7 @@ class ClickHouseEndpoint:
             response.write(b"Ok.\n")
             response.finish()
         else:
+            _refuse_web_pages(request)
             self._authenticate(request)
             self._queries.serve(request, response)
 
@@ -277,6 +279,17 @@ class ClickHouseEndpoint:
         while not self.stopping:
             tick.wait(1.0)
             self.sessions.expire()
+
+
+def _refuse_web_pages(request: Request) -> None:
+    """Refuse what a browser asks in the name of a web page: the user who runs it, not the page, may use the endpoint.
+
+    A page elsewhere may send a POST to any address, and reads the answer if a name of its own leads there. The
+    endpoint has no pages, so that every request of a page is foreign. An address that is typed in has site ``none``.
+    """
+    page = request.header("Origin") or request.header("Sec-Fetch-Site").replace("none", "")
+    if page or not names_this_host(request.header("Host")):
+        raise QueryError.make(497, "ACCESS_DENIED", "Requests of web pages and to other hosts' names are refused")
 
 
 class _Counter:

@@ -7,12 +7,13 @@ quoted identifiers, comments, heredocs, brackets) answers them; the engine parse
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["Statement", "Token", "analyse", "quote_identifier", "quote_string", "tokens"]
+__all__ = ["Statement", "Token", "analyse", "leads_outside", "quote_identifier", "quote_string", "tokens"]
 
 _TOKEN = re.compile(
     rb"""
@@ -236,6 +237,47 @@ def _closing(text: bytes, opening: int) -> int:
         elif token.text == b")" and token.depth == depth:
             return opening + token.end
     return len(text)
+
+
+_OUTSIDE = frozenset(
+    # Files
+    "file filecluster filesystem loop disk sqlite embeddedrocksdb iceberglocal deltalakelocal paimonlocal "
+    # other servers
+    "url urlcluster http s3 s3cluster s3queue gcs oss cosn azureblobstorage azureblobstoragecluster hdfs hdfscluster "
+    "iceberg icebergs3 icebergazure deltalake deltalakes3 hudi remote remotesecure mysql postgresql mongodb redis "
+    "odbc jdbc kafka nats rabbitmq ytsaurus arrowflight "
+    # programs
+    "executable executablepool python".split()
+)
+"""Table functions, engines, backups and sources of dictionaries that reach beyond the data directory. Kafka's engine
+only consumes with a view, but connects to the address that it is given."""
+_ESCAPED = re.compile(rb"\\(x[0-9A-Fa-f]{2}|.)", re.DOTALL)
+
+
+def leads_outside(text: bytes) -> str | None:
+    """What in a statement leads out of the data directory; None if nothing does.
+
+    That is a call by one of these names, or a path in a table's place, which the database ``default`` reads as a file.
+    """
+    before = last = name = ""
+    for token in tokens(text):
+        if token.text == b"(" and name.lower() in _OUTSIDE and before not in (".", "into", "table"):
+            return f"{name}()"
+        before, last, name = last, token.text.decode(errors="replace").lower(), _name(token)
+        path = "/" in name and (os.path.exists(name) or (name[0] in "/." and not set("*?{[").isdisjoint(name)))
+        if token.kind == "quoted" and path:
+            return "a path in a table's place"
+    return None
+
+
+def _name(token: Token) -> str:
+    """The name that a word or a quoted identifier means, empty for any other token."""
+    if token.kind == "word":
+        return token.text.decode(errors="replace")
+    if token.kind != "quoted":
+        return ""
+    found = _ESCAPED.sub(lambda m: bytes.fromhex(m[1][1:].decode()) if len(m[1]) > 1 else m[1], token.text[1:-1])
+    return found.decode(errors="replace").replace("\0", "")
 
 
 def quote_string(value: str) -> str:

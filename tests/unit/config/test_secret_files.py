@@ -90,23 +90,3 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="it is no text"):
         load(written(tmp_path, path, clickhouse="  password_file: SECRET\n"), environ={})
-
-
-def test_a_fingerprint_changes_with_every_secret_and_shows_none(tmp_path: Path) -> None:
-    def of(**secrets: str) -> str:
-        path = tmp_path / "s.yaml"
-        path.write_text(
-            "kafka: {topic: t, bootstrap.servers: 'b:1'}\nclickhouse: {url: 'http://h:1', database: d, table: t}\n"
-        )
-        return load(path, [f"{name}={secret}" for name, secret in secrets.items()], {}).fingerprint()
-
-    given = [
-        of(),
-        of(**{"clickhouse.password": "one"}),
-        of(**{"clickhouse.password": "two"}),
-        of(**{"kafka.sasl.password": "one"}),
-        of(**{"clickhouse.password": "one", "kafka.sasl.password": "one"}),
-    ]
-    assert len(set(given)) == len(given)
-    assert of(**{"clickhouse.password": "one"}) == given[1]
-    assert of(**{"clickhouse.table": "other"}).split("-")[1] == given[0].split("-")[1], "computed once for many tables"

@@ -1,9 +1,11 @@
 """The page over HTTP. How it looks and works in a browser: tests/real/test_page.py."""
 
 import json
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
+from http.client import HTTPResponse
 from typing import Any
 
 import pytest
@@ -21,12 +23,14 @@ class Job:
         self.refuse = False
 
     def streams(self) -> Sequence[Mapping[str, Any]]:
-        return [{"stream": "a/b", "state": "running"}, {"stream": "<b>", "state": "stopped"}]
+        compared = {"differences": 1, "examples": [{"key": {"id": 7}, "columns": {"n": [1, 2]}}]}
+        return [{"stream": "a/b", "state": "running", "compared": compared}, {"stream": "<b>", "state": "stopped"}]
 
-    def dead_letters(self, stream: str) -> Sequence[Mapping[str, Any]]:
+    def dead_letters(self, stream: str, *, whole: bool) -> Sequence[Mapping[str, Any]]:
         if stream not in ("a/b", "<b>"):
             raise LookupError(f"no stream {stream!r}")
-        return [{"partition": 0, "offset": 7, "kind": "decode", "reason": "no number", "value": "{}"}]
+        letter = {"partition": 0, "offset": 7, "kind": "decode", "reason": "no number"}
+        return [letter | {"value": "{}"}] if whole else [letter]
 
     def explain(self, stream: str, key: Mapping[str, Any]) -> Mapping[str, Any]:
         if "x" in key:
@@ -132,6 +136,82 @@ def test_a_row_is_explained_with_the_token_and_refused_without(server: PageServe
         200,
         {"key": {"id": "7.50"}, "events": [], "stored": []},
     )
-    for body, said in (("7", "no JSON object"), ("{}", "no JSON object"), ('{"x": 1}', "no key column")):
+    wrong = ((400, "7", "no JSON object"), (400, "{}", "no JSON object"), (409, '{"x": 1}', "no key column"))
+    for code, body, said in wrong:
         status, answer = ask(server, path, method="POST", token="sesame", body=body)
-        assert (status, said in answer["error"]) == (409, True)
+        assert (status, said in answer["error"]) == (code, True)
+
+
+@pytest.mark.parametrize("deep", ["[" * 100_000, '{"a":' * 10_000, '{"id":' + "[" * 900 + "]" * 900 + "}"])
+def test_a_key_that_is_nested_deeply_is_the_client_s_mistake(server: PageServer, deep: str) -> None:
+    status, _ = raw(server, f"POST /api/explain/a HTTP/1.1\r\nAuthorization: Bearer sesame\r\n{length(deep)}{deep}")
+    assert status == (413 if len(deep) > 65_536 else 400 if "]" not in deep else 200)
+
+
+def length(body: str) -> str:
+    return f"Content-Length: {len(body)}\r\n\r\n"
+
+
+def raw(server: PageServer, request: str) -> tuple[int, dict[str, str]]:
+    """Status and headers of the answer to the bytes of a request."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+        connection.sendall(request.encode())
+        with HTTPResponse(connection) as answer:
+            answer.begin()
+            return answer.status, {name.lower(): text for name, text in answer.getheaders()}
+
+
+@pytest.mark.parametrize("size", [65_537, 3_000_000, 10**20])
+def test_a_body_larger_than_any_key_is_refused_unread(server: PageServer, size: int) -> None:
+    request = "POST /api/explain/a HTTP/1.1\r\nAuthorization: Bearer sesame\r\n"
+    sent = "x" * min(size, 4 << 20)
+    assert raw(server, f"{request}Content-Length: {size}\r\n\r\n{sent}")[0] == 413
+
+
+@pytest.mark.parametrize("head", ["Transfer-Encoding: chunked", "Content-Length: -1"])
+def test_a_body_of_unknown_length_is_refused(server: PageServer, head: str) -> None:
+    assert raw(server, f"POST /api/explain/a HTTP/1.1\r\n{head}\r\n\r\n")[0] == 411
+
+
+@pytest.mark.parametrize("path", ["/", "/api/streams", "/api/nothing"])
+def test_no_answer_may_be_framed_kept_or_guessed_at(server: PageServer, path: str) -> None:
+    _, headers = raw(server, f"GET {path} HTTP/1.1\r\n\r\n")
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:8095", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:8095", 200),
+        ("10.2.3.4:80", 200),
+        ("{own}:8095", 200),
+        ("sink.shop.example", 200),
+        ("SINK.shop.example.:443", 200),
+        ("evil.example", 403),
+        ("localhost.evil.example:8095", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("[:", 403),
+    ],
+)
+def test_a_host_that_is_not_this_one_is_refused(job: Job, host: str, status: int) -> None:
+    """A name of its own that leads here lets a web page read what a browser on this host can reach."""
+    server = PageServer(Address("127.0.0.1", 0), job, "sesame", ["sink.shop.example"])
+    try:
+        for path in ("/", "/api/streams", "/api/dead-letters/a%2Fb"):
+            name = host.format(own=socket.gethostname())
+            assert raw(server, f"GET {path} HTTP/1.1\r\nHost: {name}\r\n\r\n")[0] == status
+    finally:
+        server.close()
+
+
+def test_what_records_hold_is_shown_with_the_token_only(server: PageServer) -> None:
+    for token, whole in ((None, False), ("wrong", False), ("sesame", True)):
+        [letter] = ask(server, "/api/dead-letters/a%2Fb", token=token)[1]["dead_letters"]
+        compared = ask(server, "/api/streams", token=token)[1]["streams"][0]["compared"]
+        assert (letter["reason"], "value" in letter) == ("no number", whole)
+        assert (compared["differences"], len(compared["examples"])) == (1, int(whole))

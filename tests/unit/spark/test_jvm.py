@@ -90,6 +90,32 @@ def test_a_signal_during_the_start_ends_the_jvm(tmp_path: Path) -> None:
     assert not jvm.running
 
 
+def test_properties_are_in_a_file_of_the_user_s_own_until_the_jvm_has_read_them(tmp_path: Path) -> None:
+    """Every user of the machine sees a command line; a JVM also shows it on Spark's pages and in event logs."""
+    conf = {"spark.master": "local[2]", "spark.hadoop.fs.s3a.secret.key": "hunter2\\ \n=x"}
+    for master in ("local[2]", "spark://host:7077"):
+        assert "hunter" not in str(java_command(JAVA, tmp_path, {**conf, "spark.master": master}))
+    text, said = tmp_path / "text", tmp_path / "said"
+    script = (
+        "import os, struct, sys\n"
+        f"open({str(text)!r}, 'w').write(f'{{os.stat(sys.argv[1]).st_mode & 0o777:o}} {{open(sys.argv[1]).read()}}')\n"
+        "address = os.environ['_PYSPARK_DRIVER_CONN_INFO_PATH']\n"
+        "open(address + '.new', 'wb').write(struct.pack('>ii', 7, 1) + b's')\n"
+        f"open({str(said)!r}, 'w').write(sys.argv[1])\n"
+        "os.rename(address + '.new', address)\n"
+        "sys.stdin.read()\n"
+    )
+    command = java_command(JAVA, tmp_path, conf)
+    file = command[command.index("--properties-file") + 1]
+    jvm = Jvm([sys.executable, "-c", script, file], tmp_path, conf)
+    try:
+        assert jvm.gateway().port == 7
+        assert not Path(said.read_text()).exists()
+    finally:
+        jvm.end()
+    assert text.read_text() == ("600 spark.master=local[2]\nspark.hadoop.fs.s3a.secret.key=hunter2\\\\\\ \\n\\=x\n")
+
+
 def test_a_jvm_ends_when_its_input_closes(tmp_path: Path) -> None:
     jvm = Jvm([sys.executable, "-c", "import sys; sys.stdin.read()"], tmp_path)
     assert jvm.running

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from ch_sink.errors import ClickHouseUnavailable, LedgerConflict, StreamFailed
+from ch_sink.errors import AccessRefused, ClickHouseUnavailable, LedgerConflict, RegistryRefused, StreamFailed
 from ch_sink.ports import Condition, RecordedState, Request
 from ch_sink.stream.patience import Patience, Pauses
 from ch_sink.stream.roster import BEAT, Member, Roster
@@ -96,6 +96,18 @@ def test_a_restart_keeps_stopped_and_paused(world):
     [error] = second.failures().values()
     assert (str(error), error.hint) == ("column x is unknown", "add it")
     assert (world.seen("a"), world.seen("b"), world.seen("c")) == ("stopped", "paused", "running")
+
+
+@pytest.mark.parametrize("error", [AccessRefused("wrong password"), RegistryRefused("status 401")])
+def test_a_stream_whose_user_was_refused_is_tried_again_by_the_next_job(world, error):
+    """The password may be another one by then, which no fingerprint shows."""
+    first = world.job("a", "b")
+    first.failed("a", error)
+    first.failed("b", StreamFailed("no such column"))
+    first.look()
+    first.close()
+    assert (world.seen("a"), world.seen("b")) == ("stopped", "stopped")
+    assert world.job("a", "b").ready() == ["a"]
 
 
 def test_another_configuration_starts_a_stopped_stream_but_no_paused_one(world):
