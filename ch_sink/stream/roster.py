@@ -49,7 +49,7 @@ class Member:
     known: bool = False
     """Its recorded state was read."""
     lost: bool = False
-    """Another job has it, or the failure is that of the job: nothing is recorded."""
+    """Another job has it: nothing is recorded."""
     settled: bool = True
     """A person must settle its error: a job that starts with the same configuration does not try again."""
     compared: Compared | None = None
@@ -208,11 +208,10 @@ class Roster:
             if other.standing.state == "waiting" and type(other.failure) is type(error):
                 other.patience.due = -math.inf
 
-    def failed(self, name: str, error: ChSinkError, *, recorded: bool = True, settled: bool = True) -> None:
+    def failed(self, name: str, error: ChSinkError, *, settled: bool = True) -> None:
         """The stream failed: it waits if that may mend the error, else it is stopped.
 
         Args:
-            recorded: false for a failure of the job, which says nothing about the stream.
             settled: false if the next job may try again by itself, since this one found the error before it began.
         """
         now = self._steady()
@@ -222,7 +221,7 @@ class Roster:
                 return
             error_text, remedy = str(error), error.hint or ""
             # Of a stream that another job has, that job says what its state is.
-            member.lost, member.settled = isinstance(error, LedgerConflict) or not recorded, settled
+            member.lost, member.settled = isinstance(error, LedgerConflict), settled
             if not member.lost and error.temporary and member.patience.failed(now):
                 since = member.standing.since if member.standing.state == "waiting" else self._clock()
                 member.change(Standing("waiting", since, error_text, remedy), error)
