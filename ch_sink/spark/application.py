@@ -6,8 +6,8 @@ application, no executor is left. So Spark is asked to run a task of one row. If
 
 import logging
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from ch_sink.config import Config
@@ -26,6 +26,11 @@ log = logging.getLogger("ch_sink")
 
 _START_SECONDS = 15.0
 """Longest wait for a start that nobody needs any more."""
+_WATCH_SECONDS = 20.0
+"""Seconds between two looks whether a call that runs has executors."""
+_WARN_SECONDS, _GIVE_UP_SECONDS = 60.0, 600.0
+"""A call without executors is reported after the one and cancelled after the other: a driver whose master is gone waits
+for executors without end, and a busy cluster may need minutes to give them."""
 _PROBE_SECONDS = 90.0
 """Longest wait for a task of one row: a cluster may have to replace the executors that it lost."""
 
@@ -66,7 +71,8 @@ class Application:
         """See Execute. Raises SparkLost, from then on always, if Spark runs no tasks any more."""
         executor = self._ready()
         try:
-            return executor(tasks)
+            with _watched(executor):
+                return executor(tasks)
         except ChSinkError:
             raise
         except Exception as error:
@@ -129,6 +135,31 @@ class Application:
         self._executor = SparkExecutor(session, self._configs)  # so that it can be cancelled
         for warning in self._executor.expect_equipped():
             log.warning("%s", warning)
+
+
+@contextmanager
+def _watched(executor: "SparkExecutor") -> Iterator[None]:
+    """Cancel the call if it has no executors for long."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        lacking, warned = 0.0, False
+        while not ended.wait(_WATCH_SECONDS):
+            with suppress(Exception):
+                lacking = lacking + _WATCH_SECONDS if executor.has_none() else 0.0
+            if lacking >= _WARN_SECONDS and not warned:
+                warned = True
+                log.warning("Spark has had no executor for %d seconds; the batch waits for one", lacking)
+            if lacking >= _GIVE_UP_SECONDS:
+                with suppress(Exception):
+                    executor.cancel()
+                return
+
+    threading.Thread(target=watch, name="ch_sink executors", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 def _works(executor: "SparkExecutor") -> bool:

@@ -62,6 +62,14 @@ class SparkExecutor:
         """Whether Spark still runs tasks. Raises what Spark raises."""
         return runs_tasks(self.spark)
 
+    def has_none(self) -> bool:
+        """Whether no executor is left; always false for a local master."""
+        context = self.spark.sparkContext
+        return (
+            not str(context.master).startswith("local")
+            and len(context._jsc.sc().statusTracker().getExecutorInfos()) < 2
+        )
+
     def expect_equipped(self) -> list[str]:
         """See ch_sink.spark.probe.expect_equipped."""
         self.spark.addTag(self.tag)

@@ -63,12 +63,10 @@ class Cluster:
         return process
 
     def kill(self, part: str) -> None:
-        """Kill the ``master``, or all ``workers`` with their executors."""
-        for name, daemon in self.daemons.items():
-            if name.startswith(part.removesuffix("s")):
-                daemon.kill()
-        if part == "workers":
-            for process in self.executors():
+        """Kill the ``master``, or a worker such as ``worker-0`` with its executors."""
+        self.daemons[part].kill()
+        for process, worker in self.executors().items():
+            if worker == part:
                 os.kill(process, signal.SIGKILL)
 
 
