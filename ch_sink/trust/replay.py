@@ -232,8 +232,8 @@ def _starts(
     for load in loads:
         reached = max(known.get(load.partition, (-1, ""))[0], topic.low.get(load.partition, 0) - 1)
         if load.offset > reached:  # else the topic no longer holds what lies there
-            text = subject.ledger.state_at(topic.topic_id, load.partition, load.offset)
-            known[load.partition] = load.offset, text or ""
+            text = subject.ledger.states_at(topic.topic_id, {load.partition: load.offset}).get(load.partition, "")
+            known[load.partition] = load.offset, text
     facts = facts_of(subject.ledger, topic.topic_id)
     began = {p: _begun(facts, p) for p in first}
     found = {p: (known[p][0], State.from_json(known[p][1])) for p in first if p in known}

@@ -103,7 +103,7 @@ def _answers(ledger: ClickHouseLedger, topic_id: str) -> list[Any]:
         ledger.progress(topic_id),
         ledger.topic_ids(),
         ledger.last_intents(),
-        [ledger.state_at(topic_id, p, offset) for p in (0, 1) for offset in range(16)],
+        [ledger.states_at(topic_id, {p: offset}).get(p) for p in (0, 1) for offset in range(16)],
         ledger.progress_of(topic_id, 0, 6),
     ]
 
