@@ -19,6 +19,8 @@
     │   └── AccessDenied         wrong user, password or missing grant
     ├── SourceError              the source database does not answer, refuses, or lacks the table
     ├── LedgerConflict           another job runs the same stream
+    │   └── Superseded           another execution of the same task took its work over
+    ├── SparkLost                Spark itself stopped working, which says nothing about any stream
     ├── StreamFailed             the stream stops: what policy or the data demanded
     └── StreamsFailed            several streams of a job stopped; ``failures`` has the error of each
 
@@ -49,8 +51,10 @@ __all__ = [
     "RegistryRefused",
     "RegistryUnavailable",
     "SourceError",
+    "SparkLost",
     "StreamFailed",
     "StreamsFailed",
+    "Superseded",
     "TableError",
     "TableNotFound",
     "TopicNotFound",
@@ -199,6 +203,14 @@ class LedgerConflict(ChSinkError):
 
     run_id = ""
     """The run that has the stream, where it is known."""
+
+
+class Superseded(LedgerConflict):
+    """A newer execution of the same task, under the same claim, took its work over: the job plans the work again."""
+
+
+class SparkLost(ChSinkError):
+    """Spark runs no tasks any more. The job ends, and records nothing about its streams."""
 
 
 class SourceError(ChSinkError):

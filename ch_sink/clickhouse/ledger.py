@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -119,7 +119,7 @@ class ClickHouseLedger:
     def intent_rows(self, ranges: Sequence[RangeIntent]) -> tuple[list[RangeIntent], list[Row]]:
         """The intents of a new batch with their attempts, and their rows. The claim must have been checked."""
         self._batch = self._tick()
-        numbered = [self._numbered(r) for r in ranges]
+        numbered = self._numbered(ranges)
         return numbered, self._entry_rows(numbered, self._batch, self._claim)
 
     def intended(self, numbered: Sequence[RangeIntent]) -> None:
@@ -152,9 +152,9 @@ class ClickHouseLedger:
         self._folds.sweep(self._claim)
         return done
 
-    def state_at(self, topic_id: str, partition: int, offset: int) -> str | None:
-        found = self._rows(ask.STATE_AT, topic_id=topic_id, partition=partition, offset=offset)
-        return str(found[0]["state"]) if found else None
+    def states_at(self, topic_id: str, at: Mapping[int, int]) -> dict[int, str]:
+        found = self._rows(ask.STATES_AT, topic_id=topic_id, places=sorted(at.items())) if at else []
+        return {r["partition"]: str(r["state"]) for r in found}
 
     def state_before(self, topic_id: str, partition: int, offset: int) -> tuple[int, str] | None:
         found = self._rows(ask.STATE_BEFORE, topic_id=topic_id, partition=partition, offset=offset)
@@ -273,14 +273,26 @@ class ClickHouseLedger:
         self._written = max(self._written, int(found[0]["written"]))
         return claim_of(found[0])
 
-    def _numbered(self, r: RangeIntent) -> RangeIntent:
-        if r.start >= self._intended().get((r.topic_id, r.partition), 0):
-            return replace(r, batch=self._batch)
-        found = self._rows(ask.ATTEMPTS, topic_id=r.topic_id, partition=r.partition, start=r.start, end=r.end)[0]
-        summaries = self._folds.summaries().get((r.topic_id, r.partition), [])
-        folded = [s.batches for s in summaries if s.start < r.end and s.end > r.start]
-        earlier = {fingerprint_of(str(fact)) for fact in found["facts"]} | ({""} if folded else set())
-        return replace(r, attempt=int(found["n"]) + sum(folded), batch=self._batch, earlier=tuple(sorted(earlier)))
+    def _numbered(self, ranges: Sequence[RangeIntent]) -> list[RangeIntent]:
+        """The ranges, with how often they were tried before, and under what."""
+        reached = self._intended()
+        again = [r for r in ranges if r.start < reached.get((r.topic_id, r.partition), 0)]
+        if not again:
+            return [replace(r, batch=self._batch) for r in ranges]
+        spans = [(r.topic_id, r.partition, r.start, r.end) for r in again]
+        tried = {
+            (f["topic_id"], f["partition"], f["first"], f["last"]): f for f in self._rows(ask.ATTEMPTS, spans=spans)
+        }
+        summaries = self._folds.summaries()
+        numbered = []
+        for r in ranges:
+            found = tried.get((r.topic_id, r.partition, r.start, r.end), {"n": 0, "facts": ()})
+            mine = summaries.get((r.topic_id, r.partition), ())
+            folded = [s.batches for s in mine if s.start < r.end and s.end > r.start]
+            earlier = {fingerprint_of(str(fact)) for fact in found["facts"]} | ({""} if folded else set())
+            attempt = int(found["n"]) + sum(folded)
+            numbered.append(replace(r, attempt=attempt, batch=self._batch, earlier=tuple(sorted(earlier))))
+        return numbered
 
     def _intended(self) -> dict[tuple[str, int], int]:
         """The highest intended offset by topic and partition; queried once, then kept."""

@@ -27,7 +27,7 @@ FROM ({ask.NEWEST_CLAIM})"""
 _INTENT, _RESULT, _SUMMARY = {RangeIntent.kind}, {FinishedRange.kind}, {"summary"}
 _NEEDS = {
     ask.INTENDED: _INTENT,
-    ask.STATE_AT: _RESULT | _SUMMARY,
+    ask.STATES_AT: _RESULT | _SUMMARY,
     ask.STATE_BEFORE: _RESULT | _SUMMARY,
     ask.STATES_OVER: _RESULT | _SUMMARY,
     ask.PROGRESS: _RESULT,

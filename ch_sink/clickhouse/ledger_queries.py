@@ -20,8 +20,8 @@ __all__ = [
     "PROGRESS",
     "PROGRESS_OF",
     "RESULTS_BY_PLACE",
+    "STATES_AT",
     "STATES_OVER",
-    "STATE_AT",
     "STATE_BEFORE",
     "SUMMARIES",
     "SWEEP",
@@ -48,18 +48,24 @@ WHERE stream IN {streams:Array(String)} AND entry = 'claim'
 ORDER BY claim_number DESC, written DESC LIMIT 1 BY stream"""
 
 ATTEMPTS = f"""\
-SELECT uniqExact(batch) AS n, groupUniqArray(fact) AS facts FROM $table
-WHERE {_MINE} AND entry = 'intent' AND {_PARTITION}
-    AND start_offset < {{end:Int64}} AND end_offset > {{start:Int64}}"""
+SELECT topic_id, partition, first, last, uniqExact(batch) AS n, groupUniqArray(fact) AS facts
+FROM (SELECT topic_id, partition, start_offset, end_offset, batch, fact FROM $table
+    WHERE {_MINE} AND entry = 'intent') AS intents
+INNER JOIN (SELECT span.1 AS topic_id, span.2 AS partition, span.3 AS first, span.4 AS last
+    FROM (SELECT arrayJoin({{spans:Array(Tuple(String, Int32, Int64, Int64))}}) AS span)) AS wanted
+USING (topic_id, partition)
+WHERE start_offset < last AND end_offset > first
+GROUP BY topic_id, partition, first, last"""
 
 INTENDED = f"""\
 SELECT topic_id, partition, max(end_offset) AS reached FROM $table
 WHERE {_MINE} AND entry = 'intent' GROUP BY topic_id, partition"""
 
-STATE_AT = f"""\
-SELECT state FROM $table
-WHERE {_MINE} AND entry IN ('result', 'summary') AND {_PARTITION} AND end_offset = {{offset:Int64}}
-ORDER BY {_ORDER} DESC LIMIT 1"""
+STATES_AT = f"""\
+SELECT partition, argMax(state, {_ORDER}) AS state FROM $table
+WHERE {_MINE} AND entry IN ('result', 'summary') AND topic_id = {{topic_id:String}}
+    AND (partition, end_offset) IN {{places:Array(Tuple(Int32, Int64))}}
+GROUP BY partition"""
 
 STATE_BEFORE = f"""\
 SELECT end_offset, state FROM $table

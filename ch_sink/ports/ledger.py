@@ -121,8 +121,12 @@ class Ledger(TaskLedger, Protocol):
         """
         ...
 
-    def state_at(self, topic_id: str, partition: int, offset: int) -> str | None:
-        """The state of the last result that ends exactly at this offset."""
+    def states_at(self, topic_id: str, at: Mapping[int, int]) -> dict[int, str]:
+        """Partition → the state of its last result that ends exactly at this offset, where there is one.
+
+        Args:
+            at: partition → offset.
+        """
         ...
 
     def state_before(self, topic_id: str, partition: int, offset: int) -> tuple[int, str] | None:

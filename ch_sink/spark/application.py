@@ -1,12 +1,18 @@
-"""The Spark application of a job: started once a stream is open, waited for by the first batch."""
+"""The Spark application of a job: started once a stream is open, waited for by the first batch.
 
+A call that fails may be the fault of a stream's task, or of Spark: its JVM was killed, its master dropped the
+application, no executor is left. So Spark is asked to run a task of one row. If it cannot, the job ends with SparkLost.
+"""
+
+import logging
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from ch_sink.config import Config
-from ch_sink.errors import ChSinkError
+from ch_sink.errors import ChSinkError, SparkLost
+from ch_sink.spark.probe import cause
 from ch_sink.spark.session import JvmStart, build_application
 from ch_sink.spark.stop import Stop, Stopped
 from ch_sink.stream.tasks import Task, TaskResult
@@ -16,8 +22,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Application"]
 
+log = logging.getLogger("ch_sink")
+
 _START_SECONDS = 15.0
 """Longest wait for a start that nobody needs any more."""
+_WATCH_SECONDS = 20.0
+"""Seconds between two looks whether a call that runs has executors."""
+_WARN_SECONDS, _GIVE_UP_SECONDS = 60.0, 600.0
+"""A call without executors is reported after the one and cancelled after the other: a driver whose master is gone waits
+for executors without end, and a busy cluster may need minutes to give them."""
+_PROBE_SECONDS = 90.0
+"""Longest wait for a task of one row: a cluster may have to replace the executors that it lost."""
 
 
 class Application:
@@ -53,8 +68,24 @@ class Application:
         return self._executor.slots if self._executor is not None else 1
 
     def execute(self, tasks: Sequence[Task]) -> list[TaskResult]:
-        """See Execute."""
-        return self._ready()(tasks)
+        """See Execute. Raises SparkLost, from then on always, if Spark runs no tasks any more."""
+        executor = self._ready()
+        try:
+            with _watched(executor):
+                return executor(tasks)
+        except ChSinkError:
+            raise
+        except Exception as error:
+            with self._lock:
+                if self._failure is None and not self._stop.requested and not _works(executor):
+                    self._failure = SparkLost(
+                        f"Spark stopped working: {cause(error)}",
+                        hint="Start the job again; every stream continues where its ledger says. Run it under a "
+                        "supervisor that does so (docs/cluster.md, Supervision).",
+                    )
+            if self._failure is not None:
+                raise self._failure from error
+            raise
 
     def cancel(self) -> None:
         """Cancel what runs."""
@@ -78,14 +109,69 @@ class Application:
             if self._executor is None:
                 self._starting = True
                 try:
-                    session = build_application(self._settings, self._master, started=self._started, stop=self._stop)
+                    self._begin()
+                except Stopped:
+                    raise InterruptedError("the job is stopping") from None
                 except ChSinkError as error:
                     self._failure = error
                     raise
-                except Stopped:
-                    raise InterruptedError("the job is stopping") from None
-                from ch_sink.spark.executor import SparkExecutor
-
-                self._executor = SparkExecutor(session, self._configs)
+                except Exception as error:
+                    if self._stop.requested:
+                        raise InterruptedError("the job is stopping") from error
+                    self._failure = SparkLost(
+                        f"Spark did not start: {cause(error)}",
+                        hint="See what Spark printed, and whether its master answers; then start the job again.",
+                    )
+                    raise self._failure from error
                 self._starting = False
+            assert self._executor is not None
             return self._executor
+
+    def _begin(self) -> None:
+        """Start Spark. Raises ChSinkError, Stopped, or what Spark raises."""
+        session = build_application(self._settings, self._master, started=self._started, stop=self._stop)
+        from ch_sink.spark.executor import SparkExecutor
+
+        self._executor = SparkExecutor(session, self._configs)  # so that it can be cancelled
+        for warning in self._executor.expect_equipped():
+            log.warning("%s", warning)
+
+
+@contextmanager
+def _watched(executor: "SparkExecutor") -> Iterator[None]:
+    """Cancel the call if it has no executors for long."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        lacking, warned = 0.0, False
+        while not ended.wait(_WATCH_SECONDS):
+            with suppress(Exception):
+                lacking = lacking + _WATCH_SECONDS if executor.has_none() else 0.0
+            if lacking >= _WARN_SECONDS and not warned:
+                warned = True
+                log.warning("Spark has had no executor for %d seconds; the batch waits for one", lacking)
+            if lacking >= _GIVE_UP_SECONDS:
+                with suppress(Exception):
+                    executor.cancel()
+                return
+
+    threading.Thread(target=watch, name="ch_sink executors", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def _works(executor: "SparkExecutor") -> bool:
+    """Whether Spark still runs tasks."""
+    answers: list[bool] = []
+
+    def ask() -> None:
+        with suppress(Exception):
+            answers.append(executor.probe())
+
+    # A call to a cluster without executors never returns.
+    probe = threading.Thread(target=ask, name="ch_sink probe", daemon=True)
+    probe.start()
+    probe.join(_PROBE_SECONDS)
+    return answers == [True]

@@ -1,6 +1,7 @@
 """Run tasks on Spark's executors, through the DataFrame API only."""
 
 import pickle
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from ch_sink.spark.garbage import garbage
 from ch_sink.spark.packing import packed
+from ch_sink.spark.probe import expect_equipped, runs_tasks
 from ch_sink.spark.together import fetched_together
 from ch_sink.spark.wiring import run_configured
 from ch_sink.spark.worker import Work, run_group
@@ -33,11 +35,14 @@ class SparkExecutor:
     spark: SparkSession
     configs: Mapping[str, str] = field(repr=False)
     """Stream → JSON of its Config, secrets included. Streams may be added while it runs."""
+    tag: str = field(default_factory=lambda: f"ch_sink-{uuid.uuid4().hex[:12]}")
+    """Marks this application's Spark jobs among those of others in the same context."""
 
     def __call__(self, tasks: Sequence[Task]) -> list[TaskResult]:
         """See Execute."""
         groups = packed(tasks, self.slots)
         work = [[(self.configs[tasks[n].stream], tasks[n]) for n in group] for group in groups]
+        self.spark.addTag(self.tag)
         self.spark.sparkContext.setJobDescription(_description(tasks))
         numbers = self.spark.range(0, len(groups), 1, len(groups))
         rows = numbers.mapInArrow(_runner(groups, work), _SCHEMA).collect()
@@ -50,8 +55,25 @@ class SparkExecutor:
         return self.spark.sparkContext.defaultParallelism
 
     def cancel(self) -> None:
-        """Cancel the running tasks of all calls."""
-        self.spark.sparkContext.cancelAllJobs()
+        """Cancel the running tasks of all calls; jobs of others in the same context go on."""
+        self.spark.interruptTag(self.tag)
+
+    def probe(self) -> bool:
+        """Whether Spark still runs tasks. Raises what Spark raises."""
+        return runs_tasks(self.spark)
+
+    def has_none(self) -> bool:
+        """Whether no executor is left; always false for a local master."""
+        context = self.spark.sparkContext
+        return (
+            not str(context.master).startswith("local")
+            and len(context._jsc.sc().statusTracker().getExecutorInfos()) < 2
+        )
+
+    def expect_equipped(self) -> list[str]:
+        """See ch_sink.spark.probe.expect_equipped."""
+        self.spark.addTag(self.tag)
+        return expect_equipped(self.spark, self.slots)
 
 
 def _description(tasks: Sequence[Task]) -> str:

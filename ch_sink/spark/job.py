@@ -3,6 +3,7 @@
 import argparse
 import logging
 import math
+import os
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -254,7 +255,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0 done, 1 a stream failed, 2 wrong usage or configuration, 130 and 143 stopped by Ctrl-C or SIGTERM.
     """
-    return run_stoppable(lambda stop: _main(arguments, stop), exiting=arguments is None)
+
+    def work(stop: Stop) -> int:
+        if "PYSPARK_GATEWAY_PORT" in os.environ:
+            stop.with_parent()
+        return _main(arguments, stop)
+
+    return run_stoppable(work, exiting=arguments is None)
 
 
 def _main(arguments: Sequence[str] | None, stop: Stop) -> int:

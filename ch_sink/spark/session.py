@@ -29,6 +29,8 @@ __all__ = [
     "start_jvm",
 ]
 
+log = logging.getLogger("ch_sink")
+
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _PANDAS = "PySpark does not yet fully support pandas"
 
@@ -111,8 +113,11 @@ def build_session(
         builder = builder.config(name, setting)
     session = builder.getOrCreate()
     _end_quietly(session)
-    if not submitted:
-        session.sparkContext.setLogLevel((conf or {}).get("spark.log.level", "ERROR"))
+    if session.sparkContext.getConf().get("spark.speculation") == "true":
+        log.warning(
+            "spark.speculation is on: copies of a task stop each other, and their work starts again. Set it to false."
+        )
+    session.sparkContext.setLogLevel((conf or {}).get("spark.log.level", "WARN" if submitted else "ERROR"))
     return session
 
 
@@ -186,6 +191,8 @@ def _properties(app_name: str, master: str | None, conf: Mapping[str, str] | Non
         "spark.executorEnv.MALLOC_ARENA_MAX": "1",
         # What pages and event logs leave out. The default knows no account keys (Azure) and no passphrases.
         "spark.redaction.regex": "(?i)secret|passw|passphrase|token|credential|(access|account|private)[.]?key",
+        # A copy of a task fences off the one that is slow, so the work begins again instead of ending sooner.
+        "spark.speculation": "false",
     }
     if master is not None:
         properties["spark.master"] = master

@@ -20,6 +20,8 @@ GRACE = 25.0
 
 _LOOK = 0.2
 """Longest time until a handler runs, in seconds."""
+_PARENT_LOOK = 1.0
+"""Seconds between two looks whether the parent process is alive."""
 _NOTICE = {
     signal.SIGINT: "\nStopping. Press Ctrl-C again to end at once.\n",
     signal.SIGTERM: "Stopping.\n",
@@ -71,6 +73,22 @@ class Stop:
     def at_forced_end(self, ending: Callable[[], object]) -> None:
         """Call this, last in first out, if the process has to end before the work has cleaned up."""
         self._endings.append(ending)
+
+    def with_parent(self) -> None:
+        """Stop when the parent process ends, as if by SIGTERM.
+
+        Under ``spark-submit`` the JVM is the parent and takes the signal; the driver would go on without it, for good,
+        and own the streams.
+        """
+        parent = os.getppid()
+
+        def watch() -> None:
+            while os.getppid() == parent:
+                if self.event.wait(_PARENT_LOOK):
+                    return
+            self.request(signal.SIGTERM)
+
+        threading.Thread(target=watch, name="ch_sink parent", daemon=True).start()
 
     def force(self) -> None:
         """End the process now."""

@@ -107,13 +107,17 @@ class BatchPlanner:
 
     def positions(self, state: TopicState, states: States) -> dict[int, int]:
         """Partition → next offset, for every partition of the topic."""
+        asks = self._reached is None
         if self._reached is None:
             self._reached = self.ledger.progress(state.topic_id)
             self._begun = {intent.partition: intent for intent in self.ledger.open_intents(state.topic_id)}
         reached = self._reached
         expect_all(reached, state)
         moved: dict[int, tuple[int, State, dict[str, int]]] = {}
-        for p, low in self._unknown(state, reached).items():
+        unknown = self._unknown(state, reached)
+        if asks:
+            states.look_up({**unknown, **reached})
+        for p, low in unknown.items():
             if begun := self._begun.get(p):  # by a version that did not record where a partition begins
                 # It need not be recorded any more, and a result there would end what the batch has got to.
                 reached[p] = begun.start

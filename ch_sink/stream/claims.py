@@ -10,7 +10,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-from ch_sink.errors import LedgerConflict
+from ch_sink.errors import LedgerConflict, Superseded
 from ch_sink.ports import Claim
 
 __all__ = [
@@ -103,9 +103,9 @@ def displaced(stream: str, newest: Claim | None) -> LedgerConflict:
     return error
 
 
-def superseded(stream: str, partition: int) -> LedgerConflict:
+def superseded(stream: str, partition: int) -> Superseded:
     """The error for a task whose work another execution has taken over, under the same claim."""
-    return LedgerConflict(
+    return Superseded(
         f"a newer execution of the same task runs partition {partition} of stream {stream!r}",
         hint="Spark started the task again; this one was slow or believed dead, and has stored nothing more.",
     )

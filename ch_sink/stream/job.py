@@ -15,7 +15,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from ch_sink.errors import ChSinkError, ClickHouseUnavailable, LedgerConflict, TopicNotFound
+from ch_sink.errors import (
+    ChSinkError,
+    ClickHouseUnavailable,
+    LedgerConflict,
+    Superseded,
+    TopicNotFound,
+)
 from ch_sink.model.counted import counted
 from ch_sink.observe.picture import JobPicture
 from ch_sink.stream.claims import abandoned
@@ -85,6 +91,7 @@ class Job:
         self._began = lanes.now()
         self._looks = Looks(lanes)
         self._failed_fast = False
+        self._lost: ChSinkError | None = None
         self._ready: frozenset[str] = frozenset()
         self._exchanging = False
         self._next_exchange = -math.inf
@@ -92,7 +99,10 @@ class Job:
         self._next_discovery = self._began + options.discover_every
 
     def run(self) -> dict[str, ChSinkError]:
-        """Run to the end; returns the errors of the streams that stopped. The streams are closed after it."""
+        """Run to the end; returns the errors of the streams that stopped. The streams are closed after it.
+
+        Raises the job's own error, such as SparkLost: nothing is recorded of any stream then.
+        """
         try:
             while self._active and not self._ending:
                 began = self._lanes.now()
@@ -113,6 +123,8 @@ class Job:
             with ThreadPoolExecutor(_CLOSED_AT_ONCE) as pool:
                 list(pool.map(JobStream.close, self.streams))
             self.roster.close()
+        if self._lost is not None:
+            raise self._lost
         return {s.name: s.error for s in self.streams if s.error is not None}
 
     def picture(self) -> JobPicture:
@@ -133,7 +145,7 @@ class Job:
 
     @property
     def _ending(self) -> bool:
-        return self._failed_fast or self._options.stopping()
+        return self._failed_fast or self._lost is not None or self._options.stopping()
 
     def _follow(self) -> None:
         """Do with each stream what its state says."""
@@ -308,9 +320,12 @@ class Job:
             return
         if ended.error is not None:
             stream.seen = None
-            if ended.executor and stream.strikes + 1 < _STRIKES:
-                stream.strikes, stream.alone = stream.strikes + 1, True
-                stream.due = self._lanes.now() + stream.strikes
+            if ended.job:
+                self._lost = ended.error
+            elif isinstance(ended.error, Superseded) or (ended.executor and stream.strikes + 1 < _STRIKES):
+                # Another execution of its task says nothing about the stream; a call that failed may.
+                stream.strikes, stream.alone = stream.strikes + ended.executor, True
+                stream.due = self._lanes.now() + max(stream.strikes, 1)
                 self._options.on_retry(stream)
             else:
                 self._fail(stream, ended.error, ended)
@@ -336,13 +351,13 @@ class Job:
         if isinstance(error, LedgerConflict) and abandoned(stream.name, error.run_id):
             error = ClickHouseUnavailable(f"{error}: ClickHouse took that claim of this job late")
         at_start = ended.work == "open" and not stream.was_open
-        self.roster.failed(stream.name, error, recorded=not ended.job, settled=not at_start)
+        self.roster.failed(stream.name, error, settled=not at_start)
         if self.roster.works(stream.name):
             stream.state, stream.opened, stream.due = "opening", None, -math.inf
             self._options.on_retry(stream)
         else:
             stopped = self.roster.standing(stream.name).state == "stopped"
-            stream.hopeless = stopped and (at_start or ended.job or isinstance(error, LedgerConflict))
+            stream.hopeless = stopped and (at_start or isinstance(error, LedgerConflict))
             self._hold(stream)
 
     def _take(self, seconds: float) -> None:

@@ -1,6 +1,6 @@
 """The state with which a range begins, from the last result, the ledger and changes of the topic itself."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -24,6 +24,8 @@ class States:
         self._ledger, self._topic_id = ledger, topic_id
         self._stored = -1 if stored_epoch is None else stored_epoch
         self._known: dict[int, tuple[int, State]] = {}
+        self._looked_up: dict[int, tuple[int, str | None]] = {}
+        """Partition → offset, and the state that the ledger has there."""
         self._common = State()
         """What concerns every partition: floors of truncates, and names of sources."""
         self._epoch = 0
@@ -78,13 +80,21 @@ class States:
         self._epoch = max([self._epoch, *top, *(s.epoch for _, s in self._known.values())]) + 1
         self._record()
 
+    def look_up(self, at: Mapping[int, int]) -> None:
+        """Ask the ledger for the states at these offsets, all at once. ``at``: partition → offset."""
+        wanted = {p: offset for p, offset in at.items() if self._known.get(p, (-1, None))[0] != offset}
+        found = self._ledger.states_at(self._topic_id, wanted)
+        self._looked_up |= {p: (offset, found.get(p)) for p, offset in wanted.items()}
+
     def at(self, partition: int, offset: int) -> State:
         """The state with which a range begins at this offset."""
         known = self._known.get(partition)
         if known is not None and known[0] == offset:
             state = known[1]
         else:
-            text = self._ledger.state_at(self._topic_id, partition, offset)
+            if self._looked_up.get(partition, (-1, None))[0] != offset:
+                self.look_up({partition: offset})
+            text = self._looked_up[partition][1]
             state = State.from_json(text) if text else self._latest(partition, offset)
         state = state.raised_to(self._epoch).with_floors_of(self._common).met(self.names)
         if state.profile.documents and not state.profile.id_kind and len(self._id_kinds) == 1:
@@ -113,6 +123,7 @@ class States:
     def put(self, partition: int, offset: int, state: State) -> None:
         """A range ended at this offset with this state."""
         self._known[partition] = (offset, state)
+        self._looked_up.pop(partition, None)
         self.met(state.names)
         self._strategies.add(state.strategy)
         self._note_id_kind(partition, state)

@@ -15,6 +15,7 @@ def rewind(ledger: Ledger, topic: TopicState) -> None:
     The ledger must be claimed. The next batches then have the versions of the first time.
     """
     now = time.time()
+    states = ledger.states_at(topic.topic_id, topic.low)
     ledger.results(
         [
             FinishedRange(
@@ -23,7 +24,7 @@ def rewind(ledger: Ledger, topic: TopicState) -> None:
                 partition,
                 low,
                 low,
-                state=ledger.state_at(topic.topic_id, partition, low) or State().to_json(),
+                state=states.get(partition) or State().to_json(),
                 started=now,
                 finished=now,
             )

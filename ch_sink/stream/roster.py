@@ -49,7 +49,7 @@ class Member:
     known: bool = False
     """Its recorded state was read."""
     lost: bool = False
-    """Another job has it, or the failure is that of the job: nothing is recorded."""
+    """Another job has it: nothing is recorded."""
     settled: bool = True
     """A person must settle its error: a job that starts with the same configuration does not try again."""
     compared: Compared | None = None
@@ -208,11 +208,10 @@ class Roster:
             if other.standing.state == "waiting" and type(other.failure) is type(error):
                 other.patience.due = -math.inf
 
-    def failed(self, name: str, error: ChSinkError, *, recorded: bool = True, settled: bool = True) -> None:
+    def failed(self, name: str, error: ChSinkError, *, settled: bool = True) -> None:
         """The stream failed: it waits if that may mend the error, else it is stopped.
 
         Args:
-            recorded: false for a failure of the job, which says nothing about the stream.
             settled: false if the next job may try again by itself, since this one found the error before it began. So
                 it may after an error of a refused user: a fingerprint of the configuration has no passwords.
         """
@@ -223,7 +222,7 @@ class Roster:
                 return
             error_text, remedy = str(error), error.hint or ""
             # Of a stream that another job has, that job says what its state is.
-            member.lost = isinstance(error, LedgerConflict) or not recorded
+            member.lost = isinstance(error, LedgerConflict)
             member.settled = settled and not error.denied
             if not member.lost and error.temporary and member.patience.failed(now):
                 since = member.standing.since if member.standing.state == "waiting" else self._clock()

@@ -1,7 +1,7 @@
 """The ledger in memory; see `ch_sink.ports.ledger`. Nothing survives the process."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -209,10 +209,10 @@ class MemoryLedger:
         for batch in book.batches[:batches]:
             batch[:] = [r for r in batch if not inside(r)]
 
-    def state_at(self, topic_id: str, partition: int, offset: int) -> str | None:
-        found: list[FinishedRange | RangeSummary] = [*self._summaries(topic_id, partition)]
-        found += [r for r in self._book.results if (r.topic_id, r.partition) == (topic_id, partition)]
-        return next((r.state for r in reversed(found) if r.end == offset), None)
+    def states_at(self, topic_id: str, at: Mapping[int, int]) -> dict[int, str]:
+        found: list[FinishedRange | RangeSummary] = [s for p in at for s in self._summaries(topic_id, p)]
+        found += [r for r in self._book.results if r.topic_id == topic_id]
+        return {r.partition: r.state for r in found if at.get(r.partition) == r.end}
 
     def state_before(self, topic_id: str, partition: int, offset: int) -> tuple[int, str] | None:
         found: list[FinishedRange | RangeSummary] = [*self._summaries(topic_id, partition)]

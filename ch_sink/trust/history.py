@@ -69,7 +69,7 @@ def begin_at_load(fold: Fold, ledger: Ledger, topic: TopicState) -> int:
     expect_one_order(ledger, topic)
     loads = loads_of(ledger, topic.topic_id)
     at = {p: max([low, *(load.offset for load in loads if load.partition == p)]) for p, low in topic.low.items()}
-    texts = {p: ledger.state_at(topic.topic_id, p, at[p]) for p in at} if loads else {}
+    texts = ledger.states_at(topic.topic_id, at) if loads else {}
     states = {p: (at[p], State.from_json(text)) for p, text in texts.items() if text}
     base = base_of(ledger, topic)
     # The topic may have lost a truncate, and still hold what that has deleted, in another partition.

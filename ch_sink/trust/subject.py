@@ -106,5 +106,5 @@ def states_at(subject: Subject, topic_id: str, applied: Mapping[int, int]) -> di
 
     A partition that the stream has not begun is at offset 0, and counts: its changes are all to come.
     """
-    texts = {p: subject.ledger.state_at(topic_id, p, offset) for p, offset in applied.items()}
-    return {p: (applied[p], State.from_json(text)) for p, text in texts.items() if text or not applied[p]}
+    texts = subject.ledger.states_at(topic_id, applied)
+    return {p: (offset, State.from_json(texts.get(p))) for p, offset in applied.items() if texts.get(p) or not offset}

@@ -27,7 +27,7 @@ from tests.support.ledgers import Job, intent, known, result, run_batches
 
 def test_an_empty_ledger_knows_nothing(job: Job) -> None:
     ledger = job()
-    assert ledger.state_at("t1", 0, 10) is None
+    assert ledger.states_at("t1", {0: 10}).get(0) is None
     assert ledger.progress("t1") == {}
     assert ledger.last_intents() == []
     assert ledger.history(10) == []
@@ -44,10 +44,10 @@ def test_the_state_is_that_of_the_range_that_ends_exactly_there(job: Job) -> Non
     ledger.claim("r1")
     ledger.intents([intent(0, 10), intent(0, 7, 1)])
     ledger.results([result(0, 10), result(0, 7, 1, state='{"it\'s":"\\\\é"}')])
-    assert ledger.state_at("t1", 0, 10) == '{"end":10}'
-    assert ledger.state_at("t1", 1, 7) == '{"it\'s":"\\\\é"}'
-    assert ledger.state_at("t1", 0, 7) is None
-    assert ledger.state_at("t2", 0, 10) is None
+    assert ledger.states_at("t1", {0: 10}).get(0) == '{"end":10}'
+    assert ledger.states_at("t1", {1: 7}).get(1) == '{"it\'s":"\\\\é"}'
+    assert ledger.states_at("t1", {0: 7}).get(0) is None
+    assert ledger.states_at("t2", {0: 10}).get(0) is None
 
 
 def test_the_state_before_an_offset_is_the_nearest(short: Job) -> None:
@@ -99,7 +99,7 @@ def test_a_range_done_again_has_its_last_state(job: Job) -> None:
     for state in ("first", "second"):
         ledger.intents([intent(0, 10)])
         ledger.results([result(0, 10, state=state)])
-    assert ledger.state_at("t1", 0, 10) == "second"
+    assert ledger.states_at("t1", {0: 10}).get(0) == "second"
 
 
 def test_progress_is_the_end_of_the_last_result(job: Job) -> None:
@@ -115,7 +115,7 @@ def test_progress_is_the_end_of_the_last_result(job: Job) -> None:
     later.claim("r2")
     later.results([result(30, 30, state="after a gap")])
     assert job().progress("t1") == {0: 30, 1: 4}
-    assert job().state_at("t1", 0, 30) == "after a gap"
+    assert job().states_at("t1", {0: 30}).get(0) == "after a gap"
     later.results([result(12, 12, state="cut off")])
     assert job().progress("t1") == {0: 12, 1: 4}
 
@@ -328,7 +328,7 @@ def test_streams_share_a_table_without_seeing_each_other(client: Client, own_tab
     one.results([result(0, 10)])
     one.record(TruncateFloor(0, 1, 2))
     assert (two.last_intents(), two.history(1), two.totals(), two.progress("t1")) == ([], [], [], {})
-    assert (two.state_at("t1", 0, 10), two.facts(TruncateFloor), two.topic_ids()) == (None, [], [])
+    assert (two.states_at("t1", {0: 10}).get(0), two.facts(TruncateFloor), two.topic_ids()) == (None, [], [])
     two.check_claim()
     one.check_claim()
 

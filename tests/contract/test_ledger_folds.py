@@ -31,7 +31,7 @@ def test_folding_changes_no_answer_but_the_length_of_history(short: Job) -> None
     assert known(short()) == before
     assert len(ledger.history(100)) == 5
     assert ledger.fold() == 0
-    assert ledger.state_at("t1", 1, 280) == '{"end":280}'  # a summary ends there
+    assert ledger.states_at("t1", {1: 280}).get(1) == '{"end":280}'  # a summary ends there
     ledger.release()
     later = short()
     later.claim("r2")
@@ -62,7 +62,7 @@ def test_a_folded_range_that_is_read_again_gets_an_attempt_that_none_had(short: 
     for _ in range(3):
         attempts.append(ledger.intents([intent(0, 10)])[0].attempt)
         ledger.results([result(0, 10, state="again")])
-        assert ledger.state_at("t1", 0, 10) == "again"
+        assert ledger.states_at("t1", {0: 10}).get(0) == "again"
         run_batches(ledger, 20, 40, 1)
         ledger.fold()
     assert len(set(attempts)) == len(attempts), attempts
@@ -117,7 +117,7 @@ def test_a_fold_while_a_stream_reads_again_what_was_folded_leaves_it_where_it_is
         ledger.fold()
         end = n * 10 + 10
         later = short()
-        assert (later.progress("t1"), later.state_at("t1", 0, end)) == ({0: end}, f"again {n}")
+        assert (later.progress("t1"), later.states_at("t1", {0: end}).get(0)) == ({0: end}, f"again {n}")
         assert [(i.start, i.end) for i in later.last_intents()] == [(end - 10, end)]
         assert later.open_intents("t1") == []
         assert len(later.history(2)) == 2

@@ -50,7 +50,7 @@ def test_streams_that_write_together_keep_what_each_would_keep_alone(client: Cli
         fresh = ClickHouseLedger(client, own_tables, "ledger", stream)
         assert fresh.progress("id") == memory.progress("id") == {0: 20, 1: 20}
         assert [r.start for r in fresh.open_intents("id")] == [r.start for r in memory.open_intents("id")] == [20, 20]
-        assert fresh.state_at("id", 1, 20) == f"{stream}-10"
+        assert fresh.states_at("id", {1: 20}).get(1) == f"{stream}-10"
         assert [(t.partition, t.rows) for t in fresh.totals()] == [(t.partition, t.rows) for t in memory.totals()]
 
 
@@ -132,7 +132,7 @@ def test_an_owner_does_not_ask_for_what_it_knows_is_not_there(
             ledger.topic_ids(),
             ledger.progress("id"),
             ledger.open_intents("id"),
-            ledger.state_at("id", 0, 10),
+            ledger.states_at("id", {0: 10}).get(0),
             ledger.totals(),
         ]
 

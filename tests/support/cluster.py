@@ -17,7 +17,7 @@ from ch_sink.local.ports import free_port
 from ch_sink.spark.java import require_java
 from tests.real.stand.daemon import Daemon
 
-__all__ = ["Cluster", "cluster"]
+__all__ = ["Cluster", "children", "cluster"]
 
 _SPARK = Path(pyspark.__file__).parent
 
@@ -28,6 +28,8 @@ class Cluster:
 
     url: str
     folder: Path
+    daemons: dict[str, Daemon]
+    """The master and the workers."""
 
     def executors(self) -> dict[int, str]:
         """Processes of the executors of all applications, and each one's worker."""
@@ -60,6 +62,30 @@ class Cluster:
         os.kill(process, signal.SIGKILL)
         return process
 
+    def kill(self, part: str) -> None:
+        """Kill the ``master``, or a worker such as ``worker-0`` with its executors."""
+        self.daemons[part].kill()
+        for process, worker in self.executors().items():
+            if worker == part:
+                os.kill(process, signal.SIGKILL)
+
+
+def children(pid: int) -> dict[int, bytes]:
+    """The processes below this one, each with its command line."""
+    parents: dict[int, int] = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parents[int(process.name)] = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    found: dict[int, bytes] = {}
+    for child in parents:
+        above = child
+        while above in parents and above != pid:
+            above = parents[above]
+        if above == pid and child != pid:
+            with suppress(OSError):
+                found[child] = Path(f"/proc/{child}/cmdline").read_bytes()
+    return found
+
 
 @contextmanager
 def cluster(workers: int, cores: int = 1, memory: str = "1g") -> Iterator[Cluster]:
@@ -81,6 +107,7 @@ def cluster(workers: int, cores: int = 1, memory: str = "1g") -> Iterator[Cluste
         master = Daemon("master", folder, command, environ)
         master.start(lambda: _listens(port))
         parts.callback(master.stop)
+        daemons = {"master": master}
         for number in range(workers):
             main = "org.apache.spark.deploy.worker.Worker"
             options = ["--cores", str(cores), "--memory", memory, "--work-dir", str(folder / f"worker-{number}")]
@@ -88,7 +115,8 @@ def cluster(workers: int, cores: int = 1, memory: str = "1g") -> Iterator[Cluste
             worker = Daemon(f"worker-{number}", folder, [*launch, main, *options, url], environ)
             worker.start(lambda worker=worker: "Successfully registered with master" in worker.tail(20_000))
             parts.callback(worker.stop)
-        yield Cluster(url, folder)
+            daemons[f"worker-{number}"] = worker
+        yield Cluster(url, folder, daemons)
 
 
 def _listens(port: int) -> bool:

@@ -70,7 +70,7 @@ def known(ledger: Any, offsets: int = 400) -> dict[str, Any]:
     newest = ledger.progress("t1")
     return {
         "progress": newest,
-        "state": {p: ledger.state_at("t1", p, end) for p, end in newest.items()},
+        "state": {p: ledger.states_at("t1", {p: end}).get(p) for p, end in newest.items()},
         "totals": ledger.totals(),
         "topics": ledger.topic_ids(),
         "last": ledger.last_intents(),

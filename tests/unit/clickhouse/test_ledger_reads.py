@@ -84,7 +84,7 @@ def test_what_a_folded_ledger_is_asked_reads_no_more_than_a_young_one(client: Cl
         ask.INTENDED: {},
         ask.PROGRESS: {"topic_id": "id"},
         ask.OPEN_INTENTS: {"topic_id": "id"},
-        ask.STATE_AT: {"topic_id": "id", "partition": 1, "offset": 10},
+        ask.STATES_AT: {"topic_id": "id", "places": [(1, 10)]},
         ask.TOPIC_IDS: {},
         ask.LAST_INTENTS: {},
         ask.TOTALS: {"covered": []},

@@ -130,3 +130,16 @@ def test_outside_the_main_thread_the_work_just_runs() -> None:
 
 def test_no_handler_for_errors_catches_the_stop() -> None:
     assert not issubclass(Stopped, Exception)
+
+
+def test_a_driver_whose_parent_ends_stops_in_order() -> None:
+    """Under `spark-submit` the JVM is the parent, and takes the signals."""
+    child = _FRAME.format(work='    stop.with_parent()\n    print("watching", flush=True)' + _OBEYS, grace=30)
+    parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}]).wait()"
+    process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(2)] == ["begun\n", "watching\n"]
+    process.kill()
+    process.wait()
+    with process.stdout as written:  # ends with the grandchild, which holds the other end of the pipe
+        assert written.read() == "cleaned up\n"

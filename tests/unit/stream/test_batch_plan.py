@@ -17,6 +17,7 @@ from ch_sink.stream.offset_ranges import OffsetRange
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.tasks import RangeDone, RangeTask, Task
 from ch_sink.testing import MemoryStream, MemoryTopic
+from ch_sink.testing.memory_ledger import MemoryLedger
 from ch_sink.types.column import Column
 from tests.support.document_run import document_table
 
@@ -265,3 +266,19 @@ def test_a_plan_asks_the_ledger_nothing_that_the_stream_knows() -> None:
     stream.job._planner.ledger = Counting()  # type: ignore[assignment]
     assert spans(stream.plan({0: 50, 1: 8})) == [(0, 30, 50), (1, 5, 8)]
     assert asked == []
+
+
+def test_a_start_asks_for_the_states_of_all_partitions_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Stream()
+    stream.run(stream.plan({0: 10, 1: 20}))
+    asked: list[Mapping[int, int]] = []
+    whole = MemoryLedger.states_at
+
+    def states_at(self: MemoryLedger, topic_id: str, at: Mapping[int, int]) -> dict[int, str]:
+        asked.append(dict(at))
+        return whole(self, topic_id, at)
+
+    monkeypatch.setattr(MemoryLedger, "states_at", states_at)
+    stream.start()
+    stream.run(stream.plan({0: 15, 1: 25}))
+    assert asked == [{0: 10, 1: 20}]

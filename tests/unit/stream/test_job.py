@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ch_sink.errors import BrokerUnavailable, ChSinkError, ClickHouseUnavailable, StreamFailed
+from ch_sink.errors import BrokerUnavailable, ChSinkError, ClickHouseUnavailable, SparkLost, StreamFailed
 from ch_sink.model.topic import TopicState
+from ch_sink.stream.claims import superseded
 from ch_sink.stream.flush import Flush
 from ch_sink.stream.job_work import Changed
 from ch_sink.stream.lanes import ThreadLanes
@@ -345,7 +346,8 @@ def test_a_failure_of_the_job_is_not_recorded_as_one_of_its_streams() -> None:
         raise StreamFailed("Spark needs Java")
 
     job.before = no_java
-    assert list(job.run()) == ["a"]
+    with pytest.raises(StreamFailed, match="Spark needs Java"):
+        job.run()
     assert job.states_of_streams.conditions == {}
 
 
@@ -508,3 +510,34 @@ def test_a_slow_stream_does_not_hold_back_a_live_one() -> None:
     assert job.run(interval=0.02, stopping=lambda: bool(job.read["long"])) == {}
     assert len(live_batches) >= 5
     assert job.covered("long") == {0: 100_000}
+
+
+def test_a_job_whose_spark_is_lost_ends_and_blames_no_stream() -> None:
+    job = MemoryJob()
+    for name in "abc":
+        job.add(name, 30)
+    lost = SparkLost("Spark stopped working")
+
+    def lose(_: MemoryJob, _tasks: Sequence[Task]) -> None:
+        raise lost
+
+    job.before = lose
+    with pytest.raises(SparkLost) as found:
+        job.run()
+    assert found.value is lost
+    assert job.job is not None
+    assert {s.state for s in job.job.roster.standings().values()} == {"running"}
+    # No `resume` is needed: the next job reads everything.
+    job.before = lambda _job, _tasks: None
+    assert job.run(once=True) == {}
+    assert [job.covered(name) for name in "abc"] == [{0: 30}] * 3
+
+
+def test_work_that_another_execution_has_taken_over_is_planned_again() -> None:
+    """However often: a cluster that copies slow tasks says nothing about the stream."""
+    job = MemoryJob()
+    job.add("a", 30)
+    calls = iter(range(10**6))
+    job.before = lambda job, _: setattr(job, "failing", superseded("a", 0) if next(calls) < 5 else None)
+    assert job.run(once=True) == {}
+    assert job.covered("a") == {0: 30}

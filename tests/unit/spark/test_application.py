@@ -1,0 +1,81 @@
+"""What becomes of a call that fails: the stream's fault only if Spark still works."""
+
+import logging
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from ch_sink.errors import SparkLost, StreamFailed
+from ch_sink.spark import application
+from ch_sink.spark.application import Application
+from ch_sink.spark.stop import Stop
+from ch_sink.stream.tasks import Task, TaskResult
+
+
+class Executor:
+    """Fails, waits or answers as it is told."""
+
+    slots = 1
+
+    def __init__(self, error: Exception | None = None, *, works: bool = True, executors: int = 1) -> None:
+        self.error, self.works, self.executors = error, works, executors
+        self.cancelled = threading.Event()
+
+    def __call__(self, tasks: Sequence[Task]) -> list[TaskResult]:
+        if not self.executors:
+            assert self.cancelled.wait(20)
+            raise RuntimeError("cancelled")
+        if self.error is not None:
+            raise self.error
+        return []
+
+    def probe(self) -> bool:
+        if not self.works:
+            raise ConnectionRefusedError(111, "Connection refused")
+        return True
+
+    def has_none(self) -> bool:
+        return not self.executors
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+
+
+def running(executor: Any) -> Application:
+    found = Application([], None, None, Stop())
+    found._executor = executor
+    return found
+
+
+def test_a_call_that_fails_while_spark_works_says_something_of_its_tasks() -> None:
+    with pytest.raises(MemoryError):
+        running(Executor(MemoryError("worker was killed"))).execute([])
+
+
+def test_spark_that_runs_no_task_is_lost_for_good() -> None:
+    executor = Executor(ConnectionRefusedError(111, "Connection refused"), works=False)
+    job = running(executor)
+    with pytest.raises(SparkLost, match=r"Spark stopped working: .*Connection refused") as first:
+        job.execute([])
+    executor.error = None
+    with pytest.raises(SparkLost) as second:
+        job.execute([])
+    assert second.value is first.value, "all streams of the job report one error"
+
+
+def test_an_error_raised_on_purpose_is_not_sparks() -> None:
+    with pytest.raises(StreamFailed):
+        running(Executor(StreamFailed("no"), works=False)).execute([])
+
+
+def test_a_call_without_executors_is_reported_and_given_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(application, "_WATCH_SECONDS", 0.01)
+    monkeypatch.setattr(application, "_WARN_SECONDS", 0.02)
+    monkeypatch.setattr(application, "_GIVE_UP_SECONDS", 0.05)
+    with caplog.at_level(logging.WARNING), pytest.raises(SparkLost, match="cancelled"):
+        running(Executor(works=False, executors=0)).execute([])
+    assert [r.message for r in caplog.records if "no executor" in r.message] != []
