@@ -64,7 +64,6 @@ create_tables: true                   # on first sight of a topic; else run `ch_
 # start: ledger                       # earliest, latest; ledger continues where the stream was
 # on_data_loss: fail                  # or continue
 # topic_recreated: fail               # or restart
-# on_target_rollback: replay          # or fail
 # purge_after: 30d                    # rows that were deleted before that leave the disk
 # max_offsets_per_trigger: 1000000
 # trigger_interval: 1 second

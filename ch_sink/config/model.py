@@ -65,7 +65,6 @@ class Config(Section):
     topic_recreated: Literal["fail", "restart"] = "fail"
     """The topic was deleted and created again: stop, or read the new one from its start in a new epoch."""
 
-    on_target_rollback: Literal["replay", "fail"] = "replay"
     """ClickHouse lacks what the stream has stored (a restored backup, a lost replica): read it again, or stop."""
 
     purge_after: Annotated[Seconds, Field(ge=3600)] | None = None

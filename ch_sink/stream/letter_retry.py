@@ -19,9 +19,8 @@ from ch_sink.order import Sequenced, State
 from ch_sink.order.version import to_int, to_ints, to_words
 from ch_sink.pipeline.ordering import in_given_order
 from ch_sink.pipeline.partition_sink import PartitionSink
-from ch_sink.ports import BackwardStepSeen, DeadLetter, Ledger, RowsRemoved, TableRefilled, TopicFacts
+from ch_sink.ports import BackwardStepSeen, DeadLetter, Ledger, RowsRemoved, TableRefilled, TableRepaired, TopicFacts
 from ch_sink.sources import source_for
-from ch_sink.stream.evidence import repairs
 from ch_sink.stream.letter_keys import KeyValues, LaterRecords, last_offsets
 from ch_sink.stream.letter_rows import LetterRows
 from ch_sink.table.model import Family
@@ -231,13 +230,14 @@ class LetterRetry:
         return found
 
     def _repaired_up_to(self) -> int:
-        """The offset below which changes of the partition would win over repaired rows, 0 if there is none."""
+        """The offset below which changes of the partition came before the last repair, 0 if there is none."""
         name, fillings = self.sink.name, len(self.ledger.facts(TableRefilled))
-        newer = self._newer_topics()
-        if any(fact.outranked for topic_id in newer for fact in repairs(self.ledger, topic_id, fillings)):
+        # A filling since then makes a repair void.
+        standing = [fact for fact in self.ledger.facts(TableRepaired) if fact.since >= fillings]
+        if {fact.topic_id for fact in standing} & set(self._newer_topics()):
             return 1 << 63  # the topic was recreated, and the table repaired then
-        own = repairs(self.ledger, name.topic_id, fillings)
-        return max((f.offset for f in own if f.partition == name.partition and f.outranked), default=0)
+        mine = name.topic_id, name.partition
+        return max((fact.offset for fact in standing if (fact.topic_id, fact.partition) == mine), default=0)
 
     def _newer_topics(self) -> Iterable[str]:
         """Ids of the topics that the stream has read since this one."""

@@ -68,7 +68,7 @@ def backup(s: Stand, rng: Random) -> None:
 
 
 def restore(s: Stand, rng: Random) -> None:
-    """All tables and the ledger, or the table alone, or the ledger alone."""
+    """All tables and the ledger, or the ledger alone."""
     kept = s.copies
     if kept is None:
         backup(s, rng)
@@ -77,17 +77,16 @@ def restore(s: Stand, rng: Random) -> None:
         raise Refused("the backup is of another topic")
     if any(s.shop.low[p] > at for p, at in kept.applied.items()):
         raise Refused("the topic has lost what came since")
-    what = rng.choice(["all", "all", "table", "ledger"])
+    what = rng.choice(["all", "all", "ledger"])
     same = len(loads_of(s.book, s.topic.topic_id)) == kept.loads and not any(s.shop.low.values())
     if what != "all" and (not same or not kept.clean or s.engine in (*COLLAPSING, "timed") or kept.narrow != s.narrow):
         raise Refused(f"{what} alone cannot be restored")
-    if what in ("all", "table"):
-        for name in TABLES if what == "all" else TABLES[:1]:
+    if what == "all":
+        for name in TABLES:
             s.client.command(f"DROP TABLE {s.database}.{name} SYNC")
             _copied(s, f"backup_{name}", name)
         s.admin.table = s.admin.inner.detect()
-    if what in ("all", "ledger"):
-        s.book._book = copy.deepcopy(kept.book)
+    s.book._book = copy.deepcopy(kept.book)
     if what == "all":
         s.over, s.loose, s.narrow = dict(kept.over), set(kept.loose), kept.narrow
         s.doubtful = kept.doubtful
