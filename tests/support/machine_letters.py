@@ -1,11 +1,9 @@
 """Steps of a random sequence that need more than one call: letters that are retried, backups that are restored."""
 
 import copy
-from collections.abc import Collection
 from random import Random
 
 from ch_sink.ports import StoredLetter
-from ch_sink.stream.letter_keys import LaterRecords, later_records
 from ch_sink.stream.letter_retry import LetterRetry
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.tasks import ReleaseTask
@@ -43,14 +41,7 @@ def _retry(s: Stand, claim: object, topic_id: str, partition: int, found: list[S
     reached = s.book.progress(topic_id).get(partition, 0)
     state = States(s.book, topic_id, 0, None).at(partition, reached)
     task = ReleaseTask(s.name, "t", topic_id, partition, s.admin.table, state, claim=claim)  # type: ignore[arg-type]
-
-    def later(first: int, but: Collection[int]) -> LaterRecords | None:
-        if topic_id != s.topic.topic_id or first < s.shop.low[partition]:
-            return None
-        start = max(first - 1, s.shop.low[partition])
-        return later_records([s.topic.read(partition, start, reached)], start, reached, but)
-
-    retry = LetterRetry(s.runner().open_task(task).sink, s.book, state, later)
+    retry = LetterRetry(s.runner().open_task(task).sink, s.book, state)
     done = retry.run([x.letter for x in found])
     for outcome, offsets in (("applied", done.applied), ("superseded", done.superseded), ("waiting", done.waiting)):
         s.letters_of(topic_id).settle([(partition, offset) for offset in offsets], outcome)
