@@ -43,7 +43,6 @@ create_tables: true                   # on first sight of a topic; else run `ch_
 # handover_deadline: 10 minutes
 # stored_row: auto                    # where the stored row comes from: auto, lookup, before
 # sign_column: sign
-# accept_coalescing: false
 
 # How events are read
 # format: auto                        # json, avro

@@ -110,10 +110,6 @@ class Target:
     def strategy(self, source: Source | None) -> str:
         """The version strategy in force for this source."""
         default = source.default_strategy if source is not None else "source_position"
-        if self.policy.versions.strategy == "insertion_order":
-            return "insertion_order"
-        if self.system.version is None and not self.collapsing and not self.appends:
-            return "insertion_order"
         if self.policy.events.tombstones == "delete":
             default = "kafka_offset"  # they state no position
         return strategy_for(self.policy.versions, default, self.layout)

@@ -19,7 +19,6 @@ class Family(StrEnum):
     REPLACING = "ReplacingMergeTree"
     COLLAPSING = "CollapsingMergeTree"
     VERSIONED_COLLAPSING = "VersionedCollapsingMergeTree"
-    COALESCING = "CoalescingMergeTree"
     MERGE_TREE = "MergeTree"
 
 

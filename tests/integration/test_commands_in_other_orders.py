@@ -1,4 +1,4 @@
-"""Commands on tables whose versions are times, numbers of insertions or Kafka offsets, and after a change of those."""
+"""Commands on tables whose versions are times or Kafka offsets, and after a change of those."""
 
 import json
 from collections.abc import Iterable
@@ -38,16 +38,13 @@ T = [
 ]  # fmt: skip
 
 
-def end_of(engine: str) -> list[tuple[int, str]]:
-    """What the table has in the end; one of them keeps deleted rows."""
-    return [(1, "aa"), *([(2, "b")] if engine == "insertion-plain" else []), (3, "cc")]
+END = [(1, "aa"), (3, "cc")]
+"""What the table has in the end."""
 
 
 @pytest.mark.parametrize(
     ("engine", "against"),
-    some(
-        product(TIMED, ["topic", "source"]), [("time", "source"), ("time-auto", "topic"), ("insertion-sign", "source")]
-    ),
+    some(product(TIMED, ["topic", "source"]), [("time", "source"), ("time-auto", "topic")]),
 )
 def test_changes_follow_a_repair(
     client: Client, database: str, engine: str, against: Literal["topic", "source"]
@@ -59,29 +56,29 @@ def test_changes_follow_a_repair(
     done = repaired(it.subject, Options(patience=0, against=against), apply=True)
     assert (done.rows, done.left) == (1, 0)
     it.read_all()
-    assert it.view() == end_of(engine)
+    assert it.view() == END
     assert it.verify() == (0, 0, 0)
-    it.source = Rows(end_of(engine))
+    it.source = Rows(END)
     assert it.verify_source() == (0, 0, 0)
 
 
-@each_of("engine", TIMED, "time-auto", "insertion-sign")
+@each_of("engine", TIMED, "time-auto")
 def test_a_resync_over_unread_changes(client: Client, database: str, engine: str) -> None:
     it = timed(client, database, engine, T)
     it.read((0, 2), (0, 4))
     it.source = Rows([(1, "aa"), (2, "b"), (3, "c")], settles=position(131))
     resynced(it.refill, apply=True)
     it.read_all()
-    expect_kept(it, end_of(engine))
+    expect_kept(it, END)
 
 
-@each_of("engine", TIMED, "time", "insertion-plain", "narrow")
+@each_of("engine", TIMED, "time", "narrow")
 def test_a_resync_against_the_topic_of_timed_rows(client: Client, database: str, engine: str) -> None:
     it = timed(client, database, engine, T)
     it.read((0, 2), (0, 4), (0, 6))
-    expect_kept(it, end_of(engine))
+    expect_kept(it, END)
     resynced(it.refill, apply=True, against="topic")
-    expect_kept(it, end_of(engine))
+    expect_kept(it, END)
 
 
 def expect_kept(it: Hand, rows: Iterable[tuple[int, str]]) -> None:

@@ -141,13 +141,6 @@ def test_the_window_must_hold_two_batches(engine: ClickHouse) -> None:
     assert "= 16000" in (warned.remedy or "")
 
 
-def test_unserved_choices_are_warned_of(engine: ClickHouse) -> None:
-    table = make(engine, "CoalescingMergeTree ORDER BY id" + WINDOW, accept_coalescing=True)
-    assert "update to null" in of(check_table(table, ["id"], ChangePolicy()), "warn")["engine"].detail
-    table = make(engine, "ReplacingMergeTree ORDER BY id" + WINDOW, version_strategy="insertion_order")
-    assert "inserted last" in of(check_table(table, ["id"], ChangePolicy()), "warn")["engine"].detail
-
-
 @pytest.mark.parametrize(
     ("after_final", "level", "part"),
     [(None, "warn", "lacks the setting"), (False, "warn", "come back under FINAL"), (True, "ok", "without FINAL")],
