@@ -6,7 +6,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from ch_sink.errors import TableError
+from ch_sink.errors import StreamFailed, TableError
 from ch_sink.merge import Scope, System, version_column
 from ch_sink.model.change import ChangeBatch
 from ch_sink.model.policy import Policy
@@ -84,6 +84,23 @@ class Target:
         """Source columns outside the key that decide the place of a row: its sorting key and partition."""
         mine = {c.name for c in self.table.source_columns}
         return tuple(sorted(self.table.deciding_columns(key) & mine))
+
+    def expect_still_rows(self, key: tuple[str, ...]) -> None:
+        """Raises StreamFailed if rows can leave their places where versions are times: those of one time tie."""
+        moving = self.table.moves_by(key) if self.versions_are_times else frozenset()
+        if moving:
+            raise StreamFailed(
+                f"{self.table.qualified} has times as versions, and {', '.join(sorted(moving))} outside the key "
+                f"({', '.join(key)}) in its sorting or partition key: of a row and the mark at the place that it left "
+                "in the same moment, nothing tells which is newer",
+                hint="Recreate the table with a version column UInt128 (`ch_sink init`), or sort and partition it by "
+                "columns of the key only.",
+            )
+
+    @property
+    def versions_are_times(self) -> bool:
+        """Whether rows of one key replace each other by the time of their change."""
+        return self.table.engine.family is Family.REPLACING and self.layout.kind == "time"
 
     def _sharded_by(self, key: tuple[str, ...]) -> frozenset[str]:
         """The columns outside the key that decide on which server a row is."""

@@ -116,6 +116,14 @@ def _version(here: Situation) -> Iterable[Finding]:
             f"{column.name} {column.type}: source times tie, and this engine cancels rows of equal versions",
             "Recreate the table with a version column UInt128.",
         )
+    elif timed and here.table.engine.family is Family.REPLACING and (moving := here.table.moves_by(here.key)):
+        yield Finding(
+            "fail",
+            "version column",
+            f"{column.name} {column.type} orders by source time, and {', '.join(sorted(moving))} outside the key "
+            "decides where a row is: of a row and the mark at the place that it left in one moment, none is newer",
+            "Recreate the table with a version column UInt128, or sort and partition it by columns of the key only.",
+        )
     elif timed:
         yield Finding(
             "warn",

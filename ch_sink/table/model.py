@@ -137,6 +137,12 @@ class TargetTable:
             asked = frozenset[str]().union(*(inputs.get(name, ()) for name in asked)) - found - stated
         return frozenset(found)
 
+    def moves_by(self, key: Collection[str]) -> frozenset[str]:
+        """The columns outside the key by which the table is sorted or partitioned: a row leaves its place with them."""
+        names = {c.name for c in self.columns}
+        keys = (*self.sorting_key, self.partition_key)
+        return self.deciding_columns(key, frozenset().union(*(columns_in(text or "tuple()", names) for text in keys)))
+
     def unstated_places(self, *keys: str) -> frozenset[str]:
         """The columns by which these key expressions place a row otherwise each time, whatever an insert states."""
         names = {c.name for c in self.columns} | {name for name, _ in self.computed_from} | self.varying

@@ -55,6 +55,8 @@ def test_a_table_as_init_makes_it_is_all_ok(engine: ClickHouse) -> None:
         ("ReplacingMergeTree(ver, d) ORDER BY id TTL ts + INTERVAL 1 YEAR", ["id"], "warn", "TTL", "differs from"),
         ("ReplacingMergeTree(ver, d) ORDER BY id TTL ts DELETE WHERE d = 1", ["id"], "warn", "TTL", "brings the row back"),
         ("ReplacingMergeTree(ts, d) ORDER BY id", ["id"], "warn", "version column", "orders by source time"),
+        ("ReplacingMergeTree(ts, d) ORDER BY (id, k)", ["id"], "fail", "version column", "k outside the key"),
+        ("ReplacingMergeTree(ts, d) ORDER BY id PARTITION BY k % 8", ["id"], "fail", "version column", "k outside the key"),
         ("ReplacingMergeTree(d) ORDER BY id", ["id"], "fail", "version column", "UInt8"),
         ("VersionedCollapsingMergeTree(sign, ts) ORDER BY id", ["id"], "fail", "version column", "tie"),
         (
