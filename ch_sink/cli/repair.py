@@ -1,13 +1,15 @@
 """``ch_sink repair``: tables are made equal to their source."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ch_sink.cli.comparing import Against, Examples, Parallel, Patience, Where, case_of, options_of, say_to
 from ch_sink.cli.each_stream import EachStream
-from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, load_all
+from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, key_of, load_all
 from ch_sink.cli.output import Output
+from ch_sink.errors import ConfigError
 
 if TYPE_CHECKING:
     from ch_sink.trust.mend import Mended
@@ -22,6 +24,10 @@ def repair(
     apply: Annotated[bool, typer.Option("--apply", help="Write; without it, only say what would be written.")] = False,
     examples: Examples = 10,
     where: Where = "",
+    key: Annotated[
+        str,
+        typer.Option("--key", metavar="JSON", help="Repair this row only, such as '{\"id\": 7}'.", show_default=False),
+    ] = "",
     patience: Patience = 30.0,
     parallel: Parallel = 0,
     only: Only = None,
@@ -32,17 +38,23 @@ def repair(
 
     They are written under versions that every later change beats. Without --apply nothing is written.
     """
+    from ch_sink.trust.key import wanted_key
     from ch_sink.trust.mend import repaired
     from ch_sink.trust.report import lines
 
     out = Output(as_json=as_json)
+    if key and where:
+        raise ConfigError("--key and --where exclude each other", hint="Leave one of them out.")
     options = options_of(examples, "", where, "", patience, parallel)
     documents = []
     ok = True
     each = EachStream(out, load_all(out, configs, overrides, only))
     for config in each.streams:
         with each.guard(config):
-            done = repaired(*case_of(config, against, options, context.obj.check), apply=apply, say=say_to(out))
+            subject, chosen = case_of(config, against, options, context.obj.check)
+            if key:
+                chosen = replace(chosen, condition=wanted_key(subject.client, subject.table, key_of(key)).condition)
+            done = repaired(subject, chosen, apply=apply, say=say_to(out))
             out.progress_done()
             documents.append(done.as_json())
             ok = ok and done.all_mended

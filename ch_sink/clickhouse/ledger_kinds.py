@@ -12,7 +12,6 @@ from ch_sink.ports import (
     SchemaChangeBegun,
     SchemaChangeFinished,
     TableRefilled,
-    TableTakenBack,
     TopicFacts,
     TruncateFloor,
 )
@@ -47,7 +46,6 @@ _FACTS = (
     SchemaChangeBegun,
     SchemaChangeFinished,
     BackwardStepSeen,
-    TableTakenBack,
     TableRefilled,
 )
 

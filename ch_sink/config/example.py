@@ -43,7 +43,6 @@ create_tables: true                   # on first sight of a topic; else run `ch_
 # handover_deadline: 10 minutes
 # stored_row: auto                    # where the stored row comes from: auto, lookup, before
 # sign_column: sign
-# accept_coalescing: false
 
 # How events are read
 # format: auto                        # json, avro
@@ -64,7 +63,6 @@ create_tables: true                   # on first sight of a topic; else run `ch_
 # start: ledger                       # earliest, latest; ledger continues where the stream was
 # on_data_loss: fail                  # or continue
 # topic_recreated: fail               # or restart
-# on_target_rollback: replay          # or fail
 # purge_after: 30d                    # rows that were deleted before that leave the disk
 # max_offsets_per_trigger: 1000000
 # trigger_interval: 1 second

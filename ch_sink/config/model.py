@@ -65,7 +65,6 @@ class Config(Section):
     topic_recreated: Literal["fail", "restart"] = "fail"
     """The topic was deleted and created again: stop, or read the new one from its start in a new epoch."""
 
-    on_target_rollback: Literal["replay", "fail"] = "replay"
     """ClickHouse lacks what the stream has stored (a restored backup, a lost replica): read it again, or stop."""
 
     purge_after: Annotated[Seconds, Field(ge=3600)] | None = None
@@ -100,7 +99,6 @@ class Config(Section):
     sign_column: str | None = None
     placeholder: Name = PLACEHOLDER
     redelivery_scan: int = Field(default=10_000, ge=0)
-    accept_coalescing: bool = False
     handover_deadline: Seconds = Field(default=600.0, ge=0)
     """How long a change waits for the values of a row that changed its key, before ``on_unresolved`` applies."""
 
@@ -207,9 +205,7 @@ class Config(Section):
                 evolve=self.evolve,
                 stored_row=self.stored_row,
             ),
-            table=TablePolicy(
-                sign_column=self.sign_column, accept_coalescing=self.accept_coalescing, notes=self.tables.columns
-            ),
+            table=TablePolicy(sign_column=self.sign_column, notes=self.tables.columns),
             columns=self.columns.policy(tuple(self.columns.add) if self.merge else ()),
         )
 

@@ -68,7 +68,7 @@ class DocumentPolicy:
 class VersionPolicy:
     """How rows are versioned."""
 
-    strategy: Literal["auto", "source_position", "kafka_offset", "source_time", "insertion_order"] = "auto"
+    strategy: Literal["auto", "source_position", "kafka_offset", "source_time"] = "auto"
     floor: int = 0
     """Every version is higher than this one."""
     redelivery_scan: int = 10_000
@@ -94,7 +94,6 @@ class TablePolicy:
 
     sign_column: str | None = None
     """Sign column of a ``ReplacingMergeTree(ver)``, if it is not called ``sign`` or ``_sign``."""
-    accept_coalescing: bool = False
     notes: str = "ch_sink_columns"
     """The table, in the target's database, in which ``init`` notes the source types of columns."""
 

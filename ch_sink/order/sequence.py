@@ -68,7 +68,7 @@ def sequence(
     """Versions for every event, and which events are re-deliveries.
 
     Args:
-        strategy: ``source_position``, ``kafka_offset``, ``source_time`` or ``insertion_order``.
+        strategy: ``source_position``, ``kafka_offset`` or ``source_time``.
         unique_inner: the inner position (PostgreSQL's ``lsn``) is unique and rises within a transaction.
         inner_is_log: positions of loaded rows compare with inner positions; else with commit positions.
         history: earlier records, read only when a position steps back.

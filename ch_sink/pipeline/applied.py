@@ -19,10 +19,6 @@ class StreamName:
     partition: int
     attempt: int = 0
     """How many earlier batches overlap this range."""
-    replay: str = ""
-    """Part of all tokens, after the table lost what it had stored under the earlier ones."""
-    replayed_to: int = 0
-    """Offset up to which the table lacks what was released before."""
 
     def token(self, first: int, end: int, label: str, *, execution: str = "") -> str:
         """Deduplication token of one insert: the same token always means the same rows.
@@ -32,8 +28,6 @@ class StreamName:
         parts = [self.stream, self.topic_id, str(self.partition), f"{first}-{end - 1}", label]
         if execution:
             parts.append(f"execution-{execution}")
-        if self.replay:
-            parts.append(f"replay-{self.replay}")
         return "/".join(parts)
 
 

@@ -61,10 +61,11 @@ def merge_chunk(
     """The inserts of a chunk. ``state`` is the state before the chunk; ``order`` has the state after it.
 
     Raises:
-        StreamFailed: the table needs keys and the records have none, or it cannot store a delete.
+        StreamFailed: the table needs keys and the records have none, or it cannot store a delete or a row that moves.
     """
     if batch.key is None:
         return _without_keys(batch, records, order, target, state)
+    target.expect_still_rows(tuple(batch.key.column_names))
     scope = target.scope(batch, source)
     resolved = resolve(
         batch,

@@ -185,7 +185,7 @@ class PartitionSink:
         # A record of this chunk may wait since an earlier attempt: it and later records of its key keep waiting.
         waiting = self._waiting.first_below(chunk.end)
         released: list[int] = []
-        if self.repeats and self.pending is not None and chunk.first >= self.name.replayed_to:
+        if self.repeats and self.pending is not None:
             released = self.pending.released(self.name.topic_id, self.name.partition, chunk.first, chunk.end)
         asked = self.stages.ports(ports)
         # Learn from the whole chunk, as the first attempt did before it cut the chunk short.

@@ -2,7 +2,7 @@
 
     learn ─▶ decode ─▶ cut at new columns ─▶ order, cut at a truncate ─▶ resolve ─▶ merge ─▶ group by partition
 
-The Spark task, ``replay``, the tests and the benchmarks all call it.
+The Spark task, the tests and the benchmarks all call it.
 """
 
 from collections import Counter

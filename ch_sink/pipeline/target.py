@@ -6,7 +6,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from ch_sink.errors import TableError
+from ch_sink.errors import StreamFailed, TableError
 from ch_sink.merge import Scope, System, version_column
 from ch_sink.model.change import ChangeBatch
 from ch_sink.model.policy import Policy
@@ -85,6 +85,23 @@ class Target:
         mine = {c.name for c in self.table.source_columns}
         return tuple(sorted(self.table.deciding_columns(key) & mine))
 
+    def expect_still_rows(self, key: tuple[str, ...]) -> None:
+        """Raises StreamFailed if rows can leave their places where versions are times: those of one time tie."""
+        moving = self.table.moves_by(key) if self.versions_are_times else frozenset()
+        if moving:
+            raise StreamFailed(
+                f"{self.table.qualified} has times as versions, and {', '.join(sorted(moving))} outside the key "
+                f"({', '.join(key)}) in its sorting or partition key: of a row and the mark at the place that it left "
+                "in the same moment, nothing tells which is newer",
+                hint="Recreate the table with a version column UInt128 (`ch_sink init`), or sort and partition it by "
+                "columns of the key only.",
+            )
+
+    @property
+    def versions_are_times(self) -> bool:
+        """Whether rows of one key replace each other by the time of their change."""
+        return self.table.engine.family is Family.REPLACING and self.layout.kind == "time"
+
     def _sharded_by(self, key: tuple[str, ...]) -> frozenset[str]:
         """The columns outside the key that decide on which server a row is."""
         named = columns_in(self.table.sharding_key or "tuple()", {c.name for c in self.table.columns})
@@ -110,10 +127,6 @@ class Target:
     def strategy(self, source: Source | None) -> str:
         """The version strategy in force for this source."""
         default = source.default_strategy if source is not None else "source_position"
-        if self.policy.versions.strategy == "insertion_order":
-            return "insertion_order"
-        if self.system.version is None and not self.collapsing and not self.appends:
-            return "insertion_order"
         if self.policy.events.tombstones == "delete":
             default = "kafka_offset"  # they state no position
         return strategy_for(self.policy.versions, default, self.layout)

@@ -23,7 +23,6 @@ from ch_sink.ports.ledger_entries import (
     SchemaChangeFinished,
     TableRefilled,
     TableRepaired,
-    TableTakenBack,
     TopicFacts,
     TruncateFloor,
 )
@@ -74,7 +73,6 @@ __all__ = [
     "StreamStates",
     "TableRefilled",
     "TableRepaired",
-    "TableTakenBack",
     "TableWriter",
     "TaskLedger",
     "TopicFacts",

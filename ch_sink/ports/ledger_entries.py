@@ -14,10 +14,9 @@
 | topic (`TopicFacts`)                      | when a topic is first read, and when it gains partitions | the same topic with more partitions | versions continue in the highest epoch of the topic  |
 | schema_change_begun (`SchemaChangeBegun`) | before the table is altered                     | schema_change_finished                    | without a finish after it, the view is renewed       |
 | schema_change_finished (`SchemaChangeFinished`) | after the table's view shows the columns  | schema_change_begun                       | nothing: it closes the one before it                 |
-| taken_back (`TableTakenBack`)             | when a job finds that the table was taken back, before empty results that lead back | results of the offsets that are read again | the tokens of the partition are others from then on |
 | refilled (`TableRefilled`)               | after the table was replaced by one that was filled anew, one per partition | anything | results up to its offset say nothing of the table; changes of the epoch below its position are dropped |
-| repaired (`TableRepaired`)               | before rows are made those of the source or rows without a key are counted anew, and once more with what the table has then, by anyone | the same again | a replay does not begin below its offset where changes of the topic would beat the rows, nor is a dead letter below it applied; the table has what was noted, or was taken back |
-| rows_removed (`RowsRemoved`)              | before a purge or an erasure removes rows, by anyone | the same again                       | the highest version may be missing; a replay goes on to what was applied |
+| repaired (`TableRepaired`)               | before rows are made those of the source or rows without a key are counted anew, by anyone | the same again | nothing: a dead letter below its offset is not applied |
+| rows_removed (`RowsRemoved`)              | before a purge or an erasure removes rows, by anyone | the same again                       | the highest version may be missing |
 | backward_step (`BackwardStepSeen`)        | after a batch, one per step                     | anything                                  | nothing: it is history                               |
 
 The states of streams are entries of the same table: see `ch_sink.ports.stream_states`.
@@ -56,7 +55,6 @@ __all__ = [
     "SchemaChangeFinished",
     "TableRefilled",
     "TableRepaired",
-    "TableTakenBack",
     "TopicFacts",
     "TruncateFloor",
 ]
@@ -277,23 +275,6 @@ class BackwardStepSeen:
     """Highest commit position before it."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableTakenBack:
-    """The table lacked what the ledger says of it: a partition is read again from ``offset`` to ``end``."""
-
-    kind: ClassVar[str] = "taken_back"
-    topic_id: str
-    partition: int
-    offset: int
-    end: int
-    replay: str
-    """Part of all tokens of the partition from then on."""
-    since: int = -1
-    """How many facts said by then that the table had been filled anew, −1 if that was not noted."""
-    stored: str = "-1"
-    """The highest version that the table had, as decimal digits; −1 if it was empty."""
-
-
 CLOCKS = 60_000
 """Milliseconds by which the clocks of source, Kafka and ch_sink may differ."""
 
@@ -342,22 +323,6 @@ class TableRepaired:
     offset: int
     since: int = 0
     """How many facts said by then that the table had been filled anew: a later filling makes this one void."""
-    outranked: bool = True
-    """Whether changes below ``offset`` win over these rows if they are applied again."""
-    top: str = "-1"
-    """The version of a living row that was written above all changes below ``offset``, −1 if there is none."""
-    left: str = ""
-    """The highest version in the table when all of it was equal to the source, as decimal digits; −1 if it was empty.
-
-    Empty if it was not, or not all of it was compared.
-    """
-    back: int = 0
-    """How many facts said by then that the table had been taken back."""
-
-    @property
-    def shown(self) -> int:
-        """The version by which a table shows that it has these rows, −1 if none does."""
-        return int(self.left or -1) if self.top == "-1" else int(self.top)
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,18 +337,17 @@ class RowsRemoved:
     top: str
     """The highest version among the rows, as decimal digits; 0 for none."""
     skip: tuple[int, ...] = ()
-    """Offsets of erased changes, which are left out of a replay."""
+    """Offsets of erased changes, which a fill from the topic leaves out."""
     left: str = ""
     """The highest version among the other rows, as decimal digits; −1 if there were none, empty if it is unknown."""
     since: int = 0
-    """How many facts said by then that the table had been filled anew, or taken back."""
+    """How many facts said by then that the table had been filled anew."""
 
 
 Fact = (
     RowsRemoved
     | TableRefilled
     | TableRepaired
-    | TableTakenBack
     | TruncateFloor
     | TopicFacts
     | SchemaChangeBegun

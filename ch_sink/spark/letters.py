@@ -7,11 +7,9 @@ from dataclasses import dataclass
 
 from ch_sink.clickhouse import ClickHouseDeadLetters, ClickHouseLedger
 from ch_sink.config import Config
-from ch_sink.errors import DataLoss
 from ch_sink.kafka import KafkaSettings, RangeConsumer
 from ch_sink.ports import Claim, DeadLetter, StoredLetter
-from ch_sink.spark.wiring import SharedTopics, batch_decoder, concerned_by, stream_ports, task_ports
-from ch_sink.stream.letter_keys import LaterRecords, later_records
+from ch_sink.spark.wiring import SharedTopics, batch_decoder, stream_ports, task_ports
 from ch_sink.stream.letter_retry import LetterRetry, Retried
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts
@@ -93,7 +91,6 @@ class Letters:
                 task_ports(self.config, task, lambda now, before: batch_decoder(self.config, now, before)).sink,
                 ledger,
                 state,
-                lambda offset, but: self._later_keys(topic_id, partition, offset, reached, but),
             )
             done = retry.run(some)
             for outcome, offsets in (
@@ -118,21 +115,6 @@ class Letters:
                     records.values[0], headers or (), letter.kind, letter.column, letter.reason,
                 )  # fmt: skip
         return letter
-
-    def _later_keys(
-        self, topic_id: str, partition: int, first: int, end: int, letters: Collection[int]
-    ) -> LaterRecords | None:
-        topic = self.ports.topics.state(self.config.kafka.topic)
-        low = topic.low.get(partition, first + 1)
-        if topic.topic_id != topic_id or first < low:
-            return None
-        start = max(first - 1, low)  # the first letter's own record
-        with closing(RangeConsumer(KafkaSettings(self.config.kafka.client()))) as consumer:
-            try:
-                slices = map(concerned_by(self.config), consumer.read(topic.topic, partition, start, end))
-                return later_records(slices, start, end, letters)
-            except DataLoss:
-                return None
 
     def _table(self, topic_id: str) -> ClickHouseDeadLetters:
         ledger = self.ports.ledger

@@ -79,7 +79,6 @@ def stream_settings(config: Config) -> StreamSettings:
         config.on_data_loss,
         config.topic_recreated,
         ErrorLimits(config.errors.max, config.errors.max_rate),
-        config.on_target_rollback,
         config.source_table,
     )
 

@@ -40,11 +40,12 @@ from ch_sink.stream.fingerprint import fingerprint
 from ch_sink.stream.offset_ranges import Choices, OffsetRange
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts
-from ch_sink.stream.reading_again import ReadingAgain, expect_entered
+from ch_sink.stream.rollback import ahead, expect_complete
 from ch_sink.stream.rounds import Rounds, run_one
 from ch_sink.stream.schema_changes import SchemaChanges
 from ch_sink.stream.tasks import Execute, RangeDone, RangeTask, ReleaseDone, ReleaseTask, Task
 from ch_sink.stream.writes import Intend, Record, Write
+from ch_sink.table.fill_note import expect_entered
 from ch_sink.table.letter_case import clashes
 from ch_sink.table.model import TargetTable
 
@@ -69,7 +70,6 @@ class StreamSettings:
     on_data_loss: Literal["fail", "continue"] = "fail"
     topic_recreated: Literal["fail", "restart"] = "fail"
     errors: ErrorLimits = field(default_factory=ErrorLimits)
-    on_target_rollback: Literal["replay", "fail"] = "replay"
     source_table: str = ""
     """The only source table whose records are taken, of a topic with several; empty for all."""
 
@@ -138,14 +138,28 @@ class Coordinator:
         self.states = States(ledger, self.topic.topic_id, len(self.topic.low), self._stored_epoch())
         self._expect_one_id_kind()
         self._cuts = ledger.cuts(self.topic.topic_id)
-        stops = self.settings.on_target_rollback == "fail"
-        look = ReadingAgain(self.settings.name, self.settings.topic, self.ports, stops)
-        self._replays = look.replays(self.topic, self.target, self.states, self._stored_version)
+        self._look_at_group()
+        expect_complete(
+            self.settings.name, ledger, self.topic.topic_id, len(self.topic.low), self.target, self._stored_version
+        )
         self._reached = ledger.progress(self.topic.topic_id)
         self.summary.table = self.table.qualified.replace("`", "")
         for first, second in clashes(c.name for c in self.table.columns):
             log.warning("%s: columns %r and %r differ by letter case only", self.table.qualified, first, second)
         self._look_for_waiting()
+
+    def _look_at_group(self) -> None:
+        """See whether the consumer group is ahead of the ledger's ends: the ledger was restored then."""
+        ledger, topic_id = self.ports.ledger, self.topic.topic_id
+        if ledger.topic_ids()[:1] not in ([], [topic_id]):
+            return
+        ends = {t.partition: t.next_offset for t in ledger.totals() if t.topic_id == topic_id}
+
+        def notice(committed: Mapping[int, int]) -> None:
+            if behind := ahead(committed, ends):
+                log.warning("%s: ClickHouse was taken back, and is read again: %s", self.settings.name, behind)
+
+        self.ports.group.before_commit(self.settings.topic, sorted(self.topic.low), notice)
 
     def _look_for_waiting(self) -> None:
         """See which changes wait, of this topic and of former ones."""
@@ -346,8 +360,6 @@ class Coordinator:
             intent.chunk_offsets,
             intent.chunk_bytes,
             cuts=tuple(c for c in self._cuts.get(intent.partition, ()) if intent.start < c < intent.end),
-            replay=self._replays.get(intent.partition, ("", 0))[0],
-            replayed_to=self._replays.get(intent.partition, ("", 0))[1],
             claim=self._claim,
             batch=intent.batch,
             changed=self._changed(intent),
@@ -364,7 +376,6 @@ class Coordinator:
             self.states.waiting(partition),
             below=self._reached.get(partition, 0),
             caught_up=caught_up,
-            replay=self._replays.get(partition, ("", 0))[0],
             claim=self._claim,
         )
 

@@ -63,13 +63,13 @@ class States:
 
     @property
     def ordered_by_offset(self) -> bool | None:
-        """Whether changes of the topic are ordered by their Kafka offsets, or by the order in which they are read.
+        """Whether changes of the topic are ordered by their Kafka offsets.
 
         None if no change has been read yet.
         """
         if self._strategies <= {""}:
             return None
-        return not self._strategies.isdisjoint(("kafka_offset", "insertion_order"))
+        return "kafka_offset" in self._strategies
 
     def add_partitions(self, partitions: int) -> None:
         """The topic has more partitions than before. Keys may have moved between them, so all epochs rise."""

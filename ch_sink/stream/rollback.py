@@ -1,73 +1,91 @@
 """Whether ClickHouse is behind what the stream has stored: a restored backup, a lost replica, rows deleted by hand.
 
-Two witnesses. The consumer group's offsets are committed after results: if they are ahead, the ledger was taken back,
-and the table with it if both are in one backup. The newest version of the table: if it is below what the last results
-stored, the table was taken back and the ledger was not. Rows that a truncate, a purge or an erasure removed
-do not count. If users remove deleted rows themselves, that can look the same; then a little is read again, and stored
-as it was, or the stream stops if that would undo a repair from the source. A collapsing table gives no such evidence,
-since its rows go with their merges.
+What tells that rows are missing is the highest version of the stream's rows: if it is below what the last results or
+the last filling stored, the table was taken back and the ledger was not. Rows that a truncate, a purge or an erasure
+removed do not count. A collapsing table gives no such evidence, since its rows go with their merges.
+
+A ledger that was taken back together with its table shows where the table is, and the stream goes on from there. The
+consumer group's offsets, which are committed after results, tell that this has happened.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from ch_sink.errors import StreamFailed
-from ch_sink.ports import FinishedRange, Ledger, TableRefilled, TableRepaired
-from ch_sink.stream.evidence import repairs, standing
+from ch_sink.order.version import POSITION_SHIFT
+from ch_sink.pipeline.target import Target
+from ch_sink.ports import FinishedRange, Ledger, RowsRemoved, TableRefilled, TruncateFloor
 
-__all__ = [
-    "ahead",
-    "lacks_filling",
-    "lacks_repair",
-    "lacks_repaired_rows",
-    "read_again_from",
-    "taken_back",
-    "undoes_repairs",
-]
+__all__ = ["ahead", "expect_complete", "newest_stored"]
+
+_COMMIT_BITS = 80
 
 
-def read_again_from(results: Sequence[FinishedRange], top: int) -> dict[int, int] | None:
-    """Where each partition is to be read again if the table holds no version above ``top``.
-
-    The row of that version was stored by the first batch that reached it, or by a later one. So the table has
-    everything of the batches before that one, and from there on it may lack anything.
+def expect_complete(
+    stream: str, ledger: Ledger, topic_id: str, partitions: int, target: Target, stored_version: int | None
+) -> None:
+    """Raises StreamFailed if the table lacks rows that the ledger says it has; LedgerConflict.
 
     Args:
-        results: the newest results, newest first.
-
-    Returns:
-        Partition → offset; None if these results do not reach back far enough.
+        stored_version: the highest version of the stream's rows, −1 for none, None if versions are no positions.
     """
-    first = {r.partition: r for r in results}  # the oldest one stays
-    whole = all(r.start == r.end for r in first.values())  # where reading began
-    applied = sorted((r for r in reversed(results) if r.end > r.start), key=lambda r: r.batch)
-    reached, starts = 0, dict[int, int]()
-    for _, batch in groupby(applied, key=lambda r: r.batch):
-        ranges = list(batch)
-        reached = max(reached, *(r.top for r in ranges))
-        if not starts and reached < top:
-            whole = True
-        else:
-            starts = {r.partition: r.start for r in ranges} | starts
-    return starts if whole and results else None
+    if stored_version is None or not _shows_losses(target):
+        return
+    wanted = _Wanted.of(ledger, topic_id, partitions)
+    if wanted.is_in(stored_version, -1, -1) or wanted.is_in(stored_version, *_removals(ledger, topic_id)):
+        return
+    # A job that was frozen since it read the version compares an old answer with its successor's ledger.
+    ledger.check_claim()
+    table = target.table.qualified.replace("`", "")
+    has = f"the highest version there is {stored_version}" if stored_version >= 0 else "it has none of them"
+    raise StreamFailed(
+        f"stream {stream}: {table} lacks rows that the stream has stored: {has}, and the ledger has {wanted.top}",
+        hint="Fill the table anew by `ch_sink resync CONFIG --apply`, then `ch_sink resume CONFIG`; or restore a newer "
+        "backup.",
+    )
 
 
-def undoes_repairs(ledger: Ledger, topic_id: str, starts: Mapping[int, int], stored_version: int) -> bool:
-    """Whether a table of this highest version lacks rows repaired from the source that a reading again would not give.
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What the ledger says that the table has. Versions are −1 where there is none."""
 
-    Or has them, and the reading would undo them.
+    filled: int
+    """The highest version of a living row of the table that took the stream's place last, −1 if it is unknown."""
+    results: tuple[FinishedRange, ...]
+    """The last ones since then."""
+    truncates: tuple[TruncateFloor, ...]
+
+    @classmethod
+    def of(cls, ledger: Ledger, topic_id: str, partitions: int) -> "_Wanted":
+        fillings = {f.partition: f for f in ledger.facts(TableRefilled) if f.topic_id == topic_id}
+        results = (r for r in ledger.history(4 * partitions) if r.topic_id == topic_id)
+        since = tuple(r for r in results if r.partition not in fillings or r.end > fillings[r.partition].offset)
+        tops = [int(f.top) for f in fillings.values() if f.top]
+        return cls(max(tops, default=-1), since, tuple(ledger.facts(TruncateFloor)))
+
+    @property
+    def top(self) -> int:
+        return max(newest_stored(self.results, self.truncates), self.filled)
+
+    def is_in(self, stored_version: int, removed: int, left: int) -> bool:
+        """Whether a table with this highest version has all of it.
+
+        ``removed``: the highest version that was erased or purged; ``left``: the highest one beside it.
+        """
+        kept = _kept(self.truncates)
+        filled = self.filled if self.filled > removed and self.filled >= kept else -1
+        there = left if left >= kept else -1
+        stored = newest_stored(self.results, self.truncates, max(removed, 0))
+        return stored_version >= max(there, filled) and max(stored_version, 0) >= stored
+
+
+def newest_stored(results: Iterable[FinishedRange], truncates: Iterable[TruncateFloor], removed: int = 0) -> int:
+    """The highest version that these results stored and nothing removed; 0 if none is known.
+
+    ``removed``: the highest version that was erased.
     """
-    found = _repairs(ledger, topic_id)
-    last = standing(found)
-    return any(f.outranked or (f in last and stored_version < f.shown) for f in _above(found, starts))
-
-
-def _repairs(ledger: Ledger, topic_id: str) -> list[TableRepaired]:
-    return repairs(ledger, topic_id, len(ledger.facts(TableRefilled)))
-
-
-def _above(found: Iterable[TableRepaired], starts: Mapping[int, int]) -> list[TableRepaired]:
-    return [fact for fact in found if starts.get(fact.partition, fact.offset) < fact.offset]
+    kept = _kept(truncates)
+    return max([r.top for r in results if r.top >= kept and r.top > removed], default=0)
 
 
 def ahead(committed: Mapping[int, int], reached: Mapping[int, int]) -> str:
@@ -80,37 +98,34 @@ def ahead(committed: Mapping[int, int], reached: Mapping[int, int]) -> str:
     return f"its consumer group has committed offset {offset} of partition {p}, and its ledger ends at {here}{more}"
 
 
-def lacks_filling(stream: str, witness: str) -> StreamFailed:
-    """The error for a table that lacks rows which were read from the source."""
-    return StreamFailed(
-        f"stream {stream}: ClickHouse lacks rows that were loaded from the source, not from the topic: {witness}",
-        hint="Fill the table anew by `ch_sink resync CONFIG --apply`, then `ch_sink resume CONFIG`; or restore a newer "
-        "backup.",
-    )
+def _shows_losses(target: Target) -> bool:
+    """Whether the highest version in a table says what it lacks: versions are positions, and rows do not just go."""
+    if target.collapsing or target.table.ttl:
+        return False
+    return target.system.version is not None and target.layout.kind == "wide"
 
 
-def lacks_repair(stream: str, witness: str) -> StreamFailed:
-    """The error for a table that was taken back to before a repair from the source, or may have been."""
-    return StreamFailed(
-        f"stream {stream}: ClickHouse lacks what the stream has stored, and the topic would not give the rows that "
-        f"were repaired from the source: {witness}",
-        hint="Fill the table anew by `ch_sink resync CONFIG --apply`, or repair the whole table by "
-        "`ch_sink repair CONFIG --against source --apply`, then `ch_sink resume CONFIG`.",
-    )
+def _removals(ledger: Ledger, topic_id: str) -> tuple[int, int]:
+    """The highest version that was erased, and the highest one that the last erasure left in the table.
+
+    The second is −1 if that says nothing of the table as it is.
+    """
+    found = [r for r in ledger.facts(RowsRemoved) if r.topic_id == topic_id]
+    last = next((r for r in reversed(found) if r.left), None)
+    of_this_table = last is not None and last.since == len(ledger.facts(TableRefilled))
+    left = int(last.left) if last is not None and of_this_table else -1
+    return max((int(r.top) for r in found), default=-1), left
 
 
-def lacks_repaired_rows(stream: str, witness: str) -> StreamFailed:
-    """The error for a table that has all changes, and lacks rows that were repaired from the source."""
-    return StreamFailed(
-        f"stream {stream}: ClickHouse lacks rows that were repaired from the source: {witness}",
-        hint="Repair the whole table by `ch_sink repair CONFIG --against source --apply`, or fill it anew by "
-        "`ch_sink resync CONFIG --apply`, then `ch_sink resume CONFIG`.",
-    )
+def _kept(truncates: Iterable[TruncateFloor]) -> int:
+    """No truncate removed a row from this version on."""
+    return max([int(t.version) if t.version else _above(t) for t in truncates], default=-1)
 
 
-def taken_back(stream: str, witness: str, *, appends: bool = False) -> StreamFailed:
-    """The error for a stream that may not read again, or whose table would store its changes twice."""
-    hint = "Restore ClickHouse, or set on_target_rollback: replay to read again what it lacks."
-    if appends:
-        hint = "To read again would store changes of the history twice: restore the table and the ledger together."
-    return StreamFailed(f"stream {stream}: ClickHouse lacks what the stream has stored: {witness}", hint=hint)
+def _above(truncate: TruncateFloor) -> int:
+    """The lowest version of a position behind the truncate's, whose own rows may be those of before it.
+
+    Where nothing was truncated, the floor is that of epoch and position 0.
+    """
+    known = truncate.epoch or truncate.commit
+    return (truncate.epoch << _COMMIT_BITS | truncate.commit) + 1 << POSITION_SHIFT if known else -1

@@ -44,9 +44,7 @@ OpenPorts = Callable[[Task], TaskPorts]
 
 def task_name(task: Task) -> StreamName:
     """What the tokens of a task are named after."""
-    return StreamName(
-        task.stream, task.topic, task.topic_id, task.partition, task.attempt, task.replay, task.replayed_to
-    )
+    return StreamName(task.stream, task.topic, task.topic_id, task.partition, task.attempt)
 
 
 def run_task(task: Task, open_ports: OpenPorts) -> TaskResult:

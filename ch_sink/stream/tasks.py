@@ -48,10 +48,6 @@ class RangeTask:
     chunk_bytes: int = 64 << 20
     cuts: tuple[int, ...] = ()
     """Offsets inside the range at which an earlier attempt ended a chunk because the table lacked columns."""
-    replay: str = ""
-    """Part of all tokens, after the table lost what it had stored under the earlier ones."""
-    replayed_to: int = 0
-    """Offset up to which the table lacks what was released before."""
     claim: Claim | None = None
     """The claim under which the coordinator planned the task: the task acts only while this claim is the newest."""
     batch: int = 0
@@ -82,8 +78,6 @@ class ReleaseTask:
     """Everything in the topic has been read: a change that still waits after its deadline is given up."""
     final: bool = False
     """The topic is gone, and nothing can arrive any more: a change that still waits is given up at once."""
-    replay: str = ""
-    replayed_to: int = 0
     claim: Claim | None = None
 
     @property

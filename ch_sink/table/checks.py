@@ -86,19 +86,8 @@ def _engine(here: Situation) -> Iterable[Finding]:
     text = ", ".join(f"{role} {name}" for role, name in roles if name)
     where = f", through Distributed {table.qualified}" if table.distributed else ""
     yield Finding("ok", "engine", f"{engine.name}{where}" + (f" ({text})" if text else ""))
-    if engine.family is Family.COALESCING:
-        yield Finding(
-            "warn",
-            "engine",
-            "CoalescingMergeTree: an update to null keeps the old value, and a row inserted again after a delete "
-            "keeps values of the deleted one",
-        )
-    if engine.family is Family.REPLACING and engine.version_column is None:
-        yield Finding(
-            "warn", "engine", "no version column: the row inserted last wins (version.strategy: insertion_order)"
-        )
     deletes_lost = engine.is_deleted_column is None and engine.sign_column is None
-    if engine.family is Family.REPLACING and engine.version_column is not None and deletes_lost:
+    if engine.family is Family.REPLACING and deletes_lost:
         level: Level = "warn" if here.policy.deletes == "ignore" else "fail"
         effect = "deletes are ignored (deletes: ignore)" if level == "warn" else "the first delete stops the stream"
         yield Finding(
@@ -126,6 +115,14 @@ def _version(here: Situation) -> Iterable[Finding]:
             "version column",
             f"{column.name} {column.type}: source times tie, and this engine cancels rows of equal versions",
             "Recreate the table with a version column UInt128.",
+        )
+    elif timed and here.table.engine.family is Family.REPLACING and (moving := here.table.moves_by(here.key)):
+        yield Finding(
+            "fail",
+            "version column",
+            f"{column.name} {column.type} orders by source time, and {', '.join(sorted(moving))} outside the key "
+            "decides where a row is: of a row and the mark at the place that it left in one moment, none is newer",
+            "Recreate the table with a version column UInt128, or sort and partition it by columns of the key only.",
         )
     elif timed:
         yield Finding(
@@ -237,7 +234,7 @@ def _places(here: Situation) -> Iterable[Finding]:
 def _window(here: Situation) -> Iterable[Finding]:
     table = here.table
     setting = window_setting(table)
-    tolerant = table.engine.family in (Family.REPLACING, Family.COALESCING)
+    tolerant = table.engine.family is Family.REPLACING
     need = max(2 * here.inserts_per_batch, 1)
     remedy = "\n".join(f"{text};" for text in alter(table, [f"MODIFY SETTING {setting} = {max(_WANTED_WINDOW, need)}"]))
     if table.dedup_window == 0:

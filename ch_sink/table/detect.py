@@ -120,8 +120,8 @@ def assemble(
     """The target of the stream from the detection query's row.
 
     ``local`` is the row of the local table of a Distributed one; ``table`` names the target where no row came.
-    Raises TableNotFound without a row; TableError for an engine that cannot be served, for one without a version
-    column unless ``version_strategy`` is ``insertion_order``, and for a CoalescingMergeTree unless accepted.
+    Raises TableNotFound without a row; TableError for an engine that cannot be served, and for a ReplacingMergeTree
+    without a version column.
     """
     if row is None:
         raise TableNotFound(
@@ -145,7 +145,7 @@ def assemble(
                 hint="Point clickhouse.table at the inner one.",
             )
     engine = to_engine(stored.clause, stored.columns, sign_column=policy.table.sign_column, table=stored.qualified)
-    _refuse(engine, policy, stored)
+    _refuse(engine, stored)
     _refuse_masks(policy, seen)
     if stored is not seen:
         # Rows are inserted through the Distributed table: what the engine needs must be a column there too.
@@ -187,14 +187,12 @@ def _computed(columns: Sequence[Column]) -> tuple[tuple[str, frozenset[str]], ..
     return tuple((name, frozenset(inputs)) for name, inputs in found if inputs)
 
 
-def _refuse(engine: Engine, policy: Policy, row: TableRow) -> None:
-    unversioned = engine.family is Family.REPLACING and engine.version_column is None
-    if unversioned and policy.versions.strategy != "insertion_order":
+def _refuse(engine: Engine, row: TableRow) -> None:
+    if engine.family is Family.REPLACING and engine.version_column is None:
         raise TableError(
             f"{row.qualified} is a {engine.name} without a version column: the row inserted last wins, "
             "so a repeated or late event would bring an old state back",
-            hint=f"Recreate the table as {engine.name}(_version) (`ch_sink init`), or accept it with "
-            "version.strategy: insertion_order.",
+            hint=f"Recreate the table as {engine.name}(_version): `ch_sink init`.",
         )
     signed = engine.sign_column in columns_in(row.partition_key or "tuple()", {c.name for c in row.columns})
     if engine.family is Family.COLLAPSING and signed:
@@ -202,12 +200,6 @@ def _refuse(engine: Engine, policy: Policy, row: TableRow) -> None:
             f"{row.qualified} is a {engine.name} whose PARTITION BY ({row.partition_key}) has its sign column: no −1 "
             "meets the row that it is for",
             hint="Recreate the table with a PARTITION BY without it (`ch_sink init`).",
-        )
-    if engine.family is Family.COALESCING and not policy.table.accept_coalescing:
-        raise TableError(
-            f"{row.qualified} is a {engine.name}: an update to null leaves the old value there, and a row inserted "
-            "again after a delete looks like an update",
-            hint="Use a ReplacingMergeTree (`ch_sink init`), or accept these limits with accept_coalescing: true.",
         )
 
 

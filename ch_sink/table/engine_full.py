@@ -227,11 +227,9 @@ def to_engine(
         version = _version_by_name(columns)
     elif family is Family.VERSIONED_COLLAPSING:
         sign, version = _columns(clause, arguments, 2, 2, table)
-    elif family is Family.MERGE_TREE:
-        version = _version_by_name(columns)
-        sign = "_sign" if any(c.name == "_sign" and c.type == "Int8" for c in columns) else None
     else:
         version = _version_by_name(columns)
+        sign = "_sign" if any(c.name == "_sign" and c.type == "Int8" for c in columns) else None
     engine = Engine(family, name, version, sign, is_deleted, replicated, shared)
     _check_types(engine, columns, table)
     return engine

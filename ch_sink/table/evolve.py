@@ -48,8 +48,6 @@ def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> list[str]
 def _choice(existing: TargetTable, spec: TableSpec) -> EngineChoice:
     """The kind of the existing table, whatever ``init`` would create."""
     family = existing.engine.family
-    if family is Family.COALESCING:
-        return EngineChoice.SIGN_REPLACING
     if family is Family.REPLACING:
         return EngineChoice.REPLACING if existing.engine.is_deleted_column else EngineChoice.SIGN_REPLACING
     return next((choice for choice in EngineChoice if choice.family is family), spec.engine)

@@ -4,7 +4,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["fill_note", "marked", "to_enter"]
+from ch_sink.errors import StreamFailed
+from ch_sink.ports import Ledger, TableRefilled
+from ch_sink.table.model import TargetTable
+
+__all__ = ["expect_entered", "fill_note", "is_entered", "marked"]
 
 _MARK = "ch_sink fills this table: "
 
@@ -22,7 +26,19 @@ def marked(comment: str) -> dict[str, Any] | None:
     return noted
 
 
-def to_enter(comment: str) -> dict[str, Any] | None:
-    """What the comment of a table that is filled and in place says the ledger has to know; None for any other."""
+def is_entered(comment: str, ledger: Ledger) -> bool:
+    """Whether the ledger knows of the filling that a table's comment notes, if it notes one."""
     noted = marked(comment)
-    return noted if noted is not None and "results" in noted else None
+    if noted is None or "results" not in noted:
+        return True
+    facts = [TableRefilled(**fact) for fact in noted["refilled"]]
+    return {*facts} <= {*ledger.facts(TableRefilled)} and all(ledger.progress(f.topic_id) for f in facts)
+
+
+def expect_entered(table: TargetTable, ledger: Ledger) -> None:
+    """Raises StreamFailed if the table was filled anew, and the ledger does not know up to where."""
+    if not is_entered(table.comment, ledger):
+        raise StreamFailed(
+            f"{table.qualified} was filled by a run that was killed before the ledger knew up to where",
+            hint="Run `ch_sink resync CONFIG --apply` once more, which ends it.",
+        )

@@ -19,7 +19,6 @@ class Family(StrEnum):
     REPLACING = "ReplacingMergeTree"
     COLLAPSING = "CollapsingMergeTree"
     VERSIONED_COLLAPSING = "VersionedCollapsingMergeTree"
-    COALESCING = "CoalescingMergeTree"
     MERGE_TREE = "MergeTree"
 
 
@@ -137,6 +136,12 @@ class TargetTable:
             found |= asked
             asked = frozenset[str]().union(*(inputs.get(name, ()) for name in asked)) - found - stated
         return frozenset(found)
+
+    def moves_by(self, key: Collection[str]) -> frozenset[str]:
+        """The columns outside the key by which the table is sorted or partitioned: a row leaves its place with them."""
+        names = {c.name for c in self.columns}
+        keys = (*self.sorting_key, self.partition_key)
+        return self.deciding_columns(key, frozenset().union(*(columns_in(text or "tuple()", names) for text in keys)))
 
     def unstated_places(self, *keys: str) -> frozenset[str]:
         """The columns by which these key expressions place a row otherwise each time, whatever an insert states."""

@@ -50,6 +50,10 @@ _REASONS: dict[str, tuple[str, str]] = {
     "Log": _LOG,
     "TinyLog": _LOG,
     "StripeLog": _LOG,
+    "CoalescingMergeTree": (
+        "an update to null leaves the old value there, and a row inserted again after a delete looks like an update",
+        "Use a ReplacingMergeTree (`ch_sink init`).",
+    ),
     **dict.fromkeys(("SummingMergeTree", "AggregatingMergeTree"), _SUMS),
     **dict.fromkeys(("DeltaLake", "DeltaLakeS3", "DeltaLakeAzure", "DeltaLakeLocal"), _LAKE),
     **dict.fromkeys(("Iceberg", "IcebergS3", "IcebergAzure", "IcebergHDFS", "IcebergLocal", "Hudi"), _LAKE),

@@ -13,8 +13,7 @@ from typing import Any
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
 from ch_sink.ports import FinishedRange, TableRefilled, TopicFacts
-from ch_sink.stream.reading_again import is_entered
-from ch_sink.table.fill_note import marked
+from ch_sink.table.fill_note import is_entered, marked
 from ch_sink.trust.refill import Refill, Say
 
 __all__ = ["Exchange", "results_at"]

@@ -9,9 +9,9 @@ from typing import Any
 from ch_sink.errors import StreamFailed
 from ch_sink.merge import version_column
 from ch_sink.pipeline.target import Target
+from ch_sink.ports import TableRefilled, TableRepaired
 from ch_sink.table.model import forgets_deletes
 from ch_sink.trust.repair import needs_stream, no_version_left, rows_move, statements, unmendable
-from ch_sink.trust.repair_notes import RepairNotes
 from ch_sink.trust.repaired_versions import Ceilings, ceiling_of, counts, last_versions, too_new
 from ch_sink.trust.report import Report
 from ch_sink.trust.subject import Options, Subject, states_at
@@ -107,21 +107,24 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
         timed = version_column(subject.table) is not None and not counts(subject.table)
         lowest_times = timed and differences.count(FOUND, "kind = 'missing'") > 0
         noted = apply and (options.against == "source" or not subject.key or lowest_times)
-        notes = RepairNotes(subject, found) if noted else None
         if apply and rows:
-            if notes is not None:
-                notes.begin(limits, lowest)
+            if noted:
+                _note(subject, found)
             say(f"writing {rows} rows")
             found.shadow.expect_own(subject.client)
             for sql in statements(found.source, found.target, differences, FOUND, ceilings, kept):
                 subject.client.command(sql, settings=_INSERT, again=False, doing=f"repair {subject.table.qualified}")
             left = differences.find_among(FOUND + 10, FOUND)
             found.shadow.expect_own(subject.client)
-        done = Mended(found.report, apply, rows, skipped, stuck, unreadable, left)
-        if notes is not None and options.against == "source":
-            # Only now: a repair that was killed before has written no row that has to be there.
-            notes.end(lowest, equal=found.is_whole(options) and done.all_mended)
-        return done
+        return Mended(found.report, apply, rows, skipped, stuck, unreadable, left)
+
+
+def _note(subject: Subject, found: Verified) -> None:
+    """Let the ledger know before rows are written that the topic's changes up to here would not give."""
+    since = len(subject.ledger.facts(TableRefilled))
+    subject.ledger.note(
+        *(TableRepaired(found.topic_id, p, offset, since) for p, offset in sorted(found.applied.items()))
+    )
 
 
 def _expect_inputs(subject: Subject, found: Verified) -> None:

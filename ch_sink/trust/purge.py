@@ -3,8 +3,7 @@
 A deleted row is kept as a mark, so that an older change of its key that arrives later does not bring it back. Within a
 partition Kafka's order decides: a stretch that the connector sends again is recognised, or it begins a new epoch and
 wins over the mark as well. So a mark matters only for changes that are stored under older versions: those of ranges
-that are not finished, of waiting changes, of dead letters that are retried, and of a replay. The bound lies below all
-of them. The ledger makes a replay go on to what the stream has applied.
+that are not finished, of waiting changes, and of dead letters that are retried. The bound lies below all of them.
 
 Rows are removed in two steps, each of which may be broken off and repeated at any point: first what is below the mark,
 while the mark stands, and then marks with nothing below them.
@@ -25,7 +24,6 @@ from ch_sink.model.topic import TopicState
 from ch_sink.order import State
 from ch_sink.order.version import to_int, to_words
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import TableTakenBack
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.own_tables import OwnTables
 from ch_sink.trust.removal import ALL_ROWS, count, delete_rows, mark_of, note_removed, place_of
@@ -127,7 +125,7 @@ def _mark(table: TargetTable) -> str:
 
 
 def _expect_settled(subject: Subject, own: OwnTables, topic: TopicState) -> None:
-    """Raise StreamFailed if dead letters, former topics or a second reading may store older changes."""
+    """Raise StreamFailed if dead letters or former topics may store older changes."""
     ledger, name = subject.ledger, subject.settings.name
     mine = "stream = {stream:String}"
     letters = own.dead_letters.rows(
@@ -142,13 +140,6 @@ def _expect_settled(subject: Subject, own: OwnTables, topic: TopicState) -> None
         raise StreamFailed(
             f"stream {name!r} has not read topic {topic.topic} as it is now", hint="Run it first: `ch_sink run CONFIG`."
         )
-    reached = ledger.progress(topic.topic_id)
-    for taken in ledger.facts(TableTakenBack):
-        if taken.topic_id == topic.topic_id and reached.get(taken.partition, 0) < taken.end:
-            raise StreamFailed(
-                f"stream {name!r} reads partition {taken.partition} again, up to offset {taken.end}",
-                hint="Purge when it has come there.",
-            )
 
 
 def _bound(subject: Subject, own: OwnTables, topic: TopicState, until: Mapping[int, int], settle: float) -> int:

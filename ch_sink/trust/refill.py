@@ -21,7 +21,7 @@ from ch_sink.pipeline.target import Target
 from ch_sink.ports import CLOCKS, Fact, Handover, Pending, TableRefilled
 from ch_sink.ports.stream_states import StreamStates
 from ch_sink.snapshot import SourceReader
-from ch_sink.table.model import Family, TargetTable
+from ch_sink.table.model import TargetTable
 from ch_sink.trust.fill import Filling, filling
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.hold import held
@@ -111,8 +111,6 @@ def expect_refillable(refill: Refill) -> None:
             f"{table.qualified} has the rows of several topics, and would lose those of the others",
             hint="Use `ch_sink repair`, which leaves them alone.",
         )
-    if table.engine.family is Family.COALESCING:
-        raise StreamFailed(f"{table.qualified}: {table.engine.name} is not served", hint="Use another engine.")
     refill.successor.expect_possible()
 
 
@@ -280,7 +278,7 @@ def _floors(
     refill: Refill, topic: TopicState, at: Mapping[int, int], position: int, epoch: int
 ) -> tuple[TableRefilled, ...]:
     """What the ledger has to know of rows that show every change below this position of the source; 0 for none."""
-    if refill.subject.settings.policy.versions.strategy in ("insertion_order", "kafka_offset", "source_time"):
+    if refill.subject.settings.policy.versions.strategy in ("kafka_offset", "source_time"):
         position = 0  # nothing tells when the positions of the source begin anew
     until, run = int(time.time() * 1000) + CLOCKS, new_run()
     return tuple(

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from ch_sink.clickhouse import Client
-from ch_sink.ports import Ledger, RowsRemoved, TableRefilled, TableTakenBack
+from ch_sink.ports import Ledger, RowsRemoved, TableRefilled
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import OWN, literal, quote
@@ -71,14 +71,14 @@ def note_removed(
     skip: Collection[tuple[int, int]] = (),
     left: int | None = None,
 ) -> None:
-    """Let the ledger know before it happens, so that a replay and a look for lost rows do not rely on these rows.
+    """Let the ledger know before it happens, so that a look for lost rows does not rely on these rows.
 
     Args:
         top: the highest version among them.
         skip: partition and offset of changes that are not to be applied again.
         left: the highest version of the other rows, −1 if there are none, if it may be lower from now on.
     """
-    since = 0 if left is None else len(ledger.facts(TableRefilled)) + len(ledger.facts(TableTakenBack))
+    since = 0 if left is None else len(ledger.facts(TableRefilled))
     ledger.note(
         *(
             RowsRemoved(

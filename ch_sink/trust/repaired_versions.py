@@ -33,7 +33,6 @@ __all__ = [
     "mark_version",
     "row_version",
     "too_new",
-    "written_below",
 ]
 
 USED = f"{OWN}used"
@@ -139,17 +138,6 @@ def _step(table: TargetTable) -> int:
         table.partition_key, table.sorting_key, columns
     )
     return 0 if later_wins else 1
-
-
-def written_below(table: TargetTable, key: Sequence[str], ceiling: int, last: int) -> str:
-    """The condition on differences that are mended with no higher version than ``last``, the highest of the stream.
-
-    ``ceiling``: of rows and of delete rows.
-    """
-    mark, row = _marks_version(table, "", ceiling, ceiling), _rows_version(table, "", ceiling)
-    if {column.name for column in table.source_columns} & set(table.sorting_key) - set(key):
-        row = f"least({mark}, {row})"  # that of the place which a row leaves
-    return f"if(kind = 'extra', {mark}, {row}) <= toInt256({literal(str(last))})"
 
 
 def counts(table: TargetTable) -> bool:

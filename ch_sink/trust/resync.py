@@ -22,8 +22,8 @@ from ch_sink.model.topic import TopicState
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import RowsRemoved, TableRefilled, TopicFacts
-from ch_sink.stream.reading_again import expect_entered
 from ch_sink.stream.tasks import RangeTask
+from ch_sink.table.fill_note import expect_entered
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.erased_offsets import WithoutErased
 from ch_sink.trust.exchange import Exchange, results_at

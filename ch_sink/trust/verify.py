@@ -17,7 +17,7 @@ from typing import Any
 from ch_sink.errors import StreamFailed
 from ch_sink.model.counted import counted
 from ch_sink.pipeline.target import Target
-from ch_sink.stream.reading_again import expect_entered
+from ch_sink.table.fill_note import expect_entered
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.causes import causes
 from ch_sink.trust.condition import expect_condition
@@ -56,12 +56,6 @@ class Verified:
     applied: dict[int, int]
     """Offsets that the stream had applied when the comparison began, 0 for partitions that it has not begun."""
     shadow: Shadow
-
-    def is_whole(self, options: Options) -> bool:
-        """Whether every row and every column was compared, and judged."""
-        report = self.report
-        some = options.columns or options.condition or options.bounds or options.share < 1
-        return not (some or report.left_out or report.changing or report.unknown)
 
 
 @contextmanager

@@ -18,7 +18,6 @@ from ch_sink.ports import (
     SchemaChangeFinished,
     TableRefilled,
     TableRepaired,
-    TableTakenBack,
     TopicFacts,
     TruncateFloor,
 )
@@ -232,9 +231,8 @@ FACTS = [
     SchemaChangeBegun((ChangedColumn('it\'s \\ "é"', "Nullable(Int64)"),), ("id", "tenant")),
     SchemaChangeFinished((ChangedColumn("a b; c", "Nullable(Decimal(10, 2))"),)),
     BackwardStepSeen("t1", 2, 77, "regress", "shop\n1", 5, BIG),
-    TableTakenBack("t1", 2, 5, 77, "4f2a", since=2, stored=str(BIG)),
     TableRefilled("t1", 2, 5, BIG, 3, 1_800_000_000_000, str(BIG << 48), run="9c01"),
-    TableRepaired("t1", 2, 5, since=1, outranked=False, top=str(BIG)),
+    TableRepaired("t1", 2, 5, since=1),
 ]
 
 

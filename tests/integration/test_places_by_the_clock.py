@@ -2,10 +2,9 @@
 
 import pytest
 
-from ch_sink.clickhouse import Client
 from ch_sink.errors import TableError
-from tests.support.hand import HandFed, mysql, postgres
-from tests.support.hand_tables import COLLAPSING, ENGINES, WINDOW, Make, each_engine, insert, key, row, update
+from tests.support.hand import mysql, postgres
+from tests.support.hand_tables import COLLAPSING, ENGINES, Make, each_engine, insert, key, row, update
 
 pytestmark = pytest.mark.integration
 
@@ -32,20 +31,6 @@ def test_a_later_update_and_delete_reach_the_row(make: Make, engine: str, place:
     fed.feed(events)  # type: ignore[arg-type]
     assert [found[:2] for found in fed.view()] == [(1, "b"), (3, "a")]
     fed.merge()
-    assert [found[:2] for found in fed.view()] == [(1, "b"), (3, "a")]
-
-
-@pytest.mark.parametrize("events", [WHOLE, BY_KEY], ids=["whole", "by key"])
-@pytest.mark.parametrize("kind", ["DEFAULT", "MATERIALIZED"])
-def test_they_reach_it_in_a_table_whose_versions_are_times(
-    client: Client, database: str, own_tables: str, kind: str, events: list[object]
-) -> None:
-    columns = f"id Int64, v Nullable(String), ins Date {kind} today() - 40, ver DateTime64(3), gone UInt8"
-    ddl = f"({columns}) ENGINE = ReplacingMergeTree(ver, gone) PARTITION BY toYYYYMM(ins) ORDER BY id {WINDOW}"
-    fed = HandFed(client, database, own_tables, ddl, ("id",))
-    fed.feed([insert(i, "a", 100 + i) for i in (1, 2, 3)])
-    client.command(f"ALTER TABLE {fed.name} MODIFY COLUMN ins Date {kind} today()")
-    fed.feed(events)  # type: ignore[arg-type]
     assert [found[:2] for found in fed.view()] == [(1, "b"), (3, "a")]
 
 

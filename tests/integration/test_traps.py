@@ -148,7 +148,7 @@ def newest_of_key(client: Client, table: str, ddl: str, *values: str) -> object:
 
 
 def test_trap_coalescing_keeps_the_old_value_under_null(client: Client, database: str, own_tables: str) -> None:
-    """So the table is refused, unless accepted by name."""
+    """So the table is refused."""
     ddl = f"(id Int64, v Nullable(String)) ENGINE = CoalescingMergeTree ORDER BY id {WINDOW}"
     assert newest_of_key(client, f"{database}.shown", ddl, "'old'", "NULL") == "old"
     with pytest.raises(TableError, match="Coalescing"):

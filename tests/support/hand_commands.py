@@ -50,8 +50,6 @@ TIMED: dict[str, tuple[str, str, dict[str, str]]] = {
         OWN["replacing"][0], "_version DateTime64(9, 'UTC'), _is_deleted UInt8", {"version_strategy": "source_time"}
     ),
     "time-auto": (OWN["replacing"][0], "_version DateTime64(3, 'UTC'), _is_deleted UInt8", {}),
-    "insertion-sign": (OWN["collapsing"][0], "_sign Int8", {"version_strategy": "insertion_order"}),
-    "insertion-plain": ("ReplacingMergeTree", "", {"deletes": "ignore", "version_strategy": "insertion_order"}),
     "narrow": (OWN["replacing"][0], "_version UInt64, _is_deleted UInt8", {}),
 }  # fmt: skip
 """Tables whose versions are no positions of 128 bits: engine, own columns, policy."""

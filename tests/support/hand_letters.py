@@ -1,14 +1,11 @@
 """Hand-written events of which some become dead letters: those whose ``n`` the table cannot hold at first."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
-from ch_sink.stream.letter_keys import LaterRecords, later_records
 from ch_sink.stream.letter_retry import LetterRetry, Retried
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.tasks import ReleaseTask
@@ -90,12 +87,7 @@ def retried(it: Hand, partition: int = 0, *, only: int | None = None) -> Retried
         state = States(feed.book, "id", len(feed.records), None).at(partition, reached)
         task = ReleaseTask(feed.name, "t", "id", partition, feed.admin.table, state, claim=claim)
 
-        def later(first: int, but: Collection[int]) -> LaterRecords:
-            whole = feed.records[partition]
-            chosen = whole.take(np.flatnonzero((whole.offsets >= first - 1) & (whole.offsets < reached)))
-            return later_records([chosen], first - 1, reached, but)
-
-        done = LetterRetry(feed.runner.open_task(task).sink, feed.book, state, later).run(letters)
+        done = LetterRetry(feed.runner.open_task(task).sink, feed.book, state).run(letters)
         for outcome, offsets in (("applied", done.applied), ("superseded", done.superseded)):
             feed.letters_of.settle([(partition, o) for o in offsets], outcome)
         return done

@@ -17,11 +17,11 @@ from tests.support.hand_tables import insert
 
 __all__ = [
     "EVENTS",
+    "LACKS",
     "Rows",
     "backup",
     "comment_of",
     "empty",
-    "expect_nothing_read_again",
     "expect_refused",
     "forget",
     "killed",
@@ -35,6 +35,7 @@ __all__ = [
     "trim",
 ]
 
+LACKS = "lacks rows that the stream has stored"
 EVENTS = [insert(1, "a", 100), insert(2, "b", 110), insert(3, "c", 120), insert(4, "d", 130), insert(5, "e", 140)]
 
 
@@ -111,13 +112,6 @@ def repaired_from_source(it: Hand, *rows: tuple[int, str | None]) -> None:
     done = repaired(it.subject, Options(patience=0, against="source"), apply=True)
     assert (done.left, done.too_new, done.unmendable) == (0, 0, 0)
     assert it.view() == sorted(rows)
-
-
-def expect_nothing_read_again(it: Hand) -> None:
-    """The job starts once more, and is not led back."""
-    results = list(it.feed.book._book.results)
-    it.read_all()
-    assert it.feed.book._book.results == results
 
 
 def plant(it: Hand, id_: int, like: int) -> None:

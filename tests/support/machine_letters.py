@@ -1,11 +1,9 @@
 """Steps of a random sequence that need more than one call: letters that are retried, backups that are restored."""
 
 import copy
-from collections.abc import Collection
 from random import Random
 
 from ch_sink.ports import StoredLetter
-from ch_sink.stream.letter_keys import LaterRecords, later_records
 from ch_sink.stream.letter_retry import LetterRetry
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.tasks import ReleaseTask
@@ -43,14 +41,7 @@ def _retry(s: Stand, claim: object, topic_id: str, partition: int, found: list[S
     reached = s.book.progress(topic_id).get(partition, 0)
     state = States(s.book, topic_id, 0, None).at(partition, reached)
     task = ReleaseTask(s.name, "t", topic_id, partition, s.admin.table, state, claim=claim)  # type: ignore[arg-type]
-
-    def later(first: int, but: Collection[int]) -> LaterRecords | None:
-        if topic_id != s.topic.topic_id or first < s.shop.low[partition]:
-            return None
-        start = max(first - 1, s.shop.low[partition])
-        return later_records([s.topic.read(partition, start, reached)], start, reached, but)
-
-    retry = LetterRetry(s.runner().open_task(task).sink, s.book, state, later)
+    retry = LetterRetry(s.runner().open_task(task).sink, s.book, state)
     done = retry.run([x.letter for x in found])
     for outcome, offsets in (("applied", done.applied), ("superseded", done.superseded), ("waiting", done.waiting)):
         s.letters_of(topic_id).settle([(partition, offset) for offset in offsets], outcome)
@@ -68,7 +59,7 @@ def backup(s: Stand, rng: Random) -> None:
 
 
 def restore(s: Stand, rng: Random) -> None:
-    """All tables and the ledger, or the table alone, or the ledger alone."""
+    """All tables and the ledger, or the ledger alone."""
     kept = s.copies
     if kept is None:
         backup(s, rng)
@@ -77,17 +68,16 @@ def restore(s: Stand, rng: Random) -> None:
         raise Refused("the backup is of another topic")
     if any(s.shop.low[p] > at for p, at in kept.applied.items()):
         raise Refused("the topic has lost what came since")
-    what = rng.choice(["all", "all", "table", "ledger"])
+    what = rng.choice(["all", "all", "ledger"])
     same = len(loads_of(s.book, s.topic.topic_id)) == kept.loads and not any(s.shop.low.values())
     if what != "all" and (not same or not kept.clean or s.engine in (*COLLAPSING, "timed") or kept.narrow != s.narrow):
         raise Refused(f"{what} alone cannot be restored")
-    if what in ("all", "table"):
-        for name in TABLES if what == "all" else TABLES[:1]:
+    if what == "all":
+        for name in TABLES:
             s.client.command(f"DROP TABLE {s.database}.{name} SYNC")
             _copied(s, f"backup_{name}", name)
         s.admin.table = s.admin.inner.detect()
-    if what in ("all", "ledger"):
-        s.book._book = copy.deepcopy(kept.book)
+    s.book._book = copy.deepcopy(kept.book)
     if what == "all":
         s.over, s.loose, s.narrow = dict(kept.over), set(kept.loose), kept.narrow
         s.doubtful = kept.doubtful

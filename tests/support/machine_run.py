@@ -60,7 +60,7 @@ def drawn(seed: int, shortest: int = 3, longest: int = 8) -> Plan:
     return Plan(
         engine,
         rng.choice([1, 1, 2, 3]),
-        {"timed": "source_time", "bare": "insertion_order"}.get(engine, strategy),
+        "source_time" if engine == "timed" else strategy,
         rng.choice([500, 500, 2]),
         rng.choice([50_000, 2]),
         wide,

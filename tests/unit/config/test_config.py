@@ -71,7 +71,7 @@ def test_every_choice_reaches_the_policy(write):
         "deletes: ignore\ntruncate: apply\non_unresolved: 'null'\non_bad_record: fail\nout_of_range: clamp\n"
         "decimal_handling: string\nbinary_handling: hex\ntime_precision: connect\n"
         "evolve: add_columns\nversion: {strategy: source_time, floor: 7}\nplaceholder: __gone\nredelivery_scan: 5\n"
-        "sign_column: s\nkey_columns: [a, b]\nstored_row: before\naccept_coalescing: true\n"
+        "sign_column: s\nkey_columns: [a, b]\nstored_row: before\n"
     )
     assert load(write(text), environ={}).policy() == policy_of(
         deletes="ignore",
@@ -90,7 +90,6 @@ def test_every_choice_reaches_the_policy(write):
         sign_column="s",
         key_columns=("a", "b"),
         stored_row="before",
-        accept_coalescing=True,
     )
 
 

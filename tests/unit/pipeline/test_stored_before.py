@@ -22,7 +22,7 @@ OWN = (Column("_op", "String"), Column("_sign", "Int8"), Column("_version", "UIn
 def target(family: Family, *, versioned: bool = True) -> Target:
     own = OWN if versioned else OWN[:2]
     table = TargetTable("d", "t", Engine(family, family.value), (Column("id", "Int64"), *own))
-    return Target.of(table, policy_of(version_strategy="insertion_order" if not versioned else "auto"))
+    return Target.of(table, policy_of())
 
 
 def planned(*ids: int, key: tuple[str, ...] = ("id",), versioned: bool = True) -> Plan:
@@ -85,12 +85,6 @@ def test_without_versions_a_changed_setting_is_refused_and_an_older_version_s_to
     with pytest.raises(StreamFailed):
         without_stored(made, appends, Stored(), "other", alone=True)
     assert without_stored(made, appends, Stored(), "unknown", alone=True) is made
-
-
-def test_where_the_last_insert_wins_everything_is_inserted_again() -> None:
-    made = without_stored(planned(1), target(Family.COALESCING), Stored(1), "other", alone=True)
-    assert made.reconciles
-    assert left(made) == [([1], False)]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""ClickHouse behind the stream: a restored table or ledger is noticed, and what it lacks is read again or refused."""
+"""ClickHouse behind the stream: a table that lacks rows stops it, a ledger restored with its table does not."""
 
 import copy
 import logging
@@ -9,9 +9,7 @@ import pytest
 from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import FinishedRange, TruncateFloor
-from ch_sink.stream.coordinator import StreamSettings
-from ch_sink.stream.evidence import newest_stored
-from ch_sink.stream.rollback import ahead, read_again_from
+from ch_sink.stream.rollback import ahead, newest_stored
 from ch_sink.testing import LocalRunner, MemoryStream, MemoryTopic
 from ch_sink.types.column import Column
 from tests.support.document_run import document_table
@@ -42,17 +40,14 @@ TRUTH = {
 
 
 class Stream:
-    def __init__(self, engine: str = "replacing", **settings: Any) -> None:
+    def __init__(self, engine: str = "replacing") -> None:
         self.memory = MemoryStream(
             document_table(COLUMNS, engine, "id"), ("id",), MemoryTopic("t", records()), policy_of(), chunk_offsets=3
         )
-        self.settings: dict[str, Any] = settings
 
     def runner(self) -> LocalRunner:
         """The next job."""
-        chosen = self.memory.settings
-        settings = StreamSettings(chosen.name, chosen.topic, chosen.policy, chosen.chunk_offsets, **self.settings)
-        return LocalRunner(settings, self.memory.ports())
+        return LocalRunner(self.memory.settings, self.memory.ports())
 
     def run(self, limit: int | None = 5) -> None:
         runner = self.runner()
@@ -71,74 +66,18 @@ class Stream:
         table.put(kept)
 
 
-@pytest.mark.parametrize("engine", REPLACING)
-@pytest.mark.parametrize("limit", [2, 5, None])
-def test_what_a_restored_table_lacks_is_read_again(engine: str, limit: int | None) -> None:
-    whole = Stream(engine)
-    whole.run(limit)
-    assert whole.current() == TRUTH
-    rows = len(whole.memory.table.rows)
-    for keep in range(0, rows, 3):
-        stream = Stream(engine)
-        stream.run(limit)
-        stream.lose(keep)
-        top = max(r.top for r in stream.memory.ledger.history(99))
-        if stream.memory.table.highest_version() >= top:
-            continue  # a change that waited is all that is missing: no witness knows of it
-        stream.run(limit)
-        assert stream.current() == TRUTH, keep
-        assert len(stream.memory.pending) == 0
-        versions = sorted(row["_version"][::-1] for row in stream.memory.table.rows)
-        assert set(versions) == {row["_version"][::-1] for row in whole.memory.table.rows}
-
-
-def test_it_is_said_and_only_what_may_be_missing_is_read(caplog: pytest.LogCaptureFixture) -> None:
-    stream = Stream()
-    stream.run()
-    stream.lose(len(stream.memory.table.rows) - 1)
-    runner = stream.runner()
-    with caplog.at_level(logging.WARNING, "ch_sink"):
-        runner.catch_up()
-    assert "ClickHouse lacks what the stream has stored" in caplog.text
-    assert min(done.start for done in runner.results) > 0
-    runner.stop()
-    caplog.clear()
-    stream.run()
-    assert caplog.text == ""
-
-
-@pytest.mark.parametrize("limit", [2, 5])
-def test_a_job_that_dies_while_it_reads_again_is_followed_by_one_that_goes_on(limit: int) -> None:
-    for batches in range(1, 8):
-        stream = Stream()
-        stream.run(limit)
-        stream.lose(3)
-        runner = stream.runner()
-        state = stream.memory.topic.state("t")
-        for _ in range(batches):
-            runner.coordinator.run_batch(runner.coordinator.plan(state, limit), runner._execute)
-        runner.kill()
-        stream.run(limit)
-        assert stream.current() == TRUTH, batches
-
-
-def test_fail_stops_with_the_remedy() -> None:
-    stream = Stream(on_target_rollback="fail")
+@pytest.mark.parametrize("engine", [*REPLACING, "append"])
+@pytest.mark.parametrize("keep", [0, 4, 9])
+def test_a_table_that_lacks_rows_stops_the_stream_and_resync_is_named(engine: str, keep: int) -> None:
+    stream = Stream(engine)
     stream.run()
     stream.run()
-    stream.lose(4)
-    with pytest.raises(StreamFailed, match="ClickHouse lacks what the stream has stored: the highest version") as error:
+    stream.lose(keep)
+    rows = list(stream.memory.table.rows)
+    with pytest.raises(StreamFailed, match="lacks rows that the stream has stored") as error:
         stream.run()
-    assert "on_target_rollback: replay" in str(error.value.hint)
-
-
-def test_a_history_is_not_stored_twice() -> None:
-    stream = Stream("append")
-    stream.run()
-    stream.lose(4)
-    with pytest.raises(StreamFailed, match="ClickHouse lacks") as error:
-        stream.run()
-    assert "twice" in str(error.value.hint)
+    assert "ch_sink resync CONFIG --apply" in str(error.value.hint)
+    assert stream.memory.table.rows == rows
 
 
 @pytest.mark.parametrize("engine", [*REPLACING, "append", "collapsing", "versioned"])
@@ -149,34 +88,16 @@ def test_a_backup_of_table_and_ledger_goes_on_where_it_was(engine: str, caplog: 
     runner.coordinator.run_batch(runner.coordinator.plan(state, 9), runner._execute)
     runner.stop()
     backup = copy.deepcopy((stream.memory.table, stream.memory.ledger._book, stream.memory.pending.stored))
-    later = copy.deepcopy(backup)
     stream.run()
     stream.memory.table, stream.memory.ledger._book, stream.memory.pending.stored = backup
     with caplog.at_level(logging.WARNING, "ch_sink"):
         stream.run()
     assert "its consumer group has committed offset" in caplog.text
     assert stream.current() == TRUTH
-    stream.memory.table, stream.memory.ledger._book, stream.memory.pending.stored = later
-    stream.settings = {"on_target_rollback": "fail"}
-    with pytest.raises(StreamFailed, match="its consumer group has committed offset"):
-        stream.run()
 
 
 def result(batch: int, partition: int, start: int, end: int, top: int = 0) -> FinishedRange:
     return FinishedRange("t", "id", partition, start, end, batch=batch, top=top)
-
-
-def test_everything_since_the_batch_that_may_have_been_the_last_is_read_again() -> None:
-    begun = [result(0, 0, 0, 0), result(0, 1, 0, 0)]
-    done = [result(1, 0, 0, 10, 50), result(1, 1, 0, 5, 20), result(2, 1, 5, 9, 40), result(3, 0, 10, 20, 90)]
-    newest_first = [*reversed(done), *reversed(begun)]
-    assert read_again_from(newest_first, 0) == {0: 0, 1: 0}
-    assert read_again_from(newest_first, 50) == {0: 0, 1: 0}
-    assert read_again_from(newest_first, 51) == {0: 10}
-    assert read_again_from(newest_first[:-2], 50) is None
-    assert read_again_from(newest_first[:-2], 60) == {0: 10}
-    more = [result(4, 1, 9, 12, 70), *newest_first]
-    assert read_again_from(more, 60) == {0: 10, 1: 9}
 
 
 def test_rows_that_a_truncate_removed_do_not_count() -> None:

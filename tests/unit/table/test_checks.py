@@ -55,6 +55,8 @@ def test_a_table_as_init_makes_it_is_all_ok(engine: ClickHouse) -> None:
         ("ReplacingMergeTree(ver, d) ORDER BY id TTL ts + INTERVAL 1 YEAR", ["id"], "warn", "TTL", "differs from"),
         ("ReplacingMergeTree(ver, d) ORDER BY id TTL ts DELETE WHERE d = 1", ["id"], "warn", "TTL", "brings the row back"),
         ("ReplacingMergeTree(ts, d) ORDER BY id", ["id"], "warn", "version column", "orders by source time"),
+        ("ReplacingMergeTree(ts, d) ORDER BY (id, k)", ["id"], "fail", "version column", "k outside the key"),
+        ("ReplacingMergeTree(ts, d) ORDER BY id PARTITION BY k % 8", ["id"], "fail", "version column", "k outside the key"),
         ("ReplacingMergeTree(d) ORDER BY id", ["id"], "fail", "version column", "UInt8"),
         ("VersionedCollapsingMergeTree(sign, ts) ORDER BY id", ["id"], "fail", "version column", "tie"),
         (
@@ -139,13 +141,6 @@ def test_the_window_must_hold_two_batches(engine: ClickHouse) -> None:
     assert of(check_table(table, ["id"], ChangePolicy(), inserts_per_batch=200), "warn") == {}
     warned = of(check_table(table, ["id"], ChangePolicy(), inserts_per_batch=8_000), "warn")["deduplication"]
     assert "= 16000" in (warned.remedy or "")
-
-
-def test_unserved_choices_are_warned_of(engine: ClickHouse) -> None:
-    table = make(engine, "CoalescingMergeTree ORDER BY id" + WINDOW, accept_coalescing=True)
-    assert "update to null" in of(check_table(table, ["id"], ChangePolicy()), "warn")["engine"].detail
-    table = make(engine, "ReplacingMergeTree ORDER BY id" + WINDOW, version_strategy="insertion_order")
-    assert "inserted last" in of(check_table(table, ["id"], ChangePolicy()), "warn")["engine"].detail
 
 
 @pytest.mark.parametrize(

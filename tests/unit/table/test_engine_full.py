@@ -40,9 +40,7 @@ class Case:
     settings: dict[str, str] | None = None
 
 
-R, C, V, M, O = (  # noqa: E741
-    Family.REPLACING, Family.COLLAPSING, Family.VERSIONED_COLLAPSING, Family.MERGE_TREE, Family.COALESCING,
-)  # fmt: skip
+R, C, V, M = Family.REPLACING, Family.COLLAPSING, Family.VERSIONED_COLLAPSING, Family.MERGE_TREE
 PATH = "'/clickhouse/tables/{uuid}/{shard}', '{replica}'"
 
 CASES = [
@@ -88,7 +86,6 @@ CASES = [
     Case("SharedMergeTree('/clickhouse/tables/{uuid}/{shard}', '{replica}')" + TAIL, M),
     Case(f"SharedCollapsingMergeTree({PATH}, sign){TAIL}", C, "_version", "sign", columns=COLUMNS),
     Case(f"SharedVersionedCollapsingMergeTree({PATH}, sign, ver){TAIL}", V, "ver", "sign", columns=COLUMNS),
-    Case(f"SharedCoalescingMergeTree({PATH}){TAIL}", O),
     # CollapsingMergeTree
     Case("CollapsingMergeTree(sign)" + TAIL, C, None, "sign", columns=(Column("id", "Int64"), Column("sign", "Int8"))),
     Case("CollapsingMergeTree(_sign)" + TAIL, C, "_version", "_sign", columns=COLUMNS),
@@ -100,11 +97,6 @@ CASES = [
          V, "version", "sign", partition="id % 16", columns=COLUMNS),
     Case(f"ReplicatedVersionedCollapsingMergeTree({PATH}, sign, ver){TAIL}", V, "ver", "sign", columns=COLUMNS),
     Case("ReplicatedVersionedCollapsingMergeTree(_sign, _version)" + TAIL, V, "_version", "_sign", columns=COLUMNS),
-    # CoalescingMergeTree
-    Case("CoalescingMergeTree" + TAIL, O),
-    Case("CoalescingMergeTree(amount)" + TAIL, O),
-    Case("CoalescingMergeTree((amount, ts))" + TAIL, O),
-    Case(f"ReplicatedCoalescingMergeTree({PATH}, (amount)){TAIL}", O),
     # MergeTree
     Case("MergeTree" + TAIL, M),
     Case("MergeTree()" + TAIL, M),

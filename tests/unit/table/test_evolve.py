@@ -24,7 +24,7 @@ def schema(*fields: Field) -> RowSchema:
 
 
 def detected(engine: ClickHouse) -> TargetTable:
-    return assemble(engine.rows(DETECT_SQL, {"database": "t", "table": "orders"})[0], policy_of(accept_coalescing=True))
+    return assemble(engine.rows(DETECT_SQL, {"database": "t", "table": "orders"})[0], policy_of())
 
 
 def types(engine: ClickHouse) -> dict[str, str]:
@@ -95,7 +95,7 @@ def test_comments_of_the_user_stay(engine: ClickHouse) -> None:
     engine.run("DROP TABLE IF EXISTS t.orders SYNC")
     engine.run(
         "CREATE TABLE t.orders (id Int64 COMMENT 'it''s the key', v Nullable(Int64), _version UInt128) "
-        "ENGINE = CoalescingMergeTree ORDER BY id"
+        "ENGINE = ReplacingMergeTree(_version) ORDER BY id"
     )
     for name in ("MicroTime", "NanoTime"):
         settle(engine, schema(Field("v", SourceType("int64", f"io.debezium.time.{name}"))))
