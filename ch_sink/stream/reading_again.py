@@ -59,14 +59,16 @@ class ReadingAgain:
         """
         ledger, topic_id = self.ports.ledger, state.topic_id
         known = ledger.topic_ids()[:1]
+        back = ledger.facts(TableTakenBack)
+        evidence = Evidence.of(ledger, topic_id, len(state.low), states.truncates, back)
         ends = {t.partition: t.next_offset for t in ledger.totals() if t.topic_id == topic_id}
         if known in ([], [topic_id]):
-            self._look_at_group(state, ends)
-        back = ledger.facts(TableTakenBack)
+            # Another server may have the history and no ledger, or an older one.
+            unknown = stored_version is None or stored_version > evidence.stored
+            self._look_at_group(state, ends, doubles=target.appends and unknown)
         found = {t.partition: (t.replay, t.end) for t in back if t.topic_id == topic_id}
         if stored_version is None or not shows_losses(target):
             return found
-        evidence = Evidence.of(ledger, topic_id, len(state.low), states.truncates, back)
         if evidence.is_met(stored_version):
             return found
         # A job that was frozen since it read the version compares an old answer with its successor's ledger.
@@ -86,19 +88,22 @@ class ReadingAgain:
         ends = {p: max(end, reached.get(p, end)) for p, (_, end) in found.items()}
         return found | self._lead_back(what, state, states, stored_version, {**reached, **ends}, evidence.filling)
 
-    def _look_at_group(self, state: TopicState, ends: Mapping[int, int]) -> None:
-        """See whether the consumer group is ahead of the ledger's ends: at once if the stream is to stop then."""
+    def _look_at_group(self, state: TopicState, ends: Mapping[int, int], *, doubles: bool) -> None:
+        """See whether the consumer group is ahead of the ledger's ends: at once if the stream is to stop then.
+
+        ``doubles``: the table is a history with rows of which the ledger does not know; they would be stored twice.
+        """
         partitions = sorted(state.low)
 
         def notice(committed: Mapping[int, int]) -> None:
             if behind := ahead(committed, ends):
                 log.warning("%s: ClickHouse was taken back, and is read again: %s", self.stream, behind)
 
-        if not self.stops:
+        if not (self.stops or doubles):
             self.ports.group.before_commit(self.topic, partitions, notice)
         elif behind := ahead(self.ports.group.last_committed(self.topic, partitions), ends):
             self.ports.ledger.check_claim()  # its successor's commits say nothing about ClickHouse
-            raise taken_back(self.stream, behind)
+            raise taken_back(self.stream, behind, appends=doubles)
 
     def _lead_back(
         self,
