@@ -82,10 +82,11 @@ class FirstLoad:
         return _placed(results, rows)
 
     def _has_rows(self) -> bool:
-        table = self.refill.subject.table.qualified
-        return bool(
-            self.refill.subject.client.rows(f"SELECT 1 AS one FROM {table} LIMIT 1", doing=f"look into {table}")
+        table = self.refill.subject.table
+        found = self.refill.subject.client.rows(
+            f"SELECT 1 AS one FROM {table.qualified} LIMIT 1", of=table, doing=f"look into {table.qualified}"
         )
+        return bool(found)
 
     def left(self, say: Say, *, apply: bool) -> Placed | None:
         """What an earlier run has filled before it was killed, ended now; None if there is no such run.

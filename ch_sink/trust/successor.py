@@ -57,6 +57,7 @@ class Successor:
     def expect_possible(self) -> None:
         """Raises StreamFailed if the target cannot be replaced by another table without loss."""
         target = self.target
+        self._expect_one_exchange()
         if target.distributed:
             raise StreamFailed(
                 f"{target.qualified} is Distributed: its rows are in tables of several servers",
@@ -78,6 +79,25 @@ class Successor:
                 f"{target.qualified} feeds the materialized view {fed[0]}, which would "
                 "get neither the rows that are loaded nor the removal of others",
                 hint="Drop the view and create it again afterwards; or use `ch_sink repair`, which writes differences.",
+            )
+
+    def _expect_one_exchange(self) -> None:
+        """Raises StreamFailed if the names would be exchanged on one replica only, which then has another table."""
+        replicas = 1 if self.cluster else self.client.total_replicas(self.target)
+        if replicas == 1:
+            return
+        [found] = self.client.rows(
+            "SELECT engine FROM system.databases WHERE name = {database:String}",
+            {"database": self.target.database},
+            doing=f"look at database {self.target.database}",
+        )
+        # This one carries out every statement on all of its replicas.
+        if found["engine"] != "Replicated":
+            raise StreamFailed(
+                f"{self.target.qualified} has {replicas} replicas, and clickhouse.cluster is not set: the tables would "
+                "be exchanged on one server only",
+                hint="Set clickhouse.cluster to the cluster of its replicas "
+                "(SELECT DISTINCT cluster FROM system.clusters).",
             )
 
     def comment(self) -> str:

@@ -34,7 +34,7 @@ class Pair:
             client.command("CREATE DATABASE d")
             client.command(DDL)
         self.client = Client(settings_for(self.balancer.url))
-        self.client.replicas = Replicas(lambda: self.client.answered_by, self.sync)
+        self.client.replicas = Replicas(lambda: self.client.answered_by, self.sync, lambda _: True)
         self.syncs = 0
         monkeypatch.setattr(self.client, "is_replicated", lambda *_: True)
 
