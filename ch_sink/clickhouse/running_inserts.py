@@ -103,16 +103,18 @@ class _Where:
         )
         if answering >= int(known["n"]):
             return False
-        if not self.table.engine.replicated or self.table.distributed:
-            # Other servers hold no rows of a plain table; of which servers a Distributed one is made is not known here.
-            return self.table.distributed or self.table.engine.shared
+        table = self.table
+        database, name = table.local or (table.database, table.name)
+        if not table.engine.replicated:
+            # Other servers hold no rows of a plain table, but those of a Distributed one.
+            return table.distributed or table.engine.shared
         seen = self.client.rows(
             "SELECT zookeeper_path, count() AS answering, max(active_replicas) AS active, max(total_replicas) AS total "
             f"FROM clusterAllReplicas({literal(cluster)}, system.replicas) "
             "WHERE database = {database:String} AND table = {name:String} GROUP BY zookeeper_path",
-            {"database": self.table.database, "name": self.table.name},
+            {"database": database, "name": name},
             settings=_SKIP,
-            doing=f"ask which replicas of {self.table.qualified} are alive",
+            doing=f"ask which replicas of {table.qualified} are alive",
         )
         whole = sum(int(row["total"]) for row in seen) >= int(known["n"])
         return not whole or any(int(row["answering"]) < int(row["active"]) for row in seen)

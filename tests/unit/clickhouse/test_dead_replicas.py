@@ -118,9 +118,16 @@ def test_a_plain_table_has_no_rows_on_a_server_that_does_not_answer() -> None:
     Cluster(answering=1).settle(plain)
 
 
-def test_a_distributed_table_waits_for_all_servers() -> None:
+@pytest.mark.parametrize(("replicated", "waits"), [(True, False), (False, True)])
+def test_a_distributed_table_goes_on_if_the_keeper_knows_its_tables(replicated: bool, waits: bool) -> None:
+    cluster = Cluster(answering=1, active=1)
+    engine = replace(TABLE.engine, replicated=replicated)
+    table = replace(TABLE, engine=engine, distributed=True, local=("d", "t_local"))
+    if not waits:
+        cluster.settle(table)
+        return
     with pytest.raises(ClickHouseUnavailable):
-        Cluster(answering=1, active=1).settle(replace(TABLE, distributed=True))
+        cluster.settle(table)
 
 
 def test_inserts_that_still_run_are_stopped_without_waiting_for_a_dead_server() -> None:
