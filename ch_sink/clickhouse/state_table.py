@@ -26,7 +26,9 @@ _WRITE: dict[str, str | int] = {
 
 _QUORUM_WAIT = 5_000
 """Milliseconds for replicas to fetch a few rows."""
-_QUORUM_TRIES = 24
+_QUORUM_PAUSE = 1.0
+_QUORUM_TRIES = 12
+"""Until the session of a dead replica has ended, 30 seconds by default, and some more."""
 _NO_QUORUM = frozenset({285, 286, 319})
 """TOO_FEW_LIVE_REPLICAS, UNSATISFIED_QUORUM_FOR_PREVIOUS_WRITE, UNKNOWN_STATUS_OF_INSERT."""
 _ONCE = Retry(attempts=1)
@@ -59,16 +61,18 @@ class StateTable:
         if not everywhere or not self.client.is_replicated(self.database, self.name):
             self.client.insert(self.qualified, rows, settings=settings)
             return
+        self.client.retry.run(lambda: self._to_all(rows, settings))
+
+    def _to_all(self, rows: pa.Table, settings: Mapping[str, str | int]) -> None:
         # A replica that was killed has its session in the keeper for a while, and counts as active until then.
-        for _ in range(_QUORUM_TRIES):
+        for left in reversed(range(_QUORUM_TRIES)):
             try:
                 self.client.insert(self.qualified, rows, settings={**settings, **self._quorum()}, retry=_ONCE)
                 return
             except ClickHouseUnavailable as error:
-                if error.code not in _NO_QUORUM:
+                if error.code not in _NO_QUORUM or not left:
                     raise
-                last = error
-        raise last
+            self.client.retry.sleep(_QUORUM_PAUSE)
 
     def _quorum(self) -> dict[str, str | int]:
         found = self.client.rows(

@@ -61,6 +61,18 @@ def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
         yield Pair([one.url, other.url], monkeypatch)
 
 
+def test_a_client_that_stays_with_a_server_gets_its_answers_only(pair: Pair) -> None:
+    one = pair.direct[0]
+    one.command("CREATE TABLE d.own (n UInt8) ENGINE = Memory")
+    staying = Client(settings_for(pair.balancer.url, server=one.answered_by))
+    for number in range(1, 5):
+        staying.insert("d.own", pa.table({"n": pa.array([1], pa.uint8())}), settings={})
+        staying.command("INSERT INTO d.own SELECT 2", again=False)
+        assert staying.rows("SELECT count() AS n FROM d.own") == [{"n": 2 * number}]
+        pair.client.rows("SELECT 1 AS one")  # the turn changes
+    staying.close()
+
+
 def row(version: int) -> pa.Table:
     values: dict[str, Any] = {"id": pa.array([1], pa.uint64()), "v": [f"v{version}".encode()]}
     return pa.table({**values, "_version": pa.array([version.to_bytes(16, "little")], pa.binary(16))})
