@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from ch_sink.config import Config
+from ch_sink.discovery import init_plan
 from ch_sink.discovery import servers as under_test
+from ch_sink.discovery.look import Sampled
 from ch_sink.discovery.servers import expect_same_engine, servers_of
 from ch_sink.errors import ConfigError
 from ch_sink.table.model import Engine, Family, TargetTable
@@ -64,3 +66,9 @@ def test_init_makes_no_plain_tables_beside_a_replicated_target(
     with pytest.raises(ConfigError, match=r"ch_sink_columns.*would not be") as caught:
         expect_same_engine(config(replication=replication), client, TABLE)
     assert "init.replication: path or server" in (caught.value.hint or "")
+
+
+def test_init_asks_before_it_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(init_plan, "detect", lambda *_: TABLE)
+    with pytest.raises(ConfigError, match="would not be"):
+        init_plan.plan_init(config(), Sampled(None, 0), Servers("a", server(())).client())

@@ -1,6 +1,8 @@
 """Commands with tables of their own, and tables that are exchanged, where a URL leads to several servers."""
 
 import re
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,8 +11,10 @@ from ch_sink.clickhouse import Client
 from ch_sink.errors import ClickHouseError, StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.table.model import Engine, Family, TargetTable
+from ch_sink.trust import mend, verify
 from ch_sink.trust import shadow as under_test
 from ch_sink.trust.shadow import shadow_of, shadow_tables, staying
+from ch_sink.trust.subject import Options
 from ch_sink.trust.successor import Successor
 from ch_sink.types.column import Column
 from tests.support.servers import Request, Rows, Servers
@@ -77,6 +81,18 @@ def test_a_comparison_stays_with_the_server_that_answers_first(
     client = Databases("b").servers.client(replicated=replicated)
     assert staying(client, TABLE) == ("another" if replicated else client)
     assert [settings.server for settings in made] == [server] * replicated
+
+
+@pytest.mark.parametrize("command", [verify.verified, lambda *given: nullcontext(mend.repaired(*given, apply=True))])
+def test_verify_and_repair_do(monkeypatch: pytest.MonkeyPatch, command: Any) -> None:
+    def stays(*_: object) -> Client:
+        raise ClickHouseError("stays")
+
+    for module in (verify, mend):
+        monkeypatch.setattr(module, "staying", stays)
+    subject: Any = SimpleNamespace(client=None, table=TABLE)
+    with pytest.raises(ClickHouseError, match="stays"), command(subject, Options()):
+        pass
 
 
 @pytest.mark.parametrize(
