@@ -5,6 +5,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.topic import TopicState
@@ -60,15 +61,16 @@ class ReadingAgain:
         ledger, topic_id = self.ports.ledger, state.topic_id
         known = ledger.topic_ids()[:1]
         back = ledger.facts(TableTakenBack)
-        evidence = Evidence.of(ledger, topic_id, len(state.low), states.truncates, back)
+        ask = partial(Evidence.of, ledger, topic_id, len(state.low), states.truncates, back)
         ends = {t.partition: t.next_offset for t in ledger.totals() if t.topic_id == topic_id}
         if known in ([], [topic_id]):
             # Another server may have the history and no ledger, or an older one.
-            unknown = stored_version is None or stored_version > evidence.stored
-            self._look_at_group(state, ends, doubles=target.appends and unknown)
+            doubles = target.appends and (stored_version is None or stored_version > ask().stored)
+            self._look_at_group(state, ends, doubles=doubles)
         found = {t.partition: (t.replay, t.end) for t in back if t.topic_id == topic_id}
         if stored_version is None or not shows_losses(target):
             return found
+        evidence = ask()
         if evidence.is_met(stored_version):
             return found
         # A job that was frozen since it read the version compares an old answer with its successor's ledger.
