@@ -6,6 +6,7 @@
 #   make lint        ruff, mypy, import-linter
 #   make bench       the benchmarks in brief (five minutes); make bench-full: all workloads
 #   make test-long   what `make test` leaves out: kills, live databases, drawn histories (hours)
+#   make test-containers  the tests on real servers and replicas (needs Docker; CH_SINK_TEST_CLICKHOUSE: other versions)
 #   make test-spark  the job's tests on the lowest version of Spark, or that of SPARK=
 #   make lock        compile requirements.lock again
 #   make clean       remove what the targets made, the virtual environment included
@@ -19,10 +20,10 @@ STAMP := $(VENV)/.ch_sink-installed
 WITH_JAVA = export JAVA_HOME="$$(compose/java_home.sh)" &&
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java demo test quick lint bench bench-full test-long test-spark lock clean
+.PHONY: help venv java demo test quick lint bench bench-full test-long test-containers test-spark lock clean
 
 help:
-	@sed -n '3,11s/^#   //p' Makefile
+	@sed -n '3,12s/^#   //p' Makefile
 
 $(STAMP): pyproject.toml requirements.lock compose/make_venv.sh compose/compile_scanner.py $(wildcard ch_sink/decode/native/*.[ch])
 	@compose/make_venv.sh $(VENV)
@@ -55,6 +56,11 @@ quick: $(STAMP) java
 
 test-long: $(STAMP) java
 	$(WITH_JAVA) $(BIN)/pytest -n $(WORKERS) -m long --timeout=14400
+
+# Skipped tests mean that no Docker engine answers: here that is a failure.
+test-containers: $(STAMP)
+	@docker info >/dev/null || { echo "No Docker engine answers."; exit 1; }
+	$(BIN)/pytest tests/containers --ignore tests/containers/test_demo.py --timeout=1200
 
 SPARK ?= 4.0.0
 test-spark: java

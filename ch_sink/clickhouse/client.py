@@ -18,7 +18,7 @@ from urllib3.util import Retry as HttpRetry
 from ch_sink.clickhouse.arrow_io import from_stream, one_batch, to_stream
 from ch_sink.clickhouse.failures import translated
 from ch_sink.clickhouse.plain_meaning import CUTTING, PLAIN_MEANING, to_send
-from ch_sink.clickhouse.replicas import Replicas, has_quorum
+from ch_sink.clickhouse.replicas import Replicas, Stored, has_quorum
 from ch_sink.clickhouse.retry import TOO_MANY_PARTS, Retry
 from ch_sink.clickhouse.settings import ClickHouseSettings
 from ch_sink.errors import ClickHouseError
@@ -90,6 +90,9 @@ class Client:
 
     Reads, and statements that may be repeated, are retried as the settings' Retry says. Raises ClickHouseError,
     ClickHouseUnavailable and AccessDenied only.
+
+    A request that reads a table names it as ``of``: it then sees all earlier writes to this table, also if the table is
+    replicated and a balancer sends each request elsewhere. A statement that does so may read no other replicated table.
     """
 
     def __init__(self, settings: ClickHouseSettings) -> None:
@@ -134,21 +137,12 @@ class Client:
         self._replicated: dict[tuple[str, str], bool] = {}
         self._clauses: dict[tuple[tuple[str, str | int], ...], str] = {}
         self._note_servers()
-        self.replicas = Replicas(lambda: self.answered_by, self._sync)
+        self.replicas = Replicas(lambda: self.answered_by, self.sync, self._lags, self._driver._backend.http.clear)
 
     @property
     def answered_by(self) -> str:
         """The name of the server that answered the last request of this thread."""
         return str(getattr(self._local, "server", ""))
-
-    def current(self, database: str, name: str, read: Callable[[], T]) -> T:
-        """What ``read`` returns, which sees all earlier writes to this table, also if it is replicated.
-
-        Raises as `Replicas.current` does.
-        """
-        if not self.is_replicated(database, name) or has_quorum(dict(self.settings.settings)):
-            return read()
-        return self.replicas.current(f"{quote(database)}.{quote(name)}", read)
 
     def is_replicated(self, database: str, name: str) -> bool:
         """Whether the table is a Replicated one. Raises ClickHouseError."""
@@ -164,8 +158,33 @@ class Client:
             self._replicated[place] = str(found[0]["engine"]).startswith("Replicated")
         return self._replicated[place]
 
-    def _sync(self, table: str) -> None:
-        self.command(f"SYSTEM SYNC REPLICA {table}", doing=f"bring this replica of {table} up to date")
+    def total_replicas(self, table: Stored) -> int:
+        """How many replicas the table has, whether they are up or not; 1 if it is not replicated."""
+        found = self.rows(
+            "SELECT total_replicas AS n FROM system.replicas "
+            "WHERE database = {database:String} AND table = {name:String}",
+            {"database": table.database, "name": table.name},
+            doing=f"count the replicas of {table.database}.{table.name}",
+        )
+        return int(found[0]["n"]) if found else 1
+
+    def sync(self, table: str) -> None:
+        """Let the server that gets this request fetch all parts of a table (quoted, qualified)."""
+        # Without merges, which change no row and may take long.
+        self.command(f"SYSTEM SYNC REPLICA {table} LIGHTWEIGHT", doing=f"bring this replica of {table} up to date")
+
+    def _lags(self, table: Stored) -> bool:
+        """Whether a server may lack rows of this table that another one has stored."""
+        return not has_quorum(dict(self.settings.settings)) and self.is_replicated(table.database, table.name)
+
+    def _answer(self, act: Callable[[], T], again: bool = True, retry: Retry | None = None) -> T:
+        """What ``act`` returns; it is repeated after a failure, and until the server answers that this client wants."""
+        server = self.settings.server
+
+        def once() -> T:
+            return self.replicas.only(server, act, again=again) if server else act()
+
+        return (retry or self.retry).run(once, on_retry=self._on_retry) if again else once()
 
     def _note_servers(self) -> None:
         """Note the server's name of each answer; the driver keeps it to itself."""
@@ -173,6 +192,7 @@ class Client:
         urlopen = pool.urlopen
 
         def noting(*given: Any, **options: Any) -> Any:
+            self._local.server = ""
             answer = urlopen(*given, **options)
             self._local.server = answer.headers.get("X-ClickHouse-Server-Display-Name", "")
             return answer
@@ -202,17 +222,17 @@ class Client:
         *,
         settings: Settings | None = None,
         keys: Keys | None = None,
+        of: Stored | None = None,
         doing: str = "read",
     ) -> pa.Table:
         """Run a query; its columns in the Arrow types that ClickHouse gives, text as ``binary``."""
-        options = {**_READ, **(settings or {})}
 
-        def ask() -> pa.Table:
+        def ask(more: Settings) -> pa.Table:
             with translated(self.settings.url, doing, self.settings.password):
                 answer = self._driver.raw_query(
                     sql,
                     parameters=dict(parameters) if parameters else None,
-                    settings=self._known(options),
+                    settings=self._known({**_READ, **(settings or {}), **more}),
                     fmt="ArrowStream",
                     external_data=keys.external() if keys is not None else None,
                 )
@@ -222,7 +242,7 @@ class Client:
                 # An error after the status line replaces the rest of the stream.
                 raise ClickHouseError(f"could not {doing}: the answer ends early: {_tail(answer)}") from None
 
-        return self.retry.run(ask, on_retry=self._on_retry)
+        return self.replicas.read(lambda more: self._answer(lambda: ask(more)), of)
 
     def rows(
         self,
@@ -230,20 +250,21 @@ class Client:
         parameters: Mapping[str, object] | None = None,
         *,
         settings: Settings | None = None,
+        of: Stored | None = None,
         doing: str = "read",
     ) -> list[dict[str, Any]]:
         """Run a query of few rows; Python values by column name."""
 
-        def ask() -> list[dict[str, Any]]:
+        def ask(more: Settings) -> list[dict[str, Any]]:
             with translated(self.settings.url, doing, self.settings.password):
                 answer = self._driver.query(
                     sql,
                     parameters=dict(parameters) if parameters else None,
-                    settings=self._known(settings or {}),
+                    settings=self._known({**(settings or {}), **more}),
                 )
                 return [dict(row) for row in answer.named_results()]
 
-        return self.retry.run(ask, on_retry=self._on_retry)
+        return self.replicas.read(lambda more: self._answer(lambda: ask(more)), of)
 
     def command(
         self,
@@ -252,24 +273,22 @@ class Client:
         *,
         settings: Settings | None = None,
         keys: Keys | None = None,
+        of: Stored | None = None,
         doing: str = "run a statement",
         again: bool = True,
     ) -> None:
         """Run a statement without a result. ``again``: it may be repeated after a failure."""
 
-        def act() -> None:
+        def act(more: Settings) -> None:
             with translated(self.settings.url, doing, self.settings.password):
                 self._driver.command(
                     sql,
                     parameters=dict(parameters) if parameters else None,
-                    settings=self._known(settings or {}),
+                    settings=self._known({**(settings or {}), **more}),
                     external_data=keys.external() if keys is not None else None,
                 )
 
-        if again:
-            self.retry.run(act, on_retry=self._on_retry)
-        else:
-            act()
+        self.replicas.act(lambda more: self._answer(lambda: act(more), again), of)
 
     def insert(
         self,
@@ -315,7 +334,7 @@ class Client:
                 sent: Any = body
                 return self._driver.raw_insert(statement, None, sent, settings=named, fmt="ArrowStream").written_rows
 
-        return (retry or self.retry).run(act, on_retry=self._on_retry)
+        return self._answer(act, retry=retry)
 
     def _clause(self, settings: Settings) -> str:
         """The ``SETTINGS`` clause with those of the settings that this user can set on this server."""

@@ -45,8 +45,6 @@ class ClickHouseLookup:
             "allow_suspicious_types_in_order_by": 1,
             "use_index_for_in_with_subqueries": 1,
         }
-        if table.engine.replicated or table.engine.shared:
-            self._settings["select_sequential_consistency"] = 1
 
     @property
     def sql(self) -> str:
@@ -63,12 +61,8 @@ class ClickHouseLookup:
             named = named.append_column(_BELOW, below)
             types.append((_BELOW, _plain(self._types[version])))
         sent = Keys(_KEYS, named, types)
-        table, doing = self._table, f"look up stored rows of {self._table.qualified}"
-        found = self._client.current(
-            table.database,
-            table.name,
-            lambda: self._client.arrow(sql, settings=self._settings, keys=sent, doing=doing),
-        )
+        doing = f"look up stored rows of {self._table.qualified}"
+        found = self._client.arrow(sql, settings=self._settings, keys=sent, of=self._table, doing=doing)
         if _COUNT in found.column_names:
             times = np.asarray(found.column(_COUNT).combine_chunks() if found.num_rows else []).astype(np.int64)
             found = found.drop_columns([_COUNT])
@@ -111,7 +105,7 @@ def max_version(client: Client, table: TargetTable, empty: int = 0, condition: s
         value = f"toInt64({value})"
     rows = client.rows(
         f"SELECT if(count() = 0, '{empty}', toString({value})) AS {_TOP} FROM {table.qualified} WHERE {condition or 1}",
-        settings={"select_sequential_consistency": 1} if table.engine.replicated else None,
+        of=table,
         doing=f"read the highest version of {table.qualified}",
     )
     return int(rows[0][_TOP] or 0) if rows else 0

@@ -1,5 +1,6 @@
 """Detection of tables, DDL statements, and facts about the server."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -10,6 +11,7 @@ import pyarrow as pa
 from ch_sink.clickhouse.arrow_io import conform
 from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.required_settings import fixed_settings
+from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.errors import AccessDenied, ClickHouseError, ConfigError, TableError
 from ch_sink.model.policy import Policy
 from ch_sink.table.detect import DETECT_SQL, assemble, detect_sql, local_table
@@ -24,6 +26,8 @@ from ch_sink.types.defaults import is_constant
 from ch_sink.types.sql import quote
 
 __all__ = ["detect", "execute", "server_facts"]
+
+log = logging.getLogger("ch_sink")
 
 
 def detect(client: Client, database: str, table: str, policy: Policy) -> TargetTable:
@@ -64,6 +68,7 @@ def _notes(client: Client, table: TargetTable, name: str) -> dict[str, str]:
             f"SELECT column, argMax(type, (uuid = own, written)) AS type, max(uuid = own) AS mine FROM {notes} "
             "WHERE database = {database:String} AND table = {table:String} GROUP BY column",
             where,
+            of=StateTable(client, table.database, name),
             doing=f"read the column types of {table.qualified}",
         )
     except AccessDenied as error:
@@ -139,11 +144,34 @@ def _describe(client: Client, sql: str, database: str, table: str) -> dict[str, 
     return found[0] if found else None
 
 
-def execute(client: Client, statements: Sequence[str]) -> None:
-    """Run DDL statements in order, each waited for on all replicas. Raises ClickHouseError at the first that fails."""
+_UNFINISHED, _TIMEOUT = 341, 159
+_DDL: dict[str, str | int] = {
+    "alter_sync": 2,
+    "mutations_sync": 2,
+    # By default the server gives a replica that is down 120 seconds to come back, and a host of a cluster 180.
+    "replication_wait_for_inactive_replica_timeout": 5,
+    "distributed_ddl_task_timeout": 30,
+    "distributed_ddl_output_mode": "throw_only_active",
+}
+
+
+def execute(client: Client, statements: Sequence[str], of: TargetTable | None = None) -> None:
+    """Run DDL statements in order, each on all replicas that are up.
+
+    Those that are down carry it out when they are back, and the log says so. Whether the server that answers next has
+    done it, is for the caller to see.
+
+    ``of``: the table that the statements read, if they do. Raises ClickHouseError at the first that fails.
+    """
     for statement in statements:
         head = " ".join(statement.split()[:6])
-        client.command(statement, settings={"alter_sync": 2, "mutations_sync": 2}, doing=f"run {head!r}", again=False)
+        try:
+            client.command(statement, settings=_DDL, of=of, doing=f"run {head!r}", again=False)
+        except ClickHouseError as error:
+            late = error.code == _TIMEOUT and " ON CLUSTER " in statement
+            if error.code != _UNFINISHED and not late:
+                raise
+            log.warning("a replica that is down has not done it, and does so when it is back: %s", error)
 
 
 def server_facts(client: Client, table: TargetTable | None = None) -> ServerFacts:

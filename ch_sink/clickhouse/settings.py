@@ -42,6 +42,8 @@ class ClickHouseSettings:
     client_cert_key: str | None = field(default=None, repr=False)
     http_proxy: str | None = field(default=None, repr=False)
     retry: Retry = field(default_factory=Retry)
+    server: str = ""
+    """The name of the only server whose answers count; empty for any."""
 
     @property
     def endpoint(self) -> Endpoint:

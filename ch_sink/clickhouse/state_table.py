@@ -6,6 +6,8 @@ from typing import Any
 import pyarrow as pa
 
 from ch_sink.clickhouse.client import Client, Keys
+from ch_sink.clickhouse.retry import Retry
+from ch_sink.errors import ClickHouseUnavailable
 from ch_sink.table.templates import render
 from ch_sink.types.sql import quote
 
@@ -22,6 +24,15 @@ _WRITE: dict[str, str | int] = {
     "input_format_defaults_for_omitted_fields": 1,
 }
 
+_QUORUM_WAIT = 5_000
+"""Milliseconds for replicas to fetch a few rows."""
+_QUORUM_PAUSE = 1.0
+_QUORUM_TRIES = 12
+"""Until the session of a dead replica has ended, 30 seconds by default, and some more."""
+_NO_QUORUM = frozenset({285, 286, 319})
+"""TOO_FEW_LIVE_REPLICAS, UNSATISFIED_QUORUM_FOR_PREVIOUS_WRITE, UNKNOWN_STATUS_OF_INSERT."""
+_ONCE = Retry(attempts=1)
+
 HEADERS = pa.list_(pa.struct([pa.field("name", pa.binary()), pa.field("value", pa.binary())]))
 """Arrow type of a record's headers."""
 
@@ -36,7 +47,8 @@ class StateTable:
     def insert(self, rows: pa.Table, *, token: str | None = None, everywhere: bool = False) -> None:
         """Insert as one block: under a token, or without deduplication if the engine makes a repeat harmless.
 
-        ``everywhere``: return when all active replicas have the rows, whichever server is asked for them next.
+        ``everywhere``: return when all active replicas have the rows, whichever server is asked for them next. They are
+        counted anew after each wait, so a replica that dies meanwhile holds this up for its session's time at most.
         """
         if not rows.num_rows:
             return
@@ -45,12 +57,24 @@ class StateTable:
             if token is None
             else {"insert_deduplicate": 1, "deduplicate_insert": "enable", "insert_deduplication_token": token}
         )
-        quorum = self._quorum() if everywhere else {}
-        self.client.insert(self.qualified, rows, settings={**_WRITE, **once, **quorum})
+        settings = {**_WRITE, **once}
+        if not everywhere or not self.client.is_replicated(self.database, self.name):
+            self.client.insert(self.qualified, rows, settings=settings)
+            return
+        self.client.retry.run(lambda: self._to_all(rows, settings))
+
+    def _to_all(self, rows: pa.Table, settings: Mapping[str, str | int]) -> None:
+        # A replica that was killed has its session in the keeper for a while, and counts as active until then.
+        for left in reversed(range(_QUORUM_TRIES)):
+            try:
+                self.client.insert(self.qualified, rows, settings={**settings, **self._quorum()}, retry=_ONCE)
+                return
+            except ClickHouseUnavailable as error:
+                if error.code not in _NO_QUORUM or not left:
+                    raise
+            self.client.retry.sleep(_QUORUM_PAUSE)
 
     def _quorum(self) -> dict[str, str | int]:
-        if not self.client.is_replicated(self.database, self.name):
-            return {}
         found = self.client.rows(
             "SELECT active_replicas AS n FROM system.replicas "
             "WHERE database = {database:String} AND table = {name:String}",
@@ -58,19 +82,12 @@ class StateTable:
             doing=f"count the replicas of {self.qualified}",
         )
         n = int(found[0]["n"]) if found else 0
-        return {"insert_quorum": n, "insert_quorum_timeout": 60_000} if n > 1 else {}
+        return {"insert_quorum": n, "insert_quorum_timeout": _QUORUM_WAIT} if n > 1 else {}
 
     def rows(self, sql: str, **parameters: object) -> list[dict[str, Any]]:
         """Rows of a query in which ``$table`` is the table's name. Sees all earlier writes."""
-        return self.client.current(
-            self.database,
-            self.name,
-            lambda: self.client.rows(
-                sql.replace("$table", self.qualified),
-                parameters,
-                settings={"select_sequential_consistency": 1},
-                doing=f"read {self.qualified}",
-            ),
+        return self.client.rows(
+            sql.replace("$table", self.qualified), parameters, of=self, doing=f"read {self.qualified}"
         )
 
     def columns(self) -> frozenset[str]:
@@ -84,16 +101,13 @@ class StateTable:
 
     def arrow(self, sql: str, parameters: Mapping[str, object], keys: Keys | None = None) -> pa.Table:
         """Like `rows`, as Arrow."""
-        return self.client.current(
-            self.database,
-            self.name,
-            lambda: self.client.arrow(
-                sql.replace("$table", self.qualified),
-                parameters,
-                settings={"select_sequential_consistency": 1, "transform_null_in": 1},
-                keys=keys,
-                doing=f"read {self.qualified}",
-            ),
+        return self.client.arrow(
+            sql.replace("$table", self.qualified),
+            parameters,
+            settings={"transform_null_in": 1},
+            keys=keys,
+            of=self,
+            doing=f"read {self.qualified}",
         )
 
     def rewrite(self, columns: str, where: str, parameters: Mapping[str, object], keys: Keys | None = None) -> None:
@@ -113,11 +127,11 @@ class StateTable:
                 **_WRITE,
                 "insert_deduplicate": 0,
                 "deduplicate_insert_select": "disable",
-                "select_sequential_consistency": 1,
                 # A replaced column keeps its name; conditions refer to the stored one.
                 "prefer_column_name_to_alias": 1,
             },
             keys=keys,
+            of=self,
             doing=f"rewrite rows of {self.qualified}",
         )
 

@@ -38,7 +38,7 @@ class ClickHouseTableAdmin:
         return evolution.carry_out(table, columns, key)
 
     def truncate(self, table: TargetTable, version: int, version_column: str | None) -> None:
-        execute(self.client, [truncate_statement(table, version, version_column)])
+        execute(self.client, [truncate_statement(table, version, version_column)], of=table)
 
     def highest_version(self, table: TargetTable) -> int:
         return max_version(self.client, table, empty=-1, condition=own_rows(table, self.policy.columns))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from ch_sink.clickhouse import Client, detect
 from ch_sink.config import Config
 from ch_sink.discovery.look import Sampled, schema_for
+from ch_sink.discovery.servers import expect_same_engine
 from ch_sink.discovery.value_findings import refuted_comments, value_findings, without_note
 from ch_sink.discovery.wiring import key_columns, table_spec
 from ch_sink.errors import ChSinkError, ClickHouseError, TableNotFound
@@ -51,6 +52,7 @@ def plan_init(
         spec = replace(spec, types=replace(spec.types, nullable_tuple=_has_nullable_tuple(client)))
         with suppress(TableNotFound):
             existing = detect(client, config.clickhouse.database, config.clickhouse.table, config.policy())
+            expect_same_engine(config, client, existing)
     if seen.schema is None:
         if existing is None:
             raise ChSinkError(

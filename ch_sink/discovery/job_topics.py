@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 
 from ch_sink.clickhouse import Client
+from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.config import Config, Expansion, Job, SourceNames, expand
 from ch_sink.config.expansion import Look
 from ch_sink.config.naming import fields_in
@@ -12,7 +13,6 @@ from ch_sink.discovery.routed import tables_in
 from ch_sink.discovery.wiring import client_of, kafka_settings, topic_offsets
 from ch_sink.errors import BrokerUnavailable, ChSinkError, ConfigError
 from ch_sink.kafka import KafkaSettings, RangeConsumer, schema_registry
-from ch_sink.types.sql import quote
 
 __all__ = [
     "ReadBefore",
@@ -93,8 +93,8 @@ def recorded_topics(config: Config) -> frozenset[str]:
     client = client_of(config)
     if not existing_tables(client, config.state_database, {config.tables.ledger}):
         return frozenset()
-    table = f"{quote(config.state_database)}.{quote(config.tables.ledger)}"
-    found = client.rows(f"SELECT DISTINCT topic FROM {table} WHERE topic != ''", doing="read the ledger's topics")
+    ledger = StateTable(client, config.state_database, config.tables.ledger)
+    found = ledger.rows("SELECT DISTINCT topic FROM $table WHERE topic != ''")
     return frozenset(str(row["topic"]) for row in found)
 
 

@@ -40,7 +40,7 @@ from ch_sink.stream.fingerprint import fingerprint
 from ch_sink.stream.offset_ranges import Choices, OffsetRange
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts
-from ch_sink.stream.rollback import ahead, expect_complete
+from ch_sink.stream.rollback import ahead, doubling, expect_complete, may_double
 from ch_sink.stream.rounds import Rounds, run_one
 from ch_sink.stream.schema_changes import SchemaChanges
 from ch_sink.stream.tasks import Execute, RangeDone, RangeTask, ReleaseDone, ReleaseTask, Task
@@ -154,12 +154,18 @@ class Coordinator:
         if ledger.topic_ids()[:1] not in ([], [topic_id]):
             return
         ends = {t.partition: t.next_offset for t in ledger.totals() if t.topic_id == topic_id}
+        name, topic, partitions = self.settings.name, self.settings.topic, sorted(self.topic.low)
+        if may_double(ledger, topic_id, len(partitions), self.target, self._stored_version):
+            if behind := ahead(self.ports.group.last_committed(topic, partitions), ends):
+                ledger.check_claim()  # its successor's commits say nothing about ClickHouse
+                raise doubling(name, behind)
+            return
 
         def notice(committed: Mapping[int, int]) -> None:
             if behind := ahead(committed, ends):
-                log.warning("%s: ClickHouse was taken back, and is read again: %s", self.settings.name, behind)
+                log.warning("%s: ClickHouse was taken back, and is read again: %s", name, behind)
 
-        self.ports.group.before_commit(self.settings.topic, sorted(self.topic.low), notice)
+        self.ports.group.before_commit(topic, partitions, notice)
 
     def _look_for_waiting(self) -> None:
         """See which changes wait, of this topic and of former ones."""

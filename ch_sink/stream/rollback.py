@@ -16,7 +16,7 @@ from ch_sink.order.version import POSITION_SHIFT
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import FinishedRange, Ledger, RowsRemoved, TableRefilled, TruncateFloor
 
-__all__ = ["ahead", "expect_complete", "newest_stored"]
+__all__ = ["ahead", "doubling", "expect_complete", "may_double", "newest_stored"]
 
 _COMMIT_BITS = 80
 
@@ -42,6 +42,21 @@ def expect_complete(
         f"stream {stream}: {table} lacks rows that the stream has stored: {has}, and the ledger has {wanted.top}",
         hint="Fill the table anew by `ch_sink resync CONFIG --apply`, then `ch_sink resume CONFIG`; or restore a newer "
         "backup.",
+    )
+
+
+def may_double(ledger: Ledger, topic_id: str, partitions: int, target: Target, stored_version: int | None) -> bool:
+    """Whether the table is a history that may have rows of which the ledger does not know, as after a fail-over to a
+    server with the table and an older ledger, or none. Reading on would store those changes twice.
+    """
+    return target.appends and (stored_version is None or stored_version > _Wanted.of(ledger, topic_id, partitions).top)
+
+
+def doubling(stream: str, witness: str) -> StreamFailed:
+    """The error for a history whose changes would be stored twice. ``witness``: what `ahead` returned."""
+    return StreamFailed(
+        f"stream {stream}: its ledger lacks what its table may have: {witness}",
+        hint="To read on would store changes of the history twice: restore the table and the ledger together.",
     )
 
 

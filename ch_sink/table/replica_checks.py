@@ -9,6 +9,7 @@ from ch_sink.table.model import TargetTable
 __all__ = ["Servers", "replica_findings"]
 
 _TITLE = "replicas"
+_NAME_CLUSTER = "Set clickhouse.cluster to the cluster of these servers (SELECT DISTINCT cluster FROM system.clusters)."
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,8 @@ class Servers:
     """``clickhouse.cluster``."""
     plain_state_tables: tuple[str, ...] = ()
     """The sink's own tables that are not replicated."""
+    replicas: int = 1
+    """Of the target, whether the URL leads to them or not."""
     quorum: bool = False
     """Inserts have a quorum, and one at a time."""
     may_sync: bool = True
@@ -53,13 +56,22 @@ def replica_findings(table: TargetTable, servers: Servers) -> Iterator[Finding]:
 
 
 def _state_tables(servers: Servers, several: str) -> Iterator[Finding]:
-    if len(servers.names) > 1 and servers.plain_state_tables:
+    plain = ", ".join(servers.plain_state_tables)
+    if plain and len(servers.names) > 1:
         yield Finding(
             "fail",
             _TITLE,
-            f"clickhouse.url leads to several servers ({several}), and the sink's own tables "
-            f"{', '.join(servers.plain_state_tables)} are not replicated: a job would not find what it has recorded",
+            f"clickhouse.url leads to several servers ({several}), and the sink's own tables {plain} are not "
+            "replicated: a job would not find what it has recorded",
             "Name one server in clickhouse.url, or recreate these tables with `ch_sink init` and a Replicated engine.",
+        )
+    elif plain and servers.replicas > 1:
+        yield Finding(
+            "fail",
+            _TITLE,
+            f"the table has {servers.replicas} replicas, and the sink's own tables {plain} are not replicated: after "
+            "a fail-over a job would not find what it has recorded, and would store changes again",
+            "Recreate these tables with `ch_sink init` and init.replication: server or path.",
         )
 
 
@@ -70,7 +82,15 @@ def _processes(servers: Servers, several: str) -> Iterator[Finding]:
             _TITLE,
             f"clickhouse.url leads to several servers ({several}): without clickhouse.cluster, inserts of an earlier "
             "job that still run on another one are not seen",
-            "Set clickhouse.cluster to the cluster of these servers (SELECT DISTINCT cluster FROM system.clusters).",
+            _NAME_CLUSTER,
+        )
+    elif servers.replicas > 1 and servers.cluster is None:
+        yield Finding(
+            "warn",
+            _TITLE,
+            f"the table has {servers.replicas} replicas, and clickhouse.cluster is not set: views are changed on one "
+            "server, resync refuses, and after a fail-over inserts that still run on the other server are not seen",
+            _NAME_CLUSTER,
         )
 
 

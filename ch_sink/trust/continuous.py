@@ -61,12 +61,14 @@ def part_bounds(subject: Subject, options: Options) -> list[Bounds | None]:
         if not isinstance(reader, DivisibleReader) or not _INTEGER.match(kind):
             return [None]
     name = quote(column.name)
-    [found] = subject.client.rows(f"SELECT count() AS n FROM {subject.table.qualified}")
+    [found] = subject.client.rows(f"SELECT count() AS n FROM {subject.table.qualified}", of=subject.table)
     many = math.ceil(int(found["n"]) / PART)
     if many <= 1:
         return [None]
     shares = ", ".join(str(n / many) for n in range(1, many))
-    [found] = subject.client.rows(f"SELECT quantiles({shares})({name}) AS at FROM {subject.table.qualified}")
+    [found] = subject.client.rows(
+        f"SELECT quantiles({shares})({name}) AS at FROM {subject.table.qualified}", of=subject.table
+    )
     limits = sorted({int(value) for value in found["at"]})
     return list(zip([None, *limits], [*limits, None], strict=True))
 

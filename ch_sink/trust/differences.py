@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ch_sink.clickhouse import Client
+from ch_sink.table.model import TargetTable
 from ch_sink.trust.sides import KEY, ROW, TIMES, VERSION, Side, hashed
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
@@ -73,13 +74,14 @@ class Differences:
 
     def totals(self) -> Totals:
         """Compare the checksums of all buckets."""
-        many = self._number(f"SELECT count() AS n FROM {self._target.table.qualified}")
+        many = self._number(f"SELECT count() AS n FROM {self._target.table.qualified}", of=self._target.table)
         buckets = min(_MOST_BUCKETS, max(16, many // _ROWS_PER_BUCKET))
         found = self._client.rows(
             f"SELECT sipHash64({KEY}) % {buckets} AS bucket, sumIf({TIMES}, side = 0 AND {TIMES} > 0) AS source_rows, "
             f"sumIf({TIMES}, side = 1 AND {TIMES} > 0) AS table_rows, {self._differ()} AS differs "
             f"FROM ({self._both()}) {self._sampled()} GROUP BY bucket",
             settings=_SETTINGS,
+            of=self._target.table,
             doing=f"compare {self._target.table.qualified}",
         )
         return Totals(
@@ -177,6 +179,7 @@ class Differences:
             f"SELECT sumForEach(arrayMap((a, b) -> a != b, source, target)) AS n FROM (SELECT anyIf({_EACH}, side = 0) "
             f"AS source, anyIf({_EACH}, side = 1) AS target FROM ({both}) GROUP BY {KEY} HAVING uniqExact(side) = 2)",
             settings=_SETTINGS,
+            of=self._target.table,
         )
         counts = found[0]["n"] if found else []
         return {c.name: int(n) for c, n in zip(self._source.columns, counts, strict=False) if n}
@@ -212,6 +215,7 @@ class Differences:
         rows = self._client.rows(
             f"SELECT hex({KEY}) AS id, * FROM ({side.live([*shown, f'{self._each_hash()} AS {_EACH}'], among)})",
             settings=_SETTINGS,
+            of=side.table,
         )
         return {
             row["id"]: ({c.name: _value(row[f"{OWN}{i}"]) for i, c in enumerate(columns)}, list(row[_EACH]))
@@ -245,7 +249,8 @@ class Differences:
         self._run(
             f"INSERT INTO {self._name} SELECT {raw}, {KEY}, {kind}, in_source, in_table, '', '' FROM ("
             f"SELECT {KEY}, sumIf({TIMES}, side = 0) AS in_source, sumIf({TIMES}, side = 1) AS in_table, "
-            f"uniqExact({ROW}) AS hashes, {self._differ()} AS differs FROM {rows} GROUP BY {KEY}) WHERE differs"
+            f"uniqExact({ROW}) AS hashes, {self._differ()} AS differs FROM {rows} GROUP BY {KEY}) WHERE differs",
+            of=self._target.table,
         )
         if not self.count(raw):
             return 0
@@ -255,7 +260,8 @@ class Differences:
         ]
         self._run(
             f"INSERT INTO {self._name} SELECT {step}, d.{KEY}, d.kind, d.source_times, d.table_times, s.{VERSION}, "
-            f"t.{VERSION} FROM (SELECT * FROM {self._name} WHERE step = {raw}) AS d {' '.join(newest)}"
+            f"t.{VERSION} FROM (SELECT * FROM {self._name} WHERE step = {raw}) AS d {' '.join(newest)}",
+            of=self._target.table,
         )
         return self.count(step)
 
@@ -291,13 +297,17 @@ class Differences:
     def _each_hash(self) -> str:
         return "[" + ", ".join(f"sipHash64(1, {hashed(c)})" for c in self._source.columns) + "]"
 
-    def _number(self, sql: str) -> int:
-        found = self._client.rows(sql, settings=_SETTINGS)
+    def _number(self, sql: str, of: TargetTable | None = None) -> int:
+        found = self._client.rows(sql, settings=_SETTINGS, of=of)
         return int(found[0]["n"]) if found else 0
 
-    def _run(self, sql: str) -> None:
+    def _run(self, sql: str, of: TargetTable | None = None) -> None:
         self._client.command(
-            sql, settings=_SETTINGS, again=False, doing=f"compare {self._target.table.qualified} with its source"
+            sql,
+            settings=_SETTINGS,
+            of=of,
+            again=False,
+            doing=f"compare {self._target.table.qualified} with its source",
         )
 
 

@@ -13,6 +13,7 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.counted import counted
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
+from ch_sink.table.model import TargetTable
 from ch_sink.trust.explain import Biography, biography
 from ch_sink.trust.history import facts_of
 from ch_sink.trust.key import WantedKey, wanted_key
@@ -88,25 +89,29 @@ def erased(
     mine = f"{wanted.condition} AND ({subject.condition})" if subject.condition else wanted.condition
     if not live:
         _expect_deleted(subject, mine)
-    plan = [(table.qualified, mine, None), *_own_rows(own, life, wanted)]
-    rows = {name.replace("`", ""): count(subject.client, name, condition) for name, condition, _ in plan}
-    ledger = own.ledger.qualified if own.ledger is not None else ""
-    if ledger and (states := count(subject.client, ledger, states_of_keys(own.stream, keys))):
-        rows[ledger.replace("`", "")] = states
+    plan: list[tuple[TargetTable | StateTable, str, str | None]] = [(table, mine, None), *_own_rows(own, life, wanted)]
+    rows = {_plain(one): count(subject.client, one, condition) for one, condition, _ in plan}
+    ledger = own.ledger
+    if ledger is not None and (states := count(subject.client, ledger, states_of_keys(own.stream, keys))):
+        rows[_plain(ledger)] = states
         if apply:
-            say(f"rewriting states of {ledger}")
-            forget_keys(subject.client, ledger, own.stream, keys, cluster=own.cluster)
+            say(f"rewriting states of {ledger.qualified}")
+            forget_keys(subject.client, ledger.qualified, own.stream, keys, cluster=own.cluster)
     if apply:
         skip = tuple((e.partition, e.offset) for e in life.events)
         top, left = _highest(subject, mine)
         note_removed(subject.ledger, topic_id, applied, top, skip, left)
-        for name, condition, cluster in plan:
-            if rows[name.replace("`", "")]:
-                say(f"removing rows of {name}")
-                delete_rows(subject.client, name, condition, cluster=cluster)
+        for one, condition, cluster in plan:
+            if rows[_plain(one)]:
+                say(f"removing rows of {one.qualified}")
+                delete_rows(subject.client, one.qualified, condition, cluster=cluster)
     unkeyed = f"stream = {literal(own.stream)} AND key IS NULL"
-    letters = count(subject.client, own.dead_letters.qualified, f"{unkeyed} AND {_not_at(life)}")
+    letters = count(subject.client, own.dead_letters, f"{unkeyed} AND {_not_at(life)}")
     return Erased(subject.settings.name, key, apply, rows, _remains(life, letters))
+
+
+def _plain(table: TargetTable | StateTable) -> str:
+    return table.qualified.replace("`", "")
 
 
 def _expect_erasable(subject: Subject) -> None:
@@ -147,7 +152,7 @@ def _expect_no_open_swap(subject: Subject, topic_id: str, applied: Mapping[int, 
 
 def _expect_deleted(subject: Subject, condition: str) -> None:
     side = Side(subject.table, subject.key, subject.columns[:1], condition)
-    [found] = subject.client.rows(f"SELECT count() AS n FROM ({side.live()})")
+    [found] = subject.client.rows(f"SELECT count() AS n FROM ({side.live()})", of=subject.table)
     if int(found["n"]):
         raise StreamFailed(
             "the row is alive: its next change, or a repair, would bring it back",
@@ -166,7 +171,7 @@ def _highest(subject: Subject, condition: str) -> tuple[int, int | None]:
     )
 
 
-def _own_rows(own: OwnTables, life: Biography, wanted: WantedKey) -> list[tuple[str, str, str | None]]:
+def _own_rows(own: OwnTables, life: Biography, wanted: WantedKey) -> list[tuple[StateTable, str, str | None]]:
     """Table, condition and cluster of the rows of the key in the sink's own tables."""
     mine = f"stream = {literal(own.stream)}"
     keys = ", ".join(f"unhex('{raw.hex()}')" for raw in sorted(life.raw_keys))
@@ -174,14 +179,12 @@ def _own_rows(own: OwnTables, life: Biography, wanted: WantedKey) -> list[tuple[
     records = " OR ".join(
         [*([f"key IN ({keys})"] if keys else []), *([f"(partition, offset) IN ({places})"] if places else [])]
     )
-    plan = [
-        (tables.qualified, f"{mine} AND ({records or '0'})", own.cluster) for tables in (own.dead_letters, own.pending)
-    ]
+    plan = [(tables, f"{mine} AND ({records or '0'})", own.cluster) for tables in (own.dead_letters, own.pending)]
     ids = {tuple(numbers) for numbers in _handed_over(own.handover, own.stream, wanted)}
     ids |= {(name, commit >> 64, commit & _WORD, inner >> 64, inner & _WORD) for name, commit, inner in life.ids}
     listed = ", ".join(f"({literal(str(name))}, {', '.join(map(str, rest))})" for name, *rest in sorted(ids))
     of_rows = f"(source, commit_high, commit_low, inner_high, inner_low) IN ({listed})" if listed else "0"
-    return [*plan, (own.handover.qualified, f"{mine} AND {of_rows}", own.cluster)]
+    return [*plan, (own.handover, f"{mine} AND {of_rows}", own.cluster)]
 
 
 def _places(life: Biography) -> str:

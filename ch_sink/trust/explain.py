@@ -116,7 +116,9 @@ def stored_rows(client: Client, table: TargetTable, wanted: WantedKey) -> list[d
     names = [quote(column.name) for column in table.columns if column.default_kind != "EPHEMERAL"]
     shown = ", ".join(f"toString({name}) AS {name}" for name in names)
     return client.rows(
-        f"SELECT {shown} FROM (SELECT * FROM {table.qualified} WHERE {wanted.condition})", settings=_SETTINGS
+        f"SELECT {shown} FROM (SELECT * FROM {table.qualified} WHERE {wanted.condition})",
+        settings=_SETTINGS,
+        of=table,
     )
 
 
@@ -129,7 +131,8 @@ def stored_versions(client: Client, table: TargetTable, condition: str) -> froze
     having = f"HAVING sum({quote(engine.sign_column or '')}) > 0" if collapses else ""
     found = client.rows(
         f"SELECT toString({quote(name)}) AS {OWN}v FROM {table.qualified} WHERE {condition} "
-        f"GROUP BY {quote(name)} {having}"
+        f"GROUP BY {quote(name)} {having}",
+        of=table,
     )
     return frozenset(int(row[f"{OWN}v"]) for row in found)
 

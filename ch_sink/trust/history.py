@@ -135,7 +135,7 @@ def _begins_with_snapshot(client: Client, table: TargetTable) -> bool:
     version = version_column(table)
     if version is None or table.column("_op") is None:
         return False
-    found = client.rows(f"SELECT argMin(_op, {quote(version)}) AS op FROM {table.qualified}")
+    found = client.rows(f"SELECT argMin(_op, {quote(version)}) AS op FROM {table.qualified}", of=table)
     return str(found[0]["op"]) == "r"
 
 

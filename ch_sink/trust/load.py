@@ -254,6 +254,7 @@ def expect_unique(client: Client, table: TargetTable, key: Sequence[str], rows: 
     found = client.rows(
         f"SELECT count() AS n FROM (SELECT {listed} FROM {table.qualified} GROUP BY {listed})",
         settings={"max_bytes_before_external_group_by": 1 << 30},
+        of=table,
         doing=f"count the keys of {table.qualified}",
     )
     if int(found[0]["n"]) != rows:

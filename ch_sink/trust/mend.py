@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ch_sink.errors import StreamFailed
@@ -14,6 +14,7 @@ from ch_sink.table.model import forgets_deletes
 from ch_sink.trust.repair import needs_stream, no_version_left, rows_move, statements, unmendable
 from ch_sink.trust.repaired_versions import Ceilings, ceiling_of, counts, last_versions, too_new
 from ch_sink.trust.report import Report
+from ch_sink.trust.shadow import staying
 from ch_sink.trust.subject import Options, Subject, states_at
 from ch_sink.trust.verify import FOUND, Verified, verified
 from ch_sink.types.sql import literal
@@ -74,6 +75,7 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
 
     Raises ChSinkError; StreamFailed if no row of the table is in the source, which is likely another table.
     """
+    subject = replace(subject, client=staying(subject.client, subject.table))
     with _alone(subject, apply and needs_stream(subject.table)), verified(subject, options, say) as found:
         if found.report.unrelated:
             raise StreamFailed(
@@ -113,7 +115,13 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
             say(f"writing {rows} rows")
             found.shadow.expect_own(subject.client)
             for sql in statements(found.source, found.target, differences, FOUND, ceilings, kept):
-                subject.client.command(sql, settings=_INSERT, again=False, doing=f"repair {subject.table.qualified}")
+                subject.client.command(
+                    sql,
+                    settings=_INSERT,
+                    of=subject.table,
+                    again=False,
+                    doing=f"repair {subject.table.qualified}",
+                )
             left = differences.find_among(FOUND + 10, FOUND)
             found.shadow.expect_own(subject.client)
         return Mended(found.report, apply, rows, skipped, stuck, unreadable, left)

@@ -95,7 +95,7 @@ def purged(
         note = "the ledger knows no state of the stream that is old enough"
         return Purged(subject.settings.name, name, apply, 0, 0, note)
     gone = _gone(table, mark, bound, subject.condition)
-    rows = count(subject.client, table.qualified, f"{_below(table, bound, subject.condition)} AND {gone}")
+    rows = count(subject.client, table, f"{_below(table, bound, subject.condition)} AND {gone}")
     if apply and rows:
         note_removed(subject.ledger, topic.topic_id, subject.reached(topic.topic_id).applied, 0)
         for step in _steps(table, mark, bound, subject.condition):

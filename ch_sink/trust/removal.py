@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from ch_sink.clickhouse import Client
+from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.ports import Ledger, RowsRemoved, TableRefilled
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.types.chtype import parse_type
@@ -23,12 +24,13 @@ _SETTINGS: dict[str, str | int] = {
 }
 
 
-def count(client: Client, table: str, condition: str) -> int:
+def count(client: Client, table: TargetTable | StateTable, condition: str) -> int:
     """How many stored rows meet the condition. Raises ClickHouseError."""
     [found] = client.rows(
-        f"SELECT count() AS {OWN}n FROM {table} WHERE {condition}",
+        f"SELECT count() AS {OWN}n FROM {table.qualified} WHERE {condition}",
         settings={name: value for name, value in _SETTINGS.items() if name.startswith(("max_", "allow_susp"))},
-        doing=f"count rows of {table}",
+        of=table,
+        doing=f"count rows of {table.qualified}",
     )
     return int(found[f"{OWN}n"])
 

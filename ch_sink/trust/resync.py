@@ -398,6 +398,6 @@ def _live(refill: Refill, table: TargetTable) -> int:
     """How many rows readers see."""
     live = Side(table, refill.subject.key, refill.subject.columns).live()
     found = refill.subject.client.rows(
-        f"SELECT sum(greatest({TIMES}, 0)) AS n FROM ({live})", doing=f"count {table.qualified}"
+        f"SELECT sum(greatest({TIMES}, 0)) AS n FROM ({live})", of=table, doing=f"count {table.qualified}"
     )
     return int(found[0]["n"])

@@ -6,11 +6,14 @@ process that made them is still alive, and drops them.
 
 import os
 import socket
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from ch_sink.clickhouse import Client
+from ch_sink.clickhouse.client import connect
+from ch_sink.clickhouse.replicas import AnsweredElsewhere
 from ch_sink.errors import ChSinkError, StreamFailed
 from ch_sink.merge import version_column
 from ch_sink.stream.claims import born
@@ -19,9 +22,11 @@ from ch_sink.trust.sides import KEY
 from ch_sink.types.column import Column
 from ch_sink.types.sql import literal, quote
 
-__all__ = ["DROP", "TYPES", "Shadow", "shadow_of", "shadow_tables"]
+__all__ = ["DROP", "TYPES", "Shadow", "shadow_of", "shadow_tables", "staying"]
 
 _SUFFIX = "__ch_sink_shadow"
+_ATTEMPTS = 12
+"""Behind a balancer that takes turns, each leads to the other server with even odds at worst."""
 DROP: dict[str, str | int] = {
     # However large it has become: a user does not miss it.
     "max_table_size_to_drop": 0,
@@ -48,11 +53,22 @@ class Shadow:
 
     def expect_own(self, client: Client) -> None:
         """Raises StreamFailed if a run on another host has replaced the tables: what they say is of that one."""
-        if _comments(client, self.table) != [_comment()]:
+        if _comments(client, self.table).get(self.table.name) != _comment():
             raise StreamFailed(
                 f"another comparison has replaced {self.table.qualified} meanwhile, and this one says nothing",
                 hint="Compare or repair a table from one host at a time.",
             )
+
+
+def staying(client: Client, table: TargetTable) -> Client:
+    """The client for a run with shadows of this table, which only one server then has.
+
+    All its answers are of the server that answers now, if others have the table, too. Raises as `connect` does.
+    """
+    if client.settings.server or not client.is_replicated(table.database, table.name):
+        return client
+    client.rows("SELECT 1 AS one", doing="ask which server answers")
+    return connect(replace(client.settings, server=client.answered_by))
 
 
 def shadow_of(target: TargetTable, database: str, key: tuple[str, ...], columns: tuple[Column, ...]) -> TargetTable:
@@ -92,31 +108,65 @@ def shadow_tables(client: Client, table: TargetTable) -> Iterator[Shadow]:
 
     Raises StreamFailed if another run on this host has them now.
     """
-    differences = f"{quote(table.database)}.{quote(table.name + '_differences')}"
-    _clear(client, table)
-    drop = [f"DROP TABLE IF EXISTS {name} SYNC" for name in (table.qualified, differences)]
+    made: list[str] = []
     try:
-        for statement in (*drop, _create(table), _create_differences(differences)):
-            client.command(statement, settings={**DROP, **TYPES}, doing=f"prepare {table.qualified}")
-        yield Shadow(table, differences)
+        _clear(client, table)
+        own = _made(client, table, lambda one: _create(one), made)
+        found = replace(own, name=f"{own.name}_differences")
+        yield Shadow(own, _made(client, found, lambda one: _create_differences(one.qualified), made).qualified)
     finally:
         with suppress(ChSinkError):  # what ended the run is the error to show; the next run drops them
-            for statement in drop:
-                client.command(statement, settings=DROP, doing=f"drop {table.qualified}")
+            for name in made:
+                _drop(client, name)
 
 
-def _comments(client: Client, table: TargetTable) -> list[str]:
-    """The table's comment, if there is such a table."""
+def _made(client: Client, table: TargetTable, create: Callable[[TargetTable], str], made: list[str]) -> TargetTable:
+    """The table, created on the server with which the client stays; ``made`` gets the names of what is to be dropped.
+
+    A table of the same name that a balancer has created elsewhere would take statements that are meant for this one.
+    So each attempt has a name of its own.
+    """
+    for _ in range(_ATTEMPTS):
+        one = replace(table, name=f"{table.name}_{uuid.uuid4().hex[:6]}") if client.settings.server else table
+        made.append(one.qualified)
+        try:
+            client.command(
+                create(one), settings=TYPES, again=not client.settings.server, doing=f"prepare {one.qualified}"
+            )
+            return one
+        except AnsweredElsewhere as error:
+            last = error
+            with suppress(ChSinkError):  # which says that it came there, too
+                for _ in range(_ATTEMPTS):
+                    client.command(f"DROP TABLE IF EXISTS {one.qualified} SYNC", again=False)
+    raise last
+
+
+def _drop(client: Client, name: str) -> None:
+    client.command(f"DROP TABLE IF EXISTS {name} SYNC", settings=DROP, doing=f"drop {name}")
+
+
+def _comments(client: Client, table: TargetTable) -> dict[str, str]:
+    """Name → comment of the tables whose names begin like this one's."""
     found = client.rows(
-        "SELECT comment FROM system.tables WHERE database = {database:String} AND name = {table:String}",
+        "SELECT name, comment FROM system.tables "
+        "WHERE database = {database:String} AND startsWith(name, {table:String})",
         {"database": table.database, "table": table.name},
         doing=f"look for {table.qualified}",
     )
-    return [str(row["comment"]) for row in found]
+    return {str(row["name"]): str(row["comment"]) for row in found}
 
 
 def _clear(client: Client, table: TargetTable) -> None:
-    for comment in _comments(client, table):
+    """Drop what a run left that was killed. Raises StreamFailed if a run on this host has the tables now."""
+    left = _comments(client, table)
+    _expect_left(table, left.values())
+    for name in left:
+        _drop(client, f"{quote(table.database)}.{quote(name)}")
+
+
+def _expect_left(table: TargetTable, comments: Iterable[str]) -> None:
+    for comment in comments:
         maker = comment.split()[-3:]
         if len(maker) < 3 or not maker[1].isdigit() or int(maker[1]) == os.getpid():
             continue

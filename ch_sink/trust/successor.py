@@ -57,6 +57,7 @@ class Successor:
     def expect_possible(self) -> None:
         """Raises StreamFailed if the target cannot be replaced by another table without loss."""
         target = self.target
+        self._expect_one_exchange()
         if target.distributed:
             raise StreamFailed(
                 f"{target.qualified} is Distributed: its rows are in tables of several servers",
@@ -83,6 +84,25 @@ class Successor:
     def size(self) -> int:
         """Bytes of the target on disk, 0 if the server does not say."""
         return int(self._described()["total_bytes"] or 0)
+
+    def _expect_one_exchange(self) -> None:
+        """Raises StreamFailed if the names would be exchanged on one replica only, which then has another table."""
+        replicas = 1 if self.cluster else self.client.total_replicas(self.target)
+        if replicas == 1:
+            return
+        [found] = self.client.rows(
+            "SELECT engine FROM system.databases WHERE name = {database:String}",
+            {"database": self.target.database},
+            doing=f"look at database {self.target.database}",
+        )
+        # This one carries out every statement on all of its replicas.
+        if found["engine"] != "Replicated":
+            raise StreamFailed(
+                f"{self.target.qualified} has {replicas} replicas, and clickhouse.cluster is not set: the tables would "
+                "be exchanged on one server only",
+                hint="Set clickhouse.cluster to the cluster of its replicas "
+                "(SELECT DISTINCT cluster FROM system.clusters).",
+            )
 
     def comment(self) -> str:
         """The target's comment."""

@@ -26,7 +26,7 @@ from ch_sink.trust.fold import Fold
 from ch_sink.trust.history import begin_at_load, is_incomplete, unjudged, without_history
 from ch_sink.trust.repaired_versions import last_versions
 from ch_sink.trust.report import Report
-from ch_sink.trust.shadow import Shadow, shadow_of, shadow_tables
+from ch_sink.trust.shadow import Shadow, shadow_of, shadow_tables, staying
 from ch_sink.trust.sides import Side
 from ch_sink.trust.source_rows import read_source
 from ch_sink.trust.subject import Options, Subject, chosen_columns, states_at
@@ -65,6 +65,7 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
     Raises StreamFailed if the comparison is impossible, and ChSinkError of Kafka and ClickHouse.
     """
     began = time.monotonic()
+    subject = replace(subject, client=staying(subject.client, subject.table))
     expect_condition(subject, options.condition)
     # Without a key equal rows are counted, whatever they were computed from.
     inputs = subject.inputs if subject.key else ()
@@ -112,7 +113,7 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
             _expect_whole(fold.letters.of_kind("unresolved"))
         wanted = " AND ".join(f"({text})" for text in (subject.condition, _within(subject, options)) if text)
         names = {column.name for column in known} | shape.system_columns
-        there = replace(shape, columns=tuple(column for column in shape.columns if column.name in names))
+        there = replace(shadow.table, columns=tuple(column for column in shape.columns if column.name in names))
         source, target = (Side(table, subject.key, compared, wanted) for table in (there, subject.table))
         differences = Differences(subject.client, shadow.differences, source, target, options.share, options.condition)
         say("comparing checksums")

@@ -34,7 +34,7 @@ class Pair:
             client.command("CREATE DATABASE d")
             client.command(DDL)
         self.client = Client(settings_for(self.balancer.url))
-        self.client.replicas = Replicas(lambda: self.client.answered_by, self.sync)
+        self.client.replicas = Replicas(lambda: self.client.answered_by, self.sync, lambda _: True)
         self.syncs = 0
         monkeypatch.setattr(self.client, "is_replicated", lambda *_: True)
 
@@ -59,6 +59,18 @@ class Pair:
 def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
     with EmbeddedClickHouse() as one, EmbeddedClickHouse() as other:
         yield Pair([one.url, other.url], monkeypatch)
+
+
+def test_a_client_that_stays_with_a_server_gets_its_answers_only(pair: Pair) -> None:
+    one = pair.direct[0]
+    one.command("CREATE TABLE d.own (n UInt8) ENGINE = Memory")
+    staying = Client(settings_for(pair.balancer.url, server=one.answered_by))
+    for number in range(1, 5):
+        staying.insert("d.own", pa.table({"n": pa.array([1], pa.uint8())}), settings={})
+        staying.command("INSERT INTO d.own SELECT 2", again=False)
+        assert staying.rows("SELECT count() AS n FROM d.own") == [{"n": 2 * number}]
+        pair.client.rows("SELECT 1 AS one")  # the turn changes
+    staying.close()
 
 
 def row(version: int) -> pa.Table:

@@ -192,7 +192,7 @@ class Lagging:
     def fetch(self, keys: pa.Table, below: pa.Array | None = None) -> StoredRows:
         if not self.routes:
             return self.table.fetch(keys, below)
-        servers = Replicas(lambda: self.server, lambda _: self._sync())
+        servers = Replicas(lambda: self.server, lambda _: self._sync(), lambda _: True)
         return servers.current("t", lambda: self._read(keys, below))
 
     def _route(self) -> None:

@@ -96,6 +96,24 @@ def test_a_backup_of_table_and_ledger_goes_on_where_it_was(engine: str, caplog: 
     assert stream.current() == TRUTH
 
 
+@pytest.mark.parametrize("first", [0, 9])
+def test_a_history_beside_a_ledger_that_lacks_it_is_not_stored_twice(first: int) -> None:
+    """As after a fail-over to a server that has the table, and no ledger or an older one."""
+    stream = Stream("append")
+    runner = stream.runner()
+    if first:
+        runner.coordinator.run_batch(runner.coordinator.plan(runner.ports.topics.state("t"), first), runner._execute)
+        runner.stop()
+    older = copy.deepcopy(stream.memory.ledger._book)
+    stream.run()
+    rows = len(stream.memory.table.rows)
+    stream.memory.ledger._book = older
+    with pytest.raises(StreamFailed, match="its consumer group has committed offset") as error:
+        stream.run()
+    assert "twice" in str(error.value.hint)
+    assert len(stream.memory.table.rows) == rows
+
+
 def result(batch: int, partition: int, start: int, end: int, top: int = 0) -> FinishedRange:
     return FinishedRange("t", "id", partition, start, end, batch=batch, top=top)
 

@@ -13,6 +13,7 @@ SHARED = replace(PLAIN, engine=Engine(Family.REPLACING, "SharedReplacingMergeTre
 DISTRIBUTED = replace(REPLICATED, distributed=True)
 ONE = Servers(("a",), "sink", None)
 TWO = Servers(("a", "b"), "sink", "c")
+PAIR = replace(ONE, cluster="c", replicas=2)
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,14 @@ TWO = Servers(("a", "b"), "sink", "c")
         (REPLICATED, replace(TWO, cluster=None), "fail", "without clickhouse.cluster"),
         (REPLICATED, replace(TWO, plain_state_tables=("ledger",)), "fail", "own tables ledger are not replicated"),
         (REPLICATED, replace(ONE, plain_state_tables=("ledger",)), "ok", "a: "),
+        (
+            REPLICATED,
+            replace(ONE, plain_state_tables=("ledger",), replicas=2, cluster="c"),
+            "fail",
+            "after a fail-over",
+        ),
+        (REPLICATED, replace(PAIR, cluster=None), "warn", "clickhouse.cluster is not set"),
+        (REPLICATED, PAIR, "ok", "a: "),
         (DISTRIBUTED, TWO, "fail", "Distributed over replicated tables"),
         (DISTRIBUTED, replace(TWO, quorum=True), "ok", "insert_quorum"),
     ],
