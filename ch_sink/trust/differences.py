@@ -206,7 +206,7 @@ class Differences:
     def shown(self, column: Column, expression: str) -> Any:
         """The value of an SQL expression in a column, in the form in which examples have it."""
         value = f"CAST({expression} AS {column.type}) AS {quote(column.name)}"
-        [found] = self._client.rows(f"SELECT {_as_json(column)} AS shown FROM (SELECT {value})", settings=_SETTINGS)
+        [found] = self._client.rows(f"WITH {value} SELECT {_as_json(column)} AS shown", settings=_SETTINGS)
         return _value(found["shown"])
 
     def _values(self, side: Side, among: str) -> dict[Any, tuple[dict[str, Any], list[Any]]]:

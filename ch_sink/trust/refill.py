@@ -226,7 +226,7 @@ def other_table(refill: Refill, handover: Handover | None) -> Iterator[NewTable]
 def has_rows(client: Client, table: TargetTable) -> bool:
     """Whether the table has a row, whatever readers see of it."""
     sql = f"SELECT 1 AS one FROM {table.qualified} LIMIT 1"
-    return bool(client.rows(sql, doing=f"look into {table.qualified}"))
+    return bool(client.rows(sql, of=table, doing=f"look into {table.qualified}"))
 
 
 def differences_of_shape(table: TargetTable, live: TargetTable) -> tuple[str, ...]:
