@@ -59,7 +59,7 @@ class Chunk:
 
     def transaction(self, i: int) -> int:
         """What events of one transaction share: the commit position. -1 if they state none, as a stream's first do."""
-        return to_int(self.order.commit, i) if self.batch.has_commit[i] else -1
+        return to_int(self.order.transaction, i) if self.batch.has_commit[i] else -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,8 +64,19 @@ class State:
 
     @property
     def epoch(self) -> int:
-        """The highest epoch in use."""
+        """The highest epoch in use. That of a source counts only if positions order its changes."""
+        if self.by_offset:
+            return self.base_epoch
         return max([s.epoch for s in self.sources.values()] + [self.base_epoch])
+
+    @property
+    def by_offset(self) -> bool:
+        """Whether Kafka offsets order the changes."""
+        return self.strategy == "kafka_offset"
+
+    def transactions(self) -> set[tuple[int, int]]:
+        """Epoch and commit position of the transactions that may go on."""
+        return {(self.base_epoch if self.by_offset else s.epoch, s.commit) for s in self.sources.values()}
 
     def raised_to(self, epoch: int) -> "State":
         """The state without epochs below this one, for added partitions or a recreated topic."""
