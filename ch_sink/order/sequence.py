@@ -101,7 +101,9 @@ def sequence(
         start = _entry(state.with_sources(sources), name, batch, int(mine[0]), steps)
         done = forward(batch, records, mine, start, unique_inner, epoch, commit, recheck)
         if done is None or drop_repeats:
-            seen = Seen(batch, records, history, decode, policy.redelivery_scan, failed)
+            # Behind later changes, a history by offset has no place for a repeated dead letter: it stays one.
+            letters = None if drop_repeats and not by_position else failed
+            seen = Seen(batch, records, history, decode, policy.redelivery_scan, letters)
             order = BackwardOrder(batch, name, start, seen, unique_inner, drop_repeats, steps, skipped, state.alone)
             done = order.run(mine, keep, epoch, commit, recheck)
         if by_position:
