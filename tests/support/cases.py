@@ -15,9 +15,9 @@ from ch_sink.types.arrow import arrow_type
 from tests.model import LAYOUTS, Batch, History, Knobs, draw_history, draw_plan
 from tests.model.connectors import DEFERS
 from tests.model.reference import change_log, difference, sign_faults
-from tests.support.harness import ENGINES, Run, target_table
+from tests.support.harness import ENGINES, VERSIONS, Run, target_table
 
-__all__ = ["KNOBS", "Case", "cases", "drawn", "faults_of", "faults_of_run", "memory_run"]
+__all__ = ["KNOBS", "Case", "cases", "cases_by_hand", "drawn", "faults_of", "faults_of_run", "memory_run"]
 
 KEYED = tuple(name for name, layout in LAYOUTS.items() if layout.table.key)
 KEYLESS = tuple(name for name in LAYOUTS if name not in KEYED)
@@ -87,6 +87,16 @@ def cases(first: int, count: int) -> Iterator[Case]:
         engine = engines[seed % len(engines)]
         share = _APPENDED if engine.startswith("append") else _SHARE
         yield Case(seed, engine, share[seed // len(engines) % len(share)], ("product", "plain")[seed // 7 % 3 == 0])
+
+
+def cases_by_hand(first: int, count: int) -> Iterator[Case]:
+    """The same for tables with each accepted type of version column. Half of those with a key have many swaps."""
+    engines = len(ENGINES)
+    for case in cases(first, count):
+        turn = case.seed // engines
+        swaps = ("", "swaps", "", "swaps, adverse", "", "deferred swaps")[turn % 6]
+        knobs = swaps if swaps and case.engine != "append without key" else case.knobs
+        yield replace(case, knobs=knobs, version=VERSIONS[turn // 6 % len(VERSIONS)])
 
 
 @lru_cache(maxsize=64)
