@@ -8,14 +8,17 @@ from typing import Any
 import msgspec
 
 from ch_sink.discovery.sample_rows import row_events
+from ch_sink.errors import ChSinkError
 from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy
+from ch_sink.pipeline.target import Target
 from ch_sink.ports import SchemaRegistry
 from ch_sink.sources import Other, source_for
 from ch_sink.table.checks import Finding
+from ch_sink.table.model import TargetTable
 from ch_sink.types.connect import RowSchema
 
-__all__ = ["Marks", "change_findings", "marks_of", "partition_finding", "source_finding"]
+__all__ = ["Marks", "change_findings", "marks_of", "order_findings", "partition_finding", "source_finding"]
 
 _POSTGRES = "postgresql"
 _SECOND = {
@@ -133,3 +136,23 @@ def source_finding(connector: str) -> Finding:
             "re-delivered change is stored twice. See docs/sources/other.md.",
         )
     return Finding("ok", "source", f"{connector}, ordered by {source.default_strategy}")
+
+
+def order_findings(connector: str, table: TargetTable, policy: Policy) -> Iterator[Finding]:
+    """What the table and the configuration take from the order of this connector's changes."""
+    source = source_for(connector)
+    try:
+        target = Target.of(table, policy)
+        strategy, told = target.strategy(source), target.tells_swaps(source)
+    except ChSinkError as error:
+        yield Finding("fail", "order", str(error), error.hint)
+        return
+    if source.deferrable and not told:
+        yield Finding(
+            "warn",
+            "order",
+            f"ordered by {strategy}, it is not known which changes belong to one transaction: where one statement "
+            "swaps two keys (a deferrable constraint), one of the rows is lost",
+            "Where that may happen, use envelopes, no tombstones: delete, and a version column UInt128, UInt256, "
+            "UInt64 or Int64.",
+        )

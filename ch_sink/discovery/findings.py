@@ -7,7 +7,7 @@ from ch_sink.clickhouse import Client, detect, max_version, server_facts
 from ch_sink.config import Config
 from ch_sink.decode.mongodb import is_document_source
 from ch_sink.discovery.computed_findings import computed_findings
-from ch_sink.discovery.connector_findings import change_findings, partition_finding, source_finding
+from ch_sink.discovery.connector_findings import change_findings, order_findings, partition_finding, source_finding
 from ch_sink.discovery.flattened_findings import flattened_finding
 from ch_sink.discovery.init_plan import plan_init
 from ch_sink.discovery.look import Sampled, look_into, schema_for
@@ -98,6 +98,8 @@ def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | N
         inserts_per_batch=partitions + (limit or 0) // config.chunk_offsets,
         partitions=partitions,
     )
+    if seen.connector and refusal(seen.connector) is None:
+        yield from order_findings(seen.connector, table, config.policy())
     try:
         yield from replica_findings(table, servers_of(config, client, table))
     except ClickHouseError as error:

@@ -16,6 +16,8 @@ def flattened_finding(deletes: str, config: Config) -> Finding:
     """``deletes``: how the events announce deletes (see `flattened_deletes`)."""
     order = "source_position" if config.version.strategy == "source_position" else "kafka_offset"
     text = f"{_ANNOUNCED[deletes]}; changes are ordered by {order}"
+    if order == "kafka_offset":
+        text += ", which loses a row where one statement swaps two keys (a deferrable constraint): see docs/formats.md"
     if deletes == "nulls" and config.tombstones == "ignore":
         return Finding(
             "warn",

@@ -59,7 +59,12 @@ class Chunk:
 
     def transaction(self, i: int) -> int:
         """What events of one transaction share: the commit position. -1 if they state none, as a stream's first do."""
-        return to_int(self.order.commit, i) if self.batch.has_commit[i] else -1
+        return to_int(self.order.transaction, i) if self.batch.has_commit[i] else -1
+
+    def last_transaction(self, source: int) -> int:
+        """The transaction of this source that goes on when the chunk ends. An event that states none ends none."""
+        stated = np.flatnonzero((self.batch.source_code == source) & self.batch.has_commit)
+        return to_int(self.order.transaction, int(stated[-1])) if len(stated) else -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +193,10 @@ def _swaps(chunk: Chunk) -> Bools:
     deletes = {
         (int(codes[i]), chunk.transaction(i)) for i in np.flatnonzero((batch.half == Half.DELETE) & keep).tolist()
     }
-    last = chunk.transaction(len(batch) - 1)
+    last = {int(code): chunk.last_transaction(int(code)) for code in np.unique(batch.source_code[creates])}
     for i in creates.tolist():
         at = chunk.transaction(i)
-        if at == last or (int(codes[i]), at) in deletes:
+        if at == last[int(batch.source_code[i])] or (int(codes[i]), at) in deletes:
             out[i] = True
     return out
 

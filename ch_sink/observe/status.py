@@ -214,7 +214,7 @@ def stream_status(
                 deletes=total.deletes if total else 0,
                 dead_letters=total.dead_letters if total else 0,
                 counts=total.counts if total else {},
-                epochs={name: source.epoch for name, source in state.sources.items()},
+                epochs=state.epochs,
                 finished=total.finished if total else 0.0,
                 source_time=total.source_time if total else 0,
             )

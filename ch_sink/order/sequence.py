@@ -4,6 +4,9 @@ The rules (``docs/architecture.md``, "Order"): within a partition an event whose
 highest one is either a re-delivery, proved by finding the very same record at an earlier offset, and skipped; or
 a regress of the source's positions, and the epoch rises.
 
+Where versions hold Kafka offsets, the offset alone orders the changes. Positions then only say, for sources whose keys
+can be swapped, which changes belong to one transaction and which are re-deliveries (``follow``).
+
 An event *at* the highest position is applied, with one exception: where inner positions are unique (PostgreSQL's
 ``lsn``) and step back, a proved re-delivery is skipped there too. Otherwise a stretch that begins in mid-transaction,
 or with records that state no commit position, would be applied a second time to rows that have changed since.
@@ -27,7 +30,7 @@ from ch_sink.order.state import SourceState, State
 from ch_sink.order.version import Layout, Words, to_int
 from ch_sink.ports import History
 
-__all__ = ["Sequenced", "ordered", "sequence", "strategy_for"]
+__all__ = ["Sequenced", "by_offset", "ordered", "sequence", "strategy_for"]
 
 
 @dataclass(slots=True)
@@ -38,7 +41,9 @@ class Sequenced:
     """False for proved re-deliveries."""
     epoch: npt.NDArray[np.int64]
     commit: Words
-    """Effective commit position (n, 2)."""
+    """What orders the events within an epoch (n, 2): the effective commit position, or the Kafka offset."""
+    transaction: Words
+    """Effective commit position (n, 2), which the events of a transaction share, if positions are followed."""
     version: Words
     """Version of each event's row (half 1)."""
     leaving: Words
@@ -58,6 +63,7 @@ def sequence(
     layout: Layout,
     policy: VersionPolicy,
     strategy: str,
+    follow: bool = False,
     unique_inner: bool = False,
     inner_is_log: bool = False,
     history: History | None = None,
@@ -69,6 +75,7 @@ def sequence(
 
     Args:
         strategy: ``source_position``, ``kafka_offset`` or ``source_time``.
+        follow: positions tell transactions and re-deliveries, though another strategy orders the events.
         unique_inner: the inner position (PostgreSQL's ``lsn``) is unique and rises within a transaction.
         inner_is_log: positions of loaded rows compare with inner positions; else with commit positions.
         history: earlier records, read only when a position steps back.
@@ -85,31 +92,38 @@ def sequence(
     commit = np.zeros((n, 2), dtype=np.uint64)
     if n:  # a chunk without events says nothing about its source
         state = state.under(strategy).met(batch.source_name[code] for code in np.unique(batch.source_code).tolist())
-    if strategy != "source_position":
-        layout.check_epoch(state.base_epoch)
-        commit[:, 1] = batch.offset.astype(np.uint64)
-        epoch[:] = state.base_epoch
-        new_state = state
-    else:
-        sources: dict[str, SourceState] = {}
-        for code, name in enumerate(batch.source_name):
-            mine = np.flatnonzero(batch.source_code == code)
-            if not len(mine):
-                continue
-            start = _entry(state.with_sources(sources), name, batch, int(mine[0]), steps)
-            done = forward(batch, records, mine, start, unique_inner, epoch, commit, recheck)
-            if done is None or drop_repeats:
-                seen = Seen(batch, records, history, decode, policy.redelivery_scan, failed)
-                order = BackwardOrder(batch, name, start, seen, unique_inner, drop_repeats, steps, skipped, state.alone)
-                done = order.run(mine, keep, epoch, commit, recheck)
+    by_position = strategy == "source_position"
+    sources: dict[str, SourceState] = {}
+    for code, name in enumerate(batch.source_name if by_position or follow else ()):
+        mine = np.flatnonzero(batch.source_code == code)
+        if not len(mine):
+            continue
+        start = _entry(state.with_sources(sources), name, batch, int(mine[0]), steps)
+        done = forward(batch, records, mine, start, unique_inner, epoch, commit, recheck)
+        if done is None or drop_repeats:
+            # Behind later changes, a history by offset has no place for a repeated dead letter: it stays one.
+            letters = None if drop_repeats and not by_position else failed
+            seen = Seen(batch, records, history, decode, policy.redelivery_scan, letters)
+            order = BackwardOrder(batch, name, start, seen, unique_inner, drop_repeats, steps, skipped, state.alone)
+            done = order.run(mine, keep, epoch, commit, recheck)
+        if by_position:
             layout.check_epoch(done.epoch)
-            sources[name] = done
-        new_state = state.with_sources(sources)
-    out = ordered(batch, epoch, commit, new_state, layout, policy)
+        sources[name] = done
+    transaction = commit
+    if not by_position:
+        layout.check_epoch(state.base_epoch)
+        epoch[:], commit = state.base_epoch, by_offset(batch)
+    out = ordered(batch, epoch, commit, state.with_sources(sources), layout, policy)
+    out.transaction = transaction
     out.keep, out.recheck, out.steps, out.skipped = keep, recheck, steps, skipped
     drop_truncated(batch, out, state)
     drop_loaded(batch, out, state.loaded, inner_is_log=inner_is_log)
     return out
+
+
+def by_offset(batch: ChangeBatch) -> Words:
+    """The Kafka offsets as commit positions (n, 2)."""
+    return np.column_stack([np.zeros(len(batch), dtype=np.uint64), batch.offset.astype(np.uint64)])
 
 
 def _entry(state: State, name: str, batch: ChangeBatch, first: int, steps: list[BackwardStep]) -> SourceState:
@@ -185,7 +199,8 @@ def ordered(
     version = layout.lift(layout.pack(epoch, commit, batch.offset, batch.source_ts), policy.floor)
     leaving = layout.lift(layout.pack(epoch, commit, batch.offset, batch.source_ts, half=0), policy.floor)
     n = len(batch)
-    return Sequenced(np.ones(n, dtype=np.bool_), epoch, commit, version, leaving, np.zeros(n, dtype=np.bool_), state)
+    keep, recheck = np.ones(n, dtype=np.bool_), np.zeros(n, dtype=np.bool_)
+    return Sequenced(keep, epoch, commit, commit, version, leaving, recheck, state)
 
 
 def strategy_for(policy: VersionPolicy, default: str, layout: Layout) -> str:

@@ -64,8 +64,24 @@ class State:
 
     @property
     def epoch(self) -> int:
-        """The highest epoch in use."""
+        """The highest epoch in use. That of a source counts only if positions order its changes."""
+        if self.by_offset:
+            return self.base_epoch
         return max([s.epoch for s in self.sources.values()] + [self.base_epoch])
+
+    @property
+    def by_offset(self) -> bool:
+        """Whether Kafka offsets order the changes."""
+        return self.strategy == "kafka_offset"
+
+    @property
+    def epochs(self) -> dict[str, int]:
+        """The epoch in the versions of each source."""
+        return {name: self.base_epoch if self.by_offset else s.epoch for name, s in self.sources.items()}
+
+    def transactions(self) -> set[tuple[int, int]]:
+        """Epoch and commit position of the transactions that may go on."""
+        return {(epoch, self.sources[name].commit) for name, epoch in self.epochs.items()}
 
     def raised_to(self, epoch: int) -> "State":
         """The state without epochs below this one, for added partitions or a recreated topic."""

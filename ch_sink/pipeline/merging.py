@@ -93,7 +93,7 @@ def merge_chunk(
         closed=closed,
         bad=resolved.bad,
         pending=[
-            Waiting(place[i], int(order.epoch[i]), to_int(order.commit, i), resolved.awaited.get(i))
+            Waiting(place[i], int(order.epoch[i]), to_int(order.transaction, i), resolved.awaited.get(i))
             for i in resolved.pending
         ],
         handover=HandoverEntries(*handed_rows(resolved, batch)) if resolved.handover else None,

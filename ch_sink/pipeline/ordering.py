@@ -8,7 +8,7 @@ import numpy as np
 from ch_sink.model.change import ChangeBatch, Op, Records
 from ch_sink.model.cut import event_range
 from ch_sink.order import Sequenced, State, sequence
-from ch_sink.order.sequence import drop_loaded, drop_truncated, ordered
+from ch_sink.order.sequence import by_offset, drop_loaded, drop_truncated, ordered
 from ch_sink.pipeline.chunks import join_records
 from ch_sink.pipeline.inputs import Failed
 from ch_sink.pipeline.target import Target
@@ -24,8 +24,10 @@ def in_given_order(
     """The order assigned to waiting events when they arrived: offset → epoch and commit position."""
     given = [assigned[o] for o in batch.offset.tolist()]
     epoch = np.array([e for e, _ in given], dtype=np.int64)
-    commit = np.array([[c >> 64, c & 0xFFFFFFFFFFFFFFFF] for _, c in given], dtype=np.uint64).reshape(-1, 2)
+    transaction = np.array([[c >> 64, c & 0xFFFFFFFFFFFFFFFF] for _, c in given], dtype=np.uint64).reshape(-1, 2)
+    commit = by_offset(batch) if state.by_offset else transaction
     order = ordered(batch, epoch, commit, state, target.layout, target.policy.versions)
+    order.transaction = transaction
     # A truncate may have arrived while they waited, or the table been filled from the source.
     drop_truncated(batch, order, state)
     source = source_for(batch.connector) if batch.connector else None
@@ -74,6 +76,7 @@ class Orderer:
             layout=target.layout,
             policy=target.policy.versions,
             strategy=target.strategy(source),
+            follow=target.follows(source),
             unique_inner=source is not None and source.unique_inner,
             inner_is_log=source is not None and source.inner_is_log,
             history=history,
@@ -107,6 +110,7 @@ def _joined(orders: list[Sequenced]) -> Sequenced:
         keep=np.concatenate([o.keep for o in orders]),
         epoch=np.concatenate([o.epoch for o in orders]),
         commit=np.concatenate([o.commit for o in orders]),
+        transaction=np.concatenate([o.transaction for o in orders]),
         version=np.concatenate([o.version for o in orders]),
         leaving=np.concatenate([o.leaving for o in orders]),
         recheck=np.concatenate([o.recheck for o in orders]),
@@ -125,6 +129,7 @@ def events_before(order: Sequenced, count: int) -> Sequenced:
         keep=order.keep[part],
         epoch=order.epoch[part],
         commit=order.commit[part],
+        transaction=order.transaction[part],
         version=order.version[part],
         leaving=order.leaving[part],
         recheck=order.recheck[part],

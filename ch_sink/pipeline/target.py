@@ -131,6 +131,19 @@ class Target:
             default = "kafka_offset"  # they state no position
         return strategy_for(self.policy.versions, default, self.layout)
 
+    def follows(self, source: Source | None) -> bool:
+        """Whether positions tell transactions and re-deliveries, though Kafka offsets order the changes.
+
+        Both matter where keys can be swapped, and where each change is a row. Flattened events may state no positions.
+        """
+        if source is None or source.default_strategy != "source_position" or self.policy.events.tombstones == "delete":
+            return False
+        return (source.deferrable or self.appends) and self.strategy(source) == "kafka_offset"
+
+    def tells_swaps(self, source: Source | None) -> bool:
+        """Whether it is known which changes of this source belong to one transaction: only positions show it."""
+        return self.follows(source) or self.strategy(source) == "source_position"
+
     def scope(self, batch: ChangeBatch, source: Source | None) -> Scope:
         """What resolving this batch has to consider."""
         key = tuple(batch.key.column_names) if batch.key is not None else ()
@@ -145,8 +158,7 @@ class Target:
             partitions=partial(partition_groups, self.table),
             # Without unique change identities no values can be handed over; the stored row still fills omitted ones.
             omits_values=source is not None and source.omits_values and source.unique_inner,
-            # Only positions show which changes belong to one transaction.
-            deferrable=source is not None and source.deferrable and self.strategy(source) == "source_position",
+            deferrable=source is not None and source.deferrable and self.tells_swaps(source),
             creates_new_rows=source is None or source.creates_new_rows,
             whole_before=trusted or self.policy.changes.stored_row == "before",
             lookup_all=self.collapsing,

@@ -13,9 +13,6 @@ from ch_sink.ports import AppliedSwap, PendingRecord
 
 __all__ = ["WaitingChanges"]
 
-Position = tuple[int, int]
-"""Epoch and commit position."""
-
 
 class WaitingChanges:
     """The waiting changes of one partition. ``len`` counts them."""
@@ -133,7 +130,7 @@ class WaitingChanges:
 
     def outlived(self, state: State, offset: int) -> list[int]:
         """Offsets of the swaps whose transaction is over as of this offset and state of the partition."""
-        here = _positions(state)
+        here = state.transactions()
         gone = [o for o, e in self._swaps.items() if o < offset and here and (e.epoch, e.commit) not in here]
         for offset in gone:
             del self._swaps[offset]
@@ -143,7 +140,7 @@ class WaitingChanges:
         """The state at this offset, with the swaps that released changes before it have opened."""
         if not self._swaps:
             return state
-        here = _positions(state)
+        here = state.transactions()
         known = [e for e in self._swaps.values() if e.offset < offset and (e.epoch, e.commit) in here]
         return _doubled(state, [(e, s) for e, s in _swaps(known) if s.closed < 0 or s.closed >= offset])
 
@@ -170,7 +167,3 @@ def _doubled(state: State, swaps: Sequence[tuple[PendingRecord, AppliedSwap]]) -
         if known < swap.inner:
             doubled[key] = f"{swap.inner:x}"
     return replace(state, doubled=doubled)
-
-
-def _positions(state: State) -> set[Position]:
-    return {(source.epoch, source.commit) for source in state.sources.values()}

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ch_sink.order import layout_for
 from ch_sink.ports import Fence, Insert, StoredRows
 from ch_sink.table.model import Family, TargetTable
 
@@ -37,7 +38,8 @@ class MemoryTable:
     def alter(self, table: TargetTable, schema: pa.Schema) -> None:
         """Give the table these columns. ``schema`` is that of the source columns."""
         self.table = table
-        self._schema = schema.append(pa.field("_version", pa.binary(16)))
+        version = table.column("_version")
+        self._schema = schema.append(pa.field("_version", layout_for(version.type if version else "UInt128").arrow))
         for name, kind in (("_sign", pa.int8()), ("_is_deleted", pa.uint8()), ("_op", pa.string())):
             if table.column(name) is not None:
                 self._schema = self._schema.append(pa.field(name, kind))
@@ -128,7 +130,8 @@ class MemoryTable:
                 continue
             mark = dict(row)
             if self.table.engine.family is Family.REPLACING:
-                mark[name] = version.to_bytes(16, "little")
+                wide = isinstance(row[name], bytes)
+                mark[name] = version.to_bytes(len(row[name]), "little") if wide else version
             if self.table.engine.is_deleted_column:
                 mark[self.table.engine.is_deleted_column] = 1
             else:

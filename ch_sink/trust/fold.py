@@ -143,7 +143,7 @@ class Fold:
 
         Of several databases, whose positions do not compare: that of the one which is behind.
         """
-        states = [self._coordinator.states.at(partition, offset) for partition, offset in self.at.items()]
+        states = [state for _, state in self.states().values() if not state.by_offset]
         reached: dict[str, int] = {}
         for name, source, epoch in [(n, s, state.epoch) for state in states for n, s in state.sources.items()]:
             if source.epoch == epoch:

@@ -25,6 +25,10 @@ class Knobs:
     rollbacks: bool = True
     key_changes: bool = True
     swaps: bool = True
+    swap_share: int = 2
+    """How often swaps are drawn, against four of plain updates."""
+    rotations: bool = False
+    """Direct swaps of three rows as well: each takes the key of the next."""
     deferred_swaps_without_images: bool = False
     """Direct swaps also where ``before`` is not whole. PostgreSQL has no such case (a deferrable primary key is no
     replica identity), so this is harder than the truth."""

@@ -88,7 +88,7 @@ class Script:
             if self.table.key and self.knobs.key_changes:
                 actions += [self._move] * 3 + [self._back_and_forth, self._shift]
                 if self.knobs.swaps:
-                    actions += [self._swap] * 2
+                    actions += [self._swap] * self.knobs.swap_share
         if self.can.truncate and self.knobs.truncate != "none" and self.choose.chance(6):
             actions = [self._truncate]
         self._try(lambda: self.choose.choice(actions)(tx))
@@ -208,6 +208,9 @@ class Script:
         one, two = self.database.live[first], self.database.live[second]
         key_one = {name: one[name] for name in self.table.key}
         key_two = {name: two[name] for name in self.table.key}
+        if self.can.direct_swaps and self.knobs.rotations and self.choose.chance(30):
+            self._rotate(tx, {first: key_one, second: key_two})
+            return
         if self.can.direct_swaps:
             if self.choose.chance(25):
                 rest = [column.name for column in self.table.columns if column.name not in self.table.key]
@@ -224,6 +227,16 @@ class Script:
         self.database.update(tx, {second: key_one})
         self.database.update(tx, {first: key_two})
         self.features["swap_by_third_key"] += 1
+
+    def _rotate(self, tx: Transaction, keys: dict[int, Row]) -> None:
+        """These rows and a third one take each other's keys, in one statement with a deferred constraint."""
+        third = self._pick(tx)
+        if third in keys:
+            raise Refused("two rows only")
+        keys[third] = {name: self.database.live[third][name] for name in self.table.key}
+        rows, taken = list(keys), list(keys.values())
+        self.database.update(tx, dict(zip(rows, taken[1:] + taken[:1], strict=True)), deferred=True)
+        self.features["rotation"] += 1
 
     def _truncate(self, tx: Transaction) -> None:
         if (self.can.truncate_alone or self.knobs.truncate == "alone") and tx.changes:

@@ -4,9 +4,10 @@ The model (tests/model) shares no code with the product. Quick tier: some hundre
 Into the real engine: test_histories_engine. The long run is `make test-long`.
 """
 
+import itertools
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import import_module
 from itertools import islice
@@ -18,21 +19,24 @@ from hypothesis import strategies as st
 
 from ch_sink.decode import Decoder
 from ch_sink.model.policy import policy_of
+from ch_sink.pipeline.target import Target
 from tests.model import CONNECTORS, LAYOUTS, draw_history
 from tests.model.connectors import BY_NAME, ConnectorName
 from tests.property.regressions import REGRESSIONS, Regression
-from tests.support.cases import KNOBS, Case, cases, drawn, faults_of
-from tests.support.harness import ENGINES, as_records, target_table
+from tests.support.cases import KNOBS, Case, cases, cases_by_hand, drawn, faults_of
+from tests.support.harness import ENGINES, VERSIONS, as_records, target_table
 from tests.support.plain_decoder import PlainDecoder
 
 QUICK = 300
+BY_HAND = 144
 LONG = int(os.environ.get("CH_SINK_HISTORIES", "10000"))
+LONG_BY_HAND = int(os.environ.get("CH_SINK_HISTORIES_BY_HAND", "20000"))
 PIECES = 20
 
 
-def faulty(first: int, count: int) -> Iterator[str]:
+def faulty(chosen: Iterable[Case]) -> Iterator[str]:
     """The cases whose table differs, with what is wrong."""
-    for case in cases(first, count):
+    for case in chosen:
         try:
             found = faults_of(case)
         except Exception as error:  # noqa: BLE001 (a crash is a finding like any other)
@@ -43,7 +47,12 @@ def faulty(first: int, count: int) -> Iterator[str]:
 
 @pytest.mark.parametrize("first", range(0, QUICK, QUICK // 6))
 def test_tables_equal_their_source(first: int) -> None:
-    assert list(faulty(first, QUICK // 6)) == []
+    assert list(faulty(cases(first, QUICK // 6))) == []
+
+
+@pytest.mark.parametrize("first", range(0, BY_HAND, BY_HAND // 4))
+def test_tables_made_by_hand_equal_their_source_whatever_their_version_type(first: int) -> None:
+    assert list(faulty(cases_by_hand(first, BY_HAND // 4))) == []
 
 
 @given(st.integers(10**6, 2**63), st.sampled_from(sorted(ENGINES)), st.sampled_from(sorted(KNOBS)))
@@ -64,7 +73,15 @@ def test_what_was_wrong_once(case: Regression) -> None:
 def test_ten_thousand_histories(piece: int) -> None:
     """Seeds of their own; ``CH_SINK_HISTORIES`` sets how many."""
     count = LONG // PIECES
-    assert list(faulty(10**5 + piece * count, count)) == []
+    assert list(faulty(cases(10**5 + piece * count, count))) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("piece", range(PIECES))
+def test_twenty_thousand_histories_of_tables_made_by_hand(piece: int) -> None:
+    """``CH_SINK_HISTORIES_BY_HAND`` sets how many."""
+    count = LONG_BY_HAND // PIECES
+    assert list(faulty(cases_by_hand(2 * 10**6 + piece * count, count))) == []
 
 
 def test_quick_cases_reach_every_engine_layout_connector_and_knob() -> None:
@@ -76,6 +93,14 @@ def test_quick_cases_reach_every_engine_layout_connector_and_knob() -> None:
     wanted = {*ENGINES, *KNOBS, *LAYOUTS, "product", "plain", *CONNECTORS, *BY_NAME, "killed"}
     wanted.remove("short")  # of fault scripts only
     assert {name: met[name] for name in wanted if met[name] < 4} == {}
+
+
+def test_quick_cases_by_hand_reach_every_version_type_and_swaps_in_it() -> None:
+    met: Counter[tuple[str, str]] = Counter()
+    for case in cases_by_hand(0, BY_HAND):
+        met[case.version, case.engine] += 1
+        met[case.version, "swap"] += drawn(case)[0].features["swap"] > 0
+    assert {pair for pair in itertools.product(VERSIONS, (*ENGINES, "swap")) if met[pair] < 4} == set()
 
 
 @cache
@@ -130,4 +155,9 @@ def test_the_comparison_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
         return known, -1 if known else ref
 
     monkeypatch.setattr(walk, "_handed", forgetful)
-    assert len(list(islice(faulty(0, 120), 4))) == 4
+    assert len(list(islice(faulty(cases(0, 120)), 4))) == 4
+
+
+def test_without_positions_swaps_are_lost_where_versions_are_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Target, "follows", lambda self, source: False)
+    assert len(list(islice(faulty(cases_by_hand(0, BY_HAND)), 2))) == 2

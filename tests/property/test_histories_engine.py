@@ -21,6 +21,9 @@ CASES = [
     *(Case(510, engine, "adverse") for engine in CURRENT),
     *(Case(520, engine, "truncates") for engine in CURRENT),
     *(Case(530, engine) for engine in ("append", "append without key")),
+    *(Case(550, engine, "swaps, adverse", version="UInt64") for engine in (*CURRENT, "append")),
+    Case(551, "sign", "swaps", version="Int64"),
+    Case(552, "replacing", "swaps", version="UInt256"),
 ]
 MORE = [
     *(Case(seed, engine) for engine in CURRENT for seed in (501, 502)),
@@ -28,6 +31,13 @@ MORE = [
     *(Case(531, engine) for engine in ("append", "append without key")),
     *(Case(seed, engine, knobs) for engine in CURRENT for knobs in ("ordinary", "adverse") for seed in range(600, 640)),
     *(Case(seed, engine) for engine in ("append", "append without key") for seed in range(640, 660)),
+    *(
+        Case(seed, engine, knobs, version=version)
+        for engine in (*CURRENT, "append")
+        for knobs in ("swaps", "swaps, adverse")
+        for version in ("UInt64", "Int64", "UInt256")
+        for seed in range(660, 670)
+    ),
 ]
 """For the long run. Histories with faults are in test_fault_scripts_engine."""
 
@@ -47,11 +57,11 @@ def answers(table: EngineTable, case: Case) -> list[str]:
 @pytest.mark.parametrize(
     "case",
     [*CASES, *(pytest.param(c, marks=pytest.mark.long) for c in MORE)],
-    ids=lambda c: f"{c.engine}-{c.knobs}-{c.seed}".replace(" ", "_"),
+    ids=lambda c: f"{c.engine}-{c.knobs}-{c.version}-{c.seed}".replace(" ", "_"),
 )
 def test_the_engine_answers_with_the_sources_rows(client: Client, database: str, own_tables: str, case: Case) -> None:
     history, plan = drawn(case)
-    run = EngineRun(client, database, own_tables, history, case.engine, POLICY)
+    run = EngineRun(client, database, own_tables, history, case.engine, POLICY, version=case.version)
     run.run(plan)
     table = run.table
     assert answers(table, case) == []

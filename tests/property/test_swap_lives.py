@@ -77,10 +77,10 @@ def noted(fed: MemoryFed, met: Counter[str] | None) -> None:
         met["swap"] += any(r.swap is not None for r in held)
 
 
-def lived(seed: int, engine: str, met: Counter[str] | None = None) -> str:
+def lived(seed: int, engine: str, met: Counter[str] | None = None, version: str = "UInt128") -> str:
     """Run one drawn life; returns what is wrong at its end, nothing if all is right."""
     rng = random.Random(seed)
-    fed = MemoryFed(engine, partitions=rng.choice((2, 3, 4)))
+    fed = MemoryFed(engine, partitions=rng.choice((2, 3, 4)), version=version)
     source = Source(rng, fed)
     for _ in range(rng.randint(4, 12)):
         source.transaction()
@@ -100,16 +100,18 @@ def lived(seed: int, engine: str, met: Counter[str] | None = None) -> str:
     return "" if fed.view() == source.rows else f"{fed.view()} instead of {source.rows}"
 
 
+@pytest.mark.parametrize("version", ["UInt128", "UInt64"])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_table_equals_its_source(engine: str) -> None:
-    found = {seed: lived(seed, engine) for seed in range(SEEDS)}
+def test_the_table_equals_its_source(engine: str, version: str) -> None:
+    found = {seed: lived(seed, engine, version=version) for seed in range(SEEDS)}
     assert {seed: wrong for seed, wrong in found.items() if wrong} == {}
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("version", ["UInt128", "UInt64"])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_table_equals_its_source_two_thousand_times(engine: str) -> None:
-    found = {seed: lived(seed, engine) for seed in range(1000, 3000)}
+def test_the_table_equals_its_source_two_thousand_times(engine: str, version: str) -> None:
+    found = {seed: lived(seed, engine, version=version) for seed in range(1000, 3000)}
     assert {seed: wrong for seed, wrong in found.items() if wrong} == {}
 
 

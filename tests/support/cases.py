@@ -3,7 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -13,14 +13,17 @@ from ch_sink.decode import Decoder
 from ch_sink.model.policy import policy_of
 from ch_sink.types.arrow import arrow_type
 from tests.model import LAYOUTS, Batch, History, Knobs, draw_history, draw_plan
+from tests.model.connectors import DEFERS
 from tests.model.reference import change_log, difference, sign_faults
-from tests.support.harness import ENGINES, Run, target_table
+from tests.support.harness import ENGINES, VERSIONS, Run, target_table
 
-__all__ = ["KNOBS", "Case", "cases", "drawn", "faults_of", "faults_of_run", "memory_run"]
+__all__ = ["KNOBS", "Case", "cases", "cases_by_hand", "drawn", "faults_of", "faults_of_run", "memory_run"]
 
 KEYED = tuple(name for name, layout in LAYOUTS.items() if layout.table.key)
 KEYLESS = tuple(name for name in LAYOUTS if name not in KEYED)
 MYSQLS = ("mysql", "mariadb")
+NARROW = ("UInt64", "Int64")
+"""Version types that hold the Kafka offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,7 @@ class Case:
     knobs: str = "ordinary"
     decoder: str = "product"
     """``product`` or ``plain`` (a peer that shares no code with it)."""
+    version: str = "UInt128"
 
 
 KNOBS: Mapping[str, tuple[Knobs, tuple[str, ...]]] = {
@@ -64,6 +68,11 @@ KNOBS: Mapping[str, tuple[Knobs, tuple[str, ...]]] = {
         Knobs(incremental=False, regress=False, redelivery=True, restarted_snapshot=True, extras=True),
         ("singlestore",),
     ),
+    "swaps": (Knobs(swap_share=12, rotations=True), DEFERS),
+    "swaps, adverse": (
+        Knobs(swap_share=12, rotations=True, redelivery=True, regress=True, overlapping=True, incremental=True),
+        DEFERS,
+    ),
 }
 """Every knob of the model is in one of them, each where the records say enough to decide the case."""
 
@@ -80,6 +89,16 @@ def cases(first: int, count: int) -> Iterator[Case]:
         yield Case(seed, engine, share[seed // len(engines) % len(share)], ("product", "plain")[seed // 7 % 3 == 0])
 
 
+def cases_by_hand(first: int, count: int) -> Iterator[Case]:
+    """The same for tables with each accepted type of version column. Half of those with a key have many swaps."""
+    engines = len(ENGINES)
+    for case in cases(first, count):
+        turn = case.seed // engines
+        swaps = ("", "swaps", "", "swaps, adverse", "", "deferred swaps")[turn % 6]
+        knobs = swaps if swaps and case.engine != "append without key" else case.knobs
+        yield replace(case, knobs=knobs, version=VERSIONS[turn // 6 % len(VERSIONS)])
+
+
 @lru_cache(maxsize=64)
 def drawn(case: Case) -> tuple[History, list[Batch]]:
     """The case's history and plan."""
@@ -90,6 +109,10 @@ def drawn(case: Case) -> tuple[History, list[Batch]]:
     identity = None
     if case.knobs == "deferred swaps":
         identity = "default"
+    elif case.knobs.startswith("swaps"):
+        identity = "full"
+    if case.version in NARROW and knobs.truncate != "none":
+        knobs = replace(knobs, partitions=1)  # in more of them the truncate is refused
     history = draw_history(rng, connector=connector, identity=identity, layout=rng.choice(layouts), knobs=knobs)
     return history, draw_plan(rng, history, aligned=rng.random() < 0.3)
 
@@ -123,11 +146,16 @@ def memory_run(case: Case, history: History) -> Run:
     """A run into a table in memory."""
     engine, policy = ENGINES[case.engine], policy_of(truncate="apply", on_bad_record="fail")
     if case.decoder == "plain":
-        return Run(history, engine, policy=policy)
-    table = target_table(history.layout, engine)
+        return Run(history, engine, policy=policy, version=case.version)
+    table = target_table(history.layout, engine, case.version)
     schema = pa.schema([(c.name, arrow_type(c.type)) for c in table.source_columns])
     return Run(
-        history, engine, policy=policy, decoder=lambda want: Decoder(table, policy, want_before=want), schema=schema
+        history,
+        engine,
+        policy=policy,
+        decoder=lambda want: Decoder(table, policy, want_before=want),
+        schema=schema,
+        version=case.version,
     )
 
 

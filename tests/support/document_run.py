@@ -19,10 +19,12 @@ from tests.support.harness import ENGINES
 __all__ = ["DocumentRun", "document_table"]
 
 
-def document_table(columns: Sequence[Column], engine: str = "replacing", key: str = "_id") -> TargetTable:
-    """A table of these source columns, ordered by the key."""
+def document_table(
+    columns: Sequence[Column], engine: str = "replacing", key: str = "_id", version: str = "UInt128"
+) -> TargetTable:
+    """A table of these source columns, ordered by the key. ``version``: type of its version column."""
     made = ENGINES[engine]
-    system = [Column("_version", "UInt128")]
+    system = [Column("_version", version)]
     if made.sign_column:
         system.append(Column("_sign", "Int8"))
     if made.is_deleted_column:

@@ -40,10 +40,13 @@ _numbers = count(1)
 class EngineTable:
     """One new table and what its readers see."""
 
-    def __init__(self, client: Client, database: str, layout: Layout, engine: str, policy: Policy) -> None:
+    def __init__(
+        self, client: Client, database: str, layout: Layout, engine: str, policy: Policy, version: str = "UInt128"
+    ) -> None:
         self.client, self.engine, self.layout = client, engine, layout
         self.name = f"{database}.t{next(_numbers)}"
         clause, own = DDL[engine]
+        own = own.replace("UInt128", version)
         order = ", ".join(layout.order_by) or "tuple()"
         partition = f"PARTITION BY {layout.partition_by} " if layout.partition_by else ""
         client.command(
@@ -75,9 +78,17 @@ class EngineRun:
     """A run of a history into a new table, with every port the real one."""
 
     def __init__(
-        self, client: Client, database: str, own_tables: str, history: History, engine: str, policy: Policy
+        self,
+        client: Client,
+        database: str,
+        own_tables: str,
+        history: History,
+        engine: str,
+        policy: Policy,
+        *,
+        version: str = "UInt128",
     ) -> None:
-        self.table = EngineTable(client, database, history.layout, engine, policy)
+        self.table = EngineTable(client, database, history.layout, engine, policy, version)
         self.collapsing = engine in ("collapsing", "versioned")
         topic = topic_of(history)
         stream = f"model/{self.table.name}"

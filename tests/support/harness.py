@@ -26,10 +26,14 @@ ENGINES = {
 }
 
 
-def target_table(layout: Layout, engine: Engine) -> TargetTable:
-    """The target of a model's layout."""
+VERSIONS = ("UInt64", "Int64", "UInt128", "UInt256")
+"""Types of version columns that tables made by hand have."""
+
+
+def target_table(layout: Layout, engine: Engine, version: str = "UInt128") -> TargetTable:
+    """The target of a model's layout. ``version``: type of its version column."""
     columns = [Column(c.name, c.clickhouse) for c in layout.table.columns]
-    columns.append(Column("_version", "UInt128"))
+    columns.append(Column("_version", version))
     if engine.sign_column:
         columns.append(Column("_sign", "Int8"))
     if engine.is_deleted_column:
@@ -100,13 +104,14 @@ class Run:
         policy: Policy | None = None,
         decoder: Callable[[bool], BatchDecoder] | None = None,
         schema: pa.Schema | None = None,
+        version: str = "UInt128",
     ) -> None:
         """``schema``: source columns as the decoder gives them; by default as the plain decoder does."""
         self.history = history
         plain = PlainDecoder(history.layout, want_before=False).schema
         made = decoder or (lambda want: PlainDecoder(history.layout, want_before=want))
         self.stream = MemoryStream(
-            target_table(history.layout, engine),
+            target_table(history.layout, engine, version),
             history.key,
             topic_of(history),
             policy or policy_of(truncate="apply", on_bad_record="fail"),

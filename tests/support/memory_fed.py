@@ -31,10 +31,11 @@ class MemoryFed:
         policy: Policy | None = None,
         deadline: float = math.inf,
         columns: Sequence[Column] = (Column("id", "Int64"), Column("big", "Nullable(String)")),
+        version: str = "UInt128",
         **settings: Any,
     ) -> None:
         """``deadline``: seconds after which a waiting change is given up. ``settings``: as of StreamSettings."""
-        table = document_table(columns, engine, columns[0].name)
+        table = document_table(columns, engine, columns[0].name, version)
         self.topic = MemoryTopic("t", dict.fromkeys(range(partitions), NOTHING), dict.fromkeys(range(partitions), 0))
         self.stream = MemoryStream(table, (columns[0].name,), self.topic, policy or policy_of(truncate="apply"))
         self.runner = LocalRunner(

@@ -48,4 +48,6 @@ REGRESSIONS = (
     _of(9031, "versioned", "deferred swaps", "halves of a swap that state no commit position share none either"),
     _of(4071395724299534835, "collapsing", "truncates", "killed before a truncate, the next attempt began behind it"),
     _of(1299156958758700559, "versioned", "truncates inside", "the same"),
+    _of(2100681, "versioned", "swaps", "a chunk that ends with a repeat without position forgot the swap it opened"),
+    _of(2106739, "sign", "swaps, adverse", "the same"),
 )

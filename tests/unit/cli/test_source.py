@@ -1,11 +1,14 @@
-"""The line that ``check`` has for the connector."""
+"""What ``check`` says of the connector, and of the order that table and configuration take from it."""
 
 import numpy as np
 import pytest
 
 from ch_sink.discovery.connector import connector_of
-from ch_sink.discovery.connector_findings import source_finding
+from ch_sink.discovery.connector_findings import order_findings, source_finding
 from ch_sink.model.change import Records
+from ch_sink.model.policy import policy_of
+from ch_sink.types.column import Column
+from tests.support.document_run import document_table
 
 
 def records(*values: bytes | None) -> Records:
@@ -35,3 +38,24 @@ def test_the_connector_is_that_of_the_newest_change_event() -> None:
     heads, tails = records(event % b"mysql"), records(b"no json", wrapped, b'{"ts_ms":1}', b'"text"', None)
     assert connector_of([heads, tails]) == "oracle"
     assert connector_of([records(None, b"\x00\x00\x00\x00\x01")]) == ""
+
+
+@pytest.mark.parametrize(
+    ("connector", "version", "policy", "said"),
+    [
+        ("postgresql", "UInt128", {}, []),
+        ("postgresql", "UInt64", {}, []),
+        ("oracle", "Int64", {"version_strategy": "kafka_offset"}, []),
+        ("postgresql", "UInt256", {"version_strategy": "kafka_offset"}, []),
+        ("mysql", "DateTime64(3)", {}, []),
+        ("postgresql", "UInt64", {"tombstones": "delete"}, ["warn: ordered by kafka_offset"]),
+        ("db2", "DateTime64(3)", {}, ["warn: ordered by source_time"]),
+        ("postgresql", "UInt64", {"version_strategy": "source_position"}, ["fail: version.strategy: source_position"]),
+    ],
+)
+def test_an_order_that_does_not_tell_swapped_keys_apart_is_a_warning(
+    connector: str, version: str, policy: dict[str, str], said: list[str]
+) -> None:
+    table = document_table([Column("id", "Int64")], key="id", version=version)
+    found = order_findings(connector, table, policy_of(**policy))  # type: ignore[arg-type]
+    assert [f"{f.level}: {f.detail}"[: len(text)] for f, text in zip(found, said, strict=True)] == said

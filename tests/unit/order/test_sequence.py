@@ -270,3 +270,28 @@ def test_a_connector_of_a_new_name_goes_on_in_the_highest_epoch():
     batch.commit[2, 1] = 8  # below what the other name has reached
     above = run(batch, records, State({"s": SourceState(epoch=3, commit=8)}))
     assert [to_int(above.version, i) >> 112 for i in range(3)] == [4, 4, 5]
+
+
+def test_positions_are_followed_beside_versions_that_hold_the_offset():
+    """They tell repeats and the transaction that goes on; they raise no epoch."""
+    past = Past((1, 1), (9, 2), (9, 3))
+    state = State({"s": SourceState(commit=9)}, base_epoch=4, strategy="kafka_offset")
+    batch, records = events((1, 1), (9, 3), (5, 8), (6, 9), start=3)
+    out = run(batch, records, state, past, strategy="kafka_offset", follow=True)
+    assert out.keep.tolist() == [False, True, True, True]
+    assert [to_int(out.version, i) >> 112 for i in range(4)] == [4] * 4
+    assert [to_int(out.commit, i) for i in range(4)] == [3, 4, 5, 6]
+    assert [to_int(out.transaction, i) for i in (1, 2, 3)] == [9, 5, 6]
+    assert (out.state.epoch, out.state.transactions()) == (4, {(4, 6)})
+    assert [s.kind for s in out.steps] == ["redelivery", "regress"]
+
+
+def test_a_history_by_offset_has_no_place_for_a_repeated_dead_letter():
+    """Its later changes are skipped as repeats, and would lie below it."""
+    past = Past((1, 1), (2, 1), (3, 1))
+    state = State({"s": SourceState(commit=3)})
+    batch, records = events((1, 1), (2, 1), (3, 1), start=3)
+    more = {"failed": lambda first, end: {0}, "drop_repeats": True}
+    by_offset = run(batch, records, state.under("kafka_offset"), past, strategy="kafka_offset", follow=True, **more)
+    assert by_offset.keep.tolist() == [False] * 3
+    assert run(batch, records, state, past, **more).keep.tolist() == [True, False, False]

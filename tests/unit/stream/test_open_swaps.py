@@ -1,11 +1,12 @@
 """Two keys swapped in one transaction, whose halves arrive batches apart and are released in between: the swap that a
-released change opened outlives the process.
+released change opened outlives the process. And the same where versions hold Kafka offsets: positions tell the swap.
 """
 
 import pytest
 
-from ch_sink.testing import Kill
-from tests.support.hand import PLACEHOLDER, key_change, postgres
+from ch_sink.testing import POINTS, Kill
+from tests.support.hand import PLACEHOLDER, Event, key_change, postgres
+from tests.support.harness import VERSIONS
 from tests.support.memory_fed import MemoryFed
 
 ENGINES = ("replacing", "sign", "versioned", "append")
@@ -19,34 +20,35 @@ def create(key: int, big: str, at: int):
     return postgres("c", {"id": key}, None, row(key, big), at, at - 10)
 
 
-def swap(at: int = 200):
-    """Row 1 becomes 2 and row 2 becomes 1, in one transaction; both large values are left out."""
-    one = key_change(
+def swap(at: int = 200, one: str = PLACEHOLDER, two: str = PLACEHOLDER) -> tuple[list[Event], list[Event]]:
+    """Row 1 becomes 2 and row 2 becomes 1, in one transaction; both large values are left out, or are these."""
+    first = key_change(
         postgres("d", {"id": 1}, None, None, at, at - 10),
-        postgres("c", {"id": 2}, None, row(2, PLACEHOLDER), at, at - 10),
+        postgres("c", {"id": 2}, None, row(2, one), at, at - 10),
     )
-    two = key_change(
+    second = key_change(
         postgres("d", {"id": 2}, None, None, at, at - 5),
-        postgres("c", {"id": 1}, None, row(1, PLACEHOLDER), at, at - 5),
+        postgres("c", {"id": 1}, None, row(1, two), at, at - 5),
     )
-    return one, two
+    return first, second
 
 
-def stored(engine: str) -> MemoryFed:
-    """Row 1 is on partition 0 and row 2 on partition 1."""
-    fed = MemoryFed(engine)
+def stored(engine: str, version: str = "UInt128", partitions: int = 2) -> MemoryFed:
+    """Row 1 is on partition 0 and row 2 on the last one."""
+    fed = MemoryFed(engine, partitions, version=version)
     fed.feed(0, create(1, "one", 100))
-    fed.feed(1, create(2, "two", 110))
+    fed.feed(partitions - 1, create(2, "two", 110))
     return fed
 
 
 SWAPPED = {1: "two", 2: "one"}
 
 
+@pytest.mark.parametrize("version", ["UInt128", "UInt64"])
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("dies", [False, True])
-def test_a_swap_opened_by_a_released_change_is_known_to_the_next_life(engine: str, dies: bool) -> None:
-    fed, (one, two) = stored(engine), swap()
+def test_a_swap_opened_by_a_released_change_is_known_to_the_next_life(engine: str, version: str, dies: bool) -> None:
+    fed, (one, two) = stored(engine, version), swap()
     fed.feed(1, one[2])  # waits for the row of key 1
     fed.feed(0, one[0])  # released after this batch
     assert len(fed.stream.pending) == 0
@@ -57,11 +59,12 @@ def test_a_swap_opened_by_a_released_change_is_known_to_the_next_life(engine: st
     assert fed.view() == SWAPPED
 
 
+@pytest.mark.parametrize("version", ["UInt128", "UInt64"])
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("point", ["after release", "before release", "after pending", "before results", "after step"])
-def test_a_release_inside_a_range_whose_batch_dies(engine: str, point: str) -> None:
+def test_a_release_inside_a_range_whose_batch_dies(engine: str, version: str, point: str) -> None:
     """The value arrives from a partition whose result is already stored; the range that releases is run again."""
-    fed, (one, two) = stored(engine), swap()
+    fed, (one, two) = stored(engine, version), swap()
     fed.feed(1, one[2])
     fed.send(0, one[0])
     fed.send(1, two[0], create(3, "three", 300))
@@ -71,9 +74,10 @@ def test_a_release_inside_a_range_whose_batch_dies(engine: str, point: str) -> N
     assert fed.view() == {**SWAPPED, 3: "three"}
 
 
+@pytest.mark.parametrize("version", ["UInt128", "UInt64"])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_both_halves_of_the_key_wait_and_the_batch_that_releases_them_dies(engine: str) -> None:
-    fed, (one, two) = stored(engine), swap()
+def test_both_halves_of_the_key_wait_and_the_batch_that_releases_them_dies(engine: str, version: str) -> None:
+    fed, (one, two) = stored(engine, version), swap()
     fed.feed(1, one[2])
     fed.send(1, two[0])
     fed.send(0, one[0])
@@ -83,10 +87,11 @@ def test_both_halves_of_the_key_wait_and_the_batch_that_releases_them_dies(engin
     assert fed.view() == {**SWAPPED, 3: "three"}
 
 
+@pytest.mark.parametrize("version", ["UInt128", "UInt64"])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_swap_that_is_over_is_forgotten(engine: str) -> None:
+def test_a_swap_that_is_over_is_forgotten(engine: str, version: str) -> None:
     """The next change of that key is a delete of its own row."""
-    fed, (one, two) = stored(engine), swap()
+    fed, (one, two) = stored(engine, version), swap()
     fed.feed(1, one[2])
     fed.feed(0, one[0])
     fed.runner.kill()
@@ -101,3 +106,49 @@ def test_a_swap_that_is_over_is_forgotten(engine: str) -> None:
     fed.runner.kill()
     fed.feed(1, create(6, "six", 500))
     assert fed.stream.pending.open("id", 1) == []
+
+
+EVERY = pytest.mark.parametrize("engine", [*ENGINES, "collapsing"])
+
+
+def swapped_at_once(engine: str, version: str) -> tuple[MemoryFed, list[Event]]:
+    """Both rows on one partition, and the swap with whole values."""
+    one, two = swap(one="one", two="two")
+    return stored(engine, version, partitions=1), [*one, *two]
+
+
+@EVERY
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version_type_tells_a_swap_from_a_row_that_moves_on(engine: str, version: str) -> None:
+    for cut in (None, 1, 3, 4):
+        fed, events = swapped_at_once(engine, version)
+        fed.feed(0, *events, cut=cut)
+        assert fed.view() == SWAPPED, cut
+        on = key_change(
+            postgres("d", {"id": 2}, None, None, 300, 290), postgres("c", {"id": 5}, None, row(5, "one"), 300, 290)
+        )
+        fed.feed(0, *on, create(2, "new", 400), cut=cut)
+        assert fed.view() == {1: "two", 2: "new", 5: "one"}, cut
+
+
+@EVERY
+def test_a_swap_by_offsets_survives_kills_and_lives_that_end_between_its_halves(engine: str) -> None:
+    for point in POINTS:
+        for cut in (3, 4):
+            fed, events = swapped_at_once(engine, "UInt64")
+            fed.feed(0, *events[:cut], kills=[Kill(point)], cut=1)
+            fed.runner.kill()
+            fed.feed(0, *events[cut:], kills=[Kill(point)], cut=1)
+            assert fed.view() == SWAPPED, (point, cut)
+
+
+@EVERY
+@pytest.mark.parametrize("again", [0, 3])
+def test_a_swap_by_offsets_that_is_delivered_again_changes_nothing(engine: str, again: int) -> None:
+    """From the beginning of the transaction, or from the middle: then the last delete of key 2 has no create before."""
+    fed, events = swapped_at_once(engine, "UInt64")
+    fed.feed(0, *events)
+    fed.feed(0, *events[again:], cut=1)
+    assert fed.view() == SWAPPED
+    if engine == "append":
+        assert len(fed.stream.table.rows) == 6
