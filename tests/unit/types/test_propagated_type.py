@@ -9,6 +9,7 @@ from ch_sink.model.policy import ValuePolicy
 from ch_sink.types import OutOfRange, clickhouse_type, converter
 from ch_sink.types.column import Column
 from ch_sink.types.connect import SourceType
+from ch_sink.types.propagated_type import propagated_type
 from tests.unit.types.columns import INT, make
 
 
@@ -66,3 +67,11 @@ def test_a_number_without_a_scale_holds_any(more: Any, column_type: str) -> None
     """Oracle's connector tells 38 digits for a plain NUMBER, and no scale; its values may be 1.5."""
     told = (("__debezium.source.column.type", "NUMBER"), ("__debezium.source.column.length", "38"), *more)
     assert clickhouse_type(SourceType("string", parameters=told)) == column_type
+
+
+@pytest.mark.parametrize("text", [" ", "\t\n", "²", "--1", "9" * 5000, ""])
+def test_a_declaration_that_says_nothing_is_none(text: str) -> None:
+    mark = "__debezium.source.column."
+    found = propagated_type(SourceType("string", None, ((mark + "type", text), (mark + "length", text))))
+    assert found.length is None
+    assert not found.decimal
