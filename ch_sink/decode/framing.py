@@ -7,6 +7,7 @@ and only the payload after it is decoded. Avro values are grouped by their schem
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Literal, cast
 
@@ -180,15 +181,10 @@ class Envelopes:
             raise DecodeError(f"the schema registry has no schema with id {schema_id}")
         if found.kind != "AVRO":
             raise DecodeError(f"schema id {schema_id} is of type {found.kind}; only Avro and plain JSON are supported")
-        try:
-            node = parse(found.text, found.references)
-            if len(node.alternatives) > 1:
-                raise DecodeError("the value itself is a union of several types; each row or key needs its own schema")
-            declared = source_type(node)
-        except DecodeError as error:
-            raise DecodeError(f"schema id {schema_id}: {error.message}") from error
-        except (TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise DecodeError(f"schema id {schema_id}: Avro schema: {error}") from error
+        read = _read(found.text, tuple(found.references))
+        if isinstance(read, str):
+            raise DecodeError(f"schema id {schema_id}: {read}")
+        node, declared = read
         return Framed(head, declared, node)
 
     def _remember(self, prefix: bytes, framed: Framed) -> None:
@@ -222,6 +218,20 @@ class Envelopes:
             self._remember(prefix, framed)
         self._last = framed
         return framed, payload
+
+
+@lru_cache(_KEPT)
+def _read(text: str, references: tuple[str, ...]) -> tuple[Node, SourceType] | str:
+    """An Avro schema and the type that it declares; the reason if it cannot be read, which many records may meet."""
+    try:
+        node = parse(text, references)
+        if len(node.alternatives) > 1:
+            return "the value itself is a union of several types; each row or key needs its own schema"
+        return node, source_type(node)
+    except DecodeError as error:
+        return error.message
+    except Exception as error:  # noqa: BLE001 (whatever a schema does is told of the records that name it)
+        return f"Avro schema: {error or type(error).__name__}"
 
 
 def _begin_with(values: Joined, head: bytes) -> bool:

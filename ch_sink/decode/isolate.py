@@ -1,13 +1,26 @@
-"""Decodes records in groups; if a group fails, halving finds the bad records."""
+"""Decodes records in groups; if a group fails, halving finds the bad records.
 
+Whatever decoding raises is about a record, and that record is bad: no bytes of one record stop a stream. What is not
+about a record has types of its own (a server that does not answer, a table that cannot be served) and is passed on. An
+exception that nobody expected is bad records of the kind ``unexpected``, and its first traceback is in the log: if it
+is a defect that every record meets, ``errors.max_rate`` stops the stream, and the letters can be retried once it is
+fixed.
+"""
+
+import logging
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import PurePath
 
 from ch_sink.decode.assemble import Part
 from ch_sink.decode.json.columns import Fault
+from ch_sink.errors import ChSinkError, RecordError
 from ch_sink.model.change import BadRecord, Records, SkippedPlaces, UnknownColumn
 
-__all__ = ["Attempt", "Found", "isolate"]
+__all__ = ["Attempt", "Found", "isolate", "of_record"]
+
+log = logging.getLogger("ch_sink")
 
 _MOST_PARTS = 8
 """With more pieces than this, all good records are decoded again as one once the bad ones are known."""
@@ -38,7 +51,31 @@ class Found:
 
 
 Attempt = Callable[[Records, Sequence[int]], Found]
-"""Decodes the records at these places together. Raises Fault if one of them is bad."""
+"""Decodes the records at these places together. Raises Fault, or anything `of_record`, if one of them is bad."""
+_shown: set[str] = set()
+"""Where unexpected exceptions came from that are in the log already."""
+
+
+def of_record(error: Exception) -> bool:
+    """Whether what decoding raised is about the records, not about the table, a server or the machine's files."""
+    return isinstance(error, RecordError) or not isinstance(error, (ChSinkError, OSError))
+
+
+def _as_fault(error: Exception, records: Records) -> Fault:
+    if isinstance(error, Fault):
+        return error
+    if isinstance(error, RecordError):
+        return Fault(error.message)
+    if isinstance(error, RecursionError):
+        return Fault("its values are nested too deeply")
+    # Not the error's text: it may show a value of a column that is masked.
+    kind, where = type(error).__name__, traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{PurePath(where.filename).name}, line {where.lineno}"
+    if place not in _shown:
+        _shown.add(place)
+        trace = "".join(traceback.format_tb(error.__traceback__))
+        log.error("decoding a record of %s raised %s, which was not expected:\n%s", records.topic, kind, trace)
+    return Fault(f"decoding it raised {kind} ({place}), which was not expected", "unexpected")
 
 
 def isolate(records: Records, index: Sequence[int], attempt: Attempt) -> Found:
@@ -67,7 +104,10 @@ def _halve(records: Records, index: Sequence[int], attempt: Attempt) -> tuple[in
         try:
             out.add(attempt(records, some))
             pieces += 1
-        except Fault as fault:
+        except Exception as error:
+            if not of_record(error):
+                raise
+            fault = _as_fault(error, records)
             if fault.certain:
                 out.bad.extend(fault.certain)
                 out.unknown.extend(_pending_changes(fault, records, min(record.index for record in fault.certain)))

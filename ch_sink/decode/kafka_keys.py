@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.framing import Envelopes, Framed
+from ch_sink.decode.isolate import of_record
 from ch_sink.decode.key_layouts import KeyLayouts
 from ch_sink.decode.mongodb import DocumentKeys
 from ch_sink.decode.mongodb.document_keys import IdKind
@@ -59,7 +60,9 @@ class KeyReader:
         """The values of each key, which are equal for keys of one row; None for a key that cannot be read."""
         try:
             return list(zip(*(column.to_pylist() for column in self.read(keys)), strict=True)) or [None] * len(keys)
-        except DecodeError:
+        except Exception as error:
+            if not of_record(error):
+                raise
             middle = len(keys) // 2
             return [*self.values(keys[:middle]), *self.values(keys[middle:])] if middle else [None]
 
@@ -70,7 +73,9 @@ class KeyReader:
                 continue
             try:
                 kind = self._documents.id_kind(as_json(*self._envelopes.exact(key)))
-            except DecodeError:
+            except Exception as error:
+                if not of_record(error):
+                    raise
                 continue
             if kind:
                 return kind

@@ -8,20 +8,19 @@ import msgspec
 from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.avro.keys import holds_documents
 from ch_sink.decode.framing import Envelopes
+from ch_sink.decode.isolate import of_record
 from ch_sink.decode.json.survey import connector_in
 from ch_sink.decode.key_layouts import KeyLayouts
 from ch_sink.decode.mongodb import is_document_event, key_column_name
 from ch_sink.decode.record_kinds import changes_no_row
 from ch_sink.decode.struct_text import REMEDY, is_struct_text, reason
-from ch_sink.errors import DecodeError, StreamFailed, TableError
+from ch_sink.errors import StreamFailed, TableError
 from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy
 from ch_sink.model.profile import TopicProfile
 from ch_sink.table.model import TargetTable
 
 __all__ = ["KeyLearner"]
-
-_UNREADABLE = (DecodeError, msgspec.DecodeError, ValueError, RecursionError)
 
 
 class KeyLearner:
@@ -108,7 +107,9 @@ class KeyLearner:
         try:
             framed, payload = self._keys.exact(key)
             return self._layouts.read(framed, [payload], connector)[0]
-        except (DecodeError, TableError):
+        except Exception as error:
+            if not of_record(error) and not isinstance(error, TableError):
+                raise
             return ()
 
     def _is_document(self, value: bytes) -> bool:
@@ -117,14 +118,18 @@ class KeyLearner:
         try:
             framed, payload = self._values.exact(value)
             return holds_documents(framed) and is_document_event(as_json(framed, payload))
-        except DecodeError:
+        except Exception as error:
+            if not of_record(error):
+                raise
             return False
 
     def _is_document_key(self, key: bytes) -> bool:
         """Whether a key is a document's although its value does not show it: it has `id`, and the table has `_id`."""
         try:
             found: Any = msgspec.json.decode(as_json(*self._keys.exact(key)))
-        except _UNREADABLE:
+        except Exception as error:
+            if not of_record(error):
+                raise
             return False
         column = self._table.column(self._document_column)
         is_key = isinstance(found, dict) and found.keys() == {"id"} and isinstance(found["id"], str)
@@ -134,6 +139,8 @@ class KeyLearner:
         """Whether a value is of a kind that changes no row: transaction metadata, a signal, a message, …"""
         try:
             found: Any = msgspec.json.decode(as_json(*self._values.exact(value)))
-        except _UNREADABLE:
+        except Exception as error:
+            if not of_record(error):
+                raise
             return False
         return changes_no_row(found, self._names, self._policy.events.fields_prefix)

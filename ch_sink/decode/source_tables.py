@@ -6,7 +6,7 @@ import msgspec
 
 from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.framing import Envelopes
-from ch_sink.errors import DecodeError
+from ch_sink.decode.isolate import of_record
 from ch_sink.model.change import Records
 from ch_sink.ports import SchemaRegistry
 
@@ -53,7 +53,6 @@ class _Wrapped(_Event, gc=False):
     payload: _Event | None = None
 
 
-_UNREADABLE = (DecodeError, msgspec.DecodeError, ValueError, RecursionError)
 _wrapped = msgspec.json.Decoder(_Wrapped)
 
 
@@ -69,7 +68,9 @@ class SourceTables:
             return None
         try:
             found = _wrapped.decode(value if value[:1] != b"\0" else as_json(*self._envelopes.one(value)))
-        except _UNREADABLE:
+        except Exception as error:
+            if not of_record(error):
+                raise
             return None
         return _stated(found) or (_stated(found.payload) if found.payload is not None else None)
 

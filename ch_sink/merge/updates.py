@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ch_sink.decode.isolate import of_record
 from ch_sink.errors import DecodeError
 from ch_sink.merge.key_codes import flat
 from ch_sink.merge.resolved import UNSET, Resolved
@@ -31,9 +32,12 @@ def apply_updates(batch: ChangeBatch, out: Resolved) -> None:
                 continue
             try:
                 made[column].put(i, _value(batch, out, made, column, i))
-            except DecodeError as error:
+            except Exception as error:
+                if not of_record(error):
+                    raise
+                why = error.message if isinstance(error, DecodeError) else type(error).__name__
                 out.apply[i] = False
-                reason = f"column {column!r}: the update cannot be applied to the stored value: {error.message}"
+                reason = f"column {column!r}: the update cannot be applied to the stored value: {why}"
                 out.bad.append(BadRecord(int(batch.source_index[i]), reason, "unresolved", column))
                 _pass_over(i, out)
                 break

@@ -1,5 +1,6 @@
 """Measures how the time of a range is spent, by stage."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,9 @@ from ch_sink.ports import History, RowLookup, StoredRows
 
 __all__ = ["STAGES", "Stages"]
 
+log = logging.getLogger("ch_sink")
+SLOW = 10.0
+"""Seconds of decoding one chunk that the log tells of: a chunk takes less than one, and no record two."""
 STAGES = ("consume", "decode", "merge", "lookup", "insert")
 """consume: waiting for records. merge: ordering, resolution and grouping. lookup: waiting for stored rows, and for the
 inserts before them. The stages of different chunks overlap, so their sum may exceed the range's time."""
@@ -67,8 +71,22 @@ class _Decoder:
             return self.inner.learn(records, profile, history)
 
     def decode(self, records: Records, profile: TopicProfile | None = None, *, waited: bool = False) -> ChangeBatch:
+        # The thread's own time: a machine that is busy with other things is none of the records' doing.
+        began = time.thread_time()
         with self.stages.stage("decode"):
-            return self.inner.decode(records, profile, waited=waited)
+            batch = self.inner.decode(records, profile, waited=waited)
+        spent = time.thread_time() - began
+        if spent > SLOW:
+            log.warning(
+                "decoding the %d records of %s, partition %d, from offset %d on took %.0f s: one of them costs more "
+                "than a record should",
+                len(records),
+                records.topic,
+                records.partition,
+                records.offsets[0],
+                spent,
+            )
+        return batch
 
     def key_values(self, keys: list[bytes], profile: TopicProfile) -> list[tuple[Any, ...] | None]:
         return self.inner.key_values(keys, profile)

@@ -78,7 +78,8 @@ def _commits(sequences: pa.Array | None) -> npt.NDArray[np.uint64] | None:
     return np.asarray(pc.fill_null(found, 0))
 
 
-_FIRST = re.compile(r'\s*\[\s*(?:null|"?(-?\d{1,20})"?)?\s*\]?\s*', re.ASCII)
+# Blanks are possessive: two optional runs of them side by side would be divided in every possible way.
+_FIRST = re.compile(r'\s*+\[\s*+(?:null|"?(-?\d{1,20})"?)?\s*+\]?\s*+', re.ASCII)
 
 
 def _first(head: str | None) -> int:

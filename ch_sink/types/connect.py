@@ -1,8 +1,9 @@
 """Types as the source declares them: the Connect schema of a row, from a JSON schema envelope or a column comment."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from ch_sink.errors import DecodeError
@@ -15,12 +16,20 @@ _JSON_NAMES = {"float": "float32", "double": "float64"}
 _KINDS = frozenset(
     ("int8", "int16", "int32", "int64", "float32", "float64", "boolean", "string", "bytes", "array", "map", "struct"),
 )
-_COUNTING = {
-    "org.apache.kafka.connect.data.Decimal": ("scale", "connect.decimal.precision"),
-    "io.debezium.data.Bits": ("length",),
+_COUNTING: dict[str, dict[str, range]] = {
+    # PostgreSQL's NUMERIC(p, s) has the widest bounds of both.
+    "org.apache.kafka.connect.data.Decimal": {
+        "scale": range(-1000, 1001),
+        "connect.decimal.precision": range(147_456),
+    },
+    # 2³¹−1 stands for no limit.
+    "io.debezium.data.Bits": {"length": range(1 << 31)},
 }
-"""Semantic types with the parameters that are numbers."""
-_MOST_DIGITS = 1 << 31
+"""Semantic types with the parameters that are numbers, and what these may be."""
+_MOST_TYPES = 20_000
+"""Types in one schema: two images of a table of 4,096 columns, the most that a source has, some of them nested."""
+_DEEPEST = 100
+"""Types within each other. A limit that is reached earlier than Python's, which depends on the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,21 +125,33 @@ def parse_connect_schema(schema: Mapping[str, Any], *, optional: bool = False) -
     """The type that a schema of a JSON schema envelope (``schema``) declares.
 
     ``optional`` is what an absent ``optional`` means: required in Connect. Raises DecodeError if it
-    is no schema.
+    is no schema, or one of more types or levels than a table has.
     """
+    return _parse(schema, optional, 1, count())
+
+
+def _parse(schema: Mapping[str, Any], optional: bool, depth: int, types: Iterator[int]) -> SourceType:
+    """``types`` counts those of the whole schema."""
+    if depth > _DEEPEST or next(types) >= _MOST_TYPES:
+        raise DecodeError(
+            f"schema envelope: more than {_MOST_TYPES:,} types, or types more than {_DEEPEST} deep in each other",
+            hint="the record is no change event of a table",
+        )
     if not isinstance(schema, Mapping):
         raise DecodeError(f"schema envelope: expected an object, found {type(schema).__name__}")
     kind = schema.get("type")
     if isinstance(kind, str):
         kind = _JSON_NAMES.get(kind, kind)
     if kind not in _KINDS:
-        raise DecodeError(f"schema envelope: unknown type {kind!r}", hint="the record is no Connect JSON with schema")
+        raise DecodeError(
+            f"schema envelope: unknown type {str(kind)[:40]!r}", hint="the record is no Connect JSON with schema"
+        )
     name = schema.get("name")
     if name is not None and not isinstance(name, str):
         raise DecodeError(f"schema envelope: a type's name is {type(name).__name__}, no text")
     parameters = tuple((str(k), str(v)) for k, v in (schema.get("parameters") or {}).items())
     check_numbers(name, parameters)
-    items = schema.get("values") if kind == "map" else schema.get("items")
+    items, keys = schema.get("values") if kind == "map" else schema.get("items"), schema.get("keys")
     return SourceType(
         kind=kind,
         name=name,
@@ -138,20 +159,21 @@ def parse_connect_schema(schema: Mapping[str, Any], *, optional: bool = False) -
         optional=bool(schema.get("optional", optional)),
         default=schema.get("default"),
         has_default="default" in schema,
-        items=parse_connect_schema(items, optional=optional) if items is not None else None,
-        keys=parse_connect_schema(schema["keys"], optional=optional) if schema.get("keys") is not None else None,
+        items=_parse(items, optional, depth + 1, types) if items is not None else None,
+        keys=_parse(keys, optional, depth + 1, types) if keys is not None else None,
         fields=tuple(
-            Field(_field_name(f), parse_connect_schema(f, optional=optional)) for f in schema.get("fields") or ()
+            [Field(_field_name(f), _parse(f, optional, depth + 1, types)) for f in schema.get("fields") or ()]
         ),
     )
 
 
 def check_numbers(name: str | None, parameters: Iterable[tuple[str, str]]) -> None:
-    """Whether the parameters that a semantic type counts by are numbers. Raises DecodeError."""
-    for parameter, text in parameters if name in _COUNTING else ():
-        if parameter in _COUNTING[name or ""]:
+    """Whether the parameters that a semantic type counts by are numbers that a source has. Raises DecodeError."""
+    bounds = _COUNTING.get(name or "", {})
+    for parameter, text in parameters if bounds else ():
+        if parameter in bounds:
             try:
-                fits = abs(int(text)) < _MOST_DIGITS
+                fits = int(text) in bounds[parameter]
             except ValueError:
                 fits = False
             if not fits:

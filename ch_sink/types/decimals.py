@@ -33,6 +33,11 @@ Unscaled = tuple[int, int]
 _TEXT = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d{1,6}))?", re.ASCII)
 _CHUNK = 4000
 """Digits that Python turns into text at once (its limit is 4300)."""
+_MOST_SCALE = 16_383
+"""Digits after the point of PostgreSQL's NUMERIC, which has more than any other source; Decimal128 has 6,176."""
+_MOST_DIGITS = 131_072 + _MOST_SCALE
+"""All digits of such a number. Beyond it arithmetic, which takes the square of the digits, takes seconds."""
+_BITS_A_DIGIT = 3.3219
 
 
 class VariableScale(msgspec.Struct, gc=False):
@@ -78,7 +83,7 @@ def _undone(text: str) -> bytes:
 def read_variable(value: Any) -> Unscaled:
     """Reads a VariableScaleDecimal, as a Struct (JSON) or a dict (Avro)."""
     scale, raw = (value["scale"], value["value"]) if isinstance(value, dict) else (value.scale, value.value)
-    if not -200_000 <= scale <= 200_000:
+    if not -_MOST_SCALE <= scale <= _MOST_SCALE:
         raise DecodeError(f"impossible scale {scale}")
     return int.from_bytes(raw, "big", signed=True), scale
 
@@ -92,15 +97,23 @@ def read_text(value: Any) -> Unscaled:
     sign, whole, fraction, exponent = match.groups()
     fraction = fraction or ""
     scale = len(fraction) - int(exponent or 0)
-    if abs(scale) > 200_000:
+    if abs(scale) > _MOST_SCALE:
         raise DecodeError(f"impossible exponent in {shown(text)}")
-    unscaled = _int(whole + fraction)
+    digits = (whole + fraction).lstrip("0")
+    if len(digits) > _MOST_DIGITS:
+        raise DecodeError(f"a number of {len(digits)} digits, more than any source has")
+    unscaled = _int(digits)
     return (-unscaled if sign == "-" else unscaled), scale
 
 
 def decimal_text(value: Unscaled) -> str:
-    """Plain digits without exponent, with as many after the point as the scale says."""
+    """Plain digits without exponent, with as many after the point as the scale says.
+
+    Raises DecodeError for more digits than any source has.
+    """
     unscaled, scale = value
+    if _digits_of(unscaled) > _MOST_DIGITS:
+        raise DecodeError(f"a number of about {_digits_of(unscaled)} digits, more than any source has")
     if scale < 0:
         unscaled, scale = unscaled * 10**-scale, 0
     digits = _digits(abs(unscaled)).rjust(scale + 1, "0")
@@ -273,30 +286,50 @@ class DecimalColumn:
 
 def rescale(unscaled: int, scale: int, precision: int, wanted: int) -> int:
     """The unscaled value at the wanted scale. Raises OutOfRange if digits would be lost."""
+    if not unscaled:
+        return 0
     limit = 10**precision - 1
+    digits = _digits_of(unscaled)
+    # What has too many digits before the point, or none near the column's last one, is never calculated with.
+    if digits - scale > precision - wanted + 2:
+        raise _too_large(unscaled, scale, precision, wanted)
+    if digits - scale < -wanted - 2:
+        raise _too_fine(unscaled, scale, precision, wanted, 0)
     if scale <= wanted:
-        # A huge negative scale is out of range at once; never build 10**200000 for it.
-        if unscaled and wanted - scale > precision + 1:
-            moved, remainder = (limit + 1 if unscaled > 0 else -limit - 1), 0
-        else:
-            moved, remainder = unscaled * 10 ** (wanted - scale) if unscaled else 0, 0
+        moved, remainder = unscaled * 10 ** (wanted - scale), 0
     else:
         moved, remainder = divmod(unscaled, 10 ** (scale - wanted))
-    what = f"Decimal({precision}, {wanted})"
     if abs(moved) > limit:
-        raise OutOfRange(
-            f"a number of {len(_digits(abs(unscaled)))} digits, {scale} after the point, does not fit {what}",
-            limit if unscaled > 0 else -limit,
-            hint="widen the column, or set out_of_range to clamp or null",
-        )
+        raise _too_large(unscaled, scale, precision, wanted)
     if remainder:
         half = 10 ** (scale - wanted)
-        raise OutOfRange(
-            f"{shown(decimal_text((unscaled, scale)))} has more digits after the point than {what}",
-            min(moved + (2 * remainder >= half), limit),
-            hint="give the column a greater scale, or set out_of_range to clamp (rounds) or null",
-        )
+        raise _too_fine(unscaled, scale, precision, wanted, min(moved + (2 * remainder >= half), limit))
     return int(moved)
+
+
+def _too_large(unscaled: int, scale: int, precision: int, wanted: int) -> OutOfRange:
+    digits = _digits_of(unscaled) if abs(unscaled).bit_length() > 1024 else len(str(abs(unscaled)))
+    limit = 10**precision - 1
+    return OutOfRange(
+        f"a number of {digits} digits, {scale} after the point, does not fit Decimal({precision}, {wanted})",
+        limit if unscaled > 0 else -limit,
+        hint="widen the column, or set out_of_range to clamp or null",
+    )
+
+
+def _too_fine(unscaled: int, scale: int, precision: int, wanted: int, nearest: int) -> OutOfRange:
+    short = _digits_of(unscaled) < _CHUNK and abs(scale) < _CHUNK
+    what = shown(decimal_text((unscaled, scale))) if short else f"a number of {scale} digits after the point"
+    return OutOfRange(
+        f"{what} has more digits after the point than Decimal({precision}, {wanted})",
+        nearest,
+        hint="give the column a greater scale, or set out_of_range to clamp (rounds) or null",
+    )
+
+
+def _digits_of(value: int) -> int:
+    """How many digits an integer has, or one more."""
+    return int(abs(value).bit_length() / _BITS_A_DIGIT) + 1
 
 
 def _digits(value: int) -> str:

@@ -124,8 +124,9 @@ def fit(value: int, low: int, high: int, what: str) -> int:
     """The value if the column holds it. Raises OutOfRange, with the nearest bound, if not."""
     if low <= value <= high:
         return value
+    number = value if abs(value) < 1 << 512 else f"a number of {value.bit_length()} bits"
     raise OutOfRange(
-        f"{value} does not fit {what} ({low} to {high})",
+        f"{number} does not fit {what} ({low} to {high})",
         low if value < low else high,
         hint=_HINT,
     )

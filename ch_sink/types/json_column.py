@@ -49,7 +49,7 @@ def _check(text: str) -> None:
         raise _refused(f"no JSON: {shown(text)} ({fault})") from fault
     if not isinstance(found, dict):
         raise _refused(f"no JSON object: {shown(text)}")
-    _walk(found, 1)
+    _walk(found, 1, {})
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -59,22 +59,31 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _walk(value: Any, depth: int) -> list[str]:
-    """Dotted paths of an object's values. Raises OutOfRange if one is there twice, or too deep."""
+def _walk(value: Any, depth: int, paths: dict[str | None, Any]) -> None:
+    """Raises OutOfRange if a dotted path is there twice, or too deep.
+
+    ``paths``: those found so far from here on, as a tree of their parts: as texts they would be as long as all names
+    around them. A path ends where its tree has None.
+    """
     if depth > _DEEPEST:
         raise _refused(f"the JSON has more than {_DEEPEST} levels")
     if isinstance(value, list):
         for item in value:
-            _walk(item, depth + 1)
+            _walk(item, depth + 1, {})
     if not isinstance(value, dict):
-        return []
-    paths: list[str] = []
+        return
     for name, member in value.items():
-        below = _walk(member, depth + 1)
-        paths.extend([f"{name}.{path}" for path in below] if isinstance(member, dict) else [name])
-    if len(set(paths)) != len(paths):
-        raise _refused(f"the JSON object has a path twice: {shown(sorted(paths))}")
-    return paths
+        below = paths
+        for part in name.split("."):
+            below = below.setdefault(part, {})
+        if isinstance(member, dict):
+            _walk(member, depth + 1, below)
+            continue
+        if None in below:
+            raise _refused(f"the JSON object has a path twice: {shown(name)} at its end")
+        below[None] = {}
+        if isinstance(member, list):
+            _walk(member, depth + 1, {})
 
 
 def _refused(message: str) -> OutOfRange:

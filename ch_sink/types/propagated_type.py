@@ -107,7 +107,7 @@ def _of_system(source: SourceType, system: str) -> SourceType:
 
 def propagated_type(source: SourceType) -> PropagatedType:
     """The propagated declaration of a column."""
-    declared = (source.parameter(_MARK + "type") or "").upper()
+    declared = (source.parameter(_MARK + "type") or "").strip().upper()
     if not declared:
         return PropagatedType()
     return PropagatedType(
@@ -119,4 +119,5 @@ def propagated_type(source: SourceType) -> PropagatedType:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.lstrip("-").isdigit() else None
+    digits = "" if text is None else text.removeprefix("-")
+    return int(text or "") if digits.isascii() and digits.isdigit() and len(digits) < 20 else None

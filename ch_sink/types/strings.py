@@ -50,6 +50,14 @@ class AnyText(PerValue):
         )
 
 
-def binary_text(value: int, length: int) -> str:
-    """Binary digits of a bit string, as long as its declared length; from the first 1 on where that varies (0)."""
-    return format(value, "b").rjust(length, "0")
+_MOST_MISSING = 4096
+
+
+def binary_text(value: bytes, length: int) -> str:
+    """Binary digits of a little-endian bit string, as long as declared; from the first 1 on where that varies (0).
+
+    Raises DecodeError for a length that is far beyond the bytes: connectors send all bytes of a bit string.
+    """
+    if length > 8 * len(value) + _MOST_MISSING:
+        raise DecodeError(f"a bit string of {len(value)} bytes is declared to have {length} bits")
+    return format(int.from_bytes(value, "little"), "b").rjust(length, "0")

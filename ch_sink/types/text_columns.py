@@ -155,7 +155,7 @@ def _renderer(read: Reading) -> Callable[[Any], str | bytes]:
     if read.form is Shape.VARIABLE_DECIMAL:
         return lambda value: decimal_text(read_variable(value))
     if read.form is Shape.BITS:
-        return lambda value: binary_text(int.from_bytes(value, "little"), digits)
+        return lambda value: binary_text(value, digits)
     if read.form is Shape.GEOMETRY:
         return lambda value: bytes(value["wkb"] if isinstance(value, dict) else value.wkb)
     raise DecodeError(f"no text for {shown(read.form)}")

@@ -74,6 +74,8 @@ class AvroReader:
             return self._documents(framed, values, places)
         expected = self._connectors.get(framed, "")
         layout = self._layout(framed, expected)
+        if isinstance(layout, str):
+            raise Fault(layout)
         try:
             record, bad = read_group(framed.avro, values, layout.program, layout.want)
         except DecodeError as error:
@@ -116,7 +118,8 @@ class AvroReader:
             raise Fault("the records of one topic come from several connectors", suspects=suspects)
         if not first:
             raise Fault(f"source.connector {first!r} is not supported", suspects=places if len(places) > 1 else ())
-        self._layout(framed, first)  # raises Fault for an unknown connector
+        if isinstance(refused := self._layout(framed, first), str):
+            raise Fault(refused)
         self._connectors[framed] = first
         return self.read(framed, values, places)
 
@@ -139,7 +142,8 @@ class AvroReader:
             rest.skipped.setdefault(kind, []).extend(found)
         return rest
 
-    def _make_layout(self, framed: Framed, connector: str) -> AvroLayout:
+    def _make_layout(self, framed: Framed, connector: str) -> AvroLayout | str:
+        """The layout, or why there is none: which each record of the schema would find out alone."""
         assert framed.schema is not None
         assert framed.avro is not None
         try:
@@ -147,7 +151,7 @@ class AvroReader:
                 self._table, self._policy, connector, node=framed.avro, schema=framed.schema, before=self._before
             )
         except DecodeError as error:
-            raise Fault(error.message) from error
+            return error.message
 
 
 class _Columns:

@@ -4,6 +4,7 @@ fastavro's own parser keeps references as names and refuses schemas that a regis
 default of another type than its field, a type defined twice). Reading columns needs every type in place.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -17,6 +18,23 @@ __all__ = ["Member", "Node", "parse", "within"]
 
 _PRIMITIVES = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 _NAMED = frozenset(("record", "error", "enum", "fixed"))
+_ODD = frozenset(("null", "fixed", "record", "reference"))
+"""Types without parts that are no plain leaves: some of their values take no bytes, or are others'."""
+_LEAF = (
+    ("types", 1),
+    ("depth", 1),
+    ("takes_no_bytes", False),
+    ("weightless", 0),
+    ("mandatory", frozenset[str]()),
+    ("around", frozenset[str]()),
+)
+_MOST_TYPES = 30_000
+"""Types in one schema, those of a named type counted wherever it is used: each costs a step of reading a datum. Two
+images of a table of 4,096 columns that can be null, the most that a source has, are fewer."""
+_DEEPEST = 100
+"""Types within each other. A limit that is reached earlier than Python's, which depends on the caller."""
+_MOST_BYTES = (1 << 31) - 1
+"""Of a fixed, as in Avro's own libraries."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +62,50 @@ class Node:
     """The schema's other attributes: ``connect.name``, ``logicalType``, …"""
     scope: Mapping[str, "Node | None"] = field(default_factory=dict)
     """The named types among which a reference finds its own."""
+    types: int = field(init=False)
+    """How many types it has with all that are in it, each counted wherever it is used."""
+    depth: int = field(init=False)
+    """How many types are within each other at most."""
+    takes_no_bytes: bool = field(init=False)
+    weightless: int = field(init=False)
+    """How many values within a value of it take no bytes."""
+    mandatory: frozenset[str] = field(init=False)
+    """Names of records around it that each of its values contains …"""
+    around: frozenset[str] = field(init=False)
+    """… and those that it may contain."""
+
+    def __post_init__(self) -> None:
+        # Each node knows the sums of its parts, so that a type that is used twice is not walked twice.
+        parts = tuple(self.parts())
+        if not parts and self.kind not in _ODD:
+            for name, value in _LEAF:
+                self._set(name, value)
+            return
+        self._set("types", 1 + sum(part.types for part in parts))
+        self._set("depth", 1 + max((part.depth for part in parts), default=0))
+        if self.types > _MOST_TYPES or self.depth > _DEEPEST:
+            raise ValueError(
+                f"more than {_MOST_TYPES:,} types, or types more than {_DEEPEST} deep in each other: this is no table's"
+            )
+        # A union and an array, even an empty one, take a byte.
+        inside = [member.type for member in self.members]
+        empty = self.kind == "null" or (self.kind == "fixed" and not self.size)
+        empty = empty or (self.kind == "record" and all(part.takes_no_bytes for part in inside))
+        self._set("takes_no_bytes", empty)
+        self._set("weightless", empty + sum(part.weightless for part in inside))
+        named = {self.name} if self.kind == "reference" else ()
+        self._set("mandatory", frozenset(named).union(*(part.mandatory for part in inside)))
+        self._set("around", frozenset(named).union(*(part.around for part in parts)))
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def parts(self) -> "Iterator[Node]":
+        """The types in it, which a reference has not."""
+        yield from (member.type for member in self.members)
+        yield from self.branches
+        if self.items is not None:
+            yield self.items
 
     @property
     def null_branch(self) -> int:
@@ -78,8 +140,9 @@ class Node:
         """A name for each alternative: its type, or its own name, in full where two have the same."""
         found = self.alternatives
         names = [branch.name.rpartition(".")[2] or branch.kind for branch in found]
+        times = Counter(names)
         return tuple(
-            name if names.count(name) == 1 else branch.name.replace(".", "_") or branch.kind
+            name if times[name] == 1 else branch.name.replace(".", "_") or branch.kind
             for name, branch in zip(names, found, strict=True)
         )
 
@@ -92,6 +155,9 @@ class Node:
     def member(self, name: str) -> "Member | None":
         """The field of a record."""
         return next((m for m in self.members if m.name == name), None)
+
+
+_LEAVES = {kind: Node(kind) for kind in _PRIMITIVES}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,7 +186,7 @@ def parse(text: str, references: Sequence[str] = ()) -> Node:
 
 def _node(schema: Any, namespace: str, names: dict[str, Node | None]) -> Node:
     if isinstance(schema, str):
-        return Node(schema) if schema in _PRIMITIVES else _known(schema, namespace, names)
+        return _LEAVES.get(schema) or _known(schema, namespace, names)
     if isinstance(schema, list):
         return Node("union", branches=tuple(_node(branch, namespace, names) for branch in schema))
     kind = schema["type"]
@@ -130,14 +196,19 @@ def _node(schema: Any, namespace: str, names: dict[str, Node | None]) -> Node:
     if kind in _NAMED:
         return _define(kind, schema, properties, namespace, names)
     if kind == "array":
-        items = _node(schema["items"], namespace, names)
-        if _takes_no_bytes(items):
-            # A few bytes could declare any number of them.
-            raise ValueError("an array of values that take no bytes")
-        return Node("array", items=items, properties=properties)
+        return Node("array", items=_repeated(schema["items"], namespace, names), properties=properties)
     if kind == "map":
-        return Node("map", items=_node(schema["values"], namespace, names), properties=properties)
+        return Node("map", items=_repeated(schema["values"], namespace, names), properties=properties)
     return Node(kind, properties=properties) if kind in _PRIMITIVES else _known(kind, namespace, names)
+
+
+def _repeated(schema: Any, namespace: str, names: dict[str, Node | None]) -> Node:
+    """The type of an array's or map's values."""
+    items = _node(schema, namespace, names)
+    if items.weightless:
+        # A few bytes could declare any number of them.
+        raise ValueError("an array or map of values that take no bytes")
+    return items
 
 
 def _define(
@@ -152,16 +223,18 @@ def _define(
         made = Node("enum", name, symbols=tuple(map(str, schema["symbols"])), properties=properties)
     elif kind == "fixed":
         made = Node("fixed", name, size=int(schema["size"]), properties=properties)
-        if made.size < 0:
-            raise ValueError(f"fixed {name} of {made.size} bytes")
+        if not 0 <= made.size <= _MOST_BYTES:
+            raise ValueError(f"fixed {name} of {schema['size']!s:.40} bytes")
     else:
         inside = name.rpartition(".")[0]
         members = tuple(
             Member(str(f["name"]), _node(f["type"], inside, names), f.get("default")) for f in schema["fields"]
         )
         made = Node("record", name, members, properties=properties)
-        if _has_no_end(made, name):
+        if name in made.mandatory:
             raise ValueError(f"{name} contains itself in every value")
+        if made.weightless and name in made.around:
+            raise ValueError(f"{name} contains itself, and values that take no bytes")
     names[name] = made
     return made
 
@@ -176,19 +249,6 @@ def _known(name: str, namespace: str, names: dict[str, Node | None]) -> Node:
     return Node("reference", full, scope=names) if found is None else found
 
 
-def _takes_no_bytes(node: Node) -> bool:
-    if node.kind == "record":
-        return all(_takes_no_bytes(member.type) for member in node.members)
-    return node.kind == "null" or (node.kind == "fixed" and not node.size)
-
-
-def _has_no_end(node: Node, name: str) -> bool:
-    """Whether a record contains itself in a mandatory field, so that no datum can hold a value of it."""
-    if node.kind == "record":
-        return any(_has_no_end(member.type, name) for member in node.members)
-    return node.kind == "reference" and node.name == name
-
-
 @lru_cache(maxsize=1024)
 def within(node: Node) -> tuple[Node, ...]:
     """A type and all types in it, each once; those behind a reference too."""
@@ -198,14 +258,7 @@ def within(node: Node) -> tuple[Node, ...]:
         one = waiting.pop()
         if id(one) not in found:
             found[id(one)] = one
-            waiting += _parts(one)
+            waiting += one.parts()
+            if one.kind == "reference":
+                waiting.append(one.target)
     return tuple(found.values())
-
-
-def _parts(node: Node) -> Iterator[Node]:
-    yield from (member.type for member in node.members)
-    yield from node.branches
-    if node.items is not None:
-        yield node.items
-    if node.kind == "reference":
-        yield node.target

@@ -22,6 +22,9 @@ __all__ = ["UNREADABLE", "ValueReader", "value_reader"]
 UNREADABLE = (EOFError, ValueError, LookupError, OverflowError, RecursionError, MemoryError)
 """Exceptions that reading bytes that do not follow their schema may raise."""
 
+_LONGEST = 32_768
+"""Bytes of a value whose type contains itself, of which each may be a value: reading one takes some microseconds."""
+
 ValueReader = Callable[[bytes], tuple[Any, int]]
 """Bytes to the value at their start and its length. Raises UNREADABLE.
 
@@ -45,8 +48,13 @@ def value_reader(node: Node) -> ValueReader:
     entries = any(one.entries for one in types)
 
     def read(raw: bytes) -> tuple[Any, int]:
-        stream = io.BytesIO(raw)
-        found = decode(stream, schema, None)["value"]
+        stream = io.BytesIO(raw[:_LONGEST] if recursive else raw)
+        try:
+            found = decode(stream, schema, None)["value"]
+        except EOFError:
+            if not recursive or len(raw) <= _LONGEST:
+                raise
+            raise ValueError(f"more than {_LONGEST:,} bytes of a type that contains itself") from None
         return (_with_pairs(node, found) if entries else found), stream.tell()
 
     return read

@@ -14,7 +14,8 @@ from ch_sink.decode.chosen.new_columns import chosen_unknown
 from ch_sink.decode.chosen.source_view import source_view
 from ch_sink.decode.decoder import Decoder
 from ch_sink.decode.framing import Envelopes, Format
-from ch_sink.errors import DecodeError, StreamFailed
+from ch_sink.decode.isolate import of_record
+from ch_sink.errors import StreamFailed
 from ch_sink.model.change import BadRecord, ChangeBatch, Op, Records
 from ch_sink.model.policy import ColumnPolicy, Policy
 from ch_sink.model.profile import TopicProfile
@@ -152,7 +153,9 @@ class ChosenColumns:
             if key is not None and key != b"null":
                 try:
                     found: Any = msgspec.json.decode(as_json(*self._keys.exact(key)))
-                except (DecodeError, msgspec.DecodeError, ValueError, RecursionError):
+                except Exception as error:
+                    if not of_record(error):
+                        raise
                     return ()
                 return tuple(name for name in found if name not in self._ignored) if isinstance(found, dict) else ()
         return ()

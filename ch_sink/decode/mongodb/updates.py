@@ -7,6 +7,7 @@ gives the same document.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from ch_sink.decode.mongodb.values import parse
@@ -19,7 +20,9 @@ Path = tuple[str, ...]
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING", "__bool__": lambda self: False})()
 """The value at a path that does not exist."""
 _MOST_INDEX = 1_000_000
-"""No array has an index beyond this: it would exceed MongoDB's 16 MB limit."""
+"""No array has an index beyond this, nor do all arrays of a document: it would exceed MongoDB's 16 MB limit."""
+_MOST_PARTS = 200
+"""Levels of a document, as in `values`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +34,26 @@ class Step:
     value: Any = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Update:
     """The steps of one update, in the order in which they are applied."""
 
     steps: tuple[Step, ...]
 
+    @cached_property
+    def _by_field(self) -> dict[str, list[Step]]:
+        """The steps by the field in which they are; those at the document itself are in each."""
+        found: dict[str, list[Step]] = {step.path[0]: [] for step in self.steps if step.path}
+        for step in self.steps:
+            for steps in [found[step.path[0]]] if step.path else found.values():
+                steps.append(step)
+        return found
+
     def apply(self, document: Any) -> Any:
         """The document after the update; the argument is not changed."""
+        draft = _Draft()
         for step in self.steps:
-            document = _apply(document, step.path, step)
+            document = draft.apply(document, step.path, step)
         return document
 
     def below(self, path: Path) -> "Update | None":
@@ -48,7 +61,10 @@ class Update:
 
         A step at the path itself has the empty path; one above it becomes one at it.
         """
-        found = [relative for step in self.steps if (relative := _relative(step, path)) is not None]
+        steps = self._by_field.get(path[0]) if path else self.steps
+        if steps is None:
+            steps = [step for step in self.steps if not step.path]
+        found = [relative for step in steps if (relative := _relative(step, path)) is not None]
         return Update(tuple(found)) if found else None
 
     @property
@@ -156,7 +172,10 @@ def _listed(given: Any, what: str) -> Sequence[Any]:
 
 
 def _path(dotted: str) -> Path:
-    return tuple(dotted.split("."))
+    path = tuple(dotted.split(".", _MOST_PARTS))
+    if len(path) > _MOST_PARTS:
+        raise DecodeError(f"an update's path has more than {_MOST_PARTS} parts: {shown(dotted[:100])}")
+    return path
 
 
 def _relative(step: Step, path: Path) -> Step | None:
@@ -180,33 +199,60 @@ def _index(part: str) -> int | None:
     return int(part) if part.isascii() and part.isdigit() and len(part) <= 7 and int(part) < _MOST_INDEX else None
 
 
-def _apply(value: Any, path: Path, step: Step) -> Any:
-    """The value with the step applied at ``path`` within it."""
-    if not path:
-        if step.kind == "set":
-            return step.value
-        if step.kind == "remove":
-            return MISSING
-        return value[: step.value] if isinstance(value, list) else value
-    name, rest = path[0], path[1:]
-    if isinstance(value, list):
-        index = _index(name)
-        return value if index is None else _in_array(value, index, rest, step)
-    if not isinstance(value, dict):
-        if step.kind != "set":
-            return value
-        value = {}  # missing, or set by a later update of a re-delivered stretch
-    inner = _apply(value.get(name, MISSING), rest, step)
-    if inner is MISSING:
-        return {n: v for n, v in value.items() if n != name} if name in value else value
-    return {**value, name: inner}
+class _Draft:
+    """A document that changes: what a step touches is copied once, and then changed in place."""
 
+    def __init__(self) -> None:
+        self._own: dict[int, Any] = {}
+        """The copies, by identity."""
+        self._gaps = _MOST_INDEX
 
-def _in_array(value: list[Any], index: int, rest: Path, step: Step) -> list[Any]:
-    if index >= len(value):
-        if step.kind != "set":
+    def apply(self, value: Any, path: Path, step: Step, at: int = 0) -> Any:
+        """The value with the step applied at ``path`` from the part ``at`` on. Raises DecodeError."""
+        if at == len(path):
+            if step.kind == "set":
+                return step.value
+            if step.kind == "remove":
+                return MISSING
+            if isinstance(value, list):
+                value = self._owned(value)
+                del value[step.value :]
             return value
-        value = value + [None] * (index + 1 - len(value))
-    inner = _apply(value[index], rest, step)
-    # An array has no gaps: a removed element becomes null.
-    return [*value[:index], None if inner is MISSING else inner, *value[index + 1 :]]
+        if isinstance(value, list):
+            index = _index(path[at])
+            return value if index is None else self._in_array(value, index, path, step, at)
+        if not isinstance(value, dict):
+            if step.kind != "set":
+                return value
+            value = {}  # missing, or set by a later update of a re-delivered stretch
+        name = path[at]
+        inner = self.apply(value.get(name, MISSING), path, step, at + 1)
+        if inner is MISSING and name not in value:
+            return value
+        value = self._owned(value)
+        if inner is MISSING:
+            del value[name]
+        else:
+            value[name] = inner
+        return value
+
+    def _in_array(self, value: list[Any], index: int, path: Path, step: Step, at: int) -> list[Any]:
+        gap = index + 1 - len(value)
+        if gap > 0:
+            if step.kind != "set":
+                return value
+            self._gaps -= gap
+            if self._gaps < 0:
+                raise DecodeError(f"the update would add more than {_MOST_INDEX} elements to arrays")
+        value = self._owned(value)
+        value.extend([None] * gap)
+        inner = self.apply(value[index], path, step, at + 1)
+        # An array has no gaps: a removed element becomes null.
+        value[index] = None if inner is MISSING else inner
+        return value
+
+    def _owned(self, value: Any) -> Any:
+        if id(value) not in self._own:
+            value = value.copy()
+            self._own[id(value)] = value
+        return value

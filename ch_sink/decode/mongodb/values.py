@@ -40,7 +40,7 @@ def parse(text: "str | bytes | dict[str, Any]", *, typed: bool = False) -> Any:
         except ValueError as error:
             raise DecodeError(f"not Extended JSON: {error}") from error
     else:
-        if not typed and not _may_wrap(text):
+        if not typed and not _may_wrap(text) and not _may_be_deep(text):
             return found  # JSON numbers are finite
     return read(found, typed)
 
@@ -52,9 +52,21 @@ def _may_wrap(text: str | bytes) -> bool:
     return "$" in text or "\\u0024" in text
 
 
-def read(value: Any, typed: bool = False) -> Any:
-    """A JSON tree with Extended JSON's wrappers as BSON values; the tree is changed. Raises DecodeError."""
+def _may_be_deep(text: str | bytes) -> bool:
+    """Whether more levels than a document has may be in the text."""
+    if isinstance(text, bytes):
+        return text.count(b"{") + text.count(b"[") > _DEEPEST
+    return text.count("{") + text.count("[") > _DEEPEST
+
+
+def read(value: Any, typed: bool = False, level: int = 0) -> Any:
+    """A JSON tree with Extended JSON's wrappers as BSON values; the tree is changed. Raises DecodeError.
+
+    ``level``: how many levels are around the value.
+    """
     kind = type(value)
+    if level > _DEEPEST:
+        raise DecodeError(f"the document has more than {_DEEPEST} levels, which MongoDB does not store")
     deep = _DEEP_TYPED if typed else _DEEP
     if kind is dict:
         for name in value:
@@ -65,12 +77,12 @@ def read(value: Any, typed: bool = False) -> Any:
             break
         for name, part in value.items():
             if type(part) in deep:
-                value[name] = read(part, typed)
+                value[name] = read(part, typed, level + 1)
         return value
     if kind is list:
         for i, part in enumerate(value):
             if type(part) in deep:
-                value[i] = read(part, typed)
+                value[i] = read(part, typed, level + 1)
         return value
     if kind is float and not math.isfinite(value):
         return NonFinite(_name(value))
@@ -79,6 +91,8 @@ def read(value: Any, typed: bool = False) -> Any:
     return value
 
 
+_DEEPEST = 200
+"""MongoDB stores 100 levels; a wrapper has up to three of its own."""
 _DEEP = frozenset((dict, list, float))
 _DEEP_TYPED = frozenset((dict, list, float, int))
 _NULL = object()
@@ -96,7 +110,7 @@ def _special(found: dict[str, Any], typed: bool) -> Any:
         return None
     try:
         return reader(found, typed)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise DecodeError(f"not Extended JSON: {shown(found)}") from error
 
 
@@ -152,7 +166,8 @@ def _double(found: dict[str, Any], typed: bool) -> Any:
     return number if math.isfinite(number) else NonFinite(_name(number))
 
 
-_DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|[+-]?NaN|[+-]?Inf(inity)?", re.ASCII | re.IGNORECASE)
+# Decimal128's exponent has four digits; with more, plain digits would be longer than any document.
+_DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,4})?|[+-]?NaN|[+-]?Inf(inity)?", re.ASCII | re.IGNORECASE)
 
 
 def _decimal(found: dict[str, Any], typed: bool) -> Any:

@@ -15,6 +15,7 @@ from ch_sink.model.policy import ValuePolicy, policy_of
 from ch_sink.types import OutOfRange, clickhouse_type, converter
 from ch_sink.types.column import Column
 from ch_sink.types.connect import SourceType
+from ch_sink.types.propagated_type import propagated_type
 from tests.support.decoding import replacing
 from tests.unit.types.columns import INT, make
 
@@ -182,3 +183,11 @@ def test_a_key_in_a_domain_is_read_as_what_it_is() -> None:
     assert not batch.bad, batch.bad[0].reason
     assert batch.key is not None
     assert batch.key.to_pylist() == [{"x": b"zz"}]
+
+
+@pytest.mark.parametrize("text", [" ", "\t\n", "²", "--1", "9" * 5000, ""])
+def test_a_declaration_that_says_nothing_is_none(text: str) -> None:
+    mark = "__debezium.source.column."
+    found = propagated_type(SourceType("string", None, ((mark + "type", text), (mark + "length", text))))
+    assert found.length is None
+    assert not found.decimal
