@@ -8,7 +8,7 @@ from ch_sink.clickhouse.client import Client, Keys
 from ch_sink.errors import TableError
 from ch_sink.ports import StoredRows
 from ch_sink.table.model import Family, TargetTable, times
-from ch_sink.types.arrow import arrow_type
+from ch_sink.types.arrow import arrow_type, carried
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import OWN, quote
 
@@ -141,15 +141,8 @@ def _select(table: TargetTable) -> list[str]:
 
 
 def _readable(name: str, kind: str) -> str:
-    """The column as Arrow can carry it: times of day beyond 24 hours have no Arrow type on the way out."""
-    bare = parse_type(kind).bare
-    if bare.name == "Time":
-        return f"CAST({quote(name)}, 'Nullable(Int32)') AS {quote(name)}"
-    if bare.name == "Time64":
-        unit = 10 ** (6 if bare.precision <= 6 else 9)
-        ticks = f"CAST({quote(name)}, 'Nullable(Decimal(38, {bare.precision}))') * {unit}"
-        return f"CAST({ticks}, 'Nullable(Int64)') AS {quote(name)}"
-    return quote(name)
+    value = carried(quote(name), kind)
+    return value if value == quote(name) else f"{value} AS {quote(name)}"
 
 
 def _where(table: TargetTable, keys: tuple[str, ...]) -> str:

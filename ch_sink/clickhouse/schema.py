@@ -16,7 +16,7 @@ from ch_sink.table.detect import DETECT_SQL, assemble, detect_sql, local_table
 from ch_sink.table.facts import POLICIES_SQL, SERVER_SQL, ServerFacts
 from ch_sink.table.model import TargetTable
 from ch_sink.types import clickhouse_type
-from ch_sink.types.arrow import arrow_type
+from ch_sink.types.arrow import arrow_type, carried
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
 from ch_sink.types.connect import SourceType
@@ -93,7 +93,7 @@ def _defaults(client: Client, table: TargetTable) -> Iterator[tuple[str, pa.Scal
     for column in table.source_columns:
         if column.default_kind == "DEFAULT" and is_constant(column.default_expression, names):
             with suppress(TableError):  # a type that the sink cannot fill
-                wanted.append((column.name, _cast(column), arrow_type(column.type)))
+                wanted.append((column.name, _cast(column.default_expression, column.type), arrow_type(column.type)))
     for name, value in _constants(client, wanted, f"read the defaults of {table.qualified}"):
         if value.is_valid:
             yield name, value
@@ -114,7 +114,7 @@ def _added(client: Client, table: TargetTable, added: Sequence[tuple[str, str]])
                 f"columns.add.{name}: {text} is no constant", hint="Write text in single quotes, as in \"'eu'\"."
             )
         if column is not None and column.insertable:
-            wanted.append((name, f"CAST({text} AS {column.type})", arrow_type(column.type)))
+            wanted.append((name, _cast(text, column.type), arrow_type(column.type)))
     yield from _constants(client, wanted, f"compute columns.add for {table.qualified}")
 
 
@@ -130,8 +130,8 @@ def _constants(
         yield name, conform(column, kind)[0]
 
 
-def _cast(column: Column) -> str:
-    return f"CAST({column.default_expression} AS {column.type})"
+def _cast(expression: str, kind: str) -> str:
+    return carried(f"CAST({expression} AS {kind})", kind)
 
 
 def _describe(client: Client, sql: str, database: str, table: str) -> dict[str, Any] | None:

@@ -1,17 +1,22 @@
-"""ClickHouse types as Arrow: with which Arrow type a column is inserted and looked up.
+"""ClickHouse types on the wire: the Arrow type with which a column is inserted and looked up, and the SQL to read it.
 
-Each pair was inserted through ``FORMAT Arrow`` into engine 26.9 and read back equal to the byte (the reader
-may have to cast: UUID comes back as ``arrow.uuid``, JSON as ``arrow.json``, a zone's name may differ).
+Each pair was inserted through ``FORMAT Arrow`` into engines 25.8, 26.1, 26.3 and 26.9 and read back equal to the byte
+(the reader may have to cast: JSON comes back as ``arrow.json``, a zone's name may differ).
+
+UUID, Time and Time64 travel as their texts, both ways. As sixteen bytes, a UUID is refused by servers up to 25.8 and
+stored with each half reversed by 26.1 to 26.3; as numbers, times beyond a day are stored modulo a day up to 26.3.
 """
 
+from dataclasses import replace
 from functools import lru_cache
 
 import pyarrow as pa
 
 from ch_sink.errors import TableError
 from ch_sink.types.chtype import ChType, parse_type
+from ch_sink.types.sql import literal
 
-__all__ = ["INTEGERS", "WIDE_INTEGERS", "arrow_of", "arrow_type"]
+__all__ = ["INTEGERS", "WIDE_INTEGERS", "arrow_of", "arrow_type", "carried"]
 
 INTEGERS: dict[str, tuple[int, int]] = {
     f"{sign}Int{bits}": ((-(1 << bits - 1), (1 << bits - 1) - 1) if not sign else (0, (1 << bits) - 1))
@@ -37,7 +42,6 @@ _PLAIN: dict[str, pa.DataType] = {
     # back goes with what was decoded.
     "String": pa.binary(),
     "JSON": pa.string(),
-    "UUID": pa.binary(16),
     "Date": pa.date32(),
     "Date32": pa.date32(),
     "DateTime": pa.uint32(),
@@ -45,9 +49,11 @@ _PLAIN: dict[str, pa.DataType] = {
     "Enum16": pa.int16(),
     "IPv4": pa.uint32(),
     "IPv6": pa.binary(16),
-    # Read back through FORMAT Arrow only within a day: the server refuses others.
-    "Time": pa.int32(),
+    "UUID": pa.string(),
+    "Time": pa.string(),
+    "Time64": pa.string(),
 }
+_AS_TEXT = ("UUID", "Time", "Time64")
 _POINT = pa.struct([pa.field("1", pa.float64()), pa.field("2", pa.float64())])
 _GEO: dict[str, pa.DataType] = {
     "Point": _POINT,
@@ -80,9 +86,6 @@ def arrow_of(target: ChType) -> pa.DataType:
         return (pa.decimal128 if bare.precision <= 38 else pa.decimal256)(bare.precision, bare.scale)
     if name == "DateTime64":
         return pa.timestamp(arrow_unit(bare.precision), tz="UTC")
-    if name == "Time64":
-        # Of 32 bits, milliseconds would end at 596 hours.
-        return pa.time64("us" if bare.precision <= 6 else "ns")
     if name == "FixedString":
         return pa.binary(bare.precision)
     if name == "Array":
@@ -99,6 +102,27 @@ def arrow_of(target: ChType) -> pa.DataType:
         f"a column of type {name} cannot be filled",
         hint="give the column another type, or make it MATERIALIZED or ALIAS so that the sink leaves it alone",
     )
+
+
+def carried(expression: str, clickhouse_type: str) -> str:
+    """SQL that gives the values of a type in a form that :func:`arrow_type` holds: what travels as text, as text."""
+    tree = parse_type(clickhouse_type)
+    wire = _wire(tree)
+    return expression if wire == tree else f"CAST({expression}, {literal(str(wire))})"
+
+
+def _wire(tree: ChType) -> ChType:
+    """The type as which the values of another one are read."""
+    if tree.name in _AS_TEXT:
+        return ChType("String")
+    parts = tuple(_wire(a) if isinstance(a, ChType) else a for a in tree.arguments)
+    if parts == tree.arguments:
+        return tree
+    if tree.name == "SimpleAggregateFunction":
+        return _wire(tree.items[0])
+    if tree.name == "Nested":
+        return ChType("Array", (ChType("Tuple", parts, tree.names),))
+    return replace(tree, arguments=parts)
 
 
 def arrow_unit(precision: int) -> str:
