@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from ch_sink.clickhouse.arrow_io import conform
 from ch_sink.clickhouse.client import Client
+from ch_sink.clickhouse.plain_meaning import EVERY_TYPE
 from ch_sink.clickhouse.required_settings import fixed_settings
-from ch_sink.errors import AccessDenied, ClickHouseError, ConfigError, TableError
+from ch_sink.errors import AccessDenied, ClickHouseError, ClickHouseUnavailable, ConfigError, TableError
 from ch_sink.model.policy import Policy
 from ch_sink.table.detect import DETECT_SQL, assemble, detect_sql, local_table
 from ch_sink.table.facts import POLICIES_SQL, SERVER_SQL, ServerFacts
@@ -23,7 +24,7 @@ from ch_sink.types.connect import SourceType
 from ch_sink.types.defaults import is_constant
 from ch_sink.types.sql import quote
 
-__all__ = ["detect", "execute", "server_facts"]
+__all__ = ["detect", "execute", "has_nullable_tuple", "server_facts"]
 
 
 def detect(client: Client, database: str, table: str, policy: Policy) -> TargetTable:
@@ -125,7 +126,7 @@ def _constants(
     if not wanted:
         return
     sql = "SELECT " + ", ".join(f"{text} AS c{i}" for i, (_, text, _) in enumerate(wanted))
-    values = client.arrow(sql, doing=doing)
+    values = client.arrow(sql, settings=EVERY_TYPE, doing=doing)
     for (name, _, kind), column in zip(wanted, values.columns, strict=True):
         yield name, conform(column, kind)[0]
 
@@ -137,6 +138,17 @@ def _cast(expression: str, kind: str) -> str:
 def _describe(client: Client, sql: str, database: str, table: str) -> dict[str, Any] | None:
     found = client.rows(sql, {"database": database, "table": table}, doing=f"describe table {database}.{table}")
     return found[0] if found else None
+
+
+def has_nullable_tuple(client: Client) -> bool:
+    """Whether a new column can be ``Nullable(Tuple(…))`` without a setting. Raises ClickHouseUnavailable."""
+    try:
+        client.rows("SELECT CAST(NULL AS Nullable(Tuple(a UInt8))) AS probe", doing="ask for Nullable(Tuple)")
+    except ClickHouseUnavailable:
+        raise
+    except ClickHouseError:
+        return False
+    return True
 
 
 def execute(client: Client, statements: Sequence[str]) -> None:

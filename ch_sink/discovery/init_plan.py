@@ -3,12 +3,12 @@
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from ch_sink.clickhouse import Client, detect
+from ch_sink.clickhouse import Client, detect, has_nullable_tuple
 from ch_sink.config import Config
 from ch_sink.discovery.look import Sampled, schema_for
 from ch_sink.discovery.value_findings import refuted_comments, value_findings, without_note
 from ch_sink.discovery.wiring import key_columns, table_spec
-from ch_sink.errors import ChSinkError, ClickHouseError, TableNotFound
+from ch_sink.errors import ChSinkError, TableNotFound
 from ch_sink.table.checks import Finding
 from ch_sink.table.ddl import Statement, init_statements
 from ch_sink.table.evolve import alter, altering, existing_statements, unseen_statements
@@ -48,7 +48,7 @@ def plan_init(
     notes: list[str] = []
     existing: TargetTable | None = None
     if client is not None and (seen.schema is not None or not seen.records):
-        spec = replace(spec, types=replace(spec.types, nullable_tuple=_has_nullable_tuple(client)))
+        spec = replace(spec, types=replace(spec.types, nullable_tuple=has_nullable_tuple(client)))
         with suppress(TableNotFound):
             existing = detect(client, config.clickhouse.database, config.clickhouse.table, config.policy())
     if seen.schema is None:
@@ -93,11 +93,3 @@ def _guessed(seen: Sampled, columns: str) -> str:
         "Decimals, dates and binary values look like text or integers there: correct their types before you apply the "
         "statements, or create the columns by hand and run init again (docs/types.md)"
     )
-
-
-def _has_nullable_tuple(client: Client) -> bool:
-    try:
-        client.rows("SELECT CAST(NULL AS Nullable(Tuple(a UInt8))) AS probe", doing="ask for Nullable(Tuple)")
-    except ClickHouseError:
-        return False
-    return True

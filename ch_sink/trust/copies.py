@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ch_sink.clickhouse import Client
+from ch_sink.clickhouse import EVERY_TYPE, Client
 from ch_sink.clickhouse.writer import PINNED
 from ch_sink.errors import ChSinkError, ConfigError, StreamFailed
 from ch_sink.table.model import TargetTable
-from ch_sink.trust.shadow import DROP, TYPES
+from ch_sink.trust.shadow import DROP
 from ch_sink.types.sql import quote
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _read(client: Client, path: str, target: TargetTable, database: str) -> Iter
             "COMMENT 'ch_sink: rows of files, for a comparison; dropped after it'"
         )
         for statement in (drop, create):
-            client.command(statement, settings={**DROP, **TYPES}, doing=f"create {table}")
+            client.command(statement, settings={**DROP, **EVERY_TYPE}, doing=f"create {table}")
         for file, part in zip(files, parts, strict=True):
             with _naming(file):
                 for batch in part.iter_batches(_ROWS, columns=there):

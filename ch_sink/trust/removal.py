@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from ch_sink.clickhouse import Client
+from ch_sink.clickhouse import EVERY_TYPE, Client
 from ch_sink.ports import Ledger, RowsRemoved, TableRefilled, TableTakenBack
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.types.chtype import parse_type
@@ -19,7 +19,7 @@ _SETTINGS: dict[str, str | int] = {
     # Which rows are meant does not change while the statement runs: see the callers.
     "allow_nondeterministic_mutations": 1,
     "max_bytes_before_external_group_by": 1 << 30,
-    "allow_suspicious_types_in_group_by": 1,
+    **EVERY_TYPE,
 }
 
 
@@ -27,7 +27,7 @@ def count(client: Client, table: str, condition: str) -> int:
     """How many stored rows meet the condition. Raises ClickHouseError."""
     [found] = client.rows(
         f"SELECT count() AS {OWN}n FROM {table} WHERE {condition}",
-        settings={name: value for name, value in _SETTINGS.items() if name.startswith(("max_", "allow_susp"))},
+        settings=_SETTINGS,
         doing=f"count rows of {table}",
     )
     return int(found[f"{OWN}n"])

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from ch_sink.clickhouse import Client
+from ch_sink.clickhouse import EVERY_TYPE, Client
 from ch_sink.errors import ChSinkError, StreamFailed
 from ch_sink.merge import version_column
 from ch_sink.stream.claims import born
@@ -19,7 +19,7 @@ from ch_sink.trust.sides import KEY
 from ch_sink.types.column import Column
 from ch_sink.types.sql import literal, quote
 
-__all__ = ["DROP", "TYPES", "Shadow", "shadow_of", "shadow_tables"]
+__all__ = ["DROP", "Shadow", "shadow_of", "shadow_tables"]
 
 _SUFFIX = "__ch_sink_shadow"
 DROP: dict[str, str | int] = {
@@ -27,15 +27,6 @@ DROP: dict[str, str | int] = {
     "max_table_size_to_drop": 0,
     "max_partition_size_to_drop": 0,
 }
-TYPES: dict[str, str | int] = {
-    "allow_suspicious_low_cardinality_types": 1,
-    "allow_suspicious_types_in_order_by": 1,
-    "allow_experimental_variant_type": 1,
-    "allow_experimental_dynamic_type": 1,
-    "allow_experimental_json_type": 1,
-    "enable_time_time64_type": 1,
-}
-"""Settings that let a table have columns of all types that the target may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +88,7 @@ def shadow_tables(client: Client, table: TargetTable) -> Iterator[Shadow]:
     drop = [f"DROP TABLE IF EXISTS {name} SYNC" for name in (table.qualified, differences)]
     try:
         for statement in (*drop, _create(table), _create_differences(differences)):
-            client.command(statement, settings={**DROP, **TYPES}, doing=f"prepare {table.qualified}")
+            client.command(statement, settings={**DROP, **EVERY_TYPE}, doing=f"prepare {table.qualified}")
         yield Shadow(table, differences)
     finally:
         with suppress(ChSinkError):  # what ended the run is the error to show; the next run drops them

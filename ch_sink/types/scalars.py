@@ -2,6 +2,7 @@
 
 import ipaddress
 import math
+import string
 import struct
 import uuid
 from typing import Any
@@ -128,26 +129,22 @@ class Uuids:
 
 _NO_UUID = "00000000-0000-0000-0000-000000000000"
 """In place of null."""
-_DASHES = [8, 13, 18, 23]
-_DIGITS = [place for place in range(36) if place not in _DASHES]
-_IS_DIGIT = np.zeros(256, dtype=np.bool_)
-_IS_DIGIT[np.frombuffer(b"0123456789abcdefABCDEF", dtype=np.uint8)] = True
-_LOWER = 0x20
-"""The bit that capital letters lack; digits and dashes have it."""
+_SHAPE = bytes(ord("0") if chr(c) in string.hexdigits else c if c == ord("-") else ord("?") for c in range(256))
+"""Each digit as 0, a dash as itself, all else as something else."""
 
 
 def _canonical(texts: pa.Array) -> pa.Array | None:
     """These texts in lower case; None unless all are of the usual form. None of them is null."""
     count = len(texts)
     _, offsets, data = texts.buffers()
-    starts = np.frombuffer(offsets, dtype=np.int32)[texts.offset : texts.offset + count + 1]
-    if not count or (np.diff(starts) != 36).any():
-        return None if count else texts
-    characters = np.frombuffer(data, dtype=np.uint8)[starts[0] : starts[-1]].reshape(-1, 36)
-    if (characters[:, _DASHES] != ord("-")).any() or not _IS_DIGIT[characters.take(_DIGITS, axis=1)].all():
+    starts = np.frombuffer(offsets, dtype=np.int32)[texts.offset : texts.offset + count + 1] if count else np.zeros(1)
+    if (np.diff(starts) != 36).any():
         return None
-    lower = pa.py_buffer(characters | np.uint8(_LOWER))
-    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(starts - starts[0]), lower])
+    characters = data[int(starts[0]) : int(starts[-1])].to_pybytes() if count else b""
+    if characters.translate(_SHAPE) != _NO_UUID.encode() * count:
+        return None
+    places = pa.py_buffer(np.arange(0, 36 * count + 36, 36, dtype=np.int32))
+    return pa.Array.from_buffers(pa.string(), count, [None, places, pa.py_buffer(characters.lower())])
 
 
 def uuid_text(value: Any) -> str:

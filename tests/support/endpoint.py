@@ -7,6 +7,7 @@ older engines named, and are skipped, with pip's words, where one could not be i
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +20,7 @@ from ch_sink.clickhouse import ClickHouseSettings, Client, Retry, connect, creat
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 
 __all__ = [
+    "Fenced",
     "await_query",
     "clickhouse",
     "client",
@@ -31,6 +33,21 @@ __all__ = [
 ]
 
 _numbers = count(1)
+
+
+@dataclass(frozen=True)
+class Fenced:
+    """A fence that lets every insert through, by a query."""
+
+    execution: str = "e"
+    repeats: bool = False
+    condition: str = "1 = 1"
+    query_id: str = ""
+    partition_id: str = ""
+
+    def check(self) -> None: ...
+
+
 _FOR_FEW_ROWS = """<clickhouse><profiles><default>
 <max_threads>1</max_threads><compile_expressions>0</compile_expressions>
 <compile_aggregate_expressions>0</compile_aggregate_expressions><compile_sort_description>0</compile_sort_description>
