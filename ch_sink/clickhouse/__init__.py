@@ -11,6 +11,7 @@ from ch_sink.clickhouse.pending import ClickHousePending
 from ch_sink.clickhouse.plain_meaning import EVERY_TYPE
 from ch_sink.clickhouse.replicas import has_quorum
 from ch_sink.clickhouse.retry import Retry
+from ch_sink.clickhouse.round_trip import FAMILIES, families_of, sent_and_read, stored_and_read
 from ch_sink.clickhouse.run_statement import run_statement
 from ch_sink.clickhouse.running_inserts import await_earlier_inserts
 from ch_sink.clickhouse.schema import detect, execute, has_nullable_tuple, server_facts
@@ -22,6 +23,7 @@ from ch_sink.clickhouse.writer import ClickHouseWriter
 
 __all__ = [
     "EVERY_TYPE",
+    "FAMILIES",
     "AnyKeyLookup",
     "ClickHouseDeadLetters",
     "ClickHouseHandover",
@@ -41,10 +43,13 @@ __all__ = [
     "detect",
     "disconnect",
     "execute",
+    "families_of",
     "has_nullable_tuple",
     "has_quorum",
     "max_version",
     "run_statement",
+    "sent_and_read",
     "server_facts",
+    "stored_and_read",
     "write_together",
 ]
