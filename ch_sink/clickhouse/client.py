@@ -22,6 +22,7 @@ from ch_sink.clickhouse.replicas import Replicas, has_quorum
 from ch_sink.clickhouse.retry import TOO_MANY_PARTS, Retry
 from ch_sink.clickhouse.settings import ClickHouseSettings
 from ch_sink.errors import ClickHouseError, ConfigError
+from ch_sink.table.facts import version_of
 from ch_sink.types.sql import literal, quote
 
 __all__ = ["PINNED_EVERYWHERE", "Client", "Keys", "connect", "disconnect"]
@@ -347,8 +348,7 @@ class Client:
 
 def expect_supported(url: str, version: str) -> None:
     """Raises ConfigError for a server that is older than what the tests run on."""
-    numbers = version.split(".")[:2]
-    if all(part.isdigit() for part in numbers) and tuple(map(int, numbers)) < OLDEST:
+    if version_of(version) < OLDEST:
         raise ConfigError(
             f"{url} is ClickHouse {version}; ch_sink needs {'.'.join(map(str, OLDEST))} or later",
             hint="Upgrade the server, or let clickhouse.url name another one (docs/servers.md).",
