@@ -9,6 +9,7 @@ fleet     one job of many topics
 cluster   two Spark workers of one core against local[2]
 merge     planning of decoded chunks
 ledger    what a stream asks of an old ledger
+engines   inserts and reads on each installed version of ClickHouse
 verify    the comparison of a large table with PostgreSQL
 backfill  a snapshot in bulk, against streaming of the same
 """
@@ -26,6 +27,7 @@ _MAIN = {
     "cluster": "benchmarks.cluster",
     "merge": "benchmarks.merge",
     "ledger": "benchmarks.ledger",
+    "engines": "benchmarks.engines",
     "verify": "benchmarks.verify",
     "backfill": "benchmarks.backfill",
 }
