@@ -1,6 +1,7 @@
 # ch_sink: every target sets up what it needs. See README.md.
 #
-#   make demo        recorded MariaDB and PostgreSQL streams into ClickHouse tables, compared with their source
+#   make demo        recorded MariaDB and PostgreSQL streams into ClickHouse tables, compared with their source;
+#                    ENGINE=25.8: on an older ClickHouse, one of compose/engines
 #   make test        lint, types, layers and tests (9 to 17 minutes on two cores)
 #   make quick       the tests without servers and long draws
 #   make lint        ruff, mypy, import-linter
@@ -20,7 +21,8 @@ STAMP := $(VENV)/.ch_sink-installed
 WITH_JAVA = export JAVA_HOME="$$(compose/java_home.sh)" &&
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java demo test quick lint bench bench-full test-long test-containers test-spark lock clean
+.PHONY: help venv java archive demo engines every-engine test quick lint bench bench-full test-long test-containers
+.PHONY: test-spark lock clean
 
 help:
 	@sed -n '3,12s/^#   //p' Makefile
@@ -39,7 +41,15 @@ archive: $(STAMP) java
 	@$(WITH_JAVA) $(BIN)/python -m ch_sink.spark.prepare
 
 demo: archive
-	@$(WITH_JAVA) $(BIN)/ch_sink demo
+	@$(if $(ENGINE),compose/engine.sh $(VENV) $(ENGINE))
+	@$(WITH_JAVA) CH_SINK_ENGINE=$(ENGINE) $(BIN)/ch_sink demo
+
+# Tests are skipped where an engine cannot be installed, so that is not an error.
+engines: $(STAMP)
+	@for version in 25.8 26.3; do compose/engine.sh $(VENV) $$version || true; done
+
+every-engine: $(STAMP)
+	@for pinned in compose/engines/*.txt; do compose/engine.sh $(VENV) $$(basename $$pinned .txt) || true; done
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -48,13 +58,13 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 # Two workers, each with its own ClickHouse; what needs Kafka or Spark runs on one of them. See docs/testing.md.
-test: lint java
+test: lint java engines
 	@$(WITH_JAVA) $(BIN)/pytest -n $(WORKERS) -m "not long"
 
 quick: $(STAMP) java
 	$(WITH_JAVA) $(BIN)/pytest -n $(WORKERS) -m "not slow and not long"
 
-test-long: $(STAMP) java
+test-long: $(STAMP) java every-engine
 	$(WITH_JAVA) $(BIN)/pytest -n $(WORKERS) -m long --timeout=14400
 
 # Skipped tests mean that no Docker engine answers: here that is a failure.

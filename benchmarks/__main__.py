@@ -9,6 +9,7 @@ fleet     one job of many topics
 cluster   two Spark workers of one core against local[2]
 merge     planning of decoded chunks
 ledger    what a stream asks of an old ledger
+engines   inserts and reads on each installed version of ClickHouse
 verify    the comparison of a large table with PostgreSQL
 """
 
@@ -25,6 +26,7 @@ _MAIN = {
     "cluster": "benchmarks.cluster",
     "merge": "benchmarks.merge",
     "ledger": "benchmarks.ledger",
+    "engines": "benchmarks.engines",
     "verify": "benchmarks.verify",
 }
 """Name → module whose ``main`` takes the other arguments."""

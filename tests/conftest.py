@@ -27,7 +27,7 @@ pytest_plugins = (
     "tests.support.sqlserver_stand",
 )
 
-ORDER = ("tests/job/", "tests/kafka/", "tests/real/", "tests/integration/", "tests/property/", "")
+ORDER = ("tests/job/", "tests/kafka/", "tests/real/", "tests/engines/", "tests/integration/", "tests/property/", "")
 """Long units first, so that none is left for the end of a run with several workers."""
 
 MEMORY = Path("/dev/shm")

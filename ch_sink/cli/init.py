@@ -180,8 +180,6 @@ def plan_one(
         out.warn(place + finding.detail)
         for line in (finding.remedy or "").splitlines():
             out.warn(f"  {line}")
-    if plan.spec.row_policy_roles and client is not None:
-        _warn_about_policies(out, client, config)
     return plan
 
 
@@ -205,17 +203,6 @@ def _connect(config: "Config") -> "tuple[Client | None, ClickHouseError | None]"
         return client_of(config), None
     except ClickHouseError as error:
         return None, error
-
-
-def _warn_about_policies(out: Output, client: "Client", config: "Config") -> None:
-    from ch_sink.clickhouse import server_facts
-
-    facts = server_facts(client)
-    if not facts.apply_row_policy_after_final:
-        out.warn(
-            f"this server ({facts.version}) applies row policies before FINAL: readers of the table under FINAL would "
-            f"see deleted rows again; let them read {config.clickhouse.table}_current"
-        )
 
 
 def _write(path: Path, text: str) -> None:

@@ -8,11 +8,13 @@ from ch_sink.clickhouse.ledger import ClickHouseLedger
 from ch_sink.clickhouse.ledger_writes import write_together
 from ch_sink.clickhouse.lookup import AnyKeyLookup, ClickHouseLookup, max_version
 from ch_sink.clickhouse.pending import ClickHousePending
+from ch_sink.clickhouse.plain_meaning import EVERY_TYPE
 from ch_sink.clickhouse.replicas import has_quorum
 from ch_sink.clickhouse.retry import Retry
+from ch_sink.clickhouse.round_trip import FAMILIES, families_of, sent_and_read, stored_and_read
 from ch_sink.clickhouse.run_statement import run_statement
 from ch_sink.clickhouse.running_inserts import await_earlier_inserts
-from ch_sink.clickhouse.schema import detect, execute, server_facts
+from ch_sink.clickhouse.schema import detect, execute, has_nullable_tuple, server_facts
 from ch_sink.clickhouse.settings import ClickHouseSettings
 from ch_sink.clickhouse.state_table import create_statement
 from ch_sink.clickhouse.stream_states import ClickHouseStreamStates
@@ -20,6 +22,8 @@ from ch_sink.clickhouse.table_admin import ClickHouseTableAdmin
 from ch_sink.clickhouse.writer import ClickHouseWriter
 
 __all__ = [
+    "EVERY_TYPE",
+    "FAMILIES",
     "AnyKeyLookup",
     "ClickHouseDeadLetters",
     "ClickHouseHandover",
@@ -39,9 +43,13 @@ __all__ = [
     "detect",
     "disconnect",
     "execute",
+    "families_of",
+    "has_nullable_tuple",
     "has_quorum",
     "max_version",
     "run_statement",
+    "sent_and_read",
     "server_facts",
+    "stored_and_read",
     "write_together",
 ]

@@ -21,7 +21,8 @@ from ch_sink.clickhouse.plain_meaning import CUTTING, PLAIN_MEANING, to_send
 from ch_sink.clickhouse.replicas import Replicas, Stored, has_quorum
 from ch_sink.clickhouse.retry import TOO_MANY_PARTS, Retry
 from ch_sink.clickhouse.settings import ClickHouseSettings
-from ch_sink.errors import ClickHouseError
+from ch_sink.errors import ClickHouseError, ConfigError
+from ch_sink.table.facts import version_of
 from ch_sink.types.sql import literal, quote
 
 __all__ = ["PINNED_EVERYWHERE", "Client", "Keys", "connect", "disconnect"]
@@ -45,6 +46,8 @@ _READ: Settings = {
     "output_format_arrow_compression_method": "lz4_frame",
 }
 
+OLDEST = (25, 8)
+"""The oldest version of ClickHouse that is served."""
 _TOKEN = "insert_deduplication_token"
 _SMALL = 1 << 20
 """Bytes up to which the rows of an insert are copied behind their statement."""
@@ -100,6 +103,8 @@ class Client:
         self.retry: Retry = settings.retry
         self.slow_downs = 0
         """How often the server refused an insert because a table had too many parts."""
+        self.faithful: frozenset[str] = frozenset()
+        """Types of which the server was seen to keep the values (`round_trip`)."""
         at = settings.endpoint
         # Retries are decided here, by error code; the driver's shared pool would be inherited by forked processes.
         with translated(settings.url, "connect", settings.password):
@@ -129,6 +134,7 @@ class Client:
                 dedicated_pool=True,
                 client_name="ch_sink",
             )
+            expect_supported(settings.url, self.server_version)
             known = {name: str(one.value) for name, one in self._driver.server_settings.items()}
             for name, value in to_send(known, dict(settings.settings)).items():
                 self._driver.set_client_setting(name, value)
@@ -357,6 +363,15 @@ class Client:
             self.slow_downs += 1
         # The job says so once the attempts are used up.
         log.debug("%s; next attempt in %.1f s", error, wait)
+
+
+def expect_supported(url: str, version: str) -> None:
+    """Raises ConfigError for a server that is older than what the tests run on."""
+    if version_of(version) < OLDEST:
+        raise ConfigError(
+            f"{url} is ClickHouse {version}; ch_sink needs {'.'.join(map(str, OLDEST))} or later",
+            hint="Upgrade the server, or let clickhouse.url name another one (docs/servers.md).",
+        )
 
 
 def connect(settings: ClickHouseSettings) -> Client:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.retry import RETRYABLE_CODES, Retry
-from ch_sink.clickhouse.schema import detect, execute
+from ch_sink.clickhouse.schema import detect, execute, has_nullable_tuple
 from ch_sink.errors import ClickHouseError, ClickHouseUnavailable, StreamFailed
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import Policy
@@ -88,7 +88,7 @@ class Evolution:
     def _typed(self, columns: Sequence[UnknownColumn]) -> list[UnknownColumn]:
         """The columns with the types that this server has, as ``init`` chooses them."""
         tuples = any((c.clickhouse_type or "").startswith("Nullable(Tuple(") for c in columns)
-        known = not tuples or self._has_nullable_tuple()
+        known = not tuples or has_nullable_tuple(self.client)
         out = []
         for column in columns:
             source = SourceType.from_comment(column.comment) if column.change == "add" else None
@@ -98,15 +98,6 @@ class Evolution:
                 column = replace(column, clickhouse_type=chosen, default=default)
             out.append(column)
         return out
-
-    def _has_nullable_tuple(self) -> bool:
-        try:
-            self.client.rows("SELECT CAST(NULL AS Nullable(Tuple(a UInt8))) AS probe", doing="ask for Nullable(Tuple)")
-        except ClickHouseUnavailable:
-            raise
-        except ClickHouseError:
-            return False
-        return True
 
     def _recreate_view(self, before: TargetTable, after: TargetTable, key: Sequence[str]) -> None:
         """Recreate the current-state view: a view keeps the columns and types that it was created with.

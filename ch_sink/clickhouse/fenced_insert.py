@@ -10,11 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ch_sink.clickhouse.plain_meaning import EVERY_TYPE
 from ch_sink.errors import TableError
 from ch_sink.table.model import TargetTable
+from ch_sink.types.arrow import sent_type, travels_as_text, without_unreadable_nulls
+from ch_sink.types.chtype import parse_type
+from ch_sink.types.column import Column
 from ch_sink.types.sql import literal, quote
 
-__all__ = ["SETTINGS", "SUPERSEDED", "fenced", "fenced_query", "with_defaults"]
+__all__ = ["SETTINGS", "SUPERSEDED", "fenced", "fenced_query", "needs_query", "readable", "with_defaults"]
 
 SUPERSEDED = frozenset({395, 394})
 """FUNCTION_THROW_IF_VALUE_IS_NON_ZERO, QUERY_WAS_CANCELLED: what a superseded insert may end with."""
@@ -29,14 +33,7 @@ SETTINGS: dict[str, str | int] = {
     # The answer is that of the ledger, not of a cache.
     "use_query_cache": 0,
     "select_sequential_consistency": 1,
-    # The table has its types already.
-    "allow_suspicious_low_cardinality_types": 1,
-    "allow_suspicious_fixed_string_types": 1,
-    "allow_suspicious_variant_types": 1,
-    "allow_experimental_variant_type": 1,
-    "allow_experimental_dynamic_type": 1,
-    "allow_experimental_json_type": 1,
-    "enable_json_type": 1,
+    **EVERY_TYPE,
 }
 
 
@@ -44,7 +41,7 @@ _NEVER_NULLABLE = frozenset({"Array", "Map", "Tuple", "Nested", "JSON", "Variant
 
 
 def fenced_query(table: TargetTable, rows: pa.Table, condition: str) -> str:
-    """The query for an insert of these rows, which fails unless the condition holds."""
+    """The query for an insert of these rows, which fails unless the condition holds, if there is one."""
     return fenced([(name, _type(table, rows, name)) for name in rows.column_names], condition)
 
 
@@ -52,7 +49,30 @@ def fenced(columns: Sequence[tuple[str, str]], condition: str) -> str:
     """The same for columns of these names and types."""
     names = ", ".join(quote(name) for name, _ in columns)
     structure = ", ".join(f"{quote(name)} {kind}" for name, kind in columns)
-    return f"SELECT {names} FROM input({literal(structure)}) WHERE throwIf(NOT ({condition}), 'superseded') = 0"
+    where = f" WHERE throwIf(NOT ({condition}), 'superseded') = 0" if condition else ""
+    return f"SELECT {names} FROM input({literal(structure)}){where}"
+
+
+def readable(table: TargetTable, rows: pa.Table) -> pa.Table:
+    """The rows, with the column's or the type's default for each null that the server does not take for it."""
+    rows = with_defaults(table, rows)
+    for at, name in enumerate(rows.column_names):
+        values = without_unreadable_nulls(rows.column(name), _column(table, name).type)
+        if values is not rows.column(name):
+            rows = rows.set_column(at, rows.schema.field(at), values)
+    return rows
+
+
+def needs_query(table: TargetTable, rows: pa.Table) -> bool:
+    """Whether these rows have a null for which a plain insert fails, or stores another value.
+
+    A null that comes as text is no default, and 26.5 stores an empty text for one in a LowCardinality column.
+    """
+    kinds = (_column(table, name).type for name in rows.column_names if rows.column(name).null_count)
+    return any(
+        kind.startswith("LowCardinality(") or (travels_as_text(kind) and not parse_type(kind).nullable)
+        for kind in kinds
+    )
 
 
 def with_defaults(table: TargetTable, rows: pa.Table) -> pa.Table:
@@ -77,11 +97,11 @@ def _type(table: TargetTable, rows: pa.Table, name: str) -> str:
 
 
 def _bare(table: TargetTable, name: str) -> str:
-    """The type without LowCardinality around it, which changes no value."""
+    return sent_type(_column(table, name).type)
+
+
+def _column(table: TargetTable, name: str) -> Column:
     column = table.column(name)
     if column is None:
         raise TableError(f"{table.qualified} has no column {name!r}")
-    kind = column.type
-    while kind.startswith("LowCardinality(") and kind.endswith(")"):
-        kind = kind[len("LowCardinality(") : -1]
-    return kind
+    return column

@@ -5,10 +5,11 @@ import pyarrow as pa
 
 from ch_sink.clickhouse.arrow_io import conform_table
 from ch_sink.clickhouse.client import Client, Keys
+from ch_sink.clickhouse.plain_meaning import EVERY_TYPE
 from ch_sink.errors import TableError
 from ch_sink.ports import StoredRows
 from ch_sink.table.model import Family, TargetTable, times
-from ch_sink.types.arrow import arrow_type
+from ch_sink.types.arrow import arrow_type, carried, sent_type
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import OWN, quote
 
@@ -40,9 +41,8 @@ class ClickHouseLookup:
         self._settings: dict[str, str | int] = {
             # Null is a key value like any other; without this setting, IN never matches it.
             "transform_null_in": 1,
-            # Grouping by JSON and similar types compares whole stored values, as intended.
-            "allow_suspicious_types_in_group_by": 1,
-            "allow_suspicious_types_in_order_by": 1,
+            # The keys are sent as a table of their types. Grouping compares whole stored values, also of JSON.
+            **EVERY_TYPE,
             "use_index_for_in_with_subqueries": 1,
         }
 
@@ -54,12 +54,12 @@ class ClickHouseLookup:
     def fetch(self, keys: pa.Table, below: pa.Array | None = None) -> StoredRows:
         """See RowLookup.fetch. Raises ClickHouseError."""
         named = keys.select(list(self._keys))
-        types = [(name, _plain(self._types[name])) for name in self._keys]
+        types = [(name, sent_type(self._types[name])) for name in self._keys]
         sql, version = self._sql, _version(self._table)
         if below is not None and version is not None:
             sql = _newest_below_sql(self._table, self._keys, version)
             named = named.append_column(_BELOW, below)
-            types.append((_BELOW, _plain(self._types[version])))
+            types.append((_BELOW, sent_type(self._types[version])))
         sent = Keys(_KEYS, named, types)
         doing = f"look up stored rows of {self._table.qualified}"
         found = self._client.arrow(sql, settings=self._settings, keys=sent, of=self._table, doing=doing)
@@ -115,14 +115,6 @@ def _collapses(table: TargetTable) -> bool:
     return table.engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING)
 
 
-def _plain(kind: str) -> str:
-    """The type in which keys are sent: as in the table, without LowCardinality, which changes no value."""
-    bare = kind
-    while bare.startswith("LowCardinality(") and bare.endswith(")"):
-        bare = bare[len("LowCardinality(") : -1]
-    return bare
-
-
 def _arrow(kind: str) -> pa.DataType | None:
     try:
         return arrow_type(kind)
@@ -135,15 +127,8 @@ def _select(table: TargetTable) -> list[str]:
 
 
 def _readable(name: str, kind: str) -> str:
-    """The column as Arrow can carry it: times of day beyond 24 hours have no Arrow type on the way out."""
-    bare = parse_type(kind).bare
-    if bare.name == "Time":
-        return f"CAST({quote(name)}, 'Nullable(Int32)') AS {quote(name)}"
-    if bare.name == "Time64":
-        unit = 10 ** (6 if bare.precision <= 6 else 9)
-        ticks = f"CAST({quote(name)}, 'Nullable(Decimal(38, {bare.precision}))') * {unit}"
-        return f"CAST({ticks}, 'Nullable(Int64)') AS {quote(name)}"
-    return quote(name)
+    value = carried(quote(name), kind)
+    return value if value == quote(name) else f"{value} AS {quote(name)}"
 
 
 def _where(table: TargetTable, keys: tuple[str, ...]) -> str:

@@ -6,7 +6,7 @@ rows. A lookup then finds less than there is, and a comparison calls rows missin
 
 from collections.abc import Mapping
 
-__all__ = ["CUTTING", "PLAIN_MEANING", "to_send"]
+__all__ = ["CUTTING", "EVERY_TYPE", "PLAIN_MEANING", "to_send"]
 
 _LIMITS = ("read", "group_by", "sort", "result", "timeout", "set", "join", "distinct", "transfer")
 
@@ -30,12 +30,29 @@ PLAIN_MEANING: Mapping[str, str | int] = {
     "join_use_nulls": 0,
     # The sink's own tables have the types that are written.
     "data_type_default_nullable": 0,
+    # JSON is read as text: a number in quotes would be a text when it is inserted again.
+    **{f"output_format_json_quote_{name}": 0 for name in ("64bit_integers", "64bit_floats", "decimals", "denormals")},
     # The driver reads names of types.
     "output_format_native_encode_types_in_binary_format": 0,
     # A fenced insert is an INSERT … SELECT, and its token counts.
     "deduplicate_insert_select": "enable_when_possible",
 }
 """Each with its default."""
+EVERY_TYPE: Mapping[str, str | int] = {
+    "allow_suspicious_low_cardinality_types": 1,
+    "allow_suspicious_fixed_string_types": 1,
+    "allow_suspicious_variant_types": 1,
+    "allow_suspicious_types_in_group_by": 1,
+    "allow_suspicious_types_in_order_by": 1,
+    "allow_experimental_variant_type": 1,
+    "allow_experimental_dynamic_type": 1,
+    "allow_experimental_json_type": 1,
+    "enable_json_type": 1,
+    # Off up to 26.3.
+    "allow_experimental_nullable_tuple_type": 1,
+    "enable_time_time64_type": 1,
+}
+"""For statements that name a table's types: it has them already."""
 CUTTING = ("limit", "offset")
 """Those that hold for any question: they are sent from the first one on."""
 

@@ -10,22 +10,23 @@ import pyarrow as pa
 
 from ch_sink.clickhouse.arrow_io import conform
 from ch_sink.clickhouse.client import Client
+from ch_sink.clickhouse.plain_meaning import EVERY_TYPE
 from ch_sink.clickhouse.required_settings import fixed_settings
 from ch_sink.clickhouse.state_table import StateTable
-from ch_sink.errors import AccessDenied, ClickHouseError, ConfigError, TableError
+from ch_sink.errors import AccessDenied, ClickHouseError, ClickHouseUnavailable, ConfigError, TableError
 from ch_sink.model.policy import Policy
 from ch_sink.table.detect import DETECT_SQL, assemble, detect_sql, local_table
 from ch_sink.table.facts import POLICIES_SQL, SERVER_SQL, ServerFacts
 from ch_sink.table.model import TargetTable
 from ch_sink.types import clickhouse_type
-from ch_sink.types.arrow import arrow_type
+from ch_sink.types.arrow import arrow_type, carried
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
 from ch_sink.types.connect import SourceType
 from ch_sink.types.defaults import is_constant
 from ch_sink.types.sql import quote
 
-__all__ = ["detect", "execute", "server_facts"]
+__all__ = ["detect", "execute", "has_nullable_tuple", "server_facts"]
 
 log = logging.getLogger("ch_sink")
 
@@ -98,7 +99,7 @@ def _defaults(client: Client, table: TargetTable) -> Iterator[tuple[str, pa.Scal
     for column in table.source_columns:
         if column.default_kind == "DEFAULT" and is_constant(column.default_expression, names):
             with suppress(TableError):  # a type that the sink cannot fill
-                wanted.append((column.name, _cast(column), arrow_type(column.type)))
+                wanted.append((column.name, _cast(column.default_expression, column.type), arrow_type(column.type)))
     for name, value in _constants(client, wanted, f"read the defaults of {table.qualified}"):
         if value.is_valid:
             yield name, value
@@ -119,7 +120,7 @@ def _added(client: Client, table: TargetTable, added: Sequence[tuple[str, str]])
                 f"columns.add.{name}: {text} is no constant", hint="Write text in single quotes, as in \"'eu'\"."
             )
         if column is not None and column.insertable:
-            wanted.append((name, f"CAST({text} AS {column.type})", arrow_type(column.type)))
+            wanted.append((name, _cast(text, column.type), arrow_type(column.type)))
     yield from _constants(client, wanted, f"compute columns.add for {table.qualified}")
 
 
@@ -130,18 +131,29 @@ def _constants(
     if not wanted:
         return
     sql = "SELECT " + ", ".join(f"{text} AS c{i}" for i, (_, text, _) in enumerate(wanted))
-    values = client.arrow(sql, doing=doing)
+    values = client.arrow(sql, settings=EVERY_TYPE, doing=doing)
     for (name, _, kind), column in zip(wanted, values.columns, strict=True):
         yield name, conform(column, kind)[0]
 
 
-def _cast(column: Column) -> str:
-    return f"CAST({column.default_expression} AS {column.type})"
+def _cast(expression: str, kind: str) -> str:
+    return carried(f"CAST({expression} AS {kind})", kind)
 
 
 def _describe(client: Client, sql: str, database: str, table: str) -> dict[str, Any] | None:
     found = client.rows(sql, {"database": database, "table": table}, doing=f"describe table {database}.{table}")
     return found[0] if found else None
+
+
+def has_nullable_tuple(client: Client) -> bool:
+    """Whether a new column can be ``Nullable(Tuple(…))`` without a setting. Raises ClickHouseUnavailable."""
+    try:
+        client.rows("SELECT CAST(NULL AS Nullable(Tuple(a UInt8))) AS probe", doing="ask for Nullable(Tuple)")
+    except ClickHouseUnavailable:
+        raise
+    except ClickHouseError:
+        return False
+    return True
 
 
 _UNFINISHED, _TIMEOUT = 341, 159

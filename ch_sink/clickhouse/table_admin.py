@@ -7,6 +7,7 @@ from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.evolution import Evolution
 from ch_sink.clickhouse.lookup import max_version
 from ch_sink.clickhouse.required_settings import require_settings
+from ch_sink.clickhouse.round_trip import expect_faithful
 from ch_sink.clickhouse.schema import detect, execute
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import Policy
@@ -31,7 +32,9 @@ class ClickHouseTableAdmin:
 
     def detect(self) -> TargetTable:
         require_settings(self.client)
-        return detect(self.client, self.database, self.table, self.policy)
+        table = detect(self.client, self.database, self.table, self.policy)
+        expect_faithful(self.client, table)
+        return table
 
     def carry_out(self, table: TargetTable, columns: Sequence[UnknownColumn], key: Sequence[str]) -> TargetTable:
         evolution = Evolution(self.client, self.database, self.table, self.policy, self.cluster, self.types)

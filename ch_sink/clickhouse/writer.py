@@ -4,15 +4,13 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ch_sink.clickhouse.client import Client
-from ch_sink.clickhouse.fenced_insert import SETTINGS, SUPERSEDED, fenced_query, with_defaults
+from ch_sink.clickhouse.fenced_insert import SETTINGS, SUPERSEDED, fenced_query, needs_query, readable
 from ch_sink.clickhouse.retry import Retry
 from ch_sink.errors import ClickHouseError, TableError
 from ch_sink.ports import Fence, Insert
 from ch_sink.table.model import Family, TargetTable
-from ch_sink.types.chtype import parse_type
 
 __all__ = ["PINNED", "ClickHouseWriter"]
 
@@ -72,7 +70,6 @@ class ClickHouseWriter:
             # The server would make one −1 of two −1 and one +1 of a block.
             self._settings = {**PINNED, "optimize_on_insert": 0}
         self._insertable = {c.name for c in table.columns if c.insertable}
-        self._json = {c.name for c in table.columns if parse_type(c.type).name == "JSON"}
         self.rows = 0
         """Rows sent so far."""
 
@@ -94,10 +91,7 @@ class ClickHouseWriter:
             )
         if not rows.num_rows:
             return 0
-        for name in self._json.intersection(rows.column_names):
-            # A null text fails there instead of taking the default: the server cannot read it (26.9).
-            at = rows.schema.get_field_index(name)
-            rows = rows.set_column(at, rows.schema.field(at), pc.fill_null(rows.column(name), "{}"))
+        rows = readable(self._table, rows)
         options: _Options = {
             # One block is read and written by one thread; more of them only wait for each other.
             "settings": {**self._settings, "max_threads": 1, "insert_deduplication_token": token},
@@ -105,23 +99,23 @@ class ClickHouseWriter:
             "retry": self._retry,
             "by_content": by_content,
         }
-        if fence is None:
+        condition = fence.condition if fence is not None else ""
+        if fence is not None and not condition:
+            fence.check()
+        if not condition and not needs_query(self._table, rows):
             written = self._client.insert(self._table.qualified, rows, **options)
         else:
-            written = self._fenced(rows, fence, options)
+            written = self._by_query(rows, fence, condition, options)
         self.rows += rows.num_rows
         return written
 
-    def _fenced(self, rows: pa.Table, fence: Fence, options: _Options) -> int:
-        if not fence.condition:
-            fence.check()
-            return self._client.insert(self._table.qualified, rows, **options)
-        rows = with_defaults(self._table, rows)
+    def _by_query(self, rows: pa.Table, fence: Fence | None, condition: str, options: _Options) -> int:
         options["settings"] = {**options["settings"], **SETTINGS}
-        query = fenced_query(self._table, rows, fence.condition)
+        query = fenced_query(self._table, rows, condition)
+        query_id = fence.query_id if fence is not None and condition else ""
         try:
-            return self._client.insert(self._table.qualified, rows, **options, query=query, query_id=fence.query_id)
+            return self._client.insert(self._table.qualified, rows, **options, query=query, query_id=query_id)
         except ClickHouseError as error:
-            if error.code in SUPERSEDED:
+            if fence is not None and error.code in SUPERSEDED:
                 fence.check()
             raise

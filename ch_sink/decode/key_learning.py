@@ -99,7 +99,9 @@ class KeyLearner:
     def _connector_of(self, value: bytes) -> str:
         try:
             return connector_in(as_json(*self._values.exact(value)))
-        except DecodeError:
+        except Exception as error:
+            if not of_record(error):
+                raise
             return ""
 
     def _columns_of(self, key: bytes, connector: str) -> tuple[str, ...]:

@@ -3,7 +3,16 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from ch_sink.clickhouse import Client, detect, max_version, server_facts
+from ch_sink.clickhouse import (
+    FAMILIES,
+    Client,
+    detect,
+    families_of,
+    max_version,
+    sent_and_read,
+    server_facts,
+    stored_and_read,
+)
 from ch_sink.config import Config
 from ch_sink.decode.mongodb import is_document_source
 from ch_sink.discovery.computed_findings import computed_findings
@@ -15,7 +24,7 @@ from ch_sink.discovery.mongodb_findings import document_findings
 from ch_sink.discovery.servers import servers_of
 from ch_sink.discovery.value_findings import value_findings
 from ch_sink.discovery.wiring import client_of, key_columns, ledger_of, table_spec, topic_offsets
-from ch_sink.errors import REFILL, ChSinkError, ClickHouseError, TableNotFound
+from ch_sink.errors import REFILL, AccessDenied, ChSinkError, ClickHouseError, TableNotFound
 from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
 from ch_sink.sources import refusal, source_for
@@ -104,6 +113,7 @@ def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | N
         yield from replica_findings(table, servers_of(config, client, table))
     except ClickHouseError as error:
         yield Finding("fail", "replicas", str(error), error.hint)
+    yield from _values_kept(config, client, table)
     yield from computed_findings(client, table, {f.name for f in schema.fields} if schema else set())
     if seen.obstacle is not None:
         yield Finding("warn", "types", "not checked: no table can follow this topic as it is")
@@ -140,6 +150,39 @@ def _to_be_created(config: Config, client: Client, seen: Sampled) -> Finding:
     except ChSinkError as error:
         return Finding("fail", "table", f"{place} cannot be created: {error}", error.hint)
     return Finding("ok", "table", f"{place} does not exist yet: the job creates it")
+
+
+def _values_kept(config: Config, client: Client, table: TargetTable) -> Iterator[Finding]:
+    """Whether this server gives back the values of risky types; those that the table has must come back."""
+    used = families_of(column.type for column in table.columns if column.insertable)
+    try:
+        try:
+            changed = stored_and_read(client, table.database, config.policy(), FAMILIES)
+        except AccessDenied as error:
+            yield Finding(
+                "warn",
+                "round trip",
+                f"no values were stored and read back, since the user may have no table for it: {error}",
+                f"GRANT CREATE TABLE, DROP TABLE, SELECT, INSERT ON {quote(table.database)}.* "
+                f"TO {quote(config.clickhouse.username)};",
+            )
+            changed = sent_and_read(client, sorted(used))
+    except ChSinkError as error:
+        yield Finding("fail", "round trip", str(error), error.hint)
+        return
+    for one in changed:
+        columns = [c.name for c in table.columns if c.insertable and one.family in families_of([c.type])]
+        if columns:
+            yield Finding(
+                "fail",
+                "round trip",
+                f"column {', '.join(columns)}: {one.why}",
+                "Upgrade the server, or give the column another type (docs/servers.md).",
+            )
+        elif not one.refused:
+            yield Finding("warn", "round trip", f"no column has this type, and none may get it: {one.why}")
+    if not changed:
+        yield Finding("ok", "round trip", f"values of {len(FAMILIES)} risky types come back as they were sent")
 
 
 def _server_facts(client: Client, table: TargetTable) -> ServerFacts | None:

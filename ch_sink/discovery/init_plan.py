@@ -3,13 +3,13 @@
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from ch_sink.clickhouse import Client, detect
+from ch_sink.clickhouse import Client, detect, has_nullable_tuple, server_facts
 from ch_sink.config import Config
 from ch_sink.discovery.look import Sampled, schema_for
 from ch_sink.discovery.servers import expect_same_engine
 from ch_sink.discovery.value_findings import refuted_comments, value_findings, without_note
 from ch_sink.discovery.wiring import key_columns, table_spec
-from ch_sink.errors import ChSinkError, ClickHouseError, TableNotFound
+from ch_sink.errors import ChSinkError, TableError, TableNotFound
 from ch_sink.table.checks import Finding
 from ch_sink.table.ddl import Statement, init_statements
 from ch_sink.table.evolve import alter, altering, existing_statements, unseen_statements
@@ -41,15 +41,18 @@ def plan_init(
 ) -> InitPlan:
     """The statements for the topic that ``seen`` describes; without a client, those for a table that does not exist.
 
-    Raises ChSinkError for a topic that cannot be served or whose columns are not known, TableError, ClickHouseError.
+    Raises ChSinkError for a topic that cannot be served or whose columns are not known, TableError (also for row
+    policies on a server that applies them before FINAL), ClickHouseError.
     """
     if seen.obstacle is not None:
         raise ChSinkError(seen.obstacle.reason, hint=seen.obstacle.remedy)
     spec = table_spec(config, engine=engine, roles=roles)
+    if spec.row_policy_roles and client is not None:
+        _refuse_policies_before_final(client, spec)
     notes: list[str] = []
     existing: TargetTable | None = None
     if client is not None and (seen.schema is not None or not seen.records):
-        spec = replace(spec, types=replace(spec.types, nullable_tuple=_has_nullable_tuple(client)))
+        spec = replace(spec, types=replace(spec.types, nullable_tuple=has_nullable_tuple(client)))
         with suppress(TableNotFound):
             existing = detect(client, config.clickhouse.database, config.clickhouse.table, config.policy())
             expect_same_engine(config, client, existing)
@@ -97,9 +100,12 @@ def _guessed(seen: Sampled, columns: str) -> str:
     )
 
 
-def _has_nullable_tuple(client: Client) -> bool:
-    try:
-        client.rows("SELECT CAST(NULL AS Nullable(Tuple(a UInt8))) AS probe", doing="ask for Nullable(Tuple)")
-    except ClickHouseError:
-        return False
-    return True
+def _refuse_policies_before_final(client: Client, spec: TableSpec) -> None:
+    facts = server_facts(client)
+    if not facts.policies_after_final:
+        raise TableError(
+            f"a row policy for {', '.join(spec.row_policy_roles)}: this server ({facts.version}) applies row policies "
+            f"before FINAL, so that its readers would see deleted rows again, also in {spec.table}_current",
+            hint=f"Leave out --row-policy and init.row_policy_roles, and grant readers {spec.table}_current instead of "
+            "the table. Or, on 25.12 and later, set apply_row_policy_after_final = 1 in their profile and in yours.",
+        )

@@ -308,16 +308,14 @@ def _row_policies(here: Situation) -> Iterable[Finding]:
         return
     for policy in server.policies:
         used = columns_in(policy.condition, [c.name for c in table.columns]) & table.system_columns
-        if used and not server.apply_row_policy_after_final:
-            old = server.apply_row_policy_after_final is None
+        if used and not server.policies_after_final:
             yield Finding(
-                "warn",
+                "fail",
                 "row policy",
-                f"{policy.name} ({policy.condition}) is applied before FINAL on this server ({server.version}"
-                + (", which lacks the setting" if old else ", apply_row_policy_after_final = 0")
-                + "): deleted rows come back under FINAL",
-                f"Grant readers the view {quote(table.name + '_current')} without a policy on the table"
-                + ("." if old else ", or set apply_row_policy_after_final = 1 in their profile."),
+                f"{policy.name} ({policy.condition}): this server ({server.version}) applies it before FINAL, so that "
+                f"its readers see deleted rows again, also in {quote(table.name + '_current')}",
+                f"Drop the policy, and grant readers {quote(table.name + '_current')} instead of the table. Or, on "
+                "25.12 and later, set apply_row_policy_after_final = 1 in their profile and in that of this user.",
             )
         elif used:
             yield Finding(

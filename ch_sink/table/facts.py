@@ -6,8 +6,18 @@ from typing import Any
 
 from ch_sink.types.column import WIDE_YEARS, Years
 
-__all__ = ["POLICIES_SQL", "SERVER_SQL", "YEARS_SQL", "RowPolicy", "ServerFacts", "years_of"]
+__all__ = [
+    "POLICIES_SQL",
+    "SERVER_SQL",
+    "YEARS_SQL",
+    "RowPolicy",
+    "ServerFacts",
+    "policies_after_final",
+    "version_of",
+    "years_of",
+]
 
+_ON = ("1", "true")
 YEARS_SQL = """\
 [
         toString(toDate32('0001-01-01')), toString(toDate32('9999-12-31')),
@@ -23,7 +33,7 @@ SELECT
     (
         SELECT mapFromArrays(groupArray(name), groupArray(value))
         FROM system.settings
-        WHERE name IN ('apply_row_policy_after_final', 'async_insert')
+        WHERE name IN ('apply_row_policy_after_final', 'optimize_move_to_prewhere_if_final', 'async_insert')
     ) AS settings,
     {YEARS_SQL} AS years"""
 """One row; a setting that the server does not know is left out."""
@@ -56,8 +66,8 @@ class ServerFacts:
 
     version: str
     user: str = ""
-    apply_row_policy_after_final: bool | None = None
-    """None if the server does not know the setting: it then applies policies before FINAL."""
+    policies_after_final: bool = True
+    """Whether FINAL chooses among all rows before row policies hide some; see `policies_after_final`."""
     policies: tuple[RowPolicy, ...] | None = None
     timezone: str = ""
     async_insert: bool = False
@@ -73,11 +83,10 @@ class ServerFacts:
     ) -> "ServerFacts":
         """From the row of ``SERVER_SQL`` and those of ``POLICIES_SQL`` (None if they were refused)."""
         settings = {str(name): str(value) for name, value in server["settings"].items()}
-        after_final = settings.get("apply_row_policy_after_final")
         return ServerFacts(
             str(server["version"]),
             str(server["user"]),
-            None if after_final is None else after_final in ("1", "true"),
+            policies_after_final(str(server["version"]), settings),
             None
             if policies is None
             else tuple(
@@ -91,10 +100,31 @@ class ServerFacts:
                 for row in policies
             ),
             str(server["timezone"]),
-            settings.get("async_insert") in ("1", "true"),
+            settings.get("async_insert") in _ON,
             years_of(server["years"]),
             tuple((fixed_settings or {}).items()),
         )
+
+
+def version_of(text: str) -> tuple[int, int]:
+    """Year and month of a server's version, such as (25, 8) of ``25.8.2.1``; late ones of a text that states none."""
+    year, _, rest = text.partition(".")
+    month = rest.partition(".")[0]
+    return (int(year), int(month)) if year.isdigit() and month.isdigit() else (9999, 12)
+
+
+def policies_after_final(version: str, settings: Mapping[str, str]) -> bool:
+    """Whether a server of this version, with these values of the settings that it knows, filters after FINAL.
+
+    The setting is known since 25.12 (25.11.10), and on by default since 26.2 (25.12.7). Before, a policy was applied
+    after FINAL unless conditions were moved to PREWHERE there; since ClickHouse's change 87303 it is moved always: in
+    25.9, and in Altinity's builds of older versions. Seen on 25.8.2, 26.1.2, 26.3.9, 26.5.1, 26.7.2 and 26.9.2.
+    """
+    value = settings.get("apply_row_policy_after_final")
+    if value is not None:
+        return value in _ON
+    moved = settings.get("optimize_move_to_prewhere_if_final") in _ON
+    return version_of(version) < (25, 9) and "altinity" not in version and not moved
 
 
 def years_of(shown: Sequence[str]) -> Years:

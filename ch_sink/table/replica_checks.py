@@ -95,16 +95,20 @@ def _processes(servers: Servers, several: str) -> Iterator[Finding]:
 
 
 def _reads(table: TargetTable, servers: Servers) -> Iterator[Finding]:
-    if servers.quorum:
-        return
     if table.distributed:
+        local = ".".join(table.local) if table.local is not None else "the table behind it"
+        # No setting helps: with a quorum and one insert at a time, inserts through a Distributed table were
+        # acknowledged and not stored (ClickHouse issue 97557, seen by PeerDB on 26.6, its issue 4746).
         yield Finding(
             "fail",
             _TITLE,
-            f"{table.qualified} is Distributed over replicated tables, and a replica that lags may answer lookups",
-            "Set insert_quorum: auto and insert_quorum_parallel: 0 in clickhouse.settings.",
+            f"{table.qualified} is Distributed over replicated tables: a replica that lags may answer lookups, and the "
+            "server may lose inserts under the quorum that would prevent it",
+            f"If it has one shard, name {local} in clickhouse.database and "
+            "clickhouse.table, and its cluster in clickhouse.cluster. Several replicated shards are not served.",
         )
-    elif not servers.may_sync:
+        return
+    if not servers.quorum and not servers.may_sync:
         yield Finding(
             "fail",
             _TITLE,

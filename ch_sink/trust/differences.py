@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ch_sink.clickhouse import Client
+from ch_sink.clickhouse import EVERY_TYPE, Client
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.sides import KEY, ROW, TIMES, VERSION, Side, hashed
 from ch_sink.types.chtype import parse_type
@@ -15,8 +15,7 @@ from ch_sink.types.sql import OWN, literal, quote
 __all__ = ["Difference", "Differences", "Totals"]
 
 _SETTINGS: dict[str, str | int] = {
-    "allow_suspicious_types_in_group_by": 1,
-    "allow_suspicious_types_in_order_by": 1,
+    **EVERY_TYPE,
     # Large tables are grouped on disk rather than in memory.
     "max_bytes_before_external_group_by": 1 << 30,
     "max_bytes_before_external_sort": 1 << 30,
@@ -24,7 +23,6 @@ _SETTINGS: dict[str, str | int] = {
     "output_format_json_quote_64bit_integers": 0,
     "output_format_json_quote_decimals": 1,
     "output_format_json_quote_denormals": 1,
-    "enable_time_time64_type": 1,
 }
 _EACH = f"{OWN}each"
 """The hash of each compared value."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.clickhouse import Client
+from ch_sink.clickhouse import EVERY_TYPE, Client
 from ch_sink.merge import version_column
 from ch_sink.model.change import ChangeBatch, Op, Records
 from ch_sink.model.floor import NOTHING_LOADED, Floor, Loaded
@@ -36,7 +36,11 @@ __all__ = ["Biography", "Course", "biography", "stored_rows", "stored_versions"]
 
 Course = tuple[State, Sequence[tuple[int, int]]]
 """The state at a partition's first record, and each offset from which on the epoch was at least so high."""
-_SETTINGS: dict[str, str | int] = {"output_format_json_quote_decimals": 1, "output_format_json_quote_64bit_integers": 0}
+_SETTINGS: dict[str, str | int] = {
+    **EVERY_TYPE,
+    "output_format_json_quote_decimals": 1,
+    "output_format_json_quote_64bit_integers": 0,
+}
 
 
 @dataclass(slots=True)
@@ -132,6 +136,7 @@ def stored_versions(client: Client, table: TargetTable, condition: str) -> froze
     found = client.rows(
         f"SELECT toString({quote(name)}) AS {OWN}v FROM {table.qualified} WHERE {condition} "
         f"GROUP BY {quote(name)} {having}",
+        settings=_SETTINGS,
         of=table,
     )
     return frozenset(int(row[f"{OWN}v"]) for row in found)

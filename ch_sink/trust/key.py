@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ch_sink.clickhouse import Client
+from ch_sink.clickhouse import EVERY_TYPE, Client
 from ch_sink.clickhouse.arrow_io import conform
 from ch_sink.errors import ClickHouseError, StreamFailed
 from ch_sink.table.model import TargetTable
-from ch_sink.types.arrow import arrow_type
+from ch_sink.types.arrow import arrow_type, carried
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import literal, quote
 
@@ -114,7 +114,9 @@ def _scalar(client: Client, table: TargetTable, name: str, value: Any, sql: str)
     if value is None:
         return pa.scalar(None, wanted)
     try:
-        found = client.arrow(f"SELECT {sql} AS k, toString(k) AS shown", doing="read the key")
+        found = client.arrow(
+            f"SELECT {carried(sql, kind)} AS k, toString({sql}) AS shown", settings=EVERY_TYPE, doing="read the key"
+        )
     except ClickHouseError as error:
         if error.temporary:
             raise

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ch_sink.clickhouse import EVERY_TYPE
 from ch_sink.errors import StreamFailed
 from ch_sink.merge import version_column
 from ch_sink.pipeline.target import Target
@@ -29,8 +30,7 @@ _INSERT: dict[str, str | int] = {
     "optimize_on_insert": 0,
     "max_insert_threads": 1,
     "max_partitions_per_insert_block": 0,
-    "allow_suspicious_types_in_group_by": 1,
-    "allow_suspicious_types_in_order_by": 1,
+    **EVERY_TYPE,
     "max_bytes_before_external_group_by": 1 << 30,
     "max_bytes_before_external_sort": 1 << 30,
 }

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from ch_sink.clickhouse import Client
+from ch_sink.clickhouse import EVERY_TYPE, Client
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.ports import Ledger, RowsRemoved, TableRefilled
 from ch_sink.table.model import Family, TargetTable
@@ -20,7 +20,7 @@ _SETTINGS: dict[str, str | int] = {
     # Which rows are meant does not change while the statement runs: see the callers.
     "allow_nondeterministic_mutations": 1,
     "max_bytes_before_external_group_by": 1 << 30,
-    "allow_suspicious_types_in_group_by": 1,
+    **EVERY_TYPE,
 }
 
 
@@ -28,7 +28,7 @@ def count(client: Client, table: TargetTable | StateTable, condition: str) -> in
     """How many stored rows meet the condition. Raises ClickHouseError."""
     [found] = client.rows(
         f"SELECT count() AS {OWN}n FROM {table.qualified} WHERE {condition}",
-        settings={name: value for name, value in _SETTINGS.items() if name.startswith(("max_", "allow_susp"))},
+        settings=_SETTINGS,
         of=table,
         doing=f"count rows of {table.qualified}",
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from ch_sink.clickhouse import Client
+from ch_sink.clickhouse import EVERY_TYPE, Client
 from ch_sink.clickhouse.client import connect
 from ch_sink.clickhouse.replicas import AnsweredElsewhere
 from ch_sink.errors import ChSinkError, StreamFailed
@@ -22,7 +22,7 @@ from ch_sink.trust.sides import KEY
 from ch_sink.types.column import Column
 from ch_sink.types.sql import literal, quote
 
-__all__ = ["DROP", "TYPES", "Shadow", "shadow_of", "shadow_tables", "staying"]
+__all__ = ["DROP", "Shadow", "shadow_of", "shadow_tables", "staying"]
 
 _SUFFIX = "__ch_sink_shadow"
 _ATTEMPTS = 12
@@ -32,15 +32,6 @@ DROP: dict[str, str | int] = {
     "max_table_size_to_drop": 0,
     "max_partition_size_to_drop": 0,
 }
-TYPES: dict[str, str | int] = {
-    "allow_suspicious_low_cardinality_types": 1,
-    "allow_suspicious_types_in_order_by": 1,
-    "allow_experimental_variant_type": 1,
-    "allow_experimental_dynamic_type": 1,
-    "allow_experimental_json_type": 1,
-    "enable_time_time64_type": 1,
-}
-"""Settings that let a table have columns of all types that the target may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +122,7 @@ def _made(client: Client, table: TargetTable, create: Callable[[TargetTable], st
         made.append(one.qualified)
         try:
             client.command(
-                create(one), settings=TYPES, again=not client.settings.server, doing=f"prepare {one.qualified}"
+                create(one), settings=EVERY_TYPE, again=not client.settings.server, doing=f"prepare {one.qualified}"
             )
             return one
         except AnsweredElsewhere as error:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ch_sink.clickhouse import Client, detect
+from ch_sink.clickhouse import EVERY_TYPE, Client, detect
 from ch_sink.errors import ChSinkError, ClickHouseError, StreamFailed
 from ch_sink.model.policy import Policy
 from ch_sink.table.engine_full import parse_engine
@@ -23,15 +23,7 @@ __all__ = ["SUFFIX", "Successor"]
 
 SUFFIX = "__ch_sink_next"
 _NOT_IMPLEMENTED, _UNKNOWN_TABLE = 48, 60
-_ALLOW: dict[str, str | int] = {
-    "allow_suspicious_low_cardinality_types": 1,
-    "allow_suspicious_types_in_order_by": 1,
-    "allow_experimental_variant_type": 1,
-    "allow_experimental_dynamic_type": 1,
-    "allow_experimental_json_type": 1,
-    "enable_time_time64_type": 1,
-    "allow_nullable_key": 1,
-}
+_ALLOW: dict[str, str | int] = {**EVERY_TYPE, "allow_nullable_key": 1}
 Say = Callable[[str], None]
 
 

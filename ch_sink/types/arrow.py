@@ -1,17 +1,33 @@
-"""ClickHouse types as Arrow: with which Arrow type a column is inserted and looked up.
+"""ClickHouse types on the wire: the Arrow type with which a column is inserted and looked up, and the SQL to read it.
 
-Each pair was inserted through ``FORMAT Arrow`` into engine 26.9 and read back equal to the byte (the reader
-may have to cast: UUID comes back as ``arrow.uuid``, JSON as ``arrow.json``, a zone's name may differ).
+Each pair was inserted through ``FORMAT Arrow`` into engines 25.8, 26.1, 26.3 and 26.9 and read back equal to the byte
+(the reader may have to cast: a zone's name may differ).
+
+UUID, Time, Time64 and JSON travel as their texts, both ways. As sixteen bytes, a UUID is refused by servers up to 25.8
+and stored with each half reversed by 26.1 to 26.3; as numbers, times beyond a day are stored modulo a day up to 26.3;
+and up to 26.3 no JSON is written as Arrow.
 """
 
+from dataclasses import replace
 from functools import lru_cache
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ch_sink.errors import TableError
 from ch_sink.types.chtype import ChType, parse_type
+from ch_sink.types.sql import literal
 
-__all__ = ["INTEGERS", "WIDE_INTEGERS", "arrow_of", "arrow_type"]
+__all__ = [
+    "INTEGERS",
+    "WIDE_INTEGERS",
+    "arrow_of",
+    "arrow_type",
+    "carried",
+    "sent_type",
+    "travels_as_text",
+    "without_unreadable_nulls",
+]
 
 INTEGERS: dict[str, tuple[int, int]] = {
     f"{sign}Int{bits}": ((-(1 << bits - 1), (1 << bits - 1) - 1) if not sign else (0, (1 << bits) - 1))
@@ -36,8 +52,6 @@ _PLAIN: dict[str, pa.DataType] = {
     # A ClickHouse String is bytes: text and binary columns share one Arrow type, so that what was read
     # back goes with what was decoded.
     "String": pa.binary(),
-    "JSON": pa.string(),
-    "UUID": pa.binary(16),
     "Date": pa.date32(),
     "Date32": pa.date32(),
     "DateTime": pa.uint32(),
@@ -45,9 +59,14 @@ _PLAIN: dict[str, pa.DataType] = {
     "Enum16": pa.int16(),
     "IPv4": pa.uint32(),
     "IPv6": pa.binary(16),
-    # Read back through FORMAT Arrow only within a day: the server refuses others.
-    "Time": pa.int32(),
 }
+_AS_TEXT = {
+    "UUID": "00000000-0000-0000-0000-000000000000",
+    "Time": "00:00:00",
+    "Time64": "00:00:00",
+    "JSON": "{}",
+}
+"""Types that travel as text, each with its default."""
 _POINT = pa.struct([pa.field("1", pa.float64()), pa.field("2", pa.float64())])
 _GEO: dict[str, pa.DataType] = {
     "Point": _POINT,
@@ -74,15 +93,14 @@ def arrow_of(target: ChType) -> pa.DataType:
     name = bare.name
     if name in _PLAIN:
         return _PLAIN[name]
+    if name in _AS_TEXT:
+        return pa.string()
     if name in _GEO:
         return _GEO[name]
     if name == "Decimal":
         return (pa.decimal128 if bare.precision <= 38 else pa.decimal256)(bare.precision, bare.scale)
     if name == "DateTime64":
         return pa.timestamp(arrow_unit(bare.precision), tz="UTC")
-    if name == "Time64":
-        # Of 32 bits, milliseconds would end at 596 hours.
-        return pa.time64("us" if bare.precision <= 6 else "ns")
     if name == "FixedString":
         return pa.binary(bare.precision)
     if name == "Array":
@@ -99,6 +117,78 @@ def arrow_of(target: ChType) -> pa.DataType:
         f"a column of type {name} cannot be filled",
         hint="give the column another type, or make it MATERIALIZED or ALIAS so that the sink leaves it alone",
     )
+
+
+def carried(expression: str, clickhouse_type: str) -> str:
+    """SQL that gives the values of a type in a form that :func:`arrow_type` holds: what travels as text, as text."""
+    tree = parse_type(clickhouse_type)
+    wire = _wire(tree)
+    return expression if wire == tree else f"CAST({expression}, {literal(str(wire))})"
+
+
+def sent_type(clickhouse_type: str) -> str:
+    """The type of values that are sent to a query: the column's, without what changes no value around it."""
+    tree = parse_type(clickhouse_type)
+    while tree.name in ("LowCardinality", "SimpleAggregateFunction") and tree.items:
+        tree = tree.items[0]
+    return str(tree)
+
+
+def travels_as_text(clickhouse_type: str) -> bool:
+    """Whether a column's values travel as text."""
+    return parse_type(sent_type(clickhouse_type)).bare.name in _AS_TEXT
+
+
+def without_unreadable_nulls(values: pa.ChunkedArray, clickhouse_type: str) -> pa.ChunkedArray:
+    """The values of a column with those nulls replaced by their type's default for which no server takes it.
+
+    These are the nulls of texts within arrays, maps and tuples, and of JSON.
+    """
+    tree = parse_type(clickhouse_type)
+    if _wire(tree) == tree or (tree.bare.name in _AS_TEXT and tree.bare.name != "JSON"):
+        return values
+    return pa.chunked_array([_filled(chunk, tree) for chunk in values.chunks], values.type)
+
+
+def _filled(values: pa.Array, tree: ChType) -> pa.Array:
+    bare = tree.bare
+    if bare.name in _AS_TEXT:
+        return values if tree.nullable else pc.fill_null(values, _AS_TEXT[bare.name])
+    if bare.name in ("Tuple", "Nested") and pa.types.is_struct(values.type):
+        parts = [_filled(part, item) for part, item in zip(values.flatten(), bare.items, strict=True)]
+        # Some servers make nulls of all parts of a null tuple.
+        mask = pc.is_null(values) if tree.nullable else None
+        return pa.StructArray.from_arrays(parts, fields=list(values.type), mask=mask)
+    if bare.name == "Map":
+        entries = pa.StructArray.from_arrays(
+            [_filled(values.keys, bare.items[0]), _filled(values.items, bare.items[1])],
+            fields=[values.type.key_field, values.type.item_field],
+        )
+        return _around(values, entries)
+    if bare.name in ("Array", "Nested"):
+        return _around(values, _filled(values.values, bare if bare.name == "Nested" else bare.items[0]))
+    return _filled(values, bare.items[0]) if bare.name == "SimpleAggregateFunction" else values
+
+
+def _around(lists: pa.Array, items: pa.Array) -> pa.Array:
+    """The same lists of other items."""
+    return pa.Array.from_buffers(
+        lists.type, len(lists), lists.buffers()[:2], lists.null_count, lists.offset, children=[items]
+    )
+
+
+def _wire(tree: ChType) -> ChType:
+    """The type as which the values of another one are read."""
+    if tree.name in _AS_TEXT:
+        return ChType("String")
+    parts = tuple(_wire(a) if isinstance(a, ChType) else a for a in tree.arguments)
+    if parts == tree.arguments:
+        return tree
+    if tree.name == "SimpleAggregateFunction":
+        return _wire(tree.items[0])
+    if tree.name == "Nested":
+        return ChType("Array", (ChType("Tuple", parts, tree.names),))
+    return replace(tree, arguments=parts)
 
 
 def arrow_unit(precision: int) -> str:

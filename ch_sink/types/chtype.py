@@ -5,6 +5,7 @@ from functools import lru_cache
 
 from ch_sink.errors import TableError
 from ch_sink.types.lexer import Kind, Token, closing, tokenize
+from ch_sink.types.sql import literal, quote
 
 __all__ = ["ChType", "parse_type"]
 
@@ -24,6 +25,14 @@ class ChType:
     names: tuple[str, ...] = ()
     values: tuple[tuple[str, int], ...] = ()
     rest: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """The type as SQL."""
+        parts = list(self.rest) + [f"{literal(label)} = {number}" for label, number in self.values]
+        for place, part in enumerate(self.arguments):
+            text = literal(part) if isinstance(part, str) else str(part)
+            parts.append(f"{quote(self.names[place])} {text}" if self.names else text)
+        return f"{self.name}({', '.join(parts)})" if parts else self.name
 
     @property
     def nullable(self) -> bool:

@@ -29,9 +29,9 @@ __all__ = [
 ]
 
 Encoding = Literal["json", "avro"]
-Whole = Literal["integers", "texts", "flags", "floats", "base64", "uuids"]
-"""Kinds of columns that JSON may hold: of 64-bit integers, texts, booleans, numbers, base64 of big-endian integers (as
-64-bit integers) and UUIDs in the usual form (as sixteen bytes)."""
+Whole = Literal["integers", "texts", "flags", "floats", "base64"]
+"""Kinds of columns that JSON may hold: of 64-bit integers, texts, booleans, numbers, and base64 of big-endian integers
+(as 64-bit integers)."""
 Reaction = Literal["fail", "clamp", "null"]
 """``Policy.out_of_range``."""
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ch_sink.errors import DecodeError, TableError
+from ch_sink.errors import TableError
 from ch_sink.types import nested, scalars, temporal
 from ch_sink.types.arrow import INTEGERS, WIDE_INTEGERS, arrow_of
 from ch_sink.types.chtype import ChType
@@ -105,7 +105,7 @@ def _texts(read: Reading, target: ChType, context: Context) -> Converter | None:
     if name == "UUID" and read.form is Shape.TEXT:
         return scalars.Uuids()
     if name == "UUID" and read.form is Shape.BYTES:
-        return PerValue(bytes, pa.binary(16), _sixteen, reaction=context.reaction)
+        return PerValue(bytes, arrow_of(target), scalars.uuid_of, reaction=context.reaction)
     if name in ("Enum8", "Enum16") and read.form is Shape.INTEGER:
         return scalars.enum_number(target, context.reaction)
     if (name == "IPv4" and read.form in (Shape.INTEGER, Shape.BYTES)) or (name == "IPv6" and read.form is Shape.BYTES):
@@ -124,9 +124,11 @@ def _temporal(read: Reading, target: ChType, context: Context) -> Converter | No
     reaction = context.reaction
     day_only = target.name in ("Date", "Date32")
     clock = target.name in ("Time", "Time64")
-    iso: Converter = (
-        temporal.iso_date(target, years, reaction) if day_only else temporal.IsoColumn(target, years, reaction)
-    )
+    iso: Converter
+    if day_only:
+        iso = temporal.iso_date(target, years, reaction)
+    else:
+        iso = temporal.iso_time(target, reaction) if clock else temporal.IsoColumn(target, years, reaction)
     if read.form is Shape.TEXT or (read.form is Shape.ISO_TIME if clock else read.form in (Shape.ISO, Shape.ISO_DATE)):
         return iso
     number: Converter | None = None
@@ -208,9 +210,3 @@ def _struct(read: Reading, target: ChType, context: Context) -> Converter | None
     wire = nested.struct_wire(target.names, parts)
     attributes = tuple(f"f{i}" for i in range(len(parts)))
     return nested.Structs(arrow_of(target), target.names, attributes, tuple(parts), wire)
-
-
-def _sixteen(value: bytes) -> bytes:
-    if len(value) != 16:
-        raise DecodeError(f"a UUID has 16 bytes, found {len(value)}")
-    return value

@@ -2,12 +2,14 @@
 
 import ipaddress
 import math
+import string
 import struct
+import uuid
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ch_sink.errors import DecodeError
 from ch_sink.types.arrow import arrow_of
@@ -26,6 +28,8 @@ __all__ = [
     "flag",
     "flag_text",
     "packed_address",
+    "uuid_of",
+    "uuid_text",
 ]
 
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -101,58 +105,50 @@ def flag_text(value: Any) -> bool:
 
 
 class Uuids:
-    """UUID texts into UUID: sixteen bytes in the text's order."""
+    """UUID texts into UUID: the server's form of them, in lower case."""
 
-    whole = ("uuids",)
+    columnar = True
+    whole = ("texts",)
     wire: Any = str
-    arrow = pa.binary(16)
+    arrow = pa.string()
 
     def __init__(self) -> None:
-        self._slow = PerValue(str, self.arrow, uuid_bytes, reaction="fail")
+        self._slow = PerValue(str, self.arrow, uuid_text, reaction="fail")
 
     def convert(self, values: list[Any]) -> Converted:
-        if isinstance(values, pa.Array):
-            return Converted(values)
         try:
-            validity = None
-            filled = values
-            if None in values:
-                filled = [_NO_UUID if value is None else value for value in values]
-                validity = pa.py_buffer(np.packbits([value is not None for value in values], bitorder="little"))
-            raw = _canonical(",".join([*filled, ""]).encode(), len(filled))
-        except (TypeError, UnicodeEncodeError):
-            raw = None
-        if raw is None:
+            texts = as_arrow(values, self.arrow)
+        except (pa.ArrowException, TypeError, ValueError):
             return self._slow.convert(values)
-        return Converted(pa.Array.from_buffers(self.arrow, len(values), [validity, pa.py_buffer(raw)]))
+        filled = pc.fill_null(texts, _NO_UUID) if texts.null_count else texts
+        found = _canonical(filled)
+        if found is None:
+            return self._slow.convert(values)
+        return Converted(pc.if_else(pc.is_valid(texts), found, None) if texts.null_count else found)
 
 
 _NO_UUID = "00000000-0000-0000-0000-000000000000"
 """In place of null."""
-_DASHES = [8, 13, 18, 23]
-_DIGITS = [place for place in range(36) if place not in _DASHES]
-_NO_DIGIT = 16
-_VALUES = np.full(256, _NO_DIGIT, dtype=np.uint8)
-_VALUES[np.frombuffer(b"0123456789abcdef", dtype=np.uint8)] = range(16)
-_VALUES[np.frombuffer(b"ABCDEF", dtype=np.uint8)] = range(10, 16)
+_SHAPE = bytes(ord("0") if chr(c) in string.hexdigits else c if c == ord("-") else ord("?") for c in range(256))
+"""Each digit as 0, a dash as itself, all else as something else."""
 
 
-def _canonical(texts: bytes, count: int) -> npt.NDArray[np.uint8] | None:
-    """The bytes of this many UUIDs from their texts, with a comma after each; None unless all are of the usual form."""
-    if len(texts) != 37 * count:
+def _canonical(texts: pa.Array) -> pa.Array | None:
+    """These texts in lower case; None unless all are of the usual form. None of them is null."""
+    count = len(texts)
+    _, offsets, data = texts.buffers()
+    starts = np.frombuffer(offsets, dtype=np.int32)[texts.offset : texts.offset + count + 1] if count else np.zeros(1)
+    if (np.diff(starts) != 36).any():
         return None
-    # As many commas as texts, one after every 36 other characters: no text is longer or shorter.
-    characters = np.frombuffer(texts, dtype=np.uint8).reshape(-1, 37)
-    if (characters[:, 36] != ord(",")).any() or (characters[:, _DASHES] != ord("-")).any():
+    characters = data[int(starts[0]) : int(starts[-1])].to_pybytes() if count else b""
+    if characters.translate(_SHAPE) != _NO_UUID.encode() * count:
         return None
-    digits = _VALUES[characters.take(_DIGITS, axis=1)]
-    if digits.max(initial=0) >= _NO_DIGIT:
-        return None
-    return np.ascontiguousarray(digits[:, ::2] << np.uint8(4) | digits[:, 1::2])
+    places = pa.py_buffer(np.arange(0, 36 * count + 36, 36, dtype=np.int32))
+    return pa.Array.from_buffers(pa.string(), count, [None, places, pa.py_buffer(characters.lower())])
 
 
-def uuid_bytes(value: Any) -> bytes:
-    """Sixteen bytes of a UUID's text. Raises DecodeError."""
+def uuid_text(value: Any) -> str:
+    """The usual form of a UUID's text. Raises DecodeError."""
     if isinstance(value, str):
         digits = value.strip("{}").replace("-", "")
         try:
@@ -160,8 +156,15 @@ def uuid_bytes(value: Any) -> bytes:
         except ValueError:
             raw = b""
         if len(digits) == 32 and len(raw) == 16:
-            return raw
+            return uuid_of(raw)
     raise DecodeError(f"no UUID: {shown(value)}")
+
+
+def uuid_of(value: bytes) -> str:
+    """The text of a UUID's sixteen bytes. Raises DecodeError."""
+    if len(value) != 16:
+        raise DecodeError(f"a UUID has 16 bytes, found {len(value)}")
+    return str(uuid.UUID(bytes=bytes(value)))
 
 
 def enum(target: ChType, reaction: Reaction, wire: Any = str) -> PerValue:

@@ -1,7 +1,6 @@
 """A value of a column as ClickHouse SQL that gives exactly this value."""
 
 import math
-import uuid
 from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
@@ -36,10 +35,8 @@ def sql_value(value: pa.Scalar, target: ChType) -> str | None:
         return repr(number) if math.isfinite(number) else f"to{name}('{number}')"
     if name == "Bool":
         return "true" if value.as_py() else "false"
-    if name in ("String", "FixedString", "JSON"):
+    if name in ("String", "FixedString", "JSON", "UUID"):
         return _text(value.as_py())
-    if name == "UUID":
-        return literal(str(uuid.UUID(bytes=value.as_py())))
     if name == "Decimal":
         return literal(_digits(value.as_py()))
     if name == "Date32":

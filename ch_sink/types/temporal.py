@@ -1,5 +1,6 @@
 """Dates, timestamps and times: integers of days or ticks, and ISO texts."""
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from ch_sink.types.chtype import ChType
 from ch_sink.types.converter import Converted, PerValue, Reaction, as_arrow
 from ch_sink.types.integers import Linear, fit, floored, infinite
 
-__all__ = ["IsoColumn", "bounds", "from_days", "from_ticks", "iso_date"]
+__all__ = ["IsoColumn", "Times", "bounds", "from_days", "from_ticks", "iso_date", "iso_time"]
 
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
@@ -26,9 +27,8 @@ def bounds(target: ChType, years: tuple[int, int]) -> tuple[int, int, int]:
     if target.name == "DateTime":
         return 0, 0, (1 << 32) - 1
     if target.name in ("Time", "Time64"):
-        digits = 0 if target.name == "Time" else 6 if target.precision <= 6 else 9
-        end = 3_600_000 * 10**digits - 1
-        return digits, -end, end
+        end = 3_600_000 * 10**target.precision - 1
+        return target.precision, -end, end
     digits = _DIGITS[arrow_unit(target.precision)]
     low = civil.days_from_civil(years[0], 1, 1) * 86_400 * 10**digits
     high = (civil.days_from_civil(years[1], 12, 31) + 1) * 86_400 * 10**digits - 1
@@ -42,14 +42,15 @@ def _step(target: ChType, digits: int) -> int:
     return int(10 ** (digits - target.precision)) if target.name == "DateTime64" else 1
 
 
-def from_ticks(target: ChType, source_digits: int, years: tuple[int, int], reaction: Reaction) -> Linear:
+def from_ticks(target: ChType, source_digits: int, years: tuple[int, int], reaction: Reaction) -> "Linear | Times":
     """Integer ticks of 10^-digits seconds into DateTime, DateTime64, Time or Time64.
 
     Digits finer than the column's are cut off, towards the past.
     """
     digits, low, high = bounds(target, years)
-    return Linear(
-        arrow_of(target),
+    clock = target.name in ("Time", "Time64")
+    ticks = Linear(
+        pa.int64() if clock else arrow_of(target),
         low,
         high,
         reaction=reaction,
@@ -58,6 +59,40 @@ def from_ticks(target: ChType, source_digits: int, years: tuple[int, int], react
         divide=10 ** max(source_digits - digits, 0),
         step=_step(target, digits),
     )
+    return Times(ticks, digits) if clock else ticks
+
+
+class Times:
+    """Ticks of the column's precision, by another converter, into Time or Time64: the server's texts of them."""
+
+    columnar = True
+    whole = Linear.whole
+    arrow = pa.string()
+
+    def __init__(self, ticks: Linear, digits: int) -> None:
+        self.wire: Any = ticks.wire
+        self._ticks, self._digits = ticks, digits
+
+    def convert(self, values: list[Any]) -> Converted:
+        found = self._ticks.convert(values)
+        return replace(found, array=_time_texts(found.array, self._digits))
+
+
+def _time_texts(ticks: pa.Array, digits: int) -> pa.Array:
+    """``[-]HH:MM:SS[.fraction]`` of ticks of 10^-digits seconds."""
+    size, unit = pc.abs(ticks), 10**digits
+    seconds = pc.divide(size, unit)
+    minutes = pc.divide(seconds, 60)
+    hours = pc.divide(minutes, 60)
+    parts = [hours, pc.subtract(minutes, pc.multiply(hours, 60)), pc.subtract(seconds, pc.multiply(minutes, 60))]
+    clock = pc.binary_join_element_wise(*(_padded(part, 2) for part in parts), ":")
+    if digits:
+        clock = pc.binary_join_element_wise(clock, _padded(pc.subtract(size, pc.multiply(seconds, unit)), digits), ".")
+    return pc.binary_join_element_wise(pc.if_else(pc.less(ticks, 0), "-", ""), clock, "")
+
+
+def _padded(numbers: pa.Array, width: int) -> pa.Array:
+    return pc.utf8_lpad(numbers.cast(pa.string()), width, "0")
 
 
 def from_days(target: ChType, years: tuple[int, int], reaction: Reaction) -> Linear:
@@ -94,8 +129,21 @@ def iso_date(target: ChType, years: tuple[int, int], reaction: Reaction) -> PerV
     )
 
 
+def iso_time(target: ChType, reaction: Reaction) -> PerValue:
+    """ISO times into Time or Time64. Digits finer than the column's are cut off."""
+    digits, low, high = bounds(target, (0, 0))
+
+    def one(text: Any) -> int:
+        return fit(civil.parse_time(_text(text), digits), low, high, _named(target))
+
+    def build(ticks: list[int | None]) -> pa.Array:
+        return _time_texts(pa.array(ticks, pa.int64()), digits)
+
+    return PerValue(str, arrow_of(target), one, reaction=reaction, build=build)
+
+
 class IsoColumn:
-    """ISO date-times (UTC where they name no zone) or times into DateTime, DateTime64, Time or Time64."""
+    """ISO date-times (UTC where they name no zone) into DateTime or DateTime64."""
 
     columnar = True
     whole = ("texts",)
@@ -106,14 +154,11 @@ class IsoColumn:
         self._digits, self._low, self._high = bounds(target, years)
         self._what = _named(target)
         self._step = _step(target, self._digits)
-        self._time = target.name in ("Time", "Time64")
-        self._raw = (
-            pa.uint32() if target.name == "DateTime" else pa.int32() if self.arrow.bit_width == 32 else pa.int64()
-        )
+        self._raw = pa.uint32() if target.name == "DateTime" else pa.int64()
         self._slow = PerValue(str, self.arrow, self._one, reaction=reaction, build=self._build)
 
     def convert(self, values: list[Any]) -> Converted:
-        if self._time or self.arrow == pa.uint32():
+        if self.arrow == pa.uint32():
             return self._slow.convert(values)
         try:
             array = as_arrow(values, pa.string()).cast(self.arrow)
@@ -130,15 +175,18 @@ class IsoColumn:
         return Converted(array)
 
     def _one(self, text: str) -> int:
-        if not isinstance(text, str):
-            raise DecodeError(f"expected an ISO text, found {type(text).__name__}")
-        ticks = civil.parse_time(text, self._digits) if self._time else civil.parse_instant(text, self._digits)
-        found = fit(ticks, self._low, self._high, self._what)
+        found = fit(civil.parse_instant(_text(text), self._digits), self._low, self._high, self._what)
         return found - found % self._step
 
     def _build(self, ticks: list[int | None]) -> pa.Array:
         array = pa.array(ticks, self._raw)
         return array if self._raw == self.arrow else array.view(self.arrow)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise DecodeError(f"expected an ISO text, found {type(value).__name__}")
 
 
 def _named(target: ChType) -> str:

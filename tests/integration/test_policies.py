@@ -1,6 +1,6 @@
 """Row policies as ``init`` makes them, on each engine that has a mark of deleted rows, as a reader under them sees it.
 
-Applied after FINAL a policy hides what is deleted; applied before it (so do servers that lack the setting) it takes the
+Applied after FINAL a policy hides what is deleted; applied before it (so does 26.1) it takes the
 delete row away and the deleted row comes back; without FINAL old rows show until parts are merged.
 """
 
@@ -12,6 +12,7 @@ import pytest
 from clickhouse_connect.driver.client import Client as Driver
 
 from ch_sink.clickhouse import Client, server_facts
+from ch_sink.discovery.init_plan import plan_init
 from ch_sink.errors import TableError
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.model.policy import ChangePolicy
@@ -20,6 +21,8 @@ from ch_sink.table.row_policy import create_row_policy, policy_name
 from tests.support.endpoint import settings_for
 from tests.support.hand import HandFed, postgres
 from tests.support.hand_tables import COLLAPSING, Make, delete, each_collapsing, each_engine, insert, key, row, update
+from tests.unit.discovery.test_obstacles import ROW, config
+from tests.unit.discovery.test_obstacles import seen as seen_topic
 
 pytestmark = pytest.mark.integration
 
@@ -120,20 +123,29 @@ def test_append_tables_get_no_policy(make: Make) -> None:
 
 
 @each_engine
-@pytest.mark.parametrize(("after_final", "level"), [("0", "warn"), ("1", "ok")])
+@pytest.mark.parametrize("after_final", [False, True])
 def test_check_tells_what_the_server_does(
-    make: Make, engine: str, clickhouse: EmbeddedClickHouse, after_final: str, level: str
+    make: Make, engine: str, clickhouse: EmbeddedClickHouse, after_final: bool
 ) -> None:
     """As told by the server itself, under a profile that sets the one and the other."""
     fed = under_a_policy(make, engine)
-    under = Client(settings_for(clickhouse.url, settings=(("apply_row_policy_after_final", after_final),)))
+    under = Client(settings_for(clickhouse.url, settings=(("apply_row_policy_after_final", str(int(after_final))),)))
     facts = server_facts(under, fed.table)
     under.close()
-    # (The embedded engine gives every policy to its one user, which is a finding of its own: `fail`.)
-    told = {
-        f.level: f.detail
+    # (The embedded engine gives every policy to its one user, which is a finding of its own.)
+    told = " ".join(
+        f"{f.level}: {f.detail}"
         for f in check_table(fed.table, ["id"], ChangePolicy(), server=facts)
         if f.title == "row policy"
-    }
-    assert set(told) - {"fail"} == {level}
-    assert ("deleted rows come back under FINAL" in told[level]) is (level == "warn")
+    )
+    assert ("readers see deleted rows again, also in `t_current`" in told) is not after_final
+    assert ("ok: " in told) is after_final
+
+
+def test_init_makes_no_policy_that_the_server_applies_before_final(clickhouse: EmbeddedClickHouse) -> None:
+    under = Client(settings_for(clickhouse.url, settings=(("apply_row_policy_after_final", "0"),)))
+    looked = seen_topic([(b'{"id":1}', ROW, None)])
+    with pytest.raises(TableError, match=r"readers would see deleted rows again, also in t_current") as refused:
+        plan_init(config(), looked, under, roles=("readers",))
+    assert "--row-policy" in (refused.value.hint or "")
+    under.close()

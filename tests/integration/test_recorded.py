@@ -16,11 +16,11 @@ CUT = list({(stream.split("-")[0], table): (stream, table) for stream, table in 
 """Each table of either database, in one of its encodings."""
 
 
-def made(client: Client, database: str, stream: str, table: str) -> TargetTable:
+def made(client: Client, database: str, stream: str, table: str, **spec: object) -> TargetTable:
     """The table that ``init`` makes: one with a history where rows have no key."""
     engine = "append" if table in KEYLESS else "replacing"
     schema = schema_of(typed_stream(stream, table), table)
-    return make_table(client, database, table, schema, engine=engine, policy=POLICY)
+    return make_table(client, database, table, schema, engine=engine, policy=POLICY, **spec)
 
 
 @pytest.mark.integration

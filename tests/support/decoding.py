@@ -59,7 +59,7 @@ def truth_value(text: str | None, source_type: str, column_type: str) -> Any:
     if "Date32" in column_type:
         return datetime.date.fromisoformat(text)
     if "UUID" in column_type:
-        return bytes.fromhex(text.replace("-", ""))
+        return text
     if "Point" in column_type:
         numbers = re.findall(r"-?[\d.]+", text)
         return {"1": float(numbers[0]), "2": float(numbers[1])}

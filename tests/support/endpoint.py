@@ -1,7 +1,13 @@
-"""A ClickHouse endpoint for tests: one process per test run, shared by the modules."""
+"""A ClickHouse endpoint for tests: one process per test run, shared by the modules.
 
+The engine is the environment's own, or that of CH_SINK_ENGINE. Tests marked ``on_engines(…)`` run once for each of the
+older engines named, and are skipped, with pip's words, where one could not be installed.
+"""
+
+import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,9 +19,35 @@ import pytest
 from ch_sink.clickhouse import ClickHouseSettings, Client, Retry, connect, create_statement, disconnect, execute
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 
-__all__ = ["await_query", "clickhouse", "client", "database", "own_tables", "settings_for", "stream"]
+__all__ = [
+    "Fenced",
+    "await_query",
+    "clickhouse",
+    "client",
+    "database",
+    "on_engines",
+    "own_tables",
+    "settings_for",
+    "skip_unless_installed",
+    "stream",
+]
 
 _numbers = count(1)
+
+
+@dataclass(frozen=True)
+class Fenced:
+    """A fence that lets every insert through, by a query."""
+
+    execution: str = "e"
+    repeats: bool = False
+    condition: str = "1 = 1"
+    query_id: str = ""
+    partition_id: str = ""
+
+    def check(self) -> None: ...
+
+
 _FOR_FEW_ROWS = """<clickhouse><profiles><default>
 <max_threads>1</max_threads><compile_expressions>0</compile_expressions>
 <compile_aggregate_expressions>0</compile_aggregate_expressions><compile_sort_description>0</compile_sort_description>
@@ -29,13 +61,28 @@ def settings_for(url: str, **changes: object) -> ClickHouseSettings:
     return ClickHouseSettings(url=url, **quick)  # type: ignore[arg-type]
 
 
+def on_engines(*versions: str) -> pytest.MarkDecorator:
+    """Run a test, or by ``pytestmark`` a file, on each of these engines; "" is the environment's own."""
+    made = [pytest.param(version, marks=skip_unless_installed(version), id=version or "newest") for version in versions]
+    return pytest.mark.parametrize("clickhouse", made, indirect=True, scope="session")
+
+
+def skip_unless_installed(version: str) -> list[pytest.MarkDecorator]:
+    folder = Path(sys.prefix) / "engines" / version
+    if folder.is_dir():
+        return []
+    error = folder.with_name(f"{version}.error")
+    why = error.read_text().strip() if error.is_file() else f"compose/engine.sh {sys.prefix} {version} installs it"
+    return [pytest.mark.skip(reason=f"the engine {version} is not installed: {why}")]
+
+
 @pytest.fixture(scope="session")
-def clickhouse() -> Iterator[EmbeddedClickHouse]:
+def clickhouse(request: pytest.FixtureRequest) -> Iterator[EmbeddedClickHouse]:
     with TemporaryDirectory(prefix="ch_sink-clickhouse-") as folder:
         profile = Path(folder) / "ch_sink" / "users.d" / "few_rows.xml"
         profile.parent.mkdir(parents=True)
         profile.write_text(_FOR_FEW_ROWS)
-        with EmbeddedClickHouse(folder) as endpoint:
+        with EmbeddedClickHouse(folder, engine=getattr(request, "param", None)) as endpoint:
             yield endpoint
 
 

@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ch_sink.clickhouse import ClickHouseWriter, Client, detect
 from ch_sink.model.change import Records
+from ch_sink.model.policy import policy_of
+from ch_sink.ports import Insert
 from tests.support.engine import Engine
 from tests.unit.types.type_cases import Case
 from tests.unit.types.type_cases.case import Raw
@@ -45,20 +48,44 @@ def records(case: Case, *, schema: bool) -> Records:
 
 def stored(engine: Engine, columns: list[tuple[str, pa.Array]]) -> list[list[bytes | None]]:
     """What ``toString`` shows of arrays that were inserted, as Arrow, into columns of these types."""
-    rows = max(len(array) for _, array in columns)
-    declared = ", ".join(f"c{i} {kind}" for i, (kind, _) in enumerate(columns))
+    table = _side_by_side(columns)
     engine.run("DROP TABLE IF EXISTS d.t")
-    engine.run(f"CREATE TABLE d.t (i UInt32, {declared}) ENGINE = MergeTree ORDER BY i")
-    arrays = [pa.concat_arrays([a, pa.nulls(rows - len(a), a.type)]) for _, a in columns]
-    names = ["i", *(f"c{i}" for i in range(len(columns)))]
-    table = pa.table([pa.array(range(rows), pa.uint32()), *arrays], names=names)
+    engine.run(f"CREATE TABLE d.t (i UInt32, {_declared(columns)}) ENGINE = MergeTree ORDER BY i")
     with tempfile.NamedTemporaryFile(suffix=".arrow") as file:
         with pa.ipc.new_file(file.name, table.schema) as writer:
             writer.write_table(table)
         engine.run(f"INSERT INTO d.t SELECT * FROM file('{file.name}', 'Arrow')")
-    wanted = ", ".join(f"toString(c{i}) AS c{i}" for i in range(len(columns)))
     answer = engine._session.query(
-        f"SELECT {wanted} FROM d.t ORDER BY i SETTINGS output_format_arrow_string_as_string = 0", "Arrow"
+        f"SELECT {_shown(columns)} FROM d.t ORDER BY i SETTINGS output_format_arrow_string_as_string = 0", "Arrow"
     )
-    shown = pa.ipc.open_file(pa.BufferReader(answer.bytes())).read_all()
+    return _by_column(columns, pa.ipc.open_file(pa.BufferReader(answer.bytes())).read_all())
+
+
+def stored_by(client: Client, database: str, columns: list[tuple[str, pa.Array]]) -> list[list[bytes | None]]:
+    """The same over HTTP, by the sink's own writer."""
+    client.command(f"DROP TABLE IF EXISTS {database}.t")
+    create = f"CREATE TABLE {database}.t (i UInt32, {_declared(columns)}) ENGINE = MergeTree ORDER BY i"
+    client.command(create, settings={"enable_time_time64_type": 1})
+    ClickHouseWriter(client, detect(client, database, "t", policy_of())).write(
+        Insert(_side_by_side(columns), "all"), "t"
+    )
+    return _by_column(columns, client.arrow(f"SELECT {_shown(columns)} FROM {database}.t ORDER BY i"))
+
+
+def _side_by_side(columns: list[tuple[str, pa.Array]]) -> pa.Table:
+    rows = max(len(array) for _, array in columns)
+    arrays = [pa.concat_arrays([a, pa.nulls(rows - len(a), a.type)]) for _, a in columns]
+    names = ["i", *(f"c{i}" for i in range(len(columns)))]
+    return pa.table([pa.array(range(rows), pa.uint32()), *arrays], names=names)
+
+
+def _declared(columns: list[tuple[str, pa.Array]]) -> str:
+    return ", ".join(f"c{i} {kind}" for i, (kind, _) in enumerate(columns))
+
+
+def _shown(columns: list[tuple[str, pa.Array]]) -> str:
+    return ", ".join(f"toString(c{i}) AS c{i}" for i in range(len(columns)))
+
+
+def _by_column(columns: list[tuple[str, pa.Array]], shown: pa.Table) -> list[list[bytes | None]]:
     return [shown[f"c{i}"].cast(pa.binary()).to_pylist()[: len(array)] for i, (_, array) in enumerate(columns)]

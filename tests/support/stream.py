@@ -15,6 +15,7 @@ from ch_sink.clickhouse import (
     Client,
     detect,
     execute,
+    has_nullable_tuple,
 )
 from ch_sink.decode import decoder_for
 from ch_sink.discovery.sample import sample_schema
@@ -26,6 +27,7 @@ from ch_sink.table.ddl import init_statements
 from ch_sink.table.model import TargetTable
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.testing import Kill, LocalBatch, LocalPorts, LocalRunner, MemoryGroup, MemoryLedger, MemoryTopic
+from ch_sink.types.column_type import TypeChoices
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from tests.support.fixtures import as_records, partitions, registry, topic_of, topics
 
@@ -74,9 +76,20 @@ def make_table(
     **spec: object,
 ) -> TargetTable:
     """Carry ``init`` out, and detect what it made."""
+    spec.setdefault("types", types_of(client))
     wanted = TableSpec(database=database, table=table, engine=EngineChoice.parse(engine), **spec)  # type: ignore[arg-type]
     execute(client, [s.sql for s in init_statements(schema, wanted)])
     return detect(client, database, table, policy)
+
+
+def types_of(client: Client) -> TypeChoices:
+    """The choices among column types that ``init`` makes for a server of this version."""
+    if client.server_version not in _types:
+        _types[client.server_version] = TypeChoices(nullable_tuple=has_nullable_tuple(client))
+    return _types[client.server_version]
+
+
+_types: dict[str, TypeChoices] = {}
 
 
 class Altered:

@@ -8,7 +8,8 @@ from xdist.scheduler import LoadScopeScheduling
 __all__ = ["SERVERS", "WholeFiles"]
 
 SERVERS = ("tests/job/", "tests/kafka/", "tests/real/")
-"""Folders whose tests start Kafka or Spark: one worker runs them all, so that each server starts once."""
+"""Folders whose tests start Kafka or Spark: one worker runs them all, so that each server starts once. So it is with
+the older engines of tests/engines."""
 
 
 class WholeFiles(LoadScopeScheduling):
@@ -19,4 +20,6 @@ class WholeFiles(LoadScopeScheduling):
         config.option.loadscopereorder = False
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith("tests/engines/"):
+            return "engines"
         return "servers" if nodeid.startswith(SERVERS) else nodeid.partition("::")[0]

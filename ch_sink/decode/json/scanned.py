@@ -267,8 +267,6 @@ def _whole(found: Scan, slot: int, converter: Converter, kept: Mask | None) -> A
     if found.only(slot, TEXTS):
         if takes_whole(converter, "texts"):
             return found.texts(slot, kept)
-        if takes_whole(converter, "uuids"):
-            return found.uuids(slot, kept)
         return found.base64(slot, kept) if takes_whole(converter, "base64") else None
     if found.only(slot, FLAGS) and takes_whole(converter, "flags"):
         return found.flags(slot, kept)

@@ -20,7 +20,7 @@ from ch_sink.types.converter import PerValue, Reaction, shown
 from ch_sink.types.integers import wide_integer
 from ch_sink.types.json_column import JsonColumn
 from ch_sink.types.nested import Arrays, Maps, Structs, Wrapped
-from ch_sink.types.scalars import Floats, fixed_string, uuid_bytes
+from ch_sink.types.scalars import Floats, fixed_string, uuid_of, uuid_text
 from ch_sink.types.value_policy import ValuePolicy
 
 __all__ = ["TEXTS", "document_converter", "into"]
@@ -136,7 +136,7 @@ def _into(target: ChType, context: _Context) -> Converter:
     if name == "Bool":
         return PerValue(Any, pa.bool_(), flag_of, reaction=reaction)
     if name == "UUID":
-        return PerValue(Any, pa.binary(16), _uuid, reaction=reaction)
+        return PerValue(Any, arrow_of(target), _uuid, reaction=reaction)
     if name in ("Date", "Date32", "DateTime", "DateTime64"):
         return _Moments(_column(target), context)
     if name == "Decimal":
@@ -172,14 +172,7 @@ def _nested(target: ChType, context: _Context) -> Converter:
 
 def _column(target: ChType) -> Column:
     """A column of this type, as the converters of other sources expect it."""
-    arguments = [str(a) if isinstance(a, int) else f"'{a}'" for a in target.arguments]
-    if target.values:
-        arguments = [f"'{_escaped(label)}' = {number}" for label, number in target.values]
-    return Column("", f"{target.name}({', '.join(arguments)})" if arguments else target.name)
-
-
-def _escaped(label: str) -> str:
-    return label.replace("\\", "\\\\").replace("'", "\\'")
+    return Column("", str(target))
 
 
 def _of_text(target: ChType, context: _Context) -> Converter:
@@ -206,11 +199,10 @@ def _integers(target: ChType, context: _Context) -> Converter:
     return PerValue(Any, arrow_of(target), one, reaction=context.policy.out_of_range)
 
 
-def _uuid(value: Any) -> bytes:
+def _uuid(value: Any) -> str:
     if isinstance(value, Binary) and len(value.value) == 16:
-        raw: bytes = value.value
-        return raw
-    return uuid_bytes(value)
+        return uuid_of(value.value)
+    return uuid_text(value)
 
 
 def _fixed(size: int) -> Callable[[Any], str | bytes]:

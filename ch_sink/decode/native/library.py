@@ -33,7 +33,6 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "ch_texts": (None, (*_OF, _POINTER, _POINTER, _POINTER, _POINTER)),
     "ch_floats": (ctypes.c_int, (*_OF, _POINTER, _POINTER, _POINTER)),
     "ch_base64": (ctypes.c_int, (*_OF, _POINTER, _POINTER, _POINTER)),
-    "ch_uuids": (ctypes.c_int, (*_OF, _POINTER, _POINTER, _POINTER)),
     "ch_distinct": (_COUNT, (*_OF, _POINTER, _POINTER)),
     "ch_listed": (_COUNT, (*_OF, _POINTER)),
     "ch_avro": (

@@ -349,27 +349,6 @@ int ch_base64(Place data, const Cell *cells, int64_t slots, int64_t count, Mask 
     return 1;
 }
 
-/* Sixteen bytes of UUIDs in the usual form; 0 if there is another text. */
-int ch_uuids(Place data, const Cell *cells, int64_t slots, int64_t count, Mask kept, uint8_t *out,
-             uint8_t *valid) {
-    for (int64_t i = 0; i < count; i++, cells += slots, out += 16) {
-        mark(valid, i, KIND(cells) != NUL && COUNTS(i));
-        memset(out, 0, 16);
-        if (KIND(cells) == NUL) continue;
-        if (KIND(cells) != TEXT || SIZE(cells) != 38) return 0;
-        Place at = data + cells->start + 1;
-        int wrong = at[8] != '-' || at[13] != '-' || at[18] != '-' || at[23] != '-';
-        for (int octet = 0; octet < 16; octet++) {
-            uint8_t high = HEX[at[0]], low = HEX[at[1]];
-            wrong |= !high | !low;
-            out[octet] = (uint8_t)(((high - 1) & 15) << 4 | ((low - 1) & 15));
-            at += octet == 3 || octet == 5 || octet == 7 || octet == 9 ? 3 : 2;
-        }
-        if (wrong) return 0;
-    }
-    return 1;
-}
-
 /* Which of up to eight different values each is; how many there are, 0 for more. ``first``: where each comes first. */
 int64_t ch_distinct(Place data, const Cell *cells, int64_t slots, int64_t count, uint8_t *codes, int64_t *first) {
     const Cell *known[MOST_KNOWN];

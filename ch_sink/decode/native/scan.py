@@ -117,13 +117,6 @@ class Scan:
             return None
         return self._array(pa.int64(), slot, out, valid, kept)
 
-    def uuids(self, slot: int, kept: Mask | None = None) -> pa.Array | None:
-        """The UUIDs whose texts have the usual form, as sixteen bytes; None if one has another."""
-        out, valid = pa.allocate_buffer(16 * self.count), self._bits()
-        if not self.library.ch_uuids(self.data, *self.of(slot), optional(kept), out.address, valid.address):
-            return None
-        return self._array(pa.binary(16), slot, out, valid, kept)
-
     def texts(self, slot: int, kept: Mask | None = None) -> pa.Array:
         """The texts of a slot."""
         out, valid = pa.allocate_buffer(int(self.sizes[slot])), self._bits()

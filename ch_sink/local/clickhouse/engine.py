@@ -21,13 +21,11 @@ __all__ = ["Connection", "Engine", "Result"]
 
 
 class Result(Protocol):
-    """What chDB returns for a query: bytes in the asked format and counts of rows and bytes."""
+    """What every chDB returns for a query: bytes in the asked format and counts of rows and bytes."""
 
     def bytes(self) -> bytes: ...
     def rows_read(self) -> int: ...
-    def rows_written(self) -> int: ...
     def bytes_read(self) -> int: ...
-    def bytes_written(self) -> int: ...
     def storage_rows_read(self) -> int: ...
     def storage_bytes_read(self) -> int: ...
     def elapsed(self) -> float: ...
@@ -98,6 +96,11 @@ class Engine:
             before()
             self._close()
             self.open(users_xml)
+
+    @property
+    def waits_for_drops(self) -> bool:
+        """Whether ``DROP … SYNC`` ends: before 26.7 chDB does not run the task that it waits for."""
+        return tuple(int(part) for part in self.version.split(".")[:2]) >= (26, 7)
 
     @contextlib.contextmanager
     def use(self) -> Iterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ __all__ = ["QueryService"]
 
 _HEAD_BYTES = 256 << 10  # how far a query may reach into the body before the rows begin: max_query_size's default
 _READS = {"SELECT", "SHOW", "DESCRIBE", "DESC", "EXISTS", "EXPLAIN", "CHECK", "SET", "USE", "WATCH"}
+_SYNC = re.compile(rb"\s+SYNC[\s;]*$", re.IGNORECASE)
 _LEAVE_NOTHING = {"SELECT", "INSERT", "SHOW", "DESCRIBE", "DESC", "EXISTS", "EXPLAIN"}
 """Statements after which their connection is as it was before, settings of their own included (tried on 26.9)."""
 _WITH_RESULT = {
@@ -150,7 +152,10 @@ class QueryService:
                     return run_select(
                         connection, text, statement, name, params, response.write, lambda: kill(self.engine, mark)
                     )
-                body, summary = run_whole(connection, text[: statement.end], default, params)
+                whole = text[: statement.end]
+                if statement.kind == "DROP" and not self.engine.waits_for_drops:
+                    whole = _SYNC.sub(b"", whole)
+                body, summary = run_whole(connection, whole, default, params)
                 response.write(body)
                 return summary
 

@@ -11,13 +11,27 @@ import tempfile
 import time
 from pathlib import Path
 
-from ch_sink.errors import ClickHouseUnavailable
+from ch_sink.errors import ClickHouseUnavailable, ConfigError
 from ch_sink.local.ports import free_port
 
-__all__ = ["EmbeddedClickHouse"]
+__all__ = ["ENGINE", "EmbeddedClickHouse", "engine_folder"]
+
+ENGINE = "CH_SINK_ENGINE"
+"""The environment variable that names an older engine."""
 
 _START_S = 60.0
 _STOP_S = 20.0
+
+
+def engine_folder(version: str) -> Path:
+    """Where ``compose/engine.sh`` puts an older engine, such as ``25.8``. Raises ConfigError if it is not there."""
+    folder = Path(sys.prefix) / "engines" / version
+    if not folder.is_dir():
+        raise ConfigError(
+            f"The ClickHouse engine {version} is not installed in {folder.parent}",
+            hint=f"compose/engine.sh {sys.prefix} {version}",
+        )
+    return folder
 
 
 class EmbeddedClickHouse:
@@ -25,6 +39,8 @@ class EmbeddedClickHouse:
 
     A context manager; ``url`` is its address. ``stop`` ends it cleanly, ``kill`` like a power cut; after
     either, ``start`` brings it back over the same directory and port. The child ends with this process if that dies.
+    ``engine`` is the version of an older engine, else that of CH_SINK_ENGINE, else the environment's own one is taken.
+    Raises ConfigError if it is not installed.
     """
 
     def __init__(
@@ -35,7 +51,10 @@ class EmbeddedClickHouse:
         user: str = "default",
         password: str = "",
         log: Path | None = None,
+        engine: str | None = None,
     ) -> None:
+        older = os.environ.get(ENGINE, "") if engine is None else engine
+        self._engine = engine_folder(older) if older else None
         self._temporary = tempfile.TemporaryDirectory(prefix="ch_sink-clickhouse-") if path is None else None
         self.path = Path(self._temporary.name if self._temporary is not None else str(path))
         self.host = "127.0.0.1"
@@ -70,6 +89,8 @@ class EmbeddedClickHouse:
         ]
         command += ["--path", str(self.path), "--user", self.user, "--parent", str(os.getpid())]
         environment = {**os.environ, "CH_SINK_SERVER_PASSWORD": self._password}
+        if self._engine is not None:
+            environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(self._engine), os.environ.get("PYTHONPATH"))))
         with open(self._log, "a+b") if self._log is not None else tempfile.TemporaryFile() as words:
             begin = words.seek(0, os.SEEK_END)
             self._child = subprocess.Popen(

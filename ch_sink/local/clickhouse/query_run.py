@@ -11,6 +11,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from ch_sink.local.clickhouse.engine import Connection, Result
 from ch_sink.local.clickhouse.http_errors import QueryError
@@ -58,12 +59,14 @@ def run_insert(
         start, end = statement.input_call
         inside = text[text.index(b"(", start) + 1 : end - 1]
         call = f"file({path}, {quote_string(rows_format)}, ".encode() + inside + b")"
-        return _summary(connection.run(text[:start] + call + text[end : statement.end], "Null", params), 0)
-    at = min(x for x in (statement.settings_at, statement.format_at, statement.end) if x is not None)
-    whole = b"%s FROM INFILE %s %s FORMAT %s" % (
-        *(text[:at], path.encode(), text[at : statement.end], rows_format.encode()),
-    )
-    return _summary(connection.run(whole, "Null", params), 0)
+        whole = text[:start] + call + text[end : statement.end]
+    else:
+        at = min(x for x in (statement.settings_at, statement.format_at, statement.end) if x is not None)
+        whole = b"%s FROM INFILE %s %s FORMAT %s" % (
+            *(text[:at], path.encode(), text[at : statement.end], rows_format.encode()),
+        )
+    result = connection.run(whole, "Null", params)
+    return replace(_summary(result, 0), written_rows=_count(result, "rows_written", result.rows_read))
 
 
 def run_select(
@@ -128,13 +131,18 @@ def _widen(descriptor: int) -> None:
 
 
 def _summary(result: Result, size: int) -> Summary:
-    written = result.rows_written()
+    written = _count(result, "rows_written")
     return Summary(
         read_rows=result.storage_rows_read(),
         read_bytes=result.storage_bytes_read(),
         written_rows=written,
-        written_bytes=result.bytes_written(),
+        written_bytes=_count(result, "bytes_written"),
         result_rows=result.rows_read() or written,
-        result_bytes=size or result.bytes_written(),
+        result_bytes=size or _count(result, "bytes_written"),
         elapsed_ns=int(result.elapsed() * 1e9),
     )
+
+
+def _count(result: Result, name: str, otherwise: Callable[[], int] = int) -> int:
+    """What an insert wrote. Engines before 26.7 do not say."""
+    return int(getattr(result, name, otherwise)())

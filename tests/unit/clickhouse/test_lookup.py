@@ -4,14 +4,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ch_sink.clickhouse import ClickHouseLookup, ClickHouseWriter, Client, detect, max_version
+from ch_sink.clickhouse import EVERY_TYPE, ClickHouseLookup, ClickHouseWriter, Client, detect, max_version
 from ch_sink.errors import TableError
 from ch_sink.model.policy import policy_of
-from ch_sink.ports import Insert
+from ch_sink.ports import Fence, Insert
 from ch_sink.types.arrow import arrow_type
+from tests.support.endpoint import Fenced, on_engines
 
-_TYPES = {"enable_time_time64_type": 1, "allow_suspicious_low_cardinality_types": 1}
+pytestmark = on_engines("", "25.8", "26.3")
 
+UUID = "'61f0c404-5cb3-11e7-907b-a6006ad3dba0'"
 # Type and the SQL of some values, extremes among them.
 VALUES: list[tuple[str, list[str]]] = [
     ("Int8", ["-128", "127"]),
@@ -81,22 +83,33 @@ VALUES: list[tuple[str, list[str]]] = [
     ("Polygon", ["[[(0, 0), (1, 0), (1, 1)], [(0.1, 0.1), (0.2, 0.1), (0.2, 0.2)]]"]),
     ("JSON", ['\'{"a":{"b":1},"c":[1,2],"d":"x"}\'']),
     ("SimpleAggregateFunction(sum, UInt64)", ["7"]),
+    ("Array(Nullable(UUID))", [f"[{UUID}, NULL]"]),
+    ("Map(UUID, Nullable(UUID))", [f"map({UUID}, NULL)"]),
+    ("Tuple(a UUID, `UUID` Nullable(UUID))", [f"({UUID}, NULL)"]),
+    ("LowCardinality(Nullable(UUID))", [UUID, "NULL"]),
+    ("SimpleAggregateFunction(anyLast, Nullable(UUID))", [UUID, "NULL"]),
+    ("Array(Tuple(t Time, u UUID))", [f"[('-25:00:00', {UUID})]"]),
+    ("Array(Time64(3))", ["['838:00:00.001', '-00:00:01.5']"]),
+    ("Map(String, Time64(6))", ["map('a', CAST('100:00:00.000001', 'Time64(6)'))"]),
 ]
 
 
+@pytest.mark.parametrize("fence", [None, Fenced()], ids=["plain", "fenced"])
 @pytest.mark.parametrize("engine", ["ReplacingMergeTree(ver)", "CollapsingMergeTree(sign)"])
-def test_looked_up_values_are_exact_when_inserted_again(client: Client, database: str, engine: str) -> None:
+def test_looked_up_values_are_exact_when_inserted_again(
+    client: Client, database: str, engine: str, fence: Fence | None
+) -> None:
     kinds = [kind for kind, _ in VALUES]
     height = max(len(values) for _, values in VALUES)
     columns = ", ".join(f"v{n} {kind}" for n, kind in enumerate(kinds))
     client.command(
         f"CREATE TABLE {database}.t (id UInt32, ver UInt64, sign Int8, {columns}) ENGINE = {engine} ORDER BY id",
-        settings=_TYPES,
+        settings=EVERY_TYPE,
     )
     rows = ", ".join(
         f"({i}, 1, 1, {', '.join(str(values[i % len(values)]) for _, values in VALUES)})" for i in range(height)
     )
-    client.command(f"INSERT INTO {database}.t VALUES {rows}", settings={**_TYPES, "async_insert": 0})
+    client.command(f"INSERT INTO {database}.t VALUES {rows}", settings={**EVERY_TYPE, "async_insert": 0})
     target = detect(client, database, "t", policy_of())
 
     stored = (
@@ -107,7 +120,7 @@ def test_looked_up_values_are_exact_when_inserted_again(client: Client, database
     assert {k: t for k, t in types.items() if not t.equals(arrow_type(k))} == {}
     place = stored.schema.get_field_index("id")
     moved = stored.set_column(place, "id", pa.array(np.asarray(stored.column("id")) + 1000, pa.uint32()))
-    ClickHouseWriter(client, target).write(Insert(moved, "p"), "again")
+    ClickHouseWriter(client, target).write(Insert(moved, "p"), "again", fence=fence)
 
     compared = ", ".join(
         f"groupUniqArray(tuple({_exact(f'v{n}', kind)})) AS v{n}, count() AS c{n}" for n, kind in enumerate(kinds)
@@ -147,6 +160,9 @@ KEYS: list[tuple[str, list[str], str]] = [
     ("Enum8('a' = 1, 'b' = 2)", ["'a'"], "'b'"),
     ("IPv6", ["'::1'"], "'::2'"),
     ("Bool", ["true"], "false"),
+    ("Nullable(UUID)", [UUID, "NULL"], "'61f0c404-5cb3-11e7-907b-a6006ad3dba1'"),
+    ("Time64(6)", ["'838:00:00.000001'"], "'00:00:01'"),
+    ("Time", ["'-838:00:00'"], "'00:00:01'"),
 ]
 
 
@@ -155,7 +171,9 @@ def test_keys_of_every_type_find_their_rows(
     client: Client, database: str, kind: str, wanted: list[str], other: str
 ) -> None:
     client.command(
-        f"CREATE TABLE {database}.t (k {kind}, n UInt8, ver UInt64) ENGINE = ReplacingMergeTree(ver) ORDER BY (k, n)"
+        f"CREATE TABLE {database}.t (k {kind}, n UInt8, ver UInt64) ENGINE = ReplacingMergeTree(ver) PARTITION BY k "
+        "ORDER BY (k, n) SETTINGS allow_nullable_key = 1",
+        settings=EVERY_TYPE,
     )
     rows = ", ".join(f"({v}, {n}, 1)" for n, v in enumerate([*wanted, other]))
     client.command(f"INSERT INTO {database}.t VALUES {rows}", settings={"async_insert": 0})
@@ -164,8 +182,10 @@ def test_keys_of_every_type_find_their_rows(
     # The keys as the sink has them: Arrow values of the column's own type, here out of the table itself.
     everything = ClickHouseLookup(client, target, ("n",)).fetch(pa.table({"n": pa.array(range(9), pa.uint8())})).rows
     mask = pa.array([n < len(wanted) for n in everything.column("n").to_pylist()])
-    found = lookup.fetch(everything.select(["k"]).filter(mask)).rows
-    assert sorted(found.column("n").to_pylist()) == list(range(len(wanted)))
+    keys = everything.select(["k"]).filter(mask)
+    for below in (None, pa.array([2] * keys.num_rows, pa.uint64())):
+        found = lookup.fetch(keys, below).rows
+        assert sorted(found.column("n").to_pylist()) == list(range(len(wanted)))
 
 
 def test_the_primary_index_is_used(client: Client, database: str) -> None:

@@ -8,15 +8,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ch_sink.clickhouse import ClickHouseSettings, ClickHouseWriter, Client, Retry, detect
+from ch_sink.clickhouse import EVERY_TYPE, ClickHouseSettings, ClickHouseWriter, Client, Retry, detect
 from ch_sink.clickhouse.writer import PINNED
 from ch_sink.errors import ClickHouseError, ClickHouseUnavailable, TableError
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.model.policy import policy_of
-from ch_sink.ports import Insert
+from ch_sink.ports import Fence, Insert
 from ch_sink.table.model import TargetTable
-from tests.support.endpoint import settings_for
+from ch_sink.types.arrow import arrow_type
+from tests.support.endpoint import Fenced, on_engines, settings_for
 from tests.support.proxy import FaultyProxy
+
+UUID, NO_UUID = "61f0c404-5cb3-11e7-907b-a6006ad3dba0", "00000000-0000-0000-0000-000000000000"
 
 
 @pytest.fixture
@@ -69,6 +72,31 @@ def test_a_null_in_a_column_that_is_not_nullable_takes_the_default(client: Clien
     rows = block(2, v=pa.array([None, b"x"], pa.binary()))
     ClickHouseWriter(client, table).write(Insert(rows, "p"), "a")
     assert [r["v"] for r in client.rows(f"SELECT v FROM {table.qualified} ORDER BY id")] == ["dflt", "x"]
+
+
+@on_engines("", "25.8", "26.3")
+@pytest.mark.parametrize("fence", [None, Fenced()], ids=["plain", "fenced"])
+def test_a_null_that_travels_as_text_takes_the_default(client: Client, database: str, fence: Fence | None) -> None:
+    columns = {
+        "u": ("UUID", NO_UUID),
+        "d": (f"UUID DEFAULT '{UUID}'", UUID),
+        "n": (f"Nullable(UUID) DEFAULT '{UUID}'", None),
+        "t": ("Time64(3) DEFAULT '01:00:00'", "01:00:00.000"),
+        "e": ("LowCardinality(Nullable(String))", None),
+        "j": ("""JSON DEFAULT '{"a":1}'""", '{"a":1}'),
+        "a": ("Array(UUID)", "[]"),
+        "p": ("Tuple(x UUID, y Nullable(UUID))", f"('{NO_UUID}',NULL)"),
+    }
+    made = ", ".join(f"{name} {kind}" for name, (kind, _) in columns.items())
+    create = f"CREATE TABLE {database}.t (id UInt64, {made}, _version UInt64) ENGINE = ReplacingMergeTree(_version)"
+    client.command(f"{create} ORDER BY id", settings=EVERY_TYPE)
+    table = detect(client, database, "t", policy_of())
+    nulls = {c.name: pa.nulls(1, arrow_type(c.type)) for c in table.columns if c.name in columns}
+    rows = pa.table({"id": pa.array([1], pa.uint64()), **nulls, "_version": pa.array([1], pa.uint64())})
+    ClickHouseWriter(client, table).write(Insert(rows, "p"), "a", fence=fence)
+    shown = ", ".join(f"toString({name}) AS {name}_" for name in columns)
+    [found] = client.rows(f"SELECT {shown} FROM {table.qualified}")
+    assert {name: found[f"{name}_"] for name in columns} == {name: text for name, (_, text) in columns.items()}
 
 
 def test_columns_go_by_name_in_any_order_and_chunks(client: Client, table: TargetTable) -> None:

@@ -8,7 +8,7 @@ import pytest
 from ch_sink.model.policy import ChangePolicy, policy_of
 from ch_sink.table.checks import Finding, check_table
 from ch_sink.table.detect import DETECT_SQL, assemble
-from ch_sink.table.facts import POLICIES_SQL, SERVER_SQL, RowPolicy, ServerFacts
+from ch_sink.table.facts import POLICIES_SQL, SERVER_SQL, RowPolicy, ServerFacts, policies_after_final
 from ch_sink.table.model import TargetTable
 from tests.support.engine import Engine as ClickHouse
 
@@ -144,19 +144,38 @@ def test_the_window_must_hold_two_batches(engine: ClickHouse) -> None:
 
 
 @pytest.mark.parametrize(
-    ("after_final", "level", "part"),
-    [(None, "warn", "lacks the setting"), (False, "warn", "come back under FINAL"), (True, "ok", "without FINAL")],
+    ("after_final", "level", "part"), [(False, "fail", "see deleted rows again"), (True, "ok", "without FINAL")]
 )
-def test_row_policies_under_final(engine: ClickHouse, after_final: bool | None, level: str, part: str) -> None:
+def test_row_policies_under_final(engine: ClickHouse, after_final: bool, level: str, part: str) -> None:
     table = make(engine, "ReplacingMergeTree(ver, d) ORDER BY id" + WINDOW)
     policy = RowPolicy("p", "d = 0", users=("reader",))
-    facts = ServerFacts("24.8.1", "sink", after_final, (policy,))
+    facts = ServerFacts("26.1.2.1", "sink", after_final, (policy,))
     assert part in of(check_table(table, ["id"], ChangePolicy(), server=facts), level)["row policy"].detail
+
+
+@pytest.mark.parametrize(
+    ("version", "setting", "moved", "after"),
+    [
+        ("24.8.4.1", None, "0", True),
+        ("25.8.2.1", None, "0", True),
+        ("25.8.2.1", None, "1", False),
+        ("25.8.15.10001.altinitystable", None, "0", False),
+        ("25.9.4.58", None, "0", False),
+        ("25.11.2.24", None, "0", False),
+        ("26.1.2.1", "0", "0", False),
+        ("26.1.2.1", "1", "1", True),
+        ("26.3.9.1", "1", "0", True),
+        ("26.9.2.1", "0", "0", False),
+    ],
+)
+def test_which_servers_apply_policies_after_final(version: str, setting: str | None, moved: str, after: bool) -> None:
+    known = {"apply_row_policy_after_final": setting} if setting is not None else {}
+    assert policies_after_final(version, {"optimize_move_to_prewhere_if_final": moved, **known}) is after
 
 
 def test_a_policy_on_source_columns_is_none_of_our_business(engine: ClickHouse) -> None:
     table = make(engine, "ReplacingMergeTree(ver, d) ORDER BY id" + WINDOW)
-    facts = ServerFacts("24.8.1", "sink", None, (RowPolicy("p", "k = 1", users=("reader",)),))
+    facts = ServerFacts("26.1.2.1", "sink", False, (RowPolicy("p", "k = 1", users=("reader",)),))
     assert {f.level for f in check_table(table, ["id"], ChangePolicy(), server=facts)} == {"ok"}
 
 
@@ -173,9 +192,8 @@ def test_the_engine_answers_the_servers_query(engine: ClickHouse) -> None:
     row = engine.rows(SERVER_SQL)[0]
     facts = ServerFacts.from_rows(row, None)
     assert facts.version.split(".")[0].isdigit()
-    assert facts.apply_row_policy_after_final is not None
+    assert facts.policies_after_final
     assert facts.timezone
     assert facts.policies is None
-    assert ServerFacts.from_rows({**row, "settings": {}}, []).apply_row_policy_after_final is None
     assert ServerFacts.from_rows(row, []).policies == ()
     engine.run(f"EXPLAIN AST {POLICIES_SQL}", {"database": "t", "table": "x"})

@@ -39,7 +39,7 @@ PAIR = replace(ONE, cluster="c", replicas=2)
         (REPLICATED, replace(PAIR, cluster=None), "warn", "clickhouse.cluster is not set"),
         (REPLICATED, PAIR, "ok", "a: "),
         (DISTRIBUTED, TWO, "fail", "Distributed over replicated tables"),
-        (DISTRIBUTED, replace(TWO, quorum=True), "ok", "insert_quorum"),
+        (DISTRIBUTED, replace(TWO, quorum=True), "fail", "the server may lose inserts under the quorum"),
     ],
 )
 def test_findings(table: TargetTable, servers: Servers, level: str | None, part: str) -> None:

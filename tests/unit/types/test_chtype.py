@@ -41,6 +41,7 @@ INT, TEXT = ChType("Int32"), ChType("String")
 )  # fmt: skip
 def test_type_tree(text: str, tree: ChType) -> None:
     assert parse_type(text) == tree
+    assert parse_type(str(tree)) == tree
 
 
 @pytest.mark.parametrize("text", ["", "Nullable(", "Array(Int32) x", "Int32)", "Enum8(1)", "Tuple(a Int32 b)", "'x'"])

@@ -1,7 +1,7 @@
 """Every type of every connector, in every mode: bytes as the connector writes them, stored and read back."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ from ch_sink.errors import ChSinkError
 from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
 from ch_sink.types import clickhouse_type
-from ch_sink.types.column import Column
+from ch_sink.types.column import WIDE_YEARS, Column, Years
+from ch_sink.types.column_type import TypeChoices
 from tests.support.avro import Topic, envelope
 from tests.support.decoding import replacing
 from tests.support.engine import Engine
@@ -57,14 +58,16 @@ def avro_records(case: Case, topic: Topic) -> Records:
     return Records("t", 0, np.arange(n), np.zeros(n, dtype=np.int64), keys, values, None)
 
 
-def decoded(case: Case, way: str) -> tuple[str, pa.Array]:
+def decoded(
+    case: Case, way: str, choices: TypeChoices | None = None, years: Years = WIDE_YEARS
+) -> tuple[str, pa.Array]:
     """The column's type and what the decoder makes of the events. Raises where a record is bad."""
     found = sample_schema(records(case, schema=True))
     assert found is not None
     source = found.fields[1].type
-    chosen = clickhouse_type(source)
+    chosen = clickhouse_type(source, choices)
     comment = source.to_comment() if way != "bare" else ""
-    table = replacing((Column("id", "Int64"), Column("x", chosen, comment=comment)), ("id",))
+    table = replace(replacing((Column("id", "Int64"), Column("x", chosen, comment=comment)), ("id",)), years=years)
     if way == "avro":
         topic = Topic()
         found_events = avro_records(case, topic)
@@ -80,29 +83,39 @@ def outcomes() -> Iterator[dict[tuple[str, str, str], Outcome]]:
     """All cases on all ways, stored in few tables."""
     engine = Engine()
     engine.run("CREATE DATABASE d")
-    found: dict[tuple[str, str, str], Outcome] = {}
     try:
-        for way in WAYS:
-            columns: list[tuple[tuple[str, str, str], pa.Array]] = []
-            for family, cases in CASES.items():
-                for case in cases:
-                    if way == "avro" and not is_avro(case):
-                        continue
-                    place = (family, case.what, way)
-                    found[place] = Outcome()
-                    try:
-                        found[place].column, array = decoded(case, way)
-                        columns.append((place, array))
-                    except (ChSinkError, AssertionError) as error:
-                        found[place].fault = str(error)
-            for start in range(0, len(columns), A_TABLE):
-                some = columns[start : start + A_TABLE]
-                shown = stored(engine, [(found[place].column, array) for place, array in some])
-                for (place, _), cells in zip(some, shown, strict=True):
-                    found[place].shown = cells
-        yield found
+        yield outcomes_of(WAYS, lambda columns: stored(engine, columns))
     finally:
         engine.close()
+
+
+def outcomes_of(
+    ways: Sequence[str],
+    store: Callable[[list[tuple[str, pa.Array]]], list[list[bytes | None]]],
+    choices: TypeChoices | None = None,
+    years: Years = WIDE_YEARS,
+) -> dict[tuple[str, str, str], Outcome]:
+    """What ``store`` shows of all cases, by family, case and way."""
+    found: dict[tuple[str, str, str], Outcome] = {}
+    for way in ways:
+        columns: list[tuple[tuple[str, str, str], pa.Array]] = []
+        for family, cases in CASES.items():
+            for case in cases:
+                if way == "avro" and not is_avro(case):
+                    continue
+                place = (family, case.what, way)
+                found[place] = Outcome()
+                try:
+                    found[place].column, array = decoded(case, way, choices, years)
+                    columns.append((place, array))
+                except (ChSinkError, AssertionError) as error:
+                    found[place].fault = str(error)
+        for start in range(0, len(columns), A_TABLE):
+            some = columns[start : start + A_TABLE]
+            shown = store([(found[place].column, array) for place, array in some])
+            for (place, _), cells in zip(some, shown, strict=True):
+                found[place].shown = cells
+    return found
 
 
 def cases(way: str) -> list[Any]:

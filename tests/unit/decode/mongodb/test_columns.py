@@ -15,7 +15,7 @@ from ch_sink.types import OutOfRange, arrow_type
 from ch_sink.types.column import Column
 
 OID, UUID = '{"$oid": "596e275826f08b2730779e1f"}', '{"$binary": "ABEiM0RVZneImaq7zN3u/w==", "$type": "04"}'
-UUID_BYTES = bytes.fromhex("00112233445566778899aabbccddeeff")
+UUID_TEXT = "00112233-4455-6677-8899-aabbccddeeff"
 DATE = '{"$date": 1709210096789}'
 MOMENT = datetime.datetime(2024, 2, 29, 12, 34, 56, 789000, tzinfo=datetime.UTC)
 
@@ -56,9 +56,9 @@ TAKEN: list[tuple[str, str, Any]] = [
     ("Int64", '"12"', 12),
     ("Bool", "true", True),
     ("Bool", "0", False),
-    ("UUID", UUID, UUID_BYTES),
-    ("UUID", '"00112233-4455-6677-8899-aabbccddeeff"', UUID_BYTES),
-    ("UUID", '{"$binary": "ABEiM0RVZneImaq7zN3u/w==", "$type": "03"}', UUID_BYTES),
+    ("UUID", UUID, UUID_TEXT),
+    ("UUID", '"00112233-4455-6677-8899-aabbccddeeff"', UUID_TEXT),
+    ("UUID", '{"$binary": "ABEiM0RVZneImaq7zN3u/w==", "$type": "03"}', UUID_TEXT),
     ("DateTime64(3, 'UTC')", DATE, MOMENT),
     ("DateTime64(3, 'UTC')", '{"$date": {"$numberLong": "1709210096789"}}', MOMENT),
     ("DateTime64(3, 'UTC')", '{"$date": "2024-02-29T12:34:56.789Z"}', MOMENT),
