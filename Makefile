@@ -25,7 +25,7 @@ WITH_JAVA = export JAVA_HOME="$$(compose/java_home.sh)" &&
 .PHONY: test-spark lock clean
 
 help:
-	@sed -n '3,12s/^#   //p' Makefile
+	@sed -n '3,15s/^#   //p' Makefile
 
 $(STAMP): pyproject.toml requirements.lock compose/make_venv.sh compose/compile_scanner.py $(wildcard ch_sink/decode/native/*.[ch])
 	@compose/make_venv.sh $(VENV)
