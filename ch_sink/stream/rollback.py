@@ -42,8 +42,8 @@ def expect_complete(
     whence = " --against topic" if target.appends else ""
     raise StreamFailed(
         f"stream {stream}: {table} lacks rows that the stream has stored: {has}, and the ledger has {wanted.top}",
-        hint=f"Fill the table anew by `ch_sink resync CONFIG{whence} --apply`, then `ch_sink resume CONFIG`; or restore "
-        "a newer backup.",
+        hint=f"Fill the table anew by `ch_sink resync CONFIG{whence} --apply`, then `ch_sink resume CONFIG`; or "
+        "restore a newer backup.",
     )
 
 
