@@ -1,6 +1,6 @@
 """What all tests share: fixtures, where files go, how tests are spread over workers, and how Hypothesis draws.
 
-Temporary files live in memory where there is room: a table, a topic or a checkpoint is many small files.
+Temporary files live in memory where there is room: a table or a topic is many small files.
 
 Hypothesis' profile ``steady`` (the default) draws the same examples in every run, so that a green run says something
 about the next one; ``HYPOTHESIS_PROFILE=search`` draws new ones.

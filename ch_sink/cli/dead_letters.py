@@ -9,12 +9,12 @@ import typer
 
 from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, expecting_a_ledger, load_all
 from ch_sink.cli.output import Output
-from ch_sink.errors import LedgerConflict
+from ch_sink.errors import ConfigError, LedgerConflict
 from ch_sink.model.counted import counted
 
 if TYPE_CHECKING:
     from ch_sink.config import Config
-    from ch_sink.ports import StoredLetter
+    from ch_sink.ports import DeadLetter, StoredLetter
     from ch_sink.spark.letters import Letters
 
 __all__ = ["as_json", "dead_letters", "in_use", "retried"]
@@ -23,6 +23,13 @@ dead_letters = typer.Typer(no_args_is_help=True, help="See, retry or drop record
 
 Limit = Annotated[int, typer.Option(help="How many records of each stream are shown, the newest first.", min=1)]
 Kind = Annotated[str | None, typer.Option(help="Only those of this kind of failure.", show_default=False)]
+
+At = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PARTITION:OFFSET", help="Only the letter of this record; may be repeated.", show_default=False
+    ),
+]
 
 
 @dead_letters.command("list")
@@ -96,21 +103,45 @@ def retried(letters: "Letters", kind: str | None) -> dict[str, Any]:
 
 @dead_letters.command()
 def drop(
-    configs: ConfigFiles, only: Only = None, overrides: Overrides = None, as_json: AsJson = False, kind: Kind = None
+    configs: ConfigFiles,
+    only: Only = None,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+    kind: Kind = None,
+    at: At = None,
 ) -> None:
     """Settle dead letters without applying them. Their records stay in the table, marked as dropped."""
     out = Output(as_json=as_json)
     streams: list[dict[str, Any]] = []
+    places = {_place(text) for text in at or ()}
     for config, letters in _each(out, configs, only, overrides):
         chosen = {
-            topic_id: [s.letter for s in found if kind in (None, s.letter.kind)]
+            topic_id: [s.letter for s in found if kind in (None, s.letter.kind) and _is_at(s.letter, places)]
             for topic_id, found in letters.open(whole=False).items()
         }
+        found = {(letter.partition, letter.offset) for some in chosen.values() for letter in some}
+        if lacking := sorted(places - found):
+            raise ConfigError(
+                f"stream {config.stream_name!r} has no such open dead letter at {lacking[0][0]}:{lacking[0][1]}",
+                hint="`ch_sink dead-letters list CONFIG` shows the open ones; choose one stream with --only.",
+            )
         letters.drop(chosen)
         dropped = sum(map(len, chosen.values()))
         streams.append({**_named(config), "dropped": dropped})
         out.say(f"{config.stream_name}: {counted(dropped, 'dead letter')} dropped")
     out.document({"streams": streams})
+
+
+def _place(text: str) -> tuple[int, int]:
+    """Partition and offset. Raises ConfigError."""
+    partition, _, offset = text.partition(":")
+    if not (partition.isdecimal() and offset.isdecimal()):
+        raise ConfigError(f"--at {text} is no place of a topic", hint="Write PARTITION:OFFSET, such as 0:17.")
+    return int(partition), int(offset)
+
+
+def _is_at(letter: "DeadLetter", places: set[tuple[int, int]]) -> bool:
+    return not places or (letter.partition, letter.offset) in places
 
 
 def _show(

@@ -38,7 +38,7 @@ def repair(
 
     They are written under versions that every later change beats. Without --apply nothing is written.
     """
-    from ch_sink.trust.key import wanted_key
+    from ch_sink.trust.key import condition_of
     from ch_sink.trust.mend import repaired
     from ch_sink.trust.report import lines
 
@@ -53,7 +53,7 @@ def repair(
         with each.guard(config):
             subject, chosen = case_of(config, against, options, context.obj.check)
             if key:
-                chosen = replace(chosen, condition=wanted_key(subject.client, subject.table, key_of(key)).condition)
+                chosen = replace(chosen, condition=condition_of(subject, key_of(key)))
             done = repaired(subject, chosen, apply=apply, say=say_to(out))
             out.progress_done()
             documents.append(done.as_json())

@@ -25,7 +25,10 @@ __all__ = ["LetterRetry", "Retried"]
 
 F = TypeVar("F", BackwardStepSeen, RowsRemoved, TableRefilled, TableRepaired)
 
-_NEXT = "repair the row from its source (`ch_sink repair CONFIG --key KEY --apply`), then drop the letter"
+_NEXT = (
+    "repair the row from its source (`ch_sink repair CONFIG --key KEY --apply`; without --key if it has none), "
+    "then drop the letter (`ch_sink dead-letters drop CONFIG --at PARTITION:OFFSET`)"
+)
 _UNORDERED = f"no version in the table tells whether a newer change of the row is stored: {_NEXT}"
 _SINCE = f"the table was {{}} after this change, and has no trace of rows that were deleted by then: {_NEXT}"
 _OTHERWISE = f"changes of the topic got versions of another kind since, which do not compare: {_NEXT}"

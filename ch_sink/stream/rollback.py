@@ -38,10 +38,12 @@ def expect_complete(
     ledger.check_claim()
     table = target.table.qualified.replace("`", "")
     has = f"the highest version there is {stored_version}" if stored_version >= 0 else "it has none of them"
+    # The source has no former changes, and of rows without a key none that are told apart.
+    whence = " --against topic" if target.appends else ""
     raise StreamFailed(
         f"stream {stream}: {table} lacks rows that the stream has stored: {has}, and the ledger has {wanted.top}",
-        hint="Fill the table anew by `ch_sink resync CONFIG --apply`, then `ch_sink resume CONFIG`; or restore a newer "
-        "backup.",
+        hint=f"Fill the table anew by `ch_sink resync CONFIG{whence} --apply`, then `ch_sink resume CONFIG`; or "
+        "restore a newer backup.",
     )
 
 

@@ -40,5 +40,5 @@ def expect_entered(table: TargetTable, ledger: Ledger) -> None:
     if not is_entered(table.comment, ledger):
         raise StreamFailed(
             f"{table.qualified} was filled by a run that was killed before the ledger knew up to where",
-            hint="Run `ch_sink resync CONFIG --apply` once more, which ends it.",
+            hint="Run the same `ch_sink resync CONFIG --apply` once more (with its --against), which ends it.",
         )

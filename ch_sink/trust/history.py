@@ -152,5 +152,5 @@ def without_history(differences: Differences, found: int, condition: str) -> int
 
 
 def loads_of(ledger: Ledger, topic_id: str) -> list[TableRefilled]:
-    """The fillings from the source, by `bootstrap` and `resync`; not those from the topic itself."""
+    """The fillings from the source; not those from the topic itself."""
     return [load for load in ledger.facts(TableRefilled) if load.topic_id == topic_id and load.until]

@@ -14,11 +14,12 @@ from ch_sink.clickhouse import EVERY_TYPE, Client
 from ch_sink.clickhouse.arrow_io import conform
 from ch_sink.errors import ClickHouseError, StreamFailed
 from ch_sink.table.model import TargetTable
+from ch_sink.trust.subject import Subject
 from ch_sink.types.arrow import arrow_type, carried
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import literal, quote
 
-__all__ = ["WantedKey", "wanted_key"]
+__all__ = ["WantedKey", "condition_of", "wanted_key"]
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d:\d\d(\.\d+)?)?")
 _HINT = "Write the key as JSON, e.g. '{\"id\": 7}'."
@@ -83,6 +84,16 @@ def wanted_key(client: Client, table: TargetTable, key: Mapping[str, Any], whole
         sql[name] = _expression(value, types[name], name)
         values[name] = _scalar(client, table, name, value, sql[name])
     return WantedKey(table, sql, values)
+
+
+def condition_of(subject: Subject, key: Mapping[str, Any]) -> str:
+    """The condition on the one row of a table that has this key. Raises StreamFailed, ClickHouseError."""
+    if not subject.key:
+        raise StreamFailed(
+            f"{subject.table.qualified} has no key: its rows are counted, and one alone cannot be repaired",
+            hint="Leave out --key.",
+        )
+    return wanted_key(subject.client, subject.table, key, subject.key).condition
 
 
 def _expression(value: Any, kind: str, name: str) -> str:

@@ -80,8 +80,8 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
         if found.report.unrelated:
             raise StreamFailed(
                 f"{found.report.unrelated}, and a repair would delete all of them",
-                hint="Check source.table. If the rows have really gone from the source, empty the table by "
-                "`ch_sink resync CONFIG --apply`.",
+                hint="Check source.table. If the rows have really gone from the source, say that all may go: "
+                "`ch_sink repair CONFIG --where true --apply`.",
             )
         differences = found.differences
         limits = last_versions(

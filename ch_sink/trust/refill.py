@@ -32,6 +32,7 @@ from ch_sink.trust.successor import Successor
 from ch_sink.trust.wiring import filled_columns
 
 __all__ = [
+    "NEW_SNAPSHOT",
     "Loaded",
     "NewTable",
     "Refill",
@@ -48,6 +49,9 @@ __all__ = [
     "of_table",
     "other_table",
 ]
+
+NEW_SNAPSHOT = "Otherwise empty the table, delete the topic, and let the connector take a new snapshot."
+"""What is left for a table without a key."""
 
 Say = Callable[[str], None]
 
@@ -120,7 +124,7 @@ def expect_keyed(refill: Refill) -> None:
         raise StreamFailed(
             f"{refill.subject.table.qualified} has no key: a row that changes while the source is read would be "
             "counted twice",
-            hint="Let the connector take the snapshot, or set key_columns.",
+            hint=f"Use --against topic if the topic still holds its first records, or set key_columns. {NEW_SNAPSHOT}",
         )
 
 

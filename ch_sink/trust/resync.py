@@ -31,6 +31,7 @@ from ch_sink.trust.fold import Fold
 from ch_sink.trust.history import base_of, expect_one_order, follows_another, loads_of
 from ch_sink.trust.hold import runs
 from ch_sink.trust.refill import (
+    NEW_SNAPSHOT,
     NewTable,
     Refill,
     Say,
@@ -109,7 +110,8 @@ def resynced(
         into: name of an empty table that is filled instead; nothing is exchanged.
     """
     subject = refill.subject
-    expect_keyed(refill)
+    if against == "source":
+        expect_keyed(refill)
     if not into:
         expect_refillable(refill)
     topic = subject.topic.state(subject.settings.topic)
@@ -121,7 +123,7 @@ def resynced(
     if known is not None and not into:
         _expect_empty(refill, topic.topic_id)
     if against == "topic":
-        _expect_whole(subject, topic)
+        _expect_whole(refill, topic)
         removed = [one for one in subject.ledger.facts(RowsRemoved) if one.topic_id == topic.topic_id]
         refill = replace(refill, subject=replace(subject, topic=WithoutErased.of(subject.topic, removed)))
     if into:
@@ -360,8 +362,9 @@ def _expect_same_shape(refill: Refill) -> None:
         raise StreamFailed(f"{table.qualified} got other columns meanwhile", hint="Begin again.")
 
 
-def _expect_whole(subject: Subject, topic: TopicState) -> None:
-    hint = "Name the database in the section source, and use --against source."
+def _expect_whole(refill: Refill, topic: TopicState) -> None:
+    subject = refill.subject
+    hint = "Name the database in the section source, and use --against source." if subject.key else NEW_SNAPSHOT
     expect_one_order(subject.ledger, topic)
     if any(topic.low.values()):
         raise StreamFailed(f"topic {topic.topic} no longer holds its first records", hint=hint)

@@ -1,4 +1,4 @@
-"""Marks that were purged and keys that were erased, and what repairs, replays and emptied tables make of that."""
+"""Marks that were purged and keys that were erased, and what repairs and emptied tables make of that."""
 
 from dataclasses import replace
 

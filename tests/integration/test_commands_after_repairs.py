@@ -1,4 +1,4 @@
-"""Repairs and erasures, and what replays, restored tables and explanations make of them."""
+"""Repairs and erasures, and what restored tables and explanations make of them."""
 
 from dataclasses import dataclass
 

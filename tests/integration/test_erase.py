@@ -1,4 +1,4 @@
-"""`erase` removes every stored trace of one key, touches no other, and a replay does not bring it back."""
+"""`erase` removes every stored trace of one key, touches no other, and no filling brings it back."""
 
 import json
 import random

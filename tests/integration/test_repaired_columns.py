@@ -11,6 +11,7 @@ from ch_sink.clickhouse import Client
 from ch_sink.discovery.look import examine
 from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
+from ch_sink.trust.key import condition_of
 from ch_sink.trust.mend import Mended, repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options, Subject
@@ -368,8 +369,25 @@ def test_a_table_is_not_emptied_after_a_source_that_has_none_of_its_rows(
     it.source = Rows(other)
     with pytest.raises(StreamFailed, match=r"none of the 2 rows of .* is in the source") as caught:
         repaired(it.subject, Options(patience=0, against="source"), apply=apply)
-    assert "resync" in (caught.value.hint or "")
+    assert "ch_sink repair CONFIG --where true --apply" in (caught.value.hint or "")
     assert len(it.view()) == 2
     it.source = Rows([(1, "a")])
     assert repaired(it.subject, Options(patience=0, against="source"), apply=True).left == 0
     assert len(it.view()) == 1
+    it.source = Rows(other)
+    assert repaired(it.subject, Options(patience=0, against="source", condition="true"), apply=True).left == 0
+    assert it.view() == other
+
+
+def test_a_key_names_one_row(client: Client, database: str) -> None:
+    it = hand(client, database, "replacing", EVENTS)
+    it.read((0, 2))
+    it.source = Rows([(1, "other"), (2, "other")])
+    options = Options(patience=0, against="source", condition=condition_of(it.subject, {"id": 2}))
+    assert repaired(it.subject, options, apply=True).rows == 1
+    assert it.view() == [(1, "a"), (2, "other")]
+    for other in ({"v": "a"}, {"id": 1, "v": "a"}):
+        with pytest.raises(StreamFailed, match=r"the key of .* is \(id\)"):
+            condition_of(it.subject, other)
+    with pytest.raises(StreamFailed, match="has no key"):
+        condition_of(replace(it.subject, key=()), {"id": 2})

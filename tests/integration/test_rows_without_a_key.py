@@ -8,17 +8,19 @@ from typing import Any, Literal
 import pytest
 
 from ch_sink.clickhouse import Client
+from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.table.view import view_of
 from ch_sink.testing import MemoryTopic
 from ch_sink.trust.mend import repaired
 from ch_sink.trust.report import Report
+from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options, Subject
 from ch_sink.trust.verify import verified
 from tests.support.choose import some
 from tests.support.hand import Event, mysql
 from tests.support.hand_commands import Hand, made, made_anew
-from tests.support.hand_steps import Rows, empty, lose
+from tests.support.hand_steps import LACKS, Rows, empty, lose
 from tests.support.hand_tables import APPEND, delete, insert, row, update
 
 pytestmark = pytest.mark.integration
@@ -244,3 +246,37 @@ def test_a_delete_that_is_read_before_its_row_is_no_difference(client: Client, d
     it.read_all()
     assert it.view() == NOW
     assert it.verify() == it.verify_source() == (0, 0, 0)
+
+
+@pytest.mark.parametrize("lost", [(3,), (1, 2, 3)], ids=["the newest row", "all rows"])
+def test_a_table_that_lacks_rows_is_filled_anew_from_its_topic(
+    client: Client, database: str, lost: tuple[int, ...]
+) -> None:
+    events = [*EVENTS, insert(2, "b", 140), insert(5, "unread", 145)]
+    it = counted(client, database, events)
+    it.read((0, 4), (0, 5))
+    lose(it, *lost)
+    lose(it, 2)
+    with pytest.raises(StreamFailed, match=LACKS) as stopped:
+        it.read_all()
+    assert "resync CONFIG --against topic --apply" in (stopped.value.hint or "")
+    done = resynced(it.refill, apply=True, against="topic")
+    assert (done.rows, it.view()) == (4, [(2, "b"), (2, "b"), (3, "c"), (5, "unread")])
+    it.topic([*events, insert(4, "d", 150), delete(row(2, "b"), 160)])
+    it.read_all()
+    assert it.view() == [(2, "b"), (3, "c"), (4, "d"), (5, "unread")]
+    assert found(it.report("topic")) == (0, 0, 0)
+
+
+def test_a_table_is_not_filled_anew_from_rows_that_cannot_be_told_apart(client: Client, database: str) -> None:
+    it = counted(client, database, EVENTS)
+    it.read_all()
+    it.source = Rows(NOW)
+    with pytest.raises(StreamFailed, match="has no key") as refused:
+        resynced(it.refill, apply=True)
+    assert "--against topic" in (refused.value.hint or "")
+    it.trim(1)
+    with pytest.raises(StreamFailed, match="no longer holds its first records") as refused:
+        resynced(it.refill, apply=True, against="topic")
+    assert "new snapshot" in (refused.value.hint or "")
+    assert it.view() == NOW

@@ -131,6 +131,13 @@ def test_letters_of_a_table_whose_versions_do_not_decide_are_repaired_by_their_k
     done = inside("repair", stream.config, "--key", '{"id": 2}', "--apply", "--patience", "0")
     assert done.returncode == 0, done.stderr
     assert stream.rows == {1: 5, 2: 300, 3: 3}
+    assert "ch_sink dead-letters drop CONFIG --at PARTITION:OFFSET" in failed[0]["reason"]
+    assert stream.ask("drop", "--at", "0:1")["dropped"] == 1
+    assert [x["offset"] for x in stream.ask("list")["dead_letters"]] == [8, 7, 5, 3]
+    for place, said in (("0:1", "no such open dead letter at 0:1"), ("1", "is no place of a topic")):
+        refused = inside("dead-letters", "drop", stream.config, "--at", place)
+        assert (refused.returncode, said in refused.stderr) == (2, True), refused.stderr
+    assert stream.ask("list")["count"] == 4
 
 
 @pytest.mark.parametrize("stream", ["replacing"], indirect=True)

@@ -1,4 +1,4 @@
-"""``verify``, ``repair``, ``resync`` and ``bootstrap`` against MongoDB, as a user runs them.
+"""``verify``, ``repair`` and ``resync`` against MongoDB, as a user runs them.
 
 The events are the connector's documented ones and drawn histories; the source is `tests.support.mongo_server`, which
 the real driver connects to. Nothing here has ever been run against a real MongoDB.

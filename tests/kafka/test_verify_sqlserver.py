@@ -1,4 +1,4 @@
-"""``verify``, ``repair``, ``resync`` and ``bootstrap`` against SQL Server, as a user runs them.
+"""``verify``, ``repair`` and ``resync`` against SQL Server, as a user runs them.
 
 The events are the connector's documented ones. The source is `tests.support.tds_server`, which the real driver connects
 to. Nothing here has ever been run against a real SQL Server.

@@ -1,4 +1,4 @@
-"""`bootstrap` and `resync` of live tables: writers write, readers read, and the table equals its source in the end.
+"""`resync` of live tables: writers write, readers read, and the table equals its source in the end.
 
 Real databases with real connectors that take no snapshot. 1,000,000 rows in PostgreSQL, 100,000 in MariaDB.
 """

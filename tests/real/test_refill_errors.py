@@ -1,4 +1,4 @@
-"""What is wrong with a source is said by `resync` and `bootstrap`, and the table stays as it was, as after a kill."""
+"""What is wrong with a source is said by `resync`, and the table stays as it was, as after a kill."""
 
 import os
 import signal

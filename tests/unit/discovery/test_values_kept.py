@@ -19,7 +19,6 @@ def look(client: Client, database: str, column: str) -> list[Finding]:
         {
             "kafka": {"topic": "t", "bootstrap.servers": "localhost:1"},
             "clickhouse": {"url": "http://localhost:1", "database": "d", "table": "t"},
-            "checkpoint": "none",
         }
     )
     table = detect(client, database, "t", policy_of())

@@ -76,7 +76,8 @@ def test_a_table_that_lacks_rows_stops_the_stream_and_resync_is_named(engine: st
     rows = list(stream.memory.table.rows)
     with pytest.raises(StreamFailed, match="lacks rows that the stream has stored") as error:
         stream.run()
-    assert "ch_sink resync CONFIG --apply" in str(error.value.hint)
+    whence = " --against topic" if engine == "append" else ""
+    assert f"ch_sink resync CONFIG{whence} --apply" in str(error.value.hint)
     assert stream.memory.table.rows == rows
 
 
