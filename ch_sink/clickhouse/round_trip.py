@@ -176,7 +176,7 @@ def _stored(client: Client, table: TargetTable, names: Sequence[str]) -> Iterato
     again = rows.set_column(0, "id", pa.array([3, 4], pa.uint8()))
     writer.write(Insert(again, "round trip"), f"{table.name}/fenced", fence=_Open())
     texts = ", ".join(f"toString({_column(name)}) AS {_column(name)}" for name in names)
-    shown = client.arrow(f"SELECT {texts} FROM {table.qualified} ORDER BY id", doing="read the column types")
+    shown = client.arrow(f"SELECT {texts} FROM {table.qualified} ORDER BY id", of=table, doing="read the column types")
     found = ClickHouseLookup(client, table, ("id",)).fetch(pa.table({"id": pa.array([1, 2, 3, 4], pa.uint8())})).rows
     found = found.sort_by("id")
     for half in (slice(0, 2), slice(2, 4)):

@@ -151,11 +151,14 @@ class Coordinator:
     def _look_at_group(self) -> None:
         """See whether the consumer group is ahead of the ledger's ends: the ledger was restored then."""
         ledger, topic_id = self.ports.ledger, self.topic.topic_id
-        if ledger.topic_ids()[:1] not in ([], [topic_id]):
+        known = ledger.topic_ids()
+        if known[:1] not in ([], [topic_id]):
             return
         ends = {t.partition: t.next_offset for t in ledger.totals() if t.topic_id == topic_id}
         name, topic, partitions = self.settings.name, self.settings.topic, sorted(self.topic.low)
-        if may_double(ledger, topic_id, len(partitions), self.target, self._stored_version):
+        # Of a topic that was recreated, the group's offsets may be those of the former one.
+        anew = len(known) > 1
+        if not anew and may_double(ledger, topic_id, len(partitions), self.target, self._stored_version):
             if behind := ahead(self.ports.group.last_committed(topic, partitions), ends):
                 ledger.check_claim()  # its successor's commits say nothing about ClickHouse
                 raise doubling(name, behind)

@@ -10,7 +10,7 @@ import pytest
 from ch_sink.clickhouse import Client, detect
 from ch_sink.config import load
 from ch_sink.discovery.wiring import topic_offsets
-from ch_sink.errors import RegistryError
+from ch_sink.errors import RegistryRefused
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.order import State
@@ -61,7 +61,7 @@ def test_init_check_and_the_tasks(
         levels = {f["title"]: f["level"] for f in json.loads(checked.stdout)["findings"]}
         assert levels["change events"] == levels["types"] == levels["columns"] == "ok"
         refused = run_all(config, client, [address])
-        assert {type(r.failure) for r in refused if r.failure} == {RegistryError}
+        assert {type(r.failure) for r in refused if r.failure} == {RegistryRefused}
         assert sum(r.rows + r.dead_letters for r in refused) == 0
         done = run_all(config, client, [address, f"kafka.schema.registry.basic.auth.user.info={USER}"])
     assert [r.failure for r in done] == [None] * 3

@@ -69,7 +69,7 @@ def on_engines(*versions: str) -> pytest.MarkDecorator:
 
 def skip_unless_installed(version: str) -> list[pytest.MarkDecorator]:
     folder = Path(sys.prefix) / "engines" / version
-    if folder.is_dir():
+    if not version or folder.is_dir():
         return []
     error = folder.with_name(f"{version}.error")
     why = error.read_text().strip() if error.is_file() else f"compose/engine.sh {sys.prefix} {version} installs it"

@@ -105,7 +105,7 @@ def test_the_sinks_own_tables_as_replicated_ones(name: str) -> None:
 def test_server_facts(client: Client) -> None:
     facts = server_facts(client)
     assert facts.version == client.server_version
-    assert facts.apply_row_policy_after_final is True
+    assert facts.policies_after_final is True
     assert facts.timezone
 
 

@@ -3,7 +3,7 @@
 import confluent_kafka
 import pytest
 
-from ch_sink.errors import BrokerUnavailable, ChSinkError, KafkaError, TopicNotFound
+from ch_sink.errors import AccessRefused, BrokerUnavailable, ChSinkError, KafkaError, TopicNotFound
 from ch_sink.kafka.failures import translate
 from ch_sink.kafka.settings import KafkaSettings
 
@@ -47,9 +47,9 @@ def test_a_broker_that_is_away_or_starting_is_waited_for(code):
     ("code", "kind"),
     [
         (Code.UNKNOWN_TOPIC_OR_PART, TopicNotFound),
-        (Code.TOPIC_AUTHORIZATION_FAILED, KafkaError),
-        (Code.SASL_AUTHENTICATION_FAILED, KafkaError),
-        (Code._AUTHENTICATION, KafkaError),
+        (Code.TOPIC_AUTHORIZATION_FAILED, AccessRefused),
+        (Code.SASL_AUTHENTICATION_FAILED, AccessRefused),
+        (Code._AUTHENTICATION, AccessRefused),
         (Code.TOPIC_EXCEPTION, KafkaError),
     ],
 )
