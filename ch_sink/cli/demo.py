@@ -108,6 +108,7 @@ class _Demo:
 
     def _start(self, stack: ExitStack) -> _Started:
         """Start everything at once; do not wait for Spark yet."""
+        from ch_sink.clickhouse import ClickHouseSettings, connect
         from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
         from ch_sink.local.kafka.broker import LocalKafka
         from ch_sink.spark.session import build_session, start_jvm
@@ -128,7 +129,8 @@ class _Demo:
         clickhouse_ready.result()
         why = f" ({kafka.why})" if kafka.why else ""
         self.out.say(f"   Kafka: {_KINDS[kafka.kind]} at {kafka.bootstrap}{why}")
-        self.out.say(f"   ClickHouse: the embedded engine at {clickhouse.url}")
+        version = connect(ClickHouseSettings(clickhouse.url)).server_version
+        self.out.say(f"   ClickHouse: the embedded engine {version} at {clickhouse.url}")
         return _Started(kafka, clickhouse, spark)
 
     def _fill(self, started: _Started, streams: "Sequence[DemoStream]") -> "list[Config]":
