@@ -77,6 +77,8 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
     """
     subject = replace(subject, client=staying(subject.client, subject.table))
     with _alone(subject, apply and needs_stream(subject.table)), verified(subject, options, say) as found:
+        _expect_inputs(subject, found)
+        kept = _kept(subject, found)
         if found.report.unrelated:
             raise StreamFailed(
                 f"{found.report.unrelated}, and a repair would delete all of them",
@@ -100,8 +102,6 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
         skipped = differences.drop(FOUND, newer) if newer else 0
         kinds = ", ".join(literal(kind) for kind in unmendable(subject.table))
         stuck = differences.drop(FOUND, f"kind IN ({kinds})") if kinds else 0
-        _expect_inputs(subject, found)
-        kept = _kept(subject, found)
         unreadable = differences.drop(FOUND, _unreadable(subject)) if kept else 0
         rows = differences.count(FOUND)
         left = 0
