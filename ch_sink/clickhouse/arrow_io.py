@@ -4,8 +4,6 @@ from typing import Literal
 
 import pyarrow as pa
 
-from ch_sink.types.scalars import uuid_of
-
 __all__ = ["conform", "conform_table", "from_stream", "one_batch", "to_stream"]
 
 
@@ -59,9 +57,6 @@ def conform(values: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.Chunked
         storage = conform(values, kind.storage_type)
         chunks = storage.chunks if isinstance(storage, pa.ChunkedArray) else [storage]
         return pa.chunked_array([kind.wrap_array(c) for c in chunks], type=kind)
-    if have == pa.binary(16) and pa.types.is_string(kind):
-        # A UUID in a row that an earlier version has handed over.
-        return pa.array([None if raw is None else uuid_of(raw) for raw in values.to_pylist()], kind)
     if pa.types.is_integer(have) and pa.types.is_temporal(kind):
         # DateTime comes as UInt32 seconds, Date as UInt16 days.
         middle = pa.int32() if kind.bit_width == 32 else pa.int64()

@@ -1,6 +1,5 @@
 """What every Handover implementation keeps."""
 
-import uuid
 from decimal import Decimal
 from typing import Any
 
@@ -9,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 from ch_sink.clickhouse import ClickHouseHandover, Client
-from ch_sink.clickhouse.handover import conform_rows
 from ch_sink.model.handover import HandoverId
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.testing.memory import MemoryHandover
@@ -93,13 +91,6 @@ def test_sources_and_positions_tell_entries_apart(handover: Any) -> None:
     assert list(got.found) == [ident(0, "b")]
     assert got.rows.column("text").to_pylist() == [b"b"]
     assert handover.get([ident(1, "a")]).found == {}
-
-
-def test_uuids_that_an_earlier_version_handed_over_are_texts() -> None:
-    one = uuid.UUID("61f0c404-5cb3-11e7-907b-a6006ad3dba0")
-    stored = pa.table({"u": pa.array([one.bytes, None], pa.binary(16)), "ip": pa.array([one.bytes] * 2, pa.binary(16))})
-    got = conform_rows(stored, {"u": pa.string(), "ip": pa.binary(16)})
-    assert got.to_pylist() == [{"u": str(one), "ip": one.bytes}, {"u": None, "ip": one.bytes}]
 
 
 def test_nothing_asked_is_nothing_found(handover: Any) -> None:
