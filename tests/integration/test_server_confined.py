@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.parse import urlencode
+from urllib.request import urlopen
 
 import pytest
 
@@ -76,6 +78,18 @@ def test_a_client_and_an_address_that_is_typed_in_are_answered(
         "SELECT * FROM default.`{folder}/se*`",
         "SELECT * FROM `\\x2f{secret}`",
         "SELECT * FROM `pyproject.toml`",
+        "SELECT * FROM '{secret}'",
+        "SELECT * FROM system.one, '{secret}'",
+        "SELECT * FROM system.one CROSS JOIN '{secret}'",
+        "SELECT * FROM `{relative}/s*`",
+        "SELECT * FROM '{relative}/s*'",
+        "SELECT * FROM {{t:Identifier}} SETTINGS param_t = '{secret}'",
+        "DESCRIBE TABLE file('{secret}')",
+        "SELECT * FROM (DESCRIBE TABLE file('{secret}'))",
+        "CREATE DATABASE f ENGINE = Filesystem",
+        "CREATE DATABASE f ENGINE Filesystem",
+        "CREATE TABLE shop.k (a String) ENGINE = Kafka SETTINGS kafka_broker_list = '127.0.0.1:1', "
+        "kafka_topic_list = 't', kafka_group_name = 'g', kafka_format = 'CSV'",
         "SELECT * FROM loop('default', '{secret}')",
         "SELECT * FROM fileCluster('one', '{secret}', 'CSV', 'a Int64, b String')",
         "DESCRIBE file('{secret}')",
@@ -94,9 +108,22 @@ def test_a_client_and_an_address_that_is_typed_in_are_answered(
     ],
 )
 def test_no_file_outside_the_data_directory_is_read(server: EmbeddedClickHouse, outside: Path, query: str) -> None:
-    status, said = ask(server, query.format(secret=outside / "secret", folder=outside))
-    assert status != 200, said
+    places = {"secret": outside / "secret", "folder": outside, "relative": outside.relative_to("/")}
+    status, said = ask(server, query.format(**places))
+    assert status in (400, 403, 404) or "SETTING_CONSTRAINT_VIOLATION" in said, said
     assert SECRET not in said
+
+
+@pytest.mark.parametrize("place", ["{t:Identifier}", "default.{t:Identifier}"])
+def test_no_parameter_names_a_file_as_a_table(server: EmbeddedClickHouse, outside: Path, place: str) -> None:
+    asked = urlencode({"query": f"SELECT * FROM {place}", "param_t": outside / "secret"})
+    with pytest.raises(HTTPError, match="403"):
+        urlopen(f"{server.url}/?{asked}")
+
+
+def test_a_path_is_an_ordinary_string_elsewhere(server: EmbeddedClickHouse, outside: Path) -> None:
+    query = f"SELECT replaceAll('{outside}', '/', '|') = '', '{outside}', '/*' FROM system.one WHERE '/' IN ('a', '/')"
+    assert ask(server, query) == (200, f"0\t{outside}\t/*\n")
 
 
 @pytest.mark.parametrize(

@@ -214,7 +214,7 @@ def _check(request: Request, statement: Statement, text: bytes) -> None:
     """Refuse what a server refuses before it runs anything."""
     if not statement.kind:
         raise QueryError.make(62, "SYNTAX_ERROR", "Syntax error: failed at position 1 (end of query): Empty query")
-    refuse_files(statement, text)
+    refuse_files(statement, text, request.params)
     if request.method != "POST" and statement.kind not in _READS:
         raise QueryError.make(
             164,

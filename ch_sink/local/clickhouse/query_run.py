@@ -22,7 +22,7 @@ from ch_sink.local.clickhouse.sql_text import Statement, leads_outside, quote_st
 __all__ = ["refuse_files", "run_insert", "run_select", "run_whole"]
 
 
-def refuse_files(statement: Statement, text: bytes) -> None:
+def refuse_files(statement: Statement, text: bytes, parameters: Mapping[str, str]) -> None:
     """Raise what a server answers to clauses that name the client's files, and to ways out of the data directory.
 
     A server bounds the paths that queries may name; the embedded engine does not.
@@ -33,7 +33,7 @@ def refuse_files(statement: Statement, text: bytes) -> None:
         raise QueryError.make(
             36, "BAD_ARGUMENTS", "Query has infile and was send directly to server, which is not allowed"
         )
-    if (way := leads_outside(text)) is not None:
+    if (way := leads_outside(text, parameters)) is not None:
         raise QueryError.make(497, "ACCESS_DENIED", f"Not enough privileges: {way} leads out of the data directory")
     if statement.second_statement:
         raise QueryError.make(62, "SYNTAX_ERROR", "Syntax error (Multi-statements are not allowed)")
