@@ -61,10 +61,11 @@ class Chunk:
         """What events of one transaction share: the commit position. -1 if they state none, as a stream's first do."""
         return to_int(self.order.transaction, i) if self.batch.has_commit[i] else -1
 
-    def last_transaction(self, source: int) -> int:
-        """The transaction of this source that goes on when the chunk ends. An event that states none ends none."""
-        stated = np.flatnonzero((self.batch.source_code == source) & self.batch.has_commit)
-        return to_int(self.order.transaction, int(stated[-1])) if len(stated) else -1
+    def going_on(self, source: int) -> set[int]:
+        """The transactions of this source that may go on when the chunk ends. An event that states none ends none."""
+        mine = np.flatnonzero(self.batch.source_code == source)
+        stated = mine[self.batch.has_commit[mine]]
+        return {self.transaction(int(last[-1])) for last in (mine, stated) if len(last)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +194,10 @@ def _swaps(chunk: Chunk) -> Bools:
     deletes = {
         (int(codes[i]), chunk.transaction(i)) for i in np.flatnonzero((batch.half == Half.DELETE) & keep).tolist()
     }
-    last = {int(code): chunk.last_transaction(int(code)) for code in np.unique(batch.source_code[creates])}
+    going_on = {int(code): chunk.going_on(int(code)) for code in np.unique(batch.source_code[creates])}
     for i in creates.tolist():
         at = chunk.transaction(i)
-        if at == last[int(batch.source_code[i])] or (int(codes[i]), at) in deletes:
+        if at in going_on[int(batch.source_code[i])] or (int(codes[i]), at) in deletes:
             out[i] = True
     return out
 

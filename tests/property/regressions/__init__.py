@@ -50,4 +50,6 @@ REGRESSIONS = (
     _of(1299156958758700559, "versioned", "truncates inside", "the same"),
     _of(2100681, "versioned", "swaps", "a chunk that ends with a repeat without position forgot the swap it opened"),
     _of(2106739, "sign", "swaps, adverse", "the same"),
+    _of(2005699, "sign", "deferred swaps", "a swap without position, open at a chunk's end behind changes with one"),
+    _of(2015698, "append", "swaps, adverse", "the same"),
 )

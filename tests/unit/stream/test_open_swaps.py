@@ -143,6 +143,20 @@ def test_a_swap_by_offsets_survives_kills_and_lives_that_end_between_its_halves(
 
 
 @EVERY
+def test_a_swap_without_position_stays_open_behind_a_change_that_states_one(engine: str) -> None:
+    """As a connector sends the first transaction after its restart; the chunk ends after a create half."""
+    for cut in (4, 5):
+        fed, events = swapped_at_once(engine, "UInt128")
+        for event in events:
+            if event.value is not None:
+                event.value["source"]["sequence"] = '[null,"190"]'
+        batch = [create(3, "three", 120), *events]
+        fed.feed(0, *batch[:cut])
+        fed.feed(0, *batch[cut:])
+        assert fed.view() == {**SWAPPED, 3: "three"}, cut
+
+
+@EVERY
 @pytest.mark.parametrize("again", [0, 3])
 def test_a_swap_by_offsets_that_is_delivered_again_changes_nothing(engine: str, again: int) -> None:
     """From the beginning of the transaction, or from the middle: then the last delete of key 2 has no create before."""
