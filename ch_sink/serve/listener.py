@@ -31,6 +31,8 @@ _ARRIVING = 64
 """The most connections that still send their request."""
 _ANSWERED = 16
 """The most requests that are answered at the same time."""
+_HEAD_BYTES = 64 << 10
+"""The most that a request's line and headers have; http.server alone would keep megabytes of them."""
 _BODY_BYTES = 64 << 10
 _DRAINED_BYTES = 4 << 20
 """How much of a body that is refused is read, since a client that still sends does not look for the answer."""
@@ -147,7 +149,8 @@ class _Connection(BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         super().setup()
-        self.rfile = io.BufferedReader(_InTime(self.connection))
+        self._incoming = _InTime(self.connection)
+        self.rfile = io.BufferedReader(self._incoming)
 
     def handle(self) -> None:
         with suppress(OSError):  # the client is gone, or too slow
@@ -166,6 +169,7 @@ class _Connection(BaseHTTPRequestHandler):
 
     def _arrived(self) -> Request | Answer:
         """The request with its body, or why it is refused. Raises OSError if the rest of it does not come."""
+        self._incoming.allowed = _DRAINED_BYTES
         length = self.headers.get("content-length", "0")
         if not length.isdecimal() or "transfer-encoding" in self.headers:
             return Answer.plain(411, "a body needs its content-length")
@@ -206,10 +210,12 @@ class _Connection(BaseHTTPRequestHandler):
 
 
 class _InTime(io.RawIOBase):
-    """What a client sends, all of it within `_ARRIVE_SECONDS`, however slowly it drips."""
+    """What a client sends, all of it within `_ARRIVE_SECONDS`, and not more than is allowed."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
+        self.allowed = _HEAD_BYTES
+        """Bytes that may still come."""
         self._end = time.monotonic() + _ARRIVE_SECONDS
 
     def readable(self) -> bool:
@@ -219,8 +225,12 @@ class _InTime(io.RawIOBase):
         left = self._end - time.monotonic()
         if left <= 0:
             raise TimeoutError
+        if self.allowed <= 0:
+            raise ConnectionError("the request is too long")
         self._connection.settimeout(left)
         try:
-            return self._connection.recv_into(buffer)
+            came = self._connection.recv_into(buffer)
         finally:
             self._connection.settimeout(_ARRIVE_SECONDS)
+        self.allowed -= came
+        return came

@@ -6,6 +6,7 @@ application, no executor is left. So Spark is asked to run a task of one row. If
 
 import logging
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -33,6 +34,8 @@ _WARN_SECONDS, _GIVE_UP_SECONDS = 60.0, 600.0
 for executors without end, and a busy cluster may need minutes to give them."""
 _PROBE_SECONDS = 90.0
 """Longest wait for a task of one row: a cluster may have to replace the executors that it lost."""
+_PROBE_LOOK = 0.2
+"""Seconds between two looks whether the job is to stop meanwhile."""
 
 
 class Application:
@@ -42,11 +45,13 @@ class Application:
         """``settings``: configurations whose section ``spark`` holds for the session; at least one."""
         self._settings, self._master, self._started, self._stop = settings, master, started, stop
         self._configs: dict[str, str] = {}
-        self._lock = threading.Lock()
+        self._lock, self._counting = threading.Lock(), threading.Lock()
         self._executor: SparkExecutor | None = None
         self._failure: ChSinkError | None = None
         self._thread: threading.Thread | None = None
         self._starting = False
+        self._calls = 0
+        """Calls whose tasks may run."""
 
     def add(self, config: Config) -> None:
         """Tasks of this stream may come from now on."""
@@ -71,13 +76,13 @@ class Application:
         """See Execute. Raises SparkLost, from then on always, if Spark runs no tasks any more."""
         executor = self._ready()
         try:
-            with _watched(executor):
+            with self._call(), _watched(executor):
                 return executor(tasks)
         except ChSinkError:
             raise
         except Exception as error:
             with self._lock:
-                if self._failure is None and not self._stop.requested and not _works(executor):
+                if self._failure is None and not self._works(executor):
                     self._failure = SparkLost(
                         f"Spark stopped working: {cause(error)}",
                         hint="Start the job again; every stream continues where its ledger says. Run it under a "
@@ -86,6 +91,39 @@ class Application:
             if self._failure is not None:
                 raise self._failure from error
             raise
+
+    @contextmanager
+    def _call(self) -> Iterator[None]:
+        with self._counting:
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._calls -= 1
+
+    def _works(self, executor: "SparkExecutor") -> bool:
+        """Whether Spark still runs tasks; also if the job is to stop before that is known.
+
+        No answer says nothing while another call has the slots, perhaps for minutes: it is watched itself.
+        """
+        answers: list[bool] = []
+        ended = threading.Event()
+
+        def ask() -> None:
+            with suppress(Exception):
+                answers.append(executor.probe())
+            ended.set()
+
+        # A call to a cluster without executors never returns.
+        threading.Thread(target=ask, name="ch_sink probe", daemon=True).start()
+        deadline = time.monotonic() + _PROBE_SECONDS
+        while not ended.wait(_PROBE_LOOK):
+            if self._stop.requested:
+                return True
+            if time.monotonic() > deadline:
+                return self._calls > 0
+        return answers == [True] or self._stop.requested
 
     def cancel(self) -> None:
         """Cancel what runs."""
@@ -133,7 +171,9 @@ class Application:
         from ch_sink.spark.executor import SparkExecutor
 
         self._executor = SparkExecutor(session, self._configs)  # so that it can be cancelled
-        for warning in self._executor.expect_equipped():
+        with _watched(self._executor):
+            warnings = self._executor.expect_equipped()
+        for warning in warnings:
             log.warning("%s", warning)
 
 
@@ -149,7 +189,7 @@ def _watched(executor: "SparkExecutor") -> Iterator[None]:
                 lacking = lacking + _WATCH_SECONDS if executor.has_none() else 0.0
             if lacking >= _WARN_SECONDS and not warned:
                 warned = True
-                log.warning("Spark has had no executor for %d seconds; the batch waits for one", lacking)
+                log.warning("Spark has had no executor for %d seconds; the job waits for one", lacking)
             if lacking >= _GIVE_UP_SECONDS:
                 with suppress(Exception):
                     executor.cancel()
@@ -160,18 +200,3 @@ def _watched(executor: "SparkExecutor") -> Iterator[None]:
         yield
     finally:
         ended.set()
-
-
-def _works(executor: "SparkExecutor") -> bool:
-    """Whether Spark still runs tasks."""
-    answers: list[bool] = []
-
-    def ask() -> None:
-        with suppress(Exception):
-            answers.append(executor.probe())
-
-    # A call to a cluster without executors never returns.
-    probe = threading.Thread(target=ask, name="ch_sink probe", daemon=True)
-    probe.start()
-    probe.join(_PROBE_SECONDS)
-    return answers == [True]

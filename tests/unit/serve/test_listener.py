@@ -84,6 +84,19 @@ def test_a_request_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(answered) == 1
 
 
+def test_headers_without_end_are_not_kept(server: Listener) -> None:
+    taken = 0
+    with connect(server) as connection, suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 << 10)
+        connection.sendall(b"GET / HTTP/1.1\r\n")
+        for number in range(90):
+            connection.sendall(b"X-%d: %s\r\n" % (number, b"a" * 60_000))
+            time.sleep(0.01)
+            taken += 60_000
+    assert taken < 3 << 20, "of five and a half million"
+    assert fetch(server) == 200
+
+
 def test_requests_beyond_those_that_are_answered_are_refused_and_not_kept() -> None:
     begun, free = threading.Semaphore(0), threading.Event()
 

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ class Executor:
     def __init__(self, error: Exception | None = None, *, works: bool = True, executors: int = 1) -> None:
         self.error, self.works, self.executors = error, works, executors
         self.cancelled = threading.Event()
+        self.busy: threading.Event | None = None
+        """While it is not set, the tasks of another call have all slots."""
 
     def __call__(self, tasks: Sequence[Task]) -> list[TaskResult]:
         if not self.executors:
@@ -32,9 +35,15 @@ class Executor:
         return []
 
     def probe(self) -> bool:
+        if self.busy is not None:
+            return self.busy.wait(20)
         if not self.works:
             raise ConnectionRefusedError(111, "Connection refused")
         return True
+
+    def expect_equipped(self) -> list[str]:
+        self([])
+        return []
 
     def has_none(self) -> bool:
         return not self.executors
@@ -78,4 +87,45 @@ def test_a_call_without_executors_is_reported_and_given_up(
     monkeypatch.setattr(application, "_GIVE_UP_SECONDS", 0.05)
     with caplog.at_level(logging.WARNING), pytest.raises(SparkLost, match="cancelled"):
         running(Executor(works=False, executors=0)).execute([])
+    assert [r.message for r in caplog.records if "no executor" in r.message] != []
+
+
+def test_spark_whose_slots_another_call_has_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application, "_PROBE_SECONDS", 0.05)
+    executor = Executor(MemoryError("worker was killed"))
+    executor.busy = threading.Event()
+    job = running(executor)
+    try:
+        with job._call(), pytest.raises(MemoryError):
+            job.execute([])
+        with pytest.raises(SparkLost):
+            job.execute([])
+    finally:
+        executor.busy.set()
+
+
+def test_a_signal_ends_the_wait_for_sparks_answer() -> None:
+    executor = Executor(MemoryError("worker was killed"))
+    executor.busy = threading.Event()
+    job = running(executor)
+    threading.Timer(0.1, job._stop.request, [15]).start()
+    began = time.monotonic()
+    try:
+        with pytest.raises(MemoryError):
+            job.execute([])
+        assert time.monotonic() - began < 10
+    finally:
+        executor.busy.set()
+
+
+def test_a_start_without_executors_is_reported_and_given_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(application, "_WATCH_SECONDS", 0.01)
+    monkeypatch.setattr(application, "_WARN_SECONDS", 0.02)
+    monkeypatch.setattr(application, "_GIVE_UP_SECONDS", 0.05)
+    monkeypatch.setattr(application, "build_application", lambda *_, **__: None)
+    monkeypatch.setattr("ch_sink.spark.executor.SparkExecutor", lambda *_: Executor(executors=0))
+    with caplog.at_level(logging.WARNING), pytest.raises(SparkLost, match="Spark did not start: cancelled"):
+        Application([], None, None, Stop()).execute([])
     assert [r.message for r in caplog.records if "no executor" in r.message] != []
