@@ -37,3 +37,7 @@ class TableWriter(Protocol):
             LedgerConflict: the execution is superseded; nothing was stored.
         """
         ...
+
+    def roll_up(self, rollup: str, rows: pa.Table, token: str, *, fence: Fence | None = None) -> None:
+        """Add a difference of the table, signed rows, to one of its rollups, once for each token. Raises as `write` does."""
+        ...

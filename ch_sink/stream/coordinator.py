@@ -29,6 +29,7 @@ from ch_sink.pipeline.truncate import expect_one_source
 from ch_sink.ports import (
     BackwardStepSeen,
     Claim,
+    Fence,
     FinishedRange,
     RangeIntent,
 )
@@ -102,6 +103,8 @@ class Coordinator:
         )
         self._added = AddedPartitions()
         self._closing = ExitStack()
+        self._doubtful = False
+        """Rollups may have what the table has not: rounds began, and have not ended well."""
 
     @property
     def claim(self) -> Claim | None:
@@ -124,6 +127,7 @@ class Coordinator:
         table = self.ports.table.detect()
         if before is not None and taken_since(self.settings.name, before, owner := ledger.owner()):
             raise displaced(self.settings.name, owner)
+        last = ledger.last_claim()
         try:
             self._claim = ledger.claim(self.run_id)
         except BaseException:
@@ -147,6 +151,34 @@ class Coordinator:
         for first, second in clashes(c.name for c in self.table.columns):
             log.warning("%s: columns %r and %r differ by letter case only", self.table.qualified, first, second)
         self._look_for_waiting()
+        self._fill_rollups(doubtful=self._may_have_more(last))
+
+    def _may_have_more(self, last: Claim | None) -> bool:
+        """Whether rollups may have another difference than the table: see docs/architecture.md.
+
+        A job was killed, a command has changed the table, or a job has given up something that it had begun.
+        """
+        if last is not None and (not last.released or "-" in last.run_id):
+            return True
+        return bool(self.waiting or self._former or self.ports.ledger.open_intents(self.topic.topic_id))
+
+    def _fill_rollups(self, *, doubtful: bool) -> None:
+        """Compute rollups from the table, all of them if they are ``doubtful``. No task is at work."""
+        if self.table.rollups:
+            self.ports.table.fill_rollups(self.table, self._supersede, doubtful=doubtful)
+
+    def _supersede(self) -> list[Fence]:
+        """Begin an execution of every partition: whatever ran there stores nothing more."""
+        places = [*((self.topic.topic_id, p) for p in sorted(self.topic.low)), *self._former]
+        return [self.ports.ledger.begin(*place, self._claim, "rollups") for place in places]
+
+    def _certainly(self, rounds: Rounds) -> Rounds:
+        """The rounds; rollups are in doubt as long as they have not ended well."""
+        if self._doubtful:
+            self._fill_rollups(doubtful=True)
+        self._doubtful = True
+        yield from rounds
+        self._doubtful = False
 
     def _look_at_group(self) -> None:
         """See whether the consumer group is ahead of the ledger's ends: the ledger was restored then."""
@@ -215,8 +247,10 @@ class Coordinator:
 
     def batch(self, ranges: Sequence[OffsetRange]) -> Rounds:
         """The rounds of one batch. `plan` says what to read after one that ended early."""
-        if not ranges:
-            return
+        if ranges:
+            yield from self._certainly(self._batch(ranges))
+
+    def _batch(self, ranges: Sequence[OffsetRange]) -> Rounds:
         self._expect_topic(ranges[0].topic_id)
         self.states.add_partitions(max(r.partition for r in ranges) + 1)
         before, left = self._planner.begin(), self._planner.lag({r.partition: r.end for r in ranges})
@@ -234,7 +268,7 @@ class Coordinator:
             work = {p: (done[p], end) for p, (_, end) in work.items() if done[p] < end and p not in gone}
         self._gone = gone
         self.summary.lag = left + sum(max(0, r.high - reached[r.partition]) for r in ranges)
-        yield from self.release(caught_up=self.summary.lag == 0)
+        yield from self._release(caught_up=self.summary.lag == 0)
         self._planner.finish(None if gone else before, reached)
         self.ports.group.commit(self.settings.topic, reached)
         self._fold()
@@ -252,7 +286,11 @@ class Coordinator:
         except ClickHouseError as error:
             log.warning("%s: old entries of the ledger were not folded: %s", self.settings.name, error)
 
-    def release(self, *, caught_up: bool = False) -> Rounds:
+    def release(self) -> Rounds:
+        """The rounds that apply waiting changes whose values have arrived."""
+        yield from self._certainly(self._release(caught_up=False))
+
+    def _release(self, *, caught_up: bool) -> Rounds:
         """Apply waiting changes whose values have arrived.
 
         The table may have lost columns since they began to wait, or may have ignored them until now. Only a stream
@@ -331,6 +369,8 @@ class Coordinator:
         self.states.met(name for done in results for name in done.state.names)
         for barrier in sorted((b for b in barriers if b.kind == "truncate"), key=lambda b: b.floor):
             self._truncate(barrier)
+        if any(b.kind == "truncate" for b in barriers) or any(done.repeated for done in results):
+            self._fill_rollups(doubtful=True)
         yield from self._record(results, began)
         self._expect_one_id_kind()
         gone |= {r.partition: r.end for r in results if isinstance(r.failure, DataLoss) and self._may_skip(r)}
@@ -471,6 +511,7 @@ class Coordinator:
         if barriers:
             self._use(self._schema_changes.carry_out(self.table, barriers))
             self._cuts = self.ports.ledger.cuts(self.topic.topic_id)
+            self._fill_rollups(doubtful=False)
 
     def _use(self, table: TargetTable) -> None:
         """Use this version of the table from now on, here and in tasks."""

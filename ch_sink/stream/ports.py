@@ -6,7 +6,7 @@ from typing import Protocol
 
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.topic import TopicState
-from ch_sink.ports import Ledger, Pending
+from ch_sink.ports import Fence, Ledger, Pending
 from ch_sink.table.model import TargetTable
 
 __all__ = ["GroupOffsets", "StreamPorts", "TableAdmin", "Topics"]
@@ -25,6 +25,16 @@ class TableAdmin(Protocol):
 
     def truncate(self, table: TargetTable, version: int, version_column: str | None) -> None:
         """Delete the rows whose version is below this one."""
+        ...
+
+    def fill_rollups(self, table: TargetTable, supersede: Callable[[], Sequence[Fence]], *, doubtful: bool) -> None:
+        """Compute the table's rollups from it: those of another definition than the table's, or all of them.
+
+        Args:
+            supersede: begins an execution of every partition, so that no other insert takes effect from then on. Called
+                before anything is computed.
+            doubtful: all of them.
+        """
         ...
 
     def highest_version(self, table: TargetTable) -> int:

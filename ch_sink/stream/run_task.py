@@ -163,6 +163,7 @@ class _Tally:
     steps: list[BackwardStep] = field(default_factory=list)
     cuts: list[int] = field(default_factory=list)
     barrier: Barrier | None = None
+    repeated: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -170,7 +171,8 @@ class _Tally:
 
     def begin(self, ports: TaskPorts) -> State:
         """The state with which the range begins, or continues after an earlier attempt at a collapsing table."""
-        task = self.task
+        task, fence = self.task, ports.sink.fence
+        self.repeated = fence is not None and fence.repeats
         if ports.sink.target.collapsing and ports.sink.repeats:
             reached = ports.ledger.progress_of(task.topic_id, task.partition, task.start)
             if reached is not None and reached.end <= task.end:
@@ -210,6 +212,7 @@ class _Tally:
             cuts=tuple(self.cuts),
             barrier=self.barrier,
             failure=failure,
+            repeated=self.repeated,
         )
 
 

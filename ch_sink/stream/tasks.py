@@ -111,6 +111,8 @@ class RangeDone:
     cuts: tuple[int, ...] = ()
     barrier: Barrier | None = None
     failure: ChSinkError | None = None
+    repeated: bool = False
+    """Another execution of the task began before this one."""
 
 
 @dataclass(frozen=True, slots=True)

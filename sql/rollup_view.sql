@@ -1,0 +1,11 @@
+CREATE OR REPLACE VIEW $view$on_cluster AS
+SELECT
+$shown
+FROM
+(
+    SELECT
+$inner
+    FROM $rollup
+    GROUP BY $keys
+)
+WHERE $rows != 0
