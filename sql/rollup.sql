@@ -1,4 +1,4 @@
-$create $rollup$on_cluster
+$create $rollup
 (
 $columns
 )

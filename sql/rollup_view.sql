@@ -1,4 +1,4 @@
-CREATE OR REPLACE VIEW $view$on_cluster AS
+CREATE OR REPLACE VIEW $view AS
 SELECT
 $shown
 FROM

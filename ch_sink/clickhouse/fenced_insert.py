@@ -89,7 +89,7 @@ def with_defaults(table: TargetTable, rows: pa.Table) -> pa.Table:
 
 
 def input_type(table: TargetTable, rows: pa.Table, name: str) -> str:
-    """The type of a column's values as they are sent; Nullable if it has nulls that the table turns into its default."""
+    """The type of a column's values as sent: Nullable if it has nulls that the table turns into its default."""
     bare = _bare(table, name)
     if rows.column(name).null_count and bare.partition("(")[0] not in {*_NEVER_NULLABLE, "Nullable"}:
         return f"Nullable({bare})"

@@ -1,8 +1,8 @@
 """Rollups on the server: their types, their filling from the table, and the insert of a chunk's difference.
 
-A filling computes a rollup from the table and puts it in place by one statement. Nothing may change the table meanwhile,
-and no insert that was meant for the former rollup may reach the table after it: so whoever fills has superseded every
-execution first (`Fence`), and the statement itself asks the fence, as inserts do.
+A filling computes a rollup from the table and puts it in place by one statement. Nothing may change the table
+meanwhile, and no insert that was meant for the former rollup may reach the table after it: so whoever fills has
+superseded every execution first (`Fence`), and the statement itself asks the fence, as inserts do.
 """
 
 import logging
@@ -18,7 +18,8 @@ from ch_sink.errors import ClickHouseError, ClickHouseUnavailable, StreamFailed,
 from ch_sink.model.policy import ColumnPolicy
 from ch_sink.ports import Fence
 from ch_sink.table.model import TargetTable
-from ch_sink.table.rollup import Rollup, RollupChoice, expect_rollups, probe, rollup_of
+from ch_sink.table.rollup import Rollup, RollupChoice
+from ch_sink.table.rollup_plan import expect_rollups, probe, rollup_of
 from ch_sink.types.arrow import sent_type
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import literal, quote
@@ -41,7 +42,7 @@ def planned_rollups(
 ) -> tuple[Rollup, ...]:
     """The rollups of a table, with the types that this server gives their expressions.
 
-    Raises TableError, naming the rollup, with the server's words on an expression that it refuses; ClickHouseUnavailable.
+    Raises ClickHouseUnavailable; TableError, naming the rollup, with the server's words on an expression.
     """
     expect_rollups(table, choices, chosen)
     made = []
@@ -59,7 +60,9 @@ def planned_rollups(
 def _refused(client: Client, table: TargetTable, choice: RollupChoice, error: ClickHouseError) -> TableError:
     """The error for the expression that the server refuses by itself, or for all of them."""
     for key, text in choice.expressions:
-        alone = RollupChoice(choice.name, (("k", text),)) if key != "where" else RollupChoice("", (("k", "1"),), where=text)
+        alone = (
+            RollupChoice(choice.name, (("k", text),)) if key != "where" else RollupChoice("", (("k", "1"),), where=text)
+        )
         try:
             client.rows(probe(table, alone), settings=EVERY_TYPE, doing=f"look at {key}")
         except ClickHouseError as own:

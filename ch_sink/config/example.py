@@ -79,6 +79,10 @@ create_tables: true                   # on first sight of a topic; else run `ch_
 #   mask_key: secret                  # better: CH_SINK__COLUMNS__MASK_KEY in the environment
 #   add: {source: "'{topic}'"}
 
+# Sums beside a table with engine: collapsing or versioned-collapsing
+# rollups:
+#   orders_by_day: {by: {day: toDate(created)}, sum: {revenue: amount}, avg: {mean: amount}, count: orders}
+
 # What init creates
 # init:
 #   engine: replacing

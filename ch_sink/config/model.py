@@ -149,6 +149,11 @@ class Config(Section):
     def _rollups_have_one_stream(self) -> Self:
         if self.rollups and self.merge:
             raise ValueError("rollups and merge: true exclude each other: a rollup has one stream that fills it")
+        if self.rollups and self.clickhouse.cluster:
+            raise ValueError(
+                "rollups and clickhouse.cluster exclude each other: on several servers a rollup and its table could be "
+                "ahead of each other"
+            )
         names = [name for rollup in self.rollups for name in (rollup, f"{rollup}_current")]
         own = {self.clickhouse.table, f"{self.clickhouse.table}_current", *self.tables.model_dump().values()}
         if taken := sorted({name for name in names if name in own or names.count(name) > 1}):

@@ -39,5 +39,5 @@ class TableWriter(Protocol):
         ...
 
     def roll_up(self, rollup: str, rows: pa.Table, token: str, *, fence: Fence | None = None) -> None:
-        """Add a difference of the table, signed rows, to one of its rollups, once for each token. Raises as `write` does."""
+        """Add signed rows of the table to one of its rollups, once for each token. Raises as `write` does."""
         ...

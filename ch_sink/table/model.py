@@ -3,15 +3,13 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ch_sink.model.policy import ColumnPolicy
+from ch_sink.table.rollup import Rollup
 from ch_sink.types.column import WIDE_YEARS, Column, Years
 from ch_sink.types.lexer import columns_in
 from ch_sink.types.sql import quote
-
-if TYPE_CHECKING:
-    from ch_sink.table.rollup import Rollup
 
 __all__ = ["Engine", "Family", "TargetTable", "forgets_deletes", "times"]
 
@@ -89,7 +87,7 @@ class TargetTable:
     """Columns that the stream leaves to their defaults: the user excluded them, or their source has another name."""
     added: tuple[tuple[str, Any], ...] = ()
     """Columns with a constant of the user's, and its value as an Arrow scalar of the type that is inserted."""
-    rollups: "tuple[Rollup, ...]" = ()
+    rollups: tuple[Rollup, ...] = ()
     """The rollups that the stream keeps beside the table. Only its coordinator and its tasks know them."""
 
     @property

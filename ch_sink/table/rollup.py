@@ -4,31 +4,18 @@ A rollup is an ``AggregatingMergeTree`` of sums. A row that comes adds its value
 every statement here is one over rows with a sign: those of a chunk, of the table, or of its view with a sign of 1.
 """
 
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from ch_sink.errors import TableError
-from ch_sink.model.policy import ColumnPolicy
-from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.templates import render
-from ch_sink.table.varying import calls, varies
 from ch_sink.types.chtype import parse_type
-from ch_sink.types.lexer import columns_in, tokenize
 from ch_sink.types.sql import OWN, literal, quote
 
-__all__ = ["Rollup", "RollupChoice", "described", "expect_rollups", "probe", "rollup_of"]
+__all__ = ["Rollup", "RollupChoice"]
 
 _SIGN = f"{OWN}sign"
 _COMMENT = "Rollup of {} by ch_sink"
 _ROWS = "_rows"
-_BESIDE = re.compile(
-    r"dict\w+|joinGet\w*|(row|block)Number\w*|running\w+|neighbor|nonNegativeDerivative|(host|user|fqdn|fullHost)(Name)?|"
-    r"current\w+|serverU+ID|uptime|version|buildId|get(Setting|Macro|ServerSetting)\w*|timezone|serverTimezone|query_?id",
-    re.IGNORECASE,
-)
-"""Functions whose value depends on more than the row: other tables, the server, the block, the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +113,33 @@ class Rollup:
         )
 
     @property
+    def groups(self) -> str:
+        """The SELECT of the groups that have rows, as the rollup has them."""
+        keys = ", ".join(quote(name) for name, _ in self.choice.by)
+        return f"SELECT 1 FROM {self.qualified} GROUP BY {keys} HAVING sum({_ROWS}) != 0"
+
+    def difference(self, rows: str) -> str:
+        """The SELECT of what the rollup has more than these living rows: a row for each group that differs.
+
+        Floating-point sums may be off by a part in a million.
+        """
+        keys = ", ".join(quote(name) for name, _ in self.choice.by)
+        mine, theirs, sums, shown, differ = [], [], [], [], []
+        for place, (name, _, kind, _) in enumerate(self._stored):
+            value, of = f"{OWN}s{place}", quote(name)
+            mine.append(f"CAST({of}, {literal(kind)}) AS {of}")
+            theirs.append(f"-{of}")
+            sums.append(f"sum({of}) AS {value}, max(abs({of})) AS {value}m")
+            shown.append(f"{value} AS {of}")
+            differ.append(f"NOT abs({value}) <= 1e-6 * {value}m" if kind == "Float64" else f"{value} != 0")
+        both = (
+            f"SELECT {keys}, {', '.join(mine)} FROM {self.qualified} "
+            f"UNION ALL SELECT {keys}, {', '.join(theirs)} FROM ({self.sums_of(rows, '1')})"
+        )
+        summed = f"SELECT {keys}, {', '.join(sums)} FROM ({both}) GROUP BY {keys}"
+        return f"SELECT {keys}, {', '.join(shown)} FROM ({summed}) WHERE {' OR '.join(differ)}"
+
+    @property
     def definition(self) -> str:
         """A digest of what the rollup holds: another one if its rows have to be computed again."""
         text = repr((self.columns, self.sums_of("t", self.sign), self.table))
@@ -141,7 +155,7 @@ class Rollup:
         """The comment of the rollup's table once it is filled."""
         return f"{self.owned}, filled as {self.definition}"
 
-    def create(self, *, rows: str = "", on_cluster: str = "") -> str:
+    def create(self, rows: str = "") -> str:
         """The statement that creates the rollup's table, empty and to be filled, or replaces it by one that is filled.
 
         ``rows``: the SELECT that fills it.
@@ -151,7 +165,6 @@ class Rollup:
             "rollup",
             create="CREATE OR REPLACE TABLE" if rows else "CREATE TABLE IF NOT EXISTS",
             rollup=self.qualified,
-            on_cluster=on_cluster,
             columns=",\n".join(f"    {quote(name)} {kind}" for name, kind in self.columns),
             order=", ".join(quote(name) for name, _ in self.choice.by),
             settings=f"non_replicated_deduplication_window = {self.dedup_window}{nullable}",
@@ -165,9 +178,9 @@ class Rollup:
         ``condition``: of the fence, without which it fails.
         """
         alive = f"(SELECT * FROM {self.table} WHERE throwIf(NOT ({condition}), 'superseded') = 0)"
-        return self.create(rows=self.sums_of(alive if condition else self.table, quote(self.sign)))
+        return self.create(self.sums_of(alive if condition else self.table, quote(self.sign)))
 
-    def create_view(self, on_cluster: str = "") -> str:
+    def create_view(self) -> str:
         """The statement of the view: groups with rows, under the names of the configuration."""
         choice = self.choice
         inner = [f"{quote(name)} AS {OWN}k{place}" for place, (name, _) in enumerate(choice.by)]
@@ -185,7 +198,6 @@ class Rollup:
         return render(
             "rollup_view",
             view=f"{quote(self.database)}.{quote(self.view)}",
-            on_cluster=on_cluster,
             shown=",\n".join(f"    {text}" for text in shown),
             inner=",\n".join(f"        {text}" for text in inner),
             rollup=self.qualified,
@@ -194,115 +206,5 @@ class Rollup:
         )
 
 
-def expect_rollups(table: TargetTable, choices: Sequence[RollupChoice], chosen: ColumnPolicy) -> None:
-    """Raises TableError for a table whose rollups could not be kept right, or an expression that a row cannot decide."""
-    if not choices:
-        return
-    engine = table.engine
-    if engine.family not in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING):
-        raise TableError(
-            f"rollups need a table that stores differences, and {table.qualified} is a {engine.name}",
-            hint="Set engine: collapsing or versioned-collapsing, and let `ch_sink init` make a new table.",
-        )
-    if table.distributed or engine.replicated or engine.shared:
-        raise TableError(
-            f"rollups of {table.qualified} ({engine.name}): the rollup and the table could be ahead of each other on "
-            "different servers",
-            hint="Rollups need a table of one server: leave out clickhouse.cluster and init.replication.",
-        )
-    if table.ttl:
-        raise TableError(
-            f"rollups of {table.qualified}: its TTL removes rows, which a rollup would keep", hint="Leave out the TTL."
-        )
-    for choice in choices:
-        for key, text in choice.expressions:
-            _expect_of_the_row(f"rollups.{choice.name}.{key}", text, table, chosen)
-
-
-def _expect_of_the_row(where: str, text: str, table: TargetTable, chosen: ColumnPolicy) -> None:
-    """Raises TableError for an expression whose value the stored row alone does not decide for ever."""
-    if varies(text) or calls(text, _BESIDE) or any(token.is_word("SELECT") for token in tokenize(text)):
-        raise TableError(
-            f"{where}: {text} has another value each time, or reads another table: what a row has added could not be "
-            "taken away again",
-            hint="Name columns of the table and functions of them only.",
-        )
-    if out := sorted(columns_in(text, chosen.exclude)):
-        raise TableError(
-            f"{where} names column {out[0]!r}, which columns.exclude leaves out",
-            hint="Take it out of columns.exclude, or out of the rollup.",
-        )
-    masked = {chosen.target(name) for name, _ in chosen.mask}
-    if hidden := sorted(columns_in(text, masked)):
-        if not where.rpartition(".")[0].endswith(".by"):
-            raise TableError(
-                f"{where} names column {hidden[0]!r}, of which the table stores a mask (columns.mask)",
-                hint="A masked column can be grouped by, not summed or compared.",
-            )
-    constant = {name for name, _ in table.defaults}
-    for name in sorted(columns_in(text, {c.name for c in table.source_columns})):
-        column = table.column(name)
-        if column is not None and column.default_expression and name not in constant:
-            raise TableError(
-                f"{where} names column {name!r}, which the server computes where an event states none "
-                f"(DEFAULT {column.default_expression})",
-                hint="Name the columns that it is computed from.",
-            )
-
-
-def probe(table: TargetTable, choice: RollupChoice) -> str:
-    """The query whose columns have the types of the rollup's expressions: those of ``by``, then those that are summed.
-
-    The server's error for it is its word on the expressions.
-    """
-    structure = ", ".join(f"{quote(c.name)} {c.type}" for c in table.stored_columns)
-    texts = [text for _, text in (*choice.by, *choice.values)]
-    shown = ", ".join(f"({text}) AS {OWN}c{place}" for place, text in enumerate(texts))
-    where = f" WHERE ({choice.where})" if choice.where else ""
-    return f"DESCRIBE TABLE (SELECT {shown} FROM null({literal(structure)}){where})"
-
-
-def rollup_of(table: TargetTable, choice: RollupChoice, types: Sequence[str]) -> Rollup:
-    """The rollup, from the types that the server gives its expressions. Raises TableError for a value that has no sum.
-
-    ``types``: as `probe` asks for them.
-    """
-    keys = tuple(types[: len(choice.by)])
-    keyed = [f"sum.{name}" for name, _ in choice.sums] + [f"avg.{name}" for name, _ in choice.avgs]
-    sums = []
-    for key, (_, text), kind in zip(keyed, choice.values, types[len(keys) :], strict=True):
-        sums.append((_widest(f"rollups.{choice.name}.{key}", text, kind, choice), parse_type(kind).nullable))
-    names = {c.name for c in table.stored_columns}
-    used = sorted(frozenset().union(*(columns_in(text, names) for _, text in choice.expressions)))
-    sign = table.engine.sign_column or "_sign"
-    return Rollup(
-        choice, table.database, table.qualified, sign, keys, tuple(sums), tuple(used), max(table.dedup_window, 1000)
-    )
-
-
-def _widest(where: str, text: str, kind: str, choice: RollupChoice) -> str:
-    bare = parse_type(kind).bare
-    if bare.name in ("Bool", "Nothing") or (bare.name.startswith(("Int", "UInt")) and bare.name[-1].isdigit()):
-        return "Int256"
-    if bare.name == "Decimal":
-        return f"Decimal(76, {bare.scale})"
-    if bare.name in ("Float32", "Float64", "BFloat16"):
-        if choice.allow_float:
-            return "Float64"
-        raise TableError(
-            f"{where}: {text} is a {kind}, and sums of floating-point numbers are not exact: what a row has added is "
-            "not quite what it takes away",
-            hint=f"Sum a Decimal, such as toDecimal64({text}, 4), or set allow_float: true.",
-        )
-    raise TableError(
-        f"{where}: {text} is a {kind}, which has no sum", hint="Name an expression of an integer or Decimal type."
-    )
-
-
 def _summed(kind: str) -> str:
     return f"SimpleAggregateFunction(sum, {kind})"
-
-
-def described(rollup: Rollup) -> str:
-    """The rollup in a few words."""
-    return f"{rollup.database}.{rollup.choice.name} by {', '.join(name for name, _ in rollup.choice.by)}"

@@ -15,8 +15,8 @@ from ch_sink.testing import Kill, LocalBatch, LocalRunner, MemoryStream, MemoryT
 from ch_sink.types.column import Column
 from tests.model import Batch, History, KafkaRecord, Layout
 from tests.model.plans import Fault
-from tests.support.rollups import with_rollups
 from tests.support.plain_decoder import PlainDecoder
+from tests.support.rollups import with_rollups
 
 ENGINES = {
     "replacing": Engine(Family.REPLACING, "ReplacingMergeTree", "_version", is_deleted_column="_is_deleted"),

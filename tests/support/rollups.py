@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from ch_sink.table.model import TargetTable
-from ch_sink.table.rollup import RollupChoice, rollup_of
+from ch_sink.table.rollup import RollupChoice
+from ch_sink.table.rollup_plan import rollup_of
 from ch_sink.testing import MemoryTable
 from tests.model import History
 
@@ -39,13 +40,18 @@ def with_rollups(table: TargetTable, choices: Sequence[RollupChoice]) -> TargetT
     return replace(table, rollups=tuple(made))
 
 
-def grouped(rows: Sequence[Mapping[str, Any]], by: Callable[[Any], Any], sums: Sequence[Callable[[Any], Any]]) -> Groups:
+def grouped(
+    rows: Sequence[Mapping[str, Any]], by: Callable[[Any], Any], sums: Sequence[Callable[[Any], Any]]
+) -> Groups:
     """Group → how many rows, and the sums of what is not null; None where all of it is."""
     found: dict[Any, list[Mapping[str, Any]]] = {}
     for row in rows:
         found.setdefault(by(row), []).append(row)
     return {
-        group: [len(mine), *(sum(known) if (known := [v for r in mine if (v := of(r)) is not None]) else None for of in sums)]
+        group: [
+            len(mine),
+            *(sum(known) if (known := [v for r in mine if (v := of(r)) is not None]) else None for of in sums),
+        ]
         for group, mine in found.items()
     }
 
@@ -75,7 +81,9 @@ def computed(history: History, read: Callable[[str], Sequence[Mapping[str, Any]]
     rows = [row for row in history.truth if row["place"] % 3 != 1]  # type: ignore[operator]
     n, letters = (lambda row: row["n"]), (lambda row: None if row["big"] is None else len(row["big"].encode()))
     months = grouped(rows, lambda row: (row["day"].year * 100 + row["day"].month, row["tag"]), [n, letters])
-    counted = grouped([r for r in rows if r["n"] is not None], lambda r: (r["day"].year * 100 + r["day"].month, r["tag"]), [])
+    counted = grouped(
+        [r for r in rows if r["n"] is not None], lambda r: (r["day"].year * 100 + r["day"].month, r["tag"]), []
+    )
     for group, sums in months.items():
         sums.append(None if sums[1] is None else sums[1] / counted[group][0])
     have = {(r["month"], r["tag"]): [r["rows"], r["total"], r["letters"], r["mean"]] for r in read("by_month")}
