@@ -109,7 +109,7 @@ create_tables: true                   # on first sight of a topic; else run `ch_
 # stream: "{topic}"                   # another name of the streams than <topic>:<database>.<table>
 # split: true                         # topics carry several source tables: a stream for each of them
 # source_table: public.orders         # only this one of them
-# merge: true                         # several topics in one table; a column tells their rows apart
+# merge: false                        # true: several topics in one table; a column tells their rows apart
 
 tables:                               # exceptions: the first that matches holds; most keys above may stand here
   - match: shop\.public\.audit

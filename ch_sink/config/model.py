@@ -26,6 +26,7 @@ from ch_sink.config.sections import (
     Words,
 )
 from ch_sink.config.source import SourceSection
+from ch_sink.errors import ConfigError
 from ch_sink.model.policy import (
     PLACEHOLDER,
     ChangePolicy,
@@ -149,11 +150,6 @@ class Config(Section):
     def _rollups_have_one_stream(self) -> Self:
         if self.rollups and self.merge:
             raise ValueError("rollups and merge: true exclude each other: a rollup has one stream that fills it")
-        if self.rollups and self.clickhouse.cluster:
-            raise ValueError(
-                "rollups and clickhouse.cluster exclude each other: on several servers a rollup and its table could be "
-                "ahead of each other"
-            )
         names = [name for rollup in self.rollups for name in (rollup, f"{rollup}_current")]
         own = {self.clickhouse.table, f"{self.clickhouse.table}_current", *self.tables.model_dump().values()}
         if taken := sorted({name for name in names if name in own or names.count(name) > 1}):
@@ -186,7 +182,13 @@ class Config(Section):
         return self.engine or self.init.engine
 
     def rollup_choices(self) -> tuple[RollupChoice, ...]:
-        """The rollups that the stream keeps."""
+        """The rollups that the stream keeps. Raises ConfigError where they could not be kept right."""
+        if self.rollups and self.clickhouse.cluster:
+            raise ConfigError(
+                "rollups and clickhouse.cluster exclude each other: on several servers a rollup and its table could be "
+                "ahead of each other",
+                hint="Rollups need a table of one server.",
+            )
         return tuple(rollup.choice(name) for name, rollup in self.rollups.items())
 
     @property

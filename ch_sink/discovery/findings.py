@@ -247,10 +247,10 @@ def _other_tables(config: Config, client: Client, key: tuple[str, ...], table: T
 
 
 def _rollups(config: Config, client: Client, table: TargetTable) -> Iterator[Finding]:
-    if not (choices := config.rollup_choices()):
+    if not config.rollups:
         return
     try:
-        rollups = planned_rollups(client, table, choices, config.policy().columns)
+        rollups = planned_rollups(client, table, config.rollup_choices(), config.policy().columns)
         comments = expect_free_names(client, rollups)
     except ChSinkError as error:
         yield Finding("fail", "rollups", str(error), error.hint)

@@ -61,7 +61,7 @@ def test_a_rollup_is_read_with_its_name_from_the_topic(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, change: tuple[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        loaded(tmp_path, change)
+        loaded(tmp_path, change).rollup_choices()
 
 
 def test_a_rollup_without_sums_is_refused(tmp_path: Path) -> None:
