@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from ch_sink.clickhouse import write_together
 from ch_sink.config import Config, load_job
 from ch_sink.config import Job as JobFile
-from ch_sink.discovery.creation import create_tables
+from ch_sink.discovery.init_plan import create_tables
 from ch_sink.discovery.job_topics import streams_of
 from ch_sink.discovery.topic_watch import TopicWatch
 from ch_sink.discovery.wiring import client_of
