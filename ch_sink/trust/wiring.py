@@ -20,7 +20,6 @@ from ch_sink.discovery.wiring import client_of, kafka_settings, key_columns, led
 from ch_sink.kafka import schema_registry
 from ch_sink.ports import Handover
 from ch_sink.snapshot import open_source
-from ch_sink.spark.wiring import concerned_by, stream_settings
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.source_address import source_address
@@ -28,6 +27,8 @@ from ch_sink.trust.stoppable import Check, StoppableTopic, never_stops
 from ch_sink.trust.subject import Subject, filled_columns
 from ch_sink.trust.topic import KafkaTopic
 from ch_sink.types.sql import quote
+from ch_sink.wiring.streams import stream_settings
+from ch_sink.wiring.tasks import concerned_by
 
 __all__ = [
     "handover_of",
