@@ -7,7 +7,6 @@ every statement here is one over rows with a sign: those of a chunk, of the tabl
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from ch_sink.table.templates import render
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import OWN, literal, quote
 
@@ -161,15 +160,13 @@ class Rollup:
         ``rows``: the SELECT that fills it.
         """
         nullable = ", allow_nullable_key = 1" if any(parse_type(kind).nullable for kind in self.by) else ""
-        return render(
-            "rollup",
-            create="CREATE OR REPLACE TABLE" if rows else "CREATE TABLE IF NOT EXISTS",
-            rollup=self.qualified,
-            columns=",\n".join(f"    {quote(name)} {kind}" for name, kind in self.columns),
-            order=", ".join(quote(name) for name, _ in self.choice.by),
-            settings=f"non_replicated_deduplication_window = {self.dedup_window}{nullable}",
-            comment=literal(self.comment if rows else f"{self.owned}, to be filled"),
-            filling=f"AS {rows}" if rows else "",
+        create, filling = ("OR REPLACE TABLE", f"\nAS {rows}") if rows else ("TABLE IF NOT EXISTS", "")
+        columns = ",\n".join(f"    {quote(name)} {kind}" for name, kind in self.columns)
+        return (
+            f"CREATE {create} {self.qualified}\n(\n{columns}\n)\nENGINE = AggregatingMergeTree\n"
+            f"ORDER BY ({', '.join(quote(name) for name, _ in self.choice.by)})\n"
+            f"SETTINGS non_replicated_deduplication_window = {self.dedup_window}{nullable}\n"
+            f"COMMENT {literal(self.comment if rows else f'{self.owned}, to be filled')}{filling}"
         )
 
     def fill(self, condition: str) -> str:
@@ -195,14 +192,13 @@ class Rollup:
             known = places[f"_count_{name}"]
             shown.append(f"if({known} = 0, NULL, toFloat64({places[f'_sum_{name}']}) / {known}) AS {quote(name)}")
         shown += [f"{places[_ROWS]} AS {quote(choice.count)}"] if choice.count else []
-        return render(
-            "rollup_view",
-            view=f"{quote(self.database)}.{quote(self.view)}",
-            shown=",\n".join(f"    {text}" for text in shown),
-            inner=",\n".join(f"        {text}" for text in inner),
-            rollup=self.qualified,
-            keys=", ".join(f"{OWN}k{place}" for place in range(len(choice.by))),
-            rows=places[_ROWS],
+        return (
+            f"CREATE OR REPLACE VIEW {quote(self.database)}.{quote(self.view)} AS\nSELECT\n"
+            + ",\n".join(f"    {text}" for text in shown)
+            + "\nFROM\n(\n    SELECT\n"
+            + ",\n".join(f"        {text}" for text in inner)
+            + f"\n    FROM {self.qualified}\n    GROUP BY {', '.join(f'{OWN}k{n}' for n in range(len(choice.by)))}\n)\n"
+            f"WHERE {places[_ROWS]} != 0"
         )
 
 

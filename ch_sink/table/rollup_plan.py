@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from ch_sink.errors import TableError
 from ch_sink.model.policy import ColumnPolicy
+from ch_sink.table.detect import calls, varies
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.rollup import Rollup, RollupChoice
-from ch_sink.table.varying import calls, varies
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.lexer import columns_in, tokenize
 from ch_sink.types.sql import OWN, literal, quote
