@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from ch_sink.config import Config, Job
 from ch_sink.errors import ChSinkError
-from ch_sink.observe import StreamState, StreamStatus, stream_status
+from ch_sink.observe.status import StreamStatus
+from ch_sink.observe.stream import Standing
 
 __all__ = ["refused_statuses", "stand_in"]
 
@@ -20,15 +21,14 @@ def stand_in(jobs: Sequence[Job], topic: str) -> Config:
 def refused_statuses(refused: Mapping[str, ChSinkError]) -> list[StreamStatus]:
     """The status of each such topic. It has no ledger: why it is refused is found again by each look."""
     return [
-        stream_status(
+        StreamStatus(
             topic,
             topic,
+            None,
             "",
-            [],
-            topic_id=None,
-            watermarks=None,
-            progress={},
-            standing=StreamState("stopped", 0.0, error.message, error.hint or ""),
+            (),
+            reachable=False,
+            standing=Standing("stopped", 0.0, error.message, error.hint or ""),
         )
         for topic, error in sorted(refused.items())
     ]
