@@ -166,7 +166,7 @@ def _page(
 @contextmanager
 def _purging(live: "Live", streams: "Callable[[], Sequence[Config]]") -> Iterator[None]:
     """Let deleted rows leave the disk while the job runs, where ``purge_after`` says when."""
-    from ch_sink.trust.purging import Purging
+    from ch_sink.trust.purge import Purging
 
     def running() -> set[str]:
         return {s.stream for s in live.snapshot() if s.standing.state == "running" and not s.standing.error}

@@ -36,7 +36,7 @@ from ch_sink.stream.rollback import Restored
 from ch_sink.stream.rounds import Intend, Record, Rounds, Write, run_one
 from ch_sink.stream.tasks import Execute, RangeDone, RangeTask, Task
 from ch_sink.table.fill_note import expect_entered
-from ch_sink.table.letter_case import clashes
+from ch_sink.table.model import clashes
 
 __all__ = ["Coordinator"]
 

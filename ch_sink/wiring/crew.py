@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from ch_sink.clickhouse import write_together
 from ch_sink.config import Config
-from ch_sink.discovery.creation import create_tables
+from ch_sink.discovery.init_plan import create_tables
 from ch_sink.discovery.topic_watch import TopicWatch
 from ch_sink.discovery.wiring import client_of, kafka_settings
 from ch_sink.errors import ChSinkError

@@ -19,7 +19,7 @@ from ch_sink.snapshot.reader import Value
 from ch_sink.stream.claims import born
 from ch_sink.testing import MemoryLedger
 from ch_sink.testing.memory_states import MemoryStreamStates
-from ch_sink.trust.fill import filling
+from ch_sink.trust.load import filling
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.stoppable import StoppableTopic

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from ch_sink.discovery.servers import Servers, replica_findings
 from ch_sink.table.model import Engine, Family, TargetTable
-from ch_sink.table.replica_checks import Servers, replica_findings
 
 PLAIN = TargetTable("d", "t", Engine(Family.REPLACING, "ReplacingMergeTree", "v"), ())
 REPLICATED = replace(PLAIN, engine=Engine(Family.REPLACING, "ReplicatedReplacingMergeTree", "v", replicated=True))
