@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ch_sink.config import Config
-    from ch_sink.observe import StreamSummary
     from ch_sink.observe.live import Live
+    from ch_sink.observe.stream import StreamSummary
 
 __all__ = ["LogFormat", "progress", "run", "show_summaries"]
 
@@ -83,8 +83,8 @@ def run(
     if verbose and quiet:
         raise ConfigError("--verbose and --quiet exclude each other", hint="Leave out one of them.")
     from ch_sink.cli.screen import LogOptions, shown
+    from ch_sink.observe.job_view import JobWatch
     from ch_sink.observe.live import Live
-    from ch_sink.observe.watch import JobWatch
 
     out, stop = Output(as_json=as_json), context.obj
     watch = JobWatch("reading the configuration")
@@ -120,7 +120,7 @@ def run(
         finally:
             if jvm is not None:
                 jvm.jvm.abandon()
-    opened = [summary for summary in end.summaries if summary.table]
+    opened = [summary for summary in end.summaries if summary.opened]
     if opened and (stop.requested or len(opened) > len(end.failures)):
         show_summaries(out, opened)
         out.document([s.as_json() for s in opened])
@@ -168,9 +168,10 @@ def _purging(live: "Live", streams: "Callable[[], Sequence[Config]]") -> Iterato
     """Let deleted rows leave the disk while the job runs, where ``purge_after`` says when."""
     from ch_sink.trust.purge import Purging
 
-    purging = Purging(
-        streams, lambda: {s.stream for s in live.snapshot() if s.state in ("running", "idle") and not s.error}
-    )
+    def running() -> set[str]:
+        return {s.stream for s in live.snapshot() if s.standing.state == "running" and not s.standing.error}
+
+    purging = Purging(streams, running)
     purging.start()
     try:
         yield
@@ -194,14 +195,14 @@ def stopped_streams(failures: "Mapping[str, ChSinkError]", of: int) -> ChSinkErr
 
 def logged(summary: "StreamSummary") -> None:
     """Log what a batch came to."""
-    from ch_sink.observe import progress_line
+    from ch_sink.observe.stream import progress_line
 
     log.debug("%s", progress_line(summary), extra={"stream": summary.stream})
 
 
 def progress(out: Output) -> "Callable[[StreamSummary], None]":
     """Show each stream's line after its batches; on a terminal, one line that is rewritten."""
-    from ch_sink.observe import progress_line
+    from ch_sink.observe.stream import progress_line
 
     def show(summary: "StreamSummary") -> None:
         out.progress(progress_line(summary))
@@ -228,22 +229,22 @@ def show_summaries(out: Output, summaries: "list[StreamSummary]") -> None:
     rows = [
         (
             s.table,
-            s.figures.batches,
-            s.figures.records,
-            s.figures.rows,
-            s.figures.deletes,
-            s.figures.deduplicated,
-            s.figures.skipped,
-            s.figures.waiting,
-            s.figures.dead_letters,
+            s.batches,
+            s.counts.records,
+            s.counts.rows,
+            s.counts.deletes,
+            s.counts.deduplicated,
+            sum(s.counts.skipped.values()),
+            s.waiting,
+            s.counts.dead_letters,
             s.lag,
         )
         for s in summaries
     ]
     out.table(columns, rows)
     for s in summaries:
-        if s.figures.dead_letters:
-            number = counted(s.figures.dead_letters, "record")
+        if s.counts.dead_letters:
+            number = counted(s.counts.dead_letters, "record")
             out.warn(
-                f"{s.table}: {number} of {grouped(s.figures.records)} became dead letters; `ch_sink check` says why"
+                f"{s.table}: {number} of {grouped(s.counts.records)} became dead letters; `ch_sink check` says why"
             )

@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from ch_sink.model.change import Records
+from ch_sink.model.counts import Counts
 from ch_sink.model.floor import NO_FLOOR, Floor
 from ch_sink.order import State
 from ch_sink.pipeline.applied import Applied
@@ -178,9 +179,9 @@ class Releasing:
             self._waiting.keep(entries)
         self._pending.resolve(topic_id, partition, [o for o in settled if o not in swaps])
         self._waiting.remove(settled)
-        done.counts = Counter(
-            {"released": len(settled), **{k: made.counts[k] for k in ("upserts", "deletes", "moves")}}
-        )
+        kinds = Counter({"released": len(settled), **{k: made.counts[k] for k in ("upserts", "deletes", "moves")}})
+        # Their records were counted when they arrived.
+        done.counts = Counts(rows=done.counts.rows, dead_letters=done.counts.dead_letters, kinds=kinds)
         # A released change may close a swap. Those that one has opened are added where the next chunk begins.
         done.state = replace(state, doubled={k: n for k, n in state.doubled.items() if made.state.doubled.get(k) == n})
         return done

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import BadRecord, Records
+from ch_sink.model.counts import Counts
 from ch_sink.model.handover import HandoverId
 from ch_sink.pipeline.applied import Applied, StreamName
 from ch_sink.pipeline.bad_records import dead_letter_of, stop
@@ -64,12 +65,14 @@ class Storing:
             made.state,
             first,
             end,
-            records=int(np.searchsorted(records.offsets, end)),
-            counts=made.counts,
+            Counts(
+                records=int(np.searchsorted(records.offsets, end)),
+                dead_letters=len(made.bad),
+                source_time=made.last_source_ts,
+                kinds=made.counts,
+            ),
             steps=made.steps,
             barrier=made.barrier,
-            dead_letters=len(made.bad),
-            last_source_ts=made.last_source_ts,
         )
         if made.bad and self.target.policy.changes.on_bad_record == "fail":
             raise stop(made.bad[0], records)
@@ -97,8 +100,8 @@ class Storing:
             token = self.name.token(done.first, done.end, insert.label, execution=execution if differs else "")
             with self.stages.stage("insert"):
                 self.writer.write(insert, token, fence=fence, by_content=not self.target.exclusive)
-            done.rows += insert.rows.num_rows
-            done.top = max(done.top, self.target.top_version(insert.rows))
+            done.counts.rows += insert.rows.num_rows
+            done.counts.top = max(done.counts.top, self.target.top_version(insert.rows))
 
     def _roll_up(self, made: Plan, done: Applied) -> None:
         """Store the difference in the rollups, before any row of it is stored.

@@ -140,8 +140,8 @@ class Rollup:
 
     @property
     def definition(self) -> str:
-        """A digest of what the rollup holds: another one if its rows have to be computed again."""
-        text = repr((self.columns, self.sums_of("t", self.sign), self.table))
+        """A digest of what the rollup holds and shows: another one if it has to be computed again."""
+        text = repr((self.columns, self.sums_of("t", self.sign), self.create_view(), self.table))
         return blake2b(text.encode(), digest_size=8).hexdigest()
 
     @property

@@ -39,9 +39,9 @@ from ch_sink.ports import (
     TableWriter,
 )
 from ch_sink.stream.claims import forget
-from ch_sink.stream.coordinator import Coordinator, StreamSettings
+from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.offset_ranges import OffsetRange
-from ch_sink.stream.ports import GroupOffsets, StreamPorts, TableAdmin, Topics
+from ch_sink.stream.ports import GroupOffsets, StreamPorts, StreamSettings, TableAdmin, Topics
 from ch_sink.stream.run_task import TaskPorts, range_steps, release, task_name
 from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, Task, TaskResult, patience, progress_entry
 from ch_sink.table.model import TargetTable

@@ -13,7 +13,7 @@ from ch_sink.model.policy import Policy
 from ch_sink.model.topic import TopicState
 from ch_sink.pipeline.plan import BatchDecoder
 from ch_sink.ports import Fence
-from ch_sink.stream.coordinator import StreamSettings
+from ch_sink.stream.ports import StreamSettings
 from ch_sink.table.model import TargetTable
 from ch_sink.testing.local_runner import LocalPorts
 from ch_sink.testing.memory import (

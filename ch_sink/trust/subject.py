@@ -9,7 +9,7 @@ from ch_sink.errors import StreamFailed
 from ch_sink.order import State
 from ch_sink.ports import Handover, Ledger
 from ch_sink.snapshot import SourceReader
-from ch_sink.stream.coordinator import StreamSettings
+from ch_sink.stream.ports import StreamSettings
 from ch_sink.table.model import TargetTable
 from ch_sink.table.rollup import Rollup
 from ch_sink.trust.fold import MakeDecoder

@@ -23,7 +23,7 @@ from ch_sink.model.change import Records, UnknownColumn
 from ch_sink.model.policy import Policy
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import Fence
-from ch_sink.stream.coordinator import StreamSettings
+from ch_sink.stream.ports import StreamSettings
 from ch_sink.table.ddl import init_statements
 from ch_sink.table.model import TargetTable
 from ch_sink.table.rollup import RollupChoice
@@ -187,7 +187,7 @@ class Feed:
     @property
     def counts(self) -> Counter[str]:
         """Of all ranges that came to their end."""
-        return sum((Counter(done.counts) for done in self.runner.results), Counter())
+        return sum((done.counts.kinds for done in self.runner.results), Counter())
 
     def chunk(self, partition: int, end: int, *kills: Kill) -> None:
         """Apply a partition up to an offset, as a batch of one chunk; each kill ends a life in it."""

@@ -3,7 +3,7 @@
 import pytest
 
 from ch_sink.config import Config
-from ch_sink.stream.fingerprint import fingerprint
+from ch_sink.stream.open_stream import fingerprint
 from ch_sink.types.column import Column
 from ch_sink.wiring.streams import stream_settings
 from tests.support.decoding import replacing

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from ch_sink.errors import BrokerUnavailable, ChSinkError, ClickHouseUnavailable, SparkLost, StreamFailed
 from ch_sink.model.topic import TopicState
 from ch_sink.stream.claims import superseded
-from ch_sink.stream.flush import Flush
-from ch_sink.stream.job_work import Changed
-from ch_sink.stream.lanes import ThreadLanes
+from ch_sink.stream.lanes import Changed, ThreadLanes
+from ch_sink.stream.pace import Flush
 from ch_sink.stream.tasks import RangeTask, Task
 from ch_sink.stream.turn import TOGETHER
 from ch_sink.table.model import TargetTable
@@ -120,9 +119,7 @@ def test_fail_fast_ends_the_job_at_the_first_failure() -> None:
     job.add("bad", 30)
     job.add("good", 1000)
     job.broken["bad"] = 5
-    stopped: list[str] = []
-    failed = job.run(limit=20, fail_fast=True, on_stop=lambda stream: stopped.append(stream.name))
-    assert list(failed) == stopped == ["bad"]
+    assert list(job.run(limit=20, fail_fast=True)) == ["bad"]
     assert job.covered("good") == {0: 10}
 
 
@@ -137,10 +134,9 @@ def test_an_executor_that_always_loses_one_stream_stops_that_stream_only() -> No
             raise MemoryError("worker was killed")
 
     job.before = lose
-    retried: list[str] = []
-    failed = job.run(once=True, on_retry=lambda stream: retried.append(stream.name))
+    failed = job.run(once=True)
     assert list(failed) == ["b"]
-    assert sorted(retried) == ["a", "b", "b", "c"], "the call that all of them lost, and one more of its own"
+    assert job.retries() == {"a": 1, "b": 2, "c": 1}, "the call that all of them lost, and one more of its own"
     assert "MemoryError: worker was killed" in str(failed["b"])
     assert job.covered("a") == job.covered("c") == {0: 30}
 
@@ -209,12 +205,10 @@ def test_once_waits_too() -> None:
     job = MemoryJob()
     job.add("a", 40)
     outage(job, 0.0, 100.0, BrokerUnavailable("no broker"))
-    retried: list[str] = []
-    assert job.run(once=True, on_retry=lambda stream: retried.append(stream.name)) == {}
+    assert job.run(once=True) == {}
     assert job.covered("a") == {0: 40}
     assert job.lanes.clock >= 100
-    assert set(retried) == {"a"}
-    assert 3 < len(retried) < 30
+    assert 3 < job.retries()["a"] < 30
 
 
 def test_a_server_that_does_not_come_back_stops_its_streams_after_retry_for() -> None:
@@ -374,8 +368,8 @@ def test_streams_join_and_leave_while_the_job_runs() -> None:
     assert job.covered("b") == {0: 5}
     assert job.job is not None
     assert [s.name for s in job.job.streams] == ["b"]
-    assert [s.name for s in job.job.left] == ["a"]
-    assert [s.stream for s in job.job.picture().streams] == ["b"]
+    assert [s.stream for s in job.job.summaries] == ["b", "a"]
+    assert [s.stream for s in job.job.view().streams] == ["b"]
 
 
 def test_a_stream_whose_topic_is_missing_for_a_moment_goes_on() -> None:

@@ -6,21 +6,20 @@ from typing import Any
 
 from ch_sink.errors import ChSinkError
 from ch_sink.model.topic import TopicState
-from ch_sink.stream.job_work import Ended
-from ch_sink.stream.lanes import InlineLanes, Kind
-from ch_sink.stream.looks import PATIENCE
-from tests.support.job import MemoryJob
+from ch_sink.stream.lanes import Kind, Report
+from ch_sink.stream.turn import PATIENCE
+from tests.support.job import InlineLanes, MemoryJob
 
 _LONG = 20.0
 
 
-class SlowLooks(InlineLanes[Ended]):
+class SlowLooks(InlineLanes):
     """Answers of clusters that are ``away`` take long, and say what was true when they were asked."""
 
     def __init__(self) -> None:
         super().__init__()
         self.away: Callable[[Sequence[str]], bool] = lambda _: False
-        self._held: list[tuple[float, Ended]] = []
+        self._held: list[tuple[float, Report]] = []
 
     def start(self, kind: Kind, work: Any) -> None:
         if kind == "look" and self.away([stream.topic for stream in work.args[1]]):
@@ -28,7 +27,7 @@ class SlowLooks(InlineLanes[Ended]):
         else:
             super().start(kind, work)
 
-    def wait(self, seconds: float) -> list[Ended]:
+    def wait(self, seconds: float) -> list[Report]:
         found = super().wait(seconds)
         for held in [h for h in self._held if h[0] <= self.clock]:
             self._held.remove(held)

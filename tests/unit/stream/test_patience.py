@@ -6,8 +6,8 @@ import math
 import pytest
 
 from ch_sink.errors import BrokerUnavailable, ClickHouseUnavailable
-from ch_sink.stream.outages import Outages
-from ch_sink.stream.patience import Patience, Pauses
+from ch_sink.stream.pace import Patience, Pauses
+from ch_sink.stream.roster import Outages
 
 
 def lower(low: float, _high: float) -> float:

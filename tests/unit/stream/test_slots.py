@@ -8,7 +8,7 @@ import pytest
 
 from ch_sink.order import State
 from ch_sink.stream.lanes import ThreadLanes
-from ch_sink.stream.slots import Slots
+from ch_sink.stream.pace import Slots
 from ch_sink.stream.tasks import RangeTask, Task
 from tests.support.job import TABLE, MemoryJob
 
