@@ -6,7 +6,7 @@ from itertools import count, islice
 
 import pytest
 
-from ch_sink.stream.coordinator import Coordinator
+from ch_sink.stream.open_stream import OpenStream
 from tests.property.test_histories import faulty
 from tests.support.cases import Case, cases
 from tests.support.fault_scripts import Script, faults_of_script, scripts
@@ -31,11 +31,11 @@ def collapsing_scripts(first: int, each: int) -> Iterator[Script]:
 
 @pytest.mark.parametrize("first", [0, 400])
 def test_rollups_of_histories_equal_the_source(first: int) -> None:
-    assert list(faulty(islice(collapsing(first), 60), PLAIN)) == []
+    assert list(faulty(islice(collapsing(first), 50), PLAIN)) == []
 
 
 def test_rollups_equal_the_source_whatever_happens() -> None:
-    assert wrong_scripts(islice(collapsing_scripts(1, 2), 60)) == {}
+    assert wrong_scripts(islice(collapsing_scripts(1, 2), 40)) == {}
 
 
 @pytest.mark.long
@@ -48,5 +48,5 @@ def test_rollups_of_five_thousand_histories_and_scripts() -> None:
 
 def test_without_fillings_rollups_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     """So the comparison can fail: truncates and interrupted batches are what fillings are for."""
-    monkeypatch.setattr(Coordinator, "_fill_rollups", lambda self, *, doubtful: None)
+    monkeypatch.setattr(OpenStream, "fill_rollups", lambda self, *, doubtful: None)
     assert len(list(islice(faulty(islice(collapsing(0), 200), PLAIN), 2))) == 2
