@@ -47,7 +47,9 @@ def test_a_rollup_is_made_kept_compared_and_joined_by_another(
     assert "created    table by_k" in done.stdout
     assert client.rows(f"SELECT * FROM {database}.by_k_current") == []
     run_inline(config)
-    same = f"SELECT k, sum(id) AS ids, avg(id) AS mean, count() AS rows FROM {database}.kc_current GROUP BY k ORDER BY k"
+    same = (
+        f"SELECT k, sum(id) AS ids, avg(id) AS mean, count() AS rows FROM {database}.kc_current GROUP BY k ORDER BY k"
+    )
     assert client.rows(f"SELECT * FROM {database}.by_k_current ORDER BY k") == client.rows(same)
     groups = len(client.rows(same))
     assert verify() == (0, [{"rollup": "by_k", "groups": groups, "different": 0}])
