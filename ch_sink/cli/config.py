@@ -18,7 +18,7 @@ config = typer.Typer(
 @config.command()
 def example() -> None:
     """Print a commented configuration file."""
-    from ch_sink.config.example import EXAMPLE
+    from ch_sink.config.schema import EXAMPLE
 
     Output().sql(EXAMPLE)
 

@@ -1,10 +1,10 @@
 """States between batches: floors of truncates and open swaps reach the changes that waited."""
 
+from ch_sink.memory import MemoryLedger
 from ch_sink.model.floor import Floor
 from ch_sink.order import State
 from ch_sink.ports import FinishedRange, RangeIntent
 from ch_sink.stream.partition_states import States
-from ch_sink.testing.memory_ledger import MemoryLedger
 
 
 def states(partitions: int = 2) -> States:

@@ -3,12 +3,12 @@
 import pytest
 
 from ch_sink.clickhouse import Client, Evolution, detect
+from ch_sink.memory import MemoryLedger
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import policy_of
 from ch_sink.pipeline.plan import Barrier
 from ch_sink.stream.open_stream import SchemaChanges
 from ch_sink.table.model import TargetTable
-from ch_sink.testing.memory_ledger import MemoryLedger
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from tests.support.stream import make_table
 
