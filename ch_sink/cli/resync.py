@@ -57,8 +57,8 @@ def resync(
     A new table is filled beside the old one and takes its place in one step; the first load of an empty table is the
     same. Without --apply nothing is written.
     """
-    from ch_sink.trust.refill_wiring import refill_of
     from ch_sink.trust.resync import resynced
+    from ch_sink.trust.wiring import refill_of
 
     out = Output(as_json=as_json)
     documents = []

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ch_sink.local.clickhouse.server import ClickHouseEndpoint, run
-from ch_sink.spark.stop import Stop
+from ch_sink.wiring.process import Stop
 
 __all__ = ["serve"]
 

@@ -60,8 +60,7 @@ def status(
 def _refresh(
     out: Output, files: list[Path], names: set[str], overrides: list[str] | None, only: str | None, *, clear: bool
 ) -> None:
-    from ch_sink.discovery.refused import refused_statuses
-    from ch_sink.discovery.statuses import statuses
+    from ch_sink.discovery.statuses import refused_statuses, statuses
     from ch_sink.observe import worst_first
 
     refused: dict[str, ChSinkError] = {}

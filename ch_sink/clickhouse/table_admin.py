@@ -12,8 +12,7 @@ from ch_sink.clickhouse.schema import detect, execute
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
-from ch_sink.table.own_rows import own_rows
-from ch_sink.table.truncate import truncate_statement
+from ch_sink.table.truncate import own_rows, truncate_statement
 from ch_sink.types.choices import TypeChoices
 
 __all__ = ["ClickHouseTableAdmin"]

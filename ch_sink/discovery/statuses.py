@@ -1,20 +1,50 @@
-"""The status of streams: what their ledgers and topics say now."""
+"""The status of streams: what their ledgers and topics say now; topics that cannot be streams show as stopped."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 from ch_sink.clickhouse import ClickHouseDeadLetters
-from ch_sink.config import Config
+from ch_sink.config import Config, Job
 from ch_sink.discovery.wiring import client_of, kafka_settings, ledger_of, states_by_ledger, topic_offsets
-from ch_sink.errors import BrokerUnavailable, KafkaError
+from ch_sink.errors import BrokerUnavailable, ChSinkError, KafkaError
 from ch_sink.kafka import KafkaSettings
 from ch_sink.model.topic import TopicState
 from ch_sink.observe import StreamState, StreamStatus, stream_status, worst_first
 from ch_sink.ports import Compared
 from ch_sink.stream.standing import seen_from_outside
 
-__all__ = ["statuses"]
+__all__ = [
+    "refused_statuses",
+    "stand_in",
+    "statuses",
+]
+
+
+def stand_in(jobs: Sequence[Job], topic: str) -> Config:
+    """A configuration for a topic that has none of its own: that of its file, with the topic as the stream's name."""
+    mine = (job for job in jobs if job.topics is not None and job.topics.among([topic]))
+    usual = next(mine, jobs[0]).usual
+    kafka = usual.kafka.model_copy(update={"topic": topic})
+    return usual.model_copy(update={"kafka": kafka, "stream": topic})
+
+
+def refused_statuses(refused: Mapping[str, ChSinkError]) -> list[StreamStatus]:
+    """The status of each such topic. It has no ledger: why it is refused is found again by each look."""
+    return [
+        stream_status(
+            topic,
+            topic,
+            "",
+            [],
+            topic_id=None,
+            watermarks=None,
+            progress={},
+            standing=StreamState("stopped", 0.0, error.message, error.hint or ""),
+        )
+        for topic, error in sorted(refused.items())
+    ]
+
 
 _AT_ONCE = 8
 """Streams whose ledgers are read at the same time."""

@@ -6,9 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from ch_sink.config import Config, Expansion, Job
-from ch_sink.discovery.job_topics import ReadBefore, existing_tables, streams_of
-from ch_sink.discovery.refused import stand_in
-from ch_sink.discovery.routed import TablesOfTopics
+from ch_sink.discovery.job_topics import ReadBefore, TablesOfTopics, existing_tables, streams_of
+from ch_sink.discovery.statuses import stand_in
 from ch_sink.discovery.wiring import client_of, kafka_settings, topic_offsets
 from ch_sink.errors import ChSinkError, ConfigError, KafkaError, in_one_line
 from ch_sink.kafka import KafkaSettings
@@ -93,6 +92,10 @@ class TopicWatch:
     def usual(self) -> tuple[Config, ...]:
         """The configurations of topics without exceptions, one of each file."""
         return tuple(job.usual for job in self._jobs)
+
+    def now(self) -> Sequence[Config]:
+        """The streams of the files as they are now, for one that is resumed. Raises ChSinkError."""
+        return streams_of(self._reload() if self._reload is not None else self._jobs).streams
 
     def finds(self, config: Config) -> bool:
         """Whether the stream is of a file of many topics, so that it leaves when its topic is deleted."""

@@ -76,7 +76,10 @@ def plan(
         reconciles=target.collapsing,
         last_source_ts=int(batch.source_ts.max(initial=0)),
     )
-    if not order.keep.any():
+    if ports.trace is not None:
+        ports.trace.follow(batch, order)
+    # A swap of keys may end with a chunk that has no event of the key that is followed.
+    if not order.keep.any() and (ports.trace is None or batch.key is None):
         return made
     merged = merge_chunk(batch, records, order, target, source, state, ports, waiting)
     made.inserts, made.handover, made.pending = merged.inserts, merged.handover, merged.pending
@@ -102,7 +105,13 @@ def _ordered(
     if assigned is not None:
         return in_given_order(batch, target, state, assigned), None
     orderer = Orderer(
-        records, target, source, ports.history, lambda earlier: decoder.decode(earlier, profile), ports.failed
+        records,
+        target,
+        source,
+        ports.history,
+        lambda earlier: decoder.decode(earlier, profile),
+        ports.failed,
+        ports.trace,
     )
     if target.policy.changes.truncate == "apply":
         return orderer.until_truncate(batch, state)

@@ -18,9 +18,17 @@ from ch_sink.serve.listener import Answer, Request
 __all__ = ["application"]
 
 _CONTENT = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; "
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+_FILES = {
+    "/": ("page.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/uplot.css": ("uplot.css", "text/css; charset=utf-8"),
+    "/uplot.js": ("uplot.js", "text/javascript; charset=utf-8"),
+}
+"""Paths of the page's own files, in ``web/``, and their types."""
 _ABOUT_A_STREAM = re.compile(r"/api/(dead-letters|explain)/(.+)", re.DOTALL)
 _RETRY = "/retry"
 
@@ -39,9 +47,10 @@ def application(data: PageData, token: str, hosts: Collection[str] = ()) -> Call
         trusted = _given(request, token)
         if request.method == "POST":
             return _posted(request, data) if trusted else _problem(403, "the token is wrong", _TOKEN)
-        if request.path == "/":
-            text = files("ch_sink.serve").joinpath("page.html").read_bytes()
-            return Answer(200, text, "text/html; charset=utf-8", {"content-security-policy": _CONTENT})
+        if (file := _FILES.get(request.path)) is not None:
+            name, kind = file
+            text = files("ch_sink.serve").joinpath("web", name).read_bytes()
+            return Answer(200, text, kind, {"content-security-policy": _CONTENT})
         if request.path == "/api/streams":
             return _answer(lambda: {"streams": [s if trusted else _without_rows(s) for s in data.streams()]})
         if (place := _ABOUT_A_STREAM.fullmatch(request.path)) is not None and place[1] == "dead-letters":

@@ -46,8 +46,7 @@ from ch_sink.stream.schema_changes import SchemaChanges
 from ch_sink.stream.tasks import Execute, RangeDone, RangeTask, ReleaseDone, ReleaseTask, Task
 from ch_sink.stream.writes import Intend, Record, Write
 from ch_sink.table.fill_note import expect_entered
-from ch_sink.table.letter_case import clashes
-from ch_sink.table.model import TargetTable
+from ch_sink.table.model import TargetTable, clashes
 
 __all__ = ["Coordinator", "StreamSettings"]
 

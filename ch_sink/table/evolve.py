@@ -4,11 +4,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from ch_sink.model.change import UnknownColumn
-from ch_sink.table.columns import ColumnPlan, key_names, plan_columns
-from ch_sink.table.ddl import TABLE_COMMENT, Statement, note_types, row_policies, state_tables
+from ch_sink.table.ddl import TABLE_COMMENT, Statement, note_types, row_policies, state_tables, view_of
 from ch_sink.table.model import Family, TargetTable
-from ch_sink.table.spec import EngineChoice, TableSpec
-from ch_sink.table.view import view_of
+from ch_sink.table.spec import ColumnPlan, EngineChoice, TableSpec, key_names, plan_columns
 from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema, SourceType
 from ch_sink.types.sql import literal, quote

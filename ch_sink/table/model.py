@@ -1,6 +1,6 @@
 """The target table as detected: plain facts, no I/O."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -10,7 +10,14 @@ from ch_sink.types.column import WIDE_YEARS, Column, Years
 from ch_sink.types.lexer import columns_in
 from ch_sink.types.sql import quote
 
-__all__ = ["Engine", "Family", "TargetTable", "forgets_deletes", "times"]
+__all__ = [
+    "Engine",
+    "Family",
+    "TargetTable",
+    "clashes",
+    "forgets_deletes",
+    "times",
+]
 
 
 class Family(StrEnum):
@@ -168,3 +175,12 @@ def times(table: TargetTable) -> bool:
     """Whether the table's versions are times, of which the rows of several changes may have the same."""
     version = table.column(table.engine.version_column or "")
     return version is not None and version.type.startswith("DateTime")
+
+
+def clashes(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Pairs of different names that are one in lower case, each with the first of its kind."""
+    lower: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        other = lower.setdefault(name.lower(), name)
+        if other != name:
+            yield other, name

@@ -9,7 +9,7 @@ to be compared with one of Kafka.
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from ch_sink.clickhouse import Client, detect, max_version
@@ -22,14 +22,11 @@ from ch_sink.ports import CLOCKS, Fact, Handover, Pending, TableRefilled
 from ch_sink.ports.stream_states import StreamStates
 from ch_sink.snapshot import SourceReader
 from ch_sink.table.model import TargetTable
-from ch_sink.trust.fill import Filling, filling
 from ch_sink.trust.fold import Fold
-from ch_sink.trust.hold import held
-from ch_sink.trust.load import expect_unique
+from ch_sink.trust.load import Filling, expect_unique, filling
 from ch_sink.trust.removal import mark_of
-from ch_sink.trust.subject import Subject
+from ch_sink.trust.subject import Subject, filled_columns
 from ch_sink.trust.successor import Successor
-from ch_sink.trust.wiring import filled_columns
 
 __all__ = [
     "NEW_SNAPSHOT",
@@ -77,11 +74,6 @@ class Refill:
     @property
     def stream(self) -> str:
         return self.subject.settings.name
-
-    def held(self, topic_id: str, say: Say) -> AbstractContextManager[None]:
-        """Nobody else works on the stream until the context ends; see `hold.held`."""
-        subject = self.subject
-        return held(subject.ledger, self.states, self.stream, topic_id, say, check=subject.check)
 
     @property
     def successor(self) -> Successor:

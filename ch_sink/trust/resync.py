@@ -25,11 +25,8 @@ from ch_sink.ports import RowsRemoved, TableRefilled, TopicFacts
 from ch_sink.stream.tasks import RangeTask
 from ch_sink.table.fill_note import expect_entered
 from ch_sink.table.model import TargetTable
-from ch_sink.trust.erased_offsets import WithoutErased
-from ch_sink.trust.exchange import Exchange, results_at
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.history import base_of, expect_one_order, follows_another, loads_of
-from ch_sink.trust.hold import runs
 from ch_sink.trust.refill import (
     NEW_SNAPSHOT,
     NewTable,
@@ -50,7 +47,8 @@ from ch_sink.trust.refill import (
 from ch_sink.trust.repaired_versions import last_versions
 from ch_sink.trust.sides import TIMES, Side
 from ch_sink.trust.subject import Subject
-from ch_sink.trust.topic import offsets_behind
+from ch_sink.trust.swap import Exchange, held, results_at, runs
+from ch_sink.trust.topic import WithoutErased, offsets_behind
 
 __all__ = ["Resynced", "resynced"]
 
@@ -318,7 +316,7 @@ def _exchanged(refill: Refill, fold: Fold, way: _Way, facts: Mapping[int, TableR
     """Put the new table in place while the stream stands still; returns for how many seconds it did."""
     subject = refill.subject
     ledger, topic, topic_id = subject.ledger, way.topic, way.topic.topic_id
-    with refill.held(topic_id, say):
+    with held(refill, topic_id, say):
         began = time.monotonic()
         for intent in ledger.open_intents(topic_id):
             if ledger.progress_of(topic_id, intent.partition, intent.start) is not None:

@@ -16,8 +16,9 @@ from ch_sink.trust.stoppable import Check, never_stops
 from ch_sink.trust.topic import Reached, TopicReader, reached
 from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema
+from ch_sink.types.defaults import is_constant
 
-__all__ = ["Options", "Subject", "chosen_columns", "states_at"]
+__all__ = ["Options", "Subject", "chosen_columns", "filled_columns", "states_at"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +109,14 @@ def states_at(subject: Subject, topic_id: str, applied: Mapping[int, int]) -> di
     """
     texts = subject.ledger.states_at(topic_id, applied)
     return {p: (offset, State.from_json(texts.get(p))) for p, offset in applied.items() if texts.get(p) or not offset}
+
+
+def filled_columns(table: TargetTable, schema: RowSchema | None) -> tuple[Column, ...]:
+    """Columns that events fill. One that the topic never states, and whose default varies, is the user's own."""
+    stated = {f.name for f in (*schema.fields, *schema.key)} if schema is not None else set()
+    names = [c.name for c in table.columns]
+    return tuple(
+        c
+        for c in table.stored_columns
+        if c.name in stated or not c.default_expression or is_constant(c.default_expression, names)
+    )

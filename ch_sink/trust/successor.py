@@ -1,9 +1,11 @@
-"""A table of the target's shape beside it, which is filled and then takes its place, in one step for readers.
+"""A table beside the target that is filled and then takes its place, in one step for readers.
 
 Its name tells whose it is, so that the next run finds what a killed one left. Views, row policies and grants name the
 target, not what is behind the name: they hold for the successor from the moment of the exchange.
 """
 
+import os
+import socket
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -12,14 +14,34 @@ from typing import Any
 from ch_sink.clickhouse import EVERY_TYPE, Client, detect
 from ch_sink.errors import ChSinkError, ClickHouseError, StreamFailed
 from ch_sink.model.policy import Policy
+from ch_sink.stream.claims import born
 from ch_sink.table.engine_full import parse_engine
 from ch_sink.table.fill_note import fill_note, marked
 from ch_sink.table.model import TargetTable
-from ch_sink.trust.maker import made_by, maker
 from ch_sink.types.lexer import string_value
 from ch_sink.types.sql import literal, quote
 
-__all__ = ["SUFFIX", "Successor"]
+__all__ = [
+    "SUFFIX",
+    "Successor",
+    "made_by",
+    "maker",
+]
+
+
+def maker() -> str:
+    """The process that runs, as `made_by` reads it."""
+    pid = os.getpid()
+    return f"{socket.gethostname()} {pid} {born(pid)}"
+
+
+def made_by(text: str) -> int:
+    """The process id of another living process of this host; 0 if it is none."""
+    parts = text.split()
+    if len(parts) != 3 or not parts[1].isdigit() or int(parts[1]) == os.getpid():
+        return 0
+    return int(parts[1]) if parts[0] == socket.gethostname() and parts[2] == born(int(parts[1])) else 0
+
 
 SUFFIX = "__ch_sink_next"
 _NOT_IMPLEMENTED, _UNKNOWN_TABLE = 48, 60

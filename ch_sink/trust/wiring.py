@@ -1,4 +1,4 @@
-"""What a comparison needs, from a stream's configuration."""
+"""What comparisons and fillings need, from a stream's configuration."""
 
 from collections.abc import Callable
 from functools import cache
@@ -7,6 +7,7 @@ from ch_sink.clickhouse import (
     ClickHouseDeadLetters,
     ClickHouseHandover,
     ClickHousePending,
+    ClickHouseStreamStates,
     Client,
     detect,
     server_facts,
@@ -19,18 +20,21 @@ from ch_sink.discovery.wiring import client_of, kafka_settings, key_columns, led
 from ch_sink.kafka import schema_registry
 from ch_sink.ports import Handover
 from ch_sink.snapshot import open_source
-from ch_sink.spark.wiring import concerned_by, stream_settings
 from ch_sink.table.model import TargetTable
+from ch_sink.trust.refill import Refill
 from ch_sink.trust.source_address import source_address
 from ch_sink.trust.stoppable import Check, StoppableTopic, never_stops
-from ch_sink.trust.subject import Subject
+from ch_sink.trust.subject import Subject, filled_columns
 from ch_sink.trust.topic import KafkaTopic
-from ch_sink.types.column import Column
-from ch_sink.types.connect import RowSchema
-from ch_sink.types.defaults import is_constant
 from ch_sink.types.sql import quote
+from ch_sink.wiring.streams import stream_settings
+from ch_sink.wiring.tasks import concerned_by
 
-__all__ = ["filled_columns", "handover_of", "subject_of"]
+__all__ = [
+    "handover_of",
+    "refill_of",
+    "subject_of",
+]
 
 
 def subject_of(config: Config, check: Check = never_stops) -> Subject:
@@ -81,12 +85,16 @@ def handover_of(config: Config, client: Client) -> Callable[[TargetTable], Hando
     return lambda table: ClickHouseHandover(client, config.state_database, name, config.stream_name, table)
 
 
-def filled_columns(table: TargetTable, schema: RowSchema | None) -> tuple[Column, ...]:
-    """Columns that events fill. One that the topic never states, and whose default varies, is the user's own."""
-    stated = {f.name for f in (*schema.fields, *schema.key)} if schema is not None else set()
-    names = [c.name for c in table.columns]
-    return tuple(
-        c
-        for c in table.stored_columns
-        if c.name in stated or not c.default_expression or is_constant(c.default_expression, names)
+def refill_of(config: Config, patience: float, check: Check = never_stops) -> Refill:
+    """The stream's table, topic and source. Raises ChSinkError if one of them is missing."""
+    subject = subject_of(config, check)
+    client, tables, place = subject.client, config.tables, config.clickhouse
+    return Refill(
+        subject,
+        ClickHouseStreamStates(client, config.state_database, tables.ledger),
+        ClickHousePending(client, config.state_database, tables.pending, config.stream_name),
+        handover_of(config, client)(subject.table),
+        f"{quote(place.database)}.{quote(subject.settings.policy.table.notes)}",
+        place.cluster,
+        patience,
     )

@@ -3,7 +3,7 @@
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.trust.explained import life_of
+from ch_sink.trust.explain import life_of
 from tests.support.hand import Event
 from tests.support.hand_commands import MARKING, Hand, each_of
 from tests.support.hand_letters import BIG, lettered, retried, widen

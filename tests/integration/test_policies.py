@@ -17,7 +17,7 @@ from ch_sink.errors import TableError
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.model.policy import ChangePolicy
 from ch_sink.table.checks import check_table
-from ch_sink.table.row_policy import create_row_policy, policy_name
+from ch_sink.table.ddl import create_row_policy, policy_name
 from tests.support.endpoint import settings_for
 from tests.support.hand import HandFed, postgres
 from tests.support.hand_commands import each_of

@@ -16,17 +16,17 @@ from ch_sink.errors import ChSinkError, SourceError, StreamFailed
 from ch_sink.model.policy import ColumnPolicy, Policy
 from ch_sink.ports import Alive, FinishedRange, Request
 from ch_sink.snapshot.reader import Value
-from ch_sink.spark.stop import Stopped
 from ch_sink.stream.claims import born
 from ch_sink.testing import MemoryLedger
 from ch_sink.testing.memory_states import MemoryStreamStates
-from ch_sink.trust.fill import filling
+from ch_sink.trust.load import filling
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.stoppable import StoppableTopic
 from ch_sink.trust.subject import Options
 from ch_sink.trust.successor import SUFFIX
 from ch_sink.trust.verify import verified
+from ch_sink.wiring.process import Stopped
 from tests.support.busy import ENGINES, feed_of
 from tests.support.choose import some
 from tests.support.fixtures import TruthTable, read_truth

@@ -18,7 +18,7 @@ from ch_sink.clickhouse import (
 from ch_sink.decode import Decoder
 from ch_sink.model.policy import Policy
 from ch_sink.stream.coordinator import StreamSettings
-from ch_sink.table.view import view_of
+from ch_sink.table.ddl import view_of
 from ch_sink.testing import LocalPorts, LocalRunner, MemoryGroup
 from tests.model import Batch, History, Layout
 from tests.support.harness import batches_of, topic_of

@@ -26,7 +26,7 @@ import ch_sink
 from ch_sink.errors import BrokerUnavailable, KafkaError
 from ch_sink.local.maven import Archive, ArchivesUnavailable, fetched
 from ch_sink.local.ports import free_port
-from ch_sink.spark.java import MINIMUM, find_java
+from ch_sink.spark.installed import MINIMUM, find_java
 
 __all__ = ["KAFKA_VERSION", "LOGGING", "LocalKafka", "kafka_jars"]
 
