@@ -178,15 +178,6 @@ def test_a_source_that_joins_after_a_truncate_keeps_its_changes() -> None:
     assert fed.view() == {1: "b2"}
 
 
-def test_a_floor_of_an_earlier_version_holds_for_every_source() -> None:
-    fed = MemoryFed()
-    fed.feed(0, change("c", 1, "a1", 100, "a", HIGH))
-    fed.runner.coordinator.ports.ledger.record(TruncateFloor(0, 1 << 79, 0))
-    fed.runner.kill()
-    fed.feed(0, change("c", 2, "a2", 200, "a", HIGH))
-    assert fed.view() == {1: "a1"}
-
-
 @pytest.mark.parametrize("engine", ["replacing", "sign", "versioned", "append"])
 def test_a_new_source_name_with_lower_positions_takes_over_and_the_ledger_says_so(engine: str) -> None:
     """The connector was made anew under another name, on a server with low file numbers; its topic is the same."""
