@@ -167,7 +167,8 @@ class Releasing:
         settled = [offset for offset in group.offsets if offset not in still]
         digest = sha256(",".join(map(str, group.offsets)).encode()).hexdigest()[:16]
         made.pending = []
-        made.inserts = [replace(i, label=f"pending-{digest}/{i.label}") for i in made.inserts]
+        made.unit = f"pending-{digest}/"
+        made.inserts = [replace(i, label=f"{made.unit}{i.label}") for i in made.inserts]
         first, end = group.offsets[0], group.offsets[-1] + 1
         done = self._storing.store(made, records, first, end)
         topic_id, partition = self._name.topic_id, self._name.partition
