@@ -37,13 +37,13 @@ def prepared(place: Place, source: str, **more: Any) -> Path:
 def test_the_job_adds_the_columns_of_the_source(source: str, place: Place, spark: SparkSession) -> None:
     config = prepared(place, source)
     [summary] = run_streams([load(config)], once=True)
-    assert summary.figures.records == 7
+    assert summary.counts.records == 7
     assert place.differences(source, f"{source}-json_schema", "ac") == []
     table = detect(place.client, place.database, "ac", policy_of())
     assert {"extra", "d2"} <= {c.name for c in table.source_columns}
     rewind_stream(load(config))
     [summary] = run_streams([load(config)], once=True)
-    assert summary.figures.records == 7
+    assert summary.counts.records == 7
     assert place.differences(source, f"{source}-json_schema", "ac") == []
 
 

@@ -7,7 +7,7 @@ Into the real engine: test_histories_engine. The long run is `make test-long`.
 import itertools
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from itertools import islice
@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from ch_sink.decode import Decoder
 from ch_sink.model.policy import policy_of
 from ch_sink.pipeline.target import Target
+from ch_sink.table.rollup import RollupChoice
 from tests.model import CONNECTORS, LAYOUTS, draw_history
 from tests.model.connectors import BY_NAME, ConnectorName
 from tests.property.regressions import REGRESSIONS, Regression
@@ -34,11 +35,11 @@ LONG_BY_HAND = int(os.environ.get("CH_SINK_HISTORIES_BY_HAND", "20000"))
 PIECES = 20
 
 
-def faulty(chosen: Iterable[Case]) -> Iterator[str]:
+def faulty(chosen: Iterable[Case], rollups: Sequence[RollupChoice] = ()) -> Iterator[str]:
     """The cases whose table differs, with what is wrong."""
     for case in chosen:
         try:
-            found = faults_of(case)
+            found = faults_of(case, rollups)
         except Exception as error:  # noqa: BLE001 (a crash is a finding like any other)
             found = [f"{type(error).__name__}: {error}"]
         if found:
