@@ -7,6 +7,7 @@ import typer
 
 from ch_sink.cli.options import AsJson, KeyJson, Only, Overrides, expecting_a_ledger, key_of, load_all, one_stream
 from ch_sink.cli.output import Output
+from ch_sink.errors import ConfigError
 
 __all__ = ["erase"]
 
@@ -31,6 +32,11 @@ def erase(
     out = Output(as_json=as_json)
     given = key_of(key)
     [chosen] = one_stream(load_all(out, [config], overrides, only), config)
+    if live and chosen.rollups:
+        raise ConfigError(
+            "--live removes a row whose values its rollups keep",
+            hint="Delete the row in the source, and erase the key once the stream has applied that.",
+        )
     with expecting_a_ledger(chosen):
         subject = subject_of(chosen)
         own = own_tables(chosen, subject.client)

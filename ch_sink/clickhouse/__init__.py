@@ -7,6 +7,7 @@ from ch_sink.clickhouse.fence import await_earlier_inserts
 from ch_sink.clickhouse.ledger import ClickHouseLedger, write_together
 from ch_sink.clickhouse.lookup import AnyKeyLookup, ClickHouseLookup, max_version
 from ch_sink.clickhouse.replicas import has_quorum
+from ch_sink.clickhouse.rollups import expect_free_names, planned_rollups
 from ch_sink.clickhouse.round_trip import FAMILIES, families_of, sent_and_read, stored_and_read
 from ch_sink.clickhouse.schema import detect, execute, has_nullable_tuple, server_facts
 from ch_sink.clickhouse.settings import EVERY_TYPE, ClickHouseSettings
@@ -38,10 +39,12 @@ __all__ = [
     "detect",
     "disconnect",
     "execute",
+    "expect_free_names",
     "families_of",
     "has_nullable_tuple",
     "has_quorum",
     "max_version",
+    "planned_rollups",
     "run_statement",
     "sent_and_read",
     "server_facts",

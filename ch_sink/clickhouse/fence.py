@@ -36,6 +36,7 @@ __all__ = [
     "await_earlier_inserts",
     "fenced",
     "fenced_query",
+    "input_type",
     "needs_query",
     "rank",
     "readable",
@@ -133,7 +134,7 @@ _NEVER_NULLABLE = frozenset({"Array", "Map", "Tuple", "Nested", "JSON", "Variant
 
 def fenced_query(table: TargetTable, rows: pa.Table, condition: str) -> str:
     """The query for an insert of these rows, which fails unless the condition holds, if there is one."""
-    return fenced([(name, _type(table, rows, name)) for name in rows.column_names], condition)
+    return fenced([(name, input_type(table, rows, name)) for name in rows.column_names], condition)
 
 
 def fenced(columns: Sequence[tuple[str, str]], condition: str) -> str:
@@ -179,8 +180,8 @@ def with_defaults(table: TargetTable, rows: pa.Table) -> pa.Table:
     return rows
 
 
-def _type(table: TargetTable, rows: pa.Table, name: str) -> str:
-    """The column's type; Nullable if it has nulls that the table turns into its default."""
+def input_type(table: TargetTable, rows: pa.Table, name: str) -> str:
+    """The type of a column's values as sent: Nullable if it has nulls that the table turns into its default."""
     bare = _bare(table, name)
     if rows.column(name).null_count and bare.partition("(")[0] not in {*_NEVER_NULLABLE, "Nullable"}:
         return f"Nullable({bare})"
@@ -200,8 +201,8 @@ def _column(table: TargetTable, name: str) -> Column:
 
 # Sub-queries of a Distributed table have ids of their own, and chDB gives every query its own.
 _ID = "if(startsWith(initial_query_id, 'ch_sink/'), initial_query_id, Settings['log_comment'])"
-# By its text: an insert that waits for its first rows has no query_kind yet.
-_INSERT = "startsWith(upper(trimLeft(query)), 'INSERT')"
+# By its text: an insert that waits for its first rows has no query_kind yet. A rollup is filled by a CREATE.
+_INSERT = "match(trimLeft(query), '(?i)^(INSERT|CREATE OR REPLACE TABLE)')"
 _POLL = 0.1
 _PROCESSES = "system.processes"
 _SKIP: dict[str, str | int] = {"skip_unavailable_shards": 1, "connect_timeout_with_failover_ms": 3000}

@@ -139,6 +139,9 @@ class OwnedLedger(LedgerTable):
         if mine(claim, self.newest_claim()):
             self.insert([given_back], under=claim)
 
+    def last_claim(self) -> Claim | None:
+        return self.newest_claim()
+
     def owner(self) -> Claim | None:
         newest = self.newest_claim()
         return None if newest is None or newest.released else newest

@@ -4,21 +4,24 @@ Another stream may alter the same table at the same time.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.failures import RETRYABLE_CODES, Retry
 from ch_sink.clickhouse.lookup import max_version
+from ch_sink.clickhouse.rollups import fill_rollups, planned_rollups
 from ch_sink.clickhouse.round_trip import expect_faithful
 from ch_sink.clickhouse.schema import detect, execute, has_nullable_tuple, require_settings
 from ch_sink.errors import ClickHouseError, ClickHouseUnavailable, StreamFailed
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import Policy
+from ch_sink.ports import Fence
 from ch_sink.table.ddl import Statement, view_of
 from ch_sink.table.evolve import offered
 from ch_sink.table.model import TargetTable, clashes
+from ch_sink.table.rollup import RollupChoice
 from ch_sink.table.truncate import own_rows, truncate_statement
 from ch_sink.types import clickhouse_type
 from ch_sink.types.choices import TypeChoices
@@ -215,16 +218,24 @@ class ClickHouseTableAdmin:
     policy: Policy
     cluster: str | None = None
     types: TypeChoices = field(default_factory=TypeChoices)
+    rollups: tuple[RollupChoice, ...] = ()
 
     def detect(self) -> TargetTable:
         require_settings(self.client)
         table = detect(self.client, self.database, self.table, self.policy)
         expect_faithful(self.client, table)
-        return table
+        return self._with_rollups(table)
 
     def carry_out(self, table: TargetTable, columns: Sequence[UnknownColumn], key: Sequence[str]) -> TargetTable:
         evolution = Evolution(self.client, self.database, self.table, self.policy, self.cluster, self.types)
-        return evolution.carry_out(table, columns, key)
+        return self._with_rollups(evolution.carry_out(table, columns, key))
+
+    def fill_rollups(self, table: TargetTable, supersede: Callable[[], Sequence[Fence]], *, doubtful: bool) -> None:
+        fill_rollups(self.client, table, supersede, doubtful=doubtful)
+
+    def _with_rollups(self, table: TargetTable) -> TargetTable:
+        planned = planned_rollups(self.client, table, self.rollups, self.policy.columns) if self.rollups else ()
+        return replace(table, rollups=planned)
 
     def truncate(self, table: TargetTable, version: int, version_column: str | None) -> None:
         execute(self.client, [truncate_statement(table, version, version_column)], of=table)

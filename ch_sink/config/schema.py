@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from ch_sink.config.model import Config
 from ch_sink.config.properties import LIBRDKAFKA, REGISTRY, SECRETS
 from ch_sink.config.sections import Section
-from ch_sink.config.tree import SECRET_KEYS
+from ch_sink.config.tree import SECRET_KEYS, entry_section
 
 __all__ = ["EXAMPLE", "json_schema"]
 
@@ -93,6 +93,10 @@ create_tables: true                   # on first sight of a topic; else run `ch_
 #   mask_key: secret                  # better: CH_SINK__COLUMNS__MASK_KEY in the environment
 #   add: {source: "'{topic}'"}
 
+# Sums beside a table with engine: collapsing or versioned-collapsing
+# rollups:
+#   orders_by_day: {by: {day: toDate(created)}, sum: {revenue: amount}, avg: {mean: amount}, count: orders}
+
 # What init creates
 # init:
 #   engine: replacing
@@ -119,7 +123,7 @@ create_tables: true                   # on first sight of a topic; else run `ch_
 # stream: "{topic}"                   # another name of the streams than <topic>:<database>.<table>
 # split: true                         # topics carry several source tables: a stream for each of them
 # source_table: public.orders         # only this one of them
-# merge: true                         # several topics in one table; a column tells their rows apart
+# merge: false                        # true: several topics in one table; a column tells their rows apart
 
 tables:                               # exceptions: the first that matches holds; most keys above may stand here
   - match: shop\.public\.audit
@@ -209,8 +213,8 @@ def _exception(keys: dict[str, Any]) -> dict[str, Any]:
 
 def _models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
     yield model
-    for field in model.model_fields.values():
-        kind = field.annotation
+    for name, field in model.model_fields.items():
+        kind = entry_section(model, name) or field.annotation
         if isinstance(kind, type) and issubclass(kind, Section):
             yield from _models(kind)
 

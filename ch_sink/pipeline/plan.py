@@ -12,11 +12,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ch_sink.decode.mongodb.events import is_document_source
 from ch_sink.model.change import ChangeBatch, Op, Records
 from ch_sink.model.cut import event_range, head
 from ch_sink.order import Earlier, Rules, Sequenced, State, sequence
 from ch_sink.order.sequence import by_offset, drop_loaded, drop_truncated, ordered
-from ch_sink.pipeline.barrier import Barrier, fill_absent, new_columns, refuse_or_ignore, truncate_barrier
+from ch_sink.pipeline.barrier import (
+    Barrier,
+    expect_stated,
+    fill_absent,
+    new_columns,
+    refuse_or_ignore,
+    truncate_barrier,
+)
 from ch_sink.pipeline.chunks import join_records
 from ch_sink.pipeline.merging import Outcome, left_to_store, merge_chunk
 from ch_sink.pipeline.plans import BatchDecoder, HandoverEntries, Known, Plan, Ports, Waiting
@@ -43,8 +51,10 @@ def plan(
     lacking = new_columns(batch, target, target.stored_key(profile.key_columns), first)
     if lacking is not None:
         return Plan(state, barrier=lacking)
-    fill_absent(batch, target.table)
     source = source_for(batch.connector) if batch.connector else None
+    if target.table.rollups and not is_document_source(source):
+        expect_stated(batch, target.table)
+    fill_absent(batch, target.table)
     orderer = Orderer(records, target, source, ports, lambda earlier: decoder.decode(earlier, profile))
     order, truncate = orderer.ordered(batch, state, known.assigned)
     if known.released:

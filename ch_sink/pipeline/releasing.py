@@ -14,7 +14,7 @@ import numpy as np
 
 from ch_sink.model.change import Records
 from ch_sink.model.counts import Counts
-from ch_sink.model.floor import NO_FLOOR, Floor
+from ch_sink.model.floor import Floor
 from ch_sink.order import State
 from ch_sink.pipeline.barrier import Barrier
 from ch_sink.pipeline.guards import Decoders, MissingAsUnknown
@@ -65,7 +65,7 @@ class Releasing:
         self._pending, self._releases = pending, releases
         self._deadline, self._clock = deadline, clock
         self._begun: ReleaseGroup | None = None
-        self._floors = (NO_FLOOR, dict[str, Floor]())
+        self._floors = dict[str, Floor]()
 
     def opened(self) -> None:
         """Look for a release that an earlier life has begun, once it is known what waits."""
@@ -118,8 +118,8 @@ class Releasing:
         """The waiting changes whose hand-over has arrived, with those behind them."""
         if self._ports.handover is None:
             return self._waiting.behind((), below)
-        if (floors := (state.floor, state.floors)) != self._floors:
-            self._floors = floors
+        if state.floors != self._floors:
+            self._floors = state.floors
             self._waiting.forget_awaited()
         first = self._waiting.unknown()
         if first:  # what they wait for is not stored: it is found by planning them

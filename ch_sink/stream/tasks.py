@@ -103,6 +103,8 @@ class RangeDone:
     steps: list[BackwardStep] = field(default_factory=list)
     barrier: Barrier | None = None
     failure: ChSinkError | None = None
+    repeated: bool = False
+    """Another execution of the task began before this one."""
 
     @classmethod
     def of(cls, task: RangeTask) -> "RangeDone":

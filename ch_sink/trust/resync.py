@@ -45,6 +45,7 @@ from ch_sink.trust.refill import (
     other_table,
 )
 from ch_sink.trust.repaired_versions import last_versions
+from ch_sink.trust.rollups import refilled
 from ch_sink.trust.sides import TIMES, Side
 from ch_sink.trust.subject import Subject
 from ch_sink.trust.swap import Exchange, held, results_at, runs
@@ -335,6 +336,7 @@ def _exchanged(refill: Refill, fold: Fold, way: _Way, facts: Mapping[int, TableR
         known = tuple(replace(facts[p], offset=offset, top=top) for p, offset in sorted(fold.at.items()))
         ahead = {p: s for p, s in fold.states().items() if s[0] > applied.get(p, -1 if way.known else 0)}
         Exchange(refill, way.known, known, results_at(topic, ahead), resolved).carry_out(say)
+        refilled(subject, say)
         return time.monotonic() - began
 
 

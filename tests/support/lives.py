@@ -85,7 +85,7 @@ def differences(stream: Stream, cuts: Sequence[int], *, elsewhere: bool = False)
                 start = int(np.searchsorted(stream.records.offsets, mine.barrier.next_offset))
                 if mine.barrier.kind == "new_columns":
                     return wrong  # the table would be altered here
-                state = state.with_floor(mine.barrier.floor)
+                state = state.with_floor(mine.barrier.floor, mine.barrier.source)
     if elsewhere and digests_elsewhere(stream, tasks) != made:
         wrong.append("another process plans otherwise")
     return wrong
