@@ -3,8 +3,7 @@
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.trust.html import page
-from ch_sink.trust.report import Report, lines
+from ch_sink.trust.report import Report, lines, page
 from ch_sink.trust.subject import Options
 from ch_sink.trust.verify import verified
 from tests.support.hand_commands import Hand, hand
