@@ -129,7 +129,7 @@ def _first_rules(event: Event, floor: Truncate | None, noted: Noted, forgets_del
     if not _read(*place, noted):
         return replace(event, rule="not read yet", why=event.why or "the stream has not come to it")
     if place in noted.erased:
-        return replace(event, rule="erased", why="`ch_sink erase` has removed the row")
+        return replace(event, rule="erased", why="`ch_sink purge --key` has removed the row")
     if any(event.partition == load.partition and event.offset < load.offset for load in noted.loads):
         return replace(event, rule="loaded", why="the table was filled from the source since, which showed the change")
     if place in noted.letters:
