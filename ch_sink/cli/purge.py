@@ -93,6 +93,11 @@ def _erase(out: Output, config: "Config", key: str, *, apply: bool, live: bool) 
     from ch_sink.trust.wiring import subject_of
 
     given = key_of(key)
+    if live and config.rollups:
+        raise ConfigError(
+            "--live removes a row whose values its rollups keep",
+            hint="Delete the row in the source, and purge the key once the stream has applied that.",
+        )
     with expecting_a_ledger(config):
         subject = subject_of(config)
         own = own_tables(config, subject.client)

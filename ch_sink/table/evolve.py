@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from ch_sink.model.change import UnknownColumn
-from ch_sink.table.ddl import TABLE_COMMENT, Statement, note_types, row_policies, state_tables, view_of
+from ch_sink.table.ddl import TABLE_COMMENT, Statement, made_engine, note_types, row_policies, state_tables, view_of
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.spec import ColumnPlan, EngineChoice, TableSpec, key_names, plan_columns
 from ch_sink.types.column import Column
@@ -21,6 +21,7 @@ __all__ = [
     "diff",
     "existing_statements",
     "offered",
+    "planned_table",
     "unseen_statements",
     "window_setting",
 ]
@@ -144,17 +145,34 @@ def offered(table: TargetTable, columns: Sequence[UnknownColumn], cluster: str |
 def existing_statements(existing: TargetTable, schema: RowSchema, spec: TableSpec) -> list[Statement]:
     """What ``init`` runs if the table already exists: the diff, the view, and the sink's own tables."""
     statements = altering(existing, diff(existing, schema, spec))
-    known = {c.name for c in existing.columns} | existing.system_columns
     plans = plan_columns(
         schema,
         replace(spec, engine=choice_of(existing, spec), allow_nullable_key=True),
     )
-    added = tuple(as_column(plan) for plan in plans if not plan.system and plan.name not in known)
-    shown = replace(existing, columns=(*existing.columns, *added))
+    shown = _with_added(existing, plans)
     view = view_of(shown, key_names(schema, spec), suffix=spec.view_suffix, cluster=spec.cluster)
     statements.append(_view_statement(existing, view, spec))
     notes = note_types(spec, _new_notes(existing, plans))
     return [*statements, *state_tables(spec), *notes, *row_policies(existing.name, existing.engine, spec)]
+
+
+def _with_added(existing: TargetTable, plans: Sequence[ColumnPlan]) -> TargetTable:
+    known = {c.name for c in existing.columns} | existing.system_columns
+    added = [plan for plan in plans if not plan.system and plan.name not in known]
+    columns = (*existing.columns, *map(as_column, added))
+    return replace(
+        existing, columns=columns, defaults=(*existing.defaults, *((p.name, None) for p in added if p.default))
+    )
+
+
+def planned_table(existing: TargetTable | None, schema: RowSchema, spec: TableSpec) -> TargetTable:
+    """The table as it is once ``init`` has run. The values of its defaults are not known."""
+    engine = made_engine(spec)
+    if existing is None:
+        existing = TargetTable(spec.database, spec.table, engine, (), ttl=spec.ttl, dedup_window=spec.dedup_window)
+    return _with_added(
+        existing, plan_columns(schema, replace(spec, engine=choice_of(existing, spec), allow_nullable_key=True))
+    )
 
 
 def unseen_statements(existing: TargetTable, key: Sequence[str], spec: TableSpec) -> list[Statement]:

@@ -46,6 +46,7 @@ from ch_sink.trust.refill import (
     other_table,
 )
 from ch_sink.trust.repaired_versions import last_versions
+from ch_sink.trust.rollups import refilled
 from ch_sink.trust.shape import Shape, differences_of_shape
 from ch_sink.trust.sides import TIMES, Side
 from ch_sink.trust.subject import Subject
@@ -365,6 +366,7 @@ def _exchanged(refill: Refill, new: NewTable, way: _Way, facts: Mapping[int, Tab
         ahead = {p: s for p, s in fold.states().items() if s[0] > applied.get(p, -1 if way.known else 0)}
         after = [s.sql for s in shape.after(placed(new.table, subject.table), subject.key)] if shape else []
         Exchange(refill, way.known, known, results_at(topic, ahead), resolved, after).carry_out(say)
+        refilled(replace(subject, table=placed(new.table, subject.table)), say)
         return time.monotonic() - began
 
 

@@ -10,6 +10,7 @@ from ch_sink.clickhouse import (
     ClickHouseStreamStates,
     Client,
     detect,
+    planned_rollups,
     server_facts,
 )
 from ch_sink.config import Config
@@ -69,6 +70,7 @@ def subject_of(config: Config, check: Check = never_stops) -> Subject:
         check,
         handover_of(config, client),
         lambda topic_id: _unresolved(config, client, topic_id),
+        planned_rollups(client, table, config.rollup_choices(), policy.columns),
     )
 
 
