@@ -1,5 +1,6 @@
 """The status of streams: what their ledgers and topics say now; topics that cannot be streams show as stopped."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -10,7 +11,8 @@ from ch_sink.discovery.wiring import client_of, kafka_settings, ledger_of, state
 from ch_sink.errors import BrokerUnavailable, ChSinkError, KafkaError
 from ch_sink.kafka import KafkaSettings
 from ch_sink.model.topic import TopicState
-from ch_sink.observe import StreamState, StreamStatus, stream_status, worst_first
+from ch_sink.observe.status import StreamStatus, earlier_topics, partitions_of, worst_first
+from ch_sink.observe.stream import Standing
 from ch_sink.ports import Compared
 from ch_sink.stream.standing import seen_from_outside
 
@@ -32,15 +34,14 @@ def stand_in(jobs: Sequence[Job], topic: str) -> Config:
 def refused_statuses(refused: Mapping[str, ChSinkError]) -> list[StreamStatus]:
     """The status of each such topic. It has no ledger: why it is refused is found again by each look."""
     return [
-        stream_status(
+        StreamStatus(
             topic,
             topic,
+            None,
             "",
-            [],
-            topic_id=None,
-            watermarks=None,
-            progress={},
-            standing=StreamState("stopped", 0.0, error.message, error.hint or ""),
+            (),
+            reachable=False,
+            standing=Standing("stopped", 0.0, error.message, error.hint or ""),
         )
         for topic, error in sorted(refused.items())
     ]
@@ -57,7 +58,7 @@ def statuses(configs: Sequence[Config], warn: Callable[[str], None]) -> list[Str
     """
     if not configs:
         return []
-    standings: dict[str, StreamState] = {}
+    standings: dict[str, Standing] = {}
     compared: dict[str, Compared | None] = {}
     for states, streams in states_by_ledger(configs):
         found = states.read([config.stream_name for config in streams])
@@ -71,7 +72,7 @@ def statuses(configs: Sequence[Config], warn: Callable[[str], None]) -> list[Str
         return worst_first(seen)
 
 
-def _status(config: Config, topic: TopicState | None, standing: StreamState, compared: Compared | None) -> StreamStatus:
+def _status(config: Config, topic: TopicState | None, standing: Standing, compared: Compared | None) -> StreamStatus:
     client = client_of(config)
     ledger = ledger_of(config, client)
     totals, last = ledger.totals(), ledger.history(1)
@@ -81,21 +82,24 @@ def _status(config: Config, topic: TopicState | None, standing: StreamState, com
         place = config.state_database, config.tables.dead_letters, config.stream_name, topic_id
         letters = ClickHouseDeadLetters(client, *place).count()
     newest = last[0] if last else None
-    return stream_status(
+    watermarks = None if topic is None else {p: (low, topic.high[p]) for p, low in topic.low.items()}
+    progress = ledger.progress(topic_id) if topic_id is not None else {}
+    return StreamStatus(
         config.stream_name,
         config.kafka.topic,
+        topic_id,
         f"{config.clickhouse.database}.{config.clickhouse.table}",
-        totals,
-        topic_id=topic_id,
-        watermarks=None if topic is None else {p: (low, topic.high[p]) for p, low in topic.low.items()},
-        progress=ledger.progress(topic_id) if topic_id is not None else {},
-        dead_letters=letters,
+        partitions_of(totals, topic_id, watermarks, progress),
+        letters,
+        earlier_topics(totals, topic_id),
         last_batch=None
         if newest is None
         else {
             "run_id": newest.run_id,
             "finished": datetime.fromtimestamp(newest.finished, UTC).isoformat(timespec="milliseconds"),
         },
+        reachable=topic is not None,
+        time=time.time(),
         standing=standing,
         compared=compared,
     )

@@ -26,6 +26,7 @@ from ch_sink.trust.fold import Fold
 from ch_sink.trust.history import begin_at_load, is_incomplete, unjudged, without_history
 from ch_sink.trust.repaired_versions import last_versions
 from ch_sink.trust.report import Report
+from ch_sink.trust.rollups import RolledUp, rolled_up
 from ch_sink.trust.shadow import Shadow, shadow_of, shadow_tables, staying
 from ch_sink.trust.sides import Side
 from ch_sink.trust.source_rows import read_source
@@ -115,12 +116,13 @@ class Comparison:
                 self.touched = _drop_touched(self.differences, step, self.base)
                 found -= self.touched
         changing, behind = yield from self._judge(step, found)
-        report = replace(
-            self._report(totals.table_rows), changing=self.touched + changing, behind=behind, lag=self.lag,
-            seconds=time.monotonic() - began,
-        )  # fmt: skip
+        report = replace(self._report(totals.table_rows), changing=self.touched + changing, behind=behind, lag=self.lag)
+        if self.options.bounds is None or self.options.bounds[0] is None:  # with the first part of a table
+            rollups = _rolled_up(self.subject, self.options, report, self.differences.source.table)
+            report = replace(report, rollups=rollups)
         self.shadow.expect_own(self.subject.client)
         sides = self.differences.source, self.differences.target
+        report = replace(report, seconds=time.monotonic() - began)
         self.found = Verified(report, self.differences, *sides, self.topic.topic_id, self.applied, self.shadow)
 
     def _begin(self) -> None:
@@ -143,9 +145,7 @@ class Comparison:
         # A whole topic has the values itself, and those that the stream keeps may be of a row that was wrong.
         begun = self.from_source or is_incomplete(subject.ledger, self.topic)
         kept = subject.kept(self.shadow.table) if begun else None
-        self.fold = Fold(
-            subject.client, self.shadow.table, subject.settings, subject.topic, subject.decoder, kept
-        )  # fmt: skip
+        self.fold = Fold(subject.client, self.shadow.table, subject.settings, subject.topic, subject.decoder, kept)
         self._open.callback(self.fold.close)
 
     def _read_source(self) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
@@ -192,7 +192,7 @@ class Comparison:
         source, target = (Side(table, subject.key, compared, wanted) for table in (there, subject.table))
         self.differences = Differences(
             subject.client, self.shadow.differences, source, target, options.share, options.condition
-        )  # fmt: skip
+        )
 
     def _report(self, rows: int) -> Report:
         """What the comparison has found, once nothing of it can be judged any further."""
@@ -287,6 +287,16 @@ class Comparison:
             if time.monotonic() > deadline:
                 return False
             yield
+
+
+def _rolled_up(subject: Subject, options: Options, report: Report, source: TargetTable) -> tuple[RolledUp, ...]:
+    """The stream's rollups against the source's rows; against the table's where those are equal, or are not known."""
+    known = {column.name for column in source.columns}
+    whole = not (report.partial or report.share != 1 or report.changing or report.unknown)
+    of = source if report.rows_differ and whole else subject.table
+    if any(not known.issuperset(rollup.used) for rollup in subject.rollups):
+        of = subject.table
+    return rolled_up(subject.client, subject.rollups, of, subject.key, options.examples)
 
 
 def _drop_touched(differences: Differences, step: int, version: int) -> int:

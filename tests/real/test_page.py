@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from ch_sink.model.address import Address
-from ch_sink.observe.live import Live, LiveStream
-from ch_sink.observe.progress import StreamSummary
+from ch_sink.observe.live import Live
+from ch_sink.observe.stream import Standing, StreamSummary, StreamView
 from ch_sink.ports import Compared
-from ch_sink.serve.server import PageServer
+from ch_sink.serve.page import PageServer
 from tests.real.stand.browser import Browser
 from tests.real.stand.daemon import Missing
+from tests.support.views import counts_of, view
 
 
 class Job:
@@ -29,18 +30,17 @@ class Job:
             | {"time": "2026-11-25T01:05:00.000+00:00", "key": '{"id": 9007199254740993}', "headers": []}
             | {"value": '{"before": null, "after": {"id": 9007199254740993, "age": "<b>x</b>"}, "op": "u"}'}
         ]
+        orders = StreamSummary("shop.orders", "orders", "shop.orders")
         for number in range(1, 60):
-            summary = StreamSummary("shop.orders", "orders", "shop.orders", lag=60 - number)
-            summary.figures.batches = number
-            summary.figures.add(
-                records=number * 1000, rows=number * 900, counts={"decode_ms": number * 50, "insert_ms": number * 20}
-            )
-            self.live.batch(summary)
+            orders.batch = counts_of(1000, 900, decode_ms=50, insert_ms=20)
+            orders.counts.add(orders.batch)
+            orders.batches, orders.lag = number, 60 - number
+            self.live.batch(orders)
             self.now += 10
-        users = LiveStream("<i>users</i>", "users", "", "stopped", "column `age` is missing", "ALTER TABLE")
+        users = view("<i>users</i>", "", Standing("stopped", 0.0, "column `age` is missing", "ALTER TABLE"))
         example = {"key": {"id": 7}, "kind": "different", "columns": {"note": ["<i>a</i>", None]}}
         found = Compared(self.now, self.now - 60, "source", 54_000, different=1, examples=(example,))
-        self.live.follow(lambda: [LiveStream("shop.orders", "orders", compared=found), users])
+        self.live.follow(lambda: [StreamView(orders, compared=found), users])
 
     def streams(self) -> Sequence[Mapping[str, Any]]:
         return [s.as_json(self.now) for s in self.live.snapshot()]
