@@ -17,7 +17,7 @@ from ch_sink.config.tree import SECRET_KEYS, entry_section
 __all__ = ["EXAMPLE", "json_schema"]
 
 EXAMPLE = r"""# One file for all tables of a schema. docs/configuration.md has every key with its values and default.
-# `ch_sink config schema` prints a JSON Schema for editors.
+# `ch_sink init --json-schema` prints a JSON Schema for editors.
 
 kafka:
   bootstrap.servers: localhost:9092
