@@ -1,4 +1,4 @@
-"""What a job does in its lanes, beside its loop: it reports what came of it, and changes nothing that the loop knows."""
+"""What a job does in its lanes, beside its loop: it reports the outcome, and changes nothing that the loop knows."""
 
 import logging
 from collections.abc import Callable, Sequence

@@ -326,7 +326,7 @@ class _Life:
         """What the sink's own tables and the ledger say of this record; None if nothing."""
         place, noted = (event.partition, event.offset), self.noted
         if place in noted.erased:
-            return replace(event, rule="erased", why="`ch_sink erase` has removed the row")
+            return replace(event, rule="erased", why="`ch_sink purge --key` has removed the row")
         if any(event.partition == load.partition and event.offset < load.offset for load in noted.loads):
             why = "the table was filled from the source since, which showed the change"
             return replace(event, rule="loaded", why=why)
