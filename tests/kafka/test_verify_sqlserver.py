@@ -14,6 +14,7 @@ from tests.support.sqlserver_database import Table
 from tests.support.sqlserver_stand import SqlServerStand
 from tests.support.sqlserver_stream import CUSTOMERS, SQLSERVER_TRUTH, SqlServerSamples, sqlserver
 
+LOG_END = "00000029:00000010:0004"
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
 
 
