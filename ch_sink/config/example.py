@@ -1,9 +1,9 @@
-"""A commented configuration file, as ``ch_sink config example`` prints it."""
+"""A commented configuration file, as ``ch_sink init --example`` prints it."""
 
 __all__ = ["EXAMPLE"]
 
 EXAMPLE = r"""# One file for all tables of a schema. docs/configuration.md has every key with its values and default.
-# `ch_sink config schema` prints a JSON Schema for editors.
+# `ch_sink init --json-schema` prints a JSON Schema for editors.
 
 kafka:
   bootstrap.servers: localhost:9092
