@@ -7,8 +7,10 @@ from ch_sink.clickhouse import (
     FAMILIES,
     Client,
     detect,
+    expect_free_names,
     families_of,
     max_version,
+    planned_rollups,
     sent_and_read,
     server_facts,
     stored_and_read,
@@ -133,6 +135,7 @@ def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | N
         if schema is not None:
             yield from _columns(config, table, schema)
     yield from _other_tables(config, client, key, table)
+    yield from _rollups(config, client, table)
     yield from _progress(config, client, table, topic)
 
 
@@ -242,6 +245,22 @@ def _other_tables(config: Config, client: Client, key: tuple[str, ...], table: T
     else:
         yield Finding(
             "warn", "view", f"{quote(table.database)}.{quote(view)} does not exist", view_of(table, key) + ";"
+        )
+
+
+def _rollups(config: Config, client: Client, table: TargetTable) -> Iterator[Finding]:
+    if not config.rollups:
+        return
+    try:
+        rollups = planned_rollups(client, table, config.rollup_choices(), config.policy().columns)
+        comments = expect_free_names(client, rollups)
+    except ChSinkError as error:
+        yield Finding("fail", "rollups", str(error), error.hint)
+        return
+    for rollup in rollups:
+        filled = comments.get(rollup.choice.name) == rollup.comment
+        yield Finding(
+            "ok", "rollups", f"{rollup.choice.name}" + ("" if filled else ": the job fills it from the table")
         )
 
 

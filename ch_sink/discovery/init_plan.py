@@ -5,7 +5,15 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from ch_sink.clickhouse import Client, detect, has_nullable_tuple, run_statement, server_facts
+from ch_sink.clickhouse import (
+    Client,
+    detect,
+    expect_free_names,
+    has_nullable_tuple,
+    planned_rollups,
+    run_statement,
+    server_facts,
+)
 from ch_sink.config import Config
 from ch_sink.discovery.job_topics import existing_tables
 from ch_sink.discovery.look import Sampled, look_into, schema_for
@@ -15,7 +23,7 @@ from ch_sink.discovery.wiring import client_of, key_columns, table_spec, topic_o
 from ch_sink.errors import ChSinkError, ClickHouseError, TableError, TableNotFound
 from ch_sink.table.checks import Finding
 from ch_sink.table.ddl import Statement, init_statements
-from ch_sink.table.evolve import alter, altering, existing_statements, unseen_statements
+from ch_sink.table.evolve import alter, altering, existing_statements, planned_table, unseen_statements
 from ch_sink.table.model import TargetTable
 from ch_sink.table.spec import EngineChoice, TableSpec
 
@@ -88,6 +96,8 @@ def plan_init(
         added = [field.name for field in seen.schema.fields if field.name not in names]
         if added and seen.schema.inferred and seen.connector != "mongodb":
             notes.append(_guessed(seen, f"of the added columns ({', '.join(added)})"))
+        table = planned_table(existing, schema_for(seen, existing) or seen.schema, spec)
+        statements += _rollups(config, client, table, notes)
         found = [f for f in value_findings(existing, seen.literals, config.policy().values) if f.level != "ok"]
         return InitPlan(existing.name, tuple(statements), spec, tuple(notes), tuple(found))
     keyless = not seen.schema.key and not config.key_columns
@@ -97,7 +107,29 @@ def plan_init(
         spec = replace(spec, engine=EngineChoice.APPEND)
     if seen.schema.inferred and seen.connector != "mongodb":
         notes.append(_guessed(seen, "of the new columns"))
-    return InitPlan(spec.table, tuple(init_statements(seen.schema, spec)), spec, tuple(notes))
+    rollups = _rollups(config, client, planned_table(None, seen.schema, spec), notes)
+    return InitPlan(spec.table, (*init_statements(seen.schema, spec), *rollups), spec, tuple(notes))
+
+
+def _rollups(config: Config, client: Client | None, table: TargetTable, notes: list[str]) -> list[Statement]:
+    """The statements for the rollups. Raises TableError for one that the table or the server refuses."""
+    choices = config.rollup_choices()
+    if choices and client is None:
+        notes.append("rollups are left out: only the server knows the types of their expressions")
+    if not choices or client is None:
+        return []
+    rollups = planned_rollups(client, table, choices, config.policy().columns)
+    comments = expect_free_names(client, rollups)
+    statements = []
+    for rollup in rollups:
+        name = rollup.choice.name
+        if name not in comments:
+            statements.append(Statement("table", rollup.database, name, rollup.create()))
+            statements.append(Statement("view", rollup.database, rollup.view, rollup.create_view()))
+        if comments.get(name) != rollup.comment:
+            # Only the owner of the stream may replace it: what another job adds meanwhile would be lost.
+            notes.append(f"rollup {name}: the job fills it from {table.qualified} when it opens the stream")
+    return statements
 
 
 def _guessed(seen: Sampled, columns: str) -> str:

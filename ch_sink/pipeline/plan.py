@@ -11,12 +11,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from ch_sink.decode.mongodb.events import is_document_source
 from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.cut import head
 from ch_sink.model.profile import TopicProfile
 from ch_sink.order import Sequenced, State
 from ch_sink.order.sequence import drop_truncated
-from ch_sink.pipeline.barrier import Barrier, fill_absent, new_columns
+from ch_sink.pipeline.barrier import Barrier, expect_stated, fill_absent, new_columns
 from ch_sink.pipeline.inputs import BatchDecoder, Ports
 from ch_sink.pipeline.merging import merge_chunk
 from ch_sink.pipeline.ordering import Orderer, events_before, in_given_order
@@ -55,8 +56,10 @@ def plan(
     if barrier is not None:
         place = int(np.searchsorted(records.offsets, barrier.next_offset))
         batch = head(batch, place, barrier.next_offset)
-    fill_absent(batch, target.table)
     source = source_for(batch.connector) if batch.connector else None
+    if target.table.rollups and not is_document_source(source):
+        expect_stated(batch, target.table)
+    fill_absent(batch, target.table)
     order, truncate = _ordered(batch, records, target, decoder, profile, state, ports, source, assigned)
     if released:
         order.keep &= ~np.isin(batch.offset, list(released))

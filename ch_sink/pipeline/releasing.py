@@ -14,7 +14,7 @@ import numpy as np
 
 from ch_sink.model.change import Records
 from ch_sink.model.counts import Counts
-from ch_sink.model.floor import NO_FLOOR, Floor
+from ch_sink.model.floor import Floor
 from ch_sink.order import State
 from ch_sink.pipeline.applied import Applied
 from ch_sink.pipeline.barrier import Barrier
@@ -67,7 +67,7 @@ class Releasing:
         self._pending, self._releases = pending, releases
         self._deadline, self._clock = deadline, clock
         self._begun: ReleaseGroup | None = None
-        self._floors = (NO_FLOOR, dict[str, Floor]())
+        self._floors = dict[str, Floor]()
 
     def opened(self) -> None:
         """Look for a release that an earlier life has begun, once it is known what waits."""
@@ -120,8 +120,8 @@ class Releasing:
         """The waiting changes whose hand-over has arrived, with those behind them."""
         if self._ports.handover is None:
             return self._waiting.behind((), below)
-        if (floors := (state.floor, state.floors)) != self._floors:
-            self._floors = floors
+        if state.floors != self._floors:
+            self._floors = state.floors
             self._waiting.forget_awaited()
         first = self._waiting.unknown()
         if first:  # what they wait for is not stored: it is found by planning them
@@ -167,7 +167,8 @@ class Releasing:
         settled = [offset for offset in group.offsets if offset not in still]
         digest = sha256(",".join(map(str, group.offsets)).encode()).hexdigest()[:16]
         made.pending = []
-        made.inserts = [replace(i, label=f"pending-{digest}/{i.label}") for i in made.inserts]
+        made.unit = f"pending-{digest}/"
+        made.inserts = [replace(i, label=f"{made.unit}{i.label}") for i in made.inserts]
         first, end = group.offsets[0], group.offsets[-1] + 1
         done = self._storing.store(made, records, first, end)
         topic_id, partition = self._name.topic_id, self._name.partition

@@ -99,6 +99,7 @@ class Coordinator:
         detected = self.ports.table.detect()
         if before is not None and taken_since(name, before, owner := ledger.owner()):
             raise displaced(name, owner)
+        last = ledger.last_claim() if detected.rollups else None
         try:
             self.claim = ledger.claim(self.run_id)
         except BaseException:
@@ -115,6 +116,7 @@ class Coordinator:
         for first, second in clashes(c.name for c in table.now.columns):
             log.warning("%s: columns %r and %r differ by letter case only", table.now.qualified, first, second)
         self._releases = Releases(stream, self.summary.add)
+        stream.look_at_rollups(last)
 
     def close(self) -> None:
         """Release what `open` took."""
@@ -149,8 +151,10 @@ class Coordinator:
 
     def batch(self, ranges: Sequence[OffsetRange]) -> Rounds:
         """The rounds of one batch. `plan` says what to read after one that ended early."""
-        if not ranges:
-            return
+        if ranges:
+            yield from self._stream.certainly(self._batch(ranges))
+
+    def _batch(self, ranges: Sequence[OffsetRange]) -> Rounds:
         self._expect_topic(ranges[0].topic_id)
         self._stream.states.add_partitions(max(r.partition for r in ranges) + 1)
         before, left = self._planner.begin(), self._planner.lag({r.partition: r.end for r in ranges})
@@ -166,7 +170,7 @@ class Coordinator:
             work = {p: (done[p], end) for p, (_, end) in work.items() if done[p] < end and p not in gone}
         self._gone = gone
         self.summary.lag = left + sum(max(0, r.high - reached[r.partition]) for r in ranges)
-        yield from self.release(caught_up=self.summary.lag == 0)
+        yield from self._release(caught_up=self.summary.lag == 0)
         self._planner.finish(None if gone else before, reached)
         self.ports.group.commit(self.settings.topic, reached)
         self._fold()
@@ -176,8 +180,11 @@ class Coordinator:
         batch, self.summary.batch = self.summary.batch, Counts()
         self._errors.add(batch.records, batch.dead_letters)
 
-    def release(self, *, caught_up: bool = False) -> Rounds:
+    def release(self) -> Rounds:
         """Apply waiting changes whose values have arrived: see `Releases.release`."""
+        yield from self._stream.certainly(self._release(caught_up=False))
+
+    def _release(self, *, caught_up: bool) -> Rounds:
         yield from self._releases.release(caught_up=caught_up)
         self.summary.waiting = sum(self.waiting.values())
 
@@ -211,6 +218,8 @@ class Coordinator:
         stream.states.met(name for done in results for name in done.state.names)
         for barrier in sorted((b for b in barriers if b.kind == "truncate"), key=lambda b: b.floor):
             self._truncate(barrier)
+        if any(b.kind == "truncate" for b in barriers) or any(done.repeated for done in results):
+            stream.fill_rollups(doubtful=True)
         yield from self._record(results, began)
         stream.expect_one_id_kind()
         gone |= {r.partition: r.end for r in results if isinstance(r.failure, DataLoss) and self._may_skip(r)}

@@ -15,9 +15,10 @@ from ch_sink.model.topic import TopicState
 from ch_sink.pipeline.barrier import Barrier
 from ch_sink.pipeline.partition_sink import Changed
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import ChangedColumn, Claim, Ledger, RangeIntent, SchemaChangeBegun, SchemaChangeFinished
+from ch_sink.ports import ChangedColumn, Claim, Fence, Ledger, RangeIntent, SchemaChangeBegun, SchemaChangeFinished
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts, StreamSettings, TableAdmin
+from ch_sink.stream.rounds import Rounds
 from ch_sink.stream.tasks import RangeDone, ReleaseDone
 from ch_sink.table.model import TargetTable
 
@@ -138,6 +139,9 @@ class OpenStream:
     stored_version: int | None = field(init=False)
     """The highest version of the stream's rows when the topic was entered: see `StreamTable.highest_version`."""
 
+    doubtful: bool = False
+    """Rollups may have what the table has not: rounds have begun, and have not ended well."""
+
     def enter(self, topic: TopicState) -> None:
         """Work on this topic from now on. Raises as the ledger does."""
         ledger = self.ports.ledger
@@ -154,6 +158,42 @@ class OpenStream:
         if barriers:
             self.table.add_columns(barriers)
             self.cuts = self.ports.ledger.cuts(self.topic.topic_id)
+            self.fill_rollups(doubtful=False)
+
+    def look_at_rollups(self, last: Claim | None) -> None:
+        """Compute the rollups that may have another difference than the table: see docs/architecture.md.
+
+        A job was killed, a command has changed the table, or a job has given up what it had begun.
+
+        Args:
+            last: the claim before this one, released or not.
+        """
+        if not self.table.now.rollups:
+            return
+        interrupted = last is not None and (not last.released or "-" in last.run_id)
+        topic_id, ports = self.topic.topic_id, self.ports
+        waits = interrupted or any(ports.pending.places().values())
+        self.fill_rollups(doubtful=waits or bool(ports.ledger.open_intents(topic_id)))
+
+    def fill_rollups(self, *, doubtful: bool) -> None:
+        """Compute rollups from the table, all of them if they are ``doubtful``. No task is at work."""
+        if self.table.now.rollups:
+            self.ports.table.fill_rollups(self.table.now, self._supersede, doubtful=doubtful)
+
+    def certainly(self, rounds: Rounds) -> Rounds:
+        """The rounds; rollups are in doubt as long as they have not ended well."""
+        if self.doubtful:
+            self.fill_rollups(doubtful=True)
+        self.doubtful = True
+        yield from rounds
+        self.doubtful = False
+
+    def _supersede(self) -> list[Fence]:
+        """Begin an execution of every partition: whatever ran there stores nothing more."""
+        topic_id, ledger = self.topic.topic_id, self.ports.ledger
+        former = [place for place in self.ports.pending.places() if place[0] != topic_id]
+        places = [*((topic_id, p) for p in sorted(self.topic.low)), *former]
+        return [ledger.begin(*place, self.claim, "rollups") for place in places]
 
     def expect_one_id_kind(self) -> None:
         """Raises StreamFailed if documents' ids are of several kinds that the table would hold as one key."""

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import Policy
 from ch_sink.model.topic import TopicState
-from ch_sink.ports import Ledger, Pending
+from ch_sink.ports import Fence, Ledger, Pending
 from ch_sink.stream.error_limits import ErrorLimits
 from ch_sink.table.model import TargetTable
 
@@ -45,6 +45,16 @@ class TableAdmin(Protocol):
 
     def truncate(self, table: TargetTable, version: int, version_column: str | None) -> None:
         """Delete the rows whose version is below this one."""
+        ...
+
+    def fill_rollups(self, table: TargetTable, supersede: Callable[[], Sequence[Fence]], *, doubtful: bool) -> None:
+        """Compute the table's rollups from it: those of another definition than the table's, or all of them.
+
+        Args:
+            supersede: begins an execution of every partition, so that no other insert takes effect from then on. Called
+                before anything is computed.
+            doubtful: all of them.
+        """
         ...
 
     def highest_version(self, table: TargetTable) -> int:

@@ -134,6 +134,8 @@ def _closing(chunks: Iterator[Chunk]) -> Iterator[Iterator[Chunk]]:
 
 def _begin(task: RangeTask, ports: TaskPorts, done: RangeDone) -> State:
     """The state with which the range begins, or continues after an earlier attempt at a collapsing table."""
+    fence = ports.sink.fence
+    done.repeated = fence is not None and fence.repeats
     if ports.sink.target.collapsing and ports.sink.repeats:
         reached = ports.ledger.progress_of(task.topic_id, task.partition, task.start)
         if reached is not None and reached.end <= task.end:

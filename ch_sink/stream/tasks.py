@@ -108,6 +108,8 @@ class RangeDone:
     """Offsets at which its chunks ended."""
     barrier: Barrier | None = None
     failure: ChSinkError | None = None
+    repeated: bool = False
+    """Another execution of the task began before this one."""
 
     @classmethod
     def of(cls, task: RangeTask) -> "RangeDone":

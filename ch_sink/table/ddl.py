@@ -36,6 +36,8 @@ __all__ = [
     "create_view",
     "current_view",
     "init_statements",
+    "listed",
+    "made_engine",
     "note_types",
     "once",
     "partition_in_sorting_key",
@@ -241,7 +243,7 @@ def create_table(schema: RowSchema, spec: TableSpec) -> str:
     columns = plan_columns(schema, spec)
     order = sorting_key(schema, spec)
     clauses = [
-        f"PARTITION BY {_listed(spec.partition_by)}" if spec.partition_by else "",
+        f"PARTITION BY {listed(spec.partition_by)}" if spec.partition_by else "",
         f"ORDER BY ({', '.join(order)})",
         f"TTL {spec.ttl}" if spec.ttl else "",
         f"SETTINGS {', '.join(f'{name} = {value}' for name, value in _settings(spec))}",
@@ -257,7 +259,8 @@ def create_table(schema: RowSchema, spec: TableSpec) -> str:
     )
 
 
-def _listed(expressions: str) -> str:
+def listed(expressions: str) -> str:
+    """Expressions as PARTITION BY takes them."""
     return f"({expressions})" if len(split_commas(expressions)) > 1 else expressions
 
 

@@ -25,8 +25,10 @@ __all__ = [
     "DETECT_SQL",
     "TableRow",
     "assemble",
+    "calls",
     "detect_sql",
     "local_table",
+    "varies",
     "varying_columns",
 ]
 
@@ -39,12 +41,18 @@ _VARIES = re.compile(
 
 def varying_columns(columns: Iterable[Column]) -> frozenset[str]:
     """Those whose DEFAULT or MATERIALIZED expression itself calls such a function."""
-    return frozenset(c.name for c in columns if c.default_expression and _varies(c.default_expression))
+    return frozenset(c.name for c in columns if c.default_expression and varies(c.default_expression))
 
 
-def _varies(expression: str) -> bool:
+def varies(expression: str) -> bool:
+    """Whether the expression itself calls such a function. Raises TableError if it is no SQL."""
+    return calls(expression, _VARIES)
+
+
+def calls(expression: str, functions: re.Pattern[str]) -> bool:
+    """Whether the expression calls a function whose whole name matches. Raises TableError if it is no SQL."""
     return any(
-        name.kind is Kind.NAME and after.is_symbol("(") and _VARIES.fullmatch(name.value)
+        name.kind is Kind.NAME and after.is_symbol("(") and functions.fullmatch(name.value)
         for name, after in pairwise(tokenize(expression))
     )
 

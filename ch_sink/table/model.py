@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from ch_sink.model.policy import ColumnPolicy
+from ch_sink.table.rollup import Rollup
 from ch_sink.types.column import WIDE_YEARS, Column, Years
 from ch_sink.types.lexer import columns_in
 from ch_sink.types.sql import quote
@@ -93,6 +94,8 @@ class TargetTable:
     """Columns that the stream leaves to their defaults: the user excluded them, or their source has another name."""
     added: tuple[tuple[str, Any], ...] = ()
     """Columns with a constant of the user's, and its value as an Arrow scalar of the type that is inserted."""
+    rollups: tuple[Rollup, ...] = ()
+    """The rollups that the stream keeps beside the table. Only its coordinator and its tasks know them."""
 
     @property
     def qualified(self) -> str:

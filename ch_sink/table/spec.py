@@ -26,6 +26,7 @@ __all__ = [
     "key_names",
     "plan_columns",
     "sorting_key",
+    "system_plans",
 ]
 
 
@@ -309,7 +310,12 @@ def plan_columns(schema: RowSchema, spec: TableSpec) -> tuple[ColumnPlan, ...]:
     columns = [_column(field, spec, field.name in key, field.name in place, first, names) for field in fields]
     if schema.inferred:
         columns = [replace(column, note="") for column in columns]
-    system = [
+    return (*columns, *system_plans(spec))
+
+
+def system_plans(spec: TableSpec) -> list[ColumnPlan]:
+    """The columns that the sink fills itself."""
+    return [
         ColumnPlan(
             name,
             kind,
@@ -319,7 +325,6 @@ def plan_columns(schema: RowSchema, spec: TableSpec) -> tuple[ColumnPlan, ...]:
         )
         for name, kind in spec.engine.system_columns
     ]
-    return (*columns, *system)
 
 
 def _fields(schema: RowSchema, key: tuple[str, ...]) -> list[Field]:

@@ -1,4 +1,4 @@
-"""The procedure of ``erase``: one key's rows leave every table of the sink, physically and at once."""
+"""The procedure of ``purge --key``: one key's rows leave every table of the sink, physically and at once."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -147,7 +147,7 @@ def _expect_deleted(subject: Subject, condition: str) -> None:
     if int(found["n"]):
         raise StreamFailed(
             "the row is alive: its next change, or a repair, would bring it back",
-            hint="Delete it in the source and let the stream apply that, or erase it all the same with --live.",
+            hint="Delete it in the source and let the stream apply that, or remove it all the same with --live.",
         )
 
 
@@ -224,5 +224,5 @@ def _remains(life: Biography, letters: int) -> tuple[str, ...]:
         what = counted(letters, "dead letter")
         said.append(f"{what} without a Kafka key may be of any row: see `ch_sink dead-letters show`")
     if any(event.rule == "handed over" or event.half for event in life.events):
-        said.append("the row has had another key: erase that one, too")
+        said.append("the row has had another key: purge that one, too")
     return tuple(said)

@@ -251,3 +251,6 @@ class _ShadowAdmin:
 
     def highest_version(self, table: TargetTable) -> int:
         return 0
+
+    def fill_rollups(self, table: TargetTable, supersede: object, *, doubtful: bool) -> None:
+        """It has none."""

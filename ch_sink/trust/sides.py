@@ -86,6 +86,12 @@ class Side:
         where = " AND ".join([*alive, *wanted])
         return f"SELECT {chosen} FROM {rows}" + (f" WHERE {where}" if where else "") + settings
 
+    def plain(self, columns: Sequence[str]) -> str:
+        """The rows that readers see, with these columns only."""
+        rows, alive, settings = self._rows()
+        where = f" WHERE {' AND '.join(alive)}" if alive else ""
+        return f"SELECT {', '.join(map(quote, columns)) or '1'} FROM {rows}{where}{settings}"
+
     def versions(self, among: str) -> str:
         """The newest version of each of these keys, as text of its type `in_utc`, deleted rows included."""
         column = self.table.column(self.version_column or "")

@@ -11,6 +11,7 @@ from ch_sink.ports import Handover, Ledger
 from ch_sink.snapshot import SourceReader
 from ch_sink.stream.ports import StreamSettings
 from ch_sink.table.model import TargetTable
+from ch_sink.table.rollup import Rollup
 from ch_sink.trust.fold import MakeDecoder
 from ch_sink.trust.stoppable import Check, never_stops
 from ch_sink.trust.topic import Reached, TopicReader, reached
@@ -49,6 +50,9 @@ class Subject:
     """Gives what the stream has kept of rows that changed their key, as a table's columns hold it."""
     unresolved: Callable[[str], Set[tuple[int, int]]] | None = None
     """By a topic's id: partition and offset of its records whose values the stream did not know, or waits for."""
+
+    rollups: tuple[Rollup, ...] = ()
+    """The rollups that the stream keeps beside the table."""
 
     def kept(self, table: TargetTable) -> Handover | None:
         """The values of rows that changed their key before a fold into this table begins."""

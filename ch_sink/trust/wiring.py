@@ -10,18 +10,20 @@ from ch_sink.clickhouse import (
     ClickHouseStreamStates,
     Client,
     detect,
+    planned_rollups,
     server_facts,
 )
 from ch_sink.config import Config
 from ch_sink.decode import decoder_for
 from ch_sink.discovery.job_topics import source_names
 from ch_sink.discovery.look import look_into, schema_for
-from ch_sink.discovery.wiring import client_of, kafka_settings, key_columns, ledger_of, topic_offsets
+from ch_sink.discovery.wiring import client_of, kafka_settings, key_columns, ledger_of, table_spec, topic_offsets
 from ch_sink.kafka import schema_registry
 from ch_sink.ports import Handover
 from ch_sink.snapshot import open_source
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.refill import Refill
+from ch_sink.trust.shape import Wanted
 from ch_sink.trust.source_address import source_address
 from ch_sink.trust.stoppable import Check, StoppableTopic, never_stops
 from ch_sink.trust.subject import Subject, filled_columns
@@ -68,6 +70,7 @@ def subject_of(config: Config, check: Check = never_stops) -> Subject:
         check,
         handover_of(config, client),
         lambda topic_id: _unresolved(config, client, topic_id),
+        planned_rollups(client, table, config.rollup_choices(), policy.columns),
     )
 
 
@@ -96,5 +99,11 @@ def refill_of(config: Config, patience: float, check: Check = never_stops) -> Re
         handover_of(config, client)(subject.table),
         f"{quote(place.database)}.{quote(subject.settings.policy.table.notes)}",
         place.cluster,
+        Wanted(table_spec(config), _stated(config)),
         patience,
     )
+
+
+def _stated(config: Config) -> frozenset[str]:
+    """What the file itself says of the section ``init``."""
+    return frozenset(config.init.model_fields_set) | ({"engine"} if config.engine is not None else set())

@@ -56,7 +56,15 @@ def stream_ports(config: Config, topics: "SharedTopics") -> StreamPorts:
     kafka = kafka_settings(config)
     return StreamPorts(
         ledger_of(config, client),
-        ClickHouseTableAdmin(client, place.database, place.table, config.policy(), place.cluster, config.init.types()),
+        ClickHouseTableAdmin(
+            client,
+            place.database,
+            place.table,
+            config.policy(),
+            place.cluster,
+            config.init.types(),
+            config.rollup_choices(),
+        ),
         _Topics(topics, kafka),
         ClickHousePending(client, config.state_database, config.tables.pending, config.stream_name),
         GroupOffsets(topics.commits(kafka), config.consumer_group),
