@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from ch_sink.decode.event_form import Form, Forms, skipped_kind
-from ch_sink.decode.flattened.added_fields import DELETED, Added, flat_connector
+from ch_sink.decode.flattened.added import DELETED, Added, flat_connector
 from ch_sink.decode.framing import Framed
 from ch_sink.model.policy import EventPolicy
 from ch_sink.types.connect import Field, SourceType

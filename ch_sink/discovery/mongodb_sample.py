@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from ch_sink.decode.mongodb.columns import key_column_name
-from ch_sink.decode.mongodb.field_types import field_type, key_type
+from ch_sink.decode.mongodb.texts import field_type, key_type
 from ch_sink.decode.mongodb.updates import MISSING, at
 from ch_sink.decode.mongodb.values import parse, read
 from ch_sink.errors import DecodeError

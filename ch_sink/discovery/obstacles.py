@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ch_sink.decode.struct_text import REMEDY, is_struct_text, reason
+from ch_sink.decode.key_learning import REMEDY, is_struct_text, reason
 from ch_sink.discovery.sample_rows import framed_payloads, row_pairs
 from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from ch_sink.decode.avro.events import as_json
+from ch_sink.decode.event_form import changes_no_row
 from ch_sink.decode.framing import Envelopes, Framed
-from ch_sink.decode.key_literals import as_written
-from ch_sink.decode.record_kinds import changes_no_row
-from ch_sink.decode.struct_text import is_struct_text
+from ch_sink.decode.key_layouts import as_written
+from ch_sink.decode.key_learning import is_struct_text
 from ch_sink.decode.unknown_columns import literal_type
 from ch_sink.discovery.flattened_sample import enveloped
 from ch_sink.errors import DecodeError

@@ -10,9 +10,8 @@ import pyarrow as pa
 
 from ch_sink.clickhouse import Client
 from ch_sink.clickhouse.writer import PINNED
-from ch_sink.decode.avro.layout import columns_of
-from ch_sink.decode.chosen.masks import masked
-from ch_sink.decode.chosen.source_view import source_view, unmasked
+from ch_sink.decode.avro.columns import columns_of
+from ch_sink.decode.chosen import masked, source_view, unmasked
 from ch_sink.decode.mongodb import DocumentTable
 from ch_sink.errors import DecodeError, StreamFailed, TableError
 from ch_sink.merge import version_column

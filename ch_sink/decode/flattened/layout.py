@@ -1,25 +1,30 @@
 """How flattened rows of one shape are decoded: their columns and their added fields."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from ctypes import CDLL
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
 import msgspec
+import numpy as np
 
-from ch_sink.decode.flattened.added_fields import DELETED, Added, block_types, deleted_flag, flattened
+from ch_sink.decode.flattened.added import DELETED, Added, block_types, deleted_flag, flattened
 from ch_sink.decode.framing import Framed
-from ch_sink.decode.json.aliases import row_decoder
-from ch_sink.decode.json.layout import Field, Layout
-from ch_sink.decode.json.row_decoder import RowFields
-from ch_sink.decode.json.rows import RowReading, read_row
+from ch_sink.decode.json.columns import IS_ROW, NEEDS_AFTER, Read, meta
+from ch_sink.decode.json.layout import Field, Layout, RowReading, read_row, row_decoder
+from ch_sink.decode.json.reader import RowFields
+from ch_sink.decode.json.scanned import Block, Refused, Scanner, check, lists
+from ch_sink.decode.native.library import Keep, Members, Skip, library
+from ch_sink.decode.native.scan import Scan
+from ch_sink.model.change import Op
 from ch_sink.model.policy import Policy
 from ch_sink.sources import Flattened
 from ch_sink.table.model import TargetTable
 from ch_sink.types.converter import nullable
 from ch_sink.types.propagated_type import of_system
 
-__all__ = ["FlatLayout", "FlatLayouts"]
+__all__ = ["FlatLayout", "FlatLayouts", "Rows", "row_scanner"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,3 +139,57 @@ def _reading(row: RowReading, names: Collection[str]) -> RowReading:
     A table may have its own column ``__deleted``: the engine's column for deletes, or an ALIAS.
     """
     return replace(row, skipped=tuple(member for member in row.skipped if row.renamed[member[0]] not in names))
+
+
+_TRUE = ("true", True)
+_DELETED = str | bool | None
+
+
+class Rows(Scanner):
+    """Reads flattened rows that state their operation, and of whose added fields none is a column of the table."""
+
+    def __init__(self, native: CDLL, layout: FlatLayout) -> None:
+        self._flat = layout
+        skipped: dict[str, Any] = dict.fromkeys(layout.others, Skip())
+        skipped |= {name: Keep() if name in layout.reported else Skip() for name in layout.ignored}
+        self._op = (layout.fields["op"].path[0],)
+        self._deleted = layout.fields["deleted"].path if "deleted" in layout.fields else None
+        self._block = {role: layout.fields.get(role, Field(wire, None, ())) for role, wire in layout.types.items()}
+        columns = [c.name for c in layout.columns]
+        added = [field.path[0] for field in layout.fields.values()]
+        needed = {*columns, *self._op, *(self._deleted or ())}
+        root = Members(skipped | dict.fromkeys((*columns, *added), Keep()), frozenset(needed), closed=True)
+        super().__init__(native, layout, root)
+
+    def _read(self, found: Scan, payloads: list[bytes], places: Sequence[int]) -> Read:
+        slots = found.program.slots
+        op = found.letters(slots[self._op])
+        if op is None:
+            raise Refused
+        if self._deleted is not None:
+            marks = found.distinct(slots[self._deleted], lists(_DELETED))
+            if marks is None:
+                raise Refused
+            deleted = np.array([mark in _TRUE for mark in marks[0]], dtype=np.bool_)[marks[1]]
+            op = np.where(deleted, np.uint8(Op.DELETE), op)
+        if not IS_ROW[op].all():
+            raise Refused
+        check(found, self._flat.fields.values())
+        part = meta(self._flat, Block(found, self._block, self._flat.stated), op, places)
+        needed = NEEDS_AFTER[op]
+        is_row = self._after(found, part, (), None if needed.all() else needed)
+        gone = op == Op.DELETE
+        if gone.any():  # what is left of such a row is its before image
+            part.has_before = gone
+            self._befores(found, part, (), gone)
+        return Read(part, {}, self._unknown(found, part, (), is_row, payloads))
+
+
+def row_scanner(layout: FlatLayout) -> Rows | None:
+    """The scanner of a layout's rows; None if there is none."""
+    native = library()
+    if native is None or layout.tolerant or layout.aliased or "op" not in layout.fields:
+        return None
+    if "event_ts_ms" in layout.roles or ("deleted" in layout.roles) != ("deleted" in layout.fields):
+        return None
+    return Rows(native, layout)

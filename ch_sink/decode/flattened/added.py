@@ -1,10 +1,13 @@
 """The fields that ``ExtractNewRecordState`` adds to flattened rows and to their headers, by name."""
 
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from types import UnionType
+from typing import Any, get_args
 
 import msgspec
 
+from ch_sink.errors import DecodeError
+from ch_sink.model.change import Headers
 from ch_sink.sources import FLATTENED, SOURCES, Flattened, source_for
 from ch_sink.types import Converter
 from ch_sink.types.arrow import INTEGERS, arrow_of
@@ -12,7 +15,7 @@ from ch_sink.types.chtype import parse_type
 from ch_sink.types.converter import PerValue
 from ch_sink.types.scalars import flag, flag_text
 
-__all__ = ["DELETED", "Added", "block_types", "deleted_flag", "flat_connector", "flattened"]
+__all__ = ["DELETED", "Added", "HeaderFields", "block_types", "deleted_flag", "flat_connector", "flattened"]
 
 DELETED = "__deleted"
 """This name never has a prefix: ``"true"`` for a deleted row."""
@@ -106,3 +109,52 @@ def deleted_flag(column_type: str) -> Converter | None:
 def block_types(source: Flattened) -> dict[str, Any]:
     """Types of the roles that make up the ``source`` block of this source."""
     return {**_BLOCK, "event_ts_ms": int | None, **{f.name: f.type for f in msgspec.structs.fields(source.wire)}}
+
+
+class HeaderFields:
+    """Reads the headers that replace fields of an envelope."""
+
+    def __init__(self, prefix: str) -> None:
+        # A header without prefix may have another origin; headers never hold columns.
+        self._added = Added(prefix, ())
+        self._roles: dict[str, str | None] = {}
+
+    def texts(self, headers: Headers | None) -> dict[str, bytes]:
+        """Role → bytes of the headers that have one; empty for most records."""
+        out: dict[str, bytes] = {}
+        for name, raw in headers or ():
+            if name not in self._roles:
+                self._roles[name] = self._added.role(name)
+            role = self._roles[name]
+            if role is not None:
+                out.setdefault(role, b"null" if raw is None else raw)
+        return out
+
+    def values(self, texts: Mapping[str, bytes], types: Mapping[str, Any]) -> dict[str, Any]:
+        """The header texts as values of these types; roles without a type are left out. Raises DecodeError.
+
+        Headers are plain texts (Connect's ``SimpleHeaderConverter``) or JSON, with or without schema.
+        """
+        return {role: _value(role, raw, types[role]) for role, raw in texts.items() if role in types}
+
+
+def _value(role: str, raw: bytes, wire: Any) -> Any:
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"the header for {role!r} is not UTF-8: {error}") from error
+    try:
+        found: Any = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        found = text
+    if isinstance(found, dict) and found.keys() == {"schema", "payload"}:
+        found = found["payload"]
+    if found is None:
+        return None
+    kinds = get_args(wire) if isinstance(wire, UnionType) else (wire,)
+    if str in kinds and not isinstance(found, str):
+        return text
+    try:
+        return msgspec.convert(found, wire, strict=False)
+    except msgspec.ValidationError as error:
+        raise DecodeError(f"the header for {role!r}: {error}") from error
