@@ -23,7 +23,7 @@ def purge(
 
     If that cannot be proved, the reason is shown and the exit code is 1. The stream may run meanwhile.
     """
-    from ch_sink.model.counted import counted
+    from ch_sink.model.address import counted
     from ch_sink.trust.purging import purge_stream
 
     out = Output(as_json=as_json)

@@ -15,8 +15,8 @@ from ch_sink.table.letter_case import clashes
 from ch_sink.table.model import TargetTable
 from ch_sink.table.view import view_of
 from ch_sink.types import clickhouse_type
-from ch_sink.types.choices import TypeChoices
 from ch_sink.types.chtype import parse_type
+from ch_sink.types.column import TypeChoices
 from ch_sink.types.connect import SourceType
 from ch_sink.types.sql import quote
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from ch_sink.clickhouse.arrow_io import conform_table, from_stream, one_batch, to_stream
 from ch_sink.clickhouse.client import Client, Keys
 from ch_sink.clickhouse.state_table import StateTable
-from ch_sink.model.handover import HandoverId
+from ch_sink.model.change import HandoverId
 from ch_sink.ports import HandedOver
 from ch_sink.table.model import TargetTable
 from ch_sink.types.arrow import arrow_type

@@ -14,7 +14,7 @@ from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
 from ch_sink.table.own_rows import own_rows
 from ch_sink.table.truncate import truncate_statement
-from ch_sink.types.choices import TypeChoices
+from ch_sink.types.column import TypeChoices
 
 __all__ = ["ClickHouseTableAdmin"]
 

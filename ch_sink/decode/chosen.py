@@ -16,15 +16,13 @@ from ch_sink.decode.framing import Envelopes, Format
 from ch_sink.decode.isolate import of_record
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import BadRecord, ChangeBatch, Op, Records, UnknownColumn
-from ch_sink.model.policy import ColumnPolicy, Policy
-from ch_sink.model.profile import TopicProfile
+from ch_sink.model.policy import ColumnPolicy, Policy, TopicProfile
 from ch_sink.ports import History, SchemaRegistry
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.types.arrow import arrow_type
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
-from ch_sink.types.lexer import Kind, tokenize
-from ch_sink.types.sql import literal
+from ch_sink.types.sql import Kind, literal, tokenize
 
 __all__ = ["ChosenColumns", "chosen_unknown", "decoder_for", "masked", "masked_text", "source_view", "unmasked"]
 

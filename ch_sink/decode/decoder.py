@@ -21,8 +21,7 @@ from ch_sink.decode.readers import Readers, Tombstones, avro_as_json
 from ch_sink.decode.unknown_columns import joined
 from ch_sink.errors import ConfigError
 from ch_sink.model.change import ChangeBatch, Half, Records, Skipped
-from ch_sink.model.policy import Policy
-from ch_sink.model.profile import TopicProfile
+from ch_sink.model.policy import Policy, TopicProfile
 from ch_sink.model.values import Enclosed, Values, inner
 from ch_sink.ports import History, SchemaRegistry
 from ch_sink.table.model import TargetTable

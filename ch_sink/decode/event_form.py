@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from ch_sink.decode.flattened.added import DELETED
 from ch_sink.errors import DecodeError
 from ch_sink.model.change import Skipped
 from ch_sink.model.policy import EventPolicy
@@ -14,6 +13,7 @@ from ch_sink.types.connect import SourceType
 from ch_sink.types.converter import shown
 
 __all__ = [
+    "DELETED",
     "FIELDS",
     "WINDOW",
     "Form",
@@ -46,7 +46,8 @@ _BOUNDARY = frozenset(("status", "id", "event_count", "data_collections"))
 _SCHEMA_CHANGES = (frozenset(("source", "ddl")), frozenset(("source", "tableChanges")))
 _NOTIFICATION = frozenset(("id", "type", "aggregate_type", "additional_data"))
 _IMAGES = frozenset(("before", "after", "source"))
-_DELETED = "__deleted"
+DELETED = "__deleted"
+"""The mark of a deleted row: this name never has a prefix."""
 _names = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -82,7 +83,7 @@ class Forms:
             return Form.FLATTENED
         if "op" in found and not found.isdisjoint(_IMAGES):
             return Form.ENVELOPE
-        if _DELETED in found:
+        if DELETED in found:
             return Form.FLATTENED
         # If few fields match the table's columns, the record is a row of another table or not a row.
         row = {n for n in found if not (self._prefix and n.startswith(self._prefix))} | (found & self._columns)

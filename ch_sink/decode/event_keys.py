@@ -18,7 +18,7 @@ from ch_sink.decode.mongodb.columns import IdKind
 from ch_sink.decode.native.library import Joined, library
 from ch_sink.errors import DecodeError
 from ch_sink.model.change import Op, Records
-from ch_sink.model.profile import TopicProfile
+from ch_sink.model.policy import TopicProfile
 from ch_sink.types import arrow_type
 from ch_sink.types.chtype import parse_type
 

@@ -21,9 +21,8 @@ from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
 from ch_sink.types import Converter, Encoding, converter
 from ch_sink.types.column import Column
-from ch_sink.types.connect import Field, SourceType
+from ch_sink.types.connect import Field, SourceType, of_system
 from ch_sink.types.converter import nullable
-from ch_sink.types.propagated_type import of_system
 
 __all__ = ["KeyLayouts", "NamedColumns", "as_written"]
 

@@ -16,8 +16,7 @@ from ch_sink.decode.key_layouts import KeyLayouts
 from ch_sink.decode.mongodb import is_document_event, key_column_name
 from ch_sink.errors import StreamFailed, TableError
 from ch_sink.model.change import Records
-from ch_sink.model.policy import Policy
-from ch_sink.model.profile import TopicProfile
+from ch_sink.model.policy import Policy, TopicProfile
 from ch_sink.table.model import TargetTable
 
 __all__ = ["REMEDY", "KeyLearner", "is_struct_text", "reason"]

@@ -14,15 +14,14 @@ from ch_sink.decode.avro.columns import columns_of
 from ch_sink.decode.avro.events import AvroReader, as_json, no_events
 from ch_sink.decode.event_form import FIELDS, WINDOW, Form, Forms, OtherForm, is_signal
 from ch_sink.decode.event_keys import pick
-from ch_sink.decode.flattened.added import HeaderFields, block_types, flat_connector, flattened
+from ch_sink.decode.flattened.layout import HeaderFields, block_types, flat_connector, flattened
 from ch_sink.decode.flattened.reader import FlatReader, missing_position
 from ch_sink.decode.framing import Framed
 from ch_sink.decode.json.columns import Fault, Read
 from ch_sink.decode.json.reader import JsonReader
 from ch_sink.errors import DecodeError, PositionError, TableError
 from ch_sink.model.change import BadRecord, Headers, Op, Records, Skipped
-from ch_sink.model.policy import Policy
-from ch_sink.model.profile import TopicProfile
+from ch_sink.model.policy import Policy, TopicProfile
 from ch_sink.sources import FLATTENED, Flattened
 from ch_sink.table.model import TargetTable
 

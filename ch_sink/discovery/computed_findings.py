@@ -7,8 +7,7 @@ from ch_sink.errors import ClickHouseError
 from ch_sink.table.checks import Finding
 from ch_sink.table.model import TargetTable
 from ch_sink.types.chtype import parse_type
-from ch_sink.types.lexer import columns_in
-from ch_sink.types.sql import quote
+from ch_sink.types.sql import columns_in, quote
 
 __all__ = ["computed_findings"]
 

@@ -6,12 +6,11 @@ from typing import Literal
 
 import msgspec
 
-from ch_sink.decode.event_form import Form, Forms, skipped_kind
-from ch_sink.decode.flattened.added import DELETED, Added, flat_connector
+from ch_sink.decode.event_form import DELETED, Form, Forms, skipped_kind
+from ch_sink.decode.flattened.layout import Added, flat_connector
 from ch_sink.decode.framing import Framed
 from ch_sink.model.policy import EventPolicy
-from ch_sink.types.connect import Field, SourceType
-from ch_sink.types.propagated_type import of_system
+from ch_sink.types.connect import Field, SourceType, of_system
 
 __all__ = ["deletes_announced", "enveloped"]
 

@@ -17,7 +17,7 @@ from ch_sink.errors import DecodeError, TableError
 from ch_sink.kafka import RangeConsumer, schema_registry
 from ch_sink.model.change import Records
 from ch_sink.model.policy import ColumnPolicy, Policy
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.ports import SchemaRegistry
 from ch_sink.sources import refusal, source_for
 from ch_sink.table.chosen import chosen_schema

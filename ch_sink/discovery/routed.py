@@ -8,7 +8,7 @@ from ch_sink.decode.source_tables import RecordsOfTable, SourceTables
 from ch_sink.discovery.wiring import kafka_settings, topic_offsets
 from ch_sink.kafka import RangeConsumer, schema_registry
 from ch_sink.model.change import Records
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.ports import SchemaRegistry
 
 __all__ = ["TablesOfTopics", "records_of_table", "tables_in"]

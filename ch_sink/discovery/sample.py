@@ -20,8 +20,7 @@ from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy
 from ch_sink.ports import SchemaRegistry
 from ch_sink.types import WIDE, OutOfRange, clickhouse_type, converter
-from ch_sink.types.column import WIDE_YEARS, Column, Years
-from ch_sink.types.column_type import DIGITS, ISO
+from ch_sink.types.column import DIGITS, ISO, WIDE_YEARS, Column, Years
 from ch_sink.types.connect import Field, RowSchema, SourceType
 
 __all__ = ["sample_schema", "unreadable"]

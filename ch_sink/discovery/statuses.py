@@ -9,7 +9,7 @@ from ch_sink.config import Config
 from ch_sink.discovery.wiring import client_of, kafka_settings, ledger_of, states_by_ledger, topic_offsets
 from ch_sink.errors import BrokerUnavailable, KafkaError
 from ch_sink.kafka import KafkaSettings
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.observe import StreamState, StreamStatus, stream_status, worst_first
 from ch_sink.ports import Compared
 from ch_sink.stream.standing import seen_from_outside

@@ -13,7 +13,7 @@ from ch_sink.errors import KafkaError, TopicNotFound
 from ch_sink.kafka.descriptions import describe_topics
 from ch_sink.kafka.failures import client_log, creating, is_transient, translate, unavailable
 from ch_sink.kafka.settings import KafkaSettings
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 
 __all__ = ["TopicOffsets"]
 

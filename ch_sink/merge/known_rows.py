@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ch_sink.merge.dependent import Dependent, EventLists
 from ch_sink.merge.resolved import Resolved, Scope
-from ch_sink.model.handover import HandoverId
+from ch_sink.model.change import HandoverId
 from ch_sink.order.version import to_int
 from ch_sink.ports import Handover
 

@@ -9,8 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ch_sink.merge.pool import Pool, Refs
-from ch_sink.model.change import BadRecord
-from ch_sink.model.handover import HandoverId
+from ch_sink.model.change import BadRecord, HandoverId
 from ch_sink.order import Layout
 from ch_sink.ports import StoredRows
 

@@ -9,8 +9,7 @@ from ch_sink.merge.dependent import Dependent, EventLists
 from ch_sink.merge.known_rows import KeyRow, handed_over, stored_rows
 from ch_sink.merge.resolved import UNSET, Resolved, Scope, Swapped
 from ch_sink.merge.updates import apply_updates
-from ch_sink.model.change import BadRecord, Op
-from ch_sink.model.handover import HandoverId
+from ch_sink.model.change import BadRecord, HandoverId, Op
 from ch_sink.model.policy import ChangePolicy
 from ch_sink.order.version import to_int
 from ch_sink.ports import Handover

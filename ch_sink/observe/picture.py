@@ -3,7 +3,7 @@
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 
-from ch_sink.model.counted import counted, grouped
+from ch_sink.model.address import counted, grouped
 from ch_sink.observe.status import WORST, StreamState
 
 __all__ = ["Album", "JobPicture", "StreamPicture"]

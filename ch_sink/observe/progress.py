@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ch_sink.model.counted import counted, grouped
+from ch_sink.model.address import counted, grouped
 
 __all__ = ["DEDUPLICATED", "SKIPPED", "Figures", "StreamSummary", "progress_line"]
 

@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ch_sink.errors import StreamFailed
-from ch_sink.model.change import ChangeBatch, Op, Records
-from ch_sink.model.floor import Floor, Loaded
+from ch_sink.model.change import ChangeBatch, Floor, Loaded, Op, Records
 from ch_sink.model.policy import VersionPolicy
 from ch_sink.order.backward import BackwardOrder, BackwardStep
 from ch_sink.order.forward import forward

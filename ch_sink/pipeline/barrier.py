@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ch_sink.errors import StreamFailed
-from ch_sink.model.change import ChangeBatch, UnknownColumn
-from ch_sink.model.floor import NO_FLOOR, Floor
+from ch_sink.model.change import NO_FLOOR, ChangeBatch, Floor, UnknownColumn
 from ch_sink.pipeline.target import Target
 from ch_sink.table.evolve import offered
 from ch_sink.table.model import TargetTable

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.model.handover import HandoverId
+from ch_sink.model.change import HandoverId
 from ch_sink.ports import Fence, HandedOver, Handover, RowLookup, StoredRows
 
 __all__ = ["Fencing"]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.model.handover import HandoverId
+from ch_sink.model.change import HandoverId
 from ch_sink.pipeline.inputs import Failed, Ports
 from ch_sink.ports import HandedOver, Handover, RowLookup, StoredRows
 

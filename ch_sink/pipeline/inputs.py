@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ch_sink.model.change import ChangeBatch, Records
-from ch_sink.model.profile import TopicProfile
+from ch_sink.model.policy import TopicProfile
 from ch_sink.ports import Handover, History, RowLookup
 
 __all__ = ["BatchDecoder", "Ports"]

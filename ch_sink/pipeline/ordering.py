@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ch_sink.model.change import ChangeBatch, Op, Records
-from ch_sink.model.cut import event_range
+from ch_sink.model.change import ChangeBatch, Op, Records, event_range
 from ch_sink.order import Sequenced, State, sequence
 from ch_sink.order.sequence import by_offset, drop_loaded, drop_truncated, ordered
 from ch_sink.pipeline.chunks import join_records

@@ -11,9 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ch_sink.model.change import ChangeBatch, Records
-from ch_sink.model.cut import head
-from ch_sink.model.profile import TopicProfile
+from ch_sink.model.change import ChangeBatch, Records, head
+from ch_sink.model.policy import TopicProfile
 from ch_sink.order import Sequenced, State
 from ch_sink.order.sequence import drop_truncated
 from ch_sink.pipeline.barrier import Barrier, fill_absent, new_columns

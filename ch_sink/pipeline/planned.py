@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.model.change import BadRecord
-from ch_sink.model.handover import HandoverId
+from ch_sink.model.change import BadRecord, HandoverId
 from ch_sink.order import BackwardStep, State
 from ch_sink.pipeline.barrier import Barrier
 from ch_sink.ports import Insert

@@ -12,8 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ch_sink.model.change import Records
-from ch_sink.model.floor import NO_FLOOR, Floor
+from ch_sink.model.change import NO_FLOOR, Floor, Records
 from ch_sink.order import State
 from ch_sink.pipeline.applied import Applied
 from ch_sink.pipeline.barrier import Barrier

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ch_sink.errors import StreamFailed
-from ch_sink.model.change import BadRecord, Records
-from ch_sink.model.handover import HandoverId
+from ch_sink.model.change import BadRecord, HandoverId, Records
 from ch_sink.pipeline.applied import Applied, StreamName
 from ch_sink.pipeline.bad_records import dead_letter_of, stop
 from ch_sink.pipeline.fencing import Fencing

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from ch_sink.model.change import ChangeBatch, Records
-from ch_sink.model.profile import TopicProfile
+from ch_sink.model.policy import TopicProfile
 from ch_sink.pipeline.inputs import BatchDecoder, Ports
 from ch_sink.ports import History, RowLookup, StoredRows
 

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ch_sink.errors import StreamFailed
-from ch_sink.model.change import ChangeBatch, Op
-from ch_sink.model.floor import Floor
+from ch_sink.model.change import ChangeBatch, Floor, Op
 from ch_sink.order import Sequenced, State
 from ch_sink.order.version import to_int
 from ch_sink.pipeline.barrier import Barrier

@@ -35,7 +35,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ch_sink.model.floor import Loaded
+from ch_sink.model.change import Loaded
 
 __all__ = [
     "CLOCKS",

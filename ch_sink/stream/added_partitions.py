@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ch_sink.errors import StreamFailed
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 
 __all__ = ["AddedPartitions"]
 

@@ -20,7 +20,7 @@ from typing import Any, Literal, cast
 
 from ch_sink.errors import ChSinkError, ClickHouseError, DataLoss
 from ch_sink.model.policy import Policy
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.observe import StreamSummary
 from ch_sink.pipeline.barrier import Barrier
 from ch_sink.pipeline.partition_sink import Changed

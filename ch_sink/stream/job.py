@@ -22,7 +22,7 @@ from ch_sink.errors import (
     Superseded,
     TopicNotFound,
 )
-from ch_sink.model.counted import counted
+from ch_sink.model.address import counted
 from ch_sink.observe.picture import JobPicture
 from ch_sink.stream.claims import abandoned
 from ch_sink.stream.job_stream import JobStream

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from ch_sink.errors import ChSinkError
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.observe import StreamState, StreamSummary
 from ch_sink.observe.picture import StreamPicture
 from ch_sink.ports import Claim

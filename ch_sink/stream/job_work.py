@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ch_sink.errors import ChSinkError
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.stream.job_stream import JobStream
 from ch_sink.stream.offset_ranges import OffsetRange
 from ch_sink.stream.roster import Member

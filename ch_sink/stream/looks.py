@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ch_sink.errors import ChSinkError, StreamFailed
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.stream.job_stream import JobStream, Watermarks
 from ch_sink.stream.job_work import Ended
 from ch_sink.stream.lanes import Lanes

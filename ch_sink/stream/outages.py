@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass, field
 
 from ch_sink.errors import ChSinkError
-from ch_sink.model.counted import counted
+from ch_sink.model.address import counted
 
 __all__ = ["Outages"]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ch_sink.model.change import UnknownColumn
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.ports import Ledger, Pending
 from ch_sink.table.model import TargetTable
 

@@ -2,7 +2,7 @@
 
 import time
 
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.ports import FinishedRange, Ledger
 

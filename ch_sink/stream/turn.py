@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.stream.flush import ACTIVE
 from ch_sink.stream.job_stream import JobStream
 from ch_sink.stream.job_work import Ended

@@ -13,8 +13,7 @@ from ch_sink.table.letter_case import clashes
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.view import partitions_apart, view_of
 from ch_sink.types.chtype import parse_type
-from ch_sink.types.lexer import columns_in
-from ch_sink.types.sql import quote
+from ch_sink.types.sql import columns_in, quote
 
 __all__ = ["Finding", "Situation", "check_table"]
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from ch_sink.errors import TableError
 from ch_sink.model.policy import ColumnPolicy
-from ch_sink.types.column_type import WIDE
+from ch_sink.types.build import without_expression
+from ch_sink.types.column import WIDE
 from ch_sink.types.connect import Field, RowSchema, SourceType
-from ch_sink.types.defaults import without_expression
-from ch_sink.types.lexer import Kind, tokenize
+from ch_sink.types.sql import Kind, tokenize
 
 __all__ = ["added_type", "chosen_schema"]
 

@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from ch_sink.errors import TableError
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.types import clickhouse_type
+from ch_sink.types.build import default_sql
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.connect import Field, RowSchema
-from ch_sink.types.defaults import default_sql
-from ch_sink.types.lexer import columns_in, key_expressions
-from ch_sink.types.sql import literal, quote
+from ch_sink.types.sql import columns_in, key_expressions, literal, quote
 
 __all__ = ["ColumnPlan", "key_names", "plan_columns", "sorting_key"]
 

@@ -11,8 +11,7 @@ from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.table.templates import render
 from ch_sink.table.view import ViewShape, create_view, partition_in_sorting_key
 from ch_sink.types.connect import RowSchema
-from ch_sink.types.lexer import key_expressions, split_commas
-from ch_sink.types.sql import literal, quote
+from ch_sink.types.sql import key_expressions, literal, quote, split_commas
 
 __all__ = [
     "STATE_TABLES",

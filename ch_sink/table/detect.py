@@ -17,8 +17,7 @@ from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.table.varying import varying_columns
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
-from ch_sink.types.lexer import columns_in, key_expressions
-from ch_sink.types.sql import quote
+from ch_sink.types.sql import columns_in, key_expressions, quote
 
 __all__ = ["DETECT_SQL", "TableRow", "assemble", "detect_sql", "local_table"]
 

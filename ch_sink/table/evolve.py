@@ -9,10 +9,10 @@ from ch_sink.table.ddl import TABLE_COMMENT, Statement, note_types, row_policies
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.table.view import view_of
+from ch_sink.types.chtype import widened
 from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema, SourceType
 from ch_sink.types.sql import literal, quote
-from ch_sink.types.widen import widened
 
 __all__ = ["alter", "altering", "diff", "existing_statements", "offered", "unseen_statements", "window_setting"]
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from ch_sink.errors import ConfigError
 from ch_sink.table.model import Family
-from ch_sink.types.choices import TypeChoices
+from ch_sink.types.column import TypeChoices
 from ch_sink.types.sql import quote
 
 __all__ = ["EngineChoice", "TableSpec"]

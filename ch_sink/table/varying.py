@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from ch_sink.types.column import Column
-from ch_sink.types.lexer import Kind, tokenize
+from ch_sink.types.sql import Kind, tokenize
 
 __all__ = ["varying_columns"]
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from ch_sink.table.model import Engine, Family, TargetTable, times
 from ch_sink.table.templates import render
-from ch_sink.types.lexer import columns_in
-from ch_sink.types.sql import quote
+from ch_sink.types.sql import columns_in, quote
 
 __all__ = ["ViewShape", "create_view", "partition_in_sorting_key", "partitions_apart", "view_of"]
 

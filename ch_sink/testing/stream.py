@@ -10,7 +10,7 @@ import pyarrow as pa
 from ch_sink.decode import decoder_for
 from ch_sink.model.change import Records, UnknownColumn
 from ch_sink.model.policy import Policy
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.pipeline.plan import BatchDecoder
 from ch_sink.stream.coordinator import StreamSettings
 from ch_sink.table.model import TargetTable

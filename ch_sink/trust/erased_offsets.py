@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.pipeline.chunks import Chunk
 from ch_sink.ports import History, RowsRemoved
 from ch_sink.stream.tasks import RangeTask

@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from ch_sink.clickhouse import EVERY_TYPE, Client
 from ch_sink.merge import version_column
-from ch_sink.model.change import ChangeBatch, Op, Records
-from ch_sink.model.floor import NOTHING_LOADED, Floor, Loaded
-from ch_sink.model.profile import TopicProfile
+from ch_sink.model.change import NOTHING_LOADED, ChangeBatch, Floor, Loaded, Op, Records
+from ch_sink.model.policy import TopicProfile
 from ch_sink.order import Sequenced, State
 from ch_sink.order.sequence import drop_loaded, ordered
 from ch_sink.order.version import to_int, to_ints

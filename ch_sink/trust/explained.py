@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from ch_sink.config import Config
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import RowsRemoved

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from ch_sink.clickhouse import Client
 from ch_sink.clickhouse.writer import PINNED
 from ch_sink.errors import SourceError, StreamFailed
-from ch_sink.model.counted import counted
+from ch_sink.model.address import counted
 from ch_sink.model.policy import Policy
 from ch_sink.snapshot import DocumentReader, SourceReader
 from ch_sink.table.model import TargetTable

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ch_sink.clickhouse import AnyKeyLookup, ClickHouseTableAdmin, ClickHouseWriter, Client
-from ch_sink.model.handover import HandoverId
+from ch_sink.model.change import HandoverId
 from ch_sink.model.policy import Policy
 from ch_sink.order import State, is_one_of_several
 from ch_sink.pipeline.applied import StreamName

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ch_sink.errors import ChSinkError
-from ch_sink.model.counted import grouped
+from ch_sink.model.address import grouped
 from ch_sink.trust.report import Report
 
 __all__ = ["page"]

@@ -30,7 +30,7 @@ from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema, SourceType
 from ch_sink.types.converter import Converter
 from ch_sink.types.sql import quote
-from ch_sink.types.strings import AnyText
+from ch_sink.types.text_columns import AnyText
 
 __all__ = ["ROWS", "SnapshotColumn", "block", "expect_unique", "lacking_columns", "load", "snapshot_columns", "store"]
 

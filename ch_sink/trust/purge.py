@@ -19,8 +19,8 @@ import numpy as np
 from ch_sink.clickhouse.lookup import max_version
 from ch_sink.errors import StreamFailed
 from ch_sink.merge import version_column
-from ch_sink.model.counted import counted
-from ch_sink.model.topic import TopicState
+from ch_sink.model.address import counted
+from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.order.version import to_int, to_words
 from ch_sink.pipeline.target import Target

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from ch_sink.config import Config
 from ch_sink.discovery.wiring import topic_offsets
 from ch_sink.errors import ChSinkError
-from ch_sink.model.counted import counted
+from ch_sink.model.address import counted
 from ch_sink.trust.own_tables import own_tables
 from ch_sink.trust.purge import SETTLE, Purged, purged
 from ch_sink.trust.wiring import subject_of

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from ch_sink.model.counted import counted, grouped
+from ch_sink.model.address import counted, grouped
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.differences import Difference, Differences
 

@@ -16,8 +16,7 @@ from ch_sink.table.engine_full import parse_engine
 from ch_sink.table.fill_note import fill_note, marked
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.maker import made_by, maker
-from ch_sink.types.lexer import string_value
-from ch_sink.types.sql import literal, quote
+from ch_sink.types.sql import literal, quote, string_value
 
 __all__ = ["SUFFIX", "Successor"]
 

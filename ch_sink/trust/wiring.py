@@ -24,9 +24,9 @@ from ch_sink.trust.source_address import source_address
 from ch_sink.trust.stoppable import Check, StoppableTopic, never_stops
 from ch_sink.trust.subject import Subject
 from ch_sink.trust.topic import KafkaTopic
+from ch_sink.types.build import is_constant
 from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema
-from ch_sink.types.defaults import is_constant
 from ch_sink.types.sql import quote
 from ch_sink.wiring.streams import stream_settings
 from ch_sink.wiring.tasks import concerned_by

@@ -17,8 +17,7 @@ from ch_sink.clickhouse import (
     detect,
 )
 from ch_sink.decode import Decoder
-from ch_sink.model.change import Headers, Records
-from ch_sink.model.floor import Floor
+from ch_sink.model.change import Floor, Headers, Records
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.applied import Applied, StreamName

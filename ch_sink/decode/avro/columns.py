@@ -23,9 +23,9 @@ from ch_sink.model.change import BadRecord, UnknownColumn
 from ch_sink.sources import Source, source_for
 from ch_sink.table.model import TargetTable
 from ch_sink.types import Converted, Converter, OutOfRange, converter
+from ch_sink.types.column import ValuePolicy
 from ch_sink.types.connect import SourceType
 from ch_sink.types.converter import takes_arrow
-from ch_sink.types.value_policy import ValuePolicy
 
 __all__ = [
     "AvroColumn",

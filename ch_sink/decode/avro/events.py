@@ -19,8 +19,8 @@ from ch_sink.decode.json.columns import IS_ROW, NEEDS_AFTER, Fault, Read, meta
 from ch_sink.errors import DecodeError, PositionError
 from ch_sink.model.change import BadRecord, SkippedPlaces, UnknownColumn
 from ch_sink.table.model import TargetTable
+from ch_sink.types.column import ValuePolicy
 from ch_sink.types.text_columns import spelled
-from ch_sink.types.value_policy import ValuePolicy
 
 __all__ = ["AvroReader", "as_json", "document", "no_events"]
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from ch_sink.decode.assemble import Part, as_places
 from ch_sink.decode.event_form import Form, Forms, OtherForm
-from ch_sink.decode.flattened.added import Added, HeaderFields, flat_connector
-from ch_sink.decode.flattened.layout import FlatLayout, FlatLayouts, row_scanner
+from ch_sink.decode.flattened.layout import Added, FlatLayout, FlatLayouts, HeaderFields, flat_connector, row_scanner
 from ch_sink.decode.framing import Framed
 from ch_sink.decode.json.columns import SNAPSHOT, UNREADABLE, Fault, Read, to_columns
 from ch_sink.decode.json.layout import Layout

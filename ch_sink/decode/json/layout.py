@@ -15,10 +15,9 @@ from ch_sink.model.change import UnknownColumn
 from ch_sink.sources import Source, source_for
 from ch_sink.table.model import TargetTable
 from ch_sink.types import Converter, converter
-from ch_sink.types.connect import SourceType
+from ch_sink.types.column import ValuePolicy
+from ch_sink.types.connect import SourceType, of_system
 from ch_sink.types.converter import nullable
-from ch_sink.types.propagated_type import of_system
-from ch_sink.types.value_policy import ValuePolicy
 
 __all__ = [
     "KEPT",

@@ -27,7 +27,7 @@ from ch_sink.sources import Source
 from ch_sink.table.model import TargetTable
 from ch_sink.types import clickhouse_type
 from ch_sink.types.converter import shown
-from ch_sink.types.json_column import JsonColumn
+from ch_sink.types.text_columns import JsonColumn
 
 __all__ = [
     "DocumentEvents",

@@ -23,14 +23,13 @@ from ch_sink.errors import DecodeError, TableError
 from ch_sink.types import Converted, Converter, OutOfRange, converter
 from ch_sink.types.arrow import INTEGERS, WIDE_INTEGERS, arrow_of
 from ch_sink.types.chtype import ChType, parse_type
-from ch_sink.types.column import WIDE_YEARS, Column, Years
+from ch_sink.types.column import WIDE_YEARS, Column, ValuePolicy, Years
 from ch_sink.types.connect import SourceType
 from ch_sink.types.converter import PerValue, Reaction, shown
 from ch_sink.types.integers import wide_integer
-from ch_sink.types.json_column import JsonColumn
 from ch_sink.types.nested import Arrays, Maps, Structs, Wrapped
 from ch_sink.types.scalars import Floats, fixed_string, uuid_of, uuid_text
-from ch_sink.types.value_policy import ValuePolicy
+from ch_sink.types.text_columns import JsonColumn
 
 __all__ = ["TEXT_TYPES", "document_converter", "into"]
 

@@ -6,8 +6,7 @@ import pyarrow as pa
 import pytest
 
 from ch_sink.errors import StreamFailed
-from ch_sink.model.policy import ColumnPolicy, policy_of
-from ch_sink.model.profile import TopicProfile
+from ch_sink.model.policy import ColumnPolicy, TopicProfile, policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.planned import Plan, Waiting
 from ch_sink.pipeline.stored_before import without_repeated, without_stored

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ch_sink.errors import BrokerUnavailable, ChSinkError, ClickHouseUnavailable, SparkLost, StreamFailed
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.stream.claims import superseded
 from ch_sink.stream.flush import Flush
 from ch_sink.stream.job_work import Changed

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ch_sink.errors import ChSinkError
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.stream.job_work import Ended
 from ch_sink.stream.lanes import InlineLanes, Kind
 from ch_sink.stream.looks import PATIENCE

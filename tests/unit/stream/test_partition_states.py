@@ -1,6 +1,6 @@
 """States between batches: floors of truncates and open swaps reach the changes that waited."""
 
-from ch_sink.model.floor import Floor
+from ch_sink.model.change import Floor
 from ch_sink.order import State
 from ch_sink.ports import FinishedRange, RangeIntent
 from ch_sink.stream.partition_states import States

@@ -99,11 +99,11 @@ def test_what_cannot_be_an_address_is_refused(tmp_path: Path, url: str, more: st
 def test_a_driver_that_is_not_installed_is_named_with_its_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, extra: str
 ) -> None:
-    from ch_sink.snapshot import connect
+    from ch_sink.snapshot import reader
 
-    monkeypatch.setattr(connect, "find_spec", lambda name: None)
+    monkeypatch.setattr(reader, "find_spec", lambda name: None)
     with pytest.raises(ConfigError) as refused:
-        connect.open_source(address(tmp_path, url))
+        reader.open_source(address(tmp_path, url))
     assert f"pip install 'ch-sink[{extra}]'" in str(refused.value.hint)
 
 
