@@ -2,12 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from itertools import pairwise
 from typing import Protocol, runtime_checkable
 from urllib.parse import parse_qsl, urlsplit
-
-from ch_sink.errors import ConfigError
 
 __all__ = [
     "NO_PROOF",
@@ -20,7 +17,6 @@ __all__ = [
     "Value",
     "between",
     "key_ranges",
-    "open_source",
     "url_options",
 ]
 
@@ -148,36 +144,3 @@ def key_ranges(name: str, low: int, high: int, many: int) -> list[Part]:
     """All rows as at most so many ranges, of equal width from the lowest to the highest value."""
     bounds = sorted({low + (high - low) * n // many for n in range(1, many)})
     return [between(name, *both) for both in pairwise([None, *bounds, None])]
-
-
-_DRIVERS = {
-    "postgresql": ("psycopg", "verify"),
-    "mysql": ("pymysql", "verify"),
-    "sqlserver": ("pymssql", "sqlserver"),
-    "mongodb": ("pymongo", "mongodb"),
-}
-"""Kind of source → its driver's package, the extra that installs it."""
-
-
-def open_source(address: SourceAddress) -> SourceReader:
-    """Connect. Raises SourceError, ConfigError if the driver is not installed."""
-    driver, extra = _DRIVERS[address.kind]
-    if find_spec(driver) is None:
-        raise ConfigError(
-            f"reading {address.kind} needs the package {driver}", hint=f"Install it: pip install 'ch-sink[{extra}]'."
-        )
-    if address.kind == "postgresql":
-        from ch_sink.snapshot.postgres import PostgresReader
-
-        return PostgresReader(address)
-    if address.kind == "sqlserver":
-        from ch_sink.snapshot.sqlserver import SqlServerReader
-
-        return SqlServerReader(address)
-    if address.kind == "mongodb":
-        from ch_sink.snapshot.mongodb import MongoReader
-
-        return MongoReader(address)
-    from ch_sink.snapshot.mysql import MysqlReader
-
-    return MysqlReader(address)

@@ -1,4 +1,4 @@
-"""Source systems: positions and quirks, one small module each."""
+"""Source systems: positions and quirks."""
 
 from ch_sink.sources.base import FLATTENED, Flattened, Positions, Source, refusal
 from ch_sink.sources.change_tables import DB2, SQLSERVER

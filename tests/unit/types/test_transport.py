@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from ch_sink.types.arrow import arrow_type, carried, sent_type, without_unreadable_nulls
-from ch_sink.types.calendar import from_ticks
 from ch_sink.types.chtype import ChType
+from ch_sink.types.temporal import from_ticks
 
 UUID, NONE = "61f0c404-5cb3-11e7-907b-a6006ad3dba0", "00000000-0000-0000-0000-000000000000"
 
