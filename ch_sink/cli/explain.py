@@ -20,7 +20,7 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Show every event of the topic for one key, the rule that decided about it, and what is stored."""
-    from ch_sink.trust.explained import explained
+    from ch_sink.trust.explain import explained
 
     out = Output(as_json=as_json)
     given = key_of(key)

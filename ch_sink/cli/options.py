@@ -81,7 +81,7 @@ def load_all(
     listed.
     """
     from ch_sink.discovery.job_topics import chosen, streams_of
-    from ch_sink.discovery.refused import stand_in
+    from ch_sink.discovery.statuses import stand_in
 
     wanted = chosen(only)
     jobs = load_jobs(paths, overrides)

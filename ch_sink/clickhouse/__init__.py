@@ -11,6 +11,7 @@ from ch_sink.clickhouse.pending import ClickHousePending
 from ch_sink.clickhouse.plain_meaning import EVERY_TYPE
 from ch_sink.clickhouse.replicas import has_quorum
 from ch_sink.clickhouse.retry import Retry
+from ch_sink.clickhouse.rollups import expect_free_names, planned_rollups
 from ch_sink.clickhouse.round_trip import FAMILIES, families_of, sent_and_read, stored_and_read
 from ch_sink.clickhouse.run_statement import run_statement
 from ch_sink.clickhouse.running_inserts import await_earlier_inserts
@@ -43,10 +44,12 @@ __all__ = [
     "detect",
     "disconnect",
     "execute",
+    "expect_free_names",
     "families_of",
     "has_nullable_tuple",
     "has_quorum",
     "max_version",
+    "planned_rollups",
     "run_statement",
     "sent_and_read",
     "server_facts",

@@ -10,10 +10,9 @@ from ch_sink.clickhouse.schema import detect, execute, has_nullable_tuple
 from ch_sink.errors import ClickHouseError, ClickHouseUnavailable, StreamFailed
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import Policy
+from ch_sink.table.ddl import view_of
 from ch_sink.table.evolve import offered
-from ch_sink.table.letter_case import clashes
-from ch_sink.table.model import TargetTable
-from ch_sink.table.view import view_of
+from ch_sink.table.model import TargetTable, clashes
 from ch_sink.types import clickhouse_type
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import TypeChoices

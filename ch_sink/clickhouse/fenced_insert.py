@@ -18,7 +18,7 @@ from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
 from ch_sink.types.sql import literal, quote
 
-__all__ = ["SETTINGS", "SUPERSEDED", "fenced", "fenced_query", "needs_query", "readable", "with_defaults"]
+__all__ = ["SETTINGS", "SUPERSEDED", "fenced", "fenced_query", "input_type", "needs_query", "readable", "with_defaults"]
 
 SUPERSEDED = frozenset({395, 394})
 """FUNCTION_THROW_IF_VALUE_IS_NON_ZERO, QUERY_WAS_CANCELLED: what a superseded insert may end with."""
@@ -42,7 +42,7 @@ _NEVER_NULLABLE = frozenset({"Array", "Map", "Tuple", "Nested", "JSON", "Variant
 
 def fenced_query(table: TargetTable, rows: pa.Table, condition: str) -> str:
     """The query for an insert of these rows, which fails unless the condition holds, if there is one."""
-    return fenced([(name, _type(table, rows, name)) for name in rows.column_names], condition)
+    return fenced([(name, input_type(table, rows, name)) for name in rows.column_names], condition)
 
 
 def fenced(columns: Sequence[tuple[str, str]], condition: str) -> str:
@@ -88,8 +88,8 @@ def with_defaults(table: TargetTable, rows: pa.Table) -> pa.Table:
     return rows
 
 
-def _type(table: TargetTable, rows: pa.Table, name: str) -> str:
-    """The column's type; Nullable if it has nulls that the table turns into its default."""
+def input_type(table: TargetTable, rows: pa.Table, name: str) -> str:
+    """The type of a column's values as sent: Nullable if it has nulls that the table turns into its default."""
     bare = _bare(table, name)
     if rows.column(name).null_count and bare.partition("(")[0] not in {*_NEVER_NULLABLE, "Nullable"}:
         return f"Nullable({bare})"

@@ -97,6 +97,9 @@ class ClickHouseLedger:
         if mine(claim, self._newest()):
             self._insert([given_back], 0, claim)
 
+    def last_claim(self) -> Claim | None:
+        return self._newest()
+
     def owner(self) -> Claim | None:
         newest = self._newest()
         return None if newest is None or newest.released else newest

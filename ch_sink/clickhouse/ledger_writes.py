@@ -7,7 +7,7 @@ from ch_sink.clickhouse.ledger import ClickHouseLedger, Row, insert_rows
 from ch_sink.clickhouse.ledger_rows import claim_of
 from ch_sink.errors import ChSinkError
 from ch_sink.ports import Claim
-from ch_sink.stream.writes import Intend, Record, Write, Written, write_each
+from ch_sink.stream.rounds import Intend, Record, Write, Written, write_each
 
 __all__ = ["write_together"]
 

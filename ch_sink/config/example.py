@@ -1,9 +1,9 @@
-"""A commented configuration file, as ``ch_sink config example`` prints it."""
+"""A commented configuration file, as ``ch_sink init --example`` prints it."""
 
 __all__ = ["EXAMPLE"]
 
 EXAMPLE = r"""# One file for all tables of a schema. docs/configuration.md has every key with its values and default.
-# `ch_sink config schema` prints a JSON Schema for editors.
+# `ch_sink init --json-schema` prints a JSON Schema for editors.
 
 kafka:
   bootstrap.servers: localhost:9092
@@ -79,6 +79,10 @@ create_tables: true                   # on first sight of a topic; else run `ch_
 #   mask_key: secret                  # better: CH_SINK__COLUMNS__MASK_KEY in the environment
 #   add: {source: "'{topic}'"}
 
+# Sums beside a table with engine: collapsing or versioned-collapsing
+# rollups:
+#   orders_by_day: {by: {day: toDate(created)}, sum: {revenue: amount}, avg: {mean: amount}, count: orders}
+
 # What init creates
 # init:
 #   engine: replacing
@@ -105,7 +109,7 @@ create_tables: true                   # on first sight of a topic; else run `ch_
 # stream: "{topic}"                   # another name of the streams than <topic>:<database>.<table>
 # split: true                         # topics carry several source tables: a stream for each of them
 # source_table: public.orders         # only this one of them
-# merge: true                         # several topics in one table; a column tells their rows apart
+# merge: false                        # true: several topics in one table; a column tells their rows apart
 
 tables:                               # exceptions: the first that matches holds; most keys above may stand here
   - match: shop\.public\.audit

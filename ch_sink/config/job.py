@@ -48,6 +48,7 @@ class Variant:
             ("clickhouse", "database"): place.database,
             ("clickhouse", "table"): place.table,
             ("stream",): self.config.stream,
+            **{("rollups", name): name for name in self.config.rollups},
             **{("columns", "add", name): text for name, text in added.items()},
             ("source", "table"): source.table if source is not None else "",
         }
@@ -77,6 +78,8 @@ class Variant:
             changed["clickhouse"] = place.model_copy(update=names)
         if fields_in(config.stream):
             changed["stream"] = fill(config.stream, key="stream")
+        if any(map(fields_in, config.rollups)):
+            changed["rollups"] = {fill(n, key=f"rollups.{n}"): rollup for n, rollup in config.rollups.items()}
         added = config.columns.add
         if any(map(fields_in, added.values())):
             filled = {k: fill(v, key=f"columns.add.{k}", in_sql=True) for k, v in added.items()}

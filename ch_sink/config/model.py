@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from ch_sink.config.columns import ColumnsSection
+from ch_sink.config.rollups import RollupSection
 from ch_sink.config.sections import (
     Bytes,
     ClickHouseSection,
@@ -25,6 +26,7 @@ from ch_sink.config.sections import (
     Words,
 )
 from ch_sink.config.source import SourceSection
+from ch_sink.errors import ConfigError
 from ch_sink.model.policy import (
     PLACEHOLDER,
     ChangePolicy,
@@ -36,6 +38,7 @@ from ch_sink.model.policy import (
     ValuePolicy,
     VersionPolicy,
 )
+from ch_sink.table.rollup import RollupChoice
 
 __all__ = ["Config"]
 
@@ -103,6 +106,8 @@ class Config(Section):
     """How long a change waits for the values of a row that changed its key, before ``on_unresolved`` applies."""
 
     columns: ColumnsSection = ColumnsSection()
+    rollups: dict[Name, RollupSection] = Field(default_factory=dict)
+    """Tables of sums beside the target, by name; may be templates."""
     merge: bool = False
     """Other topics are written to the same table; an added column tells their rows apart."""
     split: bool = False
@@ -141,6 +146,16 @@ class Config(Section):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _rollups_have_one_stream(self) -> Self:
+        if self.rollups and self.merge:
+            raise ValueError("rollups and merge: true exclude each other: a rollup has one stream that fills it")
+        names = [name for rollup in self.rollups for name in (rollup, f"{rollup}_current")]
+        own = {self.clickhouse.table, f"{self.clickhouse.table}_current", *self.tables.model_dump().values()}
+        if taken := sorted({name for name in names if name in own or names.count(name) > 1}):
+            raise ValueError(f"rollups has the name {taken[0]!r}, which is taken; give the rollup another one")
+        return self
+
     @property
     def stream_name(self) -> str:
         """The stream's name in the ledger and in deduplication tokens."""
@@ -165,6 +180,16 @@ class Config(Section):
     def table_engine(self) -> str:
         """The engine of the table that ``init`` creates."""
         return self.engine or self.init.engine
+
+    def rollup_choices(self) -> tuple[RollupChoice, ...]:
+        """The rollups that the stream keeps. Raises ConfigError where they could not be kept right."""
+        if self.rollups and self.clickhouse.cluster:
+            raise ConfigError(
+                "rollups and clickhouse.cluster exclude each other: on several servers a rollup and its table could be "
+                "ahead of each other",
+                hint="Rollups need a table of one server.",
+            )
+        return tuple(rollup.choice(name) for name, rollup in self.rollups.items())
 
     @property
     def state_database(self) -> str:

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterator
+from typing import get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -11,7 +12,7 @@ from ch_sink.config.sections import KafkaSection
 from ch_sink.config.tree import Tree
 from ch_sink.errors import ConfigError
 
-__all__ = ["config_error", "known_keys"]
+__all__ = ["config_error", "entry_section", "known_keys"]
 
 _HIDDEN = frozenset(("properties", "secrets"))
 
@@ -64,9 +65,7 @@ def _text(tree: Tree, path: tuple[str, ...], kind: str, said: str, error: object
 
 def _unknown(path: tuple[str, ...]) -> str:
     key = ".".join(path)
-    model: type[BaseModel] | None = Config
-    for step in path[:-1]:
-        model = known_keys(model).get(step) if model else None
+    model = _section_at(path[:-1])
     if model is KafkaSection and (why := advice(path[-1])):
         return f"{key} {why}"
     nearest = _nearest(path, model)
@@ -76,6 +75,27 @@ def _unknown(path: tuple[str, ...]) -> str:
     if not nearest and model is not None:
         ending = f"; known here: {', '.join(sorted(known_keys(model)))}"
     return f"{key} is not a known key{ending}"
+
+
+def _section_at(path: tuple[str, ...]) -> type[BaseModel] | None:
+    """The section that a path leads to; of a section for each name, the name is skipped."""
+    model: type[BaseModel] | None = Config
+    steps = iter(path)
+    for step in steps:
+        if model is None:
+            return None
+        entry = entry_section(model, step)
+        if entry is not None:
+            next(steps, None)
+        model = entry or known_keys(model).get(step)
+    return model
+
+
+def entry_section(model: type[BaseModel], name: str) -> type[BaseModel] | None:
+    """The section of each entry of a key that has one for every name, None for other keys."""
+    kind = model.model_fields[name].annotation if name in model.model_fields else None
+    entry = get_args(kind)[-1] if get_origin(kind) is dict else None
+    return entry if isinstance(entry, type) and issubclass(entry, BaseModel) else None
 
 
 def _nearest(path: tuple[str, ...], model: type[BaseModel] | None) -> str | None:

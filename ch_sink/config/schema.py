@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from ch_sink.config.model import Config
+from ch_sink.config.problems import entry_section
 from ch_sink.config.properties import LIBRDKAFKA, REGISTRY, SECRETS
 from ch_sink.config.secret_files import SECRET_KEYS
 from ch_sink.config.sections import Section
@@ -94,8 +95,8 @@ def _exception(keys: dict[str, Any]) -> dict[str, Any]:
 
 def _models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
     yield model
-    for field in model.model_fields.values():
-        kind = field.annotation
+    for name, field in model.model_fields.items():
+        kind = entry_section(model, name) or field.annotation
         if isinstance(kind, type) and issubclass(kind, Section):
             yield from _models(kind)
 

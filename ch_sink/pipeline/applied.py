@@ -1,8 +1,8 @@
 """What a task's work is named after, and what became of a chunk."""
 
-from collections import Counter
 from dataclasses import dataclass, field
 
+from ch_sink.model.counts import Counts
 from ch_sink.order import BackwardStep, State
 from ch_sink.pipeline.barrier import Barrier
 
@@ -39,20 +39,12 @@ class Applied:
     first: int = 0
     end: int = 0
     """The next offset: the end of the chunk, or the barrier."""
-    rows: int = 0
-    records: int = 0
-    """Records at the offsets that are done; those behind a barrier are read again."""
-    counts: Counter[str] = field(default_factory=Counter)
+    counts: Counts = field(default_factory=Counts)
+    """Records behind a barrier are not counted: they are read again."""
     steps: list[BackwardStep] = field(default_factory=list)
     barrier: Barrier | None = None
-    dead_letters: int = 0
-    last_source_ts: int = 0
-    top: int = 0
-    """Highest version of the rows that were stored, 0 for none."""
 
     def add(self, earlier: "Applied") -> "Applied":
         """Add the figures of what was stored before this; returns itself."""
-        self.rows += earlier.rows
-        self.counts.update(earlier.counts)
-        self.dead_letters += earlier.dead_letters
+        self.counts.add(earlier.counts)
         return self

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ch_sink.errors import StreamFailed
-from ch_sink.model.change import NO_FLOOR, ChangeBatch, Floor, UnknownColumn
+from ch_sink.model.change import NO_FLOOR, ChangeBatch, Floor, Op, UnknownColumn
 from ch_sink.pipeline.target import Target
 from ch_sink.table.evolve import offered
 from ch_sink.table.model import TargetTable
@@ -20,7 +20,7 @@ from ch_sink.table.model import TargetTable
 log = logging.getLogger("ch_sink")
 Mask = npt.NDArray[np.bool_]
 
-__all__ = ["Barrier", "fill_absent", "new_columns"]
+__all__ = ["Barrier", "expect_stated", "fill_absent", "new_columns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,24 @@ def _refuse_reserved(columns: Sequence[UnknownColumn], table: TargetTable, evolv
 @lru_cache(maxsize=1024)
 def _warn_once(table: str, column: str) -> None:
     log.warning("%s: the source's column %r is left out; the sink writes that column itself", table, column)
+
+
+def expect_stated(batch: ChangeBatch, table: TargetTable) -> None:
+    """Raises StreamFailed if an event lacks a column that a rollup uses: the source has dropped or renamed it.
+
+    The table has a default there, which is no value of the source's.
+    """
+    rows = np.isin(batch.op, (Op.CREATE, Op.UPDATE, Op.READ))
+    for rollup in table.rollups:
+        for name in rollup.used:
+            if name in batch.absent and (lacking := np.flatnonzero(batch.absent[name] & rows)).size:
+                raise StreamFailed(
+                    f"rollup {rollup.choice.name} uses column {name!r} of {table.qualified}, which the change event at "
+                    f"offset {int(batch.offset[lacking[0]])} lacks: the source has dropped or renamed it, or had not "
+                    "added it yet",
+                    hint=f"Take the rollup out of the file, and add it again, without {name!r}, or once the stream is "
+                    "past events that are older than the column: it is filled from the table then.",
+                )
 
 
 def fill_absent(batch: ChangeBatch, table: TargetTable) -> None:

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.policy import TopicProfile
+from ch_sink.order import Trace
 from ch_sink.ports import Handover, History, RowLookup
 
 __all__ = ["BatchDecoder", "Ports"]
@@ -44,3 +45,5 @@ class Ports:
     handover: Handover | None = None
     history: History | None = None
     failed: Failed | None = None
+    trace: Trace | None = None
+    """Follows one key through the chunks, for `ch_sink explain`."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ch_sink.errors import StreamFailed
 from ch_sink.merge import (
+    LeftOpen,
     Merged,
     Resolved,
     handed_rows,
@@ -75,8 +76,7 @@ def merge_chunk(
         target.policy.changes,
         lookup=ports.lookup,
         handover=ports.handover,
-        waiting=waiting,
-        doubled={bytes.fromhex(key): int(inner, 16) for key, inner in state.doubled.items()},
+        left=LeftOpen(waiting or {}, {bytes.fromhex(key): int(n, 16) for key, n in state.doubled.items()}),
     )
     if target.collapsing:
         merged = merge_collapsing(batch, resolved, order, scope, target.system)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ch_sink.model.change import ChangeBatch, Op, Records, event_range
-from ch_sink.order import Sequenced, State, sequence
+from ch_sink.order import Earlier, Rules, Sequenced, State, Trace, sequence
 from ch_sink.order.sequence import by_offset, drop_loaded, drop_truncated, ordered
 from ch_sink.pipeline.chunks import join_records
 from ch_sink.pipeline.inputs import Failed
@@ -44,6 +44,7 @@ class Orderer:
     history: History | None
     decode: Callable[[Records], ChangeBatch]
     failed: Failed | None = None
+    trace: Trace | None = None
 
     def whole(self, batch: ChangeBatch, state: State) -> Sequenced:
         """The order of all events of a batch."""
@@ -68,21 +69,16 @@ class Orderer:
 
     def _sequence(self, batch: ChangeBatch, state: State, history: History | None) -> Sequenced:
         target, source = self.target, self.source
-        return sequence(
-            batch,
-            self.records,
-            state,
-            layout=target.layout,
-            policy=target.policy.versions,
-            strategy=target.strategy(source),
+        rules = Rules(
+            target.layout,
+            target.policy.versions,
+            target.strategy(source),
             follow=target.follows(source),
             unique_inner=source is not None and source.unique_inner,
             inner_is_log=source is not None and source.inner_is_log,
-            history=history,
-            decode=self.decode,
             drop_repeats=target.appends,
-            failed=self.failed,
         )
+        return sequence(batch, self.records, state, rules, Earlier(history, self.decode, self.failed), self.trace)
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,6 +264,7 @@ class PartitionSink:
             bad=[],
             barrier=None,
             inserts=[Insert(i.rows, f"retry-{digest}/{i.label}") for i in made.inserts],
+            unit=f"retry-{digest}/",
         )
         self._storing.store(stored, records, int(records.offsets[0]), int(records.offsets[-1]) + 1)
         return made

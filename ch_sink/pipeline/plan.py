@@ -11,11 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from ch_sink.decode.mongodb.events import is_document_source
 from ch_sink.model.change import ChangeBatch, Records, head
 from ch_sink.model.policy import TopicProfile
 from ch_sink.order import Sequenced, State
 from ch_sink.order.sequence import drop_truncated
-from ch_sink.pipeline.barrier import Barrier, fill_absent, new_columns
+from ch_sink.pipeline.barrier import Barrier, expect_stated, fill_absent, new_columns
 from ch_sink.pipeline.inputs import BatchDecoder, Ports
 from ch_sink.pipeline.merging import merge_chunk
 from ch_sink.pipeline.ordering import Orderer, events_before, in_given_order
@@ -54,8 +55,10 @@ def plan(
     if barrier is not None:
         place = int(np.searchsorted(records.offsets, barrier.next_offset))
         batch = head(batch, place, barrier.next_offset)
-    fill_absent(batch, target.table)
     source = source_for(batch.connector) if batch.connector else None
+    if target.table.rollups and not is_document_source(source):
+        expect_stated(batch, target.table)
+    fill_absent(batch, target.table)
     order, truncate = _ordered(batch, records, target, decoder, profile, state, ports, source, assigned)
     if released:
         order.keep &= ~np.isin(batch.offset, list(released))
@@ -75,7 +78,10 @@ def plan(
         reconciles=target.collapsing,
         last_source_ts=int(batch.source_ts.max(initial=0)),
     )
-    if not order.keep.any():
+    if ports.trace is not None:
+        ports.trace.follow(batch, order)
+    # A swap of keys may end with a chunk that has no event of the key that is followed.
+    if not order.keep.any() and (ports.trace is None or batch.key is None):
         return made
     merged = merge_chunk(batch, records, order, target, source, state, ports, waiting)
     made.inserts, made.handover, made.pending = merged.inserts, merged.handover, merged.pending
@@ -101,7 +107,13 @@ def _ordered(
     if assigned is not None:
         return in_given_order(batch, target, state, assigned), None
     orderer = Orderer(
-        records, target, source, ports.history, lambda earlier: decoder.decode(earlier, profile), ports.failed
+        records,
+        target,
+        source,
+        ports.history,
+        lambda earlier: decoder.decode(earlier, profile),
+        ports.failed,
+        ports.trace,
     )
     if target.policy.changes.truncate == "apply":
         return orderer.until_truncate(batch, state)

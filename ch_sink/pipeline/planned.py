@@ -66,6 +66,8 @@ class Plan:
     reconciles: bool = False
     """The content depends on what was stored: the token must depend on the content."""
     last_source_ts: int = 0
+    unit: str = ""
+    """What begins the tokens of rollups if this is no chunk, but single records of one or more chunks."""
 
     @property
     def needs_records(self) -> bool:

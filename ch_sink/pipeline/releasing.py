@@ -12,7 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
-from ch_sink.model.change import NO_FLOOR, Floor, Records
+from ch_sink.model.change import Floor, Records
+from ch_sink.model.counts import Counts
 from ch_sink.order import State
 from ch_sink.pipeline.applied import Applied
 from ch_sink.pipeline.barrier import Barrier
@@ -65,7 +66,7 @@ class Releasing:
         self._pending, self._releases = pending, releases
         self._deadline, self._clock = deadline, clock
         self._begun: ReleaseGroup | None = None
-        self._floors = (NO_FLOOR, dict[str, Floor]())
+        self._floors = dict[str, Floor]()
 
     def opened(self) -> None:
         """Look for a release that an earlier life has begun, once it is known what waits."""
@@ -118,8 +119,8 @@ class Releasing:
         """The waiting changes whose hand-over has arrived, with those behind them."""
         if self._ports.handover is None:
             return self._waiting.behind((), below)
-        if (floors := (state.floor, state.floors)) != self._floors:
-            self._floors = floors
+        if state.floors != self._floors:
+            self._floors = state.floors
             self._waiting.forget_awaited()
         first = self._waiting.unknown()
         if first:  # what they wait for is not stored: it is found by planning them
@@ -165,7 +166,8 @@ class Releasing:
         settled = [offset for offset in group.offsets if offset not in still]
         digest = sha256(",".join(map(str, group.offsets)).encode()).hexdigest()[:16]
         made.pending = []
-        made.inserts = [replace(i, label=f"pending-{digest}/{i.label}") for i in made.inserts]
+        made.unit = f"pending-{digest}/"
+        made.inserts = [replace(i, label=f"{made.unit}{i.label}") for i in made.inserts]
         first, end = group.offsets[0], group.offsets[-1] + 1
         done = self._storing.store(made, records, first, end)
         topic_id, partition = self._name.topic_id, self._name.partition
@@ -176,9 +178,9 @@ class Releasing:
             self._waiting.keep(entries)
         self._pending.resolve(topic_id, partition, [o for o in settled if o not in swaps])
         self._waiting.remove(settled)
-        done.counts = Counter(
-            {"released": len(settled), **{k: made.counts[k] for k in ("upserts", "deletes", "moves")}}
-        )
+        kinds = Counter({"released": len(settled), **{k: made.counts[k] for k in ("upserts", "deletes", "moves")}})
+        # Their records were counted when they arrived.
+        done.counts = Counts(rows=done.counts.rows, dead_letters=done.counts.dead_letters, kinds=kinds)
         # A released change may close a swap. Those that one has opened are added where the next chunk begins.
         done.state = replace(state, doubled={k: n for k, n in state.doubled.items() if made.state.doubled.get(k) == n})
         return done

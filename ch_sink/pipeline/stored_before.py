@@ -3,12 +3,20 @@
 The first attempt had other settings, another table or another version of the sink, or has stored a part of the chunk.
 Collapsing tables are reconciled anyway. In all others the same offsets are not stored twice, and the tokens of the
 first attempt say nothing about rows that differ.
+
+A row is found again by its version, which holds the offset of its event, by its sign and its key. In an append table
+its other values are those of the earlier attempt; a change is stored once. In a table with versions a row with other
+values replaces the stored one; a delete has no values but those that place it.
 """
 
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from ch_sink.errors import StreamFailed
-from ch_sink.merge import not_stored, not_stored_so
+from ch_sink.merge.key_codes import factorize
 from ch_sink.pipeline.planned import Plan
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import Insert, RowLookup
@@ -73,7 +81,7 @@ def without_repeated(
     for insert in made.inserts:
         if not {version, *key} <= set(insert.rows.column_names):
             return made
-        rows = not_stored_so(insert.rows, (version, *key), lookup, deleted=target.deleted, places=places)
+        rows = _not_stored_so(insert.rows, (version, *key), lookup, deleted=target.deleted, places=places)
         # Under other settings, the same block may have been stored before one that has to be replaced by it again.
         whole = not changed and rows.num_rows == insert.rows.num_rows
         inserts.append(insert if whole else replace(insert, rows=rows, partial=True))
@@ -95,5 +103,45 @@ def _identity(insert: Insert, target: Target, key: tuple[str, ...], *, alone: bo
 
 
 def _rest(insert: Insert, identity: tuple[str, ...], lookup: RowLookup) -> Insert:
-    rows = not_stored(insert.rows, identity, lookup)
+    rows = _not_stored(insert.rows, identity, lookup)
     return insert if rows.num_rows == insert.rows.num_rows else replace(insert, rows=rows, partial=True)
+
+
+def _not_stored(rows: pa.Table, identity: tuple[str, ...], lookup: RowLookup) -> pa.Table:
+    """The rows that the table lacks. ``identity``: columns that identify a change. Raises ClickHouseError."""
+    mine = rows.select(list(identity))
+    found = lookup.fetch(mine).rows
+    if not found.num_rows:
+        return rows
+    stored = found.select(list(identity)).cast(mine.schema)
+    codes = factorize(pa.concat_tables([mine, stored])).codes
+    n = rows.num_rows
+    return rows.filter(pa.array(~np.isin(codes[:n], codes[n:])))
+
+
+def _not_stored_so(
+    rows: pa.Table,
+    identity: tuple[str, ...],
+    lookup: RowLookup,
+    *,
+    deleted: tuple[str, int] | None = None,
+    places: tuple[str, ...] = (),
+) -> pa.Table:
+    """The rows that the table lacks, or holds with other values. Raises ClickHouseError.
+
+    Args:
+        deleted: the column that marks a deleted row, and its value there. The other values of a deleted row are what
+            an attempt knew of the row, and a repeated attempt may know less.
+        places: columns outside the identity that decide where the table keeps a row.
+    """
+    names = rows.column_names
+    found = lookup.fetch(rows.select(list(identity))).rows
+    mark, gone = deleted or ("", None)
+    placed = sorted({mark, *identity, *places} & set(names))
+
+    def comparable(row: dict[str, Any]) -> str:
+        compared = placed if gone is not None and row.get(mark) == gone else names
+        return repr([row[name] for name in compared])
+
+    stored = {comparable(row) for row in found.select(names).cast(rows.schema).to_pylist()}
+    return rows.filter(pa.array([comparable(row) not in stored for row in rows.to_pylist()], pa.bool_()))

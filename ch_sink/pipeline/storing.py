@@ -8,9 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import BadRecord, HandoverId, Records
+from ch_sink.model.counts import Counts
 from ch_sink.pipeline.applied import Applied, StreamName
 from ch_sink.pipeline.bad_records import dead_letter_of, stop
 from ch_sink.pipeline.fencing import Fencing
@@ -62,12 +64,14 @@ class Storing:
             made.state,
             first,
             end,
-            records=int(np.searchsorted(records.offsets, end)),
-            counts=made.counts,
+            Counts(
+                records=int(np.searchsorted(records.offsets, end)),
+                dead_letters=len(made.bad),
+                source_time=made.last_source_ts,
+                kinds=made.counts,
+            ),
             steps=made.steps,
             barrier=made.barrier,
-            dead_letters=len(made.bad),
-            last_source_ts=made.last_source_ts,
         )
         if made.bad and self.target.policy.changes.on_bad_record == "fail":
             raise stop(made.bad[0], records)
@@ -89,13 +93,29 @@ class Storing:
     def _insert(self, made: Plan, done: Applied) -> None:
         fence = self.fence
         execution = fence.execution if fence is not None else f"attempt-{self.name.attempt}"
+        self._roll_up(made, done)
         for insert in made.inserts:
             differs = made.reconciles or insert.partial
             token = self.name.token(done.first, done.end, insert.label, execution=execution if differs else "")
             with self.stages.stage("insert"):
                 self.writer.write(insert, token, fence=fence, by_content=not self.target.exclusive)
-            done.rows += insert.rows.num_rows
-            done.top = max(done.top, self.target.top_version(insert.rows))
+            done.counts.rows += insert.rows.num_rows
+            done.counts.top = max(done.counts.top, self.target.top_version(insert.rows))
+
+    def _roll_up(self, made: Plan, done: Applied) -> None:
+        """Store the difference in the rollups, before any row of it is stored.
+
+        In this order a second execution is right: if the rollup has the difference and the table a part of it, the
+        rest has the same token here. See docs/architecture.md for attempts whose difference may be another one.
+        """
+        rollups = self.target.table.rollups
+        if not rollups or not made.inserts:
+            return
+        rows = pa.concat_tables([insert.rows for insert in made.inserts])
+        for rollup in rollups:
+            token = self.name.token(done.first, done.end, f"{made.unit}rollup/{rollup.choice.name}")
+            with self.stages.stage("insert"):
+                self.writer.roll_up(rollup.choice.name, rows, token, fence=self.fence)
 
     def _close_swaps(self, made: Plan, records: Records, first: int, end: int) -> None:
         """Note which swaps of released changes are closed here: others of their transaction may wait for long."""

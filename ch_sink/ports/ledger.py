@@ -94,6 +94,10 @@ class Ledger(TaskLedger, Protocol):
         """
         ...
 
+    def last_claim(self) -> Claim | None:
+        """The newest claim of the stream, released or not; None if there is none."""
+        ...
+
     def owner(self) -> Claim | None:
         """The newest claim of the stream; None if there is none, or if it was released."""
         ...

@@ -216,8 +216,7 @@ class TruncateFloor:
     epoch: int
     commit: int
     inner: int
-    source: str | None = None
-    """None: of any, as earlier versions recorded it."""
+    source: str = ""
     version: str = ""
     """Rows of lower versions were deleted, as decimal digits; empty if that is unknown."""
 

@@ -37,3 +37,7 @@ class TableWriter(Protocol):
             LedgerConflict: the execution is superseded; nothing was stored.
         """
         ...
+
+    def roll_up(self, rollup: str, rows: pa.Table, token: str, *, fence: Fence | None = None) -> None:
+        """Add signed rows of the table to one of its rollups, once for each token. Raises as `write` does."""
+        ...

@@ -39,9 +39,9 @@ from ch_sink.ports import (
     TableWriter,
 )
 from ch_sink.stream.claims import forget
-from ch_sink.stream.coordinator import Coordinator, StreamSettings
+from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.offset_ranges import OffsetRange
-from ch_sink.stream.ports import GroupOffsets, StreamPorts, TableAdmin, Topics
+from ch_sink.stream.ports import GroupOffsets, StreamPorts, StreamSettings, TableAdmin, Topics
 from ch_sink.stream.run_task import TaskPorts, range_steps, release, task_name
 from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, Task, TaskResult, patience, progress_entry
 from ch_sink.table.model import TargetTable
@@ -284,7 +284,7 @@ class LocalRunner:
             replace(self.settings, start=starts) if starts else self.settings,
             StreamPorts(
                 Guarded(ports.open_ledger(), switch, _LEDGER),
-                Guarded(ports.admin, switch, {"carry_out": "alter", "truncate": "truncate"}),
+                Guarded(ports.admin, switch, {"carry_out": "alter", "truncate": "truncate", "fill_rollups": "alter"}),
                 ports.topics,
                 ports.pending,
                 ports.group,
@@ -357,7 +357,7 @@ class LocalRunner:
                 Guarded(ports.handover(table), switch, {"put": "handover"}),
                 ports.history(task.partition),
             ),
-            Guarded(ports.writer(table), switch, {"write": "insert"}),
+            Guarded(ports.writer(table), switch, {"write": "insert", "roll_up": "insert"}),
             Guarded(ports.dead_letters, switch, {"put": "dead letters"}),
             Guarded(ports.pending, switch, {"put": "pending", "resolve": "release"}),
             deadline=patience(task, ports.deadline),

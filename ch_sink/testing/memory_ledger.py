@@ -114,6 +114,9 @@ class MemoryLedger:
         self._book.claims.append(self._claim)
         return self._claim
 
+    def last_claim(self) -> Claim | None:
+        return self._book.newest
+
     def owner(self) -> Claim | None:
         newest = self._book.newest
         return None if newest is None or newest.released else newest

@@ -12,7 +12,8 @@ from ch_sink.model.change import Records, UnknownColumn
 from ch_sink.model.policy import Policy
 from ch_sink.model.values import TopicState
 from ch_sink.pipeline.plan import BatchDecoder
-from ch_sink.stream.coordinator import StreamSettings
+from ch_sink.ports import Fence
+from ch_sink.stream.ports import StreamSettings
 from ch_sink.table.model import TargetTable
 from ch_sink.testing.local_runner import LocalPorts
 from ch_sink.testing.memory import (
@@ -162,6 +163,10 @@ class MemoryStream:
     def truncate(self, table: TargetTable, version: int, version_column: str | None) -> None:
         """See TableAdmin."""
         self.table.truncate(version)
+
+    def fill_rollups(self, table: TargetTable, supersede: Callable[[], Sequence[Fence]], *, doubtful: bool) -> None:
+        """See TableAdmin."""
+        self.table.fill_rollups(supersede, doubtful=doubtful)
 
     def highest_version(self, table: TargetTable) -> int:
         """See TableAdmin."""

@@ -23,9 +23,9 @@ from ch_sink.pipeline.partition_sink import PartitionSink
 from ch_sink.pipeline.plan import BatchDecoder, Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import DeadLetter, Fact, FinishedRange, HandedOver, Handover, RangeIntent, TableRefilled, TopicFacts
-from ch_sink.stream.coordinator import Coordinator, StreamSettings
+from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.offset_ranges import OffsetRange, plan_ranges
-from ch_sink.stream.ports import StreamPorts
+from ch_sink.stream.ports import StreamPorts, StreamSettings
 from ch_sink.stream.run_task import TaskPorts, run_task
 from ch_sink.stream.tasks import RangeTask, Task, TaskResult
 from ch_sink.table.model import TargetTable
@@ -158,7 +158,7 @@ class Fold:
 
     def states(self) -> dict[int, tuple[int, State]]:
         """Partition → the next offset and the state there."""
-        return {p: (offset, self._coordinator.states.at(p, offset)) for p, offset in self.at.items()}
+        return {p: (offset, self._coordinator.state_at(p, offset)) for p, offset in self.at.items()}
 
     def waiting(self) -> dict[int, list[int]]:
         """Partition → offsets of the records that wait for the values of a row that changed its key."""
@@ -251,3 +251,6 @@ class _ShadowAdmin:
 
     def highest_version(self, table: TargetTable) -> int:
         return 0
+
+    def fill_rollups(self, table: TargetTable, supersede: object, *, doubtful: bool) -> None:
+        """It has none."""

@@ -1,4 +1,4 @@
-"""Physical removal of rows: the statements of ``purge`` and ``erase``, and what the ledger must know of them."""
+"""Physical removal of rows: the statements of ``purge``, and what the ledger must know of them."""
 
 from collections.abc import Collection, Mapping
 

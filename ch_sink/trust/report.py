@@ -6,6 +6,7 @@ from typing import Any, Self
 from ch_sink.model.address import counted, grouped
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.differences import Difference, Differences
+from ch_sink.trust.rollups import RolledUp
 
 __all__ = ["Report", "lines"]
 
@@ -47,6 +48,7 @@ class Report:
     """Columns of the source that the table lacks."""
     behind: bool = False
     """The stream has not applied the changes of the rows that could not be judged."""
+    rollups: tuple[RolledUp, ...] = ()
     lag: int = 0
     """Offsets of the topic that the stream had not applied when rows were found to differ from the database."""
 
@@ -113,7 +115,7 @@ class Report:
 
     @property
     def equal(self) -> bool:
-        return not (self.rows_differ or self.lacking)
+        return not (self.rows_differ or self.lacking or any(one.different for one in self.rollups))
 
     @property
     def rows_differ(self) -> bool:
@@ -143,6 +145,7 @@ class Report:
             "position": self.position,
             "left_out": list(self.left_out),
             "lacking": list(self.lacking),
+            "rollups": [one.as_json() for one in self.rollups],
             "seconds": round(self.seconds, 3),
         }
 
@@ -151,7 +154,7 @@ def lines(report: Report) -> list[str]:
     """The report for the console."""
     part = "" if report.share == 1 else f" (a sample of {report.share:.2%})"
     head = f"{report.stream}  →  {report.table}: {counted(report.rows, 'row')} compared with the {report.against}{part}"
-    if report.equal:
+    if not (report.rows_differ or report.lacking):
         out = [head, "  equal"]
     else:
         found = (
@@ -175,6 +178,7 @@ def lines(report: Report) -> list[str]:
         out.append(f"  not compared: {', '.join(report.left_out)}")
     if report.lacking:
         out.append(f"  {report.lacks}")
+    out += [line for one in report.rollups for line in one.lines]
     if report.dead_letters:
         out.append(f"  {counted(report.dead_letters, 'record')} of the topic cannot be applied: see the dead letters")
     return out

@@ -26,6 +26,7 @@ from ch_sink.trust.fold import Fold
 from ch_sink.trust.history import begin_at_load, is_incomplete, unjudged, without_history
 from ch_sink.trust.repaired_versions import last_versions
 from ch_sink.trust.report import Report
+from ch_sink.trust.rollups import RolledUp, rolled_up
 from ch_sink.trust.shadow import Shadow, shadow_of, shadow_tables, staying
 from ch_sink.trust.sides import Side
 from ch_sink.trust.source_rows import read_source
@@ -159,8 +160,20 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
             left_out=tuple(c.name for c in chosen if c not in compared),
             lacking=lacking,
         )
+        if options.bounds is None or options.bounds[0] is None:  # with the first part of a table
+            report = replace(report, rollups=_rolled_up(subject, options, report, there))
         shadow.expect_own(subject.client)
         yield Verified(report, differences, source, target, topic.topic_id, applied, shadow)
+
+
+def _rolled_up(subject: Subject, options: Options, report: Report, source: TargetTable) -> tuple[RolledUp, ...]:
+    """The stream's rollups against the source's rows; against the table's where those are equal, or are not known."""
+    known = {column.name for column in source.columns}
+    whole = not (report.partial or report.share != 1 or report.changing or report.unknown)
+    of = source if report.rows_differ and whole else subject.table
+    if any(not known.issuperset(rollup.used) for rollup in subject.rollups):
+        of = subject.table
+    return rolled_up(subject.client, subject.rollups, of, subject.key, options.examples)
 
 
 def _wait_for_source(subject: Subject, options: Options, fold: Fold, passes: int, topic_id: str) -> int:

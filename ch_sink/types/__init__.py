@@ -1,4 +1,4 @@
-"""Column types: source types to ClickHouse types, and the converters of values, one small module per family."""
+"""Column types: source types to ClickHouse types, and the converters of values."""
 
 from ch_sink.types.arrow import arrow_type
 from ch_sink.types.build import converter, ignores_comment, may_be_guess

@@ -22,12 +22,11 @@ from ch_sink.discovery.wiring import client_of, kafka_settings, ledger_of
 from ch_sink.kafka import GroupCommits, GroupOffsets, KafkaSettings, TopicWatermarks
 from ch_sink.model.values import TopicState
 from ch_sink.ports import Alive, Compared, Condition, RecordedState, Request
-from ch_sink.stream.coordinator import StreamSettings
+from ch_sink.stream.batch_plan import rewind
 from ch_sink.stream.error_limits import ErrorLimits
-from ch_sink.stream.patience import Patience
-from ch_sink.stream.ports import StreamPorts
-from ch_sink.stream.rewind import rewind
-from ch_sink.stream.roster import Member
+from ch_sink.stream.pace import Patience
+from ch_sink.stream.ports import StreamPorts, StreamSettings
+from ch_sink.stream.standing import Member
 
 __all__ = ["LazyStates", "NoStates", "SharedTopics", "members_of", "rewind_stream", "stream_ports", "stream_settings"]
 
@@ -57,7 +56,15 @@ def stream_ports(config: Config, topics: "SharedTopics") -> StreamPorts:
     kafka = kafka_settings(config)
     return StreamPorts(
         ledger_of(config, client),
-        ClickHouseTableAdmin(client, place.database, place.table, config.policy(), place.cluster, config.init.types()),
+        ClickHouseTableAdmin(
+            client,
+            place.database,
+            place.table,
+            config.policy(),
+            place.cluster,
+            config.init.types(),
+            config.rollup_choices(),
+        ),
         _Topics(topics, kafka),
         ClickHousePending(client, config.state_database, config.tables.pending, config.stream_name),
         GroupOffsets(topics.commits(kafka), config.consumer_group),

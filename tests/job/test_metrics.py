@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 
 from ch_sink.config import load
 from ch_sink.local.ports import free_port
-from ch_sink.observe import StreamSummary
 from ch_sink.observe.live import Live
+from ch_sink.observe.stream import StreamSummary
 from ch_sink.spark.job import run_job, run_streams
 from ch_sink.wiring.crew import Observers
 from tests.job.test_job import prepared
@@ -33,9 +33,9 @@ def test_metrics_of_a_running_job_equal_what_its_summary_says(place: Place, spar
                         seen[sample.name] = sample.value
 
     [summary] = run_streams([load(config)], once=True, on_batch=scrape)
-    assert seen["ch_sink_records_total"] == summary.figures.records == len(records)
-    assert seen["ch_sink_rows_total"] == summary.figures.rows > 0
-    assert seen["ch_sink_deletes_total"] == summary.figures.deletes
+    assert seen["ch_sink_records_total"] == summary.counts.records == len(records)
+    assert seen["ch_sink_rows_total"] == summary.counts.rows > 0
+    assert seen["ch_sink_deletes_total"] == summary.counts.deletes
     assert seen["ch_sink_lag_records"] == 0
     assert seen["ch_sink_stream_state"] == 1
     assert seen["ch_sink_batch_seconds_sum"] > 0

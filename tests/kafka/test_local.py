@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from ch_sink.errors import BrokerUnavailable, KafkaError
-from ch_sink.local.kafka.broker import LocalKafka
-from ch_sink.local.kafka.jars import KAFKA_VERSION
+from ch_sink.local.kafka.broker import KAFKA_VERSION, LocalKafka
 from ch_sink.spark.installed import find_java, java_version
 from tests.support.choose import each_value
 from tests.support.kafka import fresh_topic

@@ -17,7 +17,7 @@ from ch_sink.order import State
 from ch_sink.stream.tasks import RangeTask
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.trust.fold import Fold
-from ch_sink.trust.purging import Purging
+from ch_sink.trust.purge import Purging
 from ch_sink.trust.topic import KafkaTopic
 from tests.support.fixtures import topic_of, topics
 from tests.support.inline_job import run_inline

@@ -21,9 +21,8 @@ from ch_sink.pipeline.partition_sink import PartitionSink
 from ch_sink.pipeline.plan import Barrier, Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import ChunkCut
-from ch_sink.table.columns import plan_columns
 from ch_sink.table.model import Engine, Family, TargetTable
-from ch_sink.table.spec import TableSpec
+from ch_sink.table.spec import TableSpec, plan_columns
 from ch_sink.testing import MemoryDeadLetters, MemoryHandover, MemoryLedger, MemoryPending, MemoryTable
 from ch_sink.types.arrow import arrow_type
 from ch_sink.types.column import Column

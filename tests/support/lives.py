@@ -90,7 +90,7 @@ def differences(stream: Stream, cuts: Sequence[int], *, elsewhere: bool = False)
                     if _rows_shown(replace(mine, barrier=None)) != _rows_shown(cut):
                         wrong.append(f"chunk cut at {start}: {_first_difference(mine, cut)}")
                     return wrong  # the table would be altered here
-                state = state.with_floor(mine.barrier.floor)
+                state = state.with_floor(mine.barrier.floor, mine.barrier.source)
     if elsewhere and digests_elsewhere(stream, tasks) != made:
         wrong.append("another process plans otherwise")
     return wrong

@@ -56,11 +56,12 @@ def test_a_remedy_stands_below_its_finding_unless_all_is_well(capsys):
 
 def test_a_run_that_wrote_dead_letters_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     from ch_sink.cli.run import show_summaries
-    from ch_sink.observe import StreamSummary
+    from ch_sink.model.counts import Counts
+    from ch_sink.observe.stream import StreamSummary
 
     bad, good = StreamSummary("s", "t", "shop.bad"), StreamSummary("s", "t", "shop.good")
-    bad.figures.add(records=20, dead_letters=20)
-    good.figures.add(records=20)
+    bad.counts.add(Counts(20, dead_letters=20))
+    good.counts.add(Counts(20))
     show_summaries(Output(), [bad, good])
     warned = " ".join(capsys.readouterr().err.split())
     assert "shop.bad: 20 records of 20 became dead letters" in warned

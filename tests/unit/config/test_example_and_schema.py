@@ -1,4 +1,4 @@
-"""What ``ch_sink config`` prints: an example that loads, and a schema that says what the models say."""
+"""What ``init --example`` and ``--json-schema`` print: an example that loads, and a schema of what the models say."""
 
 import json
 import re
@@ -42,8 +42,8 @@ def commented_in(text: str) -> str:
 
 
 def test_the_commands_print_both(capsys):
-    assert shown("config", "example", capsys=capsys).rstrip() == EXAMPLE.rstrip()
-    assert json.loads(shown("config", "schema", capsys=capsys)) == json_schema()
+    assert shown("init", "--example", capsys=capsys).rstrip() == EXAMPLE.rstrip()
+    assert json.loads(shown("init", "--json-schema", capsys=capsys)) == json_schema()
 
 
 def test_the_example_loads_and_fits_the_schema(tmp_path, schema):

@@ -165,7 +165,7 @@ def test_all_of_it_at_once_in_the_pipeline_leaves_dead_letters_and_the_good_rows
     done = sink.apply(Chunk(0, n, records), State())
     assert done.end == n
     refused = [given for given in INPUTS if given.becomes is None and given.skipped is None]
-    assert done.dead_letters == len(letters.stored) == len(refused)
+    assert done.counts.dead_letters == len(letters.stored) == len(refused)
     assert all(stored.letter.reason for stored in letters.stored.values())
     kept = {current["id"] for current in table.current()}
     assert kept == {2, *(1000 + number for number in range(len(INPUTS)))}

@@ -93,7 +93,7 @@ def test_a_truncate_that_repeats_an_earlier_one_ends_nothing() -> None:
     truncate = event("t", 20, None, commit=200)
     made, _ = planned(chunk(truncate))
     assert made.barrier is not None
-    state = made.state.with_floor(made.barrier.floor)
+    state = made.state.with_floor(made.barrier.floor, made.barrier.source)
     again = chunk(truncate, create(1, 30), event("t", 40, None, commit=300), create(2, 50))
     again.offsets += 1
     repeated = plan(again, Target.of(TABLE, POLICY), Decoder(TABLE, POLICY), state, Ports())
