@@ -4,12 +4,10 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Protocol
 
 from ch_sink import __version__
 from ch_sink.decode import joined
 from ch_sink.errors import DataLoss
-from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import Policy
 from ch_sink.model.values import TopicState
 from ch_sink.pipeline.barrier import Barrier
@@ -31,14 +29,6 @@ _BLOCKS = 2
 """Raised when the same chunk is cut into other blocks than before, under other tokens."""
 
 
-class TableEvolution(Protocol):
-    """Alters the target table (`ch_sink.clickhouse.Evolution`)."""
-
-    def carry_out(self, table: TargetTable, columns: Sequence[UnknownColumn], key: Sequence[str]) -> TargetTable:
-        """Add or widen the columns and recreate the current-state view; returns the table afterwards."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class SchemaChanges:
     """Alters one stream's table; the ledger records the beginning and the end of each change.
@@ -46,17 +36,17 @@ class SchemaChanges:
     So the table and its view get the new columns even if a kill comes in between.
     """
 
-    evolution: TableEvolution
+    admin: TableAdmin
     ledger: Ledger
 
     def carry_out(self, table: TargetTable, barriers: Sequence[Barrier]) -> TargetTable:
-        """Add the columns at which ranges ended; returns the table afterwards. Raises as Evolution does."""
+        """Add the columns at which ranges ended; returns the table afterwards. Raises as `TableAdmin` does."""
         columns = joined([column for barrier in barriers for column in barrier.columns])
         key = next((b.key for b in barriers if b.key), ())
         self.ledger.record(
             SchemaChangeBegun(tuple(ChangedColumn(c.name, c.clickhouse_type or "") for c in columns), key)
         )
-        table = self.evolution.carry_out(table, columns, key)
+        table = self.admin.carry_out(table, columns, key)
         changed = [found for c in columns if (found := table.column(c.name)) is not None]
         done = tuple(ChangedColumn(c.name, c.type) for c in changed)
         log.warning("%s has new columns: %s", table.qualified, "; ".join(f"{c.name} {c.type}" for c in done))
@@ -66,11 +56,11 @@ class SchemaChanges:
     def finish(self, table: TargetTable) -> TargetTable:
         """Recreate the view if a job was killed after it had altered the table.
 
-        No later range would do it, since the columns exist now. Raises as Evolution does.
+        No later range would do it, since the columns exist now. Raises as `TableAdmin` does.
         """
         begun = self.ledger.open_schema_change()
         if begun is not None:
-            table = self.evolution.carry_out(table, (), begun.key)
+            table = self.admin.carry_out(table, (), begun.key)
             self.ledger.record(SchemaChangeFinished(begun.columns))
         return table
 
@@ -89,7 +79,7 @@ class StreamTable:
     """The stream's table: as it is now, and altered where ranges ended because of it."""
 
     def __init__(self, admin: TableAdmin, ledger: Ledger, settings: StreamSettings, detected: TargetTable) -> None:
-        """Finishes what a killed job began to alter. Raises as Evolution does."""
+        """Finishes what a killed job began to alter. Raises as `TableAdmin` does."""
         self._admin, self._settings = admin, settings
         self._changes = SchemaChanges(admin, ledger)
         # Of this life: a round that ends because columns are missing has stored nothing behind that end.

@@ -190,7 +190,8 @@ class Roster:
         groups: dict[StreamStates, list[Member]] = {}
         with self._lock:
             for member in self._members.values():
-                groups.setdefault(member.states, []).append(member)
+                if member.states is not None:
+                    groups.setdefault(member.states, []).append(member)
         return groups
 
     def _take(self, found: Mapping[str, RecordedState]) -> None:
@@ -245,7 +246,7 @@ class Roster:
         """Record that the job does not have these streams any more, unless another job has them."""
         groups: dict[StreamStates, list[str]] = {}
         for member in members:
-            if member.name in self._beaten:
+            if member.states is not None and member.name in self._beaten:
                 groups.setdefault(member.states, []).append(member.name)
         for states, names in groups.items():
             try:

@@ -1,5 +1,6 @@
 """What `ch_sink explain` shows of a row: its life by the topic, and the rows that are stored."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -29,29 +30,34 @@ _SETTINGS: dict[str, str | int] = {
 }
 
 
-def explained(config: Config, key: dict[str, Any], check: Check = never_stops) -> Biography:
-    """Read the topic of a configured stream for the events of one key. Raises ChSinkError."""
+def explained(
+    config: Config, found: Biography, check: Check = never_stops, say: Callable[[str], None] = lambda _: None
+) -> None:
+    """Read the topic of a configured stream for the events of the key of ``found``, and note them there.
+
+    Raises ChSinkError; what was found until then stays.
+    """
     subject = subject_of(config, check)
-    return life_of(subject, own_tables(config, subject.client), key)
+    life_of(subject, own_tables(config, subject.client), found, say)
 
 
-def life_of(subject: Subject, own: OwnTables, key: dict[str, Any]) -> Biography:
-    """The same of a stream that is known already."""
+def life_of(
+    subject: Subject, own: OwnTables, found: Biography, say: Callable[[str], None] = lambda _: None
+) -> Biography:
+    """The same of a stream that is known already; returns ``found``."""
     table = subject.table
-    wanted = wanted_key(subject.client, table, key)
-    stored = stored_rows(subject.client, table, wanted)
+    wanted = wanted_key(subject.client, table, found.key)
+    found.stored = stored_rows(subject.client, table, wanted)
     mine = f"{wanted.condition} AND ({subject.condition})" if subject.condition else wanted.condition
     versions = _stored_versions(subject.client, table, mine)
     topic = subject.topic.state(subject.settings.topic)
     epochs = [fact.epoch for fact in facts_of(subject.ledger, topic.topic_id)]
     reading = Reading.of(subject)
-    noted = replace(noted_of(subject, own, topic.topic_id), stored=versions)
-    found = biography(
-        reading, wanted, noted, epoch=max(epochs, default=0), courses=_courses(subject, topic, min(epochs, default=0))
-    )
     mark = reading.target.deleted
-    found.key, found.stored, found.deleted = key, stored, mark and (mark[0], str(mark[1]))
-    return found
+    found.deleted = mark and (mark[0], str(mark[1]))
+    noted = replace(noted_of(subject, own, topic.topic_id), stored=versions)
+    courses = _courses(subject, topic, min(epochs, default=0))
+    return biography(reading, wanted, noted, epoch=max(epochs, default=0), courses=courses, found=found, say=say)
 
 
 def noted_of(subject: Subject, own: OwnTables, topic_id: str) -> Noted:

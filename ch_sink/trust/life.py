@@ -5,7 +5,7 @@ events. What the plans store is kept in memory, where later lookups find it. Two
 the sink's own tables (`Noted`): which records became dead letters or wait, and how far the stream has come.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from types import MappingProxyType
@@ -137,25 +137,34 @@ def biography(
     *,
     epoch: int = 0,
     courses: Mapping[int, Course] = MappingProxyType({}),
+    found: Biography | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Biography:
     """Read the topic for the events of one key, and run the pipeline over them. Raises ChSinkError.
 
     Args:
         epoch: the lowest of the stream's versions, in partitions of which ``courses`` says nothing.
         courses: how the stream began each partition, and where its epochs rose otherwise than by its positions.
+        found: what is filled, also if the reading ends early.
     """
     topic = reading.topic.state(reading.name)
-    life = _Life(reading, wanted, noted, topic)
-    for partition in sorted(topic.low):
-        began, rises = courses.get(partition, (State(base_epoch=epoch), ()))
-        life.read(partition, began, rises)
-    return life.told()
+    life, found = _Life(reading, wanted, noted, topic, say), found or Biography({})
+    try:
+        for partition in sorted(topic.low):
+            began, rises = courses.get(partition, (State(base_epoch=epoch), ()))
+            life.read(partition, began, rises)
+    finally:
+        life.tell(found)
+    return found
 
 
 class _Life:
     """Follows one key through the partitions of a topic."""
 
-    def __init__(self, reading: Reading, wanted: WantedKey, noted: Noted, topic: TopicState) -> None:
+    def __init__(
+        self, reading: Reading, wanted: WantedKey, noted: Noted, topic: TopicState, say: Callable[[str], None]
+    ) -> None:
+        self.say = say
         self.reading, self.wanted, self.noted, self.topic = reading, wanted, noted, topic
         self.target = replace(reading.target, policy=_unstoppable(reading.target.policy))
         self.rows = _Rows(self.target)
@@ -188,8 +197,8 @@ class _Life:
         for chunk in self._chunks(end, high):
             self._unread(chunk.records, state.profile)
 
-    def told(self) -> Biography:
-        """What the partitions have shown."""
+    def tell(self, found: Biography) -> None:
+        """Note what the partitions have shown."""
         letters = [event for raw, event in self.bad if raw is not None and raw in self.raw_keys]
         alive = [e for e in self.events if e.rule == "applied"]
         keys = dict.fromkeys(e.key for e in alive)
@@ -198,15 +207,18 @@ class _Life:
         ruled = [_compared(e, self.events) for e in self.events if e.rule != "applied"]
         for key in keys:
             ruled += _by_version([e for e in alive if e.key == key], stored, others)
-        events = sorted([*letters, *ruled], key=lambda e: (e.partition, e.offset))
-        return Biography({}, events, raw_keys=frozenset(self.raw_keys), ids=tuple(self.ids))
+        found.events = sorted([*letters, *ruled], key=lambda e: (e.partition, e.offset))
+        found.raw_keys, found.ids = frozenset(self.raw_keys), tuple(self.ids)
 
     def _chunks(self, first: int, end: int) -> Iterator[Chunk]:
         if first >= end:
-            return iter(())
+            return
         table = self.target.table
         task = RangeTask("explain", self.topic.topic, self.topic.topic_id, self.partition, table, first, end, State())
-        return (chunk for chunk in self.reading.topic.chunks(task, first) if len(chunk.records))
+        for chunk in self.reading.topic.chunks(task, first):
+            self.say(f"reading {self.topic.topic}, partition {self.partition}: offset {chunk.first} of {end}")
+            if len(chunk.records):
+                yield chunk
 
     def _failed(self, first: int, end: int) -> Collection[int]:
         """Records that were dead letters when they were sent again, as far as is known now."""

@@ -4,6 +4,7 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.trust.explain import life_of
+from ch_sink.trust.life import Biography
 from tests.support.hand import Event
 from tests.support.hand_commands import MARKING, Hand, each_of
 from tests.support.hand_letters import BIG, lettered, retried, widen
@@ -25,7 +26,7 @@ def sent_again(client: Client, database: str, engine: str, *events: Event, later
 
 
 def rules(it: Hand) -> list[tuple[int, str]]:
-    return [(e.offset, e.rule) for e in life_of(it.subject, it.own, key(1)).events]
+    return [(e.offset, e.rule) for e in life_of(it.subject, it.own, Biography(key(1))).events]
 
 
 @each_of("engine", ENGINES, "replacing", "versioned")
