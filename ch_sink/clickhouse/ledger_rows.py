@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 import pyarrow as pa
 
-from ch_sink.model.change import BackwardStep
+from ch_sink.model.floor import BackwardStep
 from ch_sink.ports import (
     Claim,
     Execution,

@@ -16,15 +16,11 @@ import pyarrow as pa
 from ch_sink.model.values import Values, taken
 
 __all__ = [
-    "NOTHING_LOADED",
-    "NO_FLOOR",
     "BadRecord",
     "ChangeBatch",
-    "Floor",
     "Half",
     "HandoverId",
     "Headers",
-    "Loaded",
     "Op",
     "Records",
     "Skipped",
@@ -296,32 +292,6 @@ def _updates(found: Updates, start: int, end: int) -> Updates:
         {event - start: change for event, change in found.changes.items() if start <= event < end},
         {event - start: change for event, change in found.otherwise.items() if start <= event < end},
     )
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Floor:
-    """Position of a truncate. Floors compare by epoch, then commit position, then inner position."""
-
-    epoch: int = 0
-    commit: int = 0
-    inner: int = 0
-
-
-NO_FLOOR = Floor()
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Loaded:
-    """Rows were loaded from the source: they show every change of this epoch below the position."""
-
-    epoch: int = 0
-    position: int = 0
-    """As the source's positions are; 0 if it is unknown."""
-    until: int = 0
-    """Milliseconds since 1970: a change of later has another origin than its position says."""
-
-
-NOTHING_LOADED = Loaded()
 
 
 @dataclass(frozen=True, slots=True)

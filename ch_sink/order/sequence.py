@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import ChangeBatch, Op, Records
-from ch_sink.model.change import BackwardStep, Floor, Loaded
+from ch_sink.model.floor import BackwardStep, Floor, Loaded
 from ch_sink.model.policy import VersionPolicy
 from ch_sink.order.positions import BackwardOrder, Work, forward
 from ch_sink.order.seen import Seen

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ch_sink.model.change import ChangeBatch
-from ch_sink.model.change import BackwardStep
+from ch_sink.model.floor import BackwardStep
 from ch_sink.order.state import State
 from ch_sink.order.version import Words
 

@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.model.change import ChangeBatch, Records
-from ch_sink.model.change import HandoverId
+from ch_sink.model.change import ChangeBatch, HandoverId, Records
 from ch_sink.model.policy import TopicProfile
 from ch_sink.order import State
 from ch_sink.pipeline.plans import BatchDecoder, Failed, Ports

@@ -31,7 +31,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from ch_sink.model.change import BackwardStep, Loaded
+from ch_sink.model.floor import BackwardStep, Loaded
 
 __all__ = [
     "CLOCKS",

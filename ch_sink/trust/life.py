@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from ch_sink.memory import MemoryHandover
 from ch_sink.merge.key_codes import factorize
-from ch_sink.model.change import NOTHING_LOADED, ChangeBatch, Half, HandoverId, Op, Records
+from ch_sink.model.change import ChangeBatch, Half, HandoverId, Op, Records
+from ch_sink.model.floor import NOTHING_LOADED
 from ch_sink.model.policy import Policy, TopicProfile
 from ch_sink.model.values import TopicState
 from ch_sink.order import Decision, Sequenced, State, Trace
