@@ -24,8 +24,8 @@ from ch_sink.table.model import TargetTable, clashes
 from ch_sink.table.rollup import RollupChoice
 from ch_sink.table.truncate import own_rows, truncate_statement
 from ch_sink.types import clickhouse_type
-from ch_sink.types.choices import TypeChoices
 from ch_sink.types.chtype import parse_type
+from ch_sink.types.column import TypeChoices
 from ch_sink.types.connect import SourceType
 from ch_sink.types.sql import quote
 

@@ -16,7 +16,7 @@ from ch_sink.clickhouse.client import Client, Keys
 from ch_sink.clickhouse.fence import SETTINGS, SUPERSEDED, fenced
 from ch_sink.clickhouse.state_table import HEADERS, StateTable, headers_in, headers_out
 from ch_sink.errors import ClickHouseError
-from ch_sink.model.handover import HandoverId
+from ch_sink.model.change import HandoverId
 from ch_sink.ports import AppliedSwap, Fence, HandedOver, PendingRecord
 from ch_sink.table.model import TargetTable
 from ch_sink.types.arrow import arrow_type

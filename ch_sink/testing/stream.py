@@ -12,7 +12,7 @@ from ch_sink.decode import decoder_for
 from ch_sink.memory import MemoryGroup, MemoryHandover, MemoryLedger, MemoryPending
 from ch_sink.model.change import Records, UnknownColumn
 from ch_sink.model.policy import Policy
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.pipeline.plan import BatchDecoder
 from ch_sink.ports import DeadLetter, Fence, RegisteredSchema, StoredLetter
 from ch_sink.ports.stream_states import Alive, Compared, Condition, RecordedState, Request
