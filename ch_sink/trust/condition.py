@@ -2,7 +2,7 @@
 
 from ch_sink.errors import AccessDenied, ClickHouseError, StreamFailed, TableError
 from ch_sink.trust.subject import Subject
-from ch_sink.types.lexer import tokenize
+from ch_sink.types.sql import tokenize
 
 __all__ = ["expect_condition"]
 

@@ -17,12 +17,10 @@ import pyarrow as pa
 
 from ch_sink.memory import MemoryHandover
 from ch_sink.merge.key_codes import factorize
-from ch_sink.model.change import ChangeBatch, Half, Op, Records
+from ch_sink.model.change import ChangeBatch, Half, HandoverId, Op, Records
 from ch_sink.model.floor import NOTHING_LOADED
-from ch_sink.model.handover import HandoverId
-from ch_sink.model.policy import Policy
-from ch_sink.model.profile import TopicProfile
-from ch_sink.model.topic import TopicState
+from ch_sink.model.policy import Policy, TopicProfile
+from ch_sink.model.values import TopicState
 from ch_sink.order import Decision, Sequenced, State, Trace
 from ch_sink.order.version import to_int, to_ints
 from ch_sink.pipeline.chunks import Chunk

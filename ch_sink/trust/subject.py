@@ -15,9 +15,9 @@ from ch_sink.table.rollup import Rollup
 from ch_sink.trust.fold import MakeDecoder
 from ch_sink.trust.stoppable import Check, never_stops
 from ch_sink.trust.topic import Reached, TopicReader, reached
+from ch_sink.types.build import is_constant
 from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema
-from ch_sink.types.defaults import is_constant
 
 __all__ = ["Options", "Subject", "chosen_columns", "filled_columns", "states_at"]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ch_sink.kafka import KafkaHistory, KafkaSettings, RangeConsumer, TopicOffsets, range_consumer
 from ch_sink.model.change import Records
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.pipeline.chunks import Chunk, cut
 from ch_sink.ports import History, Ledger, RowsEdited
 from ch_sink.stream.tasks import RangeTask

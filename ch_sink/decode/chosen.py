@@ -1,6 +1,8 @@
 """A decoder whose change events have the columns that the user chose."""
 
-from collections.abc import Mapping
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -9,21 +11,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ch_sink.decode.avro.events import as_json
-from ch_sink.decode.chosen.masks import masked
-from ch_sink.decode.chosen.new_columns import chosen_unknown
-from ch_sink.decode.chosen.source_view import source_view
 from ch_sink.decode.decoder import Decoder
 from ch_sink.decode.framing import Envelopes, Format
 from ch_sink.decode.isolate import of_record
 from ch_sink.errors import StreamFailed
-from ch_sink.model.change import BadRecord, ChangeBatch, Op, Records
-from ch_sink.model.policy import ColumnPolicy, Policy
-from ch_sink.model.profile import TopicProfile
+from ch_sink.model.change import BadRecord, ChangeBatch, Op, Records, UnknownColumn
+from ch_sink.model.policy import ColumnPolicy, Policy, TopicProfile
 from ch_sink.ports import History, SchemaRegistry
-from ch_sink.table.model import TargetTable
+from ch_sink.table.model import Family, TargetTable
 from ch_sink.types.arrow import arrow_type
+from ch_sink.types.chtype import parse_type
+from ch_sink.types.column import Column
+from ch_sink.types.sql import Kind, literal, tokenize
 
-__all__ = ["ChosenColumns", "decoder_for"]
+__all__ = ["ChosenColumns", "chosen_unknown", "decoder_for", "masked", "masked_text", "source_view", "unmasked"]
 
 V = TypeVar("V")
 
@@ -164,3 +165,139 @@ class ChosenColumns:
 def _constant(value: pa.Scalar, there: pa.Array) -> pa.Array:
     """A column with this value in each row that is there, else null."""
     return pc.if_else(there, value, pa.scalar(None, value.type))
+
+
+_REDACTED = b"***"
+
+
+def masked(column: pa.Array, kind: str, key: str = "") -> pa.Array:
+    """A column of text (Arrow binary) with each value masked. Every distinct value is hashed once."""
+    coded = column.dictionary_encode() if not isinstance(column, pa.DictionaryArray) else column
+    function = _function(kind, key)
+    texts = pa.array(map(function, coded.dictionary.to_pylist()), pa.binary())
+    return texts.take(coded.indices)
+
+
+def masked_text(text: str, kind: str, key: str = "") -> str:
+    """One value masked."""
+    return _function(kind, key)(text.encode()).decode()
+
+
+def _function(kind: str, key: str) -> Callable[[bytes], bytes]:
+    if kind == "redact":
+        return lambda _: _REDACTED
+    if kind == "hmac-sha256":
+        secret = key.encode()
+        return lambda text: hmac.digest(secret, text, "sha256").hex().encode()
+    made = {"sha256": hashlib.sha256, "sha512": hashlib.sha512}[kind]
+    return lambda text: made(text).hexdigest().encode()
+
+
+def chosen_unknown(
+    found: Sequence[UnknownColumn], table: TargetTable, chosen: ColumnPolicy, evolve: str
+) -> list[UnknownColumn]:
+    """The columns under the table's names; masked ones as text, excluded ones not at all.
+
+    Raises StreamFailed for one whose name another column is renamed to or an added one has, unless new columns are
+    ignored.
+    """
+    masks = dict(chosen.mask)
+    taken = {new for _, new in chosen.rename} | {name for name, _ in chosen.add}
+    renamed = {old for old, _ in chosen.rename}
+    out: list[UnknownColumn] = []
+    for column in found:
+        if column.name in chosen.exclude:
+            continue
+        if column.name in taken and column.name not in renamed:
+            if evolve != "ignore":
+                raise _taken(column.name, column.first_offset, table, dict(chosen.add))
+            continue
+        name = chosen.target(column.name)
+        if column.name in masks:
+            column = _masked(column, masks[column.name], chosen.mask_key)
+        after = (
+            None if column.after in chosen.exclude else chosen.target(column.after) if column.after else column.after
+        )
+        change = "reserved" if name in table.system_columns else column.change
+        out.append(replace(column, name=name, after=after, change=change))
+    return out
+
+
+def _masked(column: UnknownColumn, kind: str, key: str) -> UnknownColumn:
+    if column.clickhouse_type is None:
+        return replace(column, comment="")
+    text = "Nullable(String)" if parse_type(column.clickhouse_type).nullable else "String"
+    return replace(column, clickhouse_type=text, comment="", default=_default(column.default, kind, key))
+
+
+def _default(default: str | None, kind: str, key: str) -> str | None:
+    """The default of rows that existed before the column did, masked where it is a plain text or number."""
+    tokens = tokenize(default) if default else []
+    if len(tokens) == 1 and tokens[0].kind in (Kind.STRING, Kind.NUMBER):
+        return literal(masked_text(tokens[0].value, kind, key))
+    return None
+
+
+def _taken(name: str, offset: int, table: TargetTable, added: dict[str, str]) -> StreamFailed:
+    by = "columns.add fills" if name in added else "columns.rename fills"
+    return StreamFailed(
+        f"the change event at offset {offset} has a column {name!r}, and {by} the column {name!r} of "
+        f"{table.qualified} with something else",
+        hint=f"name {name!r} in columns.exclude, or give it another name in columns.rename",
+    )
+
+
+def source_view(table: TargetTable, policy: ColumnPolicy) -> TargetTable:
+    """The table under the source's names.
+
+    A masked column is text, whatever its source type; an excluded one is there, so that the source's field is known,
+    but is not read; an added one is not there.
+    """
+    source_of = {new: old for old, new in policy.rename}
+    added = {name for name, _ in policy.add}
+    masks = dict(policy.mask)
+    named = {*source_of.values(), *policy.exclude}
+    columns: list[Column] = []
+    for column in table.columns:
+        if column.name in added or (column.name in named and column.name not in source_of):
+            continue
+        name = source_of.get(column.name, column.name)
+        found = replace(column, name=name)
+        if name in masks:
+            found = unmasked(found)
+        columns.append(found)
+    columns += [Column(name, "String", "ALIAS", "''") for name in policy.exclude]
+    return replace(
+        _without_own(table, frozenset(named)),
+        columns=tuple(columns),
+        sorting_key=tuple(source_of.get(name, name) for name in table.sorting_key if name not in added),
+        place_columns=frozenset(source_of.get(name, name) for name in table.place_columns - added),
+        left_out=frozenset(),
+        added=(),
+        defaults=(),
+    )
+
+
+def unmasked(column: Column) -> Column:
+    """A masked column before it is masked: text, whatever was noted of the masks."""
+    text = "Nullable(String)" if parse_type(column.type).nullable else "String"
+    return replace(column, type=text, comment="", note="")
+
+
+def _without_own(table: TargetTable, named: frozenset[str]) -> TargetTable:
+    """The table without those of the sink's own columns whose names the source has for columns of its own."""
+    if not table.system_columns & named:
+        return table
+    engine = table.engine
+
+    def own(name: str | None) -> str | None:
+        return None if name in named else name
+
+    plain = replace(
+        engine,
+        family=Family.REPLACING,
+        version_column=own(engine.version_column),
+        sign_column=own(engine.sign_column),
+        is_deleted_column=own(engine.is_deleted_column),
+    )
+    return replace(table, engine=plain)
