@@ -78,6 +78,11 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
 
     Raises ChSinkError; StreamFailed if no row of the table is in the source, which is likely another table.
     """
+    if not subject.key:
+        raise StreamFailed(
+            f"{subject.table.qualified} has no key: its rows are counted, and no one row can be written again",
+            hint="Fill the table anew: `ch_sink resync CONFIG --against topic`. Or set key_columns.",
+        )
     subject = replace(subject, client=staying(subject.client, subject.table))
     with _alone(subject, apply and needs_stream(subject.table)), verified(subject, options, say) as found:
         _expect_inputs(subject, found)
@@ -96,7 +101,7 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
         )
         lowest, highest = [ceiling_of(subject.table, subject.key, last) for last in limits] if limits else (None, None)
         ceilings = Ceilings.of(lowest, highest, knows_changes=options.against == "topic")
-        if subject.key and not unmendable(subject.table):
+        if not unmendable(subject.table):
             differences.several(FOUND)
         if forgets_deletes(subject.table):
             newer = no_version_left(found.target, differences, FOUND, ceilings)
@@ -111,7 +116,7 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
         # A missing row of a table with times gets the lowest one: older changes would win if they come again.
         timed = version_column(subject.table) is not None and not counts(subject.table)
         lowest_times = timed and differences.count(FOUND, "kind = 'missing'") > 0
-        noted = apply and (options.against == "source" or not subject.key or lowest_times)
+        noted = apply and (options.against == "source" or lowest_times)
         if apply and rows:
             if noted:
                 _note(subject, found)
@@ -161,32 +166,21 @@ def _expect_inputs(subject: Subject, found: Verified) -> None:
     """Raises StreamFailed if the source does not give a column from which the table computes others."""
     known = {column.name for column in found.source.table.columns}
     events = {f.name for f in subject.schema.fields} if subject.schema is not None else set()
-    unsure = subject.schema is None and not subject.key
-    lost = [c.name for c in subject.inputs if c.name not in known and (c.name in events or unsure)]
+    lost = [c.name for c in subject.inputs if c.name not in known and c.name in events]
     if lost and found.differences.count(FOUND):
-        why = "cannot be read from the source as the connector sends it" if subject.key else "and its rows have no key"
         raise StreamFailed(
-            f"{subject.table.qualified} does not store column {lost[0]!r}, from which others are computed, {why}: no "
-            "row can be written as the stream would store it",
-            hint="Repair it --against topic."
-            if subject.key
-            else "Let the connector take a new snapshot into an empty table.",
+            f"{subject.table.qualified} does not store column {lost[0]!r}, from which others are computed, and the "
+            "source does not give it as the connector sends it: no row can be written as the stream would store it",
+            hint="Repair it --against topic.",
         )
 
 
 def _kept(subject: Subject, found: Verified) -> list[str]:
-    """Columns that the stream fills and the source does not give. Raises StreamFailed if rows have no key then."""
+    """Columns that the stream fills and the source does not give."""
     known, schema = {column.name for column in found.source.table.columns}, subject.declared
     lacking = [c.name for c in subject.columns if c.name not in known]
     # What the events no longer state has its default in the rows that the stream stores.
-    kept = [name for name in lacking if schema is None or schema.field(name) is not None]
-    if kept and not subject.key and found.differences.count(FOUND):
-        raise StreamFailed(
-            f"{subject.table.qualified} has no key, and column {kept[0]!r} cannot be read from the source as the "
-            "connector sends it: its rows cannot be told apart",
-            hint="Repair it --against topic.",
-        )
-    return kept
+    return [name for name in lacking if schema is None or schema.field(name) is not None]
 
 
 def _unreadable(subject: Subject) -> str:

@@ -48,8 +48,6 @@ def statements(
     table = target.table
     if table.engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING):
         return [_collapsed(source, target, differences, step, ceilings, kept)]
-    if table.engine.family is Family.MERGE_TREE and not target.key:
-        return [_counted(source, target, differences, step, ceilings)]
     gone = ("extra", "different") if rows_move(table, target.key) else ("extra",)
     out = [] if unmendable(table) else [_marked(target, differences, step, gone, ceilings)]
     return [*out, _rewritten(source, target, differences, step, ceilings, kept)]
@@ -170,37 +168,6 @@ def no_version_left(target: Side, differences: Differences, step: int, ceilings:
         f"INNER JOIN ({_used(target, differences, step)}) AS {U} ON {D}.{KEY} = {U}.{KEY} "
         f"WHERE {D}.kind != 'extra' AND NOT {is_free(ceilings)})"
     )
-
-
-def _counted(source: Side, target: Side, differences: Differences, step: int, ceilings: Ceilings) -> str:
-    """Rows without a key: as many as the source has more, or a −1 for each that it has less."""
-    table = target.table
-    columns, version = _filled(source, target), version_column(table)
-    names = ["_op", *([version] if version else []), *columns, table.engine.sign_column or "_sign"]
-    bare = [quote(name) for name in columns]
-    sides = " UNION ALL ".join(
-        f"SELECT {', '.join(bare)}, {KEY} FROM ({one.live(bare, differences.keys(step))})" for one in (source, target)
-    )
-    newest = [_last(table, version, ceilings)] if version else []
-    more = f"({D}.source_times - {D}.table_times)"
-    values = ", ".join([*newest, *(f"{_R}.{name}" for name in bare)])
-    return (
-        f"INSERT INTO {table.qualified} ({_list(names)}) "
-        f"SELECT if({more} > 0, 'r', 'd'), {values}, toInt8(sign({more})) "
-        f"FROM (SELECT * FROM ({sides}) LIMIT 1 BY {KEY}) "
-        f"AS {_R} INNER JOIN ({differences.rows(step)}) AS {D} ON {_R}.{KEY} = {D}.{KEY} "
-        f"ARRAY JOIN range(toUInt64(abs({more}))) AS {_COPY}"
-    )
-
-
-def _last(table: TargetTable, version: str, ceilings: Ceilings) -> str:
-    """The higher of both versions of a row, none above that of the last change: a narrow table lacks the shadow's."""
-    if ceilings.row is None:
-        return row_version(table, version, ceilings)
-    kind = next(c.type for c in table.columns if c.name == version)
-    last = max(ceilings.row - 1, 0)
-    own = f"least(toInt256OrZero({D}.source_version), toInt256({literal(str(last))}))"
-    return f"CAST(greatest({own}, toInt256OrZero({D}.table_version)), {literal(kind)})"
 
 
 def _mark(table: TargetTable, *, deleted: bool) -> tuple[str, str]:

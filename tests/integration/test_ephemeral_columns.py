@@ -134,10 +134,3 @@ def test_what_the_source_does_not_give_is_not_computed(client: Client, database:
     with pytest.raises(SourceError, match="the source table has no column 'w'"):
         resynced(replace(it.refill, subject=subject), apply=True)
     assert rows(it) == WANTED
-
-
-def test_rows_without_a_key_are_not_told_apart_by_what_is_not_stored(client: Client, database: str) -> None:
-    it = with_ephemeral(client, database, "append")
-    lose(it, 3)
-    with pytest.raises(StreamFailed, match="column 'w', from which others are computed, and its rows have no key"):
-        repaired(replace(it.subject, key=()), Options(patience=0), apply=True)

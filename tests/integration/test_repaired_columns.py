@@ -257,16 +257,6 @@ def test_a_row_that_may_move_is_left_alone_if_the_source_does_not_give_all_of_it
     assert rows(it) == [(1, "a", "one"), (2, "b", "two")]
 
 
-def test_rows_without_a_key_are_not_repaired_from_a_source_that_does_not_give_all_columns(
-    client: Client, database: str
-) -> None:
-    it = with_third(client, database, "append", [stated(1, "a", "one", 10)])
-    it.source = Rows(SOURCE)
-    with pytest.raises(StreamFailed, match="column 'w' cannot be read from the source"):
-        repaired(replace(it.subject, key=()), Options(patience=0, against="source"), apply=True)
-    assert rows(it) == [(1, "a", "one")]
-
-
 @each_of("engine", [*ENGINES, "append"], "collapsing")
 @pytest.mark.parametrize("against", ["source", "topic"])
 def test_a_row_that_meets_the_condition_on_one_side_differs(
