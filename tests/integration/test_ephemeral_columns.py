@@ -11,8 +11,8 @@ from ch_sink.model.policy import policy_of
 from ch_sink.table.truncate import truncate_statement
 from ch_sink.trust.explain import stored_rows
 from ch_sink.trust.key import wanted_key
-from ch_sink.trust.mend import repaired
 from ch_sink.trust.purge import purged
+from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from ch_sink.types.connect import Field, RowSchema, SourceType

@@ -13,7 +13,7 @@ from ch_sink.discovery.look import examine
 from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.trust.key import condition_of
-from ch_sink.trust.mend import Mended, repaired
+from ch_sink.trust.repair import Mended, repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options, Subject
 from ch_sink.trust.verify import verified

@@ -12,7 +12,7 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.table.ddl import view_of
 from ch_sink.testing import MemoryTopic
-from ch_sink.trust.mend import repaired
+from ch_sink.trust.repair import repaired
 from ch_sink.trust.report import Report
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options, Subject

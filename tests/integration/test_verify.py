@@ -12,7 +12,7 @@ from ch_sink.errors import LedgerConflict, StreamFailed
 from ch_sink.ports import Compared, Fact, RangeIntent
 from ch_sink.stream.claims import born
 from ch_sink.trust.continuous import compared
-from ch_sink.trust.mend import repaired
+from ch_sink.trust.repair import repaired
 from ch_sink.trust.report import Report, lines
 from ch_sink.trust.stoppable import StoppableTopic
 from ch_sink.trust.subject import Options, Subject
