@@ -10,8 +10,8 @@ from ch_sink.trust.erase import erased
 from ch_sink.trust.explain import noted_of
 from ch_sink.trust.key import wanted_key
 from ch_sink.trust.life import Reading, biography
-from ch_sink.trust.mend import repaired
 from ch_sink.trust.purge import purged
+from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from tests.support.endpoint import settings_for
