@@ -232,7 +232,7 @@ def integer_column(read: Reading, target: ChType, reaction: Reaction) -> Convert
     unsigned = target.name == "UInt64" and may_be_unsigned
     if not wide and read.form in (Shape.INTEGER, Shape.DAYS, Shape.TICKS, Shape.TIME):
         wire = int if read.guessed else read.wire
-        made = Linear(arrow_of(target), low, high, reaction=reaction, what=target.name, unsigned=unsigned, wire=wire)
+        made = Linear(arrow_of(target), (low, high), reaction=reaction, what=target.name, unsigned=unsigned, wire=wire)
         return SchemalessIntegers(made, read.wire) if read.guessed else made
     read_integer = _integer_reader(read)
     if read_integer is None:
