@@ -1,4 +1,4 @@
-"""How flattened rows of one shape are decoded: their columns and their added fields."""
+"""How flattened rows of one shape are decoded, by Structs or by the compiled scanner: columns and added fields."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from ctypes import CDLL
@@ -37,7 +37,6 @@ __all__ = [
     "HeaderFields",
     "Rows",
     "block_types",
-    "deleted_flag",
     "flat_connector",
     "flattened",
     "row_scanner",

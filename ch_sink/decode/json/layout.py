@@ -1,4 +1,9 @@
-"""How the payloads of one shape are decoded: typed Structs made for the table, and a converter for each column."""
+"""How the payloads of one shape are decoded: typed Structs made for the table, and a converter for each column.
+
+msgspec compares field names without unescaping them and refuses to make a Struct with a name that has a quote, a
+backslash or a control character. A payload whose row images may have one is rewritten before it is decoded: each of
+these names becomes its alias. Tables without such names skip this step.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
