@@ -19,7 +19,7 @@ def check(configs: ConfigFiles, only: Only = None, overrides: Overrides = None, 
     """Check every precondition of each stream; exit code 1 if one fails."""
     from ch_sink.cli.machine import machine_findings
     from ch_sink.discovery.findings import findings
-    from ch_sink.model.counted import counted
+    from ch_sink.model.address import counted
 
     out = Output(as_json=as_json)
     documents: list[dict[str, Any]] = []

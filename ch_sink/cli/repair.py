@@ -67,7 +67,7 @@ def repair(
 
 
 def _outcome(done: "Mended") -> list[str]:
-    from ch_sink.model.counted import counted
+    from ch_sink.model.address import counted
 
     said = []
     if done.rows:

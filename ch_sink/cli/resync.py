@@ -9,7 +9,7 @@ from ch_sink.cli.comparing import truth_of
 from ch_sink.cli.each_stream import EachStream
 from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, load_all, one_stream
 from ch_sink.cli.output import Output
-from ch_sink.model.counted import counted
+from ch_sink.model.address import counted
 
 if TYPE_CHECKING:
     from ch_sink.trust.resync import Resynced

@@ -15,13 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ch_sink.memory import MemoryHandover
 from ch_sink.merge.key_codes import factorize
-from ch_sink.model.change import ChangeBatch, Op, Records
+from ch_sink.model.change import ChangeBatch, HandoverId, Op, Records
 from ch_sink.model.floor import NOTHING_LOADED
-from ch_sink.model.handover import HandoverId
-from ch_sink.model.policy import Policy
-from ch_sink.model.profile import TopicProfile
-from ch_sink.model.topic import TopicState
+from ch_sink.model.policy import Policy, TopicProfile
+from ch_sink.model.values import TopicState
 from ch_sink.order import Decision, Sequenced, State, Trace
 from ch_sink.order.version import to_int, to_ints
 from ch_sink.pipeline.chunks import Chunk
@@ -29,7 +28,6 @@ from ch_sink.pipeline.plan import Barrier, BatchDecoder, Plan, Ports, plan
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import HandedOver, StoredRows
 from ch_sink.stream.tasks import RangeTask
-from ch_sink.testing import MemoryHandover
 from ch_sink.trust.biography import Biography, Event, by_version, compared_with
 from ch_sink.trust.key import WantedKey
 from ch_sink.trust.own_tables import Noted

@@ -14,10 +14,10 @@ from ch_sink.table.model import TargetTable
 from ch_sink.table.rollup import Rollup
 from ch_sink.trust.fold import MakeDecoder
 from ch_sink.trust.topic import Check, Reached, TopicReader, never_stops, reached
+from ch_sink.types.build import is_constant
 from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema
-from ch_sink.types.defaults import is_constant
-from ch_sink.types.lexer import tokenize
+from ch_sink.types.sql import tokenize
 
 __all__ = ["Options", "Subject", "chosen_columns", "expect_condition", "filled_columns", "states_at"]
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from ch_sink.kafka import KafkaHistory, KafkaSettings, RangeConsumer, TopicOffsets, range_consumer
 from ch_sink.model.change import Records
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.pipeline.chunks import Chunk, cut
-from ch_sink.ports import History, Ledger, RowsRemoved
+from ch_sink.ports import History, Ledger, RowsEdited
 from ch_sink.stream.tasks import RangeTask
 
 __all__ = [
@@ -126,7 +126,7 @@ class WithoutErased:
     """Partition → offsets."""
 
     @staticmethod
-    def of(topic: TopicReader, removed: Sequence[RowsRemoved]) -> TopicReader:
+    def of(topic: TopicReader, removed: Sequence[RowsEdited]) -> TopicReader:
         """The topic without the changes that these erasures name; itself if they name none."""
         skip: dict[int, tuple[int, ...]] = {}
         for one in removed:

@@ -9,7 +9,7 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.decode import Decoder
 from ch_sink.errors import StreamFailed
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.pipeline.chunks import Chunk, cut
 from ch_sink.stream.tasks import RangeTask
 from ch_sink.trust.biography import Event as Explained

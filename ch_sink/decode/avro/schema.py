@@ -15,7 +15,7 @@ import msgspec
 
 from ch_sink.errors import DecodeError
 from ch_sink.types.connect import Field, SourceType, check_numbers
-from ch_sink.types.unions import UNION
+from ch_sink.types.nested import UNION
 
 __all__ = ["Member", "Node", "parse", "source_type", "within"]
 

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from ch_sink.decode.assemble import Mask, Part, as_places
+from ch_sink.decode.event_form import classify, row_operations
 from ch_sink.decode.json.layout import Layout
-from ch_sink.decode.record_kinds import classify, row_operations
 from ch_sink.decode.unknown_columns import field_before, observed, reserved
 from ch_sink.errors import DecodeError, PositionError
 from ch_sink.model.change import BadRecord, Op, SkippedPlaces, UnknownColumn
