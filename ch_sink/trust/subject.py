@@ -92,6 +92,11 @@ class Options:
     parallel: int = 0
     """Processes that read the source; 0 for one on a small table, and up to four on a large one."""
 
+    @property
+    def of_all_rows(self) -> bool:
+        """Whether every row and column is compared."""
+        return not (self.columns or self.condition or self.bounds) and self.share == 1.0
+
 
 def chosen_columns(subject: Subject, options: Options) -> tuple[Column, ...]:
     """The columns that are compared. Raises StreamFailed if the stream does not fill one of them."""
