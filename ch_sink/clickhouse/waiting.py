@@ -197,7 +197,9 @@ class ClickHousePending:
             return
         query = fenced([(name, _TYPES[name]) for name in _SCHEMA.names], fence.condition)
         try:
-            self.client.insert(stored.qualified, rows, settings=_FENCED, query=query, query_id=fence.query_id)
+            self.client.insert(
+                stored.qualified, rows, settings=_FENCED, query=(rows.column_names, query), query_id=fence.query_id
+            )
         except ClickHouseError as error:
             if error.code in SUPERSEDED:
                 fence.check()
