@@ -24,7 +24,6 @@ __all__ = [
     "stream_names",
     "texts",
     "values",
-    "whole_numbers",
     "words",
 ]
 
