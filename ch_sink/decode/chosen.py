@@ -1,4 +1,4 @@
-"""A decoder whose change events have the columns that the user chose."""
+"""Columns of the user's choice: left out, renamed, masked, added. The readers see only the source's own names."""
 
 import hashlib
 import hmac
@@ -24,7 +24,7 @@ from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
 from ch_sink.types.sql import Kind, literal, tokenize
 
-__all__ = ["ChosenColumns", "chosen_unknown", "decoder_for", "masked", "masked_text", "source_view", "unmasked"]
+__all__ = ["decoder_for", "masked", "source_view", "unmasked"]
 
 V = TypeVar("V")
 

@@ -1,4 +1,4 @@
-"""What a JSON object on a topic is: a change-event envelope, a flattened row, or neither."""
+"""What a record is: a change-event envelope, a flattened row, or one of the kinds that change no row."""
 
 from collections.abc import Collection
 from enum import Enum
@@ -23,7 +23,6 @@ __all__ = [
     "classify",
     "classify_document",
     "is_signal",
-    "names_signal",
     "row_operations",
     "skipped_kind",
 ]

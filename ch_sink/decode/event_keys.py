@@ -1,4 +1,4 @@
-"""Keys of change events: from the Kafka key, else from the row image."""
+"""Keys of change events: from the Kafka key, typed as the target's columns, else from the row image."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

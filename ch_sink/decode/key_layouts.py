@@ -24,7 +24,7 @@ from ch_sink.types.column import Column
 from ch_sink.types.connect import Field, SourceType, of_system
 from ch_sink.types.converter import nullable
 
-__all__ = ["KeyLayouts", "NamedColumns", "as_written"]
+__all__ = ["KeyLayouts", "as_written"]
 
 NamedColumns = tuple[tuple[str, ...], list[pa.Array]]
 """Names of the key's columns, in the key's order, and their values."""

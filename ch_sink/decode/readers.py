@@ -1,4 +1,4 @@
-"""Selects the reader for each group of a topic's values: envelopes or rows, JSON or Avro."""
+"""Selects the reader for each group of a topic's values; null values are deletes or tombstones."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""``HOST:PORT`` in settings and options, and the names of this host in requests."""
+"""``HOST:PORT`` in settings and options, the names of this host in requests, numbers with their nouns."""
 
 import socket
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""What is asked of a source database."""
+"""What is asked of a source database, and what its readers share."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

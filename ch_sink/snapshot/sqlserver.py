@@ -1,4 +1,7 @@
-"""SQL Server: rows through an unbuffered cursor, as texts that the server writes; positions in the transaction log."""
+"""SQL Server: rows through an unbuffered cursor, as texts that the server writes; positions in the transaction log.
+
+The server converts the values, so that no driver rounds seven fractional digits to six, or money to a float.
+"""
 
 import time
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,7 @@
-"""Dates, times of day and moments as Debezium's JSON has them."""
+"""Values as Debezium's JSON has them: dates, moments, intervals, arrays, hstore, bit strings, points.
+
+Each function is given the database's own literal: PostgreSQL's texts, MySQL's bytes.
+"""
 
 import json
 import re

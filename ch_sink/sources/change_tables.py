@@ -1,4 +1,4 @@
-"""SQL Server: positions in the transaction log, as its change tables give them."""
+"""SQL Server and Db2: positions in the transaction log, as their change tables give them."""
 
 import re
 from typing import Literal
@@ -9,7 +9,7 @@ import numpy as np
 from ch_sink.errors import PositionError
 from ch_sink.sources.base import Blocks, Positions, split, words
 
-__all__ = ["DB2", "SQLSERVER", "Db2", "SQLServer", "lsn"]
+__all__ = ["DB2", "SQLSERVER", "Db2", "lsn"]
 
 
 class SQLServerBlock(msgspec.Struct, gc=False):

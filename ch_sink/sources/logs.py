@@ -1,4 +1,4 @@
-"""MySQL and MariaDB: positions in the binary log."""
+"""MySQL and MariaDB, PostgreSQL, Oracle: positions in the log that the database writes."""
 
 import re
 from typing import Literal

@@ -1,4 +1,4 @@
-"""MongoDB: cluster times, which tie inside a transaction and mix clocks, so that Kafka's order decides."""
+"""Sources whose positions order nothing, so that Kafka's order decides: MongoDB, SingleStore, and any other."""
 
 import re
 from functools import lru_cache

@@ -26,7 +26,7 @@ from ch_sink.snapshot import DocumentReader, SourceReader
 from ch_sink.snapshot.encode import Encode, encoded, encoder, is_sent, same_decimal_text, same_moment_text, source_type
 from ch_sink.snapshot.reader import Value
 from ch_sink.table.model import Family, TargetTable
-from ch_sink.trust.stoppable import Check, never_stops, until_stopped
+from ch_sink.trust.topic import Check, never_stops, until_stopped
 from ch_sink.types.arrow import arrow_type
 from ch_sink.types.build import converter
 from ch_sink.types.chtype import parse_type

@@ -1,4 +1,4 @@
-"""The converter of a column, from what is known of its source type."""
+"""The converter of a column, from what is known of its source type, and the column's default as SQL."""
 
 import re
 from collections.abc import Collection

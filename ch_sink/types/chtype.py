@@ -1,4 +1,4 @@
-"""ClickHouse type texts as trees: ``Nullable(DateTime64(3, 'UTC'))`` → nested :class:`ChType`."""
+"""ClickHouse type texts as trees (``Nullable(DateTime64(3, 'UTC'))`` → nested `ChType`), wider ones, those in UTC."""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A column of a ClickHouse table, and the range of years that the server holds."""
+"""Columns of ClickHouse tables: which type ``init`` gives a source type, and what the user decides about values."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,4 +1,10 @@
-"""Types as the source declares them: the Connect schema of a row, from a JSON schema envelope or a column comment."""
+"""Types as the source declares them: the Connect schema of a row, from a JSON schema envelope or a column comment.
+
+``column.propagate.source.type`` adds the source column's own type, length and scale. A type's name means something in
+the system that it comes from only. PostgreSQL's connector propagates the name of a domain, SQL Server's that of an
+alias type and Db2's that of a distinct type: users choose these names, and one that another system gives a meaning to
+(a domain ``year`` over ``integer``) has none here.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,7 +16,6 @@ from ch_sink.errors import DecodeError
 
 __all__ = [
     "Field",
-    "PropagatedType",
     "RowSchema",
     "SourceType",
     "check_numbers",

@@ -1,4 +1,9 @@
-"""What a converter is: the way of one column from the wire's literals to the Arrow array that is inserted."""
+"""What a converter is: the way of one column from the wire's literals to the Arrow array that is inserted.
+
+Debezium sends the unavailable-value placeholder as the text; its bytes (bytea; base64 or hex where the connector writes
+binary as text); a one-element array of either; its byte values as an array of integers; a map or JSON of it to itself
+(hstore); an array of the UUID made from it (``UUID.nameUUIDFromBytes``).
+"""
 
 import base64
 import hashlib

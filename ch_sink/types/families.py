@@ -1,4 +1,4 @@
-"""Which converter a form of literal gets for a target type."""
+"""Which converter a form of literal gets for a target type; those of number columns."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from ch_sink.types.nested import AnyBranch, takes_branches
 from ch_sink.types.scalars import Either, SchemalessFlags, SchemalessIntegers
 from ch_sink.types.text_columns import into_json, into_string
 
-__all__ = ["Context", "bool_column", "convert", "decimal_column", "float_column", "integer_column", "reading_of"]
+__all__ = ["Context", "convert", "decimal_column", "reading_of"]
 
 _TEMPORAL = ("Date", "Date32", "DateTime", "DateTime64", "Time", "Time64")
 
@@ -232,7 +232,7 @@ def integer_column(read: Reading, target: ChType, reaction: Reaction) -> Convert
     unsigned = target.name == "UInt64" and may_be_unsigned
     if not wide and read.form in (Shape.INTEGER, Shape.DAYS, Shape.TICKS, Shape.TIME):
         wire = int if read.guessed else read.wire
-        made = Linear(arrow_of(target), low, high, reaction=reaction, what=target.name, unsigned=unsigned, wire=wire)
+        made = Linear(arrow_of(target), (low, high), reaction=reaction, what=target.name, unsigned=unsigned, wire=wire)
         return SchemalessIntegers(made, read.wire) if read.guessed else made
     read_integer = _integer_reader(read)
     if read_integer is None:

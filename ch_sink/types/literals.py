@@ -1,4 +1,4 @@
-"""What a source type's literals are: their form on the wire, by the semantic name, else guessed from the column."""
+"""The form of a source type's literals: by the semantic name, the connector's modes, else guessed from the column."""
 
 import base64
 import binascii
@@ -17,7 +17,7 @@ from ch_sink.types.connect import Field, SourceType, propagated_type
 from ch_sink.types.converter import Converted, Converter, shown
 from ch_sink.types.decimals import VariableScale
 
-__all__ = ["Encoded", "Modes", "PointLiteral", "Reading", "Shape", "infer", "reading"]
+__all__ = ["Encoded", "Modes", "Reading", "Shape", "infer", "reading"]
 
 
 class Shape(StrEnum):

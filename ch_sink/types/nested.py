@@ -1,4 +1,9 @@
-"""Arrays, maps and tuples: built from their parts' converters."""
+"""Arrays, maps, tuples and unions: built from their parts' converters.
+
+A union of several types is a struct with one field set, named after the type that the value has. ``String``, ``JSON``
+and ``Tuple`` columns take it as any other struct: the value with its type's name. Every other column takes the value
+itself, if it is of a type that goes into the column.
+"""
 
 from collections.abc import Callable
 from decimal import Decimal

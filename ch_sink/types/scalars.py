@@ -1,4 +1,4 @@
-"""Floats, booleans, UUIDs, enums, fixed strings and network addresses."""
+"""Floats, booleans, UUIDs, enums, fixed strings and network addresses, with schema or without."""
 
 import ipaddress
 import math

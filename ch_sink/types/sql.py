@@ -1,4 +1,4 @@
-"""Tokens of ClickHouse SQL texts, as the server formats them in ``system.tables`` and ``system.columns``.
+"""ClickHouse SQL texts: quoting, and tokens as the server formats them in its system tables.
 
 Enough of the lexical rules to take such a text apart without ever cutting through a string, a quoted name or a
 bracket; not a parser of statements.

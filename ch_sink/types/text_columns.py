@@ -1,4 +1,9 @@
-"""Targets String and JSON: which text each form of literal becomes."""
+"""Targets String and JSON: which text each form of literal becomes.
+
+What the server would refuse in a column of type JSON is found here, where it concerns one record and not the insert.
+ClickHouse's JSON holds objects only, each path once (``{"a":{"b":1},"a.b":2}`` has one twice), no number beyond a
+Float64, and 500 levels at most here (the server ends at about a thousand). A null member vanishes there.
+"""
 
 import json
 import math
@@ -26,7 +31,7 @@ from ch_sink.types.converter import (
 from ch_sink.types.decimals import decimal_text, read_any_decimal, read_bytes, read_variable
 from ch_sink.types.literals import Reading, Shape
 
-__all__ = ["AnyText", "JsonColumn", "Plain", "binary_text", "into_json", "into_string", "spelled"]
+__all__ = ["AnyText", "JsonColumn", "Plain", "into_json", "into_string", "spelled"]
 
 _OBJECTS = (Shape.MAP, Shape.STRUCT, Shape.POINT)
 _NESTED = (Shape.ARRAY, *_OBJECTS)

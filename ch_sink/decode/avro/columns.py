@@ -1,4 +1,4 @@
-"""Vectors to the columns of a batch; every value that cannot be converted is reported with its record."""
+"""How the datums of one schema become columns; a value that cannot be converted is reported with its record."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""How flattened rows of one shape are decoded: their columns and their added fields."""
+"""How flattened rows of one shape are decoded, by Structs or by the compiled scanner: columns and added fields."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from ctypes import CDLL
@@ -37,7 +37,6 @@ __all__ = [
     "HeaderFields",
     "Rows",
     "block_types",
-    "deleted_flag",
     "flat_connector",
     "flattened",
     "row_scanner",
@@ -109,6 +108,17 @@ class Added:
         return out
 
 
+AddedMember = tuple[str, Any, Any, str]
+"""Attribute, type, default and field name of a member of a row's Struct that is not a column."""
+
+
+def _member(role: str, name: str, types: Mapping[str, Any]) -> AddedMember:
+    """The member for an added field that no column holds."""
+    if role == "deleted":
+        return role, str | bool | None | msgspec.UnsetType, msgspec.UNSET, name
+    return role, types.get(role, str | bool | None), None, name
+
+
 class FlatLayouts:
     """Makes the layouts of flattened rows."""
 
@@ -139,14 +149,8 @@ class FlatLayouts:
         row = self._with_deleted_flag(_reading(row, roles.values()))
         types = block_types(source)
         attributes = {row.renamed[attribute]: attribute for attribute, _ in (*row.members, *row.skipped)}
-        at: dict[str, str] = {}
-        more: list[tuple[str, Any, Any, str]] = []
-        for role, name in roles.items():
-            at[role] = attributes.get(name, role)
-            if role == "deleted" and name not in attributes:
-                more.append((role, str | bool | None | msgspec.UnsetType, msgspec.UNSET, name))
-            elif name not in attributes:
-                more.append((role, types.get(role, str | bool | None), None, name))
+        at = {role: attributes.get(name, role) for role, name in roles.items()}
+        more = [_member(role, name, types) for role, name in roles.items() if name not in attributes]
         stated = {role: Field(wire, default, (name,)) for role, wire, default, name in more}
         # A block has every field; those that were not added get names that cannot occur.
         more += [(role, wire, None, f"\x7f{role}") for role, wire in types.items() if at.get(role) != role]

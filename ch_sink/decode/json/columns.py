@@ -18,7 +18,6 @@ from ch_sink.sources.base import Blocks, numbers, stream_names, values
 from ch_sink.types import Converted, Converter, OutOfRange
 
 __all__ = [
-    "EXPECT_AFTER",
     "IS_ROW",
     "NEEDS_AFTER",
     "SNAPSHOT",

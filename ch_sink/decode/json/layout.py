@@ -1,7 +1,12 @@
-"""How the payloads of one shape are decoded: typed Structs made for the table, and a converter for each column."""
+"""How the payloads of one shape are decoded: typed Structs made for the table, and a converter for each column.
+
+msgspec compares field names without unescaping them and refuses to make a Struct with a name that has a quote, a
+backslash or a control character. A payload whose row images may have one is rewritten before it is decoded: each of
+these names becomes its alias. Tables without such names skip this step.
+"""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from operator import attrgetter
@@ -294,20 +299,15 @@ def read_row(
         members.append((attribute, nullable(made.wire)))
         strict = never_null(table, column) if declared is None else None
         readers.append(ColumnReader(column.name, attrgetter(attribute), made, strict))
-    own = {c.name for c in table.columns}
-    ignored = [c.name for c in table.columns if c.name not in {s.name for s in table.source_columns}]
-    unknown_names = [n for n in declared if n not in own] if declared is not None else list(extras)
-    skipped: list[Member] = []
-    for i, name in enumerate([*unknown_names, *ignored]):
-        renamed[f"x{i}"] = name
-        skipped.append((f"x{i}", msgspec.Raw))
+    skipped = {f"x{i}": name for i, name in enumerate(_without_column(table, declared, extras))}
+    renamed |= skipped
     attributes = {} if declared is not None else {field: attribute for attribute, field in renamed.items()}
     return RowReading(
         readers=tuple(readers),
         columns=tuple(r for r in readers if r.name not in missing),
         members=tuple(members),
         present=tuple(m for m in members if renamed[m[0]] not in missing),
-        skipped=tuple(skipped),
+        skipped=tuple((attribute, msgspec.Raw) for attribute in skipped),
         renamed=renamed,
         missing=tuple(missing),
         tolerant=declared is None and expected is None,
@@ -315,6 +315,13 @@ def read_row(
         extras=tuple((n, attrgetter(attributes[n])) for n in extras if n not in table.system_columns and attributes),
         reserved=tuple((n, attrgetter(attributes[n])) for n in table.system_columns if n in attributes),
     )
+
+
+def _without_column(table: TargetTable, declared: dict[str, SourceType] | None, extras: Sequence[str]) -> Iterator[str]:
+    """Fields that become no column: those that the table lacks, and those that the source does not fill."""
+    own, filled = {c.name for c in table.columns}, {c.name for c in table.source_columns}
+    yield from extras if declared is None else (name for name in declared if name not in own)
+    yield from (c.name for c in table.columns if c.name not in filled)
 
 
 def _unites(wire: Any) -> bool:

@@ -1,4 +1,9 @@
-"""JSON envelopes of one framing to columns."""
+"""JSON envelopes of one framing to columns.
+
+A schema declares the fields of the images. Schemaless images are expected to have the fields of the first one; this is
+the fast layout, in which every field is required. If it does not fit, any field may be absent, and all payloads are
+searched for fields and kinds of literals that the first one does not show.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -24,12 +29,9 @@ __all__ = [
     "JsonReader",
     "RowDecoder",
     "RowFields",
-    "Survey",
     "connector_in",
     "declared_unknown",
     "first_row",
-    "row_of",
-    "survey",
 ]
 
 

@@ -1,4 +1,4 @@
-"""Which column of a table gets which part of a document."""
+"""Which column of a table gets which part of a document, and the documents' Kafka keys."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -29,10 +29,8 @@ __all__ = [
     "DocumentColumn",
     "DocumentKeys",
     "DocumentTable",
-    "KeyScanner",
     "is_document_event",
     "key_column_name",
-    "key_writer",
 ]
 
 ID = ("_id",)

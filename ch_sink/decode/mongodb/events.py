@@ -1,4 +1,9 @@
-"""Change events whose images are documents in Extended JSON: MongoDB's."""
+"""Change events whose images are documents in Extended JSON: MongoDB's.
+
+For tables with a column of the whole document as plain JSON, the compiled scanner reads them. It decides nothing by
+itself: events that state only what changed, and groups of which anything fails, are decoded by the layout. A document
+that compiled code does not write is read by Python, alone.
+"""
 
 from collections.abc import Callable
 from ctypes import CDLL
@@ -30,9 +35,6 @@ from ch_sink.types.converter import shown
 from ch_sink.types.text_columns import JsonColumn
 
 __all__ = [
-    "DocumentEvents",
-    "DocumentScanner",
-    "UpdateDescription",
     "document_layout",
     "document_scanner",
     "is_document_source",

@@ -1,4 +1,4 @@
-"""BSON values as text: plain JSON, canonical Extended JSON, and the text of a single value.
+"""BSON values without a Python type, and all of them as texts, numbers and column types.
 
 Plain JSON is what people expect to query: numbers as numbers, ObjectIds as their hexadecimal digits, dates as ISO
 texts in UTC, UUIDs as their text, Decimal128 and non-finite doubles as texts (a JSON number would lose digits). What

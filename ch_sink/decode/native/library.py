@@ -1,4 +1,4 @@
-"""The compiled scanner, if it was built for this machine."""
+"""The compiled scanner, if it was built for this machine: its functions, its programs, the texts that it reads."""
 
 import ctypes
 import logging

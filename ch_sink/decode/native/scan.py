@@ -1,4 +1,4 @@
-"""Records that were scanned, and their values slot by slot."""
+"""Records that were scanned: their values slot by slot, and the documents in them as plain JSON."""
 
 import ctypes
 import threading

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from ch_sink.snapshot import Part
-from ch_sink.trust.parallel import load_parts, still_wanted
+from ch_sink.trust.source_rows import load_parts, still_wanted
 from ch_sink.wiring.process import Stopped
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -59,7 +59,7 @@ def test_a_command_that_is_to_stop_does_not_wait_for_the_processes(tmp_path: Pat
 
 def test_the_processes_end_with_a_command_that_is_killed(tmp_path: Path) -> None:
     words = (
-        "import sys; from pathlib import Path; from tests.unit.trust import test_parallel as t\n"
+        "import sys; from pathlib import Path; from tests.unit.trust import test_source_rows as t\n"
         "if __name__ == '__main__': t.load_parts(t.Slow(Path(sys.argv[1])), t.PARTS, 2, print)"
     )
     command = subprocess.Popen([sys.executable, "-c", words, str(tmp_path)], cwd=ROOT, start_new_session=True)
