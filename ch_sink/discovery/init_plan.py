@@ -81,7 +81,10 @@ def plan_init(
         return _unseen(config, seen.why, existing, spec)
     if existing is not None:
         if engine is not None and existing.engine.family is not spec.engine.family:
-            notes.append(f"--engine is ignored: {existing.qualified} already exists as {existing.engine.name}")
+            notes.append(
+                f"--engine is ignored: {existing.qualified} already exists as {existing.engine.name}; state engine in "
+                "the file, and `ch_sink resync` gives it to the table"
+            )
         repairs = [without_note(column) for column in refuted_comments(existing, seen.literals, config.policy().values)]
         statements = [
             *altering(existing, alter(existing, repairs, spec.cluster)),
