@@ -1,7 +1,7 @@
 """``ch_sink resync``: tables filled from their source or their topic."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -9,7 +9,7 @@ from ch_sink.cli.comparing import truth_of
 from ch_sink.cli.each_stream import EachStream
 from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, load_all, one_stream
 from ch_sink.cli.output import Output
-from ch_sink.model.counted import counted
+from ch_sink.model.address import counted
 
 if TYPE_CHECKING:
     from ch_sink.trust.resync import Resynced
@@ -55,26 +55,27 @@ def resync(
     """Fill each table anew from its source while the stream and its readers go on; rows whose deletes were lost go.
 
     A new table is filled beside the old one and takes its place in one step; the first load of an empty table is the
-    same. Without --apply nothing is written.
+    same. It has the engine, order_by, partition_by, ttl and columns that the file states. Without --apply nothing is
+    written.
     """
     from ch_sink.trust.resync import resynced
     from ch_sink.trust.wiring import refill_of
 
     out = Output(as_json=as_json)
-    documents = []
+    documents: list[dict[str, Any]] = []
     streams = load_all(out, configs, overrides, only)
     if into:
         streams = one_stream(streams, configs[0])
     each = EachStream(out, streams)
-    for config in each.streams:
-        chosen = truth_of(config, against)
-        with each.guard(config):
-            refill = refill_of(config, patience, context.obj.check)
-            done = resynced(refill, apply=apply, against=chosen, into=into, say=out.note)
-            documents.append(done.as_json())
-            for line in _planned(done, chosen) if not apply else _done(done, into):
-                out.say(line)
-    out.document({"streams": [*documents, *each.documents()]})
+    with out.documenting(context.obj, lambda: {"streams": [*documents, *each.documents()]}):
+        for config in each.streams:
+            chosen = truth_of(config, against)
+            with each.guard(config):
+                refill = refill_of(config, patience, context.obj.check)
+                done = resynced(refill, apply=apply, against=chosen, into=into, say=out.note)
+                documents.append(done.as_json())
+                for line in _planned(done, chosen) if not apply else _done(done, into):
+                    out.say(line)
     each.expect_all()
 
 
@@ -83,7 +84,7 @@ def _planned(done: "Resynced", against: str) -> Iterator[str]:
     yield f"{done.table}: would be filled from {what} of the {against}, has {counted(done.before, 'row')}: --apply"
     if done.size:
         yield f"needs room for a second table beside the stream's, which takes {done.size / 2**20:,.1f} MiB"
-    yield from done.shape
+    yield from (f"  {change}" for change in done.shape)
 
 
 def _done(done: "Resynced", into: str) -> Iterator[str]:
@@ -97,3 +98,4 @@ def _done(done: "Resynced", into: str) -> Iterator[str]:
             f"{done.table}: {counted(done.rows, 'row')}, before {done.before}; "
             f"the stream paused for {done.paused:.1f} seconds"
         )
+    yield from (f"  {change}" for change in done.shape)

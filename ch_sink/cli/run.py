@@ -13,15 +13,18 @@ import typer
 from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, expect_some, streams_again, watch_topics
 from ch_sink.cli.output import Output
 from ch_sink.errors import ChSinkError, ConfigError
-from ch_sink.model.address import Address
-from ch_sink.model.counted import counted
+from ch_sink.model.address import Address, counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ch_sink.config import Config
+    from ch_sink.discovery.topic_watch import TopicWatch
+    from ch_sink.observe.job_view import JobWatch
     from ch_sink.observe.live import Live
     from ch_sink.observe.stream import StreamSummary
+    from ch_sink.spark.job import JobEnd
+    from ch_sink.wiring.process import Stop
 
 __all__ = ["LogFormat", "progress", "run", "show_summaries"]
 
@@ -89,42 +92,63 @@ def run(
     out, stop = Output(as_json=as_json), context.obj
     watch = JobWatch("reading the configuration")
     debug = bool(context.find_root().params.get("debug"))
-    with ExitStack() as closing:
-        closing.enter_context(
-            shown(watch.look, LogOptions(verbose, quiet or as_json, log_file, log_format.value, debug), stop)
-        )
+    with shown(watch.look, LogOptions(verbose, quiet or as_json, log_file, log_format.value, debug), stop):
         topics = watch_topics(configs, overrides, only)
         settings = topics.first(log, wait=not once)
         expect_some(topics, settings, only)
-        # PySpark is imported when a stream is open: missing things are reported while Spark's JVM is still starting.
-        from ch_sink.spark.job import run_job
-        from ch_sink.spark.session import start_application
-        from ch_sink.wiring.crew import Observers
-
         live = Live()
-        closing.enter_context(_page(ui, ui_token, ui_host or (), live, lambda: streams_again(configs, overrides)))
-        if not once:
-            closing.enter_context(_purging(live, lambda: streams_again(configs, overrides)))
-        jvm = start_application(settings or topics.usual, master, stop) if settings or not once else None
-        try:
-            end = run_job(
+        with ExitStack() as beside:
+            beside.enter_context(_page(ui, ui_token, ui_host or (), live, lambda: streams_again(configs, overrides)))
+            if not once:
+                beside.enter_context(_purging(live, lambda: streams_again(configs, overrides)))
+            end = _run(
                 settings,
+                topics,
+                watch,
+                live,
+                stop,
                 once=once,
                 fail_fast=fail_fast,
                 master=master,
-                topics=topics,
-                started=jvm,
-                stop=stop,
-                seen=Observers(logged, watch, live),
             )
-        finally:
-            if jvm is not None:
-                jvm.jvm.abandon()
+    _report(out, end, len(settings), stopped=stop.requested)
+
+
+def _run(
+    settings: "Sequence[Config]",
+    topics: "TopicWatch",
+    watch: "JobWatch",
+    live: "Live",
+    stop: "Stop",
+    *,
+    once: bool,
+    fail_fast: bool,
+    master: str | None,
+) -> "JobEnd":
+    """Run the job while Spark's JVM starts beside it."""
+    # PySpark is imported when a stream is open: missing things are reported while Spark's JVM is still starting.
+    from ch_sink.spark.job import run_job
+    from ch_sink.spark.session import start_application
+    from ch_sink.wiring.crew import Observers
+
+    seen = Observers(logged, watch, live)
+    jvm = start_application(settings or topics.usual, master, stop) if settings or not once else None
+    try:
+        return run_job(
+            settings, once=once, fail_fast=fail_fast, master=master, topics=topics, started=jvm, stop=stop, seen=seen
+        )
+    finally:
+        if jvm is not None:
+            jvm.jvm.abandon()
+
+
+def _report(out: Output, end: "JobEnd", streams: int, *, stopped: bool) -> None:
+    """Show what the job did. Raises what stopped its streams."""
     opened = [summary for summary in end.summaries if summary.opened]
-    if opened and (stop.requested or len(opened) > len(end.failures)):
+    if opened and (stopped or len(opened) > len(end.failures)):
         show_summaries(out, opened)
         out.document([s.as_json() for s in opened])
-    several = max(len(settings), len(end.summaries))
+    several = max(streams, len(end.summaries))
     if len(end.failures) > 1:
         raise stopped_streams(end.failures, several)
     if several > 1:
@@ -147,7 +171,7 @@ def _page(
         return
     from ch_sink.cli.page import JobPage
     from ch_sink.observe.logs import FOR_THE_TERMINAL
-    from ch_sink.serve.server import PageServer
+    from ch_sink.serve.page import PageServer
 
     server = PageServer(Address.parse(address, "--ui"), JobPage(live, streams), token, hosts)
     log.info("the page is at http://%s:%d/", address.rpartition(":")[0] or "127.0.0.1", server.port)
@@ -212,7 +236,7 @@ def progress(out: Output) -> "Callable[[StreamSummary], None]":
 
 def show_summaries(out: Output, summaries: "list[StreamSummary]") -> None:
     """A table with one line per stream, and a warning for each that wrote dead letters."""
-    from ch_sink.model.counted import grouped
+    from ch_sink.model.address import grouped
 
     columns = (
         "table",

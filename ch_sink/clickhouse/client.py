@@ -16,11 +16,9 @@ from clickhouse_connect.driver.httpclient import HttpClient
 from urllib3.util import Retry as HttpRetry
 
 from ch_sink.clickhouse.arrow_io import from_stream, one_batch, to_stream
-from ch_sink.clickhouse.failures import translated
-from ch_sink.clickhouse.plain_meaning import CUTTING, PLAIN_MEANING, to_send
+from ch_sink.clickhouse.failures import TOO_MANY_PARTS, Retry, translated
 from ch_sink.clickhouse.replicas import Replicas, Stored, has_quorum
-from ch_sink.clickhouse.retry import TOO_MANY_PARTS, Retry
-from ch_sink.clickhouse.settings import ClickHouseSettings
+from ch_sink.clickhouse.settings import CUTTING, PLAIN_MEANING, ClickHouseSettings, to_send
 from ch_sink.errors import ClickHouseError, ConfigError
 from ch_sink.table.facts import version_of
 from ch_sink.types.sql import literal, quote
@@ -312,8 +310,7 @@ class Client:
         settings: Settings,
         doing: str | None = None,
         retry: Retry | None = None,
-        query: str | None = None,
-        columns: Sequence[str] = (),
+        query: tuple[Sequence[str], str] | None = None,
         query_id: str = "",
         by_content: bool = False,
     ) -> int:
@@ -324,17 +321,17 @@ class Client:
 
         Args:
             table: a quoted, qualified name.
-            query: a SELECT over ``input(…)``, which stands for the rows.
-            columns: the columns that it fills; by default those of the rows.
+            query: names of columns, and a SELECT over ``input(…)`` of the rows that fills them.
             query_id: how the ids of the requests begin; by default the server draws one.
             by_content: the deduplication token is extended by a digest of the bytes sent.
         """
         body = to_stream(one_batch(rows), self.settings.compression)
         if by_content:
             settings = {**settings, _TOKEN: f"{settings[_TOKEN]}/{blake2b(body, digest_size=16).hexdigest()}"}
-        filled = ", ".join(map(quote, columns or rows.column_names))
+        columns, select = query or (rows.column_names, "")
+        filled = ", ".join(map(quote, columns))
         # In the statement: the HTTP library goes over a URL character by character, four times.
-        target = " ".join(filter(None, (f"{table} ({filled})", self._clause(settings), query)))
+        target = " ".join(filter(None, (f"{table} ({filled})", self._clause(settings), select)))
         if len(body) <= _SMALL:
             statement, body = None, memoryview(f"INSERT INTO {target} FORMAT ArrowStream\n".encode() + body)
         else:

@@ -6,8 +6,8 @@ from typing import TypedDict
 import pyarrow as pa
 
 from ch_sink.clickhouse.client import Client
-from ch_sink.clickhouse.fenced_insert import SETTINGS, SUPERSEDED, fenced_query, needs_query, readable
-from ch_sink.clickhouse.retry import Retry
+from ch_sink.clickhouse.failures import Retry
+from ch_sink.clickhouse.fence import SETTINGS, SUPERSEDED, fenced_query, needs_query, readable
 from ch_sink.clickhouse.rollups import roll_up
 from ch_sink.errors import ClickHouseError, TableError
 from ch_sink.ports import Fence, Insert
@@ -120,7 +120,9 @@ class ClickHouseWriter:
         query = fenced_query(self._table, rows, condition)
         query_id = fence.query_id if fence is not None and condition else ""
         try:
-            return self._client.insert(self._table.qualified, rows, **options, query=query, query_id=query_id)
+            return self._client.insert(
+                self._table.qualified, rows, **options, query=(rows.column_names, query), query_id=query_id
+            )
         except ClickHouseError as error:
             if fence is not None and error.code in SUPERSEDED:
                 fence.check()

@@ -15,7 +15,7 @@ from ch_sink.discovery.wiring import client_of, kafka_settings, topic_offsets
 from ch_sink.errors import BrokerUnavailable, ChSinkError, ConfigError
 from ch_sink.kafka import KafkaSettings, RangeConsumer, schema_registry
 from ch_sink.model.change import Records
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.ports import SchemaRegistry
 
 __all__ = [
@@ -102,11 +102,13 @@ def streams_of(
     away: Callable[[str], None] | None = None,
     look: Look | None = None,
     known: Callable[[Sequence[Job]], Collection[str]] | None = None,
+    only_topic: str = "",
 ) -> Expansion:
     """The streams that the files describe now. Files of one topic each are not looked up.
 
     ``away``: is told of brokers that do not answer; then the topics are those that the ledger knows.
     ``look``: finds the source tables of a topic, if not in its first and last events.
+    ``only_topic``: the only topic to look into; empty for all.
     ``known``: the topics that were read before, if not those of the ledgers; asked if topics are refused.
 
     Raises KafkaError.
@@ -127,7 +129,9 @@ def streams_of(
         return asked[settings]
 
     read_before = known or ReadBefore()
-    return expand(jobs, existing, look or source_names, taken=taken, known=lambda: read_before(jobs))
+    return expand(
+        jobs, existing, look or source_names, taken=taken, known=lambda: read_before(jobs), only_topic=only_topic
+    )
 
 
 class ReadBefore:

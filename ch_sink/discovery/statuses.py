@@ -5,12 +5,18 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
-from ch_sink.clickhouse import ClickHouseDeadLetters
 from ch_sink.config import Config, Job
-from ch_sink.discovery.wiring import client_of, kafka_settings, ledger_of, states_by_ledger, topic_offsets
+from ch_sink.discovery.wiring import (
+    client_of,
+    dead_letters_of,
+    kafka_settings,
+    ledger_of,
+    states_by_ledger,
+    topic_offsets,
+)
 from ch_sink.errors import BrokerUnavailable, ChSinkError, KafkaError
 from ch_sink.kafka import KafkaSettings
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.observe.status import StreamStatus, earlier_topics, partitions_of, worst_first
 from ch_sink.observe.stream import Standing
 from ch_sink.ports import Compared
@@ -79,8 +85,7 @@ def _status(config: Config, topic: TopicState | None, standing: Standing, compar
     topic_id = topic.topic_id if topic is not None else last[0].topic_id if last else None
     letters: dict[str, int] = {}
     if topic_id is not None:
-        place = config.state_database, config.tables.dead_letters, config.stream_name, topic_id
-        letters = ClickHouseDeadLetters(client, *place).count()
+        letters = dead_letters_of(config, client, topic_id).count()
     newest = last[0] if last else None
     watermarks = None if topic is None else {p: (low, topic.high[p]) for p, low in topic.low.items()}
     progress = ledger.progress(topic_id) if topic_id is not None else {}

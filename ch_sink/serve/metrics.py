@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector
 from prometheus_client.exposition import choose_encoder
@@ -14,7 +15,7 @@ from ch_sink.observe.live import Live
 from ch_sink.observe.stream import StreamSummary, StreamView
 from ch_sink.serve.listener import Answer, Listener, Request
 
-__all__ = ["STATES", "Metrics", "MetricsServer"]
+__all__ = ["STATES", "Metrics", "MetricsServer", "serving"]
 
 STATES = ("opening", "running", "idle", "waiting", "stopped", "paused", "done")
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -61,6 +62,16 @@ class MetricsServer(Listener):
             return Answer(200, encoder(registry), content_type)
 
         super().__init__(address, answer, "metrics:")
+
+
+@contextmanager
+def serving(address: str, live: Live) -> Iterator[None]:
+    """Serve a job's metrics. Raises ConfigError if the address cannot be taken."""
+    server = MetricsServer(Address.parse(address, "metrics"), Metrics(live, lambda: live.server_version).registry)
+    try:
+        yield
+    finally:
+        server.close()
 
 
 class _Streams(Collector):

@@ -6,16 +6,16 @@ Its data is at ``/api/streams``, in the form of ``ch_sink status --json``. The p
 import hmac
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+import secrets
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.resources import files
-from typing import Any
+from typing import Any, Protocol
 
 from ch_sink.errors import ChSinkError
-from ch_sink.model.address import names_this_host
-from ch_sink.serve.data import PageData
-from ch_sink.serve.listener import Answer, Request
+from ch_sink.model.address import Address, names_this_host
+from ch_sink.serve.listener import Answer, Listener, Request
 
-__all__ = ["application"]
+__all__ = ["PageData", "PageServer", "application"]
 
 _CONTENT = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; "
@@ -31,6 +31,35 @@ _FILES = {
 """Paths of the page's own files, in ``web/``, and their types."""
 _ABOUT_A_STREAM = re.compile(r"/api/(dead-letters|explain)/(.+)", re.DOTALL)
 _RETRY = "/retry"
+
+
+class PageData(Protocol):
+    """What the page shows. Methods may block; each runs in its request's thread. They raise ChSinkError."""
+
+    def streams(self) -> Sequence[Mapping[str, Any]]:
+        """The streams as ``ch_sink status --json`` has them, with figures and history of this job."""
+        ...
+
+    def dead_letters(self, stream: str, *, whole: bool) -> Sequence[Mapping[str, Any]]:
+        """The newest dead letters of a stream, the newest first; ``whole``: with their records."""
+        ...
+
+    def explain(self, stream: str, key: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The biography of one row, as ``ch_sink explain --json`` has it."""
+        ...
+
+    def retry(self, stream: str) -> Mapping[str, Any]:
+        """Retry a stream's dead letters; what became of them."""
+        ...
+
+
+class PageServer(Listener):
+    """Serves the page until it is closed. ``token`` is what the page asks of those who read or retry records."""
+
+    def __init__(self, address: Address, data: PageData, token: str = "", hosts: Collection[str] = ()) -> None:
+        """Port 0 takes a free one; without a token a fresh one is drawn. Raises ConfigError."""
+        self.token = token or secrets.token_urlsafe(18)
+        super().__init__(address, application(data, self.token, hosts), "the page")
 
 
 def application(data: PageData, token: str, hosts: Collection[str] = ()) -> Callable[[Request], Answer]:

@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 
 from ch_sink.config import Config, load_job
@@ -13,9 +13,9 @@ from ch_sink.config import Job as JobFile
 from ch_sink.discovery.topic_watch import TopicWatch
 from ch_sink.errors import ChSinkError, StreamsFailed
 from ch_sink.observe.job_view import JobView, JobWatch, Lines
+from ch_sink.observe.live import Live
 from ch_sink.observe.logs import formatter, logging_to
 from ch_sink.observe.stream import StreamSummary, progress_line
-from ch_sink.serve.serving import serving
 from ch_sink.spark.application import Application
 from ch_sink.spark.session import JvmStart
 from ch_sink.stream.job import Job, JobOptions
@@ -77,7 +77,7 @@ def run_job(
         return JobEnd([], {})
     application = Application(settings, master, started, stop)
     address = next((config.metrics for config in settings if config.metrics), None)
-    with serving(address, seen.live), closing(application), closing(SharedTopics()) as brokers:
+    with _metrics(address, seen.live), closing(application), closing(SharedTopics()) as brokers:
         options = JobOptions(
             slots=application.slots,
             once=once,
@@ -105,6 +105,14 @@ def run_streams(
     end = run_job(configs, once=once, stop=stop, seen=Observers(on_batch))
     end.expect_fine()
     return end.summaries
+
+
+def _metrics(address: str | None, live: Live) -> AbstractContextManager[None]:
+    if address is None:
+        return nullcontext()
+    from ch_sink.serve.metrics import serving
+
+    return serving(address, live)
 
 
 def _view(job: Job, application: Application) -> JobView:

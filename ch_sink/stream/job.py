@@ -23,11 +23,12 @@ from ch_sink.errors import (
     Superseded,
     TopicNotFound,
 )
-from ch_sink.model.counted import counted
+from ch_sink.model.address import counted
 from ch_sink.observe.job_view import JobView
 from ch_sink.observe.stream import StreamSummary, StreamView
 from ch_sink.stream.claims import abandoned
 from ch_sink.stream.job_stream import ACTIVE, JobStream, Phase
+from ch_sink.stream.job_work import JobWork
 from ch_sink.stream.lanes import (
     Answered,
     BatchEnded,
@@ -41,11 +42,11 @@ from ch_sink.stream.lanes import (
     Opened,
     Report,
 )
-from ch_sink.stream.pace import Slots, Work
+from ch_sink.stream.pace import Slots
 from ch_sink.stream.roster import Roster
-from ch_sink.stream.rounds import WriteAll, as_failure, run_together, write_each
-from ch_sink.stream.tasks import Execute, Task, TaskResult
-from ch_sink.stream.turn import Batch, Looked, Looks, Turn
+from ch_sink.stream.rounds import WriteAll, write_each
+from ch_sink.stream.tasks import Execute
+from ch_sink.stream.turn import Looked, Looks, Turn
 
 __all__ = ["Job", "JobOptions"]
 
@@ -75,8 +76,6 @@ _LAST_BATCH = 10.0
 """Longest wait for running batches after a signal; then they are abandoned, and the next job repeats them."""
 _ABANDONED = 5.0
 """Longest wait for batches that were abandoned."""
-
-Reports = Callable[[Report], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,8 @@ class Job:
         self._left: list[JobStream] = []
         """Streams whose topics were deleted while the job ran."""
         self._slots = Slots(execute, options.slots, lanes.now)
-        self._lanes, self._options, self._write = lanes, options, write
+        self._lanes, self._options = lanes, options
+        self._work = JobWork(roster, self._slots, write, options.discover, once=options.once)
         self._began = lanes.now()
         self._looks = Looks(lanes)
         self._failed_fast = False
@@ -195,7 +195,7 @@ class Job:
         """Do with each stream what its standing says."""
         if not self._exchanging and self._lanes.now() >= self._next_exchange:
             self._exchanging = True
-            self._lanes.start("states", self._exchange)
+            self._lanes.start("states", self._work.exchange)
         self._ready, standings = frozenset(self.roster.ready()), self.roster.standings()
         for stream in self.streams:
             if stream.busy or stream.phase in (Phase.DONE, Phase.LEFT):
@@ -211,14 +211,14 @@ class Job:
         """The stream is read no longer; its claim is released, so that another job may take it."""
         stream.become(phase)
         stream.busy = True
-        self._lanes.start("open", partial(self._close_one, stream))
+        self._lanes.start("open", partial(self._work.close, stream))
         self._failed_fast |= self._options.fail_fast and phase not in (Phase.PAUSED, Phase.LEFT)
 
     def _discover(self) -> None:
         """Begin to look which topics have come and gone."""
         if not self._discovering and self._lanes.now() >= self._next_discovery and self._lanes.free("open"):
             self._discovering = True
-            self._lanes.start("open", self._discover_one)
+            self._lanes.start("open", self._work.discover)
 
     def _open(self) -> None:
         """Begin to open streams that are due: each in its own thread, since it is all waiting for answers."""
@@ -226,7 +226,7 @@ class Job:
         for stream in self.streams:
             if self._opens(stream) and stream.pace.due <= now and self._lanes.free("open"):
                 stream.begin_opening()
-                self._lanes.start("open", partial(self._open_one, stream))
+                self._lanes.start("open", partial(self._work.open, stream))
 
     def _opens(self, stream: JobStream) -> bool:
         """Whether the stream is to be opened when it is due."""
@@ -255,71 +255,8 @@ class Job:
         for failed in turn.failed:
             self._failed(failed)
         for batch in turn.batches:
-            work = self._slots.expect(sum(map(len, batch.values())))
-            self._lanes.start("batch", partial(self._run, batch, work))
-
-    # What runs in lanes
-
-    def _exchange(self, report: Reports) -> None:
-        """Exchange states with the ledgers."""
-        try:
-            self.roster.look()
-        except Exception as error:
-            log.debug("states of streams were not exchanged: %s", error, exc_info=error)
-        finally:
-            report(Exchanged())
-
-    def _discover_one(self, report: Reports) -> None:
-        """Look for topics."""
-        assert self._options.discover is not None
-        found = Changed()
-        try:
-            found = self._options.discover()
-        finally:
-            report(Discovered(found))
-
-    def _open_one(self, stream: JobStream, report: Reports) -> None:
-        """Open a stream."""
-        try:
-            topic = stream.open()
-            report(Opened(stream, topic, stream.unread(topic, once=self._options.once)))
-        except Exception as error:  # noqa: BLE001 (the stream's failure, whatever it is)
-            report(Failed(stream, as_failure(stream.name, error)))
-
-    def _close_one(self, stream: JobStream, report: Reports) -> None:
-        """Let a stream's claim go."""
-        try:
-            stream.close()
-            if stream.leaving:
-                self.roster.remove(stream.name)
-        finally:
-            report(Closed(stream))
-
-    def _run(self, batch: Batch, work: Work, report: Reports) -> None:
-        """Run a batch to its end."""
-        left = {stream.name: stream for stream in batch}
-
-        def ended(name: str, error: ChSinkError | None) -> None:
-            stream = left.pop(name)
-            report(BatchEnded(stream) if error is None else Failed(stream, error))
-
-        def execute(tasks: Sequence[Task]) -> Sequence[TaskResult]:
-            try:
-                return self._slots.run(work, tasks)
-            finally:
-                report(CallEnded())
-
-        try:
-            rounds = {s.name: s.rounds(ranges) for s, ranges in batch.items()}
-            run_together(rounds, execute, ended, self._write)
-        except Exception as error:
-            log.debug("the executor failed: %s", error, exc_info=error)
-            for name, stream in left.items():
-                # An error that is raised on purpose would be raised again.
-                meant = isinstance(error, ChSinkError)
-                report(Failed(stream, as_failure(name, error), executor=not meant, job=meant))
-        finally:
-            self._slots.done(work)
+            slots = self._slots.expect(sum(map(len, batch.values())))
+            self._lanes.start("batch", partial(self._work.run, batch, slots))
 
     # What follows
 

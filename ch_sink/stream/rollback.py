@@ -16,7 +16,7 @@ from functools import cached_property
 from ch_sink.errors import StreamFailed
 from ch_sink.order.version import POSITION_SHIFT
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import FinishedRange, Ledger, RowsRemoved, TableRefilled, TruncateFloor
+from ch_sink.ports import FinishedRange, Ledger, RowsEdited, TableRefilled, TruncateFloor
 from ch_sink.stream.open_stream import OpenStream
 from ch_sink.stream.ports import GroupOffsets
 
@@ -87,12 +87,14 @@ class Restored:
         table = self._target.table.qualified.replace("`", "")
         has = f"the highest version there is {stored}" if stored >= 0 else "it has none of them"
         # The source has no former changes, and of rows without a key none that are told apart.
-        whence = " --against topic" if self._target.appends else ""
+        against = " --against topic" if self._target.appends else ""
+        fill = f"Fill the table anew by `ch_sink resync CONFIG{against} --apply`"
+        if self._target.policy.columns.source:
+            fill = "Other topics have rows there, too: write the missing ones by `ch_sink repair CONFIG --apply`"
         raise StreamFailed(
             f"stream {self._stream.settings.name}: {table} lacks rows that the stream has stored: {has}, and the "
             f"ledger has {wanted.top}",
-            hint=f"Fill the table anew by `ch_sink resync CONFIG{whence} --apply`, then `ch_sink resume CONFIG`; or "
-            "restore a newer backup.",
+            hint=f"{fill}, then `ch_sink resume CONFIG`; or restore a newer backup.",
         )
 
     @cached_property
@@ -165,7 +167,7 @@ def _removals(ledger: Ledger, topic_id: str) -> tuple[int, int]:
 
     The second is −1 if that says nothing of the table as it is.
     """
-    found = [r for r in ledger.facts(RowsRemoved) if r.topic_id == topic_id]
+    found = [r for r in ledger.facts(RowsEdited) if r.topic_id == topic_id and r.act == "removed"]
     last = next((r for r in reversed(found) if r.left), None)
     of_this_table = last is not None and last.since == len(ledger.facts(TableRefilled))
     left = int(last.left) if last is not None and of_this_table else -1

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ch_sink.errors import ChSinkError, ClickHouseError, LedgerConflict, in_one_line
-from ch_sink.model.counted import counted
+from ch_sink.model.address import counted
 from ch_sink.observe.stream import Standing
 from ch_sink.ports.stream_states import Alive, Compared, RecordedState, StreamStates
 from ch_sink.stream.claims import born
@@ -190,7 +190,8 @@ class Roster:
         groups: dict[StreamStates, list[Member]] = {}
         with self._lock:
             for member in self._members.values():
-                groups.setdefault(member.states, []).append(member)
+                if member.states is not None:
+                    groups.setdefault(member.states, []).append(member)
         return groups
 
     def _take(self, found: Mapping[str, RecordedState]) -> None:
@@ -245,7 +246,7 @@ class Roster:
         """Record that the job does not have these streams any more, unless another job has them."""
         groups: dict[StreamStates, list[str]] = {}
         for member in members:
-            if member.name in self._beaten:
+            if member.states is not None and member.name in self._beaten:
                 groups.setdefault(member.states, []).append(member.name)
         for states, names in groups.items():
             try:

@@ -60,8 +60,8 @@ class Member:
     """One stream of the job."""
 
     name: str
-    states: StreamStates
-    """Shared by the streams of one ledger."""
+    states: StreamStates | None
+    """Shared by the streams of one ledger; None if the stream has none, so that nobody can ask for anything."""
     config: str = ""
     """Fingerprint of the configuration."""
     patience: Patience = field(default_factory=Patience)

@@ -23,8 +23,7 @@ from ch_sink.errors import ChSinkError, TableError
 from ch_sink.table.model import Engine, Family, TargetTable, times
 from ch_sink.table.spec import EngineChoice, TableSpec, key_names, plan_columns, sorting_key
 from ch_sink.types.connect import RowSchema
-from ch_sink.types.lexer import columns_in, key_expressions, split_commas
-from ch_sink.types.sql import literal, quote
+from ch_sink.types.sql import columns_in, key_expressions, literal, quote, split_commas
 
 __all__ = [
     "STATE_TABLES",
@@ -36,6 +35,8 @@ __all__ = [
     "create_view",
     "current_view",
     "init_statements",
+    "listed",
+    "made_engine",
     "note_types",
     "once",
     "partition_in_sorting_key",
@@ -241,7 +242,7 @@ def create_table(schema: RowSchema, spec: TableSpec) -> str:
     columns = plan_columns(schema, spec)
     order = sorting_key(schema, spec)
     clauses = [
-        f"PARTITION BY {_listed(spec.partition_by)}" if spec.partition_by else "",
+        f"PARTITION BY {listed(spec.partition_by)}" if spec.partition_by else "",
         f"ORDER BY ({', '.join(order)})",
         f"TTL {spec.ttl}" if spec.ttl else "",
         f"SETTINGS {', '.join(f'{name} = {value}' for name, value in _settings(spec))}",
@@ -257,7 +258,8 @@ def create_table(schema: RowSchema, spec: TableSpec) -> str:
     )
 
 
-def _listed(expressions: str) -> str:
+def listed(expressions: str) -> str:
+    """Expressions as PARTITION BY takes them."""
     return f"({expressions})" if len(split_commas(expressions)) > 1 else expressions
 
 

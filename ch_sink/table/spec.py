@@ -9,13 +9,11 @@ from ch_sink.errors import ConfigError, TableError
 from ch_sink.model.policy import ColumnPolicy
 from ch_sink.table.model import Family
 from ch_sink.types import clickhouse_type
-from ch_sink.types.choices import TypeChoices
+from ch_sink.types.build import default_sql, without_expression
 from ch_sink.types.chtype import parse_type
-from ch_sink.types.column_type import WIDE
+from ch_sink.types.column import WIDE, TypeChoices
 from ch_sink.types.connect import Field, RowSchema, SourceType
-from ch_sink.types.defaults import default_sql, without_expression
-from ch_sink.types.lexer import Kind, columns_in, key_expressions, tokenize
-from ch_sink.types.sql import literal, quote
+from ch_sink.types.sql import Kind, columns_in, key_expressions, literal, quote, tokenize
 
 __all__ = [
     "ColumnPlan",
@@ -26,6 +24,7 @@ __all__ = [
     "key_names",
     "plan_columns",
     "sorting_key",
+    "system_plans",
 ]
 
 
@@ -309,7 +308,12 @@ def plan_columns(schema: RowSchema, spec: TableSpec) -> tuple[ColumnPlan, ...]:
     columns = [_column(field, spec, field.name in key, field.name in place, first, names) for field in fields]
     if schema.inferred:
         columns = [replace(column, note="") for column in columns]
-    system = [
+    return (*columns, *system_plans(spec))
+
+
+def system_plans(spec: TableSpec) -> list[ColumnPlan]:
+    """The columns that the sink fills itself."""
+    return [
         ColumnPlan(
             name,
             kind,
@@ -319,7 +323,6 @@ def plan_columns(schema: RowSchema, spec: TableSpec) -> tuple[ColumnPlan, ...]:
         )
         for name, kind in spec.engine.system_columns
     ]
-    return (*columns, *system)
 
 
 def _fields(schema: RowSchema, key: tuple[str, ...]) -> list[Field]:

@@ -1,4 +1,4 @@
-"""The procedure of ``erase``: one key's rows leave every table of the sink, physically and at once."""
+"""The procedure of ``purge --key``: one key's rows leave every table of the sink, physically and at once."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,15 +10,16 @@ from ch_sink.clickhouse.arrow_io import from_stream
 from ch_sink.clickhouse.lookup import max_version
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.errors import StreamFailed
-from ch_sink.model.counted import counted
+from ch_sink.model.address import counted
 from ch_sink.order import State
 from ch_sink.table.model import TargetTable
+from ch_sink.trust.biography import Biography
 from ch_sink.trust.history import facts_of
 from ch_sink.trust.key import WantedKey, wanted_key
-from ch_sink.trust.life import Biography, Reading, biography
+from ch_sink.trust.life import Reading, biography
 from ch_sink.trust.own_tables import OwnTables
 from ch_sink.trust.removal import count, delete_rows, forget_keys, note_removed, states_of_keys
-from ch_sink.trust.repaired_versions import counts
+from ch_sink.trust.repair_sql import counts
 from ch_sink.trust.sides import Side
 from ch_sink.trust.subject import Subject
 from ch_sink.types.sql import literal
@@ -147,7 +148,7 @@ def _expect_deleted(subject: Subject, condition: str) -> None:
     if int(found["n"]):
         raise StreamFailed(
             "the row is alive: its next change, or a repair, would bring it back",
-            hint="Delete it in the source and let the stream apply that, or erase it all the same with --live.",
+            hint="Delete it in the source and let the stream apply that, or remove it all the same with --live.",
         )
 
 
@@ -224,5 +225,5 @@ def _remains(life: Biography, letters: int) -> tuple[str, ...]:
         what = counted(letters, "dead letter")
         said.append(f"{what} without a Kafka key may be of any row: see `ch_sink dead-letters show`")
     if any(event.rule == "handed over" or event.half for event in life.events):
-        said.append("the row has had another key: erase that one, too")
+        said.append("the row has had another key: purge that one, too")
     return tuple(said)

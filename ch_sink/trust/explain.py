@@ -1,22 +1,24 @@
 """What `ch_sink explain` shows of a row: its life by the topic, and the rows that are stored."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from ch_sink.clickhouse import EVERY_TYPE, Client
 from ch_sink.config import Config
 from ch_sink.merge import version_column
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.order import State
-from ch_sink.ports import RowsRemoved
+from ch_sink.ports import RowsEdited
 from ch_sink.table.model import Family, TargetTable
+from ch_sink.trust.biography import Biography
 from ch_sink.trust.history import facts_of, loads_of
 from ch_sink.trust.key import WantedKey, wanted_key
-from ch_sink.trust.life import Biography, Course, Reading, biography
+from ch_sink.trust.life import Course, Reading, biography
 from ch_sink.trust.own_tables import Noted, OwnTables, own_tables
-from ch_sink.trust.repaired_versions import counts
-from ch_sink.trust.stoppable import Check, never_stops
+from ch_sink.trust.repair_sql import counts
 from ch_sink.trust.subject import Subject
+from ch_sink.trust.topic import Check, never_stops
 from ch_sink.trust.wiring import subject_of
 from ch_sink.types.sql import OWN, quote
 
@@ -29,34 +31,39 @@ _SETTINGS: dict[str, str | int] = {
 }
 
 
-def explained(config: Config, key: dict[str, Any], check: Check = never_stops) -> Biography:
-    """Read the topic of a configured stream for the events of one key. Raises ChSinkError."""
+def explained(
+    config: Config, found: Biography, check: Check = never_stops, say: Callable[[str], None] = lambda _: None
+) -> None:
+    """Read the topic of a configured stream for the events of the key of ``found``, and note them there.
+
+    Raises ChSinkError; what was found until then stays.
+    """
     subject = subject_of(config, check)
-    return life_of(subject, own_tables(config, subject.client), key)
+    life_of(subject, own_tables(config, subject.client), found, say)
 
 
-def life_of(subject: Subject, own: OwnTables, key: dict[str, Any]) -> Biography:
-    """The same of a stream that is known already."""
+def life_of(
+    subject: Subject, own: OwnTables, found: Biography, say: Callable[[str], None] = lambda _: None
+) -> Biography:
+    """The same of a stream that is known already; returns ``found``."""
     table = subject.table
-    wanted = wanted_key(subject.client, table, key)
-    stored = stored_rows(subject.client, table, wanted)
+    wanted = wanted_key(subject.client, table, found.key)
+    found.stored = stored_rows(subject.client, table, wanted)
     mine = f"{wanted.condition} AND ({subject.condition})" if subject.condition else wanted.condition
     versions = _stored_versions(subject.client, table, mine)
     topic = subject.topic.state(subject.settings.topic)
     epochs = [fact.epoch for fact in facts_of(subject.ledger, topic.topic_id)]
     reading = Reading.of(subject)
-    noted = replace(noted_of(subject, own, topic.topic_id), stored=versions)
-    found = biography(
-        reading, wanted, noted, epoch=max(epochs, default=0), courses=_courses(subject, topic, min(epochs, default=0))
-    )
     mark = reading.target.deleted
-    found.key, found.stored, found.deleted = key, stored, mark and (mark[0], str(mark[1]))
-    return found
+    found.deleted = mark and (mark[0], str(mark[1]))
+    noted = replace(noted_of(subject, own, topic.topic_id), stored=versions)
+    courses = _courses(subject, topic, min(epochs, default=0))
+    return biography(reading, wanted, noted, epoch=max(epochs, default=0), courses=courses, found=found, say=say)
 
 
 def noted_of(subject: Subject, own: OwnTables, topic_id: str) -> Noted:
     """What the ledger and the sink's own tables say of the topic's records. Raises ClickHouseError."""
-    removed = [fact for fact in subject.ledger.facts(RowsRemoved) if fact.topic_id == topic_id]
+    removed = [fact for fact in subject.ledger.facts(RowsEdited) if fact.topic_id == topic_id]
     return replace(
         own.noted(topic_id, subject.reached(topic_id).applied),
         loads=loads_of(subject.ledger, topic_id),

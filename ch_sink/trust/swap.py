@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ch_sink.errors import LedgerConflict, StreamFailed
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.ports import FinishedRange, Request, TableRefilled, TopicFacts
 from ch_sink.ports.stream_states import RecordedState, StreamStates
@@ -113,6 +113,8 @@ class Exchange:
     """Where the stream goes on if that is behind what it has applied."""
     resolved: Mapping[int, Sequence[int]]
     """Partition → offsets of waiting changes that the new table has."""
+    after: Sequence[str] = ()
+    """Statements that follow: a table of another shape needs another view."""
 
     def carry_out(self, say: Say) -> None:
         """Exchange the tables and let the ledger know. Raises ChSinkError."""
@@ -125,9 +127,11 @@ class Exchange:
                 "results": [asdict(result) for result in self.results],
                 "resolved": {str(p): list(offsets) for p, offsets in self.resolved.items()},
                 "comment": comment,
+                "after": list(self.after),
             }
         )
         successor.take_place(say)
+        successor.show(self.after)
         self._enter()
         successor.unmark(table.qualified, comment)
 
@@ -149,7 +153,9 @@ class Exchange:
         if not is_entered(comment, subject.ledger):
             say(f"{subject.table.qualified} was exchanged by a run that was killed before the ledger knew")
             with held(refill, topic.topic_id, say):
-                cls._of(refill, noted)._enter()
+                ended = cls._of(refill, noted)
+                successor.show(ended.after)
+                ended._enter()
         successor.unmark(subject.table.qualified, str(noted["comment"]))
 
     @classmethod
@@ -158,8 +164,9 @@ class Exchange:
             refill,
             TopicFacts(**noted["topic"]) if noted["topic"] is not None else None,
             [TableRefilled(**fact) for fact in noted["refilled"]],
-            [FinishedRange(**{**one, "cuts": tuple(one["cuts"])}) for one in noted["results"]],
+            [FinishedRange(**{**one, "steps": ()}) for one in noted["results"]],
             {int(p): offsets for p, offsets in noted["resolved"].items()},
+            noted["after"],
         )
 
 

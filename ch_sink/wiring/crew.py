@@ -26,7 +26,7 @@ from ch_sink.stream.roster import Roster
 from ch_sink.stream.standing import Member
 from ch_sink.stream.tasks import Execute
 from ch_sink.wiring.process import allow_descriptors
-from ch_sink.wiring.streams import NoStates, SharedTopics, members_of, stream_ports, stream_settings
+from ch_sink.wiring.streams import SharedTopics, members_of, stream_ports, stream_settings
 
 __all__ = ["Configurations", "Crew", "Observers"]
 
@@ -142,7 +142,7 @@ class Crew:
             watermarks = self._brokers.watermarks(kafka_settings(config))
             return JobStream(stream_settings(config), connect, watermarks, table=_table(config))
 
-        return [(shown_by(config, error), Member(topic, NoStates())) for topic, (config, error) in topics.items()]
+        return [(shown_by(config, error), Member(topic, None, known=True)) for topic, (config, error) in topics.items()]
 
 
 def _table(config: Config) -> str:

@@ -15,7 +15,7 @@ from ch_sink.ports import DeadLetter, FinishedRange, TopicFacts
 from ch_sink.stream.letter_retry import LetterRetry
 from ch_sink.stream.partition_states import States
 from ch_sink.testing import MemoryLedger
-from ch_sink.trust.mend import repaired
+from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from tests.support.choose import some
@@ -24,7 +24,8 @@ from tests.support.hand_commands import MARKING, TIMED, Hand, each_of, hand, tim
 from tests.support.hand_steps import EVENTS, Rows, lose, position
 from tests.support.hand_tables import ENGINES, Make, delete, insert, row, update
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
+"""`make test` draws sequences of the same commands: test_any_command_sequence."""
 
 
 def at(event: Event, second: int) -> Event:

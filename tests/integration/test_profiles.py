@@ -16,8 +16,8 @@ from ch_sink.errors import ClickHouseError
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import Insert
-from ch_sink.trust.mend import repaired
 from ch_sink.trust.purge import purged
+from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from tests.support.hand import PLACEHOLDER, Event, postgres
@@ -72,7 +72,7 @@ EVENTS = [
 ]
 
 
-@each_of("profile", PROFILES, "the first row", "null for no rows", "tables that may not be dropped")
+@each_of("profile", PROFILES, "null for no rows")
 @each_of("engine", ("replacing", "collapsing"), "collapsing")
 def test_a_profile_changes_nothing(client: Client, database: str, engine: str, profile: str) -> None:
     with user_of(client, PROFILES[profile]) as user:

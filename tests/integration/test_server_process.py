@@ -186,6 +186,7 @@ def test_it_listens_on_loopback_unless_told(endpoint: EmbeddedClickHouse) -> Non
     assert [a for a in listening if a.endswith(f":{endpoint.port:04X}")] == [f"0100007F:{endpoint.port:04X}"]
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_bodies_and_results(endpoint: EmbeddedClickHouse) -> None:
     """Four times the bytes, the same memory; tables without storage keep merges out of the figure."""
     client = connect(endpoint)

@@ -12,6 +12,7 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.spark.job import run_streams
 from ch_sink.wiring.streams import rewind_stream
+from tests.support.choose import some
 from tests.support.fixtures import topic_of, topics
 from tests.support.kafka import produce
 from tests.support.recorded import at_the_snapshot
@@ -46,7 +47,7 @@ def test_the_job_adds_the_columns_of_the_source(source: str, place: Place, spark
     assert place.differences(source, f"{source}-json_schema", "ac") == []
 
 
-@pytest.mark.parametrize("altered", [False, True], ids=["before the alter", "after the alter"])
+@pytest.mark.parametrize("altered", some([(False,), (True,)], [(True,)]), ids=["before the alter", "after the alter"])
 def test_a_job_that_dies_around_the_alter_stores_each_change_once(
     altered: bool, place: Place, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,7 +60,7 @@ def test_many_runs_at_random_offsets_and_a_second_reading(place: Place, spark: S
     config, topic, records = prepared(place, stream, table, max_offsets_per_trigger=4)
     rng, at = random.Random(5), 0
     while at < len(records):
-        step = rng.randint(3, 20)
+        step = rng.randint(10, 40)
         produce(place.kafka, records[at : at + step], topic)
         at += step
         run_streams([load(config)], once=True)

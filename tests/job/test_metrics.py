@@ -49,5 +49,5 @@ def test_table_and_lag_are_known_before_the_first_batch(place: Place, spark: Spa
     config, _, _ = prepared(place, "mariadb-json_plain", "kc")
     wrong = [f"clickhouse.table={place.database}_nowhere", "stream=unopened"]
     run_job([load(config), load(config, wrong)], once=True, seen=Observers(live=live))
-    found = {stream.table: (stream.batches, stream.lag) for stream in live.snapshot()}
+    found = {view.summary.table: (view.summary.batches, view.summary.lag) for view in live.snapshot()}
     assert found == {f"{place.database}.kc": (0, 0), f"{place.database}.{place.database}_nowhere": (0, None)}

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from ch_sink.errors import BrokerUnavailable, TopicNotFound
 from ch_sink.kafka import TopicOffsets, TopicWatermarks
 from ch_sink.local.kafka.broker import LocalKafka
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from tests.support.kafka import fresh_topic, produce, values
 
 pytestmark = pytest.mark.kafka
@@ -67,7 +67,7 @@ def test_a_topic_that_has_not_grown_keeps_its_state_and_one_that_has_does_not(
 def test_new_partitions_and_another_topic_of_the_name_are_seen(
     broker: LocalKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ch_sink.kafka.watermarks._WHOLE", 0.2)
+    monkeypatch.setattr("ch_sink.kafka.offsets._WHOLE", 0.2)
     marks = TopicWatermarks({"bootstrap.servers": broker.bootstrap})
     wider, again = filled(broker, 2)
     first = marks.states([wider, again])

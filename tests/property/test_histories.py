@@ -28,8 +28,8 @@ from tests.support.cases import KNOBS, Case, cases, cases_by_hand, drawn, faults
 from tests.support.harness import ENGINES, VERSIONS, as_records, target_table
 from tests.support.plain_decoder import PlainDecoder
 
-QUICK = 300
-BY_HAND = 144
+QUICK = 180
+BY_HAND = 72
 LONG = int(os.environ.get("CH_SINK_HISTORIES", "10000"))
 LONG_BY_HAND = int(os.environ.get("CH_SINK_HISTORIES_BY_HAND", "20000"))
 PIECES = 20
@@ -57,7 +57,7 @@ def test_tables_made_by_hand_equal_their_source_whatever_their_version_type(firs
 
 
 @given(st.integers(10**6, 2**63), st.sampled_from(sorted(ENGINES)), st.sampled_from(sorted(KNOBS)))
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_tables_equal_their_source_for_any_seed(seed: int, engine: str, knobs: str) -> None:
     if engine.startswith("append") and knobs not in ("ordinary", "adverse", "long"):
         knobs = "ordinary"

@@ -12,7 +12,7 @@ from ch_sink.model.address import Address
 from ch_sink.observe.live import Live
 from ch_sink.observe.stream import Standing, StreamSummary, StreamView
 from ch_sink.ports import Compared
-from ch_sink.serve.server import PageServer
+from ch_sink.serve.page import PageServer
 from tests.real.stand.browser import Browser
 from tests.real.stand.daemon import Missing
 from tests.support.views import counts_of, view

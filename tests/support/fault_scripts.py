@@ -19,8 +19,7 @@ import pyarrow as pa
 from ch_sink.clickhouse.replicas import Replicas
 from ch_sink.decode import Decoder
 from ch_sink.model.change import ChangeBatch, Records
-from ch_sink.model.policy import Policy, policy_of
-from ch_sink.model.profile import TopicProfile
+from ch_sink.model.policy import Policy, TopicProfile, policy_of
 from ch_sink.ports import History as EarlierRecords
 from ch_sink.ports import RowLookup, StoredRows
 from ch_sink.table.model import Family, TargetTable
@@ -234,7 +233,7 @@ class Surroundings:
         book = stream.ledger._book
         # Rows are never changed.
         kept = list(stream.table.rows), set(stream.table.tokens), {k: list(v) for k, v in stream.table._by_key.items()}
-        ours = deepcopy((book.claims, book.batches, book.facts, book.cuts, book.releases, book.topics, book.executions))
+        ours = deepcopy((book.claims, book.batches, book.facts, book.releases, book.topics, book.executions))
         rest = deepcopy((stream.pending.stored, stream.pending.resolved)), dict(stream.handover.stored)
         letters = dict(stream.dead_letters.stored), deepcopy(stream.table.rollups)
         self._states.append((kept, ours, list(book.ranges), rest, letters))
@@ -250,7 +249,7 @@ class Surroundings:
         stream.table.rows[:] = kept[0]
         stream.table.tokens = set(kept[1])
         stream.table._by_key = {k: list(v) for k, v in kept[2].items()}
-        names = ("claims", "batches", "facts", "cuts", "releases", "topics", "executions")
+        names = ("claims", "batches", "facts", "releases", "topics", "executions")
         for name, value in zip(names, deepcopy(ours), strict=True):
             setattr(book, name, value)
         book.ranges[:] = ranges

@@ -10,7 +10,7 @@ from ch_sink.errors import ChSinkError, StreamFailed, TopicNotFound
 from ch_sink.model.change import Records
 from ch_sink.model.counts import Counts
 from ch_sink.model.policy import policy_of
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.ports import Request
 from ch_sink.stream.coordinator import Coordinator
@@ -22,8 +22,7 @@ from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.roster import Roster
 from ch_sink.stream.standing import Member
 from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, Task, TaskResult
-from ch_sink.testing import MemoryStream, MemoryTopic
-from ch_sink.testing.memory_states import MemoryStreamStates
+from ch_sink.testing import MemoryStream, MemoryStreamStates, MemoryTopic
 from ch_sink.types.column import Column
 from tests.support.document_run import document_table
 

@@ -13,7 +13,7 @@ import pytest
 
 from ch_sink.errors import ChSinkError, ConfigError, StreamFailed
 from ch_sink.model.address import Address
-from ch_sink.serve.server import PageServer
+from ch_sink.serve.page import PageServer
 
 
 class Job:
