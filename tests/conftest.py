@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 pytest_plugins = (
+    "tests.support.connect",
     "tests.support.endpoint",
     "tests.support.engine",
     "tests.support.hand_tables",
