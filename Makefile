@@ -58,8 +58,11 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 # Two workers, each with its own ClickHouse; what needs Kafka or Spark runs on one of them. See docs/testing.md.
-test: lint java engines
-	@$(WITH_JAVA) $(BIN)/pytest -n $(WORKERS) -m "not long"
+# Lint runs beside them; what it finds is shown last and fails the run.
+test: $(STAMP) java engines
+	@$(MAKE) --no-print-directory lint >$(VENV)/lint.log 2>&1 & lint=$$!; \
+	$(WITH_JAVA) $(BIN)/pytest -n $(WORKERS) -m "not long"; tests=$$?; \
+	wait $$lint || { cat $(VENV)/lint.log; echo "make lint failed"; exit 1; }; exit $$tests
 
 quick: $(STAMP) java
 	$(WITH_JAVA) $(BIN)/pytest -n $(WORKERS) -m "not slow and not long"

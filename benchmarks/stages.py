@@ -31,10 +31,10 @@ from ch_sink.kafka.settings import KafkaSettings
 from ch_sink.order import State
 from ch_sink.pipeline.timings import Stages
 from ch_sink.ports import Claim
-from ch_sink.spark.kept import kept_stream
-from ch_sink.spark.wiring import batch_decoder, task_ports
 from ch_sink.stream.run_task import TaskPorts, run_task
 from ch_sink.stream.tasks import RangeTask, Task
+from ch_sink.wiring.tasks import batch_decoder, task_ports
+from ch_sink.wiring.worker import kept_stream
 
 _TICK = os.sysconf("SC_CLK_TCK")
 

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.support.slowest import shown
+
 pytest_plugins = (
     "tests.support.connect",
     "tests.support.endpoint",
@@ -52,3 +54,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: next(i for i, folder in enumerate(ORDER) if item.nodeid.startswith(folder)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print where the time went."""
+    reports = [r for found in terminalreporter.stats.values() for r in found if isinstance(r, pytest.TestReport)]
+    if lines := shown(reports):
+        terminalreporter.section("seconds")
+        for line in lines:
+            terminalreporter.write_line(line)

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ch_sink.spark.stop import Stop
+    from ch_sink.wiring.process import Stop
 
 __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The entry of ``ch_sink``; leaves by SystemExit."""
-    from ch_sink.spark.stop import run_stoppable
+    from ch_sink.wiring.process import run_stoppable
 
     def work(stop: "Stop") -> int:
         # Imported here: a Ctrl-C during these imports ends as quietly as any other.

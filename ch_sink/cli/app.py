@@ -25,7 +25,7 @@ from ch_sink.cli.run import run
 from ch_sink.cli.status import status
 from ch_sink.cli.verify import verify
 from ch_sink.errors import ChSinkError
-from ch_sink.spark.stop import Stop
+from ch_sink.wiring.process import Stop
 
 __all__ = ["app", "run_command"]
 

@@ -15,7 +15,7 @@ from ch_sink.model.counted import counted
 if TYPE_CHECKING:
     from ch_sink.config import Config
     from ch_sink.ports import DeadLetter, StoredLetter
-    from ch_sink.spark.letters import Letters
+    from ch_sink.wiring.letters import Letters
 
 __all__ = ["as_json", "dead_letters", "in_use", "retried"]
 
@@ -166,7 +166,7 @@ def _show(
 
 
 def _each(out: Output, configs: Any, only: str | None, overrides: Any) -> "Iterator[tuple[Config, Letters]]":
-    from ch_sink.spark.letters import Letters
+    from ch_sink.wiring.letters import Letters
 
     for config in load_all(out, configs, overrides, only):
         with expecting_a_ledger(config), Letters.of(config) as letters:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
     from ch_sink.local.demo.streams import DemoStream
     from ch_sink.local.kafka.broker import LocalKafka
-    from ch_sink.spark.stop import Stop
+    from ch_sink.wiring.process import Stop
 
 __all__ = ["demo"]
 
@@ -168,7 +168,7 @@ class _Demo:
     def _carry_again(self, configs: "Sequence[Config]") -> None:
         from ch_sink.discovery.wiring import client_of
         from ch_sink.local.demo.compare import stored_count
-        from ch_sink.spark.wiring import rewind_stream
+        from ch_sink.wiring.streams import rewind_stream
 
         before = [stored_count(client_of(c), c.clickhouse.database, c.clickhouse.table) for c in configs]
         for config in configs:

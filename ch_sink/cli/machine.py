@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ch_sink.config import Config
-from ch_sink.spark.java import MINIMUM, find_java
+from ch_sink.spark.installed import MINIMUM, find_java
 from ch_sink.table.checks import Finding
 
 __all__ = ["machine_findings"]

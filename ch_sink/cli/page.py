@@ -47,7 +47,7 @@ class JobPage:
 
     def dead_letters(self, stream: str, *, whole: bool) -> Sequence[Mapping[str, Any]]:
         """See PageData."""
-        from ch_sink.spark.letters import Letters
+        from ch_sink.wiring.letters import Letters
 
         with Letters.of(self._config(stream)) as letters:
             return [as_json(one, whole=whole) for one in letters.newest(_LETTERS, whole=whole)]
@@ -68,7 +68,7 @@ class JobPage:
 
     def retry(self, stream: str) -> Mapping[str, Any]:
         """See PageData. The stream pauses for as long as the retry takes."""
-        from ch_sink.spark.letters import Letters
+        from ch_sink.wiring.letters import Letters
 
         config = self._config(stream)
         with Letters.of(config) as letters, _borrowed(config):

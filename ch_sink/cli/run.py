@@ -99,6 +99,7 @@ def run(
         # PySpark is imported when a stream is open: missing things are reported while Spark's JVM is still starting.
         from ch_sink.spark.job import run_job
         from ch_sink.spark.session import start_application
+        from ch_sink.wiring.crew import Observers
 
         live = Live()
         closing.enter_context(_page(ui, ui_token, ui_host or (), live, lambda: streams_again(configs, overrides)))
@@ -111,13 +112,10 @@ def run(
                 once=once,
                 fail_fast=fail_fast,
                 master=master,
-                on_batch=logged,
-                watch=watch,
                 topics=topics,
                 started=jvm,
                 stop=stop,
-                live=live,
-                reload=lambda: streams_again(configs, overrides),
+                seen=Observers(logged, watch, live),
             )
         finally:
             if jvm is not None:

@@ -22,7 +22,7 @@ from ch_sink.model.counted import counted, grouped
 from ch_sink.observe.lines import Lines
 from ch_sink.observe.logs import Format, formatter, kept, logging_to
 from ch_sink.observe.picture import Album, JobPicture, StreamPicture
-from ch_sink.spark.stop import Stop
+from ch_sink.wiring.process import Stop
 
 __all__ = ["LogOptions", "Screen", "rendered", "shown"]
 

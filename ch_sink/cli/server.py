@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ch_sink.local.clickhouse.serve import run
 from ch_sink.local.clickhouse.server import ClickHouseEndpoint
-from ch_sink.spark.stop import Stop
+from ch_sink.wiring.process import Stop
 
 __all__ = ["serve"]
 

@@ -30,9 +30,9 @@ from ch_sink.errors import ChSinkError, ClickHouseError, ConfigError, SourceErro
 
 if TYPE_CHECKING:
     from ch_sink.config import Config
-    from ch_sink.spark.stop import Stop
     from ch_sink.trust.report import Report
     from ch_sink.trust.subject import Options
+    from ch_sink.wiring.process import Stop
 
 __all__ = ["verify"]
 
@@ -139,9 +139,9 @@ def _continuous(
 ) -> None:
     """Compare part after part of each table in turn. Raises typer.Exit(1) if the last round found a difference."""
     from ch_sink.discovery.wiring import states_by_ledger
-    from ch_sink.spark.stop import Stopped
     from ch_sink.trust.continuous import Rotation
     from ch_sink.trust.report import lines
+    from ch_sink.wiring.process import Stopped
 
     def rotation(config: "Config") -> Rotation:
         subject, chosen = case_of(config, against, options, stop.check)

@@ -1,6 +1,7 @@
 """The configuration as a tree of plain values, each with its origin: file and line, environment or command line."""
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ class Tree:
     values: dict[str, Any] = field(default_factory=dict)
     origin: dict[KeyPath, str] = field(default_factory=dict)
     """Key path → "line 7", "environment variable X" or "--set x"."""
+    without_brokers: bool = False
+    """A DataFrame brings the records: ``kafka`` need not name brokers."""
 
     def where(self, path: KeyPath) -> str:
         """Origin of a key, else of the nearest section around it or key in it."""
@@ -49,12 +52,12 @@ class Tree:
         self.origin[path] = origin
 
 
-def read(path: Path, overrides: Sequence[str], environ: Mapping[str, str]) -> Tree:
-    """File, then environment, then ``--set``; the later wins.
+def read(given: Path | Mapping[str, Any], overrides: Sequence[str], environ: Mapping[str, str]) -> Tree:
+    """File or what it would hold, then environment, then ``--set``; the later wins.
 
     Raises ConfigError for a missing file, one that is not a YAML mapping, a duplicate key or a malformed override.
     """
-    tree = _file(path)
+    tree = _file(given) if isinstance(given, Path) else Tree("the configuration", deepcopy(dict(given)))
     known = by_environment_name()
     for name in sorted(environ):
         if name.startswith(PREFIX):

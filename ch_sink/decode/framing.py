@@ -14,8 +14,7 @@ from typing import Any, Literal, cast
 import msgspec
 import numpy as np
 
-from ch_sink.decode.avro.schema import Node, parse
-from ch_sink.decode.avro.source_types import source_type
+from ch_sink.decode.avro.schema import Node, parse, source_type
 from ch_sink.decode.native.joined import Joined, joined
 from ch_sink.decode.native.library import address, library
 from ch_sink.decode.native.scan import FEWEST

@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from ch_sink.decode.avro.keys import read_keys
-from ch_sink.decode.avro.layout import AvroColumn
-from ch_sink.decode.avro.names import columns_of
+from ch_sink.decode.avro.columns import read_keys
+from ch_sink.decode.avro.layout import AvroColumn, columns_of
 from ch_sink.decode.framing import Framed
 from ch_sink.decode.json.aliases import alias, object_decoder, with_names
 from ch_sink.decode.json.rows import ColumnReader

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
+from ch_sink.decode.avro.columns import holds_documents
 from ch_sink.decode.avro.events import as_json
-from ch_sink.decode.avro.keys import holds_documents
 from ch_sink.decode.framing import Envelopes
 from ch_sink.decode.isolate import of_record
 from ch_sink.decode.json.survey import connector_in

@@ -8,7 +8,7 @@ import numpy as np
 
 from ch_sink.decode.assemble import as_places
 from ch_sink.decode.avro.events import AvroReader, as_json, no_events
-from ch_sink.decode.avro.names import columns_of
+from ch_sink.decode.avro.layout import columns_of
 from ch_sink.decode.event_form import Form, Forms, OtherForm
 from ch_sink.decode.event_keys import pick
 from ch_sink.decode.flattened.reader import FlatReader

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ch_sink.config import Config
-from ch_sink.decode.avro.names import columns_of
+from ch_sink.decode.avro.layout import columns_of
 from ch_sink.decode.mongodb import is_document_source
 from ch_sink.discovery.connector import connector_of
 from ch_sink.discovery.connector_findings import Marks, marks_of

@@ -94,6 +94,10 @@ class TopicWatch:
         """The configurations of topics without exceptions, one of each file."""
         return tuple(job.usual for job in self._jobs)
 
+    def now(self) -> Sequence[Config]:
+        """The streams of the files as they are now, for one that is resumed. Raises ChSinkError."""
+        return streams_of(self._reload() if self._reload is not None else self._jobs).streams
+
     def finds(self, config: Config) -> bool:
         """Whether the stream is of a file of many topics, so that it leaves when its topic is deleted."""
         mine = (job for job in self._jobs if job.topics is not None)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ch_sink.spark.cache import cache_folder
+from ch_sink.spark.installed import cache_folder
 
 __all__ = ["Archive", "ArchivesUnavailable", "fetched"]
 

@@ -15,8 +15,8 @@ from ch_sink.config import Config
 from ch_sink.errors import ChSinkError, SparkLost
 from ch_sink.spark.probe import cause
 from ch_sink.spark.session import JvmStart, build_application
-from ch_sink.spark.stop import Stop, Stopped
 from ch_sink.stream.tasks import Task, TaskResult
+from ch_sink.wiring.process import Stop, Stopped
 
 if TYPE_CHECKING:
     from ch_sink.spark.executor import SparkExecutor

@@ -18,8 +18,7 @@ def main() -> None:
     import pyspark.worker  # noqa: F401
     from pyspark.daemon import manager
 
-    import ch_sink.spark.wiring
-    import ch_sink.spark.worker  # noqa: F401
+    import ch_sink.wiring.worker  # noqa: F401
 
     gc.freeze()  # each worker would go over the modules' objects after each of its tasks
     manager()

@@ -9,14 +9,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from ch_sink.spark.garbage import garbage
-from ch_sink.spark.packing import packed
 from ch_sink.spark.probe import expect_equipped, runs_tasks
 from ch_sink.spark.sessions import describe, lacks_executors, slots_of
-from ch_sink.spark.together import fetched_together
-from ch_sink.spark.wiring import run_configured
-from ch_sink.spark.worker import Work, run_group
 from ch_sink.stream.tasks import RangeTask, Task, TaskResult, tried
+from ch_sink.wiring.worker import Work, fetched_together, garbage, packed, run_configured, run_group
 
 __all__ = ["SparkExecutor"]
 
@@ -94,7 +90,7 @@ def _runner(
                 context = TaskContext.get()
                 group = _tried(pickle.loads(pickled[number]), context.attemptNumber() if context is not None else 0)
                 results = [pickle.dumps(result) for result in run_group(group, run_configured, fetched_together)]
-                garbage().set_aside()
+                garbage().freeze()
                 yield pa.RecordBatch.from_pydict({"task": list(groups[number]), "result": results})
 
     return ch_sink_tasks

@@ -2,44 +2,30 @@
 
 import argparse
 import logging
-import math
 import os
 import sys
-import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from ch_sink.clickhouse import write_together
 from ch_sink.config import Config, load_job
 from ch_sink.config import Job as JobFile
-from ch_sink.discovery.creation import create_tables
-from ch_sink.discovery.job_topics import streams_of
 from ch_sink.discovery.topic_watch import TopicWatch
-from ch_sink.discovery.wiring import client_of
 from ch_sink.errors import ChSinkError, StreamsFailed
-from ch_sink.kafka import KafkaSettings
 from ch_sink.observe import StreamSummary, progress_line
 from ch_sink.observe.lines import Lines
-from ch_sink.observe.live import Live, LiveStream
+from ch_sink.observe.live import LiveStream
 from ch_sink.observe.logs import formatter, logging_to
 from ch_sink.observe.picture import JobPicture
 from ch_sink.observe.watch import JobWatch
 from ch_sink.serve.serving import serving
 from ch_sink.spark.application import Application
-from ch_sink.spark.configurations import Configurations
-from ch_sink.spark.descriptors import allow_descriptors
-from ch_sink.spark.members import NoStates, members_of
 from ch_sink.spark.session import JvmStart
-from ch_sink.spark.stop import Stop, run_stoppable
-from ch_sink.spark.wiring import SharedTopics, stream_ports, stream_settings
-from ch_sink.stream.coordinator import Coordinator
-from ch_sink.stream.flush import Flush
 from ch_sink.stream.job import Job
-from ch_sink.stream.job_stream import JobStream
-from ch_sink.stream.job_work import Changed, Ended, JobOptions
-from ch_sink.stream.lanes import ThreadLanes
-from ch_sink.stream.roster import Member, Roster
+from ch_sink.stream.job_work import JobOptions
+from ch_sink.wiring.crew import Crew, Observers
+from ch_sink.wiring.process import Stop, allow_descriptors, run_stoppable
+from ch_sink.wiring.streams import SharedTopics
 
 __all__ = ["JobEnd", "main", "run_job", "run_streams"]
 
@@ -63,35 +49,16 @@ class JobEnd:
             raise StreamsFailed(self.failures)
 
 
-def run_streams(
-    configs: Sequence[Config],
-    *,
-    once: bool = False,
-    fail_fast: bool = False,
-    master: str | None = None,
-    on_batch: Callable[[StreamSummary], None] | None = None,
-    started: JvmStart | None = None,
-    stop: Stop | None = None,
-) -> list[StreamSummary]:
-    """As `run_job`; returns the summaries. Raises ChSinkError after the end if a stream failed."""
-    end = run_job(configs, once=once, fail_fast=fail_fast, master=master, on_batch=on_batch, started=started, stop=stop)
-    end.expect_fine()
-    return end.summaries
-
-
 def run_job(
     configs: Sequence[Config],
     *,
     once: bool = False,
     fail_fast: bool = False,
     master: str | None = None,
-    on_batch: Callable[[StreamSummary], None] | None = None,
-    watch: JobWatch | None = None,
     topics: TopicWatch | None = None,
     started: JvmStart | None = None,
     stop: Stop | None = None,
-    live: Live | None = None,
-    reload: Callable[[], Iterable[Config]] | None = None,
+    seen: Observers | None = None,
 ) -> JobEnd:
     """Run the streams of these configurations in one Spark application; returns when all have ended.
 
@@ -100,38 +67,21 @@ def run_job(
     Args:
         once: end when everything that is there now has been read.
         fail_fast: end when the first stream fails.
-        on_batch: receives each stream's figures after each of its batches.
-        watch: gets the job's pictures while it runs.
         topics: finds the topics that come and go; its first look made ``configs``.
         started: the JVM, if it has been started for these configurations.
         stop: once requested, running batches come to their end and no further one begins.
-        live: is kept up to date with what the streams do; the metrics are served from it.
-        reload: reads the files again, for a stream that is resumed.
+        seen: who follows the job.
 
     Raises ConfigError if the metrics' address cannot be taken.
     """
     allow_descriptors(len(configs))
-    stop = stop or Stop()
-    live = live or Live()
+    stop, seen = stop or Stop(), seen or Observers()
     settings = list(configs) or (list(topics.usual) if topics is not None else [])
     if not settings:
         return JobEnd([], {})
     application = Application(settings, master, started, stop)
-
-    def batch(summary: StreamSummary, live: Live = live) -> None:
-        live.batch(summary)
-        if on_batch is not None:
-            on_batch(summary)
-
     address = next((config.metrics for config in settings if config.metrics), None)
-    with serving(address, live), closing(application), closing(SharedTopics()) as brokers:
-
-        def changed(config: Config) -> None:
-            application.add(config)
-            roster.configured(config.stream_name, config.fingerprint())
-
-        configurations = Configurations((), reload, changed)
-        crew = _Crew(application, brokers, configurations, batch, topics, live)
+    with serving(address, seen.live), closing(application), closing(SharedTopics()) as brokers:
         options = JobOptions(
             slots=application.slots,
             once=once,
@@ -140,96 +90,30 @@ def run_job(
             abandon=application.cancel,
             # A job that ends once everything has been read need not start Spark for nothing.
             on_open=lambda _: None if once else application.start(),
-            on_retry=lambda stream: live.retried(stream.name, stream.topic),
-            on_resume=lambda stream: configurations.outdated(stream.name),
-            discover=crew.discover if topics is not None and topics.open else None,
-            discover_every=topics.interval if topics is not None else math.inf,
         )
-        refused = crew.refused(topics.refused if topics is not None else {})
-        streams = [*(crew.stream(config) for config in configs), *(stream for stream, _ in refused)]
-        lanes: ThreadLanes[Ended] = ThreadLanes()
-        members = [*members_of(configs), *(member for _, member in refused)]
-        roster = Roster(members, uuid.uuid4().hex[:12], steady=lanes.now)
-        job = Job(streams, application.execute, lanes, options, roster, write_together)
-        if watch is not None:
-            watch.source = lambda: _picture(job, application)
-        live.follow(lambda: _seen(job))
+        job = Crew(application.add, brokers, topics, seen).job(configs, application.execute, options)
+        seen.watch.source = lambda: _picture(job, application)
+        seen.live.follow(lambda: _seen(job))
         failures = job.run()
     return JobEnd([stream.summary for stream in (*job.streams, *job.left)], failures)
 
 
-@dataclass(slots=True)
-class _Crew:
-    """Makes the job's streams, those of the start and those that join."""
-
-    application: Application
-    brokers: SharedTopics
-    configurations: Configurations
-    on_batch: Callable[[StreamSummary], None] | None
-    topics: TopicWatch | None
-    live: Live
-    made: int = 0
-
-    def stream(self, config: Config) -> JobStream:
-        """A stream of the job. Raises ConfigError if the process may not have enough open files for it."""
-        self.made += 1
-        allow_descriptors(self.made)
-        self.application.add(config)
-        self.configurations.add(config)
-        return JobStream(
-            stream_settings(config),
-            lambda: self._connect(config.stream_name),
-            self.brokers.watermarks(KafkaSettings(config.kafka.client())),
-            config.trigger_interval,
-            config.max_offsets_per_trigger,
-            Flush(config.flush_interval, config.flush_rows),
-            comes_and_goes=self.topics is not None and self.topics.finds(config),
-            table=_table(config),
-        )
-
-    def discover(self) -> Changed:
-        """Which streams join and leave."""
-        assert self.topics is not None
-        try:
-            found = self.topics.look()
-            joined = [(self.stream(config), members_of([config])[0]) for config in found.joined]
-            why = self.topics.refused
-            joined += self.refused({topic: why[topic] for topic in found.refused})
-        except ChSinkError as error:
-            log.warning("topics could not be looked at: %s", error)
-            return Changed()
-        found.say(log)
-        for stream, _ in joined[: len(found.joined)]:
-            log.warning("%s joins the job", stream.name, extra={"stream": stream.name})
-        return Changed(joined, found.left, found.settled)
-
-    def refused(self, topics: Mapping[str, tuple[Config, ChSinkError]]) -> list[tuple[JobStream, Member]]:
-        """Stopped streams that show why these topics are none of the job."""
-        return [(self._refused(config, error), Member(topic, NoStates())) for topic, (config, error) in topics.items()]
-
-    def _refused(self, config: Config, error: ChSinkError) -> JobStream:
-        def connect() -> Coordinator:
-            raise error
-
-        watermarks = self.brokers.watermarks(KafkaSettings(config.kafka.client()))
-        return JobStream(stream_settings(config), connect, watermarks, table=_table(config))
-
-    def _connect(self, name: str) -> Coordinator:
-        config = self.configurations.of(name)
-        if config.create_tables:
-            create_tables(config)
-        ports = stream_ports(config, self.brokers)
-        self.live.server_version = client_of(config).server_version
-        return Coordinator(stream_settings(config), ports, self.on_batch)
+def run_streams(
+    configs: Sequence[Config],
+    *,
+    once: bool = False,
+    on_batch: Callable[[StreamSummary], None] | None = None,
+    stop: Stop | None = None,
+) -> list[StreamSummary]:
+    """As `run_job`; returns the summaries. Raises ChSinkError after the end if a stream failed."""
+    end = run_job(configs, once=once, stop=stop, seen=Observers(on_batch))
+    end.expect_fine()
+    return end.summaries
 
 
 def _picture(job: Job, application: Application) -> JobPicture:
     seen = job.picture()
     return replace(seen, doing=seen.doing or application.doing)
-
-
-def _table(config: Config) -> str:
-    return f"{config.clickhouse.database}.{config.clickhouse.table}"
 
 
 def _seen(job: Job) -> list[LiveStream]:
@@ -289,10 +173,9 @@ def _main(arguments: Sequence[str] | None, stop: Stop) -> int:
                 once=given.once,
                 fail_fast=given.fail_fast,
                 master=given.master,
-                watch=watch,
                 topics=topics,
                 stop=stop,
-                reload=lambda: streams_of(jobs()).streams,
+                seen=Observers(watch=watch),
             )
         for summary in end.summaries:
             sys.stdout.write(progress_line(summary) + "\n")

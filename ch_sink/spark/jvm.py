@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ch_sink.errors import ChSinkError
-from ch_sink.spark.archive import archive_options, class_path
-from ch_sink.spark.stop import Stop
+from ch_sink.spark.installed import archive_options, class_path
+from ch_sink.wiring.process import Stop
 
 __all__ = ["Gateway", "Jvm", "java_command", "properties_text"]
 

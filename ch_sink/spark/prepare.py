@@ -6,10 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ch_sink.errors import ChSinkError
-from ch_sink.spark.archive import archive_stem, find_archive, keep_archive
-from ch_sink.spark.cache import cache_folder
-from ch_sink.spark.home import prepared_home
-from ch_sink.spark.java import require_java
+from ch_sink.spark.installed import archive_stem, cache_folder, find_archive, keep_archive, prepared_home, require_java
 
 __all__ = ["main", "prepare"]
 

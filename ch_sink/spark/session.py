@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 import ch_sink
 from ch_sink.config import Config
-from ch_sink.spark.home import prepared_home
-from ch_sink.spark.java import require_java
+from ch_sink.spark.installed import prepared_home, require_java
 from ch_sink.spark.jvm import Gateway, Jvm, java_command
-from ch_sink.spark.stop import Stop
+from ch_sink.wiring.process import Stop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

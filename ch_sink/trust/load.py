@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ch_sink.clickhouse import Client
 from ch_sink.clickhouse.writer import PINNED
-from ch_sink.decode.avro.names import columns_of
+from ch_sink.decode.avro.layout import columns_of
 from ch_sink.decode.chosen.masks import masked
 from ch_sink.decode.chosen.source_view import source_view, unmasked
 from ch_sink.decode.mongodb import DocumentTable

@@ -19,7 +19,6 @@ from ch_sink.discovery.wiring import client_of, kafka_settings, key_columns, led
 from ch_sink.kafka import schema_registry
 from ch_sink.ports import Handover
 from ch_sink.snapshot import open_source
-from ch_sink.spark.wiring import concerned_by, stream_settings
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.source_address import source_address
 from ch_sink.trust.stoppable import Check, StoppableTopic, never_stops
@@ -29,6 +28,8 @@ from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema
 from ch_sink.types.defaults import is_constant
 from ch_sink.types.sql import quote
+from ch_sink.wiring.streams import stream_settings
+from ch_sink.wiring.tasks import concerned_by
 
 __all__ = ["filled_columns", "handover_of", "subject_of"]
 

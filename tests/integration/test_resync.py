@@ -16,7 +16,6 @@ from ch_sink.errors import ChSinkError, SourceError, StreamFailed
 from ch_sink.model.policy import ColumnPolicy, Policy
 from ch_sink.ports import Alive, FinishedRange, Request
 from ch_sink.snapshot.reader import Value
-from ch_sink.spark.stop import Stopped
 from ch_sink.stream.claims import born
 from ch_sink.testing import MemoryLedger
 from ch_sink.testing.memory_states import MemoryStreamStates
@@ -27,6 +26,7 @@ from ch_sink.trust.stoppable import StoppableTopic
 from ch_sink.trust.subject import Options
 from ch_sink.trust.successor import SUFFIX
 from ch_sink.trust.verify import verified
+from ch_sink.wiring.process import Stopped
 from tests.support.busy import ENGINES, feed_of
 from tests.support.choose import some
 from tests.support.fixtures import TruthTable, read_truth

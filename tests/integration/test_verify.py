@@ -10,7 +10,6 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.errors import LedgerConflict, StreamFailed
 from ch_sink.ports import Compared, Fact, RangeIntent
-from ch_sink.spark.stop import Stopped
 from ch_sink.stream.claims import born
 from ch_sink.trust.continuous import compared
 from ch_sink.trust.mend import repaired
@@ -18,6 +17,7 @@ from ch_sink.trust.report import Report, lines
 from ch_sink.trust.stoppable import StoppableTopic
 from ch_sink.trust.subject import Options, Subject
 from ch_sink.trust.verify import verified
+from ch_sink.wiring.process import Stopped
 from tests.support.busy import ENGINES, feed_of
 from tests.support.choose import some
 from tests.support.recorded import CASES, equal, one_encoding_each

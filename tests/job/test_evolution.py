@@ -11,7 +11,7 @@ from ch_sink.config import load
 from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.spark.job import run_streams
-from ch_sink.spark.wiring import rewind_stream
+from ch_sink.wiring.streams import rewind_stream
 from tests.support.fixtures import topic_of, topics
 from tests.support.kafka import produce
 from tests.support.recorded import at_the_snapshot

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from ch_sink.config import load
 from ch_sink.model.policy import policy_of
 from ch_sink.spark.job import run_streams
-from ch_sink.spark.wiring import rewind_stream
+from ch_sink.wiring.streams import rewind_stream
 from tests.support.busy import decimal_and_time
 from tests.support.choose import some
 from tests.support.fixtures import Recorded, registry_schemas, topic_of, topics

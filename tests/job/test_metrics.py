@@ -11,6 +11,7 @@ from ch_sink.local.ports import free_port
 from ch_sink.observe import StreamSummary
 from ch_sink.observe.live import Live
 from ch_sink.spark.job import run_job, run_streams
+from ch_sink.wiring.crew import Observers
 from tests.job.test_job import prepared
 from tests.support.kafka import produce
 from tests.support.sink import Place
@@ -47,6 +48,6 @@ def test_table_and_lag_are_known_before_the_first_batch(place: Place, spark: Spa
     live = Live()
     config, _, _ = prepared(place, "mariadb-json_plain", "kc")
     wrong = [f"clickhouse.table={place.database}_nowhere", "stream=unopened"]
-    run_job([load(config), load(config, wrong)], once=True, live=live)
+    run_job([load(config), load(config, wrong)], once=True, seen=Observers(live=live))
     found = {stream.table: (stream.batches, stream.lag) for stream in live.snapshot()}
     assert found == {f"{place.database}.kc": (0, 0), f"{place.database}.{place.database}_nowhere": (0, None)}

@@ -14,8 +14,8 @@ from ch_sink.errors import RegistryRefused
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.order import State
-from ch_sink.spark.wiring import run_configured
 from ch_sink.stream.tasks import RangeDone, RangeTask
+from ch_sink.wiring.worker import run_configured
 from tests.support.fixtures import registry_schemas, topic_of, topics
 from tests.support.kafka import produce
 from tests.support.recorded import equal

@@ -13,7 +13,7 @@ import pytest
 from ch_sink.errors import BrokerUnavailable, KafkaError
 from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.local.kafka.jars import KAFKA_VERSION
-from ch_sink.spark.java import find_java, java_version
+from ch_sink.spark.installed import find_java, java_version
 from tests.support.choose import each_value
 from tests.support.kafka import fresh_topic
 from tests.support.sink import ROOT
@@ -64,7 +64,7 @@ def test_stopping_removes_daemon_and_folder() -> None:
 
 
 def test_without_java_it_is_the_mock_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ch_sink.spark.java._FOLDERS", ())
+    monkeypatch.setattr("ch_sink.spark.installed._FOLDERS", ())
     monkeypatch.setenv("JAVA_HOME", "/nonexistent")
     monkeypatch.setenv("PATH", "/nonexistent")
     assert find_java() is None
@@ -122,7 +122,7 @@ def test_java_home_wins_and_old_or_broken_ones_are_passed_over(tmp_path: Path, m
     broken.write_text("no program")
     os.chmod(broken, 0o755)
     assert (java_version(old), java_version(new), java_version(broken)) == (8, 21, None)
-    monkeypatch.setattr("ch_sink.spark.java._FOLDERS", (str(tmp_path / "*"),))
+    monkeypatch.setattr("ch_sink.spark.installed._FOLDERS", (str(tmp_path / "*"),))
     monkeypatch.setenv("PATH", "/nonexistent")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
     assert find_java() == new

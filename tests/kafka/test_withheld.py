@@ -11,10 +11,10 @@ from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.order import State
 from ch_sink.ports import AppliedSwap, PendingRecord
-from ch_sink.spark.wiring import batch_decoder, task_ports
 from ch_sink.stream.tasks import ReleaseTask
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.types.column import Column
+from ch_sink.wiring.tasks import batch_decoder, task_ports
 from tests.support.fixtures import Recorded
 from tests.support.kafka import fresh_topic, produce
 from tests.support.sink import config_file

@@ -8,10 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ch_sink.decode import Decoder
-from ch_sink.decode.avro.datums import Datums
-from ch_sink.decode.avro.schema import parse
-from ch_sink.decode.avro.values import value_reader
-from ch_sink.decode.avro.vectors import NotText, read, skip
+from ch_sink.decode.avro.definition import NotText, Unreadable, Want, read, reader
+from ch_sink.decode.avro.schema import Node, parse
 from ch_sink.discovery.sample import sample_schema
 from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
@@ -97,45 +95,38 @@ def mutated(draw: st.DrawFn, datum: bytes) -> bytes:
 
 def agrees_with_the_peer(text: str, datums: list[bytes]) -> None:
     node, peer = parse(text), peer_schema(text)
-    run, over = Datums(datums), Datums(datums)
-    vector = read(node, run)
-    run.finish()
-    skip(node, over, slice(None))
-    over.finish()
-    odd: list[int] = []
-    try:
-        found = vector.tolist() if not run.bad.any() else None
-    except NotText as error:
-        found, odd = None, error.places
-    one = value_reader(node)
+    whole, bad, odd = _read(node, datums)
+    _, over, _ = _read(node, datums, want={})
+    assert over == bad
     for i, datum in enumerate(datums):
         try:
             wanted, canonical = peer_read(peer, datum)
         except Exception:  # noqa: BLE001 (fastavro raises many kinds)
             wanted, canonical = None, False
-        alone = Datums([datum])
-        single = read(node, alone)
-        alone.finish()
-        assert bool(alone.bad[0]) == bool(run.bad[i])
+        single, single_bad, single_odd = _read(node, [datum])
+        assert bool(single_bad) == (i in bad)
         if canonical:
-            assert not run.bad[i]
-            assert i not in odd
-            assert not over.bad[i]
-            assert repr(single.tolist()) == repr([wanted])
-            assert repr(one(datum)) == repr((wanted, len(datum)))
-            if found is not None:
-                assert repr(found[i]) == repr(wanted)
-        elif not run.bad[i]:
-            # Bytes that nobody writes so (an integer in more bytes than it needs): what both read is the same.
-            try:
-                mine, end = one(datum)
-            except UnicodeDecodeError:
-                continue
-            assert end == len(datum)
-            try:
-                assert repr(single.tolist()) == repr([mine])
-            except NotText:
-                raise AssertionError("a text was read by one and refused by the other") from None
+            assert not single_bad
+            assert not single_odd
+            assert repr(single) == repr([wanted])
+            assert repr(reader(node)(datum, 0)) == repr((wanted, len(datum)))
+            if whole is not None:
+                assert repr(whole[i]) == repr(wanted)
+        elif not single_bad and not single_odd:
+            # Bytes that nobody writes so (an integer in more bytes than it needs): both ways read the same.
+            assert repr(reader(node)(datum, 0)) == repr((single and single[0], len(datum)))
+    assert not bad or whole is None
+    assert not odd or whole is None
+
+
+def _read(node: Node, datums: list[bytes], want: Want | None = None) -> tuple[list[Any] | None, list[int], list[int]]:
+    """The values, the places of what does not follow the schema, and those of texts that are not UTF-8."""
+    try:
+        return read(node, datums, want=want).tolist(), [], []
+    except Unreadable as error:
+        return None, error.places, []
+    except NotText as error:
+        return None, [], error.places
 
 
 @settings(max_examples=150, deadline=None)

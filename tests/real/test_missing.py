@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ch_sink.spark.java import find_java
+from ch_sink.spark.installed import find_java
 from tests.real.stand.connect import Connect, Registry
 from tests.real.stand.daemon import Missing
 from tests.real.stand.programs import programs

@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ch_sink.decode.avro.datums import Datums
-from ch_sink.decode.avro.program import program
-from ch_sink.decode.avro.scanned import Texts, scan
+from ch_sink.decode.avro.definition import NotText, Struct, Unreadable, Vector, Want, read
+from ch_sink.decode.avro.scanned import Texts, program, scan
 from ch_sink.decode.avro.schema import parse
-from ch_sink.decode.avro.vectors import NotText, Plain, Struct, Vector, Want, read
 from ch_sink.decode.native.joined import Joined
 
 __all__ = ["apart", "datum", "drawn_schema", "long", "said", "scanned_and_stepped"]
@@ -140,8 +138,8 @@ def _wanted(rnd: random.Random, schema: Any) -> Want | None:
 def said(vector: Vector) -> Any:
     """All that a vector says, and what it has in place of nulls: numbers there may be asked for the least."""
     there: Any = vector.present().tolist()
-    if isinstance(vector, Plain):
-        there = there, repr(vector.values.tolist())
+    if (numbers := vector.numbers()) is not None:
+        there = there, repr(numbers.tolist())
     if isinstance(vector, Struct):
         return there, {name: said(inner) for name, inner in vector.fields.items()}
     try:
@@ -169,18 +167,20 @@ def scanned_and_stepped(rnd: random.Random, native: ctypes.CDLL) -> tuple[list[s
         raw = rnd.randbytes(skip) + datum(rnd, schema, {}, odd)
         values.append(_changed(rnd, raw) if rnd.random() < changes else raw)
     node, want = parse(json.dumps(schema)), _wanted(rnd, schema)
-    stepped = Datums(values, skip=skip)
-    plain = read(node, stepped, want=want)
-    stepped.finish()
+    bad: list[int] = []
+    try:
+        plain = read(node, values, skip=skip, want=want)
+    except Unreadable as error:
+        bad = error.places
     made = program(node, want)
     shown = f"{json.dumps(schema)}\n{want}\n{skip} {values}\n"
     if known and made is None:
         return [f"{shown}no program"], False
     found = scan(native, made, Joined(values), skip=skip) if made is not None else None
     if found is None:
-        return ([f"{shown}refused"] if made is not None and not stepped.bad.any() else []), False
-    if stepped.bad.any():
-        return [f"{shown}{np.nonzero(stepped.bad)[0]} are bad"], True
+        return ([f"{shown}refused"] if made is not None and not bad else []), False
+    if bad:
+        return [f"{shown}{bad} are bad"], True
     return [shown + one for one in apart(rnd, found, plain)], True
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyspark
 
 from ch_sink.local.ports import free_port
-from ch_sink.spark.java import require_java
+from ch_sink.spark.installed import require_java
 from tests.real.stand.daemon import Daemon
 
 __all__ = ["Cluster", "children", "cluster"]

@@ -5,9 +5,10 @@ from contextlib import closing
 from pathlib import Path
 
 from ch_sink.config import load_job
-from ch_sink.spark.wiring import SharedTopics, run_configured, stream_ports, stream_settings
 from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.tasks import Task, TaskResult
+from ch_sink.wiring.streams import SharedTopics, stream_ports, stream_settings
+from ch_sink.wiring.worker import run_configured
 
 __all__ = ["run_inline"]
 

@@ -22,7 +22,7 @@ from tests.support.live_job import LiveJob
 __all__ = ["JobProcess"]
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["tests.support.job_process", "ch_sink.spark.wiring"])
+_CONTEXT.set_forkserver_preload(["tests.support.job_process", "ch_sink.wiring.worker"])
 
 
 class JobProcess:

@@ -10,9 +10,6 @@ from ch_sink.discovery.job_topics import streams_of
 from ch_sink.errors import ChSinkError
 from ch_sink.kafka import KafkaSettings
 from ch_sink.observe import StreamState
-from ch_sink.spark.configurations import Configurations
-from ch_sink.spark.members import members_of
-from ch_sink.spark.wiring import SharedTopics, run_configured, stream_ports, stream_settings
 from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.job import Job
 from ch_sink.stream.job_stream import JobStream
@@ -21,6 +18,9 @@ from ch_sink.stream.lanes import ThreadLanes
 from ch_sink.stream.patience import Pauses
 from ch_sink.stream.roster import Roster
 from ch_sink.stream.tasks import Task, TaskResult
+from ch_sink.wiring.crew import Configurations
+from ch_sink.wiring.streams import SharedTopics, members_of, stream_ports, stream_settings
+from ch_sink.wiring.worker import run_configured
 
 __all__ = ["LiveJob"]
 

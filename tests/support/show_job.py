@@ -7,7 +7,7 @@ import time
 from ch_sink.cli.screen import LogOptions, shown
 from ch_sink.observe.picture import JobPicture, StreamPicture
 from ch_sink.observe.status import StreamState
-from ch_sink.spark.stop import Stop, run_stoppable
+from ch_sink.wiring.process import Stop, run_stoppable
 
 __all__ = ["main"]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from ch_sink.spark.java import find_java
+from ch_sink.spark.installed import find_java
 from ch_sink.spark.session import build_session
 
 

@@ -9,13 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ch_sink.decode.assemble import Part
-from ch_sink.decode.avro.blocks import Block
-from ch_sink.decode.avro.convert import convert, culprits, listed
+from ch_sink.decode.avro.columns import Block, convert, culprits, listed
+from ch_sink.decode.avro.definition import UNREADABLE, Mask, Struct, Unreadable, reader
 from ch_sink.decode.avro.layout import AvroLayout, build_layout, is_envelope
-from ch_sink.decode.avro.scanned import Texts, read_group
+from ch_sink.decode.avro.scanned import read_group
 from ch_sink.decode.avro.schema import Node, within
-from ch_sink.decode.avro.values import UNREADABLE, value_reader
-from ch_sink.decode.avro.vectors import Mask, Struct
 from ch_sink.decode.framing import AVRO_HEAD, Framed
 from ch_sink.decode.json.columns import IS_ROW, NEEDS_AFTER, Fault, Read, meta
 from ch_sink.decode.record_kinds import classify, classify_document, row_operations
@@ -32,10 +30,12 @@ def document(framed: Framed, value: bytes) -> Any:
     """One value as plain Python objects. Raises DecodeError if it does not follow its schema."""
     assert framed.avro is not None
     try:
-        found, length = value_reader(framed.avro)(value[AVRO_HEAD:])
+        found, end = reader(framed.avro)(value, AVRO_HEAD)
     except UNREADABLE as error:
-        raise DecodeError(f"{_mismatch(framed)}: {error or 'it ends early'}") from error
-    if AVRO_HEAD + length != len(value):
+        raise DecodeError(
+            f"{_mismatch(framed)}: {'it ends early' if isinstance(error, IndexError) else error}"
+        ) from error
+    if end != len(value):
         raise DecodeError(_mismatch(framed))
     return found
 
@@ -77,12 +77,10 @@ class AvroReader:
         if isinstance(layout, str):
             raise Fault(layout)
         try:
-            record, bad = read_group(framed.avro, values, layout.program, layout.want)
-        except DecodeError as error:
-            raise Fault(error.message) from error
-        if bad is not None:
+            record = read_group(framed.avro, values, layout.program, layout.want)
+        except Unreadable as error:
             reason = _mismatch(framed)
-            raise Fault(reason, certain=[BadRecord(places[i], reason) for i in np.nonzero(bad)[0].tolist()])
+            raise Fault(reason, certain=[BadRecord(places[i], reason) for i in error.places]) from error
         assert isinstance(record, Struct)
         source = _source(record, places)
         connectors = listed(source.fields.get("connector"), len(values), None, places)
@@ -233,7 +231,7 @@ def _source(record: Struct, places: Sequence[int]) -> Struct:
 def _operations(record: Struct, places: Sequence[int]) -> tuple[npt.NDArray[np.uint8], dict[int, str]]:
     """Operations as ordinals of their letters, and those that change no row, by place in the group. Raises Fault."""
     vector = record.fields["op"]
-    letters = vector.letters() if isinstance(vector, Texts) else None
+    letters = vector.letters()
     if letters is not None and IS_ROW[letters].all():
         return letters, {}
     found = listed(vector, len(places), "", places)

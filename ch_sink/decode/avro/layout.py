@@ -1,15 +1,15 @@
 """How the datums of one schema become columns: which fields are read, and the converter of each column."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from ch_sink.decode.avro.names import columns_of
-from ch_sink.decode.avro.program import Program, program
+from ch_sink.decode.avro.definition import Want
+from ch_sink.decode.avro.scanned import Program, program
 from ch_sink.decode.avro.schema import Node
-from ch_sink.decode.avro.vectors import Want
 from ch_sink.decode.json.layout import row_fields
 from ch_sink.decode.mongodb import is_document_source
 from ch_sink.decode.unknown_columns import declared_unknown
@@ -21,7 +21,7 @@ from ch_sink.types import Converter, converter
 from ch_sink.types.connect import SourceType
 from ch_sink.types.value_policy import ValuePolicy
 
-__all__ = ["AvroColumn", "AvroLayout", "build_layout", "is_envelope"]
+__all__ = ["AvroColumn", "AvroLayout", "build_layout", "columns_of", "is_envelope"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,3 +149,43 @@ def _sample(declared: SourceType) -> Any:
     if declared.kind == "array":
         return [_sample(declared.items)] if declared.items is not None else []
     return {} if declared.kind == "map" else _SAMPLES.get(declared.kind, 1)
+
+
+_FIRST, _OTHER = re.compile(r"[A-Za-z_]"), re.compile(r"[A-Za-z0-9_]")
+
+
+def columns_of(fields: Iterable[str], columns: Iterable[str]) -> dict[str, str]:
+    """Field → column: of the same name, else the one column whose adjusted name the field has, else its own name."""
+    names, there = list(fields), set(columns)
+    out = {name: name for name in names}
+    left = there.difference(names)
+    if left:
+        by_adjusted: dict[str, list[str]] = {}
+        for column in left:
+            for adjusted in {_underscores(column), _codes(column)} - {column}:
+                by_adjusted.setdefault(adjusted, []).append(column)
+        for name in names:
+            found = by_adjusted.get(name, ())
+            if name not in there and len(found) == 1:
+                out[name] = found[0]
+    return out
+
+
+def _underscores(name: str) -> str:
+    """Mode ``avro``: an underscore for every character that is not allowed."""
+    if name and not _FIRST.match(name[0]) and _OTHER.match(name[0]):
+        name = "_" + name
+    return "".join(c if _OTHER.match(c) else "_" for c in name)
+
+
+def _codes(name: str) -> str:
+    """Mode ``avro_unicode``: ``_u002d`` for such a character, the underscore among them."""
+    return "".join(
+        c if c != "_" and (_OTHER if i else _FIRST).match(c) else "".join(f"_u{u:04x}" for u in _units(c))
+        for i, c in enumerate(name)
+    )
+
+
+def _units(character: str) -> list[int]:
+    raw = character.encode("utf-16-be", "surrogatepass")
+    return [int.from_bytes(raw[i : i + 2], "big") for i in range(0, len(raw), 2)]

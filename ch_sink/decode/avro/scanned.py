@@ -1,45 +1,160 @@
 """Avro datums that the compiled reader steps through: all values of all of them by one call.
 
-It decides nothing by itself. Groups with a datum that does not follow its schema, and schemas with values that it does
-not know, are read by `vectors`.
+A program says which values the datums of a schema have, in which order, and where each goes. The compiled reader
+decides nothing by itself: groups with a datum that does not follow its schema, and schemas with types that it does not
+know (arrays, maps, unions of several types, records within themselves) are read by `definition`.
 """
 
 from collections.abc import Sequence
 from ctypes import CDLL
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.decode.avro.datums import Datums
-from ch_sink.decode.avro.program import Program, Record, Shape
+from ch_sink.decode.avro.definition import Mask, Struct, Vector, Want, as_text, read
 from ch_sink.decode.avro.schema import Node
-from ch_sink.decode.avro.vectors import Mask, NotText, Plain, Struct, Symbols, Vector, Want, not_texts, read
 from ch_sink.decode.framing import AVRO_HEAD
 from ch_sink.decode.native.joined import Joined, joined
 from ch_sink.decode.native.library import address, library
 from ch_sink.decode.native.scan import MOST_BYTES, MOST_KNOWN, optional
 
-__all__ = ["Texts", "read_group", "scan"]
+__all__ = ["Program", "Record", "Shape", "Texts", "Value", "program", "read_group", "scan", "whole"]
+
+_LONG, _SIZED, _FIXED, _FLOAT, _DOUBLE, _FLAG, _SYMBOL, _OPTIONAL = range(8)
+_ACTIONS = {
+    "int": _LONG,
+    "long": _LONG,
+    "string": _SIZED,
+    "bytes": _SIZED,
+    "fixed": _FIXED,
+    "float": _FLOAT,
+    "double": _DOUBLE,
+    "boolean": _FLAG,
+    "enum": _SYMBOL,
+}
+_MOST_STEPS = 4096
+"""Named types within each other may make more steps than a schema has letters."""
+_MOST_BYTES = 1 << 62
+"""Of one value: what a step can tell."""
 
 
-def read_group(
-    node: Node, values: Sequence[bytes], made: Program | None, want: Want | None = None
-) -> tuple[Vector, Mask | None]:
-    """The framed values of a schema, and which are bad, None for none; the vector says nothing about those.
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value in a slot. ``flag``: says which datums have it; -1 for all."""
 
-    ``made``: the program of the type and the fields to build, if it has one. Raises DecodeError.
+    node: Node
+    slot: int
+    flag: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record in the slots of its fields."""
+
+    fields: dict[str, "Shape"]
+    flag: int
+
+
+Shape = Value | Record
+
+
+@dataclass(slots=True)
+class Program:
+    """What the compiled reader follows, and what it makes."""
+
+    rows: list[list[int]] = field(default_factory=list)
+    slots: int = 0
+    flags: int = 0
+    shape: Shape | None = None
+    steps: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 7), dtype=np.int64))
+
+    def step(self, action: int, slot: int, argument: int) -> list[int]:
+        """A step that is added."""
+        if len(self.rows) >= _MOST_STEPS or argument >= _MOST_BYTES:
+            raise _Unknown
+        row = [action, slot, argument, 0, -1, 0, 0]
+        self.rows.append(row)
+        return row
+
+
+class _Unknown(Exception):
+    """The schema has a value that the compiled reader does not know."""
+
+
+def program(node: Node, want: Want | None = None) -> Program | None:
+    """The program of a type; None if there is none. ``want``: the fields of a record to build."""
+    made = Program()
+    try:
+        made.shape = _kept(made, node, want, -1)
+    except (_Unknown, RecursionError):
+        return None
+    made.steps = np.array(made.rows, dtype=np.int64).reshape(-1, 7)
+    return made
+
+
+@lru_cache(maxsize=1024)
+def whole(node: Node) -> Program | None:
+    """The program that builds all fields."""
+    return program(node)
+
+
+def _kept(made: Program, node: Node, want: Want | None, flag: int) -> Shape:
+    """Adds the steps of a value that is built, which is there where a flag says so."""
+    if node.kind == "record":
+        fields: dict[str, Shape] = {}
+        for member in node.members:
+            if want is None or member.name in want:
+                fields[member.name] = _kept(made, member.type, want[member.name] if want else None, flag)
+            else:
+                _skipped(made, member.type)
+        return Record(fields, flag)
+    if node.null_branch < 0:
+        slot = made.slots
+        made.slots += 1
+        _one(made, node, slot)
+        return Value(node, slot, flag)
+    own, first = made.flags, made.slots
+    made.flags += 1
+    step = made.step(_OPTIONAL, first, node.null_branch)
+    shape = _kept(made, node.present, want, own)
+    step[3:] = made.slots - first, own, made.flags - own, len(made.rows)
+    return shape
+
+
+def _skipped(made: Program, node: Node) -> None:
+    """Adds the steps over a value."""
+    if node.kind == "record":
+        for member in node.members:
+            _skipped(made, member.type)
+    elif node.null_branch >= 0:
+        step = made.step(_OPTIONAL, 0, node.null_branch)
+        _skipped(made, node.present)
+        step[6] = len(made.rows)
+    elif node.kind != "null":
+        _one(made, node, -1)
+
+
+def _one(made: Program, node: Node, slot: int) -> None:
+    if node.kind not in _ACTIONS:
+        raise _Unknown
+    made.step(_ACTIONS[node.kind], slot, len(node.symbols) if node.kind == "enum" else node.size)
+
+
+def read_group(node: Node, values: Sequence[bytes], made: Program | None, want: Want | None = None) -> Vector:
+    """The framed values of a schema. ``made``: the program of the type and the fields to build, if it has one.
+
+    Raises Unreadable.
     """
     native = library()
     if native is not None and made is not None:
         scanned = scan(native, made, joined(values), skip=AVRO_HEAD)
         if scanned is not None:
-            return scanned, None
-    datums = Datums(values, skip=AVRO_HEAD)
-    found = read(node, datums, want=want)
-    datums.finish()
-    return found, datums.bad if datums.bad.any() else None
+            return scanned
+    return read(node, values, skip=AVRO_HEAD, want=want)
 
 
 def scan(native: CDLL, made: Program, values: Joined, *, skip: int = 0) -> Vector | None:
@@ -79,6 +194,36 @@ class _Made:
         return Plain(count, valid, _numbers(kind, cells))
 
 
+class Plain(Vector):
+    """Integers, floats or booleans."""
+
+    def __init__(self, count: int, valid: Mask | None, values: npt.NDArray[Any]) -> None:
+        super().__init__(count, valid)
+        self.values = values
+
+    def column(self) -> Any:
+        return pa.array(self.values, mask=None if self.valid is None else ~self.valid)
+
+    def numbers(self) -> npt.NDArray[np.int64] | None:
+        if self.values.dtype != np.int64:
+            return None
+        return self.values if self.valid is None else np.where(self.valid, self.values, 0)
+
+
+class Symbols(Plain):
+    """Texts of an enum, as their numbers."""
+
+    def __init__(self, count: int, valid: Mask | None, codes: npt.NDArray[Any], symbols: tuple[str, ...]) -> None:
+        super().__init__(count, valid, codes)
+        self._symbols = symbols
+
+    def column(self) -> Any:
+        return pa.array(self._symbols, pa.string()).take(super().column())
+
+    def numbers(self) -> None:
+        return None
+
+
 class Texts(Vector):
     """Text or bytes, as their places in all of the data."""
 
@@ -98,19 +243,14 @@ class Texts(Vector):
         array = pa.Array.from_buffers(kind, count, buffers, null_count=0 if self.valid is None else -1)
         if not self._text or ascii_only:
             return array
-        try:
-            return array.cast(pa.string())
-        except pa.ArrowInvalid:
-            raise NotText(not_texts(array)) from None
+        return as_text(array)
 
     def letters(self) -> npt.NDArray[np.uint8] | None:
-        """The texts if each is one letter; else None."""
         if not self._text or self.valid is not None or (self._cells >> np.uint64(32) != 1).any():
             return None
         return np.frombuffer(self._data, dtype=np.uint8)[self._cells.astype(np.uint32)]
 
     def repeated(self) -> list[Any] | None:
-        """The texts, one object for each distinct one; None if there are many, or one is not UTF-8."""
         codes, first = np.empty(self.count, dtype=np.uint8), np.empty(MOST_KNOWN, dtype=np.int64)
         known = self._native.ch_avro_distinct(*self._given(), address(codes), address(first))
         try:

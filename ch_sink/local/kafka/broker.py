@@ -27,7 +27,7 @@ from ch_sink.errors import BrokerUnavailable, KafkaError
 from ch_sink.local.kafka.jars import kafka_jars
 from ch_sink.local.maven import ArchivesUnavailable
 from ch_sink.local.ports import free_port
-from ch_sink.spark.java import MINIMUM, find_java
+from ch_sink.spark.installed import MINIMUM, find_java
 
 __all__ = ["LocalKafka"]
 

@@ -16,7 +16,7 @@ from typing import Any
 from ch_sink.local.kafka.jars import KAFKA_VERSION, LOGGING
 from ch_sink.local.maven import Archive, ArchivesUnavailable, fetched
 from ch_sink.local.ports import free_port
-from ch_sink.spark.java import MINIMUM, find_java
+from ch_sink.spark.installed import MINIMUM, find_java
 from tests.real.stand.daemon import Daemon, Missing
 
 __all__ = ["Connect", "Registry"]

@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from ch_sink.decode.avro import scanned
-from ch_sink.decode.avro.datums import Datums
-from ch_sink.decode.avro.program import program
-from ch_sink.decode.avro.scanned import scan
+from ch_sink.decode.avro.definition import Unreadable, read
+from ch_sink.decode.avro.scanned import program, scan
 from ch_sink.decode.avro.schema import parse
-from ch_sink.decode.avro.vectors import read
 from ch_sink.decode.native.joined import Joined
 from tests.support.avro import KEY, ROW, Topic, decode, event
 
@@ -52,7 +50,7 @@ def test_what_follows_the_schema_is_read(library: ctypes.CDLL, schema: Any, raw:
     assert made is not None
     found = scan(library, made, Joined([raw, raw]))
     assert found is not None
-    assert found.tolist() == [{"a": value}] * 2 == read(node, Datums([raw, raw])).tolist()
+    assert found.tolist() == [{"a": value}] * 2 == read(node, [raw, raw]).tolist()
 
 
 @pytest.mark.parametrize(
@@ -87,10 +85,9 @@ def test_what_follows_the_schema_is_read(library: ctypes.CDLL, schema: Any, raw:
 @pytest.mark.parametrize("wanted", [True, False])
 def test_what_does_not_is_refused(library: ctypes.CDLL, schema: Any, raw: bytes, wanted: bool) -> None:
     node = _row(schema)
-    stepped = Datums([raw, raw])
-    read(node, stepped, want=None if wanted else {})
-    stepped.finish()
-    assert stepped.bad.all()
+    with pytest.raises(Unreadable) as refused:
+        read(node, [raw, raw], want=None if wanted else {})
+    assert refused.value.places == [0, 1]
     made = program(node, None if wanted else {})
     assert made is not None
     assert scan(library, made, Joined([raw, raw])) is None

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ch_sink.local.maven import Archive, ArchivesUnavailable, fetched
-from ch_sink.spark.cache import cache_folder
+from ch_sink.spark.installed import cache_folder
 
 ARCHIVES = [Archive("org.example", "one", "1.2"), Archive("org.example", "two", "3", "tar.gz", "all")]
 

@@ -11,8 +11,8 @@ import pytest
 from ch_sink.errors import SparkLost, StreamFailed
 from ch_sink.spark import application
 from ch_sink.spark.application import Application
-from ch_sink.spark.stop import Stop
 from ch_sink.stream.tasks import Task, TaskResult
+from ch_sink.wiring.process import Stop
 
 
 class Executor:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from ch_sink.errors import ChSinkError
-from ch_sink.spark.archive import archive_stem, find_archive, keep_archive
+from ch_sink.spark.installed import archive_stem, find_archive, keep_archive
 from ch_sink.spark.jvm import Jvm, java_command
-from ch_sink.spark.stop import Stop, Stopped
+from ch_sink.wiring.process import Stop, Stopped
 
 
 @pytest.fixture

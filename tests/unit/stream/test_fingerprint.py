@@ -3,9 +3,9 @@
 import pytest
 
 from ch_sink.config import Config
-from ch_sink.spark.wiring import stream_settings
 from ch_sink.stream.fingerprint import fingerprint
 from ch_sink.types.column import Column
+from ch_sink.wiring.streams import stream_settings
 from tests.support.decoding import replacing
 
 COLUMNS = (Column("id", "Int32"), Column("name", "String"))

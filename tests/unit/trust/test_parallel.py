@@ -13,8 +13,8 @@ from typing import Any, cast
 import pytest
 
 from ch_sink.snapshot import Part
-from ch_sink.spark.stop import Stopped
 from ch_sink.trust.parallel import load_parts, still_wanted
+from ch_sink.wiring.process import Stopped
 
 ROOT = Path(__file__).resolve().parents[3]
 PARTS = [Part("1"), Part("2"), Part("3")]

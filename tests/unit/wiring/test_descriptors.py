@@ -7,7 +7,7 @@ _CODE = """
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
 from ch_sink.errors import ConfigError
-from ch_sink.spark.descriptors import allow_descriptors
+from ch_sink.wiring.process import allow_descriptors
 try:
     allow_descriptors({streams})
     print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])

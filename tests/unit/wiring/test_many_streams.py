@@ -7,14 +7,11 @@ from pathlib import Path
 import pytest
 
 from ch_sink.config import expand, load_job
-from ch_sink.observe.live import Live
 from ch_sink.spark.application import Application
-from ch_sink.spark.configurations import Configurations
-from ch_sink.spark.job import _Crew
-from ch_sink.spark.members import members_of
-from ch_sink.spark.stop import Stop
-from ch_sink.spark.wiring import SharedTopics
 from ch_sink.stream.roster import Roster
+from ch_sink.wiring.crew import Crew, Observers
+from ch_sink.wiring.process import Stop
+from ch_sink.wiring.streams import SharedTopics, members_of
 
 JOB = r"""
 kafka: {bootstrap.servers: "localhost:9092", topics: 's\.p\..*'}
@@ -37,7 +34,7 @@ def test_ten_thousand_streams_take_seconds_and_some_kilobytes_each(tmp_path: Pat
     before = resident()
     found = expand([load_job(path, (), {})], lambda _: [f"s.p.t{n}" for n in range(TOPICS)], lambda *_: set())
     application = Application(found.streams[:1], None, None, Stop())
-    crew = _Crew(application, SharedTopics(), Configurations(()), None, None, Live())
+    crew = Crew(application.add, SharedTopics(), None, Observers())
     streams = [crew.stream(config) for config in found.streams]
     roster = Roster(members_of(found.streams), "run")
     kept = resident() - before

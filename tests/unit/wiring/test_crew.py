@@ -4,8 +4,8 @@ import pytest
 
 from ch_sink.config import Config
 from ch_sink.errors import ConfigError
-from ch_sink.spark import configurations
-from ch_sink.spark.configurations import Configurations
+from ch_sink.wiring import crew as configurations
+from ch_sink.wiring.crew import Configurations
 
 
 def config(table: str, **more: object) -> Config:

@@ -1,4 +1,6 @@
-"""Ends a command on SIGINT or SIGTERM, whatever it is doing: ordered if it can, at once if it must.
+"""The process of a command: its signals, and its open files.
+
+SIGINT or SIGTERM ends it, whatever it is doing: ordered if it can, at once if it must.
 
 The work runs in a thread of its own and asks `Stop` between its steps, so that no exception is raised in the middle
 of an import, a library call or a callback. The main thread only takes signals. The first signal asks the work to stop;
@@ -6,6 +8,7 @@ if it has not within `GRACE` seconds, or on a second signal, the process ends it
 """
 
 import os
+import resource
 import signal
 import sys
 import threading
@@ -13,7 +16,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 
-__all__ = ["GRACE", "Stop", "Stopped", "run_stoppable"]
+from ch_sink.errors import ConfigError
+
+__all__ = ["GRACE", "Stop", "Stopped", "allow_descriptors", "run_stoppable"]
 
 GRACE = 25.0
 """Seconds from the first signal to a forced end; Kubernetes kills after 30."""
@@ -159,3 +164,25 @@ def _notify(number: int) -> None:
     # Written past Python's buffers: a signal may come in the middle of a print.
     with suppress(OSError):
         os.write(2, _NOTICE[signal.Signals(number)].encode())
+
+
+_BASE = 300
+"""Spark's own, and those of a process without streams."""
+_PER_STREAM = 1
+"""Streams share their clients in the driver; one to spare for each."""
+
+
+def allow_descriptors(streams: int) -> None:
+    """Raise the process's own limit as far as the system allows. Raises ConfigError if that is too low."""
+    needed = _BASE + _PER_STREAM * streams
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and (soft < hard or hard == resource.RLIM_INFINITY):
+        wanted = needed * 4 if hard == resource.RLIM_INFINITY else hard
+        if wanted > soft:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    if resource.RLIM_INFINITY != soft < needed:
+        raise ConfigError(
+            f"{streams} streams need some {needed} open files, and this process may have {soft}",
+            hint=f"Raise the limit (`ulimit -n {needed}`, LimitNOFILE in systemd), or split the streams over jobs.",
+        )

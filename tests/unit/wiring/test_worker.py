@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ch_sink.order import State
-from ch_sink.spark.packing import LARGE, packed, weight
-from ch_sink.spark.worker import Run, Work, run_group
 from ch_sink.stream.tasks import RangeTask, ReleaseTask, Task, TaskResult
+from ch_sink.wiring.worker import LARGE, Run, Work, packed, run_group, weight
 from tests.model import LAYOUTS
 from tests.support.harness import ENGINES, target_table
 

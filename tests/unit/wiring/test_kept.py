@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from ch_sink.spark.kept import KeptStream
 from ch_sink.table.model import TargetTable
+from ch_sink.wiring.worker import KeptStream
 from tests.model import LAYOUTS
 from tests.support.harness import ENGINES, target_table
 

@@ -9,11 +9,12 @@ from ch_sink.clickhouse import ClickHouseDeadLetters, ClickHouseLedger
 from ch_sink.config import Config
 from ch_sink.kafka import KafkaSettings, RangeConsumer
 from ch_sink.ports import Claim, DeadLetter, StoredLetter
-from ch_sink.spark.wiring import SharedTopics, batch_decoder, stream_ports, task_ports
 from ch_sink.stream.letter_retry import LetterRetry, Retried
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.tasks import ReleaseTask
+from ch_sink.wiring.streams import SharedTopics, stream_ports
+from ch_sink.wiring.tasks import batch_decoder, task_ports
 
 __all__ = ["Letters"]
 

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from ch_sink.spark.stop import Stop, Stopped, run_stoppable
+from ch_sink.wiring.process import Stop, Stopped, run_stoppable
 
 _FRAME = """
 import sys, time
-from ch_sink.spark.stop import run_stoppable
+from ch_sink.wiring.process import run_stoppable
 def work(stop):
     stop.at_forced_end(lambda: print("forced", flush=True))
     print("begun", flush=True)

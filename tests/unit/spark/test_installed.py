@@ -5,7 +5,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from ch_sink.spark import home
+from ch_sink.spark import installed as home
 
 
 def test_the_home_has_what_starts_spark_and_not_the_archive_of_pyspark(

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ch_sink.spark.garbage import Garbage, garbage
-from ch_sink.spark.kept import kept_stream
+from ch_sink.wiring.worker import Garbage, garbage, kept_stream
 
 
 class Cycle:
@@ -29,14 +28,14 @@ def test_all_that_is_alive_is_set_aside_when_twice_as_many_streams_have_come(mon
     monkeypatch.setattr(gc, "freeze", lambda: times.append(streams[0]))
     monkeypatch.setattr(gc, "collect", lambda: None)
     for streams[0] in range(1000):
-        here.set_aside()
+        here.freeze()
     assert times == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
 
 
 def test_garbage_is_collected_first_and_later_garbage_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_stream, "cache_info", lambda: type("Info", (), {"misses": 1}))
     earlier = weakref.ref(Cycle())
-    Garbage().set_aside()
+    Garbage().freeze()
     assert earlier() is None
     assert gc.get_freeze_count() > 10_000
     later = weakref.ref(Cycle())

@@ -1,0 +1,420 @@
+"""Avro datums read by plain Python: the definition of what their bytes mean, and the way without a compiled reader.
+
+It is strict where fastavro is lenient: fastavro takes 2 for a boolean, branch -1 of a union, symbol -1 of an enum and
+numbers of more than 64 bits. It is as fast, and the tests compare both.
+"""
+
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from threading import local
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ch_sink.decode.avro.schema import Node, within
+
+__all__ = ["UNREADABLE", "Mask", "NotText", "Struct", "Unreadable", "Vector", "Want", "as_text", "read", "reader"]
+
+UNREADABLE = (ValueError, LookupError, OverflowError, RecursionError, MemoryError)
+"""Exceptions that reading bytes that do not follow their schema may raise."""
+
+Reader = Callable[[bytes, int], tuple[Any, int]]
+"""Bytes and a place in them to the value there and the place after it. Raises UNREADABLE.
+
+Values are None, bool, int, float, bytes, str, list and dict; a list of pairs for a map's entries; a dict of the type's
+name and the value for a union of several types.
+"""
+Mask = npt.NDArray[np.bool_]
+Want = Mapping[str, "Want | None"]
+"""Fields of a record to build, each with the fields to build of it (None: all)."""
+
+_LONGEST = 32_768
+"""Bytes of a value whose type contains itself: each byte may be a value within the others."""
+_DEEPEST = 150
+"""Values of such a type within each other: fewer than Python's own limit, which depends on the caller."""
+_FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
+_ARROW = {
+    "int": pa.int64(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "bytes": pa.binary(),
+    "fixed": pa.binary(),
+    "enum": pa.string(),
+}
+
+
+class NotText(ValueError):
+    """The bytes of a text are not UTF-8; ``places``: the datums with such texts."""
+
+    def __init__(self, places: list[int]) -> None:
+        super().__init__("a text is not UTF-8")
+        self.places = places
+
+
+class Unreadable(ValueError):
+    """Datums do not follow their schema; ``places``: which."""
+
+    def __init__(self, places: list[int]) -> None:
+        super().__init__("datums do not follow their schema")
+        self.places = places
+
+
+class Vector(ABC):
+    """One value for each datum. ``valid``: which datums have one; None for all."""
+
+    def __init__(self, count: int, valid: Mask | None) -> None:
+        self.count, self.valid = count, valid
+
+    def present(self) -> Mask:
+        """Which datums have a value."""
+        return np.ones(self.count, dtype=np.bool_) if self.valid is None else self.valid
+
+    def only(self, where: Mask) -> None:
+        """Drop the values of all other datums."""
+        self.valid = where & self.present()
+
+    @abstractmethod
+    def column(self) -> Any:
+        """The values as an Arrow array, or a list if they have no Arrow type of their own. Raises NotText."""
+
+    def tolist(self) -> list[Any]:
+        """The values as Python objects. Raises NotText."""
+        found = self.column()
+        return found if isinstance(found, list) else list(found.to_pylist())
+
+    def numbers(self) -> npt.NDArray[np.int64] | None:
+        """The values as integers, 0 for a missing one; None if they are not integers."""
+        return None
+
+    def letters(self) -> npt.NDArray[np.uint8] | None:
+        """The octets of texts of one letter each; None if they may be others."""
+        return None
+
+    def repeated(self) -> list[Any] | None:
+        """Texts, one object for each distinct one; None if there are many, or one is not UTF-8."""
+        return None
+
+
+class Struct(Vector):
+    """Records, as a vector for each field."""
+
+    def __init__(self, count: int, valid: Mask | None, fields: dict[str, Vector]) -> None:
+        super().__init__(count, valid)
+        self.fields = fields
+
+    def only(self, where: Mask) -> None:
+        super().only(where)
+        for vector in self.fields.values():
+            vector.only(where)
+
+    def column(self) -> list[Any]:
+        names, there = list(self.fields), self.present().tolist()
+        columns = [vector.tolist() for vector in self.fields.values()]
+        rows = zip(*columns, strict=True) if columns else [()] * self.count
+        return [dict(zip(names, row, strict=True)) if one else None for row, one in zip(rows, there, strict=True)]
+
+
+class Values(Vector):
+    """Python objects of one kind of type, None for a missing one; texts as their bytes."""
+
+    def __init__(self, kind: str, values: list[Any]) -> None:
+        super().__init__(len(values), _where_present(values))
+        self._kind, self._values = kind, values
+
+    def only(self, where: Mask) -> None:
+        super().only(where)
+        self._values = [value if one else None for value, one in zip(self._values, where.tolist(), strict=True)]
+
+    def column(self) -> Any:
+        if self._kind == "string":
+            return as_text(pa.array(self._values, pa.binary()))
+        kind = _ARROW.get(self._kind)
+        return self._values if kind is None else pa.array(self._values, kind)
+
+    def numbers(self) -> npt.NDArray[np.int64] | None:
+        if self._kind not in ("int", "long"):
+            return None
+        return np.array([value or 0 for value in self._values], dtype=np.int64)
+
+
+def as_text(array: pa.Array) -> pa.Array:
+    """An array of bytes as texts. Raises NotText."""
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowInvalid:
+        odd = [i for i, one in enumerate(array.to_pylist()) if one is not None and not _is_utf8(one)]
+        raise NotText(odd) from None
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def read(node: Node, values: Sequence[bytes], *, skip: int = 0, want: Want | None = None) -> Vector:
+    """The values of this type without their first ``skip`` bytes; ``want``: the fields of a record to build.
+
+    Raises Unreadable if any of them is not such a value.
+    """
+    one, found, bad = _row_reader(node), [], []
+    for place, raw in enumerate(values):
+        try:
+            value, end = one(raw, skip)
+        except UNREADABLE:
+            bad.append(place)
+        else:
+            found.append(value)
+            if end != len(raw):
+                bad.append(place)
+    if bad:
+        raise Unreadable(bad)
+    return _vector(node, found, want)
+
+
+def _vector(node: Node, values: list[Any], want: Want | None) -> Vector:
+    while node.null_branch >= 0:
+        node = node.present
+    if node.kind != "record":
+        return Values(node.kind, values)
+    fields = {
+        member.name: _vector(
+            member.type,
+            [None if value is None else value[member.name] for value in values],
+            want[member.name] if want else None,
+        )
+        for member in node.members
+        if want is None or member.name in want
+    }
+    return Struct(len(values), _where_present(values), fields)
+
+
+def _where_present(values: list[Any]) -> Mask | None:
+    there = [value is not None for value in values]
+    return None if all(there) else np.array(there, dtype=np.bool_)
+
+
+@lru_cache(maxsize=1024)
+def reader(node: Node) -> Reader:
+    """The reader of a type."""
+    made = _reader(node)
+    if not any(one.kind == "reference" for one in within(node)):
+        return made
+
+    def bounded(raw: bytes, at: int) -> tuple[Any, int]:
+        part = raw[at : at + _LONGEST]
+        try:
+            value, size = made(part, 0)
+        except (IndexError, _EndsEarly):
+            if len(raw) - at <= _LONGEST:
+                raise
+            raise ValueError(f"more than {_LONGEST:,} bytes of a type that contains itself") from None
+        return value, at + size
+
+    return bounded
+
+
+@lru_cache(maxsize=1024)
+def _row_reader(node: Node) -> Reader:
+    """The reader of a record whose texts stay bytes: which of them must be UTF-8 is known later."""
+    if node.kind == "string":
+        return _sized
+    if node.kind == "record":
+        return _record([(member.name, _row_reader(member.type)) for member in node.members])
+    if node.null_branch >= 0:
+        return _union([_row_reader(branch) for branch in node.branches])
+    return reader(node)
+
+
+def _reader(node: Node) -> Reader:
+    """The reader of a type and of what is in it."""
+    if node.kind in _SIMPLE:
+        return _SIMPLE[node.kind]
+    if node.kind == "reference":
+        return _within_itself(node)
+    if node.kind == "record":
+        return _record([(member.name, _whole(member.type)) for member in node.members])
+    if node.kind == "fixed":
+        return lambda raw, at: _cut(raw, at, node.size)
+    if node.kind == "enum":
+        return _enum(node.symbols)
+    if node.kind == "union":
+        inner = [_whole(branch) for branch in node.branches]
+        if len(node.alternatives) > 1:
+            names = iter(node.branch_names)
+            inner = [
+                one if branch.kind == "null" else _record([(next(names), one)])
+                for one, branch in zip(inner, node.branches, strict=True)
+            ]
+        return _union(inner)
+    assert node.items is not None
+    return _map(_whole(node.items)) if node.kind == "map" else _array(_whole(node.items), node.entries)
+
+
+_whole = lru_cache(maxsize=4096)(_reader)
+"""Within other types: those that are used twice have one reader."""
+
+
+class _EndsEarly(ValueError):
+    """The bytes end before the value does."""
+
+
+class _Depth(local):
+    """How many values of types that contain themselves are around the one that this thread reads."""
+
+    now = 0
+
+
+_depth = _Depth()
+
+
+def _within_itself(node: Node) -> Reader:
+    def one(raw: bytes, at: int) -> tuple[Any, int]:
+        if _depth.now == _DEEPEST:
+            raise ValueError(f"more than {_DEEPEST} values of {node.name} within each other")
+        _depth.now += 1
+        try:
+            return _whole(node.target)(raw, at)
+        finally:
+            _depth.now -= 1
+
+    return one
+
+
+def _null(raw: bytes, at: int) -> tuple[None, int]:
+    return None, at
+
+
+def _boolean(raw: bytes, at: int) -> tuple[bool, int]:
+    if raw[at] > 1:
+        raise ValueError("a boolean that is neither 0 nor 1")
+    return raw[at] == 1, at + 1
+
+
+def _long(raw: bytes, at: int) -> tuple[int, int]:
+    """Zigzag, seven bits a byte, the lowest first; at most 64 bits."""
+    octet = raw[at]
+    found, shift = octet & 127, 7
+    while octet > 127:
+        at += 1
+        octet = raw[at]
+        found |= (octet & 127) << shift
+        shift += 7
+        if found >> 64 or shift > 70:
+            raise ValueError("a number of more than 64 bits")
+    return (found >> 1) ^ -(found & 1), at + 1
+
+
+def _float(raw: bytes, at: int) -> tuple[float, int]:
+    found, end = _cut(raw, at, 4)
+    return _FLOAT.unpack(found)[0], end
+
+
+def _double(raw: bytes, at: int) -> tuple[float, int]:
+    found, end = _cut(raw, at, 8)
+    return _DOUBLE.unpack(found)[0], end
+
+
+def _cut(raw: bytes, at: int, size: int) -> tuple[bytes, int]:
+    end = at + size
+    if end > len(raw):
+        raise _EndsEarly("it ends early")
+    if size < 0:
+        raise ValueError("a negative length")
+    return raw[at:end], end
+
+
+def _sized(raw: bytes, at: int) -> tuple[bytes, int]:
+    size, at = _long(raw, at)
+    return _cut(raw, at, size)
+
+
+def _text(raw: bytes, at: int) -> tuple[str, int]:
+    found, at = _sized(raw, at)
+    return found.decode(), at
+
+
+_SIMPLE: dict[str, Reader] = {
+    "null": _null,
+    "boolean": _boolean,
+    "int": _long,
+    "long": _long,
+    "float": _float,
+    "double": _double,
+    "bytes": _sized,
+    "string": _text,
+}
+
+
+def _enum(symbols: tuple[str, ...]) -> Reader:
+    def one(raw: bytes, at: int) -> tuple[str, int]:
+        code, at = _long(raw, at)
+        if code < 0:
+            raise ValueError("a negative symbol")
+        return symbols[code], at
+
+    return one
+
+
+def _record(fields: list[tuple[str, Reader]]) -> Reader:
+    def one(raw: bytes, at: int) -> tuple[dict[str, Any], int]:
+        found = {}
+        for name, field in fields:
+            found[name], at = field(raw, at)
+        return found, at
+
+    return one
+
+
+def _union(branches: list[Reader]) -> Reader:
+    def one(raw: bytes, at: int) -> tuple[Any, int]:
+        branch, at = _long(raw, at)
+        if branch < 0:
+            raise ValueError("a negative branch")
+        return branches[branch](raw, at)
+
+    return one
+
+
+def _array(item: Reader, entries: bool) -> Reader:
+    def one(raw: bytes, at: int) -> tuple[list[Any], int]:
+        found: list[Any] = []
+        count, at = _block(raw, at)
+        while count:
+            for _ in range(count):
+                value, at = item(raw, at)
+                found.append((value["key"], value["value"]) if entries else value)
+            count, at = _block(raw, at)
+        return found, at
+
+    return one
+
+
+def _map(item: Reader) -> Reader:
+    def one(raw: bytes, at: int) -> tuple[dict[str, Any], int]:
+        found: dict[str, Any] = {}
+        count, at = _block(raw, at)
+        while count:
+            for _ in range(count):
+                key, at = _text(raw, at)
+                found[key], at = item(raw, at)
+            count, at = _block(raw, at)
+        return found, at
+
+    return one
+
+
+def _block(raw: bytes, at: int) -> tuple[int, int]:
+    """How many values follow; a negative number comes with their bytes, which nobody needs."""
+    count, at = _long(raw, at)
+    if count < 0:
+        count, at = -count, _long(raw, at)[1]
+    return count, at

@@ -1,0 +1,182 @@
+"""What is installed on this machine for a driver: Java, Spark, and an archive of Spark's classes.
+
+The class-data archive has Spark's classes parsed and verified once instead of at every start.
+``python -m ch_sink.spark.prepare`` makes it, in about half a minute, unless it is there: `make` does so before the
+first demo or test, an image does it when it is built. Without it everything works; the JVM starts two to three seconds
+later. It holds for one Java and one set of jars, whose versions are in its name.
+"""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+from ch_sink.errors import ConfigError
+
+__all__ = [
+    "MINIMUM",
+    "archive_options",
+    "archive_stem",
+    "cache_folder",
+    "class_path",
+    "find_archive",
+    "find_java",
+    "java_version",
+    "keep_archive",
+    "linked_home",
+    "prepared_home",
+    "require_java",
+]
+
+MINIMUM = 17
+"""Lowest major version that Spark 4.2 and Kafka 4.2 accept."""
+
+_FOLDERS = (
+    "/usr/lib/jvm/*",
+    "/usr/java/*",
+    "/opt/java/*",
+    "/opt/jdk*",
+    "/Library/Java/JavaVirtualMachines/*/Contents/Home",
+    "/opt/homebrew/opt/openjdk*",
+    "/usr/local/opt/openjdk*",
+    "~/.sdkman/candidates/java/*",
+    "~/.jdks/*",
+)
+_LINKED = ("bin", "conf", "data", "jars", "sbin")
+
+
+def cache_folder() -> Path:
+    """``$CH_SINK_CACHE``, else ``ch_sink`` in the user's cache folder."""
+    own = os.environ.get("CH_SINK_CACHE")
+    if own:
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ch_sink"
+
+
+def find_java() -> Path | None:
+    """Path of a ``java`` executable of version 17 or newer, None when this machine has none."""
+    for java in _candidates():
+        version = java_version(java)
+        if version is not None and version >= MINIMUM:
+            return java
+    return None
+
+
+def require_java() -> Path:
+    """Path of a ``java`` executable of version 17 or newer. Raises ConfigError when this machine has none."""
+    java = find_java()
+    if java is None:
+        raise ConfigError(
+            f"Spark needs Java {MINIMUM} or newer, and none was found by JAVA_HOME, PATH or in the usual folders",
+            hint="Install a Java runtime (Debian, Ubuntu: openjdk-17-jre-headless) or set JAVA_HOME.",
+        )
+    return java
+
+
+def _candidates() -> Iterator[Path]:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        yield Path(home) / "bin" / "java"
+    on_path = shutil.which("java")
+    if on_path:
+        yield Path(on_path)
+    for pattern in _FOLDERS:
+        folder = Path(pattern).expanduser()
+        anchor = Path(folder.anchor)
+        yield from sorted(anchor.glob(str((folder / "bin" / "java").relative_to(anchor))))
+
+
+@cache
+def java_version(java: Path) -> int | None:
+    """Major version that the executable states, None when it does not run."""
+    if not java.is_file():
+        return None
+    try:
+        ran = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', ran.stderr + ran.stdout)
+    if found is None:
+        return None
+    major = int(found[1])
+    return int(found[2] or 0) if major == 1 else major
+
+
+def linked_home() -> Path | None:
+    """A folder of links to the installed pyspark's Spark, without its ``python/lib/pyspark.zip``.
+
+    Spark puts that archive before the installed packages, and every process compiles what it imports from an archive
+    again: about a second for each worker. None where pyspark came without Spark, or where no links can be made: then
+    everything works, only slower.
+    """
+    installed = _installed()
+    if installed is None or not (installed / "jars").is_dir():
+        return None
+    home = cache_folder() / f"spark-{sha256(os.fsencode(installed)).hexdigest()[:12]}"
+    with suppress(OSError):
+        home.mkdir(parents=True, exist_ok=True)
+        for name in _LINKED:  # some of them need not exist
+            with suppress(FileExistsError):
+                (home / name).symlink_to(installed / name)
+        return home
+    return None
+
+
+def prepared_home() -> Path:
+    """``$SPARK_HOME``, else the linked home, else the installed pyspark. Raises ConfigError if it has no jars."""
+    named = os.environ.get("SPARK_HOME")
+    home = Path(named) if named else linked_home() or _installed()
+    if home is None or not (home / "jars").is_dir():
+        where = f"SPARK_HOME is {named}, which has no folder jars" if named else "the package pyspark has no jars"
+        raise ConfigError(f"Spark was not found: {where}", hint="Install pyspark with pip, or correct SPARK_HOME.")
+    return home
+
+
+def _installed() -> Path | None:
+    # Found, not imported: the import takes longer than starting the JVM does.
+    found = importlib.util.find_spec("pyspark")
+    return Path(found.origin).parent if found is not None and found.origin else None
+
+
+def class_path(home: Path) -> str:
+    """Spark's class path, in a fixed order, as an archive is bound to it."""
+    jars = sorted(str(jar) for jar in (home / "jars").glob("*.jar"))
+    # Spark's launcher puts this one first, so that no other jar's copy of it is taken.
+    first = [jar for jar in jars if Path(jar).name.startswith("slf4j-api-")]
+    return os.pathsep.join([str(home / "conf"), *first, *(jar for jar in jars if jar not in first)])
+
+
+def archive_stem(java: Path, home: Path) -> Path:
+    """The archive's path for this Java and these jars, without the end of its name."""
+    release = java.resolve().parent.parent / "release"
+    version = release.read_bytes() if release.is_file() else os.fsencode(java.resolve())
+    stamp = sha256(version + b"\0" + os.fsencode(class_path(home))).hexdigest()[:12]
+    return cache_folder() / f"classes-{stamp}"
+
+
+def keep_archive(made: Path, java: Path, home: Path) -> Path:
+    """Move a finished archive to its place. Its size goes into its name: Java crashes on one that was cut short."""
+    stem = archive_stem(java, home)
+    return made.rename(stem.with_name(f"{stem.name}-{made.stat().st_size}.jsa"))
+
+
+def find_archive(java: Path, home: Path) -> Path | None:
+    """The archive for this Java and these jars, None if there is no whole one."""
+    stem = archive_stem(java, home)
+    for file in stem.parent.glob(f"{stem.name}-*.jsa"):
+        if file.stem == f"{stem.name}-{file.stat().st_size}":
+            return file
+    return None
+
+
+def archive_options(java: Path, home: Path) -> list[str]:
+    """The Java options that use the archive; none if there is no archive."""
+    file = find_archive(java, home)
+    # Java passes over an archive that no longer fits, because a jar was replaced, and need not say so.
+    return [f"-XX:SharedArchiveFile={file}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"] if file is not None else []

@@ -1,0 +1,187 @@
+"""Real Kafka and real ClickHouse behind the ports of a stream's coordinator, and its member of a job's roster."""
+
+import math
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from ch_sink.clickhouse import (
+    ClickHouseDeadLetters,
+    ClickHousePending,
+    ClickHouseSettings,
+    ClickHouseStreamStates,
+    ClickHouseTableAdmin,
+    Retry,
+    connect,
+)
+from ch_sink.config import Config
+from ch_sink.discovery.wiring import client_of, kafka_settings, ledger_of
+from ch_sink.kafka import GroupCommits, GroupOffsets, KafkaSettings, TopicWatermarks
+from ch_sink.model.topic import TopicState
+from ch_sink.ports import Alive, Compared, Condition, RecordedState, Request
+from ch_sink.stream.coordinator import StreamSettings
+from ch_sink.stream.error_limits import ErrorLimits
+from ch_sink.stream.patience import Patience
+from ch_sink.stream.ports import StreamPorts
+from ch_sink.stream.rewind import rewind
+from ch_sink.stream.roster import Member
+
+__all__ = ["LazyStates", "NoStates", "SharedTopics", "members_of", "rewind_stream", "stream_ports", "stream_settings"]
+
+_TIMEOUT = 30.0
+"""Of one exchange of states, in seconds. A failed one is not repeated: the next comes within a second."""
+
+
+def stream_settings(config: Config) -> StreamSettings:
+    """What the coordinator needs to know of the configuration."""
+    return StreamSettings(
+        config.stream_name,
+        config.kafka.topic,
+        config.policy(),
+        config.chunk_offsets,
+        config.chunk_bytes,
+        config.start,
+        config.on_data_loss,
+        config.topic_recreated,
+        ErrorLimits(config.errors.max, config.errors.max_rate),
+        config.source_table,
+    )
+
+
+def stream_ports(config: Config, topics: "SharedTopics") -> StreamPorts:
+    """The coordinator's ports; connects to ClickHouse. Raises ClickHouseError."""
+    client, place = client_of(config), config.clickhouse
+    kafka = kafka_settings(config)
+    return StreamPorts(
+        ledger_of(config, client),
+        ClickHouseTableAdmin(client, place.database, place.table, config.policy(), place.cluster, config.init.types()),
+        _Topics(topics, kafka),
+        ClickHousePending(client, config.state_database, config.tables.pending, config.stream_name),
+        GroupOffsets(topics.commits(kafka), config.consumer_group),
+        lambda topic_id: sum(
+            ClickHouseDeadLetters(
+                client, config.state_database, config.tables.dead_letters, config.stream_name, topic_id
+            )
+            .count()
+            .values()
+        ),
+    )
+
+
+def rewind_stream(config: Config) -> None:
+    """Let the stream read its topic again, into the same table. Raises ChSinkError, also if a job has it now."""
+    with closing(SharedTopics()) as topics:
+        ports = stream_ports(config, topics)
+        ports.ledger.claim(f"rewind-{uuid.uuid4().hex[:12]}")
+        try:
+            rewind(ports.ledger, ports.topics.state(config.kafka.topic))
+        finally:
+            ports.ledger.release()
+
+
+@dataclass(slots=True)
+class SharedTopics:
+    """One client for each broker and its settings, however many streams ask. May be used by several threads."""
+
+    _clients: dict[KafkaSettings, TopicWatermarks] = field(default_factory=dict)
+    _commits: dict[KafkaSettings, GroupCommits] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def watermarks(self, kafka: KafkaSettings) -> TopicWatermarks:
+        """The client for these settings."""
+        with self._lock:
+            return self._clients.setdefault(kafka, TopicWatermarks(kafka))
+
+    def commits(self, kafka: KafkaSettings) -> GroupCommits:
+        """Commits the offsets of consumer groups with these settings."""
+        with self._lock:
+            return self._commits.setdefault(kafka, GroupCommits(kafka))
+
+    def state(self, kafka: KafkaSettings, topic: str) -> TopicState:
+        """Id, partitions and watermarks of a topic. Raises KafkaError."""
+        return self.watermarks(kafka).state(topic)
+
+    def close(self) -> None:
+        """Leave the brokers; the next question opens a client again."""
+        with self._lock:
+            for client in self._clients.values():
+                client.close()
+            for commits in self._commits.values():
+                commits.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Topics:
+    shared: SharedTopics
+    kafka: KafkaSettings
+
+    def state(self, topic: str) -> TopicState:
+        return self.shared.state(self.kafka, topic)
+
+
+def members_of(configs: Sequence[Config]) -> list[Member]:
+    """The streams of a job with their states. Connects to nothing yet."""
+    ledgers: dict[LazyStates, LazyStates] = {}
+    made = []
+    for config in configs:
+        settings = replace(ClickHouseSettings(**config.clickhouse.connection()), retry=Retry(1), timeout=_TIMEOUT)
+        place = LazyStates(settings, config.state_database, config.tables.ledger)
+        patience = Patience(math.inf if config.retry_for is None else config.retry_for)
+        made.append(Member(config.stream_name, ledgers.setdefault(place, place), config.fingerprint(), patience))
+    return made
+
+
+class NoStates:
+    """Of streams that have no ledger: nothing is recorded, and nobody can ask for anything."""
+
+    def read(self, streams: Sequence[str]) -> dict[str, RecordedState]:
+        return {stream: RecordedState() for stream in streams}
+
+    def mark(self) -> object:
+        return 0
+
+    def ask(self, requests: Mapping[str, Request]) -> None:
+        del requests
+
+    def note(self, conditions: Mapping[str, Condition]) -> None:
+        del conditions
+
+    def beat(self, beats: Mapping[str, Alive]) -> None:
+        del beats
+
+    def compare(self, comparisons: Mapping[str, Compared]) -> None:
+        del comparisons
+
+
+@dataclass(frozen=True)
+class LazyStates:
+    """The states in one ledger; connects when it is asked, so that a job can wait for a server that is away."""
+
+    settings: ClickHouseSettings
+    database: str
+    table: str
+
+    def read(self, streams: Sequence[str]) -> dict[str, RecordedState]:
+        return self._states.read(streams)
+
+    def mark(self) -> object:
+        return self._states.mark()
+
+    def ask(self, requests: Mapping[str, Request]) -> None:
+        self._states.ask(requests)
+
+    def note(self, conditions: Mapping[str, Condition]) -> None:
+        self._states.note(conditions)
+
+    def beat(self, beats: Mapping[str, Alive]) -> None:
+        self._states.beat(beats)
+
+    def compare(self, comparisons: Mapping[str, Compared]) -> None:
+        self._states.compare(comparisons)
+
+    @cached_property
+    def _states(self) -> ClickHouseStreamStates:
+        return ClickHouseStreamStates(connect(self.settings), self.database, self.table)

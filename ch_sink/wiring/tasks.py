@@ -1,0 +1,204 @@
+"""Real Kafka and real ClickHouse behind the ports of a task."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from confluent_kafka import Message
+
+from ch_sink.clickhouse import (
+    AnyKeyLookup,
+    ClickHouseDeadLetters,
+    ClickHouseHandover,
+    ClickHousePending,
+    ClickHouseWriter,
+    Client,
+    await_earlier_inserts,
+)
+from ch_sink.config import Config
+from ch_sink.decode import decoder_for
+from ch_sink.decode.source_tables import RecordsOfTable
+from ch_sink.discovery.wiring import client_of, kafka_settings, ledger_of
+from ch_sink.errors import DataLoss
+from ch_sink.kafka import KafkaHistory, KafkaSettings, RangeConsumer, range_consumer, schema_registry, slices_of
+from ch_sink.model.change import Records
+from ch_sink.pipeline.chunks import Chunk, cut
+from ch_sink.pipeline.fencing import Fencing
+from ch_sink.pipeline.partition_sink import PartitionSink
+from ch_sink.pipeline.plan import BatchDecoder, Ports
+from ch_sink.pipeline.target import Target
+from ch_sink.ports import ChunkCut, Fence, Pending, PendingRecord
+from ch_sink.stream.run_task import TaskPorts, task_name
+from ch_sink.stream.tasks import RangeTask, Task, patience, progress_entry
+from ch_sink.table.model import TargetTable
+
+__all__ = ["WithheldPending", "batch_decoder", "concerned_by", "task_ports"]
+
+_WITHHELD = b""
+"""In place of a value; null would be a delete, and no change has an empty one."""
+
+
+def batch_decoder(config: Config, table: TargetTable, before: bool) -> BatchDecoder:
+    """A decoder for this table. ``before``: before images are wanted."""
+    registry = schema_registry(config.kafka.registry())
+    return decoder_for(table, config.policy(), want_before=before, format=config.format, registry=registry)
+
+
+def task_ports(
+    config: Config,
+    task: Task,
+    decoder: Callable[[TargetTable, bool], BatchDecoder],
+    fetched: Sequence[Message] | None = None,
+) -> TaskPorts:
+    """What a task works with. Raises ClickHouseError.
+
+    Args:
+        decoder: for a table, with before images or not.
+        fetched: the records of its range, if they have been read.
+    """
+    client, policy, table = client_of(config), config.policy(), task.table
+    own, tables, stream = config.state_database, config.tables, task.stream
+    kafka = kafka_settings(config)
+    concerned = concerned_by(config)
+    ledger = ledger_of(config, client)
+
+    def begin() -> Fence:
+        fence = ledger.begin(task.topic_id, task.partition, task.claim, task.work)
+        await_earlier_inserts(client, table, fence, cluster=table.cluster or config.clickhouse.cluster)
+        return fence
+
+    sink = PartitionSink(
+        task_name(task),
+        Target.of(table, policy),
+        lambda before: decoder(table, before),
+        Ports(
+            lookup=AnyKeyLookup(client, table),
+            handover=ClickHouseHandover(client, own, tables.handover, stream, table),
+            history=_History(kafka, task, concerned) if config.kafka.bootstrap else None,
+        ),
+        ClickHouseWriter(client, table),
+        ClickHouseDeadLetters(client, own, tables.dead_letters, stream, task.topic_id),
+        _pending(client, config, task, kafka),
+        deadline=patience(task, config.handover_deadline),
+        progress=lambda done: ledger.put_progress(progress_entry(task, done.end, done.state)),
+        releases=ledger,
+        cuts=task.cuts if isinstance(task, RangeTask) else (),
+        note_cut=lambda offset: ledger.put_cut(ChunkCut(task.topic_id, task.partition, offset)),
+        fencing=Fencing(begin),
+        changed=task.changed if isinstance(task, RangeTask) else "",
+        settled=isinstance(task, RangeTask) and task.settled,
+    )
+
+    def chunks(first: int) -> Iterator[Chunk]:
+        assert isinstance(task, RangeTask)
+        if fetched is None:
+            return _read_chunks(kafka, concerned, task, first)
+        size, most = task.chunk_offsets, task.chunk_bytes
+        read = slices_of(fetched, task.topic, task.partition, first, max(size // 4, 1), max(most // 4, 1))
+        return cut(map(concerned, read), first, task.end, chunk_offsets=size, chunk_bytes=most)
+
+    return TaskPorts(sink, chunks, ledger)
+
+
+def _pending(client: Client, config: Config, task: Task, kafka: KafkaSettings) -> Pending:
+    stored = ClickHousePending(client, config.state_database, config.tables.pending, task.stream)
+    if not config.policy().columns.hides:
+        return stored
+
+    def read(partition: int, offset: int) -> Records | None:
+        with range_consumer(kafka) as consumer:
+            try:
+                return next(iter(consumer.read(task.topic, partition, offset, offset + 1)), None)
+            except DataLoss:
+                return None
+
+    return WithheldPending(stored, read)
+
+
+def _read_chunks(
+    kafka: KafkaSettings, concerned: Callable[[Records], Records], task: RangeTask, first: int
+) -> Iterator[Chunk]:
+    """The chunks of a task's range from this offset on. Raises KafkaError."""
+    size, most = task.chunk_offsets, task.chunk_bytes
+    with range_consumer(kafka) as consumer:
+        slices = consumer.read(task.topic, task.partition, first, task.end, max(size // 4, 1), max(most // 4, 1))
+        with closing(slices):
+            yield from cut(map(concerned, slices), first, task.end, chunk_offsets=size, chunk_bytes=most)
+
+
+def concerned_by(config: Config) -> Callable[[Records], Records]:
+    """The part of a topic's records that the stream applies."""
+    if not config.source_table:
+        return lambda records: records
+    return RecordsOfTable(config.source_table, schema_registry(config.kafka.registry())).among
+
+
+@dataclass(frozen=True, slots=True)
+class _History:
+    """Earlier records of a partition, by a consumer that is opened when a position first steps back."""
+
+    kafka: KafkaSettings
+    task: Task
+    concerned: Callable[[Records], Records]
+
+    def before(self, offset: int, limit: int) -> Records:
+        consumer = RangeConsumer(self.kafka)
+        try:
+            earlier = KafkaHistory(consumer, self.task.topic, self.task.partition).before(offset, limit)
+            return self.concerned(earlier)
+        finally:
+            consumer.close()
+
+
+@dataclass(frozen=True, slots=True)
+class WithheldPending:
+    """A Pending that keeps neither values nor headers."""
+
+    inner: Pending
+    read: Callable[[int, int], Records | None]
+    """The record at an offset of a partition, None if the topic does not hold it."""
+
+    def put(
+        self,
+        topic_id: str,
+        partition: int,
+        records: Sequence[PendingRecord],
+        token: str,
+        *,
+        fence: Fence | None = None,
+    ) -> None:
+        """See Pending."""
+        bare = [r if r.value is None else replace(r, value=_WITHHELD, headers=()) for r in records]
+        self.inner.put(topic_id, partition, bare, token, fence=fence)
+
+    def open(self, topic_id: str, partition: int) -> list[PendingRecord]:
+        """See Pending. Raises DataLoss if Kafka does not hold a record that waits."""
+        found = self.inner.open(topic_id, partition)
+        return [self._whole(partition, r) if r.swap is None and r.value == _WITHHELD else r for r in found]
+
+    def places(self) -> dict[tuple[str, int], int]:
+        """See Pending."""
+        return self.inner.places()
+
+    def resolve(self, topic_id: str, partition: int, offsets: Sequence[int]) -> None:
+        """See Pending."""
+        self.inner.resolve(topic_id, partition, offsets)
+
+    def released(self, topic_id: str, partition: int, first: int, end: int) -> list[int]:
+        """See Pending."""
+        return self.inner.released(topic_id, partition, first, end)
+
+    def _whole(self, partition: int, record: PendingRecord) -> PendingRecord:
+        found = self.read(partition, record.offset)
+        if (
+            found is None
+            or not len(found)
+            or (found.keys[0], int(found.timestamps[0])) != (record.key, record.timestamp)
+        ):
+            raise DataLoss(
+                f"the change at offset {record.offset} of partition {partition} waits for values of another row, and "
+                "the topic no longer holds it; since columns are masked or excluded, it was not stored",
+                hint="Fill the table anew: `ch_sink resync CONFIG --apply`.",
+            )
+        headers = found.headers[0] if found.headers is not None else None
+        return replace(record, value=found.values[0], headers=headers or ())
