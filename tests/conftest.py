@@ -21,6 +21,7 @@ pytest_plugins = (
     "tests.support.connect",
     "tests.support.endpoint",
     "tests.support.engine",
+    "tests.support.frames",
     "tests.support.hand_tables",
     "tests.support.kafka",
     "tests.support.ledgers",

@@ -1,4 +1,4 @@
-"""What a Spark session says of its cluster, whoever made it: of a classic one its context is asked, Connect has none."""
+"""What a Spark session says of its cluster, whoever made it. One of Spark Connect has no context to be asked."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -36,7 +36,7 @@ from ch_sink.stream.added_partitions import AddedPartitions
 from ch_sink.stream.batch_plan import BatchPlanner
 from ch_sink.stream.claims import abandon, displaced, taken_since
 from ch_sink.stream.error_limits import ErrorLimits, ErrorWatch
-from ch_sink.stream.fingerprint import fingerprint
+from ch_sink.stream.fingerprint import fingerprint, of_range, same_chunks
 from ch_sink.stream.offset_ranges import Choices, OffsetRange
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts
@@ -72,6 +72,8 @@ class StreamSettings:
     errors: ErrorLimits = field(default_factory=ErrorLimits)
     source_table: str = ""
     """The only source table whose records are taken, of a topic with several; empty for all."""
+    ends_vary: bool = False
+    """A range that was begun may be read again with another end, as the batches of a DataFrame say."""
 
 
 class Coordinator:
@@ -319,11 +321,15 @@ class Coordinator:
                 next plan goes on behind them.
         """
         mine = self.settings.chunk_offsets, self.settings.chunk_bytes
-        name, fingerprint = self.settings.topic, self._fingerprint
+        name, split = self.settings.topic, self.settings.ends_vary
         wanted = [
-            RangeIntent(name, self.topic.topic_id, p, *span, *limits.get(p, mine), fingerprint=fingerprint)
+            RangeIntent(
+                *(name, self.topic.topic_id, p, *span, *limits.get(p, mine)),
+                fingerprint=of_range(self._fingerprint, *span) if split else self._fingerprint,
+            )
             for p, span in sorted(work.items())
         ]
+        self._used |= {intent.fingerprint for intent in wanted}
         intents = cast(Sequence[RangeIntent], (yield Intend(self.ports.ledger, wanted)))
         began = time.time()
         results = cast(Sequence[RangeDone], (yield [self._range_task(intent) for intent in intents]))
@@ -350,6 +356,9 @@ class Coordinator:
     def _changed(self, intent: RangeIntent) -> Changed:
         """Whether earlier attempts at the range may have stored other rows than this one would."""
         others = set(intent.earlier) - self._used
+        if self.settings.ends_vary:
+            cuts = self._cuts.get(intent.partition, ())
+            others = {earlier for earlier in others if not same_chunks(earlier, self._fingerprint, intent, cuts)}
         return "unknown" if others == {""} else "other" if others else ""
 
     def _range_task(self, intent: RangeIntent) -> RangeTask:

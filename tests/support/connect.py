@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from ch_sink.local.ports import free_port
-from ch_sink.spark.home import prepared_home
-from ch_sink.spark.java import find_java
+from ch_sink.spark.installed import find_java, prepared_home
 from tests.support.sink import ROOT
 
 __all__ = ["connect"]
@@ -23,7 +22,7 @@ _SECONDS = 120.0
 
 @pytest.fixture(scope="session")
 def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A session of Spark Connect with two slots. It has no SparkContext; Python functions run in the server's workers."""
+    """A session of Spark Connect with two slots, without a SparkContext; Python functions run on its server."""
     pytest.importorskip("grpc", reason="needs the packages of pyspark[connect]")
     if find_java() is None:
         pytest.skip("needs Java 17 or newer")
