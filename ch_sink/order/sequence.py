@@ -14,7 +14,7 @@ or with records that state no commit position, would be applied a second time to
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -74,7 +74,7 @@ def sequence(
     """Versions for every event, and which events are re-deliveries.
 
     Args:
-        strategy: ``source_position``, ``kafka_offset`` or ``source_time``.
+        strategy: ``source_position``, ``kafka_offset``, ``source_time``, or ``stated``.
         follow: positions tell transactions and re-deliveries, though another strategy orders the events.
         unique_inner: the inner position (PostgreSQL's ``lsn``) is unique and rises within a transaction.
         inner_is_log: positions of loaded rows compare with inner positions; else with commit positions.
@@ -92,6 +92,8 @@ def sequence(
     commit = np.zeros((n, 2), dtype=np.uint64)
     if n:  # a chunk without events says nothing about its source
         state = state.under(strategy).met(batch.source_name[code] for code in np.unique(batch.source_code).tolist())
+    if strategy == "stated":
+        return _stated(batch, state, layout, policy)
     by_position = strategy == "source_position"
     sources: dict[str, SourceState] = {}
     for code, name in enumerate(batch.source_name if by_position or follow else ()):
@@ -118,6 +120,23 @@ def sequence(
     out.keep, out.recheck, out.steps, out.skipped = keep, recheck, steps, skipped
     drop_truncated(batch, out, state)
     drop_loaded(batch, out, state.loaded, inner_is_log=inner_is_log)
+    return out
+
+
+def _stated(batch: ChangeBatch, state: State, layout: Layout, policy: VersionPolicy) -> Sequenced:
+    """Versions from the numbers that the changes state, whatever their offsets are.
+
+    Half 0 is that of a delete: of one row and number the row that is there wins, in whatever order the two come.
+    """
+    epoch = np.full(len(batch), state.base_epoch, dtype=np.int64)
+    place = batch.commit[:, 1].astype(np.int64) if layout.kind == "narrow" else np.zeros(len(batch), dtype=np.int64)
+    out = ordered(replace(batch, offset=place), epoch, batch.commit, state, layout, policy)
+    gone = batch.op == Op.DELETE
+    out.version[gone] = out.leaving[gone]
+    for name in batch.source_name if len(batch) else ():
+        known = state.of(name)
+        top = max(known.commit, max(map(int, batch.commit[:, 1])))
+        out.state = state.under("stated").with_sources({name: replace(known, commit=top)})
     return out
 
 

@@ -11,8 +11,9 @@ from ch_sink.sources.postgres import POSTGRES
 from ch_sink.sources.refused import refusal
 from ch_sink.sources.singlestore import SINGLESTORE
 from ch_sink.sources.sqlserver import SQLSERVER
+from ch_sink.sources.stated import STATED
 
-__all__ = ["FLATTENED", "SOURCES", "Flattened", "Other", "Positions", "Source", "refusal", "source_for"]
+__all__ = ["FLATTENED", "SOURCES", "STATED", "Flattened", "Other", "Positions", "Source", "refusal", "source_for"]
 
 SOURCES: tuple[Source, ...] = (MYSQL, POSTGRES, SQLSERVER, ORACLE, DB2, SINGLESTORE, MONGODB)
 
@@ -26,6 +27,8 @@ def source_for(connector: str) -> Source:
     form, colon, inner = connector.partition(":")
     if form == FLATTENED:
         return Flattened(connector, source_for(inner) if colon else None)
+    if connector == STATED.name:
+        return STATED
     refused = refusal(connector)
     if refused is not None:
         raise refused

@@ -14,6 +14,7 @@ __all__ = [
     "Columns",
     "Positions",
     "Source",
+    "Strategy",
     "numbers",
     "split",
     "stream_names",
@@ -63,6 +64,10 @@ Blocks = Sequence[Any] | Columns
 """Decoded ``source`` blocks."""
 
 
+Strategy = Literal["source_position", "kafka_offset", "stated"]
+"""What orders a source's changes unless the configuration says otherwise. ``stated``: what each of them states."""
+
+
 class Source(Protocol):
     """A source system as Debezium's connectors describe it."""
 
@@ -80,7 +85,7 @@ class Source(Protocol):
         ...
 
     @property
-    def default_strategy(self) -> Literal["source_position", "kafka_offset"]: ...
+    def default_strategy(self) -> Strategy: ...
 
     @property
     def unique_inner(self) -> bool:

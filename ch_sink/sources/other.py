@@ -1,12 +1,11 @@
 """Connectors without a module of their own: Vitess, Informix, Spanner, CockroachDB, YugabyteDB, and those to come."""
 
 from functools import lru_cache
-from typing import Literal
 
 import msgspec
 import numpy as np
 
-from ch_sink.sources.base import Blocks, Positions
+from ch_sink.sources.base import Blocks, Positions, Strategy
 
 __all__ = ["Other", "other"]
 
@@ -24,7 +23,7 @@ class Other:
     """
 
     wire: type[msgspec.Struct] = Block
-    default_strategy: Literal["source_position", "kafka_offset"] = "kafka_offset"
+    default_strategy: Strategy = "kafka_offset"
     unique_inner = False
     inner_is_log = False
     omits_values = True

@@ -1,19 +1,25 @@
-"""Spark: the session, the executor, the job; and the door for DataFrames, `sink`."""
+"""Spark: the session, the executor, the job; and the door for DataFrames: `sink`, `changes`, `history`."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ch_sink.spark.change_feed import changes
     from ch_sink.spark.foreach_batch import sink
+    from ch_sink.spark.ledger_frame import history
 
-__all__ = ["sink"]
+__all__ = ["changes", "history", "sink"]
 
-_PLACES = {"sink": "ch_sink.spark.foreach_batch"}
+_PLACES = {
+    "changes": "ch_sink.spark.change_feed",
+    "history": "ch_sink.spark.ledger_frame",
+    "sink": "ch_sink.spark.foreach_batch",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """The door, imported when it is asked for: the commands of this package start without it."""
+    """The door, imported when it is asked for: the commands use this package without it."""
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_PLACES[name]), name)
+    found = globals()[name] = getattr(import_module(_PLACES[name]), name)
+    return found

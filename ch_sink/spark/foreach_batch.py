@@ -27,11 +27,12 @@ from ch_sink.spark.sessions import context_of
 from ch_sink.stream.tasks import Execute
 from ch_sink.table.ddl import state_tables
 from ch_sink.wiring.streams import SharedTopics, stream_ports, stream_settings
+from ch_sink.wiring.worker import run_configured
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Sink", "applied", "sink"]
+__all__ = ["Given", "Sink", "applied", "sink", "with_hints"]
 
 Given = str | Path | Mapping[str, Any]
 Stream = tuple[str, str, str]
@@ -71,12 +72,13 @@ class Sink:
         """Apply one batch. Raises ChSinkError."""
         del batch_id  # the offsets say what a batch is
         config = Config.from_task_json(self._config)
-        with _with_hints():
+        with with_hints():
             expect_kafka_columns(frame)
             spans = spans_of(frame, config.kafka.topic)
             if spans:
                 with closing(SharedTopics()) as topics:
-                    applied(frame, config, _known(config, topics), spans, KafkaRows(frame, spans, self._config))
+                    work = spans, KafkaRows(frame, spans, self._config)
+                    applied(frame, config, _known(config, topics), max(spans) + 1, lambda _: work)
 
 
 def _known(config: Config, topics: SharedTopics) -> Known:
@@ -109,10 +111,16 @@ _held: dict[Stream, _Held] = {}
 _lock = threading.Lock()
 
 
-def applied(frame: "DataFrame", config: Config, known: Known, spans: Mapping[int, Span], execute: Execute) -> None:
+Work = Callable[[FrameStream], tuple[Mapping[int, Span], Execute]]
+"""What a batch holds, and what runs tasks on it; asked once the stream is claimed. Raises ChSinkError."""
+
+
+def applied(frame: "DataFrame", config: Config, known: Known, partitions: int, work: Work) -> None:
     """Apply a batch to its stream, which is opened unless this query holds it.
 
     A batch that no query brings gives its stream back at the end. Raises ChSinkError.
+
+    ``partitions``: how many the batch shows.
     """
     place = config.clickhouse
     key = place.url, config.state_database, config.stream_name
@@ -127,9 +135,9 @@ def applied(frame: "DataFrame", config: Config, known: Known, spans: Mapping[int
                 )
             _held.pop(key).stream.close()
             held = None
-    stream = held.stream if held is not None else _opened(config, known, spans, execute)
+    stream = held.stream if held is not None else _opened(config, known, partitions)
     try:
-        stream.apply(known, spans, execute)
+        stream.apply(known, *work(stream))
     except BaseException:
         with _lock:
             _held.pop(key, None)
@@ -142,12 +150,13 @@ def applied(frame: "DataFrame", config: Config, known: Known, spans: Mapping[int
             _held[key] = _Held(stream, query, active)
 
 
-def _opened(config: Config, known: Known, spans: Mapping[int, Span], execute: Execute) -> FrameStream:
+def _opened(config: Config, known: Known, partitions: int) -> FrameStream:
     _prepare(config)
+    text = config.to_task_json()
     with closing(SharedTopics()) as topics:
         stream = FrameStream(stream_settings(config), stream_ports(config, topics))
     try:
-        stream.open(known, spans, execute)
+        stream.open(known, partitions, lambda tasks: [run_configured(text, task) for task in tasks])
     except BaseException:
         stream.close()
         raise
@@ -197,7 +206,7 @@ def _query(spark: "SparkSession") -> tuple[str, Callable[[], bool]]:
     return f"{query} (run {run})", active
 
 
-class _with_hints:  # noqa: N801
+class with_hints:  # noqa: N801
     """Add the hint of an error to what Spark shows of it: the traceback."""
 
     def __enter__(self) -> None: ...

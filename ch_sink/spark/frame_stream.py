@@ -17,6 +17,7 @@ from ch_sink.stream.coordinator import Coordinator, StreamSettings
 from ch_sink.stream.offset_ranges import OffsetRange
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.tasks import Execute
+from ch_sink.table.model import TargetTable
 
 __all__ = ["FrameStream", "Known", "NoGroup", "Span"]
 
@@ -75,18 +76,21 @@ class FrameStream:
         self._ports = replace(ports, group=NoGroup())
         self._coordinator: Coordinator | None = None
 
-    def open(self, known: Known, spans: Mapping[int, Span], execute: Execute) -> None:
-        """Claim the stream, and apply what waits since an earlier life. Raises ChSinkError."""
-        ledger = self._ports.ledger
-        topics = ledger.topic_ids()
-        if known.high is None and topics[:1] not in ([], [known.topic_id]):
+    def open(self, known: Known, partitions: int, execute: Execute) -> None:
+        """Claim the stream, and apply what waits since an earlier life. Raises ChSinkError.
+
+        ``partitions``: how many the batch shows.
+        """
+        topics = self._ports.ledger.topic_ids()
+        if not known.high and topics[:1] not in ([], [known.topic_id]):
             raise ConfigError(
-                f"stream {self.settings.name!r} belongs to a job that reads topic {self.settings.topic} from its "
-                "brokers: without them it cannot be seen whether this is the same topic",
-                hint="Name the brokers (kafka.bootstrap.servers), or give this stream a name and a table of its own.",
+                f"stream {self.settings.name!r} belongs to a job or query that reads something else: Kafka's topic "
+                f"{topics[0]}",
+                hint="Name the brokers (kafka.bootstrap.servers) if it is the same topic, or give this stream a name "
+                "and a table of its own.",
             )
-        partitions = {*ledger.progress(known.topic_id), *spans, *(known.high or ())}
-        given = _Given(known.topic_id, max(partitions, default=-1) + 1)
+        more = {*self.progress(known), *(known.high or ())}
+        given = _Given(known.topic_id, max(partitions, max(more, default=-1) + 1))
         made = Coordinator(self.settings, replace(self._ports, topics=given))
         self._coordinator = made
         made.open()
@@ -97,6 +101,16 @@ class FrameStream:
                 hint="Name the brokers (kafka.bootstrap.servers), or use a ReplacingMergeTree.",
             )
         made.run_release(execute)
+
+    @property
+    def table(self) -> TargetTable:
+        """The table as it is now."""
+        assert self._coordinator is not None
+        return self._coordinator.table
+
+    def progress(self, known: Known) -> dict[int, int]:
+        """Partition → the offset up to which everything is applied."""
+        return self._ports.ledger.progress(known.topic_id)
 
     def close(self) -> None:
         """Give the stream back."""
@@ -135,7 +149,7 @@ class FrameStream:
 
     def _state(self, known: Known, spans: Mapping[int, Span]) -> tuple[TopicState, dict[int, int]]:
         """The topic as far as the batch shows it, and where the batch ends, by partition."""
-        reached = self._ports.ledger.progress(known.topic_id)
+        reached = self.progress(known)
         low, ceiling = dict(reached), dict(reached)
         for p, span in spans.items():
             at = reached.get(p, span.first)

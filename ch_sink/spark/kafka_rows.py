@@ -22,7 +22,7 @@ from ch_sink.wiring.worker import kept_stream, run_configured
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["KafkaRows", "expect_kafka_columns", "spans_of"]
+__all__ = ["Batches", "KafkaRows", "changed_meanwhile", "expect_kafka_columns", "runs", "spans_of"]
 
 _COLUMNS = {
     "key": ("binary",),
@@ -126,7 +126,7 @@ class KafkaRows:
         )
         found: dict[int, TaskResult] = {int(row.partition): pickle.loads(bytes(row.result)) for row in rows}
         for partition in tasks.keys() - found.keys():
-            raise _changed(partition)
+            raise changed_meanwhile(partition)
         return found
 
 
@@ -138,7 +138,7 @@ def _runner(config: str, tasks: Mapping[int, RangeTask], rows: Mapping[int, int]
 
         context = TaskContext.get()
         attempt = context.attemptNumber() if context is not None else 0
-        for partition, group in groupby(_runs(batches), key=lambda run: run[0]):
+        for partition, group in groupby(runs(batches, "partition"), key=lambda run: run[0]):
             task = tried(pickle.loads(work[partition]), attempt)
             assert isinstance(task, RangeTask)
             done = _run(config, task, _Source(task, (run for _, run in group), rows[partition]))
@@ -149,10 +149,10 @@ def _runner(config: str, tasks: Mapping[int, RangeTask], rows: Mapping[int, int]
     return ch_sink_rows
 
 
-def _runs(batches: Batches) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The batches, cut where the partition changes."""
+def runs(batches: Batches, by: str) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The batches, cut where the value of a column changes, each with that value."""
     for batch in batches:
-        partitions = batch.column("partition").to_numpy()
+        partitions = batch.column(by).to_numpy()
         bounds = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(partitions)]
         for start, end in pairwise(bounds):
             if start < end:
@@ -198,10 +198,11 @@ class _Source:
             if len(fresh):
                 yield _records(self.task, batch if len(fresh) == len(offsets) else batch.take(pa.array(fresh)))
         if count != self.rows:
-            raise _changed(self.task.partition)
+            raise changed_meanwhile(self.task.partition)
 
 
-def _changed(partition: int) -> StreamFailed:
+def changed_meanwhile(partition: int) -> StreamFailed:
+    """The error for a DataFrame that gives other rows when it is read again."""
     return StreamFailed(
         f"partition {partition}: the DataFrame has other rows than when its offsets were looked at",
         hint="It is read more than once, so it must give the same rows each time: write it to a table first.",

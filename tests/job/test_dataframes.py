@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ch_sink.errors import ChSinkError, ConfigError, DataLoss, LedgerConflict
-from ch_sink.spark import sink
+from ch_sink.spark import history, sink
 from tests.support.frames import TOPIC, Shelf, change
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.slow]
@@ -130,7 +130,7 @@ def test_a_table_of_another_stream_is_refused(spark: Any, shelf: Shelf) -> None:
     other = shelf.config()
     other["kafka"] = {"topic": "shop.public.other"}
     sink(shelf.config())(frame, 0)
-    with pytest.raises(ConfigError, match="belongs to another stream, 'shop.public.orders:"):
+    with pytest.raises(ConfigError, match=r"belongs to another stream, 'shop\.public\.orders:"):
         sink(other)(frame.selectExpr("* EXCEPT (topic)", "'shop.public.other' AS topic"), 0)
     assert shelf.count() == 1
 
@@ -153,7 +153,7 @@ def test_a_stream_that_a_job_has_is_refused(spark: Any, shelf: Shelf) -> None:
         job.results([FinishedRange(*span)])
     finally:
         job.release()
-    with pytest.raises(ConfigError, match="belongs to a job that reads topic"):
+    with pytest.raises(ConfigError, match="belongs to a job or query that reads something else"):
         sink(shelf.config())(frame, 1)
     assert shelf.count() == 1
 
@@ -165,3 +165,16 @@ def test_unknown_options_have_the_nearest_name(shelf: Shelf, tmp_path: Path) -> 
     path.write_text(f"kafka: {{topic: {TOPIC}}}\nclickhouse: {{url: '{shelf.url}', tabel: orders}}\n")
     with pytest.raises(ChSinkError, match=r"clickhouse.tabel is not a known key; did you mean clickhouse.table"):
         sink(path)
+
+
+def test_the_history_is_a_dataframe(session: Any, shelf: Shelf) -> None:
+    config = shelf.config()
+    path = shelf.write({0: [change(1, 1), change(2, 2)], 1: [change(3, 3), change(3, 4, op="d")]})
+    sink(config)(session.read.parquet(str(path)), 0)
+    found = history(session, config).orderBy("partition").collect()
+    assert [(r.partition, r.first_offset, r.end_offset, r.rows, r.deletes) for r in found] == [
+        (0, 0, 2, 2, 0),
+        (1, 0, 2, found[1].rows, 1),
+    ]
+    assert found[0].source_time is not None
+    assert history(session, config).where("finished >= started").count() == 2

@@ -1,4 +1,4 @@
-"""Histories in the batches of a DataFrame: repeated, cut otherwise, from a lost checkpoint, killed; the table is equal."""
+"""Histories in the batches of a DataFrame, which are repeated, cut otherwise, lost and killed: the table is equal."""
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
@@ -63,7 +63,7 @@ class Frames:
                 self.ports.open_ledger(), self.ports.admin, self.topic, self.ports.pending, self.ports.group
             )
             self.stream = FrameStream(replace(self.run.stream.settings, chunk_offsets=8), ports)
-            self.stream.open(self.known, spans, self._execute)
+            self.stream.open(self.known, max(spans) + 1, self._execute)
         self.stream.apply(self.known, spans, self._execute)
 
     def end(self, *, killed: bool = False) -> None:
