@@ -1,5 +1,6 @@
 """Change feeds of a table in random batches: repeated, late, split inside commits, killed; the table is equal."""
 
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -184,8 +185,9 @@ def test_values_that_do_not_fit_are_dead_letters() -> None:
     fed.memory.detected = replace(fed.memory.detected, columns=tuple(narrow))
     fed.apply([("insert", 1, 1, "a"), ("insert", 1, 1000, "b")])
     assert fed.current() == {1: "a"}
-    [letter] = fed.memory.dead_letters.stored
-    assert "column id: Integer value 1000 not in range" in str(letter)
+    [stored] = fed.memory.dead_letters.list()
+    assert "column id: Integer value 1000 not in range" in stored.letter.reason
+    assert json.loads(stored.letter.key or b"") == {"id": 1000}
 
 
 @pytest.mark.parametrize(
