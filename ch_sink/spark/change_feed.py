@@ -16,9 +16,9 @@ from ch_sink.stream.tasks import Execute
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Changes", "changes"]
+__all__ = ["FEED", "OPS", "TOPIC", "Changes", "changes"]
 
-_OPS = {
+OPS = {
     "insert": Op.CREATE,
     "update_postimage": Op.UPDATE,
     "update_after": Op.UPDATE,
@@ -27,7 +27,7 @@ _OPS = {
     "delete": Op.DELETE,
 }
 """Delta's words for what a row does, and Iceberg's (in any case)."""
-_FEED = ("_change_type", "_commit_version", "_commit_timestamp", "_change_ordinal", "_commit_snapshot_id")
+FEED = ("_change_type", "_commit_version", "_commit_timestamp", "_change_ordinal", "_commit_snapshot_id")
 """Columns that Delta's change feed and Iceberg's changelog add to the table's own."""
 _NUMBERS = {
     "timestamp": "unix_micros(`{}`)",
@@ -36,6 +36,9 @@ _NUMBERS = {
 }
 _TOP = 1 << 54
 """Numbers below this fit every version column that ch_sink knows."""
+
+TOPIC = "changes"
+"""Stands for the topic, and for its id, in the ledger."""
 
 Names = str | Sequence[str]
 
@@ -68,7 +71,7 @@ def changes(
     Raises:
         ConfigError: the configuration is wrong. The function itself raises ChSinkError.
     """
-    loaded = load_rows(config, topic="changes")
+    loaded = load_rows(config, topic=TOPIC)
     if loaded.policy().columns != ColumnPolicy():
         raise ConfigError(
             "the section columns is for the events of a topic", hint="Rename and leave out columns in the DataFrame."
@@ -112,7 +115,7 @@ class Changes:
             rows = self._coded(frame)
             found = self._measured(rows)
             if found:
-                known = Known("changes", {})
+                known = Known(TOPIC, {})
                 applied(frame, config, known, BUCKETS, lambda stream: self._work(stream, known, rows, found))
 
     def _work(
@@ -146,7 +149,7 @@ class Changes:
                 f"sequence_by: column {self._sequence_by} is {kind}, which is neither an integer nor a time",
                 hint="Order changes by a commit's number or time.",
             )
-        hidden = {*self._left_out, *_FEED, self._op} - set(self._keys)
+        hidden = {*self._left_out, *FEED, self._op} - set(self._keys)
         kept = [f"`{name}`" for name in types if name not in hidden]
         return frame.selectExpr(
             *kept,
@@ -159,7 +162,7 @@ class Changes:
         if self._op is None:
             stored = f"int({int(Op.UPDATE)})"
             return f"if(coalesce({self._deletes}, false), {int(Op.DELETE)}, {stored})" if self._deletes else stored
-        cases = " ".join(f"WHEN '{word}' THEN {int(code)}" for word, code in _OPS.items())
+        cases = " ".join(f"WHEN '{word}' THEN {int(code)}" for word, code in OPS.items())
         return f"CASE lower(`{self._op}`) {cases} END"
 
     def _measured(self, rows: "DataFrame") -> dict[int, tuple[int, int]]:
@@ -176,7 +179,7 @@ class Changes:
         totals: dict[str, Any] = {name: sum(row[name] for row in found) for name in _SUMS}
         if totals["sum(wordless)"]:
             raise ConfigError(
-                f"op: column {self._op} of {totals['sum(wordless)']} rows is none of {', '.join(_OPS)}",
+                f"op: column {self._op} of {totals['sum(wordless)']} rows is none of {', '.join(OPS)}",
                 hint="Translate it in the DataFrame, or use apply_as_deletes.",
             )
         if totals["sum(unordered)"]:

@@ -37,7 +37,18 @@ from ch_sink.wiring.worker import run_configured
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["BUCKETS", "ChangeRows", "RowDecoder", "Rows", "bucket", "expect_served"]
+__all__ = [
+    "BUCKET",
+    "BUCKETS",
+    "NUMBER",
+    "OP",
+    "ChangeRows",
+    "RowDecoder",
+    "Rows",
+    "bucket",
+    "expect_served",
+    "numbered",
+]
 
 BUCKET, NUMBER, OP = "__ch_sink_bucket", "__ch_sink_number", "__ch_sink_op"
 BUCKETS = 8
@@ -340,25 +351,34 @@ class _Numbered:
 
     def chunks(self, first: int, keys: tuple[str, ...]) -> Iterator[Chunk]:
         """Chunks of the task from this offset on. Raises StreamFailed if the DataFrame has other rows than before."""
-        at, held, begin = self.first, [], first
+        yield from numbered(self.task, self._from(first), first, keys)
+
+    def _from(self, first: int) -> Batches:
+        at = self.first
         for batch in self.batches:
             start, at = at, at + batch.num_rows
-            part = batch.slice(max(0, first - start), max(0, min(at, self.task.end) - max(first, start)))
-            if part.num_rows:
-                held.append(part)
-            while sum(b.num_rows for b in held) >= _ROWS:
-                whole = pa.Table.from_batches(held)
-                yield self._chunk(whole.slice(0, _ROWS), begin, keys)
-                begin += _ROWS
-                held = whole.slice(_ROWS).to_batches()
+            yield batch.slice(max(0, first - start), max(0, min(at, self.task.end) - max(first, start)))
         if at - self.first != self.rows:
             raise changed_meanwhile(self.task.partition)
-        if held:
-            yield self._chunk(pa.Table.from_batches(held), begin, keys)
 
-    def _chunk(self, rows: pa.Table, first: int, keys: tuple[str, ...]) -> Chunk:
-        end = first + rows.num_rows
-        texts: Any = Rows(rows.select(list(keys)))
-        shown = Rows(rows)
-        offsets, times = np.arange(first, end), np.full(rows.num_rows, -1, dtype=np.int64)
-        return Chunk(first, end, Records(self.task.topic, self.task.partition, offsets, times, texts, shown))
+
+def numbered(task: RangeTask, batches: Batches, first: int, keys: tuple[str, ...]) -> Iterator[Chunk]:
+    """The rows as chunks, whose offsets are counted from ``first`` on."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+        while sum(b.num_rows for b in held) >= _ROWS:
+            whole = pa.Table.from_batches(held)
+            yield _chunk(task, whole.slice(0, _ROWS), first, keys)
+            first += _ROWS
+            held = whole.slice(_ROWS).to_batches()
+    if held:
+        yield _chunk(task, pa.Table.from_batches(held), first, keys)
+
+
+def _chunk(task: RangeTask, rows: pa.Table, first: int, keys: tuple[str, ...]) -> Chunk:
+    end = first + rows.num_rows
+    texts: Any = Rows(rows.select(list(keys)))
+    offsets, times = np.arange(first, end), np.full(rows.num_rows, -1, dtype=np.int64)
+    return Chunk(first, end, Records(task.topic, task.partition, offsets, times, texts, Rows(rows)))

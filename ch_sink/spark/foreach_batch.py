@@ -32,7 +32,7 @@ from ch_sink.wiring.worker import run_configured
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Given", "Sink", "applied", "sink", "with_hints"]
+__all__ = ["Given", "Sink", "applied", "prepare", "sink", "with_hints"]
 
 Given = str | Path | Mapping[str, Any]
 Stream = tuple[str, str, str]
@@ -151,7 +151,7 @@ def applied(frame: "DataFrame", config: Config, known: Known, partitions: int, w
 
 
 def _opened(config: Config, known: Known, partitions: int) -> FrameStream:
-    _prepare(config)
+    prepare(config)
     text = config.to_task_json()
     with closing(SharedTopics()) as topics:
         stream = FrameStream(stream_settings(config), stream_ports(config, topics))
@@ -163,7 +163,7 @@ def _opened(config: Config, known: Known, partitions: int) -> FrameStream:
     return stream
 
 
-def _prepare(config: Config) -> None:
+def prepare(config: Config) -> None:
     """Create the sink's own tables where they are missing. Raises ClickHouseError, ConfigError."""
     client, own = client_of(config), config.tables
     names = {own.ledger, own.dead_letters, own.handover, own.pending, own.columns}

@@ -147,12 +147,25 @@ class FrameStream:
             if reached[p] < ceiling[p]
         ]
 
+    def _expect_applied(self, topic_id: str, partition: int, offset: int) -> None:
+        """Raises DataLoss for a record below the ledger's offsets that was never applied: the stream began above it."""
+        read = self._ports.ledger.states_over(topic_id, partition, offset, offset + 1)
+        if not read and self.settings.on_data_loss == "fail":
+            raise DataLoss(
+                f"partition {partition} of {self.settings.topic}: the stream began above offset {offset}, so the "
+                "DataFrame has records that were never applied",
+                hint="A stream goes upwards only: let its first batch have the lowest offsets. on_data_loss: continue "
+                "leaves these records out; a stream and a table of their own take all of them.",
+            )
+
     def _state(self, known: Known, spans: Mapping[int, Span]) -> tuple[TopicState, dict[int, int]]:
         """The topic as far as the batch shows it, and where the batch ends, by partition."""
         reached = self.progress(known)
         low, ceiling = dict(reached), dict(reached)
         for p, span in spans.items():
             at = reached.get(p, span.first)
+            if span.first < at:
+                self._expect_applied(known.topic_id, p, span.first)
             low[p] = min(span.first, at)
             ceiling[p] = max(span.end, at)
             if at < span.first and known.holds(p, at, span.first):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ch_sink.config import load_rows
 from ch_sink.discovery.wiring import client_of, ledger_of
+from ch_sink.spark.change_feed import TOPIC
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +32,7 @@ def history(spark: "SparkSession", config: str | Path | Mapping[str, Any], limit
     Raises:
         ConfigError, ClickHouseError.
     """
-    loaded = load_rows(config, topic="changes")
+    loaded = load_rows(config, topic=TOPIC)
     found = ledger_of(loaded, client_of(loaded)).history(limit)
     rows = [
         (

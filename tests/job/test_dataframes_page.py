@@ -41,3 +41,6 @@ def test_the_page(kind: str, request: pytest.FixtureRequest, shelf: Shelf, monke
         shelf.client.command(f"TRUNCATE TABLE {shelf.database}.{table}")
     exec(example("changes"), {"spark": spark, "feed": feed, **given})
     assert shelf.rows() == {7: "paid"}
+    stored = shelf.count()
+    exec(example("register"), {"spark": spark, "feed": feed, **given})
+    assert shelf.count() == stored

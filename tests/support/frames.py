@@ -1,6 +1,7 @@
 """Kafka-shaped rows as files that any Spark session reads, the table that they go to, and its configuration."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +80,7 @@ class Shelf:
         rows_folder.mkdir(exist_ok=True)
         path = rows_folder / f"{self.batches:04}.parquet"
         pq.write_table(pa.Table.from_pylist(rows, SCHEMA), path)
+        os.utime(path, (self.batches, self.batches))  # a stream of files takes the oldest first
         return path
 
     def rows(self, table: str = "orders") -> dict[int, str | None]:

@@ -13,7 +13,7 @@ import pytest
 from ch_sink.errors import ConfigError
 from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
-from ch_sink.spark.change_feed import _OPS
+from ch_sink.spark.change_feed import OPS
 from ch_sink.spark.change_rows import BUCKET, NUMBER, OP, ChangeRows, RowDecoder, _Numbered, expect_served
 from ch_sink.spark.frame_stream import FrameStream, Known, Span
 from ch_sink.stream.ports import StreamPorts
@@ -68,7 +68,7 @@ class Feed:
             self.stream = FrameStream(self.memory.settings, made)
             self.stream.open(KNOWN, 2, lambda _: [])
         rows: dict[int, list[Change]] = {}
-        for row in sorted(batch, key=lambda r: (r[1], r[2], int(_OPS[r[0]]))):
+        for row in sorted(batch, key=lambda r: (r[1], r[2], int(OPS[r[0]]))):
             rows.setdefault(row[2] % 2, []).append(row)
         reached = self.stream.progress(KNOWN)
         spans = {p: Span(at := reached.get(p, 0), at + len(found), len(found)) for p, found in rows.items()}
@@ -89,7 +89,7 @@ class Feed:
 
     def _run(self, task: RangeTask, spans: dict[int, Span], rows: dict[int, list[Change]]) -> TaskResult:
         found = rows[task.partition]
-        columns = zip(*((r[2], r[3], task.partition, r[1], int(_OPS[r[0]])) for r in found), strict=True)
+        columns = zip(*((r[2], r[3], task.partition, r[1], int(OPS[r[0]])) for r in found), strict=True)
         arrays = [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)]
         batches = iter(pa.table(arrays, schema=SCHEMA).to_batches(max_chunksize=3))
         source = _Numbered(task, batches, spans[task.partition].first, len(found))

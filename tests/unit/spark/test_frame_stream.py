@@ -175,3 +175,14 @@ def test_without_brokers_a_table_equals_its_source_or_the_batch_is_refused() -> 
     refused: list[Case] = []
     assert faulty(cases(7_000, 90), brokers=False, refused=refused) == []
     assert len(refused) < 75
+
+
+def test_records_below_the_beginning_of_the_stream_are_not_taken_for_applied() -> None:
+    case = Case(7_003, "replacing")
+    run = memory_run(case, drawn(case)[0])
+    frames = Frames(run)
+    p, end = max(frames.topic.ends.items(), key=lambda item: item[1])
+    frames.apply({p: (end - 4, end)})
+    with pytest.raises(DataLoss, match="the stream began above offset"):
+        frames.apply({p: (0, end)})
+    frames.end()
