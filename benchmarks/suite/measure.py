@@ -113,8 +113,8 @@ def _job(where: Place, workload: Workload, topic: str, table: str) -> tuple[floa
     [summary] = run_streams([config], once=True)
     seconds = time.perf_counter() - began
     if not where.client.rows(f"SELECT count() AS n FROM {DATABASE}.{table}")[0]["n"]:
-        raise RuntimeError(f"{workload.name}: no row arrived ({summary.figures.dead_letters} dead letters)")
-    return seconds, summary.figures.dead_letters
+        raise RuntimeError(f"{workload.name}: no row arrived ({summary.counts.dead_letters} dead letters)")
+    return seconds, summary.counts.dead_letters
 
 
 def _consume(where: Place, topic: str) -> tuple[float, Records]:

@@ -10,10 +10,8 @@ import typer
 
 import ch_sink
 from ch_sink.cli.check import check
-from ch_sink.cli.config import config
 from ch_sink.cli.dead_letters import dead_letters
 from ch_sink.cli.demo import demo
-from ch_sink.cli.erase import erase
 from ch_sink.cli.explain import explain
 from ch_sink.cli.init import init
 from ch_sink.cli.output import Output
@@ -75,9 +73,7 @@ app.command()(explain)
 app.command()(repair)
 app.command()(resync)
 app.command()(purge)
-app.command()(erase)
 app.command()(demo)
-app.add_typer(config)
 
 
 @app.command()

@@ -1,22 +1,29 @@
 """What ``verify`` and ``repair`` have in common: their options, and what a comparison is made of."""
 
-from collections.abc import Callable
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from ch_sink.cli.each_stream import EachStream
 from ch_sink.cli.output import Output
 from ch_sink.errors import ConfigError
 
 if TYPE_CHECKING:
     from ch_sink.config import Config
+    from ch_sink.trust.report import Report
     from ch_sink.trust.stoppable import Check
     from ch_sink.trust.subject import Options, Subject
+    from ch_sink.trust.verify import Comparison
+    from ch_sink.wiring.process import Stop
 
 __all__ = [
     "Against",
     "Columns",
+    "Comparisons",
     "Examples",
     "Parallel",
     "Patience",
@@ -29,6 +36,8 @@ __all__ = [
     "truth_of",
 ]
 
+_LOOK = 0.5
+"""Seconds between two looks whether a comparison has to wait any longer."""
 Truth = Literal["source", "topic"]
 _TRUTHS: dict[str, Truth] = {"source": "source", "topic": "topic"}
 Against = Annotated[
@@ -102,6 +111,66 @@ def share_of(text: str) -> float:
     return share
 
 
-def say_to(out: Output) -> Callable[[str], None]:
-    """Shows what is being done, on a terminal."""
-    return lambda text: out.progress(text) if out.interactive else None
+def say_to(out: Output, about: str = "") -> Callable[[str], None]:
+    """Shows what is being done. ``about``: what the lines begin with."""
+    return lambda text: out.doing(f"{about}: {text}" if about else text)
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One table's comparison that goes on step by step."""
+
+    config: "Config"
+    began: float
+    """Seconds since 1970."""
+    comparison: "Comparison"
+    steps: Iterator[None]
+    next_look: float = 0.0
+
+
+class Comparisons:
+    """The comparisons of several tables in turn; those that have to wait for their streams do so together."""
+
+    def __init__(self, each: EachStream, begin: "Callable[[Config], Comparison]", stop: "Stop") -> None:
+        self._each, self._begin, self._stop = each, begin, stop
+        self._waiting: list[_Turn] = []
+
+    def run(self) -> "Iterator[tuple[Config, Report, float]]":
+        """Each stream with its report and the time at which its comparison began, as they are done."""
+        with ExitStack() as opened:
+            for config in self._each.streams:
+                yield from self._look()
+                with self._each.guard(config):
+                    comparison = self._begin(config)
+                    opened.callback(comparison.close)
+                    turn = _Turn(config, time.time(), comparison, comparison.steps())
+                    yield from self._go_on(turn)
+            while self._waiting:
+                self._stop.wait(_LOOK)
+                yield from self._look()
+
+    def _look(self) -> "Iterator[tuple[Config, Report, float]]":
+        """Let those go on that wait."""
+        waiting, self._waiting = self._waiting, []
+        for turn in waiting:
+            self._stop.check()
+            if time.monotonic() < turn.next_look:
+                self._waiting.append(turn)
+                continue
+            with self._each.guard(turn.config):
+                yield from self._go_on(turn)
+
+    def _go_on(self, turn: _Turn) -> "Iterator[tuple[Config, Report, float]]":
+        """Go on until the comparison has to wait, or is done."""
+        try:
+            next(turn.steps)
+        except StopIteration:
+            report = turn.comparison.found.report
+            turn.comparison.close()
+            yield turn.config, report, turn.began
+        except BaseException:
+            turn.comparison.close()
+            raise
+        else:
+            turn.next_look = time.monotonic() + _LOOK
+            self._waiting.append(turn)

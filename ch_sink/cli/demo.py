@@ -18,7 +18,7 @@ from ch_sink.model.counted import counted
 if TYPE_CHECKING:
     from ch_sink.config import Config
     from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-    from ch_sink.local.demo.streams import DemoStream
+    from ch_sink.local.demo import DemoStream
     from ch_sink.local.kafka.broker import LocalKafka
     from ch_sink.wiring.process import Stop
 
@@ -39,7 +39,7 @@ def demo(
 
     Starts a Kafka, an embedded ClickHouse and Spark on this machine, and needs nothing else.
     """
-    from ch_sink.local.demo.streams import fixtures_folder
+    from ch_sink.local.demo import fixtures_folder
 
     out, stop = Output(), context.obj
     fixtures = fixtures_folder()
@@ -73,7 +73,7 @@ class _Demo:
 
     def run(self, stack: ExitStack) -> int:
         """All steps; returns how many rows differ from their source."""
-        from ch_sink.local.demo.streams import STREAMS
+        from ch_sink.local.demo import STREAMS
 
         out, began = self.out, time.monotonic()
         self._step("1. Start Kafka and ClickHouse")
@@ -135,7 +135,7 @@ class _Demo:
 
     def _fill(self, started: _Started, streams: "Sequence[DemoStream]") -> "list[Config]":
         from ch_sink.config import load
-        from ch_sink.local.demo.streams import config_text, fill_topic
+        from ch_sink.local.demo import config_text, fill_topic
 
         configs = []
         for stream, count in zip(
@@ -167,7 +167,7 @@ class _Demo:
 
     def _carry_again(self, configs: "Sequence[Config]") -> None:
         from ch_sink.discovery.wiring import client_of
-        from ch_sink.local.demo.compare import stored_count
+        from ch_sink.local.demo import stored_count
         from ch_sink.wiring.streams import rewind_stream
 
         before = [stored_count(client_of(c), c.clickhouse.database, c.clickhouse.table) for c in configs]
@@ -182,8 +182,7 @@ class _Demo:
     def _compare(self, stream: "DemoStream", config: "Config") -> int:
         """Print a table next to its source; returns how many rows differ."""
         from ch_sink.discovery.wiring import client_of
-        from ch_sink.local.demo.compare import as_source, stored_rows, unequal
-        from ch_sink.local.demo.streams import truth_of
+        from ch_sink.local.demo import as_source, stored_rows, truth_of, unequal
 
         out = self.out
         truth = truth_of(self.fixtures, stream)

@@ -44,6 +44,29 @@ class _Planned:
     client: "Client | None"
 
 
+def _printed(text: "Callable[[], None]") -> "Callable[[bool], None]":
+    """What an option does that prints something instead of reading files."""
+
+    def chosen(wanted: bool) -> None:
+        if wanted:
+            text()
+            raise typer.Exit
+
+    return chosen
+
+
+def _example() -> None:
+    from ch_sink.config.schema import EXAMPLE
+
+    Output().sql(EXAMPLE)
+
+
+def _json_schema() -> None:
+    from ch_sink.config.schema import json_schema
+
+    Output(as_json=True).document(json_schema())
+
+
 def init(
     configs: ConfigFiles,
     engine: Annotated[
@@ -59,6 +82,21 @@ def init(
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the statements to a file.")] = None,
     only: Only = None,
     overrides: Overrides = None,
+    example: Annotated[
+        bool,
+        typer.Option(
+            "--example", help="Print a commented configuration file.", is_eager=True, callback=_printed(_example)
+        ),
+    ] = False,
+    schema: Annotated[
+        bool,
+        typer.Option(
+            "--json-schema",
+            help="Print the JSON Schema of configuration files, for editors.",
+            is_eager=True,
+            callback=_printed(_json_schema),
+        ),
+    ] = False,
 ) -> None:
     """Create the table for a topic, or complete an existing one. Safe to repeat."""
     if apply and dry_run:

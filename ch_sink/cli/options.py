@@ -69,6 +69,7 @@ def load_all(
     recorded: bool = False,
     strict: bool = False,
     refused: "dict[str, ChSinkError] | None" = None,
+    topic: str = "",
 ) -> "list[Config]":
     """The streams of all files, as their topics are now; those that ``--only`` means.
 
@@ -76,16 +77,17 @@ def load_all(
         recorded: while brokers are away, the topics are those that the ledger knows.
         strict: a topic that has no place of its own is an error; else it is left out with a warning.
         refused: gets those topics instead of a warning.
+        topic: the only topic to look into; empty for all. Each one that names its table by its events costs a look.
 
     Raises ConfigError if a file is wrong, or if ``--only`` matches no stream; KafkaError if the topics cannot be
     listed.
     """
     from ch_sink.discovery.job_topics import chosen, streams_of
-    from ch_sink.discovery.refused import stand_in
+    from ch_sink.discovery.statuses import stand_in
 
     wanted = chosen(only)
     jobs = load_jobs(paths, overrides)
-    found = streams_of(jobs, away=out.warn if recorded else None)
+    found = streams_of(jobs, away=out.warn if recorded else None, only_topic=topic)
     for note in found.notes:
         out.warn(note)
     for topic in found.empty:
@@ -98,7 +100,9 @@ def load_all(
     else:
         for topic, error in apart.items():
             out.warn(f"topic {topic} is left out: {error}")
-    streams = [config for config in found.streams if wanted(config)]
+    streams = [config for config in found.streams if wanted(config) and topic in ("", config.kafka.topic)]
+    if topic and not streams and topic not in (*found.empty, *found.refused):
+        raise ConfigError(f"no stream reads topic {topic}", hint="`ch_sink status CONFIG --json` names the topics.")
     if only is not None and found.streams and not streams and not apart:
         raise ConfigError(
             f"--only {only} matches none of {len(found.streams)} streams",
@@ -158,9 +162,10 @@ def expecting_a_ledger(config: "Config") -> Iterator[None]:
         if error.code != _UNKNOWN_TABLE or not _first_names(error.message, config.tables.ledger):
             raise
         raise ClickHouseError(
-            f"the ledger does not exist: {config.state_database}.{config.tables.ledger}",
+            f"stream {config.stream_name!r} has not run yet: its ledger does not exist: "
+            f"{config.state_database}.{config.tables.ledger}",
             code=error.code,
-            hint="Create the sink's tables with `ch_sink init CONFIG --apply`.",
+            hint="Create the sink's tables with `ch_sink init CONFIG --apply`; a pause is then kept for the first run.",
         ) from None
 
 

@@ -5,8 +5,10 @@ Results go to standard output; progress, warnings and errors to standard error.
 
 import json
 import sys
+import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from rich.console import Console
@@ -14,12 +16,15 @@ from rich.table import Table
 from rich.text import Text
 
 from ch_sink.errors import ChSinkError
+from ch_sink.wiring.process import Stop
 
 __all__ = ["Output"]
 
 Level = Literal["ok", "warn", "fail"]
 _WIDE = 200
 """Columns of a table that goes to a file or pipe."""
+_EVERY = 10.0
+"""Seconds between two lines of progress that do not go to a terminal."""
 _STYLE: Mapping[str, str] = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
@@ -32,6 +37,7 @@ class Output:
         width = None if sys.stdout.isatty() else _WIDE
         self._out = Console(file=sys.stdout, highlight=False, soft_wrap=width is not None, width=width)
         self._err = Console(file=sys.stderr, highlight=False, soft_wrap=True)
+        self._next_line = time.monotonic() + _EVERY
 
     @property
     def interactive(self) -> bool:
@@ -60,6 +66,14 @@ class Output:
             self._err.file.flush()
             self._unfinished = True
         else:
+            self._err.print(Text(text))
+
+    def doing(self, text: str) -> None:
+        """What a long command is doing: every step on a terminal, a line each ten seconds elsewhere."""
+        if self.interactive:
+            self.progress(text)
+        elif time.monotonic() >= self._next_line:
+            self._next_line = time.monotonic() + _EVERY
             self._err.print(Text(text))
 
     def progress_done(self) -> None:
@@ -116,6 +130,26 @@ class Output:
         """The result as JSON, on ``as_json`` only."""
         if self.as_json:
             self._out.file.write(json.dumps(content, indent=2, default=str) + "\n")
+
+    @contextmanager
+    def documenting(self, stop: Stop, content: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
+        """The result as JSON in the end; if a signal ends the command before, what is known by then."""
+        said = False
+
+        def say(**more: Any) -> None:
+            nonlocal said
+            if not said:
+                said = True
+                self.document({**content(), **more})
+
+        stop.at_forced_end(lambda: say(interrupted=True))
+        try:
+            yield
+        except BaseException:
+            if stop.requested:
+                say(interrupted=True)
+            raise
+        say()
 
     def error(self, error: ChSinkError, *, debug: bool = False) -> None:
         """What went wrong and what to do next; the traceback only on request."""

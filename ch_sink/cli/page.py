@@ -54,13 +54,15 @@ class JobPage:
 
     def explain(self, stream: str, key: Mapping[str, Any]) -> Mapping[str, Any]:
         """See PageData. One at a time: it reads the whole topic."""
-        from ch_sink.trust.explained import explained
+        from ch_sink.trust.explain import explained
+        from ch_sink.trust.life import Biography
 
         config = self._config(stream)
         if not self._explaining.acquire(blocking=False):
             raise StreamFailed("another row is being explained", hint="Try again in a moment.")
         try:
-            found = explained(config, dict(key)).as_json()
+            explained(config, life := Biography(dict(key)))
+            found = life.as_json()
             # A browser's numbers have 53 bits.
             return found | {"events": [event | {"position": str(event["position"])} for event in found["events"]]}
         finally:

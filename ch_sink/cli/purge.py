@@ -1,13 +1,25 @@
-"""``ch_sink purge``: deleted rows leave the disk."""
+"""``ch_sink purge``: deleted rows leave the disk, or all rows of one key."""
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, expecting_a_ledger, load_all
+from ch_sink.cli.options import (
+    AsJson,
+    ConfigFiles,
+    Only,
+    Overrides,
+    expecting_a_ledger,
+    key_of,
+    load_all,
+    one_stream,
+)
 from ch_sink.cli.output import Output
 from ch_sink.errors import ChSinkError, ConfigError
+
+if TYPE_CHECKING:
+    from ch_sink.config import Config
 
 __all__ = ["purge"]
 
@@ -15,21 +27,39 @@ __all__ = ["purge"]
 def purge(
     configs: ConfigFiles,
     apply: Annotated[bool, typer.Option("--apply", help="Remove; without it, only count the rows.")] = False,
+    key: Annotated[
+        str,
+        typer.Option(
+            "--key",
+            metavar="JSON",
+            help="Remove all that is stored of one key, such as '{\"id\": 7}', whatever its age.",
+            show_default=False,
+        ),
+    ] = "",
+    live: Annotated[bool, typer.Option("--live", help="With --key: also a row that is not deleted.")] = False,
     only: Only = None,
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
     """Remove rows from the disk that were deleted longer ago than ``purge_after``, where no older change can come.
 
-    If that cannot be proved, the reason is shown and the exit code is 1. The stream may run meanwhile.
+    With --key the rows of one key leave the table, all versions of them, the dead letters, the waiting changes and the
+    hand-over table, and the command says what remains. Exit code 1 if a removal is refused. The stream may run.
     """
     from ch_sink.model.counted import counted
-    from ch_sink.trust.purging import purge_stream
+    from ch_sink.trust.purge import purge_stream
 
     out = Output(as_json=as_json)
+    streams = load_all(out, configs, overrides, only)
+    if key:
+        [chosen] = one_stream(streams, configs[0])
+        _erase(out, chosen, key, apply=apply, live=live)
+        return
+    if live:
+        raise ConfigError("--live needs --key", hint="Leave it out, or name the key with --key.")
     documents: list[dict[str, Any]] = []
     refused = False
-    for config in load_all(out, configs, overrides, only):
+    for config in streams:
         if config.purge_after is None:
             raise ConfigError(
                 f"stream {config.stream_name!r} has no purge_after",
@@ -55,6 +85,30 @@ def purge(
     out.document({"streams": documents})
     if refused:
         raise typer.Exit(1)
+
+
+def _erase(out: Output, config: "Config", key: str, *, apply: bool, live: bool) -> None:
+    from ch_sink.trust.erase import erased
+    from ch_sink.trust.own_tables import own_tables
+    from ch_sink.trust.wiring import subject_of
+
+    given = key_of(key)
+    if live and config.rollups:
+        raise ConfigError(
+            "--live removes a row whose values its rollups keep",
+            hint="Delete the row in the source, and purge the key once the stream has applied that.",
+        )
+    with expecting_a_ledger(config):
+        subject = subject_of(config)
+        own = own_tables(config, subject.client)
+        done = erased(subject, own, given, apply=apply, live=live, say=_say(out))
+    out.progress_done()
+    out.table(("table", "removed" if apply else "rows"), list(done.rows.items()))
+    for line in done.remains:
+        out.say(line)
+    if not apply and any(done.rows.values()):
+        out.say("nothing was removed: --apply")
+    out.document(done.as_json())
 
 
 def _say(out: Output) -> Callable[[str], None]:

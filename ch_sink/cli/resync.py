@@ -55,10 +55,11 @@ def resync(
     """Fill each table anew from its source while the stream and its readers go on; rows whose deletes were lost go.
 
     A new table is filled beside the old one and takes its place in one step; the first load of an empty table is the
-    same. Without --apply nothing is written.
+    same. It has the engine, order_by, partition_by, ttl and columns that the file states. Without --apply nothing is
+    written.
     """
-    from ch_sink.trust.refill_wiring import refill_of
     from ch_sink.trust.resync import resynced
+    from ch_sink.trust.wiring import refill_of
 
     out = Output(as_json=as_json)
     documents = []
@@ -83,7 +84,7 @@ def _planned(done: "Resynced", against: str) -> Iterator[str]:
     yield f"{done.table}: would be filled from {what} of the {against}, has {counted(done.before, 'row')}: --apply"
     if done.size:
         yield f"needs room for a second table beside the stream's, which takes {done.size / 2**20:,.1f} MiB"
-    yield from done.shape
+    yield from (f"  {change}" for change in done.shape)
 
 
 def _done(done: "Resynced", into: str) -> Iterator[str]:
@@ -97,3 +98,4 @@ def _done(done: "Resynced", into: str) -> Iterator[str]:
             f"{done.table}: {counted(done.rows, 'row')}, before {done.before}; "
             f"the stream paused for {done.paused:.1f} seconds"
         )
+    yield from (f"  {change}" for change in done.shape)

@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ch_sink.config import Config
-    from ch_sink.observe import StreamSummary
+    from ch_sink.discovery.topic_watch import TopicWatch
+    from ch_sink.observe.job_view import JobWatch
     from ch_sink.observe.live import Live
+    from ch_sink.observe.stream import StreamSummary
+    from ch_sink.spark.job import JobEnd
+    from ch_sink.wiring.process import Stop
 
 __all__ = ["LogFormat", "progress", "run", "show_summaries"]
 
@@ -83,48 +87,69 @@ def run(
     if verbose and quiet:
         raise ConfigError("--verbose and --quiet exclude each other", hint="Leave out one of them.")
     from ch_sink.cli.screen import LogOptions, shown
+    from ch_sink.observe.job_view import JobWatch
     from ch_sink.observe.live import Live
-    from ch_sink.observe.watch import JobWatch
 
     out, stop = Output(as_json=as_json), context.obj
     watch = JobWatch("reading the configuration")
     debug = bool(context.find_root().params.get("debug"))
-    with ExitStack() as closing:
-        closing.enter_context(
-            shown(watch.look, LogOptions(verbose, quiet or as_json, log_file, log_format.value, debug), stop)
-        )
+    with shown(watch.look, LogOptions(verbose, quiet or as_json, log_file, log_format.value, debug), stop):
         topics = watch_topics(configs, overrides, only)
         settings = topics.first(log, wait=not once)
         expect_some(topics, settings, only)
-        # PySpark is imported when a stream is open: missing things are reported while Spark's JVM is still starting.
-        from ch_sink.spark.job import run_job
-        from ch_sink.spark.session import start_application
-        from ch_sink.wiring.crew import Observers
-
         live = Live()
-        closing.enter_context(_page(ui, ui_token, ui_host or (), live, lambda: streams_again(configs, overrides)))
-        if not once:
-            closing.enter_context(_purging(live, lambda: streams_again(configs, overrides)))
-        jvm = start_application(settings or topics.usual, master, stop) if settings or not once else None
-        try:
-            end = run_job(
+        with ExitStack() as beside:
+            beside.enter_context(_page(ui, ui_token, ui_host or (), live, lambda: streams_again(configs, overrides)))
+            if not once:
+                beside.enter_context(_purging(live, lambda: streams_again(configs, overrides)))
+            end = _run(
                 settings,
+                topics,
+                watch,
+                live,
+                stop,
                 once=once,
                 fail_fast=fail_fast,
                 master=master,
-                topics=topics,
-                started=jvm,
-                stop=stop,
-                seen=Observers(logged, watch, live),
             )
-        finally:
-            if jvm is not None:
-                jvm.jvm.abandon()
-    opened = [summary for summary in end.summaries if summary.table]
-    if opened and (stop.requested or len(opened) > len(end.failures)):
+    _report(out, end, len(settings), stopped=stop.requested)
+
+
+def _run(
+    settings: "Sequence[Config]",
+    topics: "TopicWatch",
+    watch: "JobWatch",
+    live: "Live",
+    stop: "Stop",
+    *,
+    once: bool,
+    fail_fast: bool,
+    master: str | None,
+) -> "JobEnd":
+    """Run the job while Spark's JVM starts beside it."""
+    # PySpark is imported when a stream is open: missing things are reported while Spark's JVM is still starting.
+    from ch_sink.spark.job import run_job
+    from ch_sink.spark.session import start_application
+    from ch_sink.wiring.crew import Observers
+
+    seen = Observers(logged, watch, live)
+    jvm = start_application(settings or topics.usual, master, stop) if settings or not once else None
+    try:
+        return run_job(
+            settings, once=once, fail_fast=fail_fast, master=master, topics=topics, started=jvm, stop=stop, seen=seen
+        )
+    finally:
+        if jvm is not None:
+            jvm.jvm.abandon()
+
+
+def _report(out: Output, end: "JobEnd", streams: int, *, stopped: bool) -> None:
+    """Show what the job did. Raises what stopped its streams."""
+    opened = [summary for summary in end.summaries if summary.opened]
+    if opened and (stopped or len(opened) > len(end.failures)):
         show_summaries(out, opened)
         out.document([s.as_json() for s in opened])
-    several = max(len(settings), len(end.summaries))
+    several = max(streams, len(end.summaries))
     if len(end.failures) > 1:
         raise stopped_streams(end.failures, several)
     if several > 1:
@@ -147,7 +172,7 @@ def _page(
         return
     from ch_sink.cli.page import JobPage
     from ch_sink.observe.logs import FOR_THE_TERMINAL
-    from ch_sink.serve.server import PageServer
+    from ch_sink.serve.page import PageServer
 
     server = PageServer(Address.parse(address, "--ui"), JobPage(live, streams), token, hosts)
     log.info("the page is at http://%s:%d/", address.rpartition(":")[0] or "127.0.0.1", server.port)
@@ -166,11 +191,12 @@ def _page(
 @contextmanager
 def _purging(live: "Live", streams: "Callable[[], Sequence[Config]]") -> Iterator[None]:
     """Let deleted rows leave the disk while the job runs, where ``purge_after`` says when."""
-    from ch_sink.trust.purging import Purging
+    from ch_sink.trust.purge import Purging
 
-    purging = Purging(
-        streams, lambda: {s.stream for s in live.snapshot() if s.state in ("running", "idle") and not s.error}
-    )
+    def running() -> set[str]:
+        return {s.stream for s in live.snapshot() if s.standing.state == "running" and not s.standing.error}
+
+    purging = Purging(streams, running)
     purging.start()
     try:
         yield
@@ -194,14 +220,14 @@ def stopped_streams(failures: "Mapping[str, ChSinkError]", of: int) -> ChSinkErr
 
 def logged(summary: "StreamSummary") -> None:
     """Log what a batch came to."""
-    from ch_sink.observe import progress_line
+    from ch_sink.observe.stream import progress_line
 
     log.debug("%s", progress_line(summary), extra={"stream": summary.stream})
 
 
 def progress(out: Output) -> "Callable[[StreamSummary], None]":
     """Show each stream's line after its batches; on a terminal, one line that is rewritten."""
-    from ch_sink.observe import progress_line
+    from ch_sink.observe.stream import progress_line
 
     def show(summary: "StreamSummary") -> None:
         out.progress(progress_line(summary))
@@ -228,22 +254,22 @@ def show_summaries(out: Output, summaries: "list[StreamSummary]") -> None:
     rows = [
         (
             s.table,
-            s.figures.batches,
-            s.figures.records,
-            s.figures.rows,
-            s.figures.deletes,
-            s.figures.deduplicated,
-            s.figures.skipped,
-            s.figures.waiting,
-            s.figures.dead_letters,
+            s.batches,
+            s.counts.records,
+            s.counts.rows,
+            s.counts.deletes,
+            s.counts.deduplicated,
+            sum(s.counts.skipped.values()),
+            s.waiting,
+            s.counts.dead_letters,
             s.lag,
         )
         for s in summaries
     ]
     out.table(columns, rows)
     for s in summaries:
-        if s.figures.dead_letters:
-            number = counted(s.figures.dead_letters, "record")
+        if s.counts.dead_letters:
+            number = counted(s.counts.dead_letters, "record")
             out.warn(
-                f"{s.table}: {number} of {grouped(s.figures.records)} became dead letters; `ch_sink check` says why"
+                f"{s.table}: {number} of {grouped(s.counts.records)} became dead letters; `ch_sink check` says why"
             )

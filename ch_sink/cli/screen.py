@@ -19,9 +19,9 @@ from rich.text import Text
 
 from ch_sink.errors import ConfigError
 from ch_sink.model.counted import counted, grouped
-from ch_sink.observe.lines import Lines
+from ch_sink.observe.job_view import Album, JobView, Lines
 from ch_sink.observe.logs import Format, formatter, kept, logging_to
-from ch_sink.observe.picture import Album, JobPicture, StreamPicture
+from ch_sink.observe.stream import StreamView
 from ch_sink.wiring.process import Stop
 
 __all__ = ["LogOptions", "Screen", "rendered", "shown"]
@@ -36,7 +36,7 @@ STYLE = {
 }
 _AROUND = 8
 """Lines of the terminal that are not rows of the table."""
-Look = Callable[[], JobPicture]
+Look = Callable[[], JobView]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Screen:
     def __init__(self, console: Console, look: Look, stopping: Callable[[], bool], *, every: float = 0.5) -> None:
         self._console, self._look, self._stopping, self._every = console, look, stopping, every
         self._album = Album()
-        self._shown: JobPicture | None = None
+        self._shown: JobView | None = None
         self._live = Live(
             get_renderable=self._render,
             console=console,
@@ -143,7 +143,7 @@ class Screen:
         return rendered(self._shown, self._console.height, stopping=self._stopping())
 
 
-def rendered(picture: JobPicture, height: int, *, stopping: bool = False) -> RenderableType:
+def rendered(view: JobView, height: int, *, stopping: bool = False) -> RenderableType:
     """The job for a terminal of so many lines."""
     table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
     table.add_column("table", no_wrap=True, overflow="ellipsis", ratio=2)
@@ -152,35 +152,36 @@ def rendered(picture: JobPicture, height: int, *, stopping: bool = False) -> Ren
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("last error", no_wrap=True, overflow="ellipsis", ratio=3)
     room = max(1, height - _AROUND)
-    for seen in picture.streams[:room]:
+    for seen in view.streams[:room]:
         table.add_row(*_cells(seen))
-    parts: list[RenderableType] = [_head(picture)]
-    if picture.done is not None and not picture.doing:
+    parts: list[RenderableType] = [_head(view)]
+    if view.done is not None and not view.doing:
         # A bar does not end its line by itself.
-        parts.append(Padding(ProgressBar(total=1.0, completed=picture.done, width=40), 0))
+        parts.append(Padding(ProgressBar(total=1.0, completed=view.done, width=40), 0))
     parts.append(table)
-    if len(picture.streams) > room:
-        parts.append(Text(f"… and {counted(len(picture.streams) - room, 'stream')} that do better", style="dim"))
+    if len(view.streams) > room:
+        parts.append(Text(f"… and {counted(len(view.streams) - room, 'stream')} that do better", style="dim"))
     if stopping:
         parts.append(Text("Stopping after the running batch. Press Ctrl-C again to end at once.", style="bold"))
     return Group(Text(), *parts)
 
 
-def _head(picture: JobPicture) -> Text:
-    lag = "" if picture.lag is None else f", lag {grouped(picture.lag)}"
+def _head(view: JobView) -> Text:
+    lag = "" if view.lag is None else f", lag {grouped(view.lag)}"
     return Text.assemble(
-        (picture.phase, "bold"),
-        f"   {counted(len(picture.streams), 'stream')}{lag}, {grouped(round(picture.rate))} records/s",
+        (view.phase, "bold"),
+        f"   {counted(len(view.streams), 'stream')}{lag}, {grouped(round(view.rate))} records/s",
     )
 
 
-def _cells(seen: StreamPicture) -> tuple[Text, ...]:
+def _cells(view: StreamView) -> tuple[Text, ...]:
+    seen, standing = view.summary, view.standing
     return (
         Text(seen.table or seen.stream),
-        Text(seen.state, style=STYLE[seen.state]),
+        Text(standing.state, style=STYLE[standing.state]),
         Text("–" if seen.lag is None else grouped(seen.lag)),
-        Text(grouped(round(seen.rate))),
-        Text(grouped(seen.rows)),
-        Text(grouped(seen.dead_letters) if seen.dead_letters else ""),
-        Text(seen.standing.error.partition("\n")[0]),
+        Text(grouped(round(view.rate))),
+        Text(grouped(seen.counts.rows)),
+        Text(grouped(seen.counts.dead_letters) if seen.counts.dead_letters else ""),
+        Text(standing.error.partition("\n")[0]),
     )

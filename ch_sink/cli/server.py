@@ -5,8 +5,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from ch_sink.local.clickhouse.serve import run
-from ch_sink.local.clickhouse.server import ClickHouseEndpoint
+from ch_sink.local.clickhouse.server import ClickHouseEndpoint, run
 from ch_sink.wiring.process import Stop
 
 __all__ = ["serve"]

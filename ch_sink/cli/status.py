@@ -16,7 +16,7 @@ from ch_sink.errors import ChSinkError, ClickHouseError, ConfigError, KafkaError
 from ch_sink.model.counted import counted, grouped
 
 if TYPE_CHECKING:
-    from ch_sink.observe import StreamStatus
+    from ch_sink.observe.status import StreamStatus
     from ch_sink.ports import Compared
 
 __all__ = ["show_all", "show_one", "status"]
@@ -60,9 +60,8 @@ def status(
 def _refresh(
     out: Output, files: list[Path], names: set[str], overrides: list[str] | None, only: str | None, *, clear: bool
 ) -> None:
-    from ch_sink.discovery.refused import refused_statuses
-    from ch_sink.discovery.statuses import statuses
-    from ch_sink.observe import worst_first
+    from ch_sink.discovery.statuses import refused_statuses, statuses
+    from ch_sink.observe.status import worst_first
 
     refused: dict[str, ChSinkError] = {}
     streams = load_all(out, files, overrides, only, recorded=True, refused=refused)
@@ -104,10 +103,10 @@ def show_all(out: Output, streams: "Sequence[StreamStatus]") -> None:
                 seen.standing.state,
                 seen.lag,
                 None if seen.behind is None else f"{seen.behind:.0f} s",
-                sum(p.rows for p in seen.partitions),
-                sum(p.deletes for p in seen.partitions),
+                seen.counts.rows,
+                seen.counts.deletes,
                 sum(seen.dead_letters.values()),
-                _moment(max((p.source_time for p in seen.partitions), default=0) / 1000),
+                _moment(seen.counts.source_time / 1000),
             )
             for seen in streams
         ],
@@ -132,7 +131,7 @@ def _totals(streams: "Sequence[StreamStatus]") -> str:
     unknown = lags.count(None)
     lag = f"lag {grouped(sum(lag for lag in lags if lag is not None))}"
     lag += f" and {counted(unknown, 'unknown lag', 'unknown lags')}" if unknown else ""
-    rows = sum(p.rows for seen in streams for p in seen.partitions)
+    rows = sum(seen.counts.rows for seen in streams)
     letters = sum(n for seen in streams for n in seen.dead_letters.values())
     more = f", {counted(letters, 'dead letter')}" if letters else ""
     return f"{counted(len(streams), 'stream')}: {words}; {lag}, {counted(rows, 'row')}{more}"
@@ -170,11 +169,11 @@ def show_one(out: Output, seen: "StreamStatus") -> None:
                 p.next_offset,
                 p.high,
                 p.lag,
-                p.rows,
-                p.deletes,
-                p.dead_letters,
+                p.counts.rows,
+                p.counts.deletes,
+                p.counts.dead_letters,
                 ", ".join(f"{name} {epoch}" for name, epoch in p.epochs.items() if epoch) or None,
-                _moment(p.source_time / 1000),
+                _moment(p.counts.source_time / 1000),
             )
             for p in seen.partitions
         ],
@@ -183,7 +182,7 @@ def show_one(out: Output, seen: "StreamStatus") -> None:
         out.say("  time: " + ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in seen.seconds.items()))
     if seen.behind:
         out.say(f"  behind the source by {seen.behind:.0f} s")
-    counts = {name: n for name, n in sorted(seen.counts.items()) if n and not name.endswith("_ms")}
+    counts = {name: n for name, n in sorted(seen.counts.kinds.items()) if n and not name.endswith("_ms")}
     if counts:
         out.say("  " + ", ".join(f"{name} {n}" for name, n in counts.items()))
     for kind, number in seen.dead_letters.items():

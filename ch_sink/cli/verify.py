@@ -13,6 +13,7 @@ import typer
 from ch_sink.cli.comparing import (
     Against,
     Columns,
+    Comparisons,
     Examples,
     Parallel,
     Patience,
@@ -71,39 +72,57 @@ def verify(
     The rows of the source are put into a shadow table and compared by checksums. Nothing is locked, and the table is
     not changed.
     """
-    from ch_sink.trust.html import page
-    from ch_sink.trust.report import lines
-    from ch_sink.trust.verify import verified
-
     out, stop = Output(as_json=as_json), context.obj
     options = options_of(examples, sample, where, columns, patience, parallel)
-    if continuous:
-        if sample or where or columns or html:
-            raise ConfigError(
-                "--continuous compares whole tables", hint="Leave out --sample, --where, --columns, --html."
-            )
-        _continuous(out, stop, load_all(out, configs, overrides, only), against, options, share_of(load), rounds)
-        return
+    whole = not (sample or where or columns)
+    if continuous and (html or not whole):
+        raise ConfigError("--continuous compares whole tables", hint="Leave out --sample, --where, --columns, --html.")
     if html is not None:
         _expect_writable(html)
-    reports: list[Report] = []
-    each = EachStream(out, load_all(out, configs, overrides, only))
-    for config in each.streams:
-        began = time.time()
-        with each.guard(config):
-            with verified(*case_of(config, against, options, stop.check), say_to(out)) as found:
-                report = found.report
+    streams = load_all(out, configs, overrides, only)
+    if continuous:
+        _continuous(out, stop, streams, against, options, share_of(load), rounds)
+    else:
+        _once(out, stop, streams, against, options, whole=whole, html=html)
+
+
+def _once(
+    out: Output,
+    stop: "Stop",
+    streams: "Sequence[Config]",
+    against: str,
+    options: "Options",
+    *,
+    whole: bool,
+    html: Path | None,
+) -> None:
+    """Compare each table once. Raises typer.Exit(1) if one differs."""
+    from ch_sink.trust.report import lines, page
+    from ch_sink.trust.verify import Comparison
+
+    each = EachStream(out, streams)
+    found: dict[str, Report] = {}
+
+    def begin(config: "Config") -> Comparison:
+        place = f"{config.stream_name} ({len(found) + len(each.failed) + 1} of {len(streams)})"
+        subject, chosen = case_of(config, against, options, stop.check)
+        return Comparison(subject, chosen, say_to(out, place if len(streams) > 1 else config.stream_name))
+
+    def reports() -> "list[Report]":
+        return [found[config.stream_name] for config in streams if config.stream_name in found]
+
+    with out.documenting(stop, lambda: {"streams": [*(r.as_json() for r in reports()), *each.documents()]}):
+        for config, report, began in Comparisons(each, begin, stop).run():
             out.progress_done()
-            reports.append(report)
-            if not (sample or where or columns):
+            found[config.stream_name] = report
+            if whole:
                 _record(config, [report], began)
             for line in lines(report):
                 out.say(line)
-    out.document({"streams": [*(report.as_json() for report in reports), *each.documents()]})
     if html is not None:
-        html.write_text(page(reports, each.failed), encoding="utf-8")
+        html.write_text(page(reports(), each.failed), encoding="utf-8")
     each.expect_all()
-    if not all(report.equal for report in reports):
+    if not all(report.equal for report in found.values()):
         raise typer.Exit(1)
 
 

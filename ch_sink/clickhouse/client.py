@@ -16,11 +16,9 @@ from clickhouse_connect.driver.httpclient import HttpClient
 from urllib3.util import Retry as HttpRetry
 
 from ch_sink.clickhouse.arrow_io import from_stream, one_batch, to_stream
-from ch_sink.clickhouse.failures import translated
-from ch_sink.clickhouse.plain_meaning import CUTTING, PLAIN_MEANING, to_send
+from ch_sink.clickhouse.failures import TOO_MANY_PARTS, Retry, translated
 from ch_sink.clickhouse.replicas import Replicas, Stored, has_quorum
-from ch_sink.clickhouse.retry import TOO_MANY_PARTS, Retry
-from ch_sink.clickhouse.settings import ClickHouseSettings
+from ch_sink.clickhouse.settings import CUTTING, PLAIN_MEANING, ClickHouseSettings, to_send
 from ch_sink.errors import ClickHouseError, ConfigError
 from ch_sink.table.facts import version_of
 from ch_sink.types.sql import literal, quote
@@ -282,15 +280,23 @@ class Client:
         of: Stored | None = None,
         doing: str = "run a statement",
         again: bool = True,
+        query_id: str = "",
     ) -> None:
-        """Run a statement without a result. ``again``: it may be repeated after a failure."""
+        """Run a statement without a result.
+
+        Args:
+            again: it may be repeated after a failure.
+            query_id: how its id begins; by default the server draws one.
+        """
+        own = f"{query_id}{uuid.uuid4().hex[:8]}" if query_id else ""
+        named = {"query_id": own, "log_comment": own} if own else {}
 
         def act(more: Settings) -> None:
             with translated(self.settings.url, doing, self.settings.password):
                 self._driver.command(
                     sql,
                     parameters=dict(parameters) if parameters else None,
-                    settings=self._known({**(settings or {}), **more}),
+                    settings={**self._known({**(settings or {}), **more}), **named},
                     external_data=keys.external() if keys is not None else None,
                 )
 
@@ -305,6 +311,7 @@ class Client:
         doing: str | None = None,
         retry: Retry | None = None,
         query: str | None = None,
+        columns: Sequence[str] = (),
         query_id: str = "",
         by_content: bool = False,
     ) -> int:
@@ -316,15 +323,16 @@ class Client:
         Args:
             table: a quoted, qualified name.
             query: a SELECT over ``input(…)``, which stands for the rows.
+            columns: the columns that it fills; by default those of the rows.
             query_id: how the ids of the requests begin; by default the server draws one.
             by_content: the deduplication token is extended by a digest of the bytes sent.
         """
         body = to_stream(one_batch(rows), self.settings.compression)
         if by_content:
             settings = {**settings, _TOKEN: f"{settings[_TOKEN]}/{blake2b(body, digest_size=16).hexdigest()}"}
-        columns = ", ".join(map(quote, rows.column_names))
+        filled = ", ".join(map(quote, columns or rows.column_names))
         # In the statement: the HTTP library goes over a URL character by character, four times.
-        target = " ".join(filter(None, (f"{table} ({columns})", self._clause(settings), query)))
+        target = " ".join(filter(None, (f"{table} ({filled})", self._clause(settings), query)))
         if len(body) <= _SMALL:
             statement, body = None, memoryview(f"INSERT INTO {target} FORMAT ArrowStream\n".encode() + body)
         else:

@@ -6,8 +6,9 @@ from typing import TypedDict
 import pyarrow as pa
 
 from ch_sink.clickhouse.client import Client
-from ch_sink.clickhouse.fenced_insert import SETTINGS, SUPERSEDED, fenced_query, needs_query, readable
-from ch_sink.clickhouse.retry import Retry
+from ch_sink.clickhouse.failures import Retry
+from ch_sink.clickhouse.fence import SETTINGS, SUPERSEDED, fenced_query, needs_query, readable
+from ch_sink.clickhouse.rollups import roll_up
 from ch_sink.errors import ClickHouseError, TableError
 from ch_sink.ports import Fence, Insert
 from ch_sink.table.model import Family, TargetTable
@@ -108,6 +109,11 @@ class ClickHouseWriter:
             written = self._by_query(rows, fence, condition, options)
         self.rows += rows.num_rows
         return written
+
+    def roll_up(self, rollup: str, rows: pa.Table, token: str, *, fence: Fence | None = None) -> None:
+        """See TableWriter.roll_up."""
+        wanted = next(one for one in self._table.rollups if one.choice.name == rollup)
+        roll_up(self._client, self._table, wanted, rows, token, fence, {**PINNED, "max_threads": 1})
 
     def _by_query(self, rows: pa.Table, fence: Fence | None, condition: str, options: _Options) -> int:
         options["settings"] = {**options["settings"], **SETTINGS}

@@ -45,12 +45,14 @@ def expand(
     *,
     taken: Iterable[Config] = (),
     known: Callable[[], Collection[str]] = frozenset,
+    only_topic: str = "",
 ) -> Expansion:
     """The streams of these files. Raises ConfigError if two files of one topic each name the same stream.
 
     Args:
         existing: the topics of a file's brokers; not asked for a file of one topic.
         taken: streams that run already; a topic of theirs keeps its stream, and their tables are not given again.
+        only_topic: the only topic to look into; empty for all.
         known: the topics that were read before, whose tables are not given to others; asked if topics are refused.
     """
     _expect_own_names(jobs)
@@ -66,8 +68,8 @@ def expand(
             streams.append(_Found(job, job.only()))
             continue
         topics = existing(job)
-        mine = job.topics.among(topics)
-        notes += _notes(job, mine, topics)
+        mine = job.topics.among(topics if not only_topic else {only_topic}.intersection(topics))
+        notes += _notes(job, mine, topics) if not only_topic else []
         for topic in mine:
             has = running.get((job.usual.kafka.bootstrap, topic))
             variant = job.variant(topic)

@@ -10,13 +10,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ch_sink.config.columns import ColumnsSection
-from ch_sink.config.model import Config
-from ch_sink.config.naming import SourceNames, fields_in, needs_event, render, takes_table
-from ch_sink.config.problems import config_error
-from ch_sink.config.secret_files import read_secret_files
-from ch_sink.config.topics import Topics
-from ch_sink.config.tree import KeyPath, Tree, read
+from ch_sink.config.model import ColumnsSection, Config
+from ch_sink.config.naming import SourceNames, Topics, fields_in, needs_event, render, takes_table
+from ch_sink.config.tree import KeyPath, Tree, config_error, read, read_secret_files
 from ch_sink.errors import ConfigError
 
 __all__ = ["SOURCE_COLUMN", "Job", "Variant", "load_job", "load_rows"]
@@ -48,6 +44,7 @@ class Variant:
             ("clickhouse", "database"): place.database,
             ("clickhouse", "table"): place.table,
             ("stream",): self.config.stream,
+            **{("rollups", name): name for name in self.config.rollups},
             **{("columns", "add", name): text for name, text in added.items()},
             ("source", "table"): source.table if source is not None else "",
         }
@@ -77,6 +74,8 @@ class Variant:
             changed["clickhouse"] = place.model_copy(update=names)
         if fields_in(config.stream):
             changed["stream"] = fill(config.stream, key="stream")
+        if any(map(fields_in, config.rollups)):
+            changed["rollups"] = {fill(n, key=f"rollups.{n}"): rollup for n, rollup in config.rollups.items()}
         added = config.columns.add
         if any(map(fields_in, added.values())):
             filled = {k: fill(v, key=f"columns.add.{k}", in_sql=True) for k, v in added.items()}

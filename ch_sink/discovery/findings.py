@@ -7,34 +7,38 @@ from ch_sink.clickhouse import (
     FAMILIES,
     Client,
     detect,
+    expect_free_names,
     families_of,
     max_version,
+    planned_rollups,
     sent_and_read,
     server_facts,
     stored_and_read,
 )
 from ch_sink.config import Config
 from ch_sink.decode.mongodb import is_document_source
-from ch_sink.discovery.computed_findings import computed_findings
-from ch_sink.discovery.connector_findings import change_findings, order_findings, partition_finding, source_finding
-from ch_sink.discovery.flattened_findings import flattened_finding
+from ch_sink.discovery.connector_findings import (
+    change_findings,
+    flattened_finding,
+    order_findings,
+    partition_finding,
+    source_finding,
+)
 from ch_sink.discovery.init_plan import plan_init
 from ch_sink.discovery.look import Sampled, look_into, schema_for
-from ch_sink.discovery.mongodb_findings import document_findings
-from ch_sink.discovery.servers import servers_of
-from ch_sink.discovery.value_findings import value_findings
+from ch_sink.discovery.servers import replica_findings, servers_of
+from ch_sink.discovery.value_findings import computed_findings, document_findings, value_findings
 from ch_sink.discovery.wiring import client_of, key_columns, ledger_of, table_spec, topic_offsets
 from ch_sink.errors import REFILL, AccessDenied, ChSinkError, ClickHouseError, TableNotFound
 from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
 from ch_sink.sources import refusal, source_for
 from ch_sink.table.checks import Finding, check_table
+from ch_sink.table.ddl import view_of
 from ch_sink.table.evolve import diff
 from ch_sink.table.facts import ServerFacts
 from ch_sink.table.fits import type_findings
 from ch_sink.table.model import TargetTable
-from ch_sink.table.replica_checks import replica_findings
-from ch_sink.table.view import view_of
 from ch_sink.types.connect import RowSchema
 from ch_sink.types.sql import quote
 
@@ -131,6 +135,7 @@ def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | N
         if schema is not None:
             yield from _columns(config, table, schema)
     yield from _other_tables(config, client, key, table)
+    yield from _rollups(config, client, table)
     yield from _progress(config, client, table, topic)
 
 
@@ -240,6 +245,22 @@ def _other_tables(config: Config, client: Client, key: tuple[str, ...], table: T
     else:
         yield Finding(
             "warn", "view", f"{quote(table.database)}.{quote(view)} does not exist", view_of(table, key) + ";"
+        )
+
+
+def _rollups(config: Config, client: Client, table: TargetTable) -> Iterator[Finding]:
+    if not config.rollups:
+        return
+    try:
+        rollups = planned_rollups(client, table, config.rollup_choices(), config.policy().columns)
+        comments = expect_free_names(client, rollups)
+    except ChSinkError as error:
+        yield Finding("fail", "rollups", str(error), error.hint)
+        return
+    for rollup in rollups:
+        filled = comments.get(rollup.choice.name) == rollup.comment
+        yield Finding(
+            "ok", "rollups", f"{rollup.choice.name}" + ("" if filled else ": the job fills it from the table")
         )
 
 

@@ -1,22 +1,38 @@
-"""What ``init`` does for a topic: the statements, and what the user should know before they run."""
+"""What ``init`` does for a topic, and a job that sees it for the first time: statements and notes."""
 
+import logging
+import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from ch_sink.clickhouse import Client, detect, has_nullable_tuple, server_facts
+from ch_sink.clickhouse import (
+    Client,
+    detect,
+    expect_free_names,
+    has_nullable_tuple,
+    planned_rollups,
+    run_statement,
+    server_facts,
+)
 from ch_sink.config import Config
-from ch_sink.discovery.look import Sampled, schema_for
+from ch_sink.discovery.job_topics import existing_tables
+from ch_sink.discovery.look import Sampled, look_into, schema_for
 from ch_sink.discovery.servers import expect_same_engine
 from ch_sink.discovery.value_findings import refuted_comments, value_findings, without_note
-from ch_sink.discovery.wiring import key_columns, table_spec
-from ch_sink.errors import ChSinkError, TableError, TableNotFound
+from ch_sink.discovery.wiring import client_of, key_columns, table_spec, topic_offsets
+from ch_sink.errors import ChSinkError, ClickHouseError, TableError, TableNotFound
 from ch_sink.table.checks import Finding
 from ch_sink.table.ddl import Statement, init_statements
-from ch_sink.table.evolve import alter, altering, existing_statements, unseen_statements
+from ch_sink.table.evolve import alter, altering, existing_statements, planned_table, unseen_statements
 from ch_sink.table.model import TargetTable
 from ch_sink.table.spec import EngineChoice, TableSpec
 
-__all__ = ["InitPlan", "plan_init"]
+__all__ = [
+    "InitPlan",
+    "create_tables",
+    "lacks_tables",
+    "plan_init",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +96,8 @@ def plan_init(
         added = [field.name for field in seen.schema.fields if field.name not in names]
         if added and seen.schema.inferred and seen.connector != "mongodb":
             notes.append(_guessed(seen, f"of the added columns ({', '.join(added)})"))
+        table = planned_table(existing, schema_for(seen, existing) or seen.schema, spec)
+        statements += _rollups(config, client, table, notes)
         found = [f for f in value_findings(existing, seen.literals, config.policy().values) if f.level != "ok"]
         return InitPlan(existing.name, tuple(statements), spec, tuple(notes), tuple(found))
     keyless = not seen.schema.key and not config.key_columns
@@ -89,7 +107,29 @@ def plan_init(
         spec = replace(spec, engine=EngineChoice.APPEND)
     if seen.schema.inferred and seen.connector != "mongodb":
         notes.append(_guessed(seen, "of the new columns"))
-    return InitPlan(spec.table, tuple(init_statements(seen.schema, spec)), spec, tuple(notes))
+    rollups = _rollups(config, client, planned_table(None, seen.schema, spec), notes)
+    return InitPlan(spec.table, (*init_statements(seen.schema, spec), *rollups), spec, tuple(notes))
+
+
+def _rollups(config: Config, client: Client | None, table: TargetTable, notes: list[str]) -> list[Statement]:
+    """The statements for the rollups. Raises TableError for one that the table or the server refuses."""
+    choices = config.rollup_choices()
+    if choices and client is None:
+        notes.append("rollups are left out: only the server knows the types of their expressions")
+    if not choices or client is None:
+        return []
+    rollups = planned_rollups(client, table, choices, config.policy().columns)
+    comments = expect_free_names(client, rollups)
+    statements = []
+    for rollup in rollups:
+        name = rollup.choice.name
+        if name not in comments:
+            statements.append(Statement("table", rollup.database, name, rollup.create()))
+            statements.append(Statement("view", rollup.database, rollup.view, rollup.create_view()))
+        if comments.get(name) != rollup.comment:
+            # Only the owner of the stream may replace it: what another job adds meanwhile would be lost.
+            notes.append(f"rollup {name}: the job fills it from {table.qualified} when it opens the stream")
+    return statements
 
 
 def _guessed(seen: Sampled, columns: str) -> str:
@@ -109,3 +149,59 @@ def _refuse_policies_before_final(client: Client, spec: TableSpec) -> None:
             hint=f"Leave out --row-policy and init.row_policy_roles, and grant readers {spec.table}_current instead of "
             "the table. Or, on 25.12 and later, set apply_row_policy_after_final = 1 in their profile and in yours.",
         )
+
+
+log = logging.getLogger("ch_sink")
+
+
+def create_tables(config: Config) -> tuple[str, ...]:
+    """Create the stream's table, view and the sink's own tables, unless they exist; what was created, in order.
+
+    Raises ChSinkError: the topic is no change stream, the server refuses or a server does not answer.
+    """
+    client = client_of(config)
+    if not lacks_tables(client, config):
+        return ()
+    with topic_offsets(config) as offsets:
+        seen = look_into(config, offsets.state(config.kafka.topic), server_facts(client).years)
+    try:
+        plan = plan_init(config, seen, client)
+    except ChSinkError as error:
+        raise _cannot(config, error) from None
+    try:
+        made = [s.title for s in plan.statements if run_statement(client, s) != "unchanged"]
+    except ClickHouseError as error:
+        raise error if error.temporary else _refused(config, error) from None
+    place = f"{config.clickhouse.database}.{config.clickhouse.table}"
+    log.warning("%s: created %s", place, ", ".join(made), extra={"stream": config.stream_name})
+    for note in plan.notes:
+        log.warning("%s: %s", place, note, extra={"stream": config.stream_name})
+    return tuple(made)
+
+
+def lacks_tables(client: Client, config: Config) -> bool:
+    """Whether the stream's table or one of the sink's own does not exist. Raises ClickHouseError."""
+    own = config.tables
+    names = {config.clickhouse.table, own.ledger, own.dead_letters, own.handover, own.pending}
+    return bool(names - existing_tables(client, config.clickhouse.database, names))
+
+
+def _refused(config: Config, error: ClickHouseError) -> ClickHouseError:
+    """The error, with what to do about a table that the server does not make."""
+    topic = config.kafka.topic
+    return error.about(
+        f"no table can be created for topic {topic}",
+        hint=f"{error.hint or 'Correct the keys under `init` for this topic.'} Or make the table yourself, beginning "
+        f"with what `ch_sink init CONFIG --only '{re.escape(topic)}'` prints.",
+    )
+
+
+def _cannot(config: Config, error: ChSinkError) -> ChSinkError:
+    """The error, with what to do about a topic that no table can follow."""
+    if isinstance(error, ClickHouseError):
+        return error
+    return type(error)(
+        f"no table can be created for topic {config.kafka.topic}: {error.message}",
+        hint=f"{error.hint or ''} If the topic is no change stream, leave it out: an exception under `tables:` with "
+        f"`match: {config.kafka.topic}` and `skip: true`.".strip(),
+    )

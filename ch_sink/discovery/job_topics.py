@@ -1,28 +1,93 @@
-"""The streams of a job's files: which topics exist now, and what their events say of their tables."""
+"""The streams of a job's files: which topics exist now, and which tables their events are of."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from ch_sink.clickhouse import Client
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.config import Config, Expansion, Job, SourceNames, expand
 from ch_sink.config.expansion import Look
 from ch_sink.config.naming import fields_in
-from ch_sink.discovery.routed import tables_in
+from ch_sink.decode.source_tables import RecordsOfTable, SourceTables
 from ch_sink.discovery.wiring import client_of, kafka_settings, topic_offsets
 from ch_sink.errors import BrokerUnavailable, ChSinkError, ConfigError
 from ch_sink.kafka import KafkaSettings, RangeConsumer, schema_registry
+from ch_sink.model.change import Records
+from ch_sink.model.topic import TopicState
+from ch_sink.ports import SchemaRegistry
 
 __all__ = [
     "ReadBefore",
+    "TablesOfTopics",
     "chosen",
     "existing_tables",
     "existing_topics",
     "recorded_topics",
+    "records_of_table",
     "source_names",
     "streams_of",
+    "tables_in",
 ]
+
+_ENOUGH = 2_000
+"""Records of a table that show what its columns are."""
+
+
+def tables_in(records: Records, registry: SchemaRegistry | None = None) -> set[SourceNames]:
+    """The source tables that the records state. Raises RegistryError."""
+    tables = SourceTables(registry)
+    found = {tables.of(value) for value in records.values}
+    return {SourceNames(t.database, t.schema, t.table) for t in found if t is not None}
+
+
+def records_of_table(config: Config, topic: TopicState) -> Iterator[Records]:
+    """The first records of the stream's source table in each partition. Raises KafkaError, RegistryError."""
+    mine = RecordsOfTable(config.source_table, schema_registry(config.kafka.registry()))
+    consumer = RangeConsumer(kafka_settings(config), patience=20.0)
+    try:
+        for partition, low in topic.low.items():
+            count = 0
+            for records in consumer.read(topic.topic, partition, low, topic.high[partition]):
+                some = mine.among(records)
+                count += len(some)
+                if len(some):
+                    yield some
+                if count >= _ENOUGH:
+                    break
+    finally:
+        consumer.close()
+
+
+@dataclass(slots=True)
+class TablesOfTopics:
+    """The source tables of whole topics: each look reads what has come since the one before."""
+
+    _reached: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Topic id and partition → the offset up to which it was read."""
+    _found: dict[str, set[SourceNames]] = field(default_factory=dict)
+    """By topic id."""
+
+    def __call__(self, config: Config, topic: str) -> set[SourceNames]:
+        """See Look. Raises KafkaError, RegistryError."""
+        with topic_offsets(config) as offsets:
+            state = offsets.state(topic)
+        registry = schema_registry(config.kafka.registry())
+        tables = self._found.setdefault(state.topic_id, set())
+        held = False
+        consumer = RangeConsumer(kafka_settings(config), patience=20.0)
+        try:
+            for partition, low in state.low.items():
+                high, place = state.high[partition], (state.topic_id, partition)
+                held = held or high > low
+                for records in consumer.read(topic, partition, max(low, self._reached.get(place, low)), high):
+                    tables |= tables_in(records, registry)
+                self._reached[place] = high
+        finally:
+            consumer.close()
+        return set(tables) or ({SourceNames()} if held else set())
+
 
 _FEW = 100
 """Tables up to which a query names them, in its URL."""
@@ -37,11 +102,13 @@ def streams_of(
     away: Callable[[str], None] | None = None,
     look: Look | None = None,
     known: Callable[[Sequence[Job]], Collection[str]] | None = None,
+    only_topic: str = "",
 ) -> Expansion:
     """The streams that the files describe now. Files of one topic each are not looked up.
 
     ``away``: is told of brokers that do not answer; then the topics are those that the ledger knows.
     ``look``: finds the source tables of a topic, if not in its first and last events.
+    ``only_topic``: the only topic to look into; empty for all.
     ``known``: the topics that were read before, if not those of the ledgers; asked if topics are refused.
 
     Raises KafkaError.
@@ -62,7 +129,9 @@ def streams_of(
         return asked[settings]
 
     read_before = known or ReadBefore()
-    return expand(jobs, existing, look or source_names, taken=taken, known=lambda: read_before(jobs))
+    return expand(
+        jobs, existing, look or source_names, taken=taken, known=lambda: read_before(jobs), only_topic=only_topic
+    )
 
 
 class ReadBefore:

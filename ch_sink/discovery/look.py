@@ -6,12 +6,11 @@ from dataclasses import dataclass, field, replace
 from ch_sink.config import Config
 from ch_sink.decode.avro.layout import columns_of
 from ch_sink.decode.mongodb import is_document_source
-from ch_sink.discovery.connector import connector_of
-from ch_sink.discovery.connector_findings import Marks, marks_of
-from ch_sink.discovery.literals import Literals, sampled_literals
-from ch_sink.discovery.obstacles import Obstacle, obstacle
-from ch_sink.discovery.routed import records_of_table
+from ch_sink.discovery.connector_findings import Marks, Obstacle, marks_of, obstacle
+from ch_sink.discovery.job_topics import records_of_table
 from ch_sink.discovery.sample import flattened_deletes, sample_schema, unreadable
+from ch_sink.discovery.sample_rows import connector_of
+from ch_sink.discovery.value_findings import Literals, sampled_literals
 from ch_sink.discovery.wiring import kafka_settings
 from ch_sink.errors import DecodeError, TableError
 from ch_sink.kafka import RangeConsumer, schema_registry
@@ -20,8 +19,8 @@ from ch_sink.model.policy import ColumnPolicy, Policy
 from ch_sink.model.topic import TopicState
 from ch_sink.ports import SchemaRegistry
 from ch_sink.sources import refusal, source_for
-from ch_sink.table.chosen import chosen_schema
 from ch_sink.table.model import TargetTable
+from ch_sink.table.spec import chosen_schema
 from ch_sink.types.column import WIDE_YEARS, Years
 from ch_sink.types.connect import Field, RowSchema
 

@@ -1,23 +1,106 @@
-"""The rows and keys among sampled records, read without a table."""
+"""Rows, keys and the connector of sampled records, read without a table; flattened rows as envelopes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
 
 import msgspec
 
 from ch_sink.decode.avro.events import as_json
+from ch_sink.decode.event_form import Form, Forms, skipped_kind
+from ch_sink.decode.flattened.added_fields import DELETED, Added, flat_connector
 from ch_sink.decode.framing import Envelopes, Framed
 from ch_sink.decode.key_literals import as_written
 from ch_sink.decode.record_kinds import changes_no_row
 from ch_sink.decode.struct_text import is_struct_text
 from ch_sink.decode.unknown_columns import literal_type
-from ch_sink.discovery.flattened_sample import enveloped
 from ch_sink.errors import DecodeError
 from ch_sink.model.change import Records
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import EventPolicy, Policy
 from ch_sink.ports import SchemaRegistry
 from ch_sink.types.connect import Field, SourceType
+from ch_sink.types.propagated_type import of_system
 
-__all__ = ["Pair", "framed_payloads", "key_fields", "keys_in_order", "row_events", "row_pairs"]
+__all__ = [
+    "Pair",
+    "connector_of",
+    "deletes_announced",
+    "enveloped",
+    "framed_payloads",
+    "key_fields",
+    "keys_in_order",
+    "row_events",
+    "row_pairs",
+]
+
+_names = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def enveloped(
+    values: Sequence[tuple[Framed, bytes]], key: Collection[str], policy: EventPolicy
+) -> list[tuple[Framed, bytes]]:
+    """The values, each flattened row as the after image of a snapshot event.
+
+    A value is a flattened row if it is not an envelope and has a key field (names in ``key``), an added field, or a
+    schema that Debezium names as a row's. Added fields are dropped, except those in ``policy.meta_columns``.
+    """
+    forms, added = Forms(key, policy), Added(policy.fields_prefix, policy.meta_columns)
+    framings: dict[Framed, Framed] = {}
+    out: list[tuple[Framed, bytes]] = []
+    for framed, payload in values:
+        row = _row(framed, payload, forms, added, frozenset(key), policy)
+        if row is None:
+            out.append((framed, payload))
+            continue
+        if framed not in framings:
+            framings[framed] = _framing(framed, row, added, policy)
+        kept = {n: v for n, v in row.items() if n in policy.meta_columns or not added.is_added(n)}
+        out.append((framings[framed], b'{"op":"r","after":' + msgspec.json.encode(kept) + b"}"))
+    return out
+
+
+def deletes_announced(
+    values: Sequence[tuple[Framed, bytes]], nulls: int, key: Collection[str], policy: EventPolicy
+) -> Literal["", "marked", "nulls", "unseen"]:
+    """How flattened events announce deletes: by a field of the rows or by null values; empty if there are no rows.
+
+    ``nulls``: how many records have a key and no value.
+    """
+    forms, added = Forms(key, policy), Added(policy.fields_prefix, policy.meta_columns)
+    rows = [row for framed, payload in values if (row := _row(framed, payload, forms, added, frozenset(key), policy))]
+    if not rows:
+        return ""
+    if DELETED in rows[-1]:
+        return "marked"
+    return "nulls" if nulls else "unseen"
+
+
+def _row(
+    framed: Framed, payload: bytes, forms: Forms, added: Added, key: frozenset[str], policy: EventPolicy
+) -> dict[str, msgspec.Raw] | None:
+    try:
+        found = _names.decode(payload)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+    if forms.of_names(found) is Form.FLATTENED:
+        return found
+    if policy.form == "envelope" or skipped_kind(found) is not None or ("op" in found and "source" in found):
+        return None
+    named = framed.schema is not None and (framed.schema.name or "").endswith(".Value")
+    recognised = not key.isdisjoint(found) or any(added.is_added(name) for name in found)
+    return found if named or recognised else None
+
+
+def _framing(framed: Framed, row: Mapping[str, msgspec.Raw], added: Added, policy: EventPolicy) -> Framed:
+    if framed.schema is None:
+        return framed
+    roles = added.roles(row)
+    stated = bytes(row[roles["connector"]]).strip(b'"').decode() if "connector" in roles else ""
+    kept = {f.name: f.type for f in framed.schema.fields if f.name in policy.meta_columns or not added.is_added(f.name)}
+    types = of_system(kept, flat_connector(roles, stated if stated != "null" else ""))
+    image = Field("after", replace(framed.schema, fields=tuple(Field(name, kind) for name, kind in types.items())))
+    return Framed(framed.prefix, SourceType("struct", fields=(image,)), framed.avro)
+
 
 Pair = tuple[bytes | None, bytes | None]
 """Key and value of a record."""
@@ -93,3 +176,28 @@ def _is_text(payload: bytes) -> bool:
         return payload.decode().isprintable()
     except UnicodeDecodeError:
         return False
+
+
+class _Source(msgspec.Struct, gc=False):
+    connector: str = ""
+
+
+class _Event(msgspec.Struct, gc=False):
+    source: _Source | None = None
+
+
+_decoder = msgspec.json.Decoder(_Event)
+
+
+def connector_of(parts: Sequence[Records], registry: SchemaRegistry | None = None) -> str:
+    """The connector's name, from the last record that states it; empty if none does. Raises RegistryError."""
+    envelopes = Envelopes(registry)
+    for part in reversed(parts):
+        for value in reversed(part.values):
+            try:
+                found = _decoder.decode(as_json(*envelopes.one(value))).source if value else None
+            except (DecodeError, msgspec.DecodeError, ValueError, RecursionError):
+                continue
+            if found is not None and found.connector:
+                return found.connector
+    return ""

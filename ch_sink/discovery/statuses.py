@@ -1,20 +1,57 @@
-"""The status of streams: what their ledgers and topics say now."""
+"""The status of streams: what their ledgers and topics say now; topics that cannot be streams show as stopped."""
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
-from ch_sink.clickhouse import ClickHouseDeadLetters
-from ch_sink.config import Config
-from ch_sink.discovery.wiring import client_of, kafka_settings, ledger_of, states_by_ledger, topic_offsets
-from ch_sink.errors import BrokerUnavailable, KafkaError
+from ch_sink.config import Config, Job
+from ch_sink.discovery.wiring import (
+    client_of,
+    dead_letters_of,
+    kafka_settings,
+    ledger_of,
+    states_by_ledger,
+    topic_offsets,
+)
+from ch_sink.errors import BrokerUnavailable, ChSinkError, KafkaError
 from ch_sink.kafka import KafkaSettings
 from ch_sink.model.topic import TopicState
-from ch_sink.observe import StreamState, StreamStatus, stream_status, worst_first
+from ch_sink.observe.status import StreamStatus, earlier_topics, partitions_of, worst_first
+from ch_sink.observe.stream import Standing
 from ch_sink.ports import Compared
 from ch_sink.stream.standing import seen_from_outside
 
-__all__ = ["statuses"]
+__all__ = [
+    "refused_statuses",
+    "stand_in",
+    "statuses",
+]
+
+
+def stand_in(jobs: Sequence[Job], topic: str) -> Config:
+    """A configuration for a topic that has none of its own: that of its file, with the topic as the stream's name."""
+    mine = (job for job in jobs if job.topics is not None and job.topics.among([topic]))
+    usual = next(mine, jobs[0]).usual
+    kafka = usual.kafka.model_copy(update={"topic": topic})
+    return usual.model_copy(update={"kafka": kafka, "stream": topic})
+
+
+def refused_statuses(refused: Mapping[str, ChSinkError]) -> list[StreamStatus]:
+    """The status of each such topic. It has no ledger: why it is refused is found again by each look."""
+    return [
+        StreamStatus(
+            topic,
+            topic,
+            None,
+            "",
+            (),
+            reachable=False,
+            standing=Standing("stopped", 0.0, error.message, error.hint or ""),
+        )
+        for topic, error in sorted(refused.items())
+    ]
+
 
 _AT_ONCE = 8
 """Streams whose ledgers are read at the same time."""
@@ -27,7 +64,7 @@ def statuses(configs: Sequence[Config], warn: Callable[[str], None]) -> list[Str
     """
     if not configs:
         return []
-    standings: dict[str, StreamState] = {}
+    standings: dict[str, Standing] = {}
     compared: dict[str, Compared | None] = {}
     for states, streams in states_by_ledger(configs):
         found = states.read([config.stream_name for config in streams])
@@ -41,31 +78,33 @@ def statuses(configs: Sequence[Config], warn: Callable[[str], None]) -> list[Str
         return worst_first(seen)
 
 
-def _status(config: Config, topic: TopicState | None, standing: StreamState, compared: Compared | None) -> StreamStatus:
+def _status(config: Config, topic: TopicState | None, standing: Standing, compared: Compared | None) -> StreamStatus:
     client = client_of(config)
     ledger = ledger_of(config, client)
     totals, last = ledger.totals(), ledger.history(1)
     topic_id = topic.topic_id if topic is not None else last[0].topic_id if last else None
     letters: dict[str, int] = {}
     if topic_id is not None:
-        place = config.state_database, config.tables.dead_letters, config.stream_name, topic_id
-        letters = ClickHouseDeadLetters(client, *place).count()
+        letters = dead_letters_of(config, client, topic_id).count()
     newest = last[0] if last else None
-    return stream_status(
+    watermarks = None if topic is None else {p: (low, topic.high[p]) for p, low in topic.low.items()}
+    progress = ledger.progress(topic_id) if topic_id is not None else {}
+    return StreamStatus(
         config.stream_name,
         config.kafka.topic,
+        topic_id,
         f"{config.clickhouse.database}.{config.clickhouse.table}",
-        totals,
-        topic_id=topic_id,
-        watermarks=None if topic is None else {p: (low, topic.high[p]) for p, low in topic.low.items()},
-        progress=ledger.progress(topic_id) if topic_id is not None else {},
-        dead_letters=letters,
+        partitions_of(totals, topic_id, watermarks, progress),
+        letters,
+        earlier_topics(totals, topic_id),
         last_batch=None
         if newest is None
         else {
             "run_id": newest.run_id,
             "finished": datetime.fromtimestamp(newest.finished, UTC).isoformat(timespec="milliseconds"),
         },
+        reachable=topic is not None,
+        time=time.time(),
         standing=standing,
         compared=compared,
     )

@@ -6,9 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from ch_sink.config import Config, Expansion, Job
-from ch_sink.discovery.job_topics import ReadBefore, existing_tables, streams_of
-from ch_sink.discovery.refused import stand_in
-from ch_sink.discovery.routed import TablesOfTopics
+from ch_sink.discovery.job_topics import ReadBefore, TablesOfTopics, existing_tables, streams_of
+from ch_sink.discovery.statuses import stand_in
 from ch_sink.discovery.wiring import client_of, kafka_settings, topic_offsets
 from ch_sink.errors import ChSinkError, ConfigError, KafkaError, in_one_line
 from ch_sink.kafka import KafkaSettings

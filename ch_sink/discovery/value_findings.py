@@ -1,18 +1,23 @@
-"""Checks sampled values against the settings of a stream whose events do not declare their types.
+"""What ``check`` reports about columns: sampled values against the settings, columns that are computed, documents.
 
 Every sampled value is converted as ``run`` would convert it. If some do not fit their column, the finding names the
 setting (or the column comment) under which all of them do.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
 import msgspec
 
-from ch_sink.discovery.literals import Literals
-from ch_sink.errors import ChSinkError
+from ch_sink.clickhouse import Client
+from ch_sink.decode.mongodb import DocumentTable
+from ch_sink.discovery.sample_rows import row_events
+from ch_sink.errors import ChSinkError, ClickHouseError, TableError
+from ch_sink.model.change import Records
+from ch_sink.model.policy import Policy
+from ch_sink.ports import SchemaRegistry
 from ch_sink.table.checks import Finding
 from ch_sink.table.evolve import alter
 from ch_sink.table.model import TargetTable
@@ -22,10 +27,114 @@ from ch_sink.types.column import Column, Years
 from ch_sink.types.connect import SourceType
 from ch_sink.types.connector_modes import Modes
 from ch_sink.types.converter import nullable
+from ch_sink.types.lexer import columns_in
 from ch_sink.types.sql import literal, quote
 from ch_sink.types.value_policy import ValuePolicy
 
-__all__ = ["refuted_comments", "value_findings"]
+__all__ = [
+    "Literals",
+    "computed_findings",
+    "document_findings",
+    "refuted_comments",
+    "sampled_literals",
+    "value_findings",
+]
+
+Literals = Mapping[str, Sequence[bytes]]
+"""Column → JSON texts of its values, without nulls."""
+_MOST = 200
+"""Values kept of each column."""
+
+
+class _Images(msgspec.Struct, gc=False):
+    after: dict[str, msgspec.Raw] | None = None
+
+
+_decoder = msgspec.json.Decoder(_Images)
+
+
+def sampled_literals(
+    chunks: Sequence[Records], policy: Policy, registry: SchemaRegistry | None = None
+) -> dict[str, list[bytes]]:
+    """The newest non-null values of each column."""
+    found: dict[str, dict[bytes, None]] = {}
+    for _, payload in reversed(row_events(chunks, policy, registry)[0]):
+        try:
+            image = _decoder.decode(payload).after or {}
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            continue
+        for name, raw in image.items():
+            values = found.setdefault(name, {})
+            if len(values) < _MOST and (text := bytes(raw)) != b"null":
+                values[text] = None
+    return {name: list(values) for name, values in found.items()}
+
+
+def computed_findings(client: Client, table: TargetTable, stated: Collection[str]) -> Iterator[Finding]:
+    """A finding for each such column; the server says what type its expression has.
+
+    ``stated``: columns that the events state, which the table does not compute.
+    """
+    nullable = {c.name for c in table.columns if parse_type(c.type).nullable}
+    asked = [
+        (column, sorted(nullable & columns_in(column.default_expression, {c.name for c in table.columns})))
+        for column in table.columns
+        if column.default_kind in ("MATERIALIZED", "DEFAULT")
+        and column.name not in stated
+        and column.name not in nullable
+    ]
+    asked = [(column, inputs) for column, inputs in asked if inputs]
+    if not asked:
+        return
+    listed = ", ".join(f"{column.default_expression} AS {quote(f'c{i}')}" for i, (column, _) in enumerate(asked))
+    try:
+        found = client.rows(
+            f"DESCRIBE TABLE (SELECT {listed} FROM {table.qualified})", doing=f"look at columns of {table.qualified}"
+        )
+    except ClickHouseError as error:
+        yield Finding("warn", "computed columns", str(error), error.hint)
+        return
+    for (column, inputs), row in zip(asked, found, strict=True):
+        if parse_type(str(row["type"])).nullable:
+            names = ", ".join(inputs)
+            yield Finding(
+                "warn",
+                "computed columns",
+                f"{column.name} is computed from {names} as a {row['type']}: a NULL of it would stop the stream",
+                f"Use ifNull in its expression ({column.default_expression}), or make {column.name} Nullable.",
+            )
+
+
+def document_findings(table: TargetTable, policy: Policy) -> Iterator[Finding]:
+    """Findings about the columns of a table that takes documents."""
+    try:
+        documents = DocumentTable(table, policy)
+    except TableError as error:
+        yield Finding("fail", "documents", str(error), error.hint)
+        return
+    fields = ", ".join(f"{c.name} ← {'.'.join(c.path)}" for c in documents.columns if c.path)
+    whole = documents.document
+    if whole is None:
+        name = policy.documents.column or "document"
+        yield Finding(
+            "warn",
+            "documents",
+            f"no column holds the whole document, only these fields: {fields}. An update that changes part of a "
+            "value becomes a dead letter unless a text column holds that value (capture.mode: change_streams)",
+            "\n".join(f"{text};" for text in alter(table, [f"ADD COLUMN IF NOT EXISTS {quote(name)} String"])),
+        )
+        return
+    column = table.column(whole.name)
+    yield Finding("ok", "documents", f"{whole.name} holds the whole document ({policy.documents.form}); {fields}")
+    if column is not None and parse_type(column.type).bare.name == "JSON":
+        yield Finding(
+            "warn",
+            "documents",
+            f"{whole.name} is a JSON column: ClickHouse drops nulls and empty documents there, and shows text that "
+            "looks like a date as a date. Partial updates are applied to this stored form",
+            "A String column keeps documents exactly; JSONExtract… and CAST(document, 'JSON') query it.",
+        )
+
 
 _CHOICES = (
     ("decimal_handling", ("string", "precise", "double")),

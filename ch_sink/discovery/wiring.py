@@ -3,7 +3,16 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from ch_sink.clickhouse import ClickHouseLedger, ClickHouseSettings, ClickHouseStreamStates, Client, connect
+from ch_sink.clickhouse import (
+    ClickHouseDeadLetters,
+    ClickHouseHandover,
+    ClickHouseLedger,
+    ClickHousePending,
+    ClickHouseSettings,
+    ClickHouseStreamStates,
+    Client,
+    connect,
+)
 from ch_sink.config import Config
 from ch_sink.kafka import KafkaSettings, TopicOffsets
 from ch_sink.table.model import TargetTable
@@ -12,9 +21,12 @@ from ch_sink.types.connect import RowSchema
 
 __all__ = [
     "client_of",
+    "dead_letters_of",
+    "handover_of",
     "kafka_settings",
     "key_columns",
     "ledger_of",
+    "pending_of",
     "states_by_ledger",
     "table_spec",
     "topic_offsets",
@@ -29,6 +41,22 @@ def client_of(config: Config) -> Client:
 def ledger_of(config: Config, client: Client) -> ClickHouseLedger:
     """The stream's ledger."""
     return ClickHouseLedger(client, config.state_database, config.tables.ledger, config.stream_name)
+
+
+def dead_letters_of(config: Config, client: Client, topic_id: str) -> ClickHouseDeadLetters:
+    """The stream's dead letters of one topic."""
+    place = config.state_database, config.tables.dead_letters, config.stream_name
+    return ClickHouseDeadLetters(client, *place, topic_id)
+
+
+def pending_of(config: Config, client: Client) -> ClickHousePending:
+    """The stream's waiting changes."""
+    return ClickHousePending(client, config.state_database, config.tables.pending, config.stream_name)
+
+
+def handover_of(config: Config, client: Client, table: TargetTable) -> ClickHouseHandover:
+    """What the stream has kept of rows that changed their key, as this table's columns hold it."""
+    return ClickHouseHandover(client, config.state_database, config.tables.handover, config.stream_name, table)
 
 
 def states_by_ledger(configs: Sequence[Config]) -> list[tuple[ClickHouseStreamStates, list[Config]]]:

@@ -8,9 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.merge.pool import Pool
-from ch_sink.merge.resolved import Resolved
-from ch_sink.merge.rows import Merged, rows_at, rows_of
+from ch_sink.merge.resolved import Merged, Pool, Resolved, rows_at, rows_of
 from ch_sink.model.change import ChangeBatch, Op
 from ch_sink.order import Layout, Sequenced, Words
 from ch_sink.order.version import to_words
@@ -72,6 +70,10 @@ def merge_multiset(batch: ChangeBatch, order: Sequenced, table: TargetTable, lay
     sign = np.array(signs, dtype=np.int64)
     rows = _marked(rows, table, layout, batch.op[index], sign, order.version[index])
     gone = int((sign < 0).sum())
+    if order.trace is not None:
+        for i in dict.fromkeys(events):
+            counted = "one such row less" if batch.op[i] == Op.DELETE else "one such row more"
+            order.trace.note(int(batch.offset[i]), "counted", counted)
     return Merged([("rows", rows)], upserts=len(sign) - gone, deletes=gone)
 
 

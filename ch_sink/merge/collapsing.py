@@ -16,8 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ch_sink.merge.key_codes import factorize, flat
-from ch_sink.merge.resolved import Resolved, Scope
-from ch_sink.merge.rows import Merged, System, rows_of, with_system
+from ch_sink.merge.resolved import OUTRANKED, Merged, Resolved, Scope, System, rows_of, with_system
 from ch_sink.model.change import ChangeBatch, Op
 from ch_sink.order import Sequenced
 from ch_sink.order.version import to_ints
@@ -83,6 +82,9 @@ def _wanted(
             # Applied already, or superseded: the newest stored row is the wanted one.
             keep[newest[key][1]] = True
             out.counts["superseded"] += 1
+            if order.trace is not None:
+                outranked = newest[key][0]
+                order.trace.note(int(batch.offset[event]), "superseded", OUTRANKED, version=outranked)
             continue
         if not delete:
             plus.append(event)

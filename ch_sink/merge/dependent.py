@@ -1,7 +1,7 @@
 """The dependent events of a chunk: those that do not say everything themselves, and all others of their keys."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 
 import numpy as np
@@ -14,7 +14,7 @@ from ch_sink.model.handover import HandoverId
 from ch_sink.order import Sequenced
 from ch_sink.order.version import to_int, to_ints
 
-__all__ = ["Chunk", "Dependent", "EventLists", "dependent_events", "keys_to_look_up", "states_place"]
+__all__ = ["Chunk", "Dependent", "EventLists", "LeftOpen", "dependent_events", "keys_to_look_up", "states_place"]
 
 Index = npt.NDArray[np.int64]
 
@@ -38,6 +38,17 @@ class EventLists:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOpen:
+    """What earlier chunks left open, by Kafka key."""
+
+    waiting: Mapping[bytes, int] = field(default_factory=dict)
+    """Keys whose earlier changes wait for a hand-over, with the offset of the first one; later changes join them."""
+    doubled: Mapping[bytes, int] = field(default_factory=dict)
+    """Keys that have two live rows (a swap in mid-transaction), with the inner position of the create half that
+    opened the swap."""
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """A chunk's events and what earlier chunks left open."""
 
@@ -45,10 +56,7 @@ class Chunk:
     records: Records
     order: Sequenced
     coded: KeyCodes
-    waiting: Mapping[bytes, int]
-    """Kafka keys whose earlier changes wait for a hand-over, with the offset of the first one."""
-    doubled: Mapping[bytes, int]
-    """Kafka keys that have two live rows, with the inner position of the create half that opened the swap."""
+    left: LeftOpen
 
     def key_bytes(self, i: int) -> bytes:
         return self.records.keys[int(self.batch.source_index[i])] or b""
@@ -95,7 +103,7 @@ class Dependent:
         if not chunk.batch.has_commit[i]:
             high, low = high >> 16 << 16, 0  # a bound of its own, which the transaction does not share
         key = chunk.key_bytes(i)
-        opener = chunk.inner(i) if chunk.batch.half[i] == Half.CREATE else chunk.doubled[key]
+        opener = chunk.inner(i) if chunk.batch.half[i] == Half.CREATE else chunk.left.doubled[key]
         digest = sha256(opener.to_bytes(16, "big") + key).digest()
         return HandoverId(of.source, high, low, _FORMER, int.from_bytes(digest[:8], "big"))
 
@@ -111,15 +119,15 @@ def dependent_events(chunk: Chunk, scope: Scope) -> Dependent:
     needs = (_needs(chunk, scope, partial, ids) | swaps) & keep
     chosen = np.zeros(coded.count, dtype=np.bool_)
     chosen[coded.codes[needs]] = True
-    if chunk.doubled:
+    if chunk.left.doubled:
         for i in np.flatnonzero(batch.half == Half.DELETE).tolist():
-            if chunk.key_bytes(i) in chunk.doubled:
+            if chunk.key_bytes(i) in chunk.left.doubled:
                 needs[i] = True  # with the version of the row that stays
                 chosen[coded.codes[i]] = True
     blocked: dict[int, int] = {}
-    if chunk.waiting:
+    if chunk.left.waiting:
         for i in range(len(batch)):
-            since = chunk.waiting.get(chunk.key_bytes(i))
+            since = chunk.left.waiting.get(chunk.key_bytes(i))
             if since is not None:
                 chosen[coded.codes[i]] = True
                 blocked[int(coded.codes[i])] = since

@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from ch_sink.errors import StreamFailed
 from ch_sink.merge.key_codes import factorize
-from ch_sink.merge.resolved import Resolved, Scope
-from ch_sink.merge.rows import Merged, System, rows_at, rows_of, with_system
+from ch_sink.merge.resolved import Merged, Resolved, Scope, System, rows_at, rows_of, with_system
 from ch_sink.model.change import ChangeBatch, Op
 from ch_sink.model.policy import ChangePolicy
 from ch_sink.order import Sequenced
@@ -35,18 +34,7 @@ def merge_replacing(
     marks = system.sign is not None or system.is_deleted is not None
     apply = out.apply.copy()
     if not marks:
-        gone = apply & delete
-        if gone.any():
-            if policy.deletes == "fail":
-                offset = int(batch.offset[np.flatnonzero(gone)[0]])
-                raise StreamFailed(
-                    f"the delete event at offset {offset} cannot be stored: the table has neither an is_deleted "
-                    "column nor a sign column",
-                    hint="re-create the table with ReplacingMergeTree(version, is_deleted), add a sign column, "
-                    "or set deletes: ignore",
-                )
-            out.counts["deletes_ignored"] += int(gone.sum())
-            apply &= ~delete
+        apply &= ~_ignored(batch, out, order, policy)
     if scope.places:
         lost = apply & delete & (out.image < 0)
         out.counts["nothing_to_delete"] += int(lost.sum())
@@ -76,6 +64,25 @@ def merge_replacing(
     rows = rows_of(out, batch, events)
     merged.steps.append(("rows", with_system(rows, system, order.version[events], delete[events])))
     return merged
+
+
+def _ignored(batch: ChangeBatch, out: Resolved, order: Sequenced, policy: ChangePolicy) -> npt.NDArray[np.bool_]:
+    """The deletes, which the table cannot mark. Raises StreamFailed if the policy is to fail."""
+    gone: npt.NDArray[np.bool_] = out.apply & (batch.op == Op.DELETE)
+    offsets = batch.offset[gone].tolist()
+    if offsets and policy.deletes == "fail":
+        raise StreamFailed(
+            f"the delete event at offset {offsets[0]} cannot be stored: the table has neither an is_deleted column "
+            "nor a sign column",
+            hint="re-create the table with ReplacingMergeTree(version, is_deleted), add a sign column, or set deletes: "
+            "ignore",
+        )
+    if offsets:
+        out.counts["deletes_ignored"] += len(offsets)
+    if order.trace is not None:
+        for offset in offsets:
+            order.trace.note(offset, "ignored", "deletes: ignore, and the table cannot mark deleted rows")
+    return gone
 
 
 def _left(out: Resolved, events: Events, leaving: Events) -> npt.NDArray[np.bool_]:

@@ -6,16 +6,15 @@ They are walked one by one, in Kafka order, with the state of their keys: from t
 stored rows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.merge.dependent import Chunk, dependent_events, keys_to_look_up, states_place
+from ch_sink.merge.dependent import Chunk, LeftOpen, dependent_events, keys_to_look_up, states_place
 from ch_sink.merge.key_codes import KeyCodes, factorize
-from ch_sink.merge.pool import Pool
-from ch_sink.merge.resolved import UNSET, Bools, Resolved, Scope
+from ch_sink.merge.resolved import UNSET, Bools, Pool, Resolved, Scope
 from ch_sink.merge.walk import walk
 from ch_sink.model.change import ChangeBatch, Op, Records
 from ch_sink.model.handover import HandoverId
@@ -36,17 +35,9 @@ def resolve(
     *,
     lookup: RowLookup | None,
     handover: Handover | None,
-    waiting: Mapping[bytes, int] | None = None,
-    doubled: Mapping[bytes, int] | None = None,
+    left: LeftOpen = LeftOpen(),  # noqa: B008 (immutable)
 ) -> Resolved:
-    """Resolve a batch with keys.
-
-    Args:
-        waiting: Kafka keys whose earlier changes wait for a hand-over, with the offset of the first that does;
-            later changes join them.
-        doubled: Kafka keys that had two live rows when the last chunk ended (a swap in mid-transaction), each with
-            the inner position of the create half that opened the swap.
-    """
+    """Resolve a batch with keys. ``left``: what earlier chunks left open."""
     n = len(batch)
     assert batch.key is not None
     coded = factorize(batch.key)
@@ -69,11 +60,13 @@ def resolve(
         known = states_place(batch, scope)
         out.previous[known] = start + own[known]
         out.image[known & delete] = start + own[known & delete]
-    dependent = dependent_events(Chunk(batch, records, order, coded, waiting or {}, doubled or {}), scope)
+    dependent = dependent_events(Chunk(batch, records, order, coded, left), scope)
     wanted = np.unique(coded.codes[order.keep]) if scope.lookup_all else keys_to_look_up(dependent, scope)
     if len(wanted) and lookup is not None:
         _fetch(batch, order, coded, wanted, lookup, scope, out)
     walk(dependent, out, scope, policy, handover)
+    if order.trace is not None:
+        order.trace.applied(batch.offset[out.apply].tolist())
     return out
 
 

@@ -1,4 +1,9 @@
-"""What the resolution of a batch has to look at, and what comes of it."""
+"""What the resolution of a batch has to look at, what comes of it, and the rows that are assembled from that.
+
+Row images are numbered: the chunk's own rows, then rows from elsewhere. The merge decides *which* row each value comes
+from; values are moved only at the end, as Arrow ``take``s, so that their types stay exact and no Python objects are
+created.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -8,17 +13,83 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.merge.pool import Pool, Refs
-from ch_sink.model.change import BadRecord
+from ch_sink.merge.key_codes import flat
+from ch_sink.model.change import BadRecord, ChangeBatch
 from ch_sink.model.handover import HandoverId
-from ch_sink.order import Layout
+from ch_sink.order import Layout, Words
 from ch_sink.ports import StoredRows
+from ch_sink.table.model import Family, TargetTable
 
-__all__ = ["UNSET", "Bools", "Resolved", "Scope", "Swapped"]
+__all__ = [
+    "OUTRANKED",
+    "UNSET",
+    "Bools",
+    "Merged",
+    "Pool",
+    "Refs",
+    "Resolved",
+    "Scope",
+    "Swapped",
+    "System",
+    "rows_at",
+    "rows_of",
+    "version_column",
+    "with_system",
+]
 
+Bools = npt.NDArray[np.bool_]
+Events = npt.NDArray[np.int64]
 UNSET = -2
 """An origin that was not overridden: the value is the event's own."""
-Bools = npt.NDArray[np.bool_]
+OUTRANKED = "the table has a row of the key with a higher version"
+"""What a trace says of an event that comes behind such a row."""
+Refs = npt.NDArray[np.int64]
+"""Row numbers in a Pool; -1 is 'no row' and reads as null."""
+
+
+class Pool:
+    """Segments of rows with the same columns. Numbers of later segments follow those of earlier ones."""
+
+    def __init__(self, first: pa.Table) -> None:
+        self._segments = [first]
+        self._starts = [0]
+        self._size: int = first.num_rows
+        self._joined: dict[str, pa.Array] = {}
+
+    def add(self, rows: pa.Table) -> int:
+        """Append a segment; returns the number of its first row."""
+        start: int = self._size
+        self._segments.append(rows)
+        self._starts.append(start)
+        self._size += rows.num_rows
+        self._joined.clear()
+        return start
+
+    def replace(self, name: str, values: pa.Array) -> None:
+        """Other values for a column of the first segment."""
+        first = self._segments[0]
+        at = first.schema.get_field_index(name)
+        self._segments[0] = first.set_column(at, first.schema.field(at), values)
+        self._joined.pop(name, None)
+
+    def column(self, name: str) -> pa.Array:
+        """All rows of one column, in number order."""
+        if name not in self._joined:
+            kind = self._segments[0].schema.field(name).type
+            parts = [flat(s.column(name)).cast(kind) for s in self._segments if s.num_rows]
+            self._joined[name] = pa.concat_arrays(parts) if parts else pa.array([], type=kind)
+        return self._joined[name]
+
+    def take(self, name: str, refs: Refs) -> pa.Array:
+        """Values of a column at these row numbers."""
+        first = self._segments[0].num_rows
+        top = int(refs.max(initial=-1))
+        source = flat(self._segments[0].column(name)) if top < first else self.column(name)
+        if len(refs) == len(source) and len(refs) and refs[0] == 0 and (np.diff(refs) == 1).all():
+            return source
+        if len(refs) and int(refs.min()) < 0:
+            return source.take(pa.array(np.maximum(refs, 0), mask=refs < 0))
+        return source.take(pa.array(refs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +185,74 @@ class Resolved:
             mine = self.origin[column][events]
             return np.where(mine >= -1, mine, base)
         return base
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """The table's own columns and how they are written."""
+
+    version: str | None
+    layout: Layout | None
+    sign: str | None
+    is_deleted: str | None
+
+    @staticmethod
+    def of(table: TargetTable, layout: Layout | None) -> "System":
+        engine = table.engine
+        return System(version_column(table), layout, engine.sign_column, engine.is_deleted_column)
+
+
+def version_column(table: TargetTable) -> str | None:
+    """The column that holds versions: the engine's, else ``_version`` where a table of another engine has it."""
+    if table.engine.version_column is not None:
+        return table.engine.version_column
+    if table.engine.family in (Family.COLLAPSING, Family.MERGE_TREE) and table.column("_version") is not None:
+        return "_version"
+    return None
+
+
+@dataclass(slots=True)
+class Merged:
+    """Rows for the table, in steps: all inserts of one step come before those of the next."""
+
+    steps: list[tuple[str, pa.Table]]
+    upserts: int = 0
+    deletes: int = 0
+    moves: int = 0
+
+
+def rows_of(out: Resolved, batch: ChangeBatch, events: Events) -> pa.Table:
+    """Source columns of the rows of these events; key columns come from the Kafka key."""
+    keys = batch.key
+    columns = []
+    for name in batch.after.column_names:
+        if keys is not None and name in keys.column_names:
+            columns.append(keys.column(name).take(pa.array(events)).cast(batch.after.schema.field(name).type))
+        else:
+            columns.append(out.pool.take(name, out.value_refs(name, events)))
+    return pa.table(columns, schema=batch.after.schema)
+
+
+def rows_at(out: Resolved, batch: ChangeBatch, refs: Refs) -> pa.Table:
+    """Source columns of the rows with these numbers, filled values included."""
+    n = len(batch)
+    columns = []
+    for name in batch.after.column_names:
+        mine = refs
+        if name in out.origin:
+            inside = (refs >= 0) & (refs < n)
+            mine = refs.copy()
+            mine[inside] = out.value_refs(name, refs[inside])
+        columns.append(out.pool.take(name, mine))
+    return pa.table(columns, schema=batch.after.schema)
+
+
+def with_system(rows: pa.Table, system: System, versions: Words | None, deleted: npt.NDArray[np.bool_]) -> pa.Table:
+    """The rows with version, sign and is_deleted columns, as far as the table has them."""
+    if system.version is not None and system.layout is not None and versions is not None:
+        rows = rows.append_column(system.version, system.layout.to_arrow(versions))
+    if system.sign is not None:
+        rows = rows.append_column(system.sign, pa.array(np.where(deleted, -1, 1).astype(np.int8)))
+    if system.is_deleted is not None:
+        rows = rows.append_column(system.is_deleted, pa.array(deleted.astype(np.uint8)))
+    return rows

@@ -1,17 +1,18 @@
 """The dependent events, one by one in Kafka order, with the state of their keys."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from ch_sink.decode.mongodb import is_document_source
 from ch_sink.merge.dependent import Dependent, EventLists
-from ch_sink.merge.known_rows import KeyRow, handed_over, stored_rows
-from ch_sink.merge.resolved import UNSET, Resolved, Scope, Swapped
+from ch_sink.merge.resolved import OUTRANKED, UNSET, Resolved, Scope, Swapped
 from ch_sink.merge.updates import apply_updates
 from ch_sink.model.change import BadRecord, Op
 from ch_sink.model.handover import HandoverId
 from ch_sink.model.policy import ChangePolicy
+from ch_sink.order import Decision
 from ch_sink.order.version import to_int
 from ch_sink.ports import Handover
 from ch_sink.sources import source_for
@@ -19,12 +20,26 @@ from ch_sink.sources import source_for
 __all__ = ["walk"]
 
 
+@dataclass(slots=True)
+class KeyRow:
+    """State of one key during the walk. Rows are numbers in the pool, -1 for none."""
+
+    ref: int = -1
+    live: int = 0
+    """Live rows of the key: 0, 1, or 2 while a swap makes it two."""
+    version: int = -1
+    former: int = -1
+    """The other live row, while a swap makes it two."""
+    stored_live: int = 0
+    """Whether the stored row is live, 0 or 1."""
+
+
 def walk(dependent: Dependent, out: Resolved, scope: Scope, policy: ChangePolicy, handover: Handover | None) -> None:
     """Resolve the dependent events into ``out``, from the stored rows that were looked up and from the hand-over."""
     if dependent.lists is None:
         return
-    rows = stored_rows(out, scope)
-    handed = handed_over(dependent, rows, out, handover)
+    rows = _stored_rows(out, scope)
+    handed = _handed_over(dependent, rows, out, handover)
     state = Walk(dependent, dependent.lists, out, scope, policy, rows, handed)
     state.run()
     apply_updates(dependent.chunk.batch, out)
@@ -46,6 +61,7 @@ class Walk:
         handed: Mapping[HandoverId, int],
     ) -> None:
         self.dependent, self.chunk, self.batch = dependent, dependent.chunk, dependent.chunk.batch
+        self.trace = self.chunk.order.trace
         self.events, self.ids = events, dependent.ids
         self.out, self.scope, self.policy = out, scope, policy
         self.rows, self.handed = rows, handed
@@ -77,6 +93,8 @@ class Walk:
                 apply[i] = False
                 superseded[i] = True
                 out.counts["superseded"] += 1
+                if self.trace is not None:
+                    self.trace.note(events.offset[i], "superseded", OUTRANKED, version=row.version)
                 self._met_again(i, key, row)
             elif events.delete[i]:
                 apply[i] = self._delete(i, row)
@@ -122,7 +140,7 @@ class Walk:
     def _carried(self, i: int) -> bool:
         """Whether the last chunk left the key doubled, and its former owner is still to leave."""
         key = self.chunk.key_bytes(i)
-        return key in self.chunk.doubled and key not in self.out.settled
+        return key in self.chunk.left.doubled and key not in self.out.settled
 
     def _origin(self, column: str, ref: int) -> int:
         """The row that holds the value of a column of an image, once filled."""
@@ -180,6 +198,9 @@ class Walk:
                 out.bases[column][i] = base
                 self.origin[column][i] = i
         self.filled += len(missing)
+        if self.trace is not None:
+            version = self.events.version[ref] if 0 <= ref < len(batch) else row.version
+            self.trace.filled[self.events.offset[i]] = Decision("filled", ", ".join(missing), version=version)
         return True
 
     def _handed(self, key: HandoverId) -> tuple[bool, int]:
@@ -211,6 +232,8 @@ class Walk:
             out.swapped.append(Swapped(i, leaving, below))
             out.settled.add(self.chunk.key_bytes(i))
             out.counts["swapped"] += 1
+            if self.trace is not None:
+                self.trace.note(events.offset[i], "handed over", "another row has taken the key before")
             return False
         if self.image[i] < 0:
             self.image[i] = row.ref
@@ -259,3 +282,64 @@ class Walk:
         )
         reason = f"column {column!r} {why}, and no earlier value of this row is known"
         return BadRecord(int(self.batch.source_index[i]), reason, "unresolved", column)
+
+
+def _stored_rows(out: Resolved, scope: Scope) -> dict[int, KeyRow]:
+    """The newest stored row of each key that was looked up."""
+    rows: dict[int, KeyRow] = {}
+    if out.stored is None or out.stored_codes is None or not len(out.stored_codes):
+        return rows
+    codes = out.stored_codes.tolist()
+    versions = out.stored_versions or [-1] * len(codes)
+    for ref, (key, version, deleted) in enumerate(zip(codes, versions, _deleted(out, scope), strict=True)):
+        now = rows.get(key)
+        if now is None or version >= now.version:
+            live = 0 if deleted else 1
+            rows[key] = KeyRow(out.stored_start + ref, live, version, stored_live=live)
+    return rows
+
+
+def _deleted(out: Resolved, scope: Scope) -> list[bool]:
+    assert out.stored is not None
+    rows = out.stored.rows
+    if scope.deleted is None:
+        return [False] * rows.num_rows
+    column, value = scope.deleted
+    return list((rows.column(column).to_numpy() == value).tolist())
+
+
+def _handed_over(
+    dependent: Dependent, rows: Mapping[int, KeyRow], out: Resolved, handover: Handover | None
+) -> dict[HandoverId, int]:
+    """The rows that create halves need and no delete half of this chunk hands over; one query. -1 for unknown rows."""
+    if handover is None or dependent.lists is None:
+        return {}
+    ids = _asked(dependent, dependent.lists, rows)
+    if not ids:
+        return {}
+    found = handover.get(ids)
+    names = dependent.chunk.batch.after.column_names
+    start = out.pool.add(found.rows.select(names)) if found.rows.num_rows else 0
+    out.counts["handed_over"] += len(found.found)
+    return {key: (start + row if row >= 0 else -1) for key, row in found.found.items()}
+
+
+def _asked(dependent: Dependent, events: EventLists, rows: Mapping[int, KeyRow]) -> list[HandoverId]:
+    chunk, blocked = dependent.chunk, dependent.blocked
+    ids: list[HandoverId] = []
+    for i in dependent.events.tolist():
+        key = events.key[i]
+        if i not in dependent.ids or (key in blocked and events.offset[i] >= blocked[key]):
+            continue
+        if events.delete_half[i]:
+            if chunk.key_bytes(i) in chunk.left.doubled:
+                ids.append(dependent.former_id(i))
+            continue
+        if events.partial[i]:
+            ids.append(dependent.ids[i])
+        row = rows.get(key)
+        # The table holds something of this event already, or a later row of its key.
+        stored = row is not None and row.version >= to_int(chunk.order.leaving, i)
+        if events.swaps[i] and stored:
+            ids.append(dependent.former_id(i))
+    return ids

@@ -76,7 +76,8 @@ class Seen:
         self._history = history
         self._decode = decode
         self._limit, self._dead_letters = limit, failed
-        self._known: set[ChangeIdentity] | None = None
+        self._known: dict[ChangeIdentity, int] | None = None
+        """Each identity with the first offset at which it was applied."""
         self._failed: dict[ChangeIdentity, int] = {}
         """Dead letters, each with the lowest of its offsets."""
         self._upto = 0
@@ -87,15 +88,19 @@ class Seen:
     def before(self, event: int) -> bool:
         """Whether the very same record is at an offset below this event's, and was applied there."""
         if self._mine is None or self._known is None:
-            self._mine, self._known = identities(self._batch, self._records), set()
+            self._mine, self._known = identities(self._batch, self._records), {}
             self._look_back(self._known)
         if self._upto < event:
             new = [i for i in range(self._upto, event) if self._mine[i] not in self._known]
             self._applied.append((self._batch, new))
             self._by_row = None if new else self._by_row
-            self._known.update(self._mine[self._upto : event])
+            self._known |= {self._mine[i]: int(self._offsets[i]) for i in new[::-1]}
             self._upto = event
         return self._mine[event] in self._known
+
+    def first(self, event: int) -> int:
+        """The offset of the record that `before` has found."""
+        return self._known[self._mine[event]] if self._mine is not None and self._known is not None else -1
 
     def failed(self, event: int) -> bool:
         """Whether the very same record is at an offset below this event's, and only ever was a dead letter."""
@@ -115,7 +120,7 @@ class Seen:
         later = self._by_row.get(_row(self._batch, event), ())
         return any(offset > lost and position >= place for offset, position in later)
 
-    def _look_back(self, known: set[ChangeIdentity]) -> None:
+    def _look_back(self, known: dict[ChangeIdentity, int]) -> None:
         if self._history is None or self._decode is None or not len(self._offsets):
             return
         earlier = self._history.before(int(self._offsets[0]), self._limit)
@@ -131,7 +136,7 @@ class Seen:
             if offset in dead:
                 self._failed.setdefault(identity, offset)
             elif identity not in known:
-                known.add(identity)
+                known[identity] = offset
                 first.append(i)
         self._applied.append((batch, first))
 

@@ -12,131 +12,111 @@ An event *at* the highest position is applied, with one exception: where inner p
 or with records that state no commit position, would be applied a second time to rows that have changed since.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import ChangeBatch, Op, Records
-from ch_sink.model.floor import Floor, Loaded
+from ch_sink.model.floor import BackwardStep, Floor, Loaded
 from ch_sink.model.policy import VersionPolicy
-from ch_sink.order.backward import BackwardOrder, BackwardStep
-from ch_sink.order.forward import forward
+from ch_sink.order.positions import BackwardOrder, Work, forward
 from ch_sink.order.seen import Seen
+from ch_sink.order.sequenced import Sequenced, Trace
 from ch_sink.order.state import SourceState, State
 from ch_sink.order.version import Layout, Words, to_int
 from ch_sink.ports import History
 
-__all__ = ["Sequenced", "by_offset", "ordered", "sequence", "strategy_for"]
+__all__ = ["Earlier", "Rules", "by_offset", "ordered", "sequence", "strategy_for"]
 
 
-@dataclass(slots=True)
-class Sequenced:
-    """Order of a batch's events."""
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How the changes of a source are ordered into a table."""
 
-    keep: npt.NDArray[np.bool_]
-    """False for proved re-deliveries."""
-    epoch: npt.NDArray[np.int64]
-    commit: Words
-    """What orders the events within an epoch (n, 2): the effective commit position, or the Kafka offset."""
-    transaction: Words
-    """Effective commit position (n, 2), which the events of a transaction share, if positions are followed."""
-    version: Words
-    """Version of each event's row (half 1)."""
-    leaving: Words
-    """Version of the delete row that leaves the row's old place (half 0)."""
-    recheck: npt.NDArray[np.bool_]
-    """True if changes may be applied a second time, so that a create may meet a stored row."""
-    state: State
-    steps: list[BackwardStep] = field(default_factory=list)
-    skipped: Counter[str] = field(default_factory=Counter)
+    layout: Layout
+    policy: VersionPolicy
+    strategy: str
+    """``source_position``, ``kafka_offset``, ``source_time`` or ``stated``."""
+    follow: bool = False
+    """Positions tell transactions and re-deliveries, though another strategy orders the events."""
+    unique_inner: bool = False
+    """The inner position (PostgreSQL's ``lsn``) is unique and rises within a transaction."""
+    inner_is_log: bool = False
+    """Positions of loaded rows compare with inner positions; else with commit positions."""
+    drop_repeats: bool = False
+    """An event at the highest position that repeats one seen there is skipped, too (append mode)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """The records before a chunk, read only when a position steps back."""
+
+    history: History | None = None
+    decode: Callable[[Records], ChangeBatch] | None = None
+    failed: Callable[[int, int], Collection[int]] | None = None
+    """First offset, end → offsets of the records that became dead letters."""
 
 
 def sequence(
     batch: ChangeBatch,
     records: Records,
     state: State,
-    *,
-    layout: Layout,
-    policy: VersionPolicy,
-    strategy: str,
-    follow: bool = False,
-    unique_inner: bool = False,
-    inner_is_log: bool = False,
-    history: History | None = None,
-    decode: Callable[[Records], ChangeBatch] | None = None,
-    drop_repeats: bool = False,
-    failed: Callable[[int, int], Collection[int]] | None = None,
+    rules: Rules,
+    earlier: Earlier = Earlier(),
+    trace: Trace | None = None,
 ) -> Sequenced:
-    """Versions for every event, and which events are re-deliveries.
-
-    Args:
-        strategy: ``source_position``, ``kafka_offset``, ``source_time``, or ``stated``.
-        follow: positions tell transactions and re-deliveries, though another strategy orders the events.
-        unique_inner: the inner position (PostgreSQL's ``lsn``) is unique and rises within a transaction.
-        inner_is_log: positions of loaded rows compare with inner positions; else with commit positions.
-        history: earlier records, read only when a position steps back.
-        decode: decodes the records of ``history``.
-        drop_repeats: also skip an event at the highest position that repeats one seen there (append mode).
-        failed: first offset, end → offsets of the records that became dead letters.
-    """
-    n = len(batch)
-    steps: list[BackwardStep] = []
-    skipped: Counter[str] = Counter()
-    keep = np.ones(n, dtype=np.bool_)
-    recheck = np.zeros(n, dtype=np.bool_)
-    epoch = np.zeros(n, dtype=np.int64)
-    commit = np.zeros((n, 2), dtype=np.uint64)
-    if n:  # a chunk without events says nothing about its source
-        state = state.under(strategy).met(batch.source_name[code] for code in np.unique(batch.source_code).tolist())
-    if strategy == "stated":
-        return _stated(batch, state, layout, policy)
-    by_position = strategy == "source_position"
+    """Versions for every event, and which events are re-deliveries."""
+    if rules.strategy == "stated":
+        return _stated(batch, state, rules)
+    work = Work(batch, records, rules.unique_inner, rules.drop_repeats, trace)
+    by_position = rules.strategy == "source_position"
+    if len(batch):  # a chunk without events says nothing about its source
+        state = state.under(rules.strategy).met(batch.source_name[c] for c in np.unique(batch.source_code).tolist())
     sources: dict[str, SourceState] = {}
-    for code, name in enumerate(batch.source_name if by_position or follow else ()):
+    for code, name in enumerate(batch.source_name if by_position or rules.follow else ()):
         mine = np.flatnonzero(batch.source_code == code)
         if not len(mine):
             continue
-        start = _entry(state.with_sources(sources), name, batch, int(mine[0]), steps)
-        done = forward(batch, records, mine, start, unique_inner, epoch, commit, recheck)
-        if done is None or drop_repeats:
+        start = _entry(state.with_sources(sources), name, batch, int(mine[0]), work.steps)
+        done = forward(work, mine, start)
+        if done is None or rules.drop_repeats:
             # Behind later changes, a history by offset has no place for a repeated dead letter: it stays one.
-            letters = None if drop_repeats and not by_position else failed
-            seen = Seen(batch, records, history, decode, policy.redelivery_scan, letters)
-            order = BackwardOrder(batch, name, start, seen, unique_inner, drop_repeats, steps, skipped, state.alone)
-            done = order.run(mine, keep, epoch, commit, recheck)
+            letters = None if rules.drop_repeats and not by_position else earlier.failed
+            seen = Seen(batch, records, earlier.history, earlier.decode, rules.policy.redelivery_scan, letters)
+            done = BackwardOrder(work, name, start, seen, alone=state.alone).run(mine)
         if by_position:
-            layout.check_epoch(done.epoch)
+            rules.layout.check_epoch(done.epoch)
         sources[name] = done
-    transaction = commit
+    epoch, commit = work.epoch, work.commit
     if not by_position:
-        layout.check_epoch(state.base_epoch)
+        rules.layout.check_epoch(state.base_epoch)
         epoch[:], commit = state.base_epoch, by_offset(batch)
-    out = ordered(batch, epoch, commit, state.with_sources(sources), layout, policy)
-    out.transaction = transaction
-    out.keep, out.recheck, out.steps, out.skipped = keep, recheck, steps, skipped
+    out = ordered(batch, epoch, commit, state.with_sources(sources), rules.layout, rules.policy)
+    out.transaction, out.trace = work.commit, trace
+    out.keep, out.recheck, out.steps, out.skipped = work.keep, work.recheck, work.steps, work.skipped
     drop_truncated(batch, out, state)
-    drop_loaded(batch, out, state.loaded, inner_is_log=inner_is_log)
+    drop_loaded(batch, out, state.loaded, inner_is_log=rules.inner_is_log)
     return out
 
 
-def _stated(batch: ChangeBatch, state: State, layout: Layout, policy: VersionPolicy) -> Sequenced:
+def _stated(batch: ChangeBatch, state: State, rules: Rules) -> Sequenced:
     """Versions from the numbers that the changes state, whatever their offsets are.
 
     Half 0 is that of a delete: of one row and number the row that is there wins, in whatever order the two come.
     """
-    epoch = np.full(len(batch), state.base_epoch, dtype=np.int64)
-    place = batch.commit[:, 1].astype(np.int64) if layout.kind == "narrow" else np.zeros(len(batch), dtype=np.int64)
-    out = ordered(replace(batch, offset=place), epoch, batch.commit, state, layout, policy)
+    epoch, number = np.full(len(batch), state.base_epoch, dtype=np.int64), batch.commit[:, 1].astype(np.int64)
+    place = number if rules.layout.kind == "narrow" else np.zeros_like(number)
+    out = ordered(replace(batch, offset=place), epoch, batch.commit, state, rules.layout, rules.policy)
     gone = batch.op == Op.DELETE
     out.version[gone] = out.leaving[gone]
-    for name in batch.source_name if len(batch) else ():
+    if len(batch):
+        (name,) = batch.source_name
         known = state.of(name)
-        top = max(known.commit, max(map(int, batch.commit[:, 1])))
-        out.state = state.under("stated").with_sources({name: replace(known, commit=top)})
+        top = replace(known, commit=max(known.commit, int(number.max())))
+        out.state = state.under("stated").with_sources({name: top})
     return out
 
 
@@ -190,6 +170,9 @@ def drop_loaded(batch: ChangeBatch, order: Sequenced, loaded: Loaded, *, inner_i
     order.keep[gone] = False
     if gone.any():
         order.skipped["loaded"] += int(gone.sum())
+        if order.trace is not None:
+            for offset in batch.offset[gone].tolist():
+                order.trace.note(offset, "loaded", "it came behind rows of the source that showed it")
 
 
 def _drop_below(floor: Floor, batch: ChangeBatch, order: Sequenced, mine: npt.NDArray[np.bool_]) -> None:
@@ -204,6 +187,9 @@ def _drop_below(floor: Floor, batch: ChangeBatch, order: Sequenced, mine: npt.ND
         if here < floor or (here == floor and batch.op[i] == Op.TRUNCATE):
             order.keep[i] = False
             order.skipped["truncated"] += 1
+            if order.trace is not None:
+                why = f"below a truncate at position {floor.commit} of epoch {floor.epoch}"
+                order.trace.note(int(batch.offset[i]), "floor", why)
 
 
 def ordered(

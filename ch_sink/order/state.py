@@ -35,8 +35,6 @@ class State:
     sources: dict[str, SourceState] = field(default_factory=dict)
     base_epoch: int = 0
     """No source name has an epoch below this one."""
-    floor: Floor = NO_FLOOR
-    """Position of the last truncate, whatever its source; ledgers of earlier versions state no source."""
     floors: dict[str, Floor] = field(default_factory=dict)
     """Position of the last truncate of each source name."""
     names: tuple[str, ...] = ()
@@ -95,24 +93,22 @@ class State:
         risen = self.raised_to(self.epoch + 1) if self.strategy else self
         return replace(risen, strategy=strategy)
 
-    def with_floor(self, floor: Floor, source: str | None = None) -> "State":
-        """The state with the higher of both floors, of one source name or of all."""
-        if source is None:
-            return self if floor <= self.floor else replace(self, floor=floor)
+    def with_floor(self, floor: Floor, source: str) -> "State":
+        """The state with the higher of both floors of a source name."""
         if floor <= self.floors.get(source, NO_FLOOR):
             return self
         return replace(self, floors={**self.floors, source: floor})
 
     def with_floors_of(self, other: "State") -> "State":
         """The state with the higher of both floors of each source name: they concern every partition."""
-        state = self.with_floor(other.floor)
+        state = self
         for source, floor in other.floors.items():
             state = state.with_floor(floor, source)
         return state if state.loaded >= other.loaded else replace(state, loaded=other.loaded)
 
     def floor_of(self, source: str) -> Floor:
         """Below it, changes of this source name were deleted by a truncate."""
-        return max(self.floor, self.floors.get(source, NO_FLOOR))
+        return self.floors.get(source, NO_FLOOR)
 
     def met(self, names: Iterable[str]) -> "State":
         """The state that knows these source names too."""
@@ -132,7 +128,6 @@ class State:
         wire = _Wire(
             self.sources,
             self.base_epoch,
-            astuple(self.floor),
             {name: astuple(floor) for name, floor in self.floors.items()},
             self.names,
             self.doubled,
@@ -153,7 +148,6 @@ class State:
         return State(
             wire.sources,
             wire.base_epoch,
-            Floor(*wire.floor),
             {name: Floor(*floor) for name, floor in wire.floors.items()},
             wire.names,
             Loaded(*wire.loaded),
@@ -180,7 +174,6 @@ class _Base(msgspec.Struct):
 class _Wire(msgspec.Struct):
     sources: dict[str, SourceState] = {}
     base_epoch: int = 0
-    floor: tuple[int, int, int] = (0, 0, 0)
     floors: dict[str, tuple[int, int, int]] = {}
     names: tuple[str, ...] = ()
     doubled: dict[str, str] = {}

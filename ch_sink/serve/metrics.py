@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector
 from prometheus_client.exposition import choose_encoder
@@ -10,10 +11,11 @@ from prometheus_client.registry import Collector
 
 from ch_sink import __version__
 from ch_sink.model.address import Address
-from ch_sink.observe.live import BatchSeen, Live, LiveStream
+from ch_sink.observe.live import Live
+from ch_sink.observe.stream import StreamSummary, StreamView
 from ch_sink.serve.listener import Answer, Listener, Request
 
-__all__ = ["STATES", "Metrics", "MetricsServer"]
+__all__ = ["STATES", "Metrics", "MetricsServer", "serving"]
 
 STATES = ("opening", "running", "idle", "waiting", "stopped", "paused", "done")
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -43,9 +45,9 @@ class Metrics:
         )
         live.listen(self._batch)
 
-    def _batch(self, seen: BatchSeen) -> None:
-        self._batches.labels(seen.stream).observe(seen.seconds)
-        for stage, seconds in seen.stages.items():
+    def _batch(self, seen: StreamSummary) -> None:
+        self._batches.labels(seen.stream).observe(seen.batch_seconds)
+        for stage, seconds in seen.batch.stages.items():
             self._stages.labels(seen.stream, stage).observe(seconds)
 
 
@@ -60,6 +62,16 @@ class MetricsServer(Listener):
             return Answer(200, encoder(registry), content_type)
 
         super().__init__(address, answer, "metrics:")
+
+
+@contextmanager
+def serving(address: str, live: Live) -> Iterator[None]:
+    """Serve a job's metrics. Raises ConfigError if the address cannot be taken."""
+    server = MetricsServer(Address.parse(address, "metrics"), Metrics(live, lambda: live.server_version).registry)
+    try:
+        yield
+    finally:
+        server.close()
 
 
 class _Streams(Collector):
@@ -81,39 +93,43 @@ class _Streams(Collector):
         for name, text, value in _COUNTERS:
             found = CounterMetricFamily(f"ch_sink_{name}", text, labels=("stream", "table"))
             for stream in streams:
-                found.add_metric((stream.stream, stream.table), value(stream))
+                found.add_metric((stream.stream, stream.summary.table), value(stream.summary))
             yield found
         skipped = CounterMetricFamily("ch_sink_skipped_records", _SKIPPED, labels=("stream", "kind"))
         for stream in streams:
-            for kind, number in stream.skipped.items():
+            for kind, number in stream.summary.counts.skipped.items():
                 skipped.add_metric((stream.stream, kind), number)
         yield skipped
 
 
 _SKIPPED = "Records that change no row, by kind"
-_COUNTERS: Sequence[tuple[str, str, Callable[[LiveStream], float]]] = (
+_COUNTERS: Sequence[tuple[str, str, Callable[[StreamSummary], float]]] = (
     ("batches", "Batches that have ended", lambda s: s.batches),
-    ("records", "Records read", lambda s: s.records),
-    ("rows", "Rows inserted into the table", lambda s: s.rows),
-    ("deletes", "Deletes stored", lambda s: s.deletes),
-    ("dead_letters", "Records that could not be applied", lambda s: s.dead_letters),
-    ("deduplicated_changes", "Changes that were applied before or are older than the row", lambda s: s.deduplicated),
-    ("backward_steps", "Times that a source's position stepped back", lambda s: s.backward_steps),
+    ("records", "Records read", lambda s: s.counts.records),
+    ("rows", "Rows inserted into the table", lambda s: s.counts.rows),
+    ("deletes", "Deletes stored", lambda s: s.counts.deletes),
+    ("dead_letters", "Records that could not be applied", lambda s: s.counts.dead_letters),
+    (
+        "deduplicated_changes",
+        "Changes that were applied before or are older than the row",
+        lambda s: s.counts.deduplicated,
+    ),
+    ("backward_steps", "Times that a source's position stepped back", lambda s: s.counts.kinds["backward_steps"]),
     ("retries", "Failures after which the stream tried again", lambda s: s.retries),
 )
 
 
-def _states(streams: Sequence[LiveStream]) -> Metric:
+def _states(streams: Sequence[StreamView]) -> Metric:
     found = GaugeMetricFamily(
         "ch_sink_stream_state", "1 for the state of the stream, else 0", labels=("stream", "state")
     )
     for stream in streams:
-        for state in dict.fromkeys((*STATES, stream.state)):
-            found.add_metric((stream.stream, state), float(stream.state == state))
+        for state in dict.fromkeys((*STATES, stream.standing.state)):
+            found.add_metric((stream.stream, state), float(stream.standing.state == state))
     return found
 
 
-def _gauges(streams: Sequence[LiveStream], now: float) -> Iterator[Metric]:
+def _gauges(streams: Sequence[StreamView], now: float) -> Iterator[Metric]:
     lag = GaugeMetricFamily("ch_sink_lag_records", "Offsets still to read", labels=("stream",))
     behind = GaugeMetricFamily(
         "ch_sink_lag_seconds", "Age of the newest change applied, 0 if all are", labels=("stream",)
@@ -134,16 +150,17 @@ def _gauges(streams: Sequence[LiveStream], now: float) -> Iterator[Metric]:
     )
     offset = GaugeMetricFamily("ch_sink_next_offset", "Offset that is read next", labels=("stream", "partition"))
     for stream in streams:
-        for partition, number in stream.offsets.items():
+        seen = stream.summary
+        for partition, number in dict(seen.offsets).items():
             offset.add_metric((stream.stream, str(partition)), number)
-        if stream.lag is not None:
-            lag.add_metric((stream.stream,), stream.lag)
+        if seen.lag is not None:
+            lag.add_metric((stream.stream,), seen.lag)
         seconds = stream.behind(now)
         if seconds is not None:
             behind.add_metric((stream.stream,), seconds)
-        if stream.source_time:
-            newest.add_metric((stream.stream,), stream.source_time)
-        waiting.add_metric((stream.stream,), stream.waiting)
+        if seen.counts.source_time:
+            newest.add_metric((stream.stream,), seen.counts.source_time / 1000)
+        waiting.add_metric((stream.stream,), seen.waiting)
         if stream.compared is not None:
             upto.add_metric((stream.stream,), stream.compared.equal_up_to)
             differing.add_metric((stream.stream,), stream.compared.differences)

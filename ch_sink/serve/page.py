@@ -6,23 +6,60 @@ Its data is at ``/api/streams``, in the form of ``ch_sink status --json``. The p
 import hmac
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+import secrets
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.resources import files
-from typing import Any
+from typing import Any, Protocol
 
 from ch_sink.errors import ChSinkError
-from ch_sink.model.address import names_this_host
-from ch_sink.serve.data import PageData
-from ch_sink.serve.listener import Answer, Request
+from ch_sink.model.address import Address, names_this_host
+from ch_sink.serve.listener import Answer, Listener, Request
 
-__all__ = ["application"]
+__all__ = ["PageData", "PageServer", "application"]
 
 _CONTENT = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; "
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+_FILES = {
+    "/": ("page.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/uplot.css": ("uplot.css", "text/css; charset=utf-8"),
+    "/uplot.js": ("uplot.js", "text/javascript; charset=utf-8"),
+}
+"""Paths of the page's own files, in ``web/``, and their types."""
 _ABOUT_A_STREAM = re.compile(r"/api/(dead-letters|explain)/(.+)", re.DOTALL)
 _RETRY = "/retry"
+
+
+class PageData(Protocol):
+    """What the page shows. Methods may block; each runs in its request's thread. They raise ChSinkError."""
+
+    def streams(self) -> Sequence[Mapping[str, Any]]:
+        """The streams as ``ch_sink status --json`` has them, with figures and history of this job."""
+        ...
+
+    def dead_letters(self, stream: str, *, whole: bool) -> Sequence[Mapping[str, Any]]:
+        """The newest dead letters of a stream, the newest first; ``whole``: with their records."""
+        ...
+
+    def explain(self, stream: str, key: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The biography of one row, as ``ch_sink explain --json`` has it."""
+        ...
+
+    def retry(self, stream: str) -> Mapping[str, Any]:
+        """Retry a stream's dead letters; what became of them."""
+        ...
+
+
+class PageServer(Listener):
+    """Serves the page until it is closed. ``token`` is what the page asks of those who read or retry records."""
+
+    def __init__(self, address: Address, data: PageData, token: str = "", hosts: Collection[str] = ()) -> None:
+        """Port 0 takes a free one; without a token a fresh one is drawn. Raises ConfigError."""
+        self.token = token or secrets.token_urlsafe(18)
+        super().__init__(address, application(data, self.token, hosts), "the page")
 
 
 def application(data: PageData, token: str, hosts: Collection[str] = ()) -> Callable[[Request], Answer]:
@@ -39,9 +76,10 @@ def application(data: PageData, token: str, hosts: Collection[str] = ()) -> Call
         trusted = _given(request, token)
         if request.method == "POST":
             return _posted(request, data) if trusted else _problem(403, "the token is wrong", _TOKEN)
-        if request.path == "/":
-            text = files("ch_sink.serve").joinpath("page.html").read_bytes()
-            return Answer(200, text, "text/html; charset=utf-8", {"content-security-policy": _CONTENT})
+        if (file := _FILES.get(request.path)) is not None:
+            name, kind = file
+            text = files("ch_sink.serve").joinpath("web", name).read_bytes()
+            return Answer(200, text, kind, {"content-security-policy": _CONTENT})
         if request.path == "/api/streams":
             return _answer(lambda: {"streams": [s if trusted else _without_rows(s) for s in data.streams()]})
         if (place := _ABOUT_A_STREAM.fullmatch(request.path)) is not None and place[1] == "dead-letters":

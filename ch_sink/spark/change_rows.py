@@ -18,12 +18,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ch_sink.clickhouse import AnyKeyLookup
 from ch_sink.config import Config
+from ch_sink.discovery.wiring import client_of
 from ch_sink.errors import ConfigError, StreamFailed
 from ch_sink.model.change import BadRecord, ChangeBatch, Op, Records, UnknownColumn
 from ch_sink.model.profile import TopicProfile
+from ch_sink.order import State
+from ch_sink.order.sequence import Rules, sequence
+from ch_sink.order.version import Words, to_ints
 from ch_sink.pipeline.chunks import Chunk
-from ch_sink.ports import History
+from ch_sink.pipeline.target import Target
+from ch_sink.ports import History, RowLookup
 from ch_sink.sources import STATED
 from ch_sink.spark.frame_stream import Span
 from ch_sink.spark.kafka_rows import Batches, changed_meanwhile, runs
@@ -258,6 +264,54 @@ def _cast(name: str, column: pa.ChunkedArray, kind: pa.DataType) -> tuple[pa.Arr
 
 
 @dataclass(frozen=True)
+class Newer:
+    """Leaves out rows that the table has, or has a newer one of: they may have come before, and change nothing."""
+
+    decoder: RowDecoder
+    lookup: RowLookup
+    rules: Rules
+    state: State
+
+    def of(self, chunk: Chunk) -> Chunk:
+        """The chunk without them. Raises ClickHouseError."""
+        records = chunk.records
+        batch = self.decoder.decode(records)
+        if batch.key is None or not len(batch):
+            return chunk
+        mine = to_ints(sequence(batch, records, self.state, self.rules).version)
+        found = self.lookup.fetch(batch.key).rows
+        version = self.decoder.table.engine.version_column or ""
+        stored = dict(zip(_keys(found, self.decoder.keys), to_ints(_words(self.rules, found, version)), strict=True))
+        keys = _keys(batch.key, self.decoder.keys)
+        keep = np.ones(len(records), dtype=np.bool_)
+        for place, key, number in zip(batch.source_index.tolist(), keys, mine, strict=True):
+            keep[place] = number > stored.get(key, -1)
+        if keep.all():
+            return chunk
+        shown: list[Any] = []
+        for rows in (records.keys, records.values):
+            assert isinstance(rows, Rows)
+            shown.append(Rows(rows.table.filter(pa.array(keep))))
+        left = Records(records.topic, records.partition, records.offsets[keep], records.timestamps[keep], *shown)
+        return Chunk(chunk.first, chunk.end, left)
+
+
+def newer(config: Config, task: RangeTask, decoder: RowDecoder) -> Newer:
+    """For a task on real ports. Raises ClickHouseError."""
+    policy = config.policy()
+    rules = Rules(Target.of(task.table, policy).layout, policy.versions, "stated")
+    return Newer(decoder, AnyKeyLookup(client_of(config), task.table), rules, task.state)
+
+
+def _keys(rows: pa.Table, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    return list(zip(*(rows.column(name).to_pylist() for name in names), strict=True))
+
+
+def _words(rules: Rules, rows: pa.Table, version: str) -> Words:
+    return rules.layout.from_arrow(rows.column(version))
+
+
+@dataclass(frozen=True)
 class ChangeRows:
     """Runs the tasks of a stream on the rows of one DataFrame, which has the columns `BUCKET`, `NUMBER` and `OP`."""
 
@@ -272,15 +326,14 @@ class ChangeRows:
 
     def __call__(self, tasks: Sequence[Task]) -> list[TaskResult]:
         """See Execute."""
-        ranges = {task.partition: self._looked_up(task) for task in tasks if isinstance(task, RangeTask)}
+        ranges = {task.partition: task for task in tasks if isinstance(task, RangeTask)}
         done = self._run(ranges) if ranges else {}
         return [done[t.partition] if isinstance(t, RangeTask) else run_configured(self.config, t) for t in tasks]
 
-    def _looked_up(self, task: RangeTask) -> RangeTask:
-        """Rows that may have come before, in whatever batch, are looked up by their versions."""
+    def repeats(self, task: RangeTask) -> bool:
+        """Whether some of the rows may have come before, in whatever batch."""
         known = task.state.sources.get(STATED.name)
-        fresh = not task.attempt and (known is None or self.least[task.partition] > known.commit)
-        return task if fresh else replace(task, changed=task.changed or "other")
+        return task.attempt > 0 or (known is not None and self.least[task.partition] <= known.commit)
 
     def _run(self, tasks: Mapping[int, RangeTask]) -> dict[int, TaskResult]:
         kinds = dict(self.frame.dtypes)
@@ -303,6 +356,7 @@ def _runner(
     work = {partition: pickle.dumps(task) for partition, task in tasks.items()}
     firsts = {partition: (given.spans[partition].first, given.spans[partition].rows) for partition in tasks}
     text, keys, ignored = given.config, given.keys, given.ignored_nulls
+    repeats = {partition for partition, task in tasks.items() if given.repeats(task)}
 
     def ch_sink_changes(batches: Batches) -> Batches:
         from itertools import groupby
@@ -315,7 +369,8 @@ def _runner(
             task = tried(pickle.loads(work[partition]), attempt)
             assert isinstance(task, RangeTask)
             first, count = firsts[partition]
-            done = _apply(text, task, _Numbered(task, (run for _, run in group), first, count), keys, ignored, kinds)
+            source = _Numbered(task, (run for _, run in group), first, count)
+            done = _apply(text, task, source, keys, ignored, kinds, repeats=partition in repeats or attempt > 0)
             yield pa.RecordBatch.from_pydict(
                 {"partition": pa.array([partition], pa.int64()), "result": [pickle.dumps(done)]}
             )
@@ -330,12 +385,15 @@ def _apply(
     keys: tuple[str, ...],
     ignored: frozenset[str],
     kinds: Mapping[str, str],
+    *,
+    repeats: bool,
 ) -> TaskResult:
     config = Config.from_task_json(text)
 
     def open_ports(wanted: Task) -> TaskPorts:
         ports = task_ports(config, wanted, lambda table, _before: RowDecoder(table, keys, ignored, kinds))
-        return replace(ports, chunks=lambda first: source.chunks(first, keys))
+        left = newer(config, task, RowDecoder(task.table, keys, ignored, kinds)) if repeats else None
+        return replace(ports, chunks=lambda first: source.chunks(first, keys, left))
 
     return run_task(task, open_ports)
 
@@ -349,9 +407,10 @@ class _Numbered:
     first: int
     rows: int
 
-    def chunks(self, first: int, keys: tuple[str, ...]) -> Iterator[Chunk]:
+    def chunks(self, first: int, keys: tuple[str, ...], left: Newer | None) -> Iterator[Chunk]:
         """Chunks of the task from this offset on. Raises StreamFailed if the DataFrame has other rows than before."""
-        yield from numbered(self.task, self._from(first), first, keys)
+        for chunk in numbered(self.task, self._from(first), first, keys):
+            yield left.of(chunk) if left is not None else chunk
 
     def _from(self, first: int) -> Batches:
         at = self.first

@@ -23,7 +23,7 @@ from ch_sink.order import State
 from ch_sink.pipeline.chunks import Chunk
 from ch_sink.ports import FinishedRange, RangeIntent
 from ch_sink.spark.change_feed import FEED, OPS, TOPIC
-from ch_sink.spark.change_rows import NUMBER, OP, RowDecoder, expect_served, numbered
+from ch_sink.spark.change_rows import NUMBER, OP, RowDecoder, expect_served, newer, numbered
 from ch_sink.spark.foreach_batch import prepare, with_hints
 from ch_sink.stream.claims import live
 from ch_sink.stream.run_task import TaskPorts, run_task
@@ -149,16 +149,15 @@ def _write(plan: _Plan, batches: Iterator[pa.RecordBatch]) -> _Written:
         0,
         _END,
         State(),
-        attempt=1,
-        # A writer does not see whether its rows came before, in whatever task: they are looked up.
-        changed="other",
     )
     counts: list[int] = []
+    # A writer does not see whether its rows came before, in whatever task.
+    left = newer(config, task, RowDecoder(plan.table, plan.keys, kinds=plan.kinds))
 
     def chunks(first: int) -> Iterator[Chunk]:
         for chunk in numbered(task, (_coded(plan, batch) for batch in batches), first, plan.keys):
             counts.append(chunk.end)
-            yield chunk
+            yield left.of(chunk)
 
     def open_ports(wanted: Task) -> TaskPorts:
         ports = task_ports(config, wanted, lambda table, _before: RowDecoder(table, plan.keys, kinds=plan.kinds))

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 from ch_sink.errors import ConfigError, DataLoss
 from ch_sink.model.topic import TopicState
-from ch_sink.stream.coordinator import Coordinator, StreamSettings
+from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.offset_ranges import OffsetRange
-from ch_sink.stream.ports import StreamPorts
+from ch_sink.stream.ports import StreamPorts, StreamSettings
 from ch_sink.stream.tasks import Execute
 from ch_sink.table.model import TargetTable
 
@@ -94,9 +94,9 @@ class FrameStream:
         made = Coordinator(self.settings, replace(self._ports, topics=given))
         self._coordinator = made
         made.open()
-        if known.high is None and made.target.appends:
+        if known.high is None and made.table.target.appends:
             raise ConfigError(
-                f"{made.table.qualified} keeps every change, and which of them a connector has sent twice is seen from "
+                f"{made.table.now.qualified} keeps every change, and which of them were sent twice is seen from "
                 "earlier records of the topic",
                 hint="Name the brokers (kafka.bootstrap.servers), or use a ReplacingMergeTree.",
             )
@@ -106,7 +106,7 @@ class FrameStream:
     def table(self) -> TargetTable:
         """The table as it is now."""
         assert self._coordinator is not None
-        return self._coordinator.table
+        return self._coordinator.table.now
 
     def progress(self, known: Known) -> dict[int, int]:
         """Partition → the offset up to which everything is applied."""

@@ -5,24 +5,20 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 
 from ch_sink.config import Config, load_job
 from ch_sink.config import Job as JobFile
 from ch_sink.discovery.topic_watch import TopicWatch
 from ch_sink.errors import ChSinkError, StreamsFailed
-from ch_sink.observe import StreamSummary, progress_line
-from ch_sink.observe.lines import Lines
-from ch_sink.observe.live import LiveStream
+from ch_sink.observe.job_view import JobView, JobWatch, Lines
+from ch_sink.observe.live import Live
 from ch_sink.observe.logs import formatter, logging_to
-from ch_sink.observe.picture import JobPicture
-from ch_sink.observe.watch import JobWatch
-from ch_sink.serve.serving import serving
+from ch_sink.observe.stream import StreamSummary, progress_line
 from ch_sink.spark.application import Application
 from ch_sink.spark.session import JvmStart
-from ch_sink.stream.job import Job
-from ch_sink.stream.job_work import JobOptions
+from ch_sink.stream.job import Job, JobOptions
 from ch_sink.wiring.crew import Crew, Observers
 from ch_sink.wiring.process import Stop, allow_descriptors, run_stoppable
 from ch_sink.wiring.streams import SharedTopics
@@ -81,7 +77,7 @@ def run_job(
         return JobEnd([], {})
     application = Application(settings, master, started, stop)
     address = next((config.metrics for config in settings if config.metrics), None)
-    with serving(address, seen.live), closing(application), closing(SharedTopics()) as brokers:
+    with _metrics(address, seen.live), closing(application), closing(SharedTopics()) as brokers:
         options = JobOptions(
             slots=application.slots,
             once=once,
@@ -92,10 +88,10 @@ def run_job(
             on_open=lambda _: None if once else application.start(),
         )
         job = Crew(application.add, brokers, topics, seen).job(configs, application.execute, options)
-        seen.watch.source = lambda: _picture(job, application)
-        seen.live.follow(lambda: _seen(job))
+        seen.watch.source = lambda: _view(job, application)
+        seen.live.follow(lambda: job.view().streams)
         failures = job.run()
-    return JobEnd([stream.summary for stream in (*job.streams, *job.left)], failures)
+    return JobEnd(job.summaries, failures)
 
 
 def run_streams(
@@ -111,27 +107,17 @@ def run_streams(
     return end.summaries
 
 
-def _picture(job: Job, application: Application) -> JobPicture:
-    seen = job.picture()
+def _metrics(address: str | None, live: Live) -> AbstractContextManager[None]:
+    if address is None:
+        return nullcontext()
+    from ch_sink.serve.metrics import serving
+
+    return serving(address, live)
+
+
+def _view(job: Job, application: Application) -> JobView:
+    seen = job.view()
     return replace(seen, doing=seen.doing or application.doing)
-
-
-def _seen(job: Job) -> list[LiveStream]:
-    streams, comparisons = {stream.name: stream for stream in job.streams}, job.roster.comparisons()
-    return [
-        LiveStream(
-            seen.stream,
-            streams[seen.stream].topic if seen.stream in streams else "",
-            # From the start on, so that no counter gets another label later: Prometheus would miss its first events.
-            seen.table or (streams[seen.stream].table if seen.stream in streams else ""),
-            lag=seen.lag,
-            state=seen.state,
-            error=seen.standing.error,
-            next=seen.standing.next,
-            compared=comparisons.get(seen.stream),
-        )
-        for seen in job.picture().streams
-    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

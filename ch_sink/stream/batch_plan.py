@@ -16,14 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ch_sink.errors import DataLoss
+from ch_sink.errors import DataLoss, StreamFailed
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
 from ch_sink.ports import FinishedRange, Ledger, RangeIntent
 from ch_sink.stream.offset_ranges import Choices, OffsetRange, expect_all, held, initial_offset, plan_ranges
 from ch_sink.stream.partition_states import States
 
-__all__ = ["BatchPlanner"]
+__all__ = ["AddedPartitions", "BatchPlanner", "rewind"]
 
 log = logging.getLogger("ch_sink")
 
@@ -202,3 +202,92 @@ class BatchPlanner:
         return OffsetRange(
             state.topic, state.topic_id, p, start, end, lost, high, intent.chunk_offsets, intent.chunk_bytes
         )
+
+
+@dataclass(slots=True)
+class AddedPartitions:
+    """How far the former partitions are read before new ones, if their changes are ordered by Kafka offsets.
+
+    Offsets of different partitions do not compare. A key that moves to a new partition has older changes in its former
+    one; these have to be read first, and everything behind them belongs to the next epoch. The producer goes on with
+    the former partitions until it hears of the new ones, so the former ones are read as usual until a new one holds a
+    record, and then once more to their ends.
+
+    If the number of partitions becomes a multiple of what it was, keys move to new partitions only. Else they also move
+    between the former ones, and no record shows where that begins.
+    """
+
+    _in_use: bool = False
+    """A new partition held a record when the topic was last looked at."""
+    _ends: dict[int, int] | None = None
+
+    def ceiling(
+        self,
+        former: int,
+        state: TopicState,
+        reached: Mapping[int, int],
+        given: Mapping[int, int] | None,
+        *,
+        certain: bool = True,
+    ) -> dict[int, int] | None:
+        """Former partition → offset up to which it is read now; None if the new partitions may be read as well.
+
+        Args:
+            former: how many partitions the topic had.
+            reached: partition → next offset.
+            given: ends of the topic when the job began, if it reads no further.
+            certain: whether it is known that offsets order the changes.
+
+        Raises:
+            StreamFailed: nothing says which of the former partitions' changes are older than others.
+        """
+        ends = {p: state.high[p] for p in range(former)}
+        if former > 1 and len(state.low) % former:
+            behind = {p: end - reached[p] for p, end in ends.items() if reached[p] < end}
+            if behind and certain:
+                raise _undrained(state, former, behind)
+            return None
+        held = given if given is not None else state.high
+        in_use = any(held.get(p, 0) > 0 for p in range(former, len(state.low)))
+        if not in_use or not (self._in_use or given is not None):
+            # The ends may be older than the record that was seen: those of the next look are not.
+            self._in_use, self._ends = in_use, None
+            return ends
+        if self._ends is None:
+            self._ends = ends
+        return None if all(reached[p] >= end for p, end in self._ends.items()) else self._ends
+
+
+def _undrained(state: TopicState, former: int, behind: Mapping[int, int]) -> StreamFailed:
+    unread = ", ".join(f"{n} of partition {p}" for p, n in sorted(behind.items()))
+    return StreamFailed(
+        f"topic {state.topic} has {len(state.low)} partitions instead of {former}, and changes that were sent before "
+        f"may be unread ({unread}): keys have moved between partitions, and Kafka offsets order them in one only",
+        hint="If the events state source positions, set version.strategy: source_position. Else empty the table, and "
+        "let a new snapshot fill it under a new stream name. To add partitions safely, stop the connector, let this "
+        "stream catch up, add them, and start this stream before the connector; or multiply their number.",
+    )
+
+
+def rewind(ledger: Ledger, topic: TopicState) -> None:
+    """Record that the stream goes on at the earliest offsets, in the state that it once had there.
+
+    The ledger must be claimed. The next batches then have the versions of the first time.
+    """
+    now = time.time()
+    states = ledger.states_at(topic.topic_id, topic.low)
+    ledger.results(
+        [
+            FinishedRange(
+                topic.topic,
+                topic.topic_id,
+                partition,
+                low,
+                low,
+                state=states.get(partition) or State().to_json(),
+                started=now,
+                finished=now,
+            )
+            for partition, low in sorted(topic.low.items())
+        ]
+    )

@@ -1,21 +1,73 @@
-"""One stream of a job, as the job's loop sees it."""
+"""One stream of a job: its life, and what the job's loop knows of it.
+
+    WAITING ◀──outage── OPENING ──opened──▶ LIVE ──all is read, of a job that ends then──▶ DONE
+       │  ▲                ▲                 │
+       │  └────────────────┼─────outage──────┤
+       └──pause is over────┘                 │
+                           │                 │
+                        resumed        from these three, each by one of:
+                           │                 ├── an operator pauses it ──────────────▶ PAUSED
+                           │                 ├── an error that waiting does not fix ─▶ STOPPED
+                           │                 ├── the same, before it was ever open ──▶ REFUSED
+                           │                 └── another job has it ─────────────────▶ TAKEN
+                           └──────────────── from these four
+
+    From each but DONE: its topic was deleted ──▶ LEFT
+
+What operators ask for and what is recorded is kept by the roster, which knows no more than running, waiting, stopped
+and paused. `JobStream.next_phase` is the one place that decides what follows from it.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from enum import Enum, auto
+from typing import Protocol
 
-from ch_sink.errors import ChSinkError
+from ch_sink.errors import ChSinkError, LedgerConflict
 from ch_sink.model.topic import TopicState
-from ch_sink.observe import StreamState, StreamSummary
-from ch_sink.observe.picture import StreamPicture
+from ch_sink.observe.stream import Standing, StateName, StreamSummary
 from ch_sink.ports import Claim
-from ch_sink.stream.coordinator import Coordinator, StreamSettings
-from ch_sink.stream.flush import Flush
+from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.offset_ranges import OffsetRange, plan_ranges
+from ch_sink.stream.pace import Flush
+from ch_sink.stream.ports import StreamSettings
 from ch_sink.stream.rounds import Rounds
 
-__all__ = ["JobStream", "Watermarks"]
+__all__ = ["ACTIVE", "HELD", "JobStream", "Pace", "Phase", "Reading", "Watermarks"]
+
+
+class Phase(Enum):
+    """Where a stream is in its life: see the drawing above."""
+
+    OPENING = auto()
+    """It is opened as soon as a thread is free."""
+    LIVE = auto()
+    """It is open, and reads what comes."""
+    WAITING = auto()
+    """A server is unavailable: it is opened again after a pause."""
+    PAUSED = auto()
+    STOPPED = auto()
+    REFUSED = auto()
+    """It never opened: another job tries again by itself."""
+    TAKEN = auto()
+    """Another job has it."""
+    DONE = auto()
+    LEFT = auto()
+
+
+ACTIVE = frozenset({Phase.OPENING, Phase.LIVE, Phase.WAITING})
+"""The job has the stream."""
+HELD = frozenset({Phase.PAUSED, Phase.STOPPED, Phase.REFUSED, Phase.TAKEN})
+"""It does not, until somebody resumes the stream."""
+_FOLLOWS: Mapping[Phase, frozenset[Phase]] = {
+    Phase.OPENING: HELD | {Phase.LIVE, Phase.WAITING, Phase.LEFT},
+    Phase.LIVE: HELD | {Phase.WAITING, Phase.DONE, Phase.LEFT},
+    Phase.WAITING: HELD | {Phase.OPENING, Phase.LEFT},
+    **dict.fromkeys(HELD, frozenset({Phase.OPENING, Phase.LEFT})),
+    Phase.DONE: frozenset(),
+    Phase.LEFT: frozenset(),
+}
 
 
 class Watermarks(Protocol):
@@ -26,66 +78,87 @@ class Watermarks(Protocol):
         ...
 
 
-@dataclass(eq=False)
-class JobStream:
-    """A stream, what it is doing, and when it looks for new events next. Only the job's own thread changes it."""
+@dataclass(slots=True)
+class Pace:
+    """When a stream looks for new events, in seconds of the job's clock."""
 
-    settings: StreamSettings
-    connect: Callable[[], Coordinator]
-    """Connects to the stream's external systems, each time it is opened. Raises ChSinkError."""
-    watermarks: Watermarks
     interval: float = 1.0
-    """Seconds between two looks for new events while there is no backlog."""
-    limit: int | None = None
-    """The most offsets that one batch may read."""
+    """Between two looks while there is no backlog."""
     flush: Flush = field(default_factory=Flush)
     """When a few new events are read."""
-    state: Literal["opening", "running", "paused", "stopped", "done"] = "opening"
-    error: ChSinkError | None = None
-    """What stopped it."""
-    comes_and_goes: bool = False
-    """Its topic was found by a pattern: if it is deleted, the stream leaves the job."""
-    table: str = ""
-    """Its table as the configuration names it."""
-    leaving: bool = False
-    """Its topic was deleted."""
-    hopeless: bool = False
-    """It cannot go on in this job by itself: it never opened, or another job has it."""
-    busy: bool = False
-    """Work of this stream is running."""
     due: float = -math.inf
-    """When it looks for new events next."""
-    alone: bool = False
-    """It shares no call of the executor with others, as the last such call failed."""
-    strikes: int = 0
-    """Calls of the executor in succession that failed."""
-    seen: TopicState | None = field(default=None, repr=False)
-    """A state of the topic of which everything has been read."""
-    known: TopicState | None = field(default=None, repr=False)
-    """The state of the topic by which the last batch was planned; None if the stream has been opened since."""
-    turn: int = 0
-    """Counts batches and openings."""
-    end: TopicState | None = field(default=None, repr=False)
-    """Nothing beyond this state of the topic is read; None if there is no such end."""
-    backlog: bool = False
-    """The running batch leaves something to be read that is there now."""
-    summary: StreamSummary = field(init=False)
-    """What this job has done of it."""
-    opened: tuple[TopicState, Sequence[OffsetRange]] | None = field(default=None, repr=False)
-    """The topic and what there was to read when it was opened, until its first batch."""
+    """When it looks next."""
     clear_at: float = -math.inf
     """When it was last seen that nothing waits to be read, or a batch began: what waits now came after that."""
     held_until: float | None = None
     """Until when a few new events wait for more."""
     active_at: float = -math.inf
     """When its last batch began."""
+
+    def holds(self, events: int, now: float, active: int) -> bool:
+        """Whether so many new events wait for more of them; notes until when."""
+        if not self.flush.waits(events, now - self.clear_at, active):
+            return False
+        self.held_until = self.clear_at + self.flush.longest(active)
+        return True
+
+
+@dataclass(slots=True)
+class Reading:
+    """What there is to read, as the job knows it."""
+
+    topic: TopicState | None = field(default=None, repr=False)
+    """The state of the topic that was last planned by; None if the stream has been opened since."""
+    all_read: bool = False
+    """Nothing of it is left."""
+    at_opening: tuple[TopicState, Sequence[OffsetRange]] | None = field(default=None, repr=False)
+    """The topic and what there was to read when the stream was opened, until its first batch."""
+    end: TopicState | None = field(default=None, repr=False)
+    """Nothing beyond this state of the topic is read; None if there is no such end."""
+    backlog: bool = False
+    """The running batch leaves something to be read that is there now."""
     fresh: bool = True
     """No batch of this job has ended: changes may wait since an earlier job."""
+    turn: int = 0
+    """Counts batches and openings."""
 
-    def __post_init__(self) -> None:
-        self.summary = StreamSummary(self.settings.name, self.settings.topic, "")
+
+class JobStream:
+    """A stream, what it is doing, and when it looks for new events next. Only the job's own thread changes it."""
+
+    def __init__(
+        self,
+        settings: StreamSettings,
+        connect: Callable[[], Coordinator],
+        watermarks: Watermarks,
+        pace: Pace | None = None,
+        limit: int | None = None,
+        *,
+        comes_and_goes: bool = False,
+        table: str = "",
+    ) -> None:
+        """
+        Args:
+            connect: connects to the stream's external systems, each time it is opened. Raises ChSinkError.
+            limit: the most offsets that one batch may read.
+            comes_and_goes: its topic was found by a pattern: if it is deleted, the stream leaves the job.
+            table: its table as the configuration names it.
+        """
+        self.settings, self.connect, self.watermarks = settings, connect, watermarks
+        self.pace, self.reading, self.limit = pace or Pace(), Reading(), limit
+        self.comes_and_goes = comes_and_goes
+        self.summary = StreamSummary(settings.name, settings.topic, table)
+        """What this job has done of it."""
+        self.phase = Phase.OPENING
+        self.busy = False
+        """Work of this stream is running."""
+        self.leaving = False
+        """Its topic was deleted."""
+        self.alone = False
+        """It shares no call of the executor with others, as the last such call failed."""
+        self.strikes = 0
+        """Calls of the executor in succession that failed."""
         self._coordinator: Coordinator | None = None
-        self._was_open = False
         self._claim: Claim | None = None
 
     @property
@@ -101,7 +174,12 @@ class JobStream:
     @property
     def active(self) -> bool:
         """Whether it goes on by itself."""
-        return self.state in ("opening", "running")
+        return self.phase in ACTIVE
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether it cannot go on in this job by itself, nor is anybody asked to resume it."""
+        return self.phase in (Phase.REFUSED, Phase.TAKEN)
 
     @property
     def coordinator(self) -> Coordinator:
@@ -109,10 +187,85 @@ class JobStream:
         assert self._coordinator is not None
         return self._coordinator
 
-    @property
-    def was_open(self) -> bool:
-        """Whether this job has opened it."""
-        return self._was_open
+    # Its life
+
+    def next_phase(self, standing: StateName, failure: ChSinkError | None = None) -> Phase:
+        """The phase that its standing asks for.
+
+        Args:
+            standing: its state in the roster.
+            failure: what it failed with just now, if it did.
+        """
+        if self.leaving:
+            return Phase.LEFT
+        if standing in ("running", "waiting"):
+            return Phase.WAITING if failure is not None else self.phase if self.active else Phase.OPENING
+        if not self.active:
+            return self.phase
+        if standing == "paused":
+            return Phase.PAUSED
+        if isinstance(failure, LedgerConflict):
+            return Phase.TAKEN
+        return Phase.REFUSED if failure is not None and not self.summary.opened else Phase.STOPPED
+
+    def become(self, phase: Phase) -> None:
+        """Enter the phase; what belonged to the one before is over."""
+        assert phase in _FOLLOWS[self.phase], f"{self.name}: {self.phase} cannot become {phase}"
+        self.phase = phase
+        if phase in HELD | {Phase.WAITING, Phase.OPENING}:
+            self.reading.at_opening, self.reading.all_read = None, False
+            self.pace.due = -math.inf
+
+    def begin_opening(self) -> None:
+        """It is being opened."""
+        if self.phase is Phase.WAITING:
+            self.become(Phase.OPENING)
+        self.busy, self.reading.topic = True, None
+        self.reading.turn += 1
+
+    def opened(self, topic: TopicState, unread: Sequence[OffsetRange]) -> None:
+        """It is open, and has so much to read."""
+        self.become(Phase.LIVE)
+        self._worked()
+        self.pace.due, self.reading.at_opening = -math.inf, (topic, unread)
+        self.summary.lag = sum(r.end - r.start for r in unread)
+
+    def begin(self, now: float, topic: TopicState, offsets: int, ranges: Sequence[OffsetRange]) -> None:
+        """A batch of these ranges begins. ``offsets``: all that there is to read in this state of the topic."""
+        pace, reading = self.pace, self.reading
+        self.busy, pace.held_until, pace.active_at, pace.clear_at = True, None, now, now
+        reading.topic, reading.all_read, self.summary.lag = topic, True, offsets
+        reading.turn += 1
+        left = offsets - sum(r.end - r.start for r in ranges)
+        reading.backlog = left > 0 or any(r.chunk_offsets for r in ranges)  # what was begun is not all there is
+
+    def ended(self, due: float) -> None:
+        """Its batch has ended well. ``due``: when it looks again if it has read all there is."""
+        self._worked()
+        self.reading.fresh = False
+        self.reading.all_read = not self.reading.backlog
+        self.pace.due = -math.inf if self.reading.backlog else due
+
+    def rest(self, now: float, topic: TopicState) -> None:
+        """There is nothing to read in this state of the topic."""
+        self.reading.topic, self.reading.all_read = topic, True
+        self.summary.lag, self.pace.clear_at = 0, now
+
+    def strike(self, now: float, *, executor: bool) -> None:
+        """Its last call ended without an answer: it plans again, in a call of its own. ``executor``: that failed."""
+        self.strikes, self.alone = self.strikes + executor, True
+        self.pace.due, self.reading.all_read = now + max(self.strikes, 1), False
+        self.summary.retries += 1
+
+    def _worked(self) -> None:
+        self.busy, self.strikes, self.alone = False, 0, False
+
+    def shown(self, standing: Standing) -> Standing:
+        """Its standing as others see it."""
+        opening = standing.state == "running" and self.phase in (Phase.OPENING, Phase.WAITING)
+        return replace(standing, state="opening") if opening else standing
+
+    # Its work, in lanes
 
     def open(self) -> TopicState:
         """Connect, and find where the stream left off; returns its topic. Raises ChSinkError."""
@@ -121,7 +274,7 @@ class JobStream:
         self.settings = made.settings
         made.summary = self.summary
         made.open(self._claim)
-        self._was_open = True
+        self.summary.opened = True
         return made.topic
 
     def close(self) -> None:
@@ -131,24 +284,28 @@ class JobStream:
             self._claim = made.claim or self._claim
             made.close()
 
-    def picture(self, standing: StreamState) -> StreamPicture:
-        """What it has done and has to do. ``standing``: its state."""
-        seen = self.summary.figures
-        return StreamPicture(
-            self.name,
-            self.summary.table,
-            standing,
-            self.state == "opening",
-            self.summary.lag,
-            seen.records,
-            seen.rows,
-            seen.deletes,
-            seen.dead_letters,
-        )
+    def rounds(self, ranges: Sequence[OffsetRange]) -> Rounds:
+        """The rounds of the next batch, which may have no ranges."""
+        if self.reading.fresh:
+            yield from self.coordinator.release()
+        yield from self.coordinator.batch(ranges)
 
-    def unread(self, state: TopicState) -> Sequence[OffsetRange]:
-        """All that there is to read, nothing beyond ``end``. Raises ChSinkError."""
-        return self.coordinator.plan(state, None, self.end.high if self.end is not None else None)
+    # What it reads
+
+    def unread(self, topic: TopicState, *, once: bool) -> Sequence[OffsetRange]:
+        """All that there is to read; if ``once``, nothing beyond what was there at first. Raises ChSinkError."""
+        reading = self.reading
+        if once and (reading.end is None or reading.end.topic_id != topic.topic_id):
+            reading.end = topic
+        return self.coordinator.plan(topic, None, reading.end.high if reading.end is not None else None)
+
+    def look(self, topic: TopicState, *, once: bool) -> Sequence[OffsetRange]:
+        """As `unread`, but it asks the ledger only if the topic has changed."""
+        if self.reading.at_opening is not None:
+            found, self.reading.at_opening = self.reading.at_opening[1], None
+            return found
+        same = self.reading.all_read and topic == self.reading.topic
+        return () if same else self.unread(topic, once=once)
 
     def cut(self, unread: Sequence[OffsetRange], limit: int | None) -> Sequence[OffsetRange]:
         """A batch of at most so many offsets. What an earlier batch has begun is read again whole."""
@@ -163,17 +320,3 @@ class JobStream:
         # A range whose first offsets were lost is kept, as it says how many.
         cut = [replace(r, end=max(ends[r.partition], r.start + bool(r.lost))) for r in unread]
         return [r for r in cut if r.start < r.end]
-
-    def begin(self, now: float, state: TopicState, offsets: int, ranges: Sequence[OffsetRange]) -> None:
-        """A batch of these ranges begins. ``offsets``: all that there is to read in this state of the topic."""
-        self.busy, self.held_until, self.active_at, self.clear_at = True, None, now, now
-        self.seen, self.known, self.summary.lag = state, state, offsets
-        self.turn += 1
-        left = offsets - sum(r.end - r.start for r in ranges)
-        self.backlog = left > 0 or any(r.chunk_offsets for r in ranges)  # what was begun is not all there is
-
-    def rounds(self, ranges: Sequence[OffsetRange]) -> Rounds:
-        """The rounds of the next batch, which may have no ranges."""
-        if self.fresh:
-            yield from self.coordinator.release()
-        yield from self.coordinator.batch(ranges)

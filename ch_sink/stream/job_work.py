@@ -1,72 +1,95 @@
-"""What a job is asked to do, and what the work of its streams comes to."""
+"""What a job does in its lanes, beside its loop: it reports the outcome, and changes nothing that the loop knows."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+import logging
+from collections.abc import Callable, Sequence
 
 from ch_sink.errors import ChSinkError
-from ch_sink.model.topic import TopicState
 from ch_sink.stream.job_stream import JobStream
-from ch_sink.stream.offset_ranges import OffsetRange
-from ch_sink.stream.roster import Member
+from ch_sink.stream.lanes import BatchEnded, CallEnded, Changed, Closed, Discovered, Exchanged, Failed, Opened, Report
+from ch_sink.stream.pace import Slots, Work
+from ch_sink.stream.roster import Roster
+from ch_sink.stream.rounds import WriteAll, as_failure, run_together
+from ch_sink.stream.tasks import Task, TaskResult
+from ch_sink.stream.turn import Batch
 
-__all__ = ["Changed", "Ended", "JobOptions"]
+__all__ = ["JobWork"]
 
+log = logging.getLogger("ch_sink")
 
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """Streams that join a running job, and names of those whose topics are gone."""
-
-    joined: Sequence[tuple[JobStream, Member]] = ()
-    left: Sequence[str] = ()
-    settled: Sequence[str] = ()
-    """Names of those that only showed why a topic is no stream of the job, which is settled."""
+Reports = Callable[[Report], None]
 
 
-@dataclass(frozen=True, slots=True)
-class JobOptions:
-    """How a job runs, and for how long."""
+class JobWork:
+    """Each method is one piece of work, and reports once for each stream."""
 
-    slots: Callable[[], int] = lambda: 1
-    """How many tasks the executor runs at once."""
-    once: bool = False
-    """Until everything has been read that was there when it started."""
-    fail_fast: bool = False
-    """Until the first stream fails."""
-    stopping: Callable[[], bool] = lambda: False
-    """Whether no further batch is to begin."""
-    abandon: Callable[[], None] = lambda: None
-    """Cancels the running calls of the executor."""
-    on_open: Callable[[JobStream], None] = lambda _: None
-    """Is told of each stream that has been opened."""
-    on_stop: Callable[[JobStream], None] = lambda _: None
-    """Is told of each stream that stops."""
-    on_resume: Callable[[JobStream], None] = lambda _: None
-    """Is told of each stream that somebody resumed, before it is opened again."""
-    on_retry: Callable[[JobStream], None] = lambda _: None
-    """Called for each failure after which the stream tries again."""
-    discover: Callable[[], Changed] | None = None
-    """Looks which streams join and leave; None if the job's streams are given once and for all. It must not raise."""
-    discover_every: float = 30.0
-    """Seconds from one such look to the next."""
+    def __init__(
+        self,
+        roster: Roster,
+        slots: Slots,
+        write: WriteAll,
+        discover: Callable[[], Changed] | None,
+        *,
+        once: bool,
+    ) -> None:
+        self._roster, self._slots, self._write, self._discover, self._once = roster, slots, write, discover, once
 
+    def exchange(self, report: Reports) -> None:
+        """Exchange standings with the ledgers."""
+        try:
+            self._roster.look()
+        except Exception as error:
+            log.debug("states of streams were not exchanged: %s", error, exc_info=error)
+        finally:
+            report(Exchanged())
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """What a piece of a stream's work came to."""
+    def discover(self, report: Reports) -> None:
+        """Look for topics."""
+        assert self._discover is not None
+        found = Changed()
+        try:
+            found = self._discover()
+        finally:
+            report(Discovered(found))
 
-    stream: JobStream | None
-    work: Literal["open", "look", "executed", "batch", "close", "states", "topics"]
-    error: ChSinkError | None = None
-    executor: bool = False
-    """The executor failed, so that the outcome of the stream's tasks is unknown."""
-    job: bool = False
-    """The error is that of the job, such as Spark that cannot be started."""
-    opened: tuple[TopicState, Sequence[OffsetRange]] | None = None
-    """The topic of a stream that was opened, and what there is to read."""
-    changed: Changed = Changed()
-    """What a look at the topics found."""
-    cluster: int = 0
-    """Which cluster was asked for watermarks."""
-    topics: Mapping[str, TopicState | ChSinkError] = field(default_factory=dict)
-    """What it answered: the state of each topic, or why it is not known."""
+    def open(self, stream: JobStream, report: Reports) -> None:
+        """Open a stream."""
+        try:
+            topic = stream.open()
+            report(Opened(stream, topic, stream.unread(topic, once=self._once)))
+        except Exception as error:  # noqa: BLE001 (the stream's failure, whatever it is)
+            report(Failed(stream, as_failure(stream.name, error)))
+
+    def close(self, stream: JobStream, report: Reports) -> None:
+        """Let a stream's claim go."""
+        try:
+            stream.close()
+            if stream.leaving:
+                self._roster.remove(stream.name)
+        finally:
+            report(Closed(stream))
+
+    def run(self, batch: Batch, work: Work, report: Reports) -> None:
+        """Run a batch to its end."""
+        left = {stream.name: stream for stream in batch}
+
+        def ended(name: str, error: ChSinkError | None) -> None:
+            stream = left.pop(name)
+            report(BatchEnded(stream) if error is None else Failed(stream, error))
+
+        def execute(tasks: Sequence[Task]) -> Sequence[TaskResult]:
+            try:
+                return self._slots.run(work, tasks)
+            finally:
+                report(CallEnded())
+
+        try:
+            rounds = {s.name: s.rounds(ranges) for s, ranges in batch.items()}
+            run_together(rounds, execute, ended, self._write)
+        except Exception as error:
+            log.debug("the executor failed: %s", error, exc_info=error)
+            for name, stream in left.items():
+                # An error that is raised on purpose would be raised again.
+                meant = isinstance(error, ChSinkError)
+                report(Failed(stream, as_failure(name, error), executor=not meant, job=meant))
+        finally:
+            self._slots.done(work)

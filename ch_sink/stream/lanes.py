@@ -1,28 +1,122 @@
-"""Where the work of a job's streams runs, and how the job waits for it: in threads, or in the job's own thread.
+"""Where the work of a job's streams runs, how the job waits for it, and what it comes to.
 
-Work reports what it came to by putting it on the lanes' list; only the job's own thread takes it from there, so that
-everything the job knows of its streams changes in one thread.
+Work runs in threads, or in the job's own thread. It reports what it came to by putting it on the lanes' list; only the
+job's own thread takes it from there, so that everything the job knows of its streams changes in one thread.
 """
 
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Generic, Literal, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
-__all__ = ["InlineLanes", "Kind", "Lanes", "ThreadLanes"]
+from ch_sink.errors import ChSinkError
+from ch_sink.model.topic import TopicState
+from ch_sink.stream.job_stream import JobStream
+from ch_sink.stream.offset_ranges import OffsetRange
+from ch_sink.stream.standing import Member
+
+__all__ = [
+    "Answered",
+    "BatchEnded",
+    "CallEnded",
+    "Changed",
+    "Closed",
+    "Discovered",
+    "Exchanged",
+    "Failed",
+    "Kind",
+    "Lanes",
+    "Opened",
+    "Report",
+    "ThreadLanes",
+    "Work",
+]
 
 _AHEAD = 4
 """Streams that are opened or wait for it, for each thread that opens them."""
-E = TypeVar("E")
 Kind = Literal["batch", "open", "states", "look"]
-Work = Callable[[Callable[[E], None]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A stream is open, and has so much to read."""
+
+    stream: JobStream
+    topic: TopicState
+    unread: Sequence[OffsetRange]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEnded:
+    """A stream's part of a batch has ended well."""
+
+    stream: JobStream
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A stream has let its claim go."""
+
+    stream: JobStream
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A piece of a stream's work failed."""
+
+    stream: JobStream
+    error: ChSinkError
+    executor: bool = False
+    """The executor failed, so that the outcome of the stream's tasks is unknown."""
+    job: bool = False
+    """The error is that of the job, such as Spark that cannot be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnded:
+    """A call of the executor has ended: slots are free."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """The roster has exchanged states with the ledgers, or could not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Streams that join a running job, and names of those whose topics are gone."""
+
+    joined: Sequence[tuple[JobStream, Member]] = ()
+    left: Sequence[str] = ()
+    settled: Sequence[str] = ()
+    """Names of those that only showed why a topic is no stream of the job, which is settled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """What a look for topics found."""
+
+    changed: Changed
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A cluster has answered for watermarks: the state of each topic, or why it is not known."""
+
+    cluster: int
+    topics: Mapping[str, TopicState | ChSinkError]
+
+
+Report = Opened | BatchEnded | Closed | Failed | CallEnded | Exchanged | Discovered | Answered
+Work = Callable[[Callable[[Report], None]], None]
 """Is given the function by which it reports."""
 
 
-class Lanes(Protocol[E]):
+class Lanes(Protocol):
     """Runs work, and tells the time."""
 
     def now(self) -> float:
@@ -33,20 +127,20 @@ class Lanes(Protocol[E]):
         """How much more work of this kind can begin now."""
         ...
 
-    def start(self, kind: Kind, work: Work[E]) -> None:
+    def start(self, kind: Kind, work: Work) -> None:
         """Begin work; it must not raise."""
         ...
 
-    def wait(self, seconds: float) -> list[E]:
+    def wait(self, seconds: float) -> list[Report]:
         """What has been reported since the last call; waits for the first report or a free lane, at most so long."""
         ...
 
     def close(self) -> None:
-        """End the threads; work that runs is not waited for."""
+        """End the threads; work that runs is abandoned."""
         ...
 
 
-class ThreadLanes(Generic[E]):
+class ThreadLanes:
     """Each piece of work runs in a thread."""
 
     def __init__(self, batches: int = 2, opens: int = 8, looks: int = 8) -> None:
@@ -57,7 +151,7 @@ class ThreadLanes(Generic[E]):
         # A thread that has opened a stream finds the next one waiting, however busy the job is.
         self._free: dict[Kind, int] = {**threads, "open": _AHEAD * opens}
         self._lock = threading.Lock()
-        self._reports: queue.SimpleQueue[E | None] = queue.SimpleQueue()
+        self._reports: queue.SimpleQueue[Report | None] = queue.SimpleQueue()
 
     def now(self) -> float:
         return time.monotonic()
@@ -66,58 +160,27 @@ class ThreadLanes(Generic[E]):
         with self._lock:
             return max(0, self._free[kind])
 
-    def start(self, kind: Kind, work: Work[E]) -> None:
+    def start(self, kind: Kind, work: Work) -> None:
         with self._lock:
             self._free[kind] -= 1
         self._pools[kind].submit(self._run, kind, work)
 
-    def wait(self, seconds: float) -> list[E]:
-        found: list[E] = []
+    def wait(self, seconds: float) -> list[Report]:
+        found: list[Report | None] = []
         with suppress(queue.Empty):
-            self._keep(found, self._reports.get(timeout=max(0.0, seconds)))
+            found.append(self._reports.get(timeout=max(0.0, seconds)))
             while True:
-                self._keep(found, self._reports.get_nowait())
-        return found
+                found.append(self._reports.get_nowait())
+        return [report for report in found if report is not None]
 
     def close(self) -> None:
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _run(self, kind: Kind, work: Work[E]) -> None:
+    def _run(self, kind: Kind, work: Work) -> None:
         try:
             work(self._reports.put)
         finally:
             with self._lock:
                 self._free[kind] += 1
             self._reports.put(None)  # a lane is free
-
-    @staticmethod
-    def _keep(found: list[E], report: E | None) -> None:
-        if report is not None:
-            found.append(report)
-
-
-class InlineLanes(Generic[E]):
-    """Work runs at once in the caller's thread, and time passes only while the job waits. For tests."""
-
-    def __init__(self) -> None:
-        self.clock = 0.0
-        self._reports: list[E] = []
-
-    def now(self) -> float:
-        return self.clock
-
-    def free(self, kind: Kind) -> int:
-        return 1
-
-    def start(self, kind: Kind, work: Work[E]) -> None:
-        work(self._reports.append)
-
-    def wait(self, seconds: float) -> list[E]:
-        found, self._reports = self._reports, []
-        if not found:
-            self.clock += max(0.0, seconds)
-        return found
-
-    def close(self) -> None:
-        pass

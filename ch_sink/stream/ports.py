@@ -1,15 +1,37 @@
-"""What the coordinator needs from external systems, besides the ports that the tasks use as well."""
+"""What a coordinator is given: its stream's settings, and the ports that only it uses."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
 
 from ch_sink.model.change import UnknownColumn
+from ch_sink.model.policy import Policy
 from ch_sink.model.topic import TopicState
-from ch_sink.ports import Ledger, Pending
+from ch_sink.ports import Fence, Ledger, Pending
+from ch_sink.stream.error_limits import ErrorLimits
 from ch_sink.table.model import TargetTable
 
-__all__ = ["GroupOffsets", "StreamPorts", "TableAdmin", "Topics"]
+__all__ = ["GroupOffsets", "StreamPorts", "StreamSettings", "TableAdmin", "Topics"]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """The part of a stream's configuration that the coordinator needs."""
+
+    name: str
+    topic: str
+    policy: Policy
+    chunk_offsets: int = 50_000
+    chunk_bytes: int = 64 << 20
+    start: str | Mapping[str, Any] = "earliest"
+    """Where a stream begins of whose topic the ledger knows nothing."""
+    on_data_loss: Literal["fail", "continue"] = "fail"
+    topic_recreated: Literal["fail", "restart"] = "fail"
+    errors: ErrorLimits = field(default_factory=ErrorLimits)
+    source_table: str = ""
+    """The only source table whose records are taken, of a topic with several; empty for all."""
+    ends_vary: bool = False
+    """A range that was begun may be read again with another end, as the batches of a DataFrame say."""
 
 
 class TableAdmin(Protocol):
@@ -25,6 +47,16 @@ class TableAdmin(Protocol):
 
     def truncate(self, table: TargetTable, version: int, version_column: str | None) -> None:
         """Delete the rows whose version is below this one."""
+        ...
+
+    def fill_rollups(self, table: TargetTable, supersede: Callable[[], Sequence[Fence]], *, doubtful: bool) -> None:
+        """Compute the table's rollups from it: those of another definition than the table's, or all of them.
+
+        Args:
+            supersede: begins an execution of every partition, so that no other insert takes effect from then on. Called
+                before anything is computed.
+            doubtful: all of them.
+        """
         ...
 
     def highest_version(self, table: TargetTable) -> int:

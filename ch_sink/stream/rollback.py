@@ -8,58 +8,96 @@ A ledger that was taken back together with its table shows where the table is, a
 consumer group's offsets, which are committed after results, tell that this has happened.
 """
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from ch_sink.errors import StreamFailed
 from ch_sink.order.version import POSITION_SHIFT
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import FinishedRange, Ledger, RowsRemoved, TableRefilled, TruncateFloor
+from ch_sink.ports import FinishedRange, Ledger, RowsEdited, TableRefilled, TruncateFloor
+from ch_sink.stream.open_stream import OpenStream
+from ch_sink.stream.ports import GroupOffsets
 
-__all__ = ["ahead", "doubling", "expect_complete", "may_double", "newest_stored"]
+__all__ = ["Restored", "ahead", "newest_stored"]
+
+log = logging.getLogger("ch_sink")
 
 _COMMIT_BITS = 80
 
 
-def expect_complete(
-    stream: str, ledger: Ledger, topic_id: str, partitions: int, target: Target, stored_version: int | None
-) -> None:
-    """Raises StreamFailed if the table lacks rows that the ledger says it has; LedgerConflict.
+class Restored:
+    """What the ledger, the table and the consumer group of a stream that is being opened say of each other."""
 
-    Args:
-        stored_version: the highest version of the stream's rows, −1 for none, None if versions are no positions.
-    """
-    if stored_version is None or not _shows_losses(target):
-        return
-    wanted = _Wanted.of(ledger, topic_id, partitions)
-    if wanted.is_in(stored_version, -1, -1) or wanted.is_in(stored_version, *_removals(ledger, topic_id)):
-        return
-    # A job that was frozen since it read the version compares an old answer with its successor's ledger.
-    ledger.check_claim()
-    table = target.table.qualified.replace("`", "")
-    has = f"the highest version there is {stored_version}" if stored_version >= 0 else "it has none of them"
-    # The source has no former changes, and of rows without a key none that are told apart.
-    whence = " --against topic" if target.appends else ""
-    raise StreamFailed(
-        f"stream {stream}: {table} lacks rows that the stream has stored: {has}, and the ledger has {wanted.top}",
-        hint=f"Fill the table anew by `ch_sink resync CONFIG{whence} --apply`, then `ch_sink resume CONFIG`; or "
-        "restore a newer backup.",
-    )
+    def __init__(self, stream: OpenStream) -> None:
+        self._stream, self._ledger = stream, stream.ports.ledger
+        self._topic, self._target = stream.topic, stream.table.target
 
+    def expect_whole(self, group: GroupOffsets) -> None:
+        """See whether ClickHouse lacks something.
 
-def may_double(ledger: Ledger, topic_id: str, partitions: int, target: Target, stored_version: int | None) -> bool:
-    """Whether the table is a history that may have rows of which the ledger does not know, as after a fail-over to a
-    server with the table and an older ledger, or none. Reading on would store those changes twice.
-    """
-    return target.appends and (stored_version is None or stored_version > _Wanted.of(ledger, topic_id, partitions).top)
+        Raises:
+            StreamFailed: the table lacks rows that the ledger has, or may have a history's rows that the ledger lacks.
+            LedgerConflict: another job has the stream by now.
+        """
+        self._compare_with(group)
+        self._expect_complete()
 
+    def _compare_with(self, group: GroupOffsets) -> None:
+        """See whether the consumer group is ahead of the ledger's ends: the ledger was restored then."""
+        topic_id, name = self._topic.topic_id, self._stream.settings.name
+        known = self._ledger.topic_ids()
+        if known[:1] not in ([], [topic_id]):
+            return
+        ends = {t.partition: t.next_offset for t in self._ledger.totals() if t.topic_id == topic_id}
+        # Of a topic that was recreated, the group's offsets may be those of the former one.
+        if len(known) <= 1 and self._may_double():
+            if behind := ahead(group.last_committed(self._topic.topic, sorted(self._topic.low)), ends):
+                self._ledger.check_claim()  # its successor's commits say nothing about ClickHouse
+                raise StreamFailed(
+                    f"stream {name}: its ledger lacks what its table may have: {behind}",
+                    hint="To read on would store changes of the history twice: restore the table and the ledger "
+                    "together.",
+                )
+            return
 
-def doubling(stream: str, witness: str) -> StreamFailed:
-    """The error for a history whose changes would be stored twice. ``witness``: what `ahead` returned."""
-    return StreamFailed(
-        f"stream {stream}: its ledger lacks what its table may have: {witness}",
-        hint="To read on would store changes of the history twice: restore the table and the ledger together.",
-    )
+        def notice(committed: Mapping[int, int]) -> None:
+            if behind := ahead(committed, ends):
+                log.warning("%s: ClickHouse was taken back, and is read again: %s", name, behind)
+
+        group.before_commit(self._topic.topic, sorted(self._topic.low), notice)
+
+    def _may_double(self) -> bool:
+        """Whether the table is a history that may have rows of which the ledger does not know, as after a fail-over to
+        a server with the table and an older ledger, or none. Reading on would store those changes twice.
+        """
+        stored = self._stream.stored_version
+        return self._target.appends and (stored is None or stored > self._wanted.top)
+
+    def _expect_complete(self) -> None:
+        stored = self._stream.stored_version
+        if stored is None or not _shows_losses(self._target):
+            return
+        wanted = self._wanted
+        if wanted.is_in(stored, -1, -1) or wanted.is_in(stored, *_removals(self._ledger, self._topic.topic_id)):
+            return
+        # A job that was frozen since it read the version compares an old answer with its successor's ledger.
+        self._ledger.check_claim()
+        table = self._target.table.qualified.replace("`", "")
+        has = f"the highest version there is {stored}" if stored >= 0 else "it has none of them"
+        # The source has no former changes, and of rows without a key none that are told apart.
+        whence = " --against topic" if self._target.appends else ""
+        raise StreamFailed(
+            f"stream {self._stream.settings.name}: {table} lacks rows that the stream has stored: {has}, and the "
+            f"ledger has {wanted.top}",
+            hint=f"Fill the table anew by `ch_sink resync CONFIG{whence} --apply`, then `ch_sink resume CONFIG`; or "
+            "restore a newer backup.",
+        )
+
+    @cached_property
+    def _wanted(self) -> "_Wanted":
+        return _Wanted.of(self._ledger, self._topic.topic_id, len(self._topic.low))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +165,7 @@ def _removals(ledger: Ledger, topic_id: str) -> tuple[int, int]:
 
     The second is −1 if that says nothing of the table as it is.
     """
-    found = [r for r in ledger.facts(RowsRemoved) if r.topic_id == topic_id]
+    found = [r for r in ledger.facts(RowsEdited) if r.topic_id == topic_id and r.act == "removed"]
     last = next((r for r in reversed(found) if r.left), None)
     of_this_table = last is not None and last.since == len(ledger.facts(TableRefilled))
     left = int(last.left) if last is not None and of_this_table else -1

@@ -1,12 +1,7 @@
-"""The streams of a job and their states: which may run now, what becomes of one that fails, what operators ask for.
+"""The streams of a job with their standings: which may run now, what becomes of one that fails, what operators ask for.
 
-    running ──temporary error──▶ waiting ──pause over──▶ running
-       │                            └──────retry_for over──▶ stopped
-       ├──any other error──▶ stopped ──request to resume──▶ running
-       └──request to pause──▶ paused ──request to resume──▶ running
-
-`look` exchanges states with the ledger and is meant for a thread of its own, so that a ledger that is away holds up no
-stream of another one. Everything else is called by the job's loop and neither blocks nor raises.
+`look` exchanges standings with the ledger and is meant for a thread of its own, so that an unavailable ledger holds up
+no stream of another one. Everything else is called by the job's loop and neither blocks nor raises.
 """
 
 import logging
@@ -19,101 +14,21 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ch_sink.errors import ChSinkError, ClickHouseError, LedgerConflict, in_one_line
-from ch_sink.ports.stream_states import Alive, Compared, Condition, RecordedState, Request, StreamStates
+from ch_sink.model.counted import counted
+from ch_sink.observe.stream import Standing
+from ch_sink.ports.stream_states import Alive, Compared, RecordedState, StreamStates
 from ch_sink.stream.claims import born
-from ch_sink.stream.outages import Outages
-from ch_sink.stream.patience import Patience
-from ch_sink.stream.standing import Standing, standing
+from ch_sink.stream.standing import Member
 
-__all__ = ["BEAT", "Member", "Roster"]
+__all__ = ["BEAT", "Outages", "Roster"]
 
 log = logging.getLogger("ch_sink")
 
 BEAT = 15.0
 """Seconds between two entries that say that the job has its streams."""
-
-
-@dataclass(slots=True)
-class Member:
-    """One stream of the job."""
-
-    name: str
-    states: StreamStates
-    """Shared by the streams of one ledger."""
-    config: str = ""
-    """Fingerprint of the configuration."""
-    patience: Patience = field(default_factory=Patience)
-    standing: Standing = field(default_factory=lambda: Standing("running"))
-    failure: ChSinkError | None = None
-    """The error of a stream that waits or is stopped."""
-    known: bool = False
-    """Its recorded state was read."""
-    lost: bool = False
-    """Another job has it: nothing is recorded."""
-    settled: bool = True
-    """A person must settle its error: a job that starts with the same configuration does not try again."""
-    compared: Compared | None = None
-    """What `ch_sink verify` found last."""
-    _request: Request | None = None
-    """The last request that was followed."""
-    _noted: bool = True
-    """The ledger has the condition."""
-
-    @property
-    def works(self) -> bool:
-        """Whether the job has the stream: it runs, or would if a server were not away."""
-        return self.standing.state in ("running", "waiting")
-
-    def take(self, recorded: RecordedState) -> str | None:
-        """Follow what is recorded; returns what an operator changed: ``paused``, ``resumed``, or None."""
-        request, before = recorded.request, self.standing
-        if not self.known:
-            self.known, self._request = True, request
-            self.patience.due = -math.inf
-            found = standing(recorded, self.config)
-            condition = recorded.condition
-            self.standing = found if found.state in ("stopped", "paused") else self.standing
-            if found.state == "stopped":
-                self.failure = ChSinkError(found.error, hint=found.next or None)
-            elif found.state == "running" and condition is not None and condition.state != "running":
-                self._noted = False  # what is recorded no longer holds
-            return None
-        if request is None or request == self._request:
-            return None
-        self._request = request
-        if request.wanted == "pause":
-            self.standing = Standing("paused", request.at, by=request.by)
-            return "paused" if before.state != "paused" else None
-        self.restart(request.at)
-        return "resumed" if before.state != "running" else None
-
-    def restart(self, now: float) -> None:
-        """Run again at once."""
-        self.standing, self.failure, self._noted = Standing("running", now), None, False
-        self.patience.reset()
-
-    def change(self, found: Standing, failure: ChSinkError | None) -> None:
-        """What the job found."""
-        self._noted = self._noted and found.state == self.standing.state
-        self.standing, self.failure = found, failure
-
-    def unwritten(self) -> Condition | None:
-        """The condition that the ledger does not have yet. What a paused stream was before is of no interest."""
-        found = self.standing
-        if self._noted or self.lost or not self.known or found.state not in ("running", "waiting", "stopped"):
-            return None
-        return Condition(
-            found.state,
-            found.since,
-            found.error,
-            found.next,
-            socket.gethostname(),
-            self.config if found.state == "stopped" and self.settled else "",
-        )
-
-    def written(self, condition: Condition) -> None:
-        """The ledger has this condition."""
-        self._noted = self._noted or (condition.state, condition.since) == (self.standing.state, self.standing.since)
+_REPEAT = 60.0
+"""Seconds between two lines about an outage."""
+Kind = type[ChSinkError]
 
 
 class Roster:
@@ -135,7 +50,6 @@ class Roster:
         here = os.getpid()
         self._alive = Alive(run_id, socket.gethostname(), here, born(here))
         self._beaten: dict[str, float] = {}
-        self._resumed: list[str] = []
         self._marks: dict[StreamStates, object] = {}
         """What was last read of each ledger."""
 
@@ -174,23 +88,6 @@ class Roster:
         with self._lock:
             waits = (m.patience.due - now for m in self._members.values() if m.standing.state == "waiting")
             return max(0.0, min(waits, default=float("inf")))
-
-    def works(self, name: str) -> bool:
-        """Whether the job still has the stream; if not, it lets its claim go."""
-        with self._lock:
-            member = self._members.get(name)
-            return member is not None and member.works
-
-    def working(self) -> set[str]:
-        """The streams that the job has."""
-        with self._lock:
-            return {member.name for member in self._members.values() if member.works}
-
-    def resumed(self) -> list[str]:
-        """Streams that somebody resumed since the last call: what the job knows of them may be outdated."""
-        with self._lock:
-            names, self._resumed = self._resumed, []
-            return names
 
     def worked(self, name: str) -> None:
         """The stream opened, or finished a batch."""
@@ -293,7 +190,8 @@ class Roster:
         groups: dict[StreamStates, list[Member]] = {}
         with self._lock:
             for member in self._members.values():
-                groups.setdefault(member.states, []).append(member)
+                if member.states is not None:
+                    groups.setdefault(member.states, []).append(member)
         return groups
 
     def _take(self, found: Mapping[str, RecordedState]) -> None:
@@ -310,7 +208,6 @@ class Roster:
                     self._outages.over(name, self._steady())
                 if changed == "resumed":
                     member.lost = False
-                    self._resumed.append(name)
                 elif not was_known and member.standing.state in ("stopped", "paused"):
                     self._say_first(member)
 
@@ -349,7 +246,7 @@ class Roster:
         """Record that the job does not have these streams any more, unless another job has them."""
         groups: dict[StreamStates, list[str]] = {}
         for member in members:
-            if member.name in self._beaten:
+            if member.states is not None and member.name in self._beaten:
                 groups.setdefault(member.states, []).append(member.name)
         for states, names in groups.items():
             try:
@@ -358,3 +255,60 @@ class Roster:
                 states.beat(dict.fromkeys(mine, replace(self._alive, host="")))
             except ClickHouseError as error:
                 log.debug("the end of the job is not recorded: %s", error)
+
+
+@dataclass(slots=True)
+class _Outage:
+    began: float
+    said: float
+    """When the last line was written."""
+    error: ChSinkError
+    streams: set[str] = field(default_factory=set)
+
+
+class Outages:
+    """What the log says of outages: a line when one begins, one a minute, one when it ends, however many streams wait.
+
+    An outage is known by the type of its error, which says which server is unavailable. Times are seconds of a clock
+    that never steps back.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[Kind, _Outage] = {}
+
+    def waits(self, stream: str, error: ChSinkError, now: float) -> None:
+        """The stream waits because of this error."""
+        for other in [kind for kind in self._open if kind is not type(error)]:
+            self._leave(other, stream)
+        found = self._open.get(type(error))
+        if found is None:
+            found = self._open[type(error)] = _Outage(now, now, error)
+            log.warning("%s waits: %s", stream, error, extra={"stream": stream})
+        found.error = error
+        found.streams.add(stream)
+
+    def over(self, stream: str, now: float) -> None:
+        """The stream works again, or waits no longer for another reason."""
+        for kind, outage in list(self._open.items()):
+            if stream in outage.streams and self._leave(kind, stream):
+                log.warning("%s goes on after %s", stream, _span(now - outage.began), extra={"stream": stream})
+
+    def remind(self, now: float) -> None:
+        """Write the line of the minute."""
+        for outage in self._open.values():
+            if now - outage.said >= _REPEAT:
+                outage.said = now
+                who = counted(len(outage.streams), "stream")
+                log.warning("%s waiting for %s: %s", who, _span(now - outage.began), outage.error)
+
+    def _leave(self, kind: Kind, stream: str) -> bool:
+        """Take the stream out; returns whether it was the last one."""
+        outage = self._open[kind]
+        outage.streams.discard(stream)
+        if not outage.streams:
+            del self._open[kind]
+        return not outage.streams
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -7,14 +7,65 @@ executor; a stream that fails does not end the others.
 
 import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from ch_sink.errors import ChSinkError, StreamFailed
+from ch_sink.ports import FinishedRange, Ledger, RangeIntent
 from ch_sink.stream.tasks import Execute, Task, TaskResult
-from ch_sink.stream.writes import Intend, Record, Write, WriteAll, write_each
 
-__all__ = ["Rounds", "as_failure", "run_one", "run_together"]
+__all__ = [
+    "Intend",
+    "Record",
+    "Rounds",
+    "Write",
+    "WriteAll",
+    "Written",
+    "as_failure",
+    "run_one",
+    "run_together",
+    "write_each",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Intend:
+    """See Ledger.intents; the answer is the ranges with their attempts."""
+
+    ledger: Ledger
+    ranges: Sequence[RangeIntent]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """See Ledger.results; the answer is None."""
+
+    ledger: Ledger
+    results: Sequence[FinishedRange]
+
+
+Write = Intend | Record
+Written = list[RangeIntent] | None | ChSinkError
+"""The answer, or why nothing was written."""
+WriteAll = Callable[[Sequence[Write]], Sequence[Written]]
+"""Writes all of them and returns an answer for each. One that fails does not keep others from being written."""
+
+
+def write_each(writes: Sequence[Write]) -> list[Written]:
+    """Write one after the other."""
+    return [_one(write) for write in writes]
+
+
+def _one(write: Write) -> Written:
+    try:
+        if isinstance(write, Intend):
+            return write.ledger.intents(write.ranges)
+        write.ledger.results(write.results)
+    except ChSinkError as error:
+        return error
+    return None
+
 
 Rounds = Generator[Write | Sequence[Task], Any, None]
 """Yields a write and is sent its answer, or the tasks of a round and is sent their results, in the same order."""

@@ -6,19 +6,16 @@ This module does not know where records come from or where rows go. Errors are p
 import gc
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from ch_sink.errors import ChSinkError, StreamFailed
-from ch_sink.order import BackwardStep, State
-from ch_sink.pipeline.applied import Applied, StreamName
-from ch_sink.pipeline.barrier import Barrier
-from ch_sink.pipeline.chunks import Chunk
+from ch_sink.order import State
+from ch_sink.pipeline.chunks import Chunk, read_ahead
+from ch_sink.pipeline.guards import STAGES, Stages
 from ch_sink.pipeline.partition_sink import PartitionSink
-from ch_sink.pipeline.read_ahead import read_ahead
-from ch_sink.pipeline.timings import STAGES, Stages
+from ch_sink.pipeline.plans import Applied, StreamName
 from ch_sink.ports import TaskLedger
 from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, ReleaseTask, Task, TaskResult
 
@@ -57,67 +54,56 @@ def release(task: ReleaseTask, open_ports: OpenPorts) -> ReleaseDone:
     """Apply the changes of a partition that need not wait any more."""
     try:
         sink = open_ports(task).sink
-        done = sink.retry_pending(task.state, task.below)
+        applied = sink.retry_pending(task.state, task.below)
     except Exception as error:  # noqa: BLE001 (the coordinator raises it)
         return ReleaseDone(task.stream, task.partition, failure=_failure(task, error, "waiting changes"))
-    found = ReleaseDone(task.stream, task.partition, waiting=sink.waiting, lacking=sink.lacking)
-    if done is None:
-        return found
-    return ReleaseDone(
-        task.stream,
-        task.partition,
-        done.state,
-        done.rows,
-        done.dead_letters,
-        sink.waiting,
-        dict(done.counts),
-        sink.lacking,
-    )
+    done = ReleaseDone(task.stream, task.partition, waiting=sink.waiting, lacking=sink.lacking)
+    return done if applied is None else replace(done, state=applied.state, counts=applied.counts)
 
 
 def range_steps(task: RangeTask, open_ports: OpenPorts) -> Generator[None, None, RangeDone]:
     """Run a range in this thread, one chunk per step, for runners that interleave tasks."""
-    tally = _Tally(task)
+    done = RangeDone.of(task)
     try:
         ports = open_ports(task)
-        state = tally.begin(ports)
-        for chunk in ports.chunks(tally.end):
-            done = ports.sink.apply(chunk, state)
-            tally.add(done)
-            state = done.state
-            if done.barrier is not None:
+        state = _begin(task, ports, done)
+        for chunk in ports.chunks(done.end):
+            applied = ports.sink.apply(chunk, state)
+            done.add(applied)
+            state = applied.state
+            if applied.barrier is not None:
                 break
             yield
-        tally.waiting, tally.settled = ports.sink.waiting, ports.sink.settled
+        done.waiting, done.settled = ports.sink.waiting, ports.sink.settled
     except Exception as error:  # noqa: BLE001 (the coordinator raises it)
-        return tally.result(_failure(task, error, f"from offset {tally.end}"))
-    return tally.result()
+        done.failure = _failure(task, error, f"from offset {done.end}")
+    return done
 
 
 def _run_range(task: RangeTask, open_ports: OpenPorts) -> RangeDone:
-    tally = _Tally(task)
-    began = time.monotonic()
+    done, began = RangeDone.of(task), time.monotonic()
+    seconds: dict[str, float] = {}
     try:
         ports = open_ports(task)
-        state = tally.begin(ports)
+        state = _begin(task, ports, done)
         stages = ports.sink.stages
         try:
             if _is_short(task):
-                with _closing(ports.chunks(tally.end)) as ready, closing(_timed(ready, stages)) as chunks:
-                    for done in _in_turn(ports.sink, chunks, state):
-                        tally.add(done)
+                with _closing(ports.chunks(done.end)) as ready, closing(_timed(ready, stages)) as chunks:
+                    for applied in _in_turn(ports.sink, chunks, state):
+                        done.add(applied)
             else:
-                with read_ahead(ports.chunks(tally.end)) as ready, closing(_timed(ready, stages)) as chunks:
-                    for done in ports.sink.run(chunks, state):
-                        tally.add(done)
+                with read_ahead(ports.chunks(done.end)) as ready, closing(_timed(ready, stages)) as chunks:
+                    for applied in ports.sink.run(chunks, state):
+                        done.add(applied)
         finally:
-            tally.seconds.update(stages.seconds)
-        tally.waiting, tally.settled = ports.sink.waiting, ports.sink.settled
+            seconds.update(stages.seconds)
+        done.waiting, done.settled = ports.sink.waiting, ports.sink.settled
     except Exception as error:  # noqa: BLE001 (the coordinator raises it)
-        return tally.result(_failure(task, error, f"from offset {tally.end}"))
-    finally:
-        tally.seconds["range"] = time.monotonic() - began
-    return tally.result()
+        done.failure = _failure(task, error, f"from offset {done.end}")
+    seconds["range"] = time.monotonic() - began
+    done.counts.kinds.update({f"{name}_ms": round(s * 1000) for name, s in seconds.items() if name in STAGES})
+    return done
 
 
 def _is_short(task: RangeTask) -> bool:
@@ -145,72 +131,16 @@ def _closing(chunks: Iterator[Chunk]) -> Iterator[Iterator[Chunk]]:
             chunks.close()
 
 
-@dataclass(slots=True)
-class _Tally:
-    """The figures of a range so far."""
-
-    task: RangeTask
-    end: int = 0
-    state: State = field(default_factory=State)
-    rows: int = 0
-    records: int = 0
-    dead_letters: int = 0
-    waiting: int = 0
-    settled: bool = False
-    source_time: int = 0
-    top: int = 0
-    counts: Counter[str] = field(default_factory=Counter)
-    steps: list[BackwardStep] = field(default_factory=list)
-    cuts: list[int] = field(default_factory=list)
-    barrier: Barrier | None = None
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.end, self.state = self.task.start, self.task.state
-
-    def begin(self, ports: TaskPorts) -> State:
-        """The state with which the range begins, or continues after an earlier attempt at a collapsing table."""
-        task = self.task
-        if ports.sink.target.collapsing and ports.sink.repeats:
-            reached = ports.ledger.progress_of(task.topic_id, task.partition, task.start)
-            if reached is not None and reached.end <= task.end:
-                self.end = reached.end
-                self.state = State.from_json(reached.state).with_floors_of(task.state)
-        return self.state
-
-    def add(self, done: Applied) -> None:
-        self.end, self.state = done.end, done.state
-        self.records += done.records
-        self.rows += done.rows
-        self.dead_letters += done.dead_letters
-        self.source_time = max(self.source_time, done.last_source_ts)
-        self.top = max(self.top, done.top)
-        self.counts.update(done.counts)
-        self.steps += done.steps
-        self.cuts.append(done.end)
-        self.barrier = done.barrier or self.barrier
-
-    def result(self, failure: ChSinkError | None = None) -> RangeDone:
-        times = {f"{name}_ms": round(s * 1000) for name, s in self.seconds.items() if name in STAGES}
-        return RangeDone(
-            self.task.stream,
-            self.task.partition,
-            self.task.start,
-            self.end,
-            self.state,
-            rows=self.rows,
-            records=self.records,
-            dead_letters=self.dead_letters,
-            waiting=self.waiting,
-            settled=self.settled,
-            source_time=self.source_time,
-            top=self.top,
-            counts={**self.counts, **times},
-            steps=tuple(self.steps),
-            cuts=tuple(self.cuts),
-            barrier=self.barrier,
-            failure=failure,
-        )
+def _begin(task: RangeTask, ports: TaskPorts, done: RangeDone) -> State:
+    """The state with which the range begins, or continues after an earlier attempt at a collapsing table."""
+    fence = ports.sink.storing.fence
+    done.repeated = fence is not None and fence.repeats
+    if ports.sink.target.collapsing and ports.sink.repeats:
+        reached = ports.ledger.progress_of(task.topic_id, task.partition, task.start)
+        if reached is not None and reached.end <= task.end:
+            done.end = reached.end
+            done.state = State.from_json(reached.state).with_floors_of(task.state)
+    return done.state
 
 
 def _failure(task: Task, error: Exception, where: str) -> ChSinkError:

@@ -1,14 +1,15 @@
 """Tasks of the coordinator and their results. Executors pass them by pickle, errors included."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ch_sink.errors import ChSinkError
+from ch_sink.model.counts import Counts
 from ch_sink.order import BackwardStep, State
 from ch_sink.pipeline.barrier import Barrier
-from ch_sink.pipeline.partition_sink import Changed
+from ch_sink.pipeline.plans import Applied, Changed
 from ch_sink.ports import Claim, RangeProgress
 from ch_sink.table.model import TargetTable
 
@@ -46,8 +47,6 @@ class RangeTask:
     attempt: int = 0
     chunk_offsets: int = 50_000
     chunk_bytes: int = 64 << 20
-    cuts: tuple[int, ...] = ()
-    """Offsets inside the range at which an earlier attempt ended a chunk because the table lacked columns."""
     claim: Claim | None = None
     """The claim under which the coordinator planned the task: the task acts only while this claim is the newest."""
     batch: int = 0
@@ -86,9 +85,9 @@ class ReleaseTask:
         return "release"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RangeDone:
-    """The outcome of a RangeTask: all offsets below ``end`` are applied, even if the task failed after that."""
+    """The outcome of a RangeTask, so far: all offsets below ``end`` are applied, even if the task failed after that."""
 
     stream: str
     partition: int
@@ -96,21 +95,28 @@ class RangeDone:
     end: int
     state: State
     """The ordering state at ``end``."""
-    rows: int = 0
-    records: int = 0
-    dead_letters: int = 0
+    counts: Counts = field(default_factory=Counts)
     waiting: int = 0
     """Number of changes of the partition that wait for values; 0 (unknown) if the task failed."""
     settled: bool = False
     """The pending table holds nothing of the partition; false (unknown) if the task failed."""
-    source_time: int = 0
-    top: int = 0
-    """Highest version of the rows that were stored, 0 for none."""
-    counts: Mapping[str, int] = field(default_factory=dict)
-    steps: tuple[BackwardStep, ...] = ()
-    cuts: tuple[int, ...] = ()
+    steps: list[BackwardStep] = field(default_factory=list)
     barrier: Barrier | None = None
     failure: ChSinkError | None = None
+    repeated: bool = False
+    """Another execution of the task began before this one."""
+
+    @classmethod
+    def of(cls, task: RangeTask) -> "RangeDone":
+        """Nothing of the task is done so far."""
+        return cls(task.stream, task.partition, task.start, task.start, task.state)
+
+    def add(self, applied: Applied) -> None:
+        """A chunk was applied."""
+        self.end, self.state = applied.end, applied.state
+        self.counts.add(applied.counts)
+        self.steps += applied.steps
+        self.barrier = applied.barrier or self.barrier
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +127,9 @@ class ReleaseDone:
     partition: int
     state: State | None = None
     """The ordering state after the release, None if nothing could be applied."""
-    rows: int = 0
-    dead_letters: int = 0
+    counts: Counts = field(default_factory=Counts)
     waiting: int = 0
     """Number of changes that still wait."""
-    counts: Mapping[str, int] = field(default_factory=dict)
     lacking: Barrier | None = None
     """Columns that the table needs before the other changes can be applied."""
     failure: ChSinkError | None = None

@@ -1,29 +1,104 @@
-"""A turn of a job: what each stream that is due reads next, and in which batches."""
+"""A turn of a job: asking what there is to read, and planning what each stream that is due reads next.
 
-from collections.abc import Sequence
+Clusters are asked for the watermarks of streams' topics one question at a time, beside the job's loop. A broker that is
+unavailable may keep a question waiting for many seconds. That holds up only what has nothing else to do: the loop goes
+on, streams of other clusters are asked for by questions of their own, and a stream that already knows of something to
+read does not wait for the answer for longer than `PATIENCE`.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
+from ch_sink.errors import ChSinkError, StreamFailed
 from ch_sink.model.topic import TopicState
-from ch_sink.stream.flush import ACTIVE
-from ch_sink.stream.job_stream import JobStream
-from ch_sink.stream.job_work import Ended
-from ch_sink.stream.looks import Looked
+from ch_sink.stream.job_stream import JobStream, Phase, Watermarks
+from ch_sink.stream.lanes import Answered, Failed, Lanes, Report
 from ch_sink.stream.offset_ranges import OffsetRange
+from ch_sink.stream.pace import ACTIVE_SECONDS, LONG, fair_shares, in_turn
 from ch_sink.stream.rounds import as_failure
-from ch_sink.stream.shares import LONG, fair_shares, in_turn
 
-__all__ = ["TOGETHER", "Batch", "Turn", "unread"]
+__all__ = ["PATIENCE", "TOGETHER", "Batch", "Looked", "Looks", "Turn"]
 
-Batch = dict[JobStream, Sequence[OffsetRange]]
-"""What each of its streams reads."""
+PATIENCE = 1.0
+"""Seconds after which a stream goes on with what it knows there is to read."""
 TOGETHER = 100
 """Streams that begin a batch in one turn at most: in a batch of hundreds the first ones would wait for the last."""
+
+Looked = Sequence[tuple[JobStream, TopicState | ChSinkError]]
+"""Streams with the states of their topics, or why these are not known."""
+Batch = dict[JobStream, Sequence[OffsetRange]]
+"""What each of its streams reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    began: float
+    streams: Sequence[tuple[JobStream, int]]
+    """Each with its turn when the question began: an answer says nothing about a later one."""
+
+
+class Looks:
+    """The questions that are under way. Used by the job's thread only."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+        self._open: dict[int, _Question] = {}
+
+    def ask(self, due: Sequence[JobStream]) -> Looked:
+        """Begin to ask for these streams' topics; returns those that are planned by what they know."""
+        clusters: dict[int, list[JobStream]] = {}
+        for stream in due:
+            clusters.setdefault(id(stream.watermarks), []).append(stream)
+        known: list[tuple[JobStream, TopicState]] = []
+        for cluster, streams in clusters.items():
+            question = self._open.get(cluster)
+            if question is None:
+                if self._lanes.free("look"):
+                    self._open[cluster] = _Question(self._lanes.now(), [(s, s.reading.turn) for s in streams])
+                    self._lanes.start("look", partial(_look, cluster, list(streams)))
+            elif self._lanes.now() - question.began >= PATIENCE:
+                known += [(s, s.reading.topic) for s in streams if s.reading.backlog and s.reading.topic is not None]
+        return known
+
+    def answered(self, answer: Answered) -> Looked:
+        """The streams of a question for which its answer still holds."""
+        question = self._open.pop(answer.cluster)
+        missing = StreamFailed("the broker gave no answer for this topic")
+        return [
+            (stream, answer.topics.get(stream.topic, missing))
+            for stream, turn in question.streams
+            if stream.reading.turn == turn and stream.phase is Phase.LIVE and not stream.busy
+        ]
+
+    def wait(self, stream: JobStream) -> float:
+        """Until when the stream waits for an answer: infinite if it knows of nothing else to read."""
+        if stream.reading.at_opening is not None:
+            return -math.inf
+        question = self._open.get(id(stream.watermarks))
+        if question is None:
+            return -math.inf if self._lanes.free("look") else math.inf
+        knows = stream.reading.backlog and stream.reading.topic is not None
+        return question.began + PATIENCE if knows else math.inf
+
+
+def _look(cluster: int, streams: Sequence[JobStream], report: Callable[[Report], None]) -> None:
+    """Ask one cluster for the topics of these streams, in a lane."""
+    report(Answered(cluster, _states(streams[0].watermarks, streams)))
+
+
+def _states(watermarks: Watermarks, streams: Sequence[JobStream]) -> Mapping[str, TopicState | ChSinkError]:
+    try:
+        return watermarks.states(list(dict.fromkeys(s.topic for s in streams)))
+    except Exception as error:  # noqa: BLE001 (the failure of all of them, whatever it is)
+        return {s.topic: as_failure(s.name, error) for s in streams}
 
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
     stream: JobStream
-    state: TopicState
+    topic: TopicState
     unread: Sequence[OffsetRange]
     """All that is there now."""
 
@@ -46,8 +121,7 @@ class Turn:
     """Streams that have read all there is."""
     held: list[JobStream] = field(default_factory=list)
     """Streams whose few new events wait for more."""
-    failed: list[Ended] = field(default_factory=list)
-    _active: int | None = None
+    failed: list[Failed] = field(default_factory=list)
 
     def plan(self, looked: Looked) -> None:
         """Plan the batches of these streams. Those that do not come now are due again."""
@@ -58,7 +132,7 @@ class Turn:
         for found in planned:
             stream = found.stream
             batch[stream] = ranges = stream.cut(found.unread, shares[stream.name])
-            stream.begin(self.now, found.state, found.offsets, ranges)
+            stream.begin(self.now, found.topic, found.offsets, ranges)
         short = {stream: ranges for stream, ranges in batch.items() if not stream.alone and stream not in long}
         rest = {stream: ranges for stream, ranges in batch.items() if not stream.alone and stream in long}
         alone = [{stream: ranges} for stream, ranges in batch.items() if stream.alone]
@@ -66,61 +140,51 @@ class Turn:
 
     def _next(self, looked: Looked) -> list[_Planned]:
         """What these streams read; those whose last batch is the longest ago come first, and some may not come."""
+        active = sum(self._is_active(s) for s in self.streams)
         planned: list[_Planned] = []
-        for stream, state in sorted(looked, key=lambda found: found[0].active_at):
-            if not isinstance(state, TopicState):
-                self.failed.append(Ended(stream, "look", state))
-            elif len(planned) < TOGETHER and (found := self._planned(stream, state)) is not None:
+        for stream, topic in sorted(looked, key=lambda found: found[0].pace.active_at):
+            if not isinstance(topic, TopicState):
+                self.failed.append(Failed(stream, topic))
+            elif len(planned) < TOGETHER and (found := self._planned(stream, topic, active)) is not None:
                 planned.append(found)
         return planned
 
-    def _planned(self, stream: JobStream, state: TopicState) -> _Planned | None:
+    def _planned(self, stream: JobStream, topic: TopicState, active: int) -> _Planned | None:
         """All that the stream has to read; None if that is nothing, or waits."""
-        found: Sequence[OffsetRange] = ()
-        if stream.opened is not None:
-            found, stream.opened = stream.opened[1], None
-        elif state != stream.seen:
-            try:
-                found = unread(stream, state, self.once)
-            except Exception as error:  # noqa: BLE001 (the stream's failure, whatever it is)
-                self.failed.append(Ended(stream, "look", as_failure(stream.name, error)))
-                return None
-        if found and self._may_wait(stream, found):
+        try:
+            found = stream.look(topic, once=self.once)
+        except Exception as error:  # noqa: BLE001 (the stream's failure, whatever it is)
+            self.failed.append(Failed(stream, as_failure(stream.name, error)))
+            return None
+        if found and self._may_wait(stream, found, active):
             self.held.append(stream)
-        elif found or (stream.fresh and stream.coordinator.waiting):
-            return _Planned(stream, state, found)
+        elif found or (stream.reading.fresh and stream.coordinator.waiting):
+            return _Planned(stream, topic, found)
         else:
-            stream.seen, stream.summary.lag, stream.clear_at = state, 0, self.now
+            stream.rest(self.now, topic)
             self.rested.append(stream)
         return None
 
-    def _may_wait(self, stream: JobStream, found: Sequence[OffsetRange]) -> bool:
+    def _may_wait(self, stream: JobStream, found: Sequence[OffsetRange], active: int) -> bool:
         """Whether the events wait for more of them."""
         # What was begun, and the first look behind records that were lost, is never held.
-        if self.once or stream.fresh or any(r.chunk_offsets or r.lost for r in found):
+        if self.once or stream.reading.fresh or any(r.chunk_offsets or r.lost for r in found):
             return False
-        if self._active is None:
-            self._active = sum(self.now - s.active_at < ACTIVE for s in self.streams)
         events = sum(r.end - r.start for r in found)
-        waits = stream.flush.waits(events, self.now - stream.clear_at, self._active)
-        if waits:
-            stream.summary.lag, stream.held_until = events, stream.clear_at + stream.flush.longest(self._active)
+        if waits := stream.pace.holds(events, self.now, active):
+            stream.summary.lag = events
         return waits
+
+    def _is_active(self, stream: JobStream) -> bool:
+        return self.now - stream.pace.active_at < ACTIVE_SECONDS
 
     def _shares(self, short: Sequence[_Planned], long: Sequence[_Planned]) -> dict[str, int | None]:
         """How many offsets each stream may read. ``long``: those with a long backlog."""
         others = {p.stream for p in long}
-        recent = (s for s in self.streams if s.state == "running" and self.now - s.active_at < ACTIVE)
-        live = short or any(not s.backlog for s in recent if s not in others)
+        recent = (s for s in self.streams if s.phase is Phase.LIVE and self._is_active(s))
+        live = short or any(not s.reading.backlog for s in recent if s not in others)
         limits = {p.stream.name: in_turn(p.stream.limit) if live else p.stream.limit for p in long}
         return {
             **fair_shares({p.stream.name: p.offsets for p in short}, {p.stream.name: p.stream.limit for p in short}),
             **fair_shares({p.stream.name: p.offsets for p in long}, limits),
         }
-
-
-def unread(stream: JobStream, state: TopicState, once: bool) -> Sequence[OffsetRange]:
-    """All that the stream has to read; if ``once``, nothing beyond what was there at first. Raises ChSinkError."""
-    if once and (stream.end is None or stream.end.topic_id != state.topic_id):
-        stream.end = state
-    return stream.unread(state)

@@ -5,8 +5,10 @@ parameters ``database`` (empty for the current one) and ``table``. Its columns a
 A Distributed table needs a second run for the local table that :func:`local_table` names.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from ch_sink.errors import TableError, TableNotFound
@@ -14,13 +16,46 @@ from ch_sink.model.policy import Policy
 from ch_sink.table.engine_full import DistributedOver, EngineClause, distributed_over, parse_engine, to_engine
 from ch_sink.table.facts import YEARS_SQL, years_of
 from ch_sink.table.model import Engine, Family, TargetTable
-from ch_sink.table.varying import varying_columns
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
-from ch_sink.types.lexer import columns_in, key_expressions
+from ch_sink.types.lexer import Kind, columns_in, key_expressions, tokenize
 from ch_sink.types.sql import quote
 
-__all__ = ["DETECT_SQL", "TableRow", "assemble", "detect_sql", "local_table"]
+__all__ = [
+    "DETECT_SQL",
+    "TableRow",
+    "assemble",
+    "calls",
+    "detect_sql",
+    "local_table",
+    "varies",
+    "varying_columns",
+]
+
+_VARIES = re.compile(
+    r"now(64|InBlock|InBlock64)?|today|yesterday|cur(rent_)?date|current_timestamp|local(time|timestamp)|"
+    r"utc_?timestamp|(rand|generate)\w*",
+    re.IGNORECASE,
+)
+
+
+def varying_columns(columns: Iterable[Column]) -> frozenset[str]:
+    """Those whose DEFAULT or MATERIALIZED expression itself calls such a function."""
+    return frozenset(c.name for c in columns if c.default_expression and varies(c.default_expression))
+
+
+def varies(expression: str) -> bool:
+    """Whether the expression itself calls such a function. Raises TableError if it is no SQL."""
+    return calls(expression, _VARIES)
+
+
+def calls(expression: str, functions: re.Pattern[str]) -> bool:
+    """Whether the expression calls a function whose whole name matches. Raises TableError if it is no SQL."""
+    return any(
+        name.kind is Kind.NAME and after.is_symbol("(") and functions.fullmatch(name.value)
+        for name, after in pairwise(tokenize(expression))
+    )
+
 
 _TEMPLATE = """\
 SELECT

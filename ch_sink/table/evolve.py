@@ -4,17 +4,27 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from ch_sink.model.change import UnknownColumn
-from ch_sink.table.columns import ColumnPlan, key_names, plan_columns
-from ch_sink.table.ddl import TABLE_COMMENT, Statement, note_types, row_policies, state_tables
+from ch_sink.table.ddl import TABLE_COMMENT, Statement, made_engine, note_types, row_policies, state_tables, view_of
 from ch_sink.table.model import Family, TargetTable
-from ch_sink.table.spec import EngineChoice, TableSpec
-from ch_sink.table.view import view_of
+from ch_sink.table.spec import ColumnPlan, EngineChoice, TableSpec, key_names, plan_columns
 from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema, SourceType
 from ch_sink.types.sql import literal, quote
 from ch_sink.types.widen import widened
 
-__all__ = ["alter", "altering", "diff", "existing_statements", "offered", "unseen_statements", "window_setting"]
+__all__ = [
+    "addition",
+    "alter",
+    "altering",
+    "as_column",
+    "choice_of",
+    "diff",
+    "existing_statements",
+    "offered",
+    "planned_table",
+    "unseen_statements",
+    "window_setting",
+]
 
 
 def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> list[str]:
@@ -25,7 +35,7 @@ def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> list[str]
     deduplication window. Never drops or narrows a column, and never touches the sorting key or a user's comment. If
     the events declare no types, existing columns stay as they are. A second run finds nothing to do.
     """
-    fixed = replace(spec, engine=_choice(existing, spec), order_by=(), partition_by="", allow_nullable_key=True)
+    fixed = replace(spec, engine=choice_of(existing, spec), order_by=(), partition_by="", allow_nullable_key=True)
     plans = plan_columns(wanted, fixed)
     actions: list[str] = []
     columns = {c.name for c in existing.columns}
@@ -36,7 +46,7 @@ def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> list[str]
                 actions.append(f"ADD COLUMN IF NOT EXISTS {plan.sql}")
             continue
         if existing.column(plan.name) is None:
-            actions.append(_addition(plan, previous, columns))
+            actions.append(addition(plan, previous, columns))
         elif not wanted.inferred:
             actions += _changes(existing, plan)
         previous = plan.name
@@ -45,7 +55,7 @@ def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> list[str]
     return alter(existing, actions, spec.cluster)
 
 
-def _choice(existing: TargetTable, spec: TableSpec) -> EngineChoice:
+def choice_of(existing: TargetTable, spec: TableSpec) -> EngineChoice:
     """The kind of the existing table, whatever ``init`` would create."""
     family = existing.engine.family
     if family is Family.REPLACING:
@@ -53,7 +63,7 @@ def _choice(existing: TargetTable, spec: TableSpec) -> EngineChoice:
     return next((choice for choice in EngineChoice if choice.family is family), spec.engine)
 
 
-def _addition(plan: ColumnPlan, previous: str | None, columns: Collection[str]) -> str:
+def addition(plan: ColumnPlan, previous: str | None, columns: Collection[str]) -> str:
     """``previous``: the source's column before it, empty for the first, None if unknown; ``columns``: the table's."""
     place = ""
     if previous == "":
@@ -125,7 +135,7 @@ def offered(table: TargetTable, columns: Sequence[UnknownColumn], cluster: str |
             comment = "" if column.inferred else column.comment
             plan = ColumnPlan(column.name, column.clickhouse_type, column.default or "", comment=comment)
             if table.column(column.name) is None:
-                actions.append(_addition(plan, column.after, existing))
+                actions.append(addition(plan, column.after, existing))
             else:
                 actions += _changes(table, plan)
             existing.add(column.name)
@@ -135,17 +145,34 @@ def offered(table: TargetTable, columns: Sequence[UnknownColumn], cluster: str |
 def existing_statements(existing: TargetTable, schema: RowSchema, spec: TableSpec) -> list[Statement]:
     """What ``init`` runs if the table already exists: the diff, the view, and the sink's own tables."""
     statements = altering(existing, diff(existing, schema, spec))
-    known = {c.name for c in existing.columns} | existing.system_columns
     plans = plan_columns(
         schema,
-        replace(spec, engine=_choice(existing, spec), allow_nullable_key=True),
+        replace(spec, engine=choice_of(existing, spec), allow_nullable_key=True),
     )
-    added = tuple(_as_column(plan) for plan in plans if not plan.system and plan.name not in known)
-    shown = replace(existing, columns=(*existing.columns, *added))
+    shown = _with_added(existing, plans)
     view = view_of(shown, key_names(schema, spec), suffix=spec.view_suffix, cluster=spec.cluster)
     statements.append(_view_statement(existing, view, spec))
     notes = note_types(spec, _new_notes(existing, plans))
     return [*statements, *state_tables(spec), *notes, *row_policies(existing.name, existing.engine, spec)]
+
+
+def _with_added(existing: TargetTable, plans: Sequence[ColumnPlan]) -> TargetTable:
+    known = {c.name for c in existing.columns} | existing.system_columns
+    added = [plan for plan in plans if not plan.system and plan.name not in known]
+    columns = (*existing.columns, *map(as_column, added))
+    return replace(
+        existing, columns=columns, defaults=(*existing.defaults, *((p.name, None) for p in added if p.default))
+    )
+
+
+def planned_table(existing: TargetTable | None, schema: RowSchema, spec: TableSpec) -> TargetTable:
+    """The table as it is once ``init`` has run. The values of its defaults are not known."""
+    engine = made_engine(spec)
+    if existing is None:
+        existing = TargetTable(spec.database, spec.table, engine, (), ttl=spec.ttl, dedup_window=spec.dedup_window)
+    return _with_added(
+        existing, plan_columns(schema, replace(spec, engine=choice_of(existing, spec), allow_nullable_key=True))
+    )
 
 
 def unseen_statements(existing: TargetTable, key: Sequence[str], spec: TableSpec) -> list[Statement]:
@@ -182,5 +209,6 @@ def altering(table: TargetTable, statements: Iterable[str]) -> list[Statement]:
     return [Statement("alter", table.database, table.name, text) for text in statements]
 
 
-def _as_column(plan: ColumnPlan) -> Column:
+def as_column(plan: ColumnPlan) -> Column:
+    """The column as it will be detected."""
     return Column(plan.name, plan.type, "DEFAULT" if plan.default else "", plan.default, note=plan.note)

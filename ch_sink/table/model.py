@@ -1,16 +1,24 @@
 """The target table as detected: plain facts, no I/O."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from ch_sink.model.policy import ColumnPolicy
+from ch_sink.table.rollup import Rollup
 from ch_sink.types.column import WIDE_YEARS, Column, Years
 from ch_sink.types.lexer import columns_in
 from ch_sink.types.sql import quote
 
-__all__ = ["Engine", "Family", "TargetTable", "forgets_deletes", "times"]
+__all__ = [
+    "Engine",
+    "Family",
+    "TargetTable",
+    "clashes",
+    "forgets_deletes",
+    "times",
+]
 
 
 class Family(StrEnum):
@@ -86,6 +94,8 @@ class TargetTable:
     """Columns that the stream leaves to their defaults: the user excluded them, or their source has another name."""
     added: tuple[tuple[str, Any], ...] = ()
     """Columns with a constant of the user's, and its value as an Arrow scalar of the type that is inserted."""
+    rollups: tuple[Rollup, ...] = ()
+    """The rollups that the stream keeps beside the table. Only its coordinator and its tasks know them."""
 
     @property
     def qualified(self) -> str:
@@ -168,3 +178,12 @@ def times(table: TargetTable) -> bool:
     """Whether the table's versions are times, of which the rows of several changes may have the same."""
     version = table.column(table.engine.version_column or "")
     return version is not None and version.type.startswith("DateTime")
+
+
+def clashes(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Pairs of different names that are one in lower case, each with the first of its kind."""
+    lower: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        other = lower.setdefault(name.lower(), name)
+        if other != name:
+            yield other, name

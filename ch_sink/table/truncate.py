@@ -4,12 +4,16 @@ The statement is an ``INSERT … SELECT`` that looks at what is live, so that ru
 """
 
 from ch_sink.errors import TableError
+from ch_sink.model.policy import ColumnPolicy
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import quote
 from ch_sink.types.sql_values import sql_value
 
-__all__ = ["truncate_statement"]
+__all__ = [
+    "own_rows",
+    "truncate_statement",
+]
 
 
 def truncate_statement(table: TargetTable, floor: int, version_column: str | None) -> str:
@@ -80,3 +84,11 @@ def _own_rows(table: TargetTable) -> str:
 
 def _insert(table: TargetTable, columns: list[str], values: list[str], rest: str) -> str:
     return f"INSERT INTO {table.qualified} ({', '.join(columns)}) SELECT {', '.join(values)} {rest}"
+
+
+def own_rows(table: TargetTable, chosen: ColumnPolicy) -> str:
+    """The condition on the rows of the stream; empty if all rows are, or if those of other topics may replace them."""
+    added = [(name, sql) for name, sql in chosen.add if name in chosen.source]
+    if table.engine.family is not Family.MERGE_TREE and any(name not in table.sorting_key for name, _ in added):
+        return ""
+    return " AND ".join(f"{quote(name)} = {sql}" for name, sql in added if table.column(name) is not None)

@@ -5,7 +5,8 @@ signs). Nothing is merged in the background.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
@@ -14,8 +15,9 @@ import pyarrow as pa
 from ch_sink.order import layout_for
 from ch_sink.ports import Fence, Insert, StoredRows
 from ch_sink.table.model import Family, TargetTable
+from ch_sink.table.rollup import Rollup
 
-__all__ = ["MemoryTable", "Row"]
+__all__ = ["MemoryRollup", "MemoryTable", "Row"]
 
 Row = dict[str, Any]
 _Key = tuple[Any, ...]
@@ -30,6 +32,7 @@ class MemoryTable:
         self.rows: list[Row] = []
         """All rows, in the order of insertion."""
         self.tokens: set[str] = set()
+        self.rollups = {rollup.choice.name: MemoryRollup(rollup) for rollup in table.rollups}
         self._schema: pa.Schema | None = None
         self._by_key: dict[_Key, list[int]] = {}
         if schema is not None:
@@ -60,6 +63,23 @@ class MemoryTable:
             self._schema = pa.unify_schemas([self._schema, insert.rows.schema])
         self.put(rows)
         return int(insert.rows.num_rows)
+
+    def roll_up(self, rollup: str, rows: pa.Table, token: str, *, fence: Fence | None = None) -> None:
+        """See TableWriter.roll_up."""
+        if fence is not None:
+            fence.check()
+        self.rollups[rollup].add(rows.to_pylist(), token)
+
+    def fill_rollups(self, supersede: Callable[[], Sequence[Fence]], *, doubtful: bool) -> None:
+        """See TableAdmin.fill_rollups: from all rows, whose signs sum up to what lives."""
+        wanted = {name for name, rollup in self.rollups.items() if doubtful or not rollup.filled}
+        if not wanted:
+            return
+        for fence in supersede():
+            fence.check()
+        for name in wanted:
+            self.rollups[name] = MemoryRollup(self.rollups[name].rollup, filled=True)
+            self.rollups[name].add(self.rows)
 
     def put(self, rows: Iterable[Row]) -> None:
         """Store rows, system columns included, without a token."""
@@ -185,6 +205,34 @@ class MemoryTable:
     @staticmethod
     def _key(row: Row, names: Sequence[str]) -> _Key:
         return tuple(_hashable(row[name]) for name in names)
+
+
+@dataclass(slots=True)
+class MemoryRollup:
+    """A rollup whose expressions are plain columns, without a condition."""
+
+    rollup: Rollup
+    filled: bool = False
+    groups: dict[_Key, list[Any]] = field(default_factory=dict)
+    """Values of ``by`` → the number of rows and the sums."""
+    tokens: set[str] = field(default_factory=set)
+    """Of the differences that it has."""
+
+    def add(self, rows: Iterable[Row], token: str = "") -> None:
+        """Add signed rows. A token that was seen before changes nothing, whatever the rows."""
+        if token in self.tokens:
+            return
+        self.tokens |= {token} if token else set()
+        choice = self.rollup.choice
+        for row in rows:
+            group = tuple(_hashable(row[column]) for _, column in choice.by)
+            values = [1, *(row[column] or 0 for _, column in choice.sums)]
+            old = self.groups.get(group, [0] * len(values))
+            self.groups[group] = [n + value * row[self.rollup.sign] for n, value in zip(old, values, strict=True)]
+
+    def current(self) -> dict[_Key, list[Any]]:
+        """What readers see: the groups that have rows."""
+        return {group: values for group, values in self.groups.items() if values[0]}
 
 
 def _plain(scalar: Any) -> Any:

@@ -67,20 +67,27 @@ class Differences:
             share: the part of the key space that is compared.
             condition: SQL over the columns; keys are compared whose row meets it on one side or on both.
         """
-        self._client, self._name, self._source, self._target = client, name, source, target
+        self._client, self._name, self.source, self.target = client, name, source, target
         self._share, self._condition = share, condition
+
+        self._steps = 0
+
+    def new(self) -> int:
+        """The number of a new step."""
+        self._steps += 2  # each has one beside it for keys whose versions are not looked up yet
+        return self._steps
 
     def totals(self) -> Totals:
         """Compare the checksums of all buckets."""
-        many = self._number(f"SELECT count() AS n FROM {self._target.table.qualified}", of=self._target.table)
+        many = self._number(f"SELECT count() AS n FROM {self.target.table.qualified}", of=self.target.table)
         buckets = min(_MOST_BUCKETS, max(16, many // _ROWS_PER_BUCKET))
         found = self._client.rows(
             f"SELECT sipHash64({KEY}) % {buckets} AS bucket, sumIf({TIMES}, side = 0 AND {TIMES} > 0) AS source_rows, "
             f"sumIf({TIMES}, side = 1 AND {TIMES} > 0) AS table_rows, {self._differ()} AS differs "
             f"FROM ({self._both()}) {self._sampled()} GROUP BY bucket",
             settings=_SETTINGS,
-            of=self._target.table,
-            doing=f"compare {self._target.table.qualified}",
+            of=self.target.table,
+            doing=f"compare {self.target.table.qualified}",
         )
         return Totals(
             sum(int(r["source_rows"]) for r in found),
@@ -103,7 +110,7 @@ class Differences:
 
     def unchanged(self, step: int, earlier: int) -> int:
         """Keep the keys of an earlier step whose source row is still of the version that was compared."""
-        now = self._source.versions(self.keys(earlier))
+        now = self.source.versions(self.keys(earlier))
         self._run(
             f"INSERT INTO {self._name} SELECT {step}, d.{KEY}, d.kind, d.source_times, d.table_times, "
             f"d.source_version, d.table_version FROM (SELECT * FROM {self._name} WHERE step = {earlier}) AS d "
@@ -170,17 +177,17 @@ class Differences:
         each = f"{self._each_hash()} AS {_EACH}"
         both = " UNION ALL ".join(
             f"SELECT {KEY}, {side} AS side, {_EACH} FROM ({one.live([each], self.keys(step, ['different']))})"
-            for side, one in ((0, self._source), (1, self._target))
+            for side, one in ((0, self.source), (1, self.target))
         )
         # One of both rows may have gone meanwhile.
         found = self._client.rows(
             f"SELECT sumForEach(arrayMap((a, b) -> a != b, source, target)) AS n FROM (SELECT anyIf({_EACH}, side = 0) "
             f"AS source, anyIf({_EACH}, side = 1) AS target FROM ({both}) GROUP BY {KEY} HAVING uniqExact(side) = 2)",
             settings=_SETTINGS,
-            of=self._target.table,
+            of=self.target.table,
         )
         counts = found[0]["n"] if found else []
-        return {c.name: int(n) for c, n in zip(self._source.columns, counts, strict=False) if n}
+        return {c.name: int(n) for c, n in zip(self.source.columns, counts, strict=False) if n}
 
     def examples(self, step: int, limit: int) -> list[Difference]:
         """Some of the rows, of each kind in turn."""
@@ -196,7 +203,7 @@ class Differences:
             return []
         wanted = ", ".join(f"unhex('{key}')" for key in chosen)
         among = f"SELECT toFixedString(arrayJoin([{wanted}]), 16)"
-        source, table = self._values(self._source, among), self._values(self._target, among)
+        source, table = self._values(self.source, among), self._values(self.target, among)
         # A row may have gone meanwhile.
         there = [key for key in chosen if key in source or key in table]
         return [self._difference(found[key], source.get(key), table.get(key)) for key in there]
@@ -221,19 +228,19 @@ class Differences:
         }
 
     def _shown(self) -> list[Column]:
-        named = [c for c in self._target.table.columns if c.name in self._target.key]
-        return [*named, *(c for c in self._source.columns if c.name not in self._target.key)]
+        named = [c for c in self.target.table.columns if c.name in self.target.key]
+        return [*named, *(c for c in self.source.columns if c.name not in self.target.key)]
 
     def _difference(
         self, kind: str, source: tuple[dict[str, Any], list[Any]] | None, table: tuple[dict[str, Any], list[Any]] | None
     ) -> Difference:
         known = (source or table or ({}, []))[0]
-        key = {name: known.get(name) for name in self._target.key or [c.name for c in self._source.columns]}
-        names = [c.name for c in self._source.columns]
+        key = {name: known.get(name) for name in self.target.key or [c.name for c in self.source.columns]}
+        names = [c.name for c in self.source.columns]
         if source is not None and table is not None and kind == "different":
             names = [n for n, a, b in zip(names, source[1], table[1], strict=True) if a != b]
         else:
-            names = [n for n in names if n not in self._target.key]
+            names = [n for n in names if n not in self.target.key]
         left, right = (side[0] if side is not None else {} for side in (source, table))
         return Difference(kind, key, {n: (left.get(n), right.get(n)) for n in names})
 
@@ -248,29 +255,29 @@ class Differences:
             f"INSERT INTO {self._name} SELECT {raw}, {KEY}, {kind}, in_source, in_table, '', '' FROM ("
             f"SELECT {KEY}, sumIf({TIMES}, side = 0) AS in_source, sumIf({TIMES}, side = 1) AS in_table, "
             f"uniqExact({ROW}) AS hashes, {self._differ()} AS differs FROM {rows} GROUP BY {KEY}) WHERE differs",
-            of=self._target.table,
+            of=self.target.table,
         )
         if not self.count(raw):
             return 0
         newest = [
             f"LEFT JOIN ({side.versions(self.keys(raw))}) AS {name} ON d.{KEY} = {name}.{KEY}"
-            for name, side in (("s", self._source), ("t", self._target))
+            for name, side in (("s", self.source), ("t", self.target))
         ]
         self._run(
             f"INSERT INTO {self._name} SELECT {step}, d.{KEY}, d.kind, d.source_times, d.table_times, s.{VERSION}, "
             f"t.{VERSION} FROM (SELECT * FROM {self._name} WHERE step = {raw}) AS d {' '.join(newest)}",
-            of=self._target.table,
+            of=self.target.table,
         )
         return self.count(step)
 
     def _both(self, among: str = "") -> str:
         """The rows of both sides: 0 the source, 1 the table."""
         if self._condition and not among:
-            sides = (self._source, self._target)
+            sides = (self.source, self.target)
             among = " UNION ALL ".join(f"SELECT {KEY} FROM ({one.live(condition=self._condition)})" for one in sides)
         return " UNION ALL ".join(
             f"SELECT {KEY}, {ROW}, {TIMES}, {side} AS side FROM ({one.live(among=among)})"
-            for side, one in ((0, self._source), (1, self._target))
+            for side, one in ((0, self.source), (1, self.target))
         )
 
     @staticmethod
@@ -293,7 +300,7 @@ class Differences:
         return f"WHERE {' AND '.join(wanted)}" if wanted else ""
 
     def _each_hash(self) -> str:
-        return "[" + ", ".join(f"sipHash64(1, {hashed(c)})" for c in self._source.columns) + "]"
+        return "[" + ", ".join(f"sipHash64(1, {hashed(c)})" for c in self.source.columns) + "]"
 
     def _number(self, sql: str, of: TargetTable | None = None) -> int:
         found = self._client.rows(sql, settings=_SETTINGS, of=of)
@@ -305,7 +312,7 @@ class Differences:
             settings=_SETTINGS,
             of=of,
             again=False,
-            doing=f"compare {self._target.table.qualified} with its source",
+            doing=f"compare {self.target.table.qualified} with its source",
         )
 
 

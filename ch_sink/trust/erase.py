@@ -1,4 +1,4 @@
-"""The procedure of ``erase``: one key's rows leave every table of the sink, physically and at once."""
+"""The procedure of ``purge --key``: one key's rows leave every table of the sink, physically and at once."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,11 +12,10 @@ from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.errors import StreamFailed
 from ch_sink.model.counted import counted
 from ch_sink.order import State
-from ch_sink.pipeline.target import Target
 from ch_sink.table.model import TargetTable
-from ch_sink.trust.explain import Biography, biography
 from ch_sink.trust.history import facts_of
 from ch_sink.trust.key import WantedKey, wanted_key
+from ch_sink.trust.life import Biography, Reading, biography
 from ch_sink.trust.own_tables import OwnTables
 from ch_sink.trust.removal import count, delete_rows, forget_keys, note_removed, states_of_keys
 from ch_sink.trust.repaired_versions import counts
@@ -73,16 +72,8 @@ def erased(
     topic_id = subject.topic.state(subject.settings.topic).topic_id
     applied = subject.reached(topic_id).applied
     say("reading the topic")
-    life = biography(
-        subject.topic,
-        subject.settings.topic,
-        Target.of(table, subject.settings.policy),
-        subject.decoder(table, False),
-        key,
-        wanted,
-        epoch=max((f.epoch for f in facts_of(subject.ledger, topic_id)), default=0),
-        noted=own.noted(topic_id, applied),
-    )
+    epoch = max((f.epoch for f in facts_of(subject.ledger, topic_id)), default=0)
+    life = biography(Reading.of(subject), wanted, own.noted(topic_id, applied), epoch=epoch)
     _expect_finished(life)
     keys = {raw.hex() for raw in life.raw_keys}
     _expect_no_open_swap(subject, topic_id, applied, keys)
@@ -156,7 +147,7 @@ def _expect_deleted(subject: Subject, condition: str) -> None:
     if int(found["n"]):
         raise StreamFailed(
             "the row is alive: its next change, or a repair, would bring it back",
-            hint="Delete it in the source and let the stream apply that, or erase it all the same with --live.",
+            hint="Delete it in the source and let the stream apply that, or remove it all the same with --live.",
         )
 
 
@@ -233,5 +224,5 @@ def _remains(life: Biography, letters: int) -> tuple[str, ...]:
         what = counted(letters, "dead letter")
         said.append(f"{what} without a Kafka key may be of any row: see `ch_sink dead-letters show`")
     if any(event.rule == "handed over" or event.half for event in life.events):
-        said.append("the row has had another key: erase that one, too")
+        said.append("the row has had another key: purge that one, too")
     return tuple(said)

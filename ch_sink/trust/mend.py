@@ -10,11 +10,12 @@ from ch_sink.clickhouse import EVERY_TYPE
 from ch_sink.errors import StreamFailed
 from ch_sink.merge import version_column
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import TableRefilled, TableRepaired
+from ch_sink.ports import RowsEdited, TableRefilled
 from ch_sink.table.model import forgets_deletes
 from ch_sink.trust.repair import needs_stream, no_version_left, rows_move, statements, unmendable
 from ch_sink.trust.repaired_versions import Ceilings, ceiling_of, counts, last_versions, too_new
 from ch_sink.trust.report import Report
+from ch_sink.trust.rollups import refilled
 from ch_sink.trust.shadow import staying
 from ch_sink.trust.subject import Options, Subject, states_at
 from ch_sink.trust.verify import FOUND, Verified, verified
@@ -124,6 +125,8 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
                 )
             left = differences.find_among(FOUND + 10, FOUND)
             found.shadow.expect_own(subject.client)
+        if apply and (rows or any(one.different for one in found.report.rollups)):
+            refilled(subject, say)
         return Mended(found.report, apply, rows, skipped, stuck, unreadable, left)
 
 
@@ -131,7 +134,7 @@ def _note(subject: Subject, found: Verified) -> None:
     """Let the ledger know before rows are written that the topic's changes up to here would not give."""
     since = len(subject.ledger.facts(TableRefilled))
     subject.ledger.note(
-        *(TableRepaired(found.topic_id, p, offset, since) for p, offset in sorted(found.applied.items()))
+        *(RowsEdited(found.topic_id, p, offset, "repaired", since) for p, offset in sorted(found.applied.items()))
     )
 
 

@@ -1,13 +1,36 @@
 """The sink's own tables of one stream, as the commands on single keys need them."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
 
 from ch_sink.clickhouse import Client
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.config import Config
-from ch_sink.trust.judge import Noted
+from ch_sink.ports import TableRefilled
 
-__all__ = ["OwnTables", "own_tables"]
+__all__ = ["Noted", "OwnTables", "own_tables"]
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What the ledger and the sink's other tables say of a topic's records."""
+
+    applied: Mapping[int, int] | None = None
+    """Partition → the offset below which everything is applied; None if that is not known."""
+    letters: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    """Partition and offset of dead letters that are not settled → reason."""
+    waiting: Set[tuple[int, int]] = frozenset()
+    """Partition and offset of the changes that wait for another row's values."""
+    loads: Sequence[TableRefilled] = ()
+    """The times that the table was filled from the source."""
+    erased: Set[tuple[int, int]] = frozenset()
+    """Partition and offset of the changes whose rows were erased."""
+    dropped: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    """Partition and offset of dead letters that were dropped → reason."""
+    outranked: Set[tuple[int, int]] = frozenset()
+    """Partition and offset of dead letters whose retry found a newer change."""
+    stored: Set[int] | None = None
+    """Versions of the rows that the table has of a key, marks included; None if they do not tell events apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +53,22 @@ class OwnTables:
         mine = "stream = {stream:String} AND topic_id = {topic_id:String}"
         outcome = "outcome" if "outcome" in self.dead_letters.columns() else "''"
         letters = self.dead_letters.rows(
-            f"SELECT partition, offset, kind, reason, {outcome} = 'dropped' AS dropped FROM $table FINAL "
-            f"WHERE {mine} AND (retried IS NULL OR dropped)",
+            f"SELECT partition, offset, kind, reason, if(retried IS NULL, 'open', {outcome}) AS now FROM $table FINAL "
+            f"WHERE {mine} AND now IN ('open', 'dropped', 'superseded')",
             **named,
         )
-        reasons = {
-            (int(r["partition"]), int(r["offset"])): (f"{r['kind']}: {r['reason']}", bool(r["dropped"]))
-            for r in letters
-        }
+        reasons: dict[str, dict[tuple[int, int], str]] = {"open": {}, "dropped": {}, "superseded": {}}
+        for r in letters:
+            reasons[str(r["now"])][int(r["partition"]), int(r["offset"])] = f"{r['kind']}: {r['reason']}"
         waiting = self.pending.rows(
             f"SELECT partition, offset FROM $table FINAL WHERE {mine} AND resolved = 0", **named
         )
         return Noted(
             applied,
-            {place: why for place, (why, dropped) in reasons.items() if not dropped},
+            reasons["open"],
             frozenset((int(r["partition"]), int(r["offset"])) for r in waiting),
-            dropped={place: why for place, (why, dropped) in reasons.items() if dropped},
+            dropped=reasons["dropped"],
+            outranked=frozenset(reasons["superseded"]),
         )
 
 

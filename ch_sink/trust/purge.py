@@ -1,4 +1,4 @@
-"""The procedure of ``purge``: deleted rows leave the disk where the ledger proves that no older change can come again.
+"""Deleted rows leave the disk where the ledger proves that no older change can come again.
 
 A deleted row is kept as a mark, so that an older change of its key that arrives later does not bring it back. Within a
 partition Kafka's order decides: a stretch that the connector sends again is recognised, or it begins a new epoch and
@@ -7,17 +7,23 @@ that are not finished, of waiting changes, and of dead letters that are retried.
 
 Rows are removed in two steps, each of which may be broken off and repeated at any point: first what is below the mark,
 while the mark stands, and then marks with nothing below them.
+
+A running job purges the tables of its streams by itself: those that state ``purge_after``, once an hour.
 """
 
+import logging
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ch_sink.clickhouse.lookup import max_version
-from ch_sink.errors import StreamFailed
+from ch_sink.config import Config
+from ch_sink.discovery.wiring import topic_offsets
+from ch_sink.errors import ChSinkError, StreamFailed
 from ch_sink.merge import version_column
 from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
@@ -25,13 +31,20 @@ from ch_sink.order import State
 from ch_sink.order.version import to_int, to_words
 from ch_sink.pipeline.target import Target
 from ch_sink.table.model import Family, TargetTable
-from ch_sink.trust.own_tables import OwnTables
+from ch_sink.trust.own_tables import OwnTables, own_tables
 from ch_sink.trust.removal import ALL_ROWS, count, delete_rows, mark_of, note_removed, place_of
 from ch_sink.trust.repaired_versions import counts
 from ch_sink.trust.subject import Subject
+from ch_sink.trust.wiring import subject_of
 from ch_sink.types.sql import quote
 
-__all__ = ["Purged", "purged"]
+__all__ = [
+    "EVERY",
+    "Purged",
+    "Purging",
+    "purge_stream",
+    "purged",
+]
 
 _RESULTS = 10_000
 """Results of the ledger that are searched for those that have just been finished."""
@@ -232,3 +245,90 @@ def _below(table: TargetTable, bound: int, mine: str) -> str:
 def _number(table: TargetTable, bound: int) -> str:
     kind = next(c.type for c in table.columns if c.name == version_column(table))
     return f"to{kind}('{bound}')"
+
+
+log = logging.getLogger("ch_sink")
+
+EVERY = 3600.0
+"""Seconds between two purges of a table."""
+_FIRST = SETTLE + 60.0
+"""Seconds after the start; what was finished later than `SETTLE` ago is not purged."""
+_DAY = 86_400.0
+
+
+def purge_stream(
+    config: Config, *, apply: bool, settle: float = SETTLE, say: Callable[[str], None] = lambda _: None
+) -> Purged:
+    """Purge what was deleted longer ago than ``purge_after``, which the configuration states. Raises ChSinkError."""
+    assert config.purge_after is not None
+    with topic_offsets(config) as offsets:
+        until = offsets.at_time(config.kafka.topic, int((time.time() - config.purge_after) * 1000))
+        subject = subject_of(config)
+        return purged(subject, own_tables(config, subject.client), until, apply=apply, settle=settle, say=say)
+
+
+class Purging:
+    """Purges in a thread of its own, one stream after the other."""
+
+    def __init__(
+        self,
+        streams: Callable[[], Sequence[Config]],
+        working: Callable[[], Collection[str]],
+        purge: Callable[[Config], Purged] = lambda config: purge_stream(config, apply=True),
+    ) -> None:
+        """
+        Args:
+            streams: the configurations of the job's streams as they are now.
+            working: names of the streams on which this job works now.
+        """
+        self._streams, self._working, self._purge = streams, working, purge
+        self._said: dict[str, str] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ch_sink purge", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End; a purge that runs is left to the server, which finishes or forgets it: both do no harm."""
+        self._over.set()
+
+    def step(self) -> None:
+        """Purge the tables of the streams that state it. What fails is said, and tried again the next time."""
+        try:
+            due = [config for config in self._streams() if config.purge_after is not None]
+        except ChSinkError as error:
+            log.debug("purge: the files cannot be read: %s", error)
+            return
+        for config in due:
+            if self._over.is_set():
+                return
+            if config.stream_name in self._working():
+                self._one(config)
+
+    def _one(self, config: Config) -> None:
+        name = config.stream_name
+        try:
+            done = self._purge(config)
+        except ChSinkError as error:
+            if self._said.get(name) != error.message:
+                log.warning("%s is not purged: %s", name, error.message, extra={"stream": name})
+            self._said[name] = error.message
+            return
+        except Exception as error:  # noqa: BLE001 (the thread goes on with the other streams)
+            log.warning("%s is not purged: %s: %s", name, type(error).__name__, error, extra={"stream": name})
+            return
+        self._said.pop(name, None)
+        if done.rows:
+            days = (config.purge_after or 0.0) / _DAY
+            log.info(
+                "%s: %s of %s, deleted more than %g days ago, left the disk",
+                name, counted(done.rows, "row"), done.table, round(days, 2), extra={"stream": name},
+            )  # fmt: skip
+
+    def _run(self) -> None:
+        wait = _FIRST
+        while not self._over.wait(wait):
+            self.step()
+            wait = EVERY

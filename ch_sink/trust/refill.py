@@ -9,7 +9,7 @@ to be compared with one of Kafka.
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from ch_sink.clickhouse import Client, detect, max_version
@@ -22,23 +22,23 @@ from ch_sink.ports import CLOCKS, Fact, Handover, Pending, TableRefilled
 from ch_sink.ports.stream_states import StreamStates
 from ch_sink.snapshot import SourceReader
 from ch_sink.table.model import TargetTable
-from ch_sink.trust.fill import Filling, filling
 from ch_sink.trust.fold import Fold
-from ch_sink.trust.hold import held
-from ch_sink.trust.load import expect_unique
+from ch_sink.trust.load import Filling, expect_unique, filling
 from ch_sink.trust.removal import mark_of
-from ch_sink.trust.subject import Subject
+from ch_sink.trust.shape import Shape, Wanted, shape_of
+from ch_sink.trust.sides import KEY, ROW, TIMES, Side
+from ch_sink.trust.subject import Subject, filled_columns
 from ch_sink.trust.successor import Successor
-from ch_sink.trust.wiring import filled_columns
 
 __all__ = [
     "NEW_SNAPSHOT",
     "Loaded",
+    "Moved",
     "NewTable",
     "Refill",
     "Say",
     "Start",
-    "differences_of_shape",
+    "compared",
     "expect_good_records",
     "expect_keyed",
     "expect_refillable",
@@ -69,6 +69,8 @@ class Refill:
     notes: str = ""
     """Qualified name of the table in which ``init`` notes source types."""
     cluster: str | None = None
+    wanted: Wanted | None = None
+    """What the stream's file says of the table; without it the new table has the live one's shape."""
     patience: float = 30.0
     """Seconds to wait for changes that are under way."""
     settle: float = 10.0
@@ -78,27 +80,19 @@ class Refill:
     def stream(self) -> str:
         return self.subject.settings.name
 
-    def held(self, topic_id: str, say: Say) -> AbstractContextManager[None]:
-        """Nobody else works on the stream until the context ends; see `hold.held`."""
-        subject = self.subject
-        return held(subject.ledger, self.states, self.stream, topic_id, say, check=subject.check)
-
     @property
     def successor(self) -> Successor:
         subject = self.subject
         return Successor(subject.client, subject.table, subject.settings.policy, self.notes, self.cluster)
 
-    def top(self) -> str:
-        """The highest version of a living row of the successor, as `TableRefilled` has it.
+    def shape(self) -> Shape | None:
+        """Another shape that the file states for the table. Raises StreamFailed, TableError."""
+        return shape_of(self.subject, self.successor.clause, self.wanted) if self.wanted is not None else None
 
-        Marks of deleted rows do not count: users may remove them.
-        """
-        target = Target.of(self.subject.table, self.subject.settings.policy)
-        if target.layout.kind != "wide" or target.system.version is None:
-            return ""
-        mark = mark_of(self.subject.table)
-        living = f"NOT ({mark})" if mark else "1"
-        return str(max_version(self.subject.client, self.successor.found(), empty=-1, condition=living))
+    def of(self, table: TargetTable) -> "Refill":
+        """The same stream with another table, whose columns are its own."""
+        subject = self.subject
+        return replace(self, subject=replace(subject, table=table, columns=filled_columns(table, subject.schema)))
 
     def waiting(self, topic_id: str, partitions: Mapping[int, int]) -> dict[int, list[int]]:
         """Partition → offsets of the stream's waiting changes."""
@@ -162,6 +156,19 @@ class NewTable:
     table: TargetTable
     fold: Fold
 
+    def top(self) -> str:
+        """The highest version of a living row, as `TableRefilled` has it.
+
+        Marks of deleted rows do not count: users may remove them.
+        """
+        subject = self.refill.subject
+        target = Target.of(self.table, subject.settings.policy)
+        if target.layout.kind != "wide" or target.system.version is None:
+            return ""
+        mark = mark_of(self.table)
+        living = f"NOT ({mark})" if mark else "1"
+        return str(max_version(subject.client, self.table, empty=-1, condition=living))
+
     def load(self, topic: TopicState, start: Callable[[], Start], say: Say) -> Loaded:
         """Store all rows of the source, and begin the fold behind them. Raises ChSinkError.
 
@@ -178,19 +185,63 @@ class NewTable:
             return Loaded(rows, passes, floors)
 
 
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """How the rows that readers see in a new table differ from those of the former one."""
+
+    gone: int
+    came: int
+    changed: int
+
+    def __str__(self) -> str:
+        return f"{counted(self.gone, 'row')} gone, {self.came} new, {self.changed} with other values"
+
+
+def compared(refill: Refill, new: NewTable) -> Moved:
+    """Compare the new table with the live one by key, in the columns that both have.
+
+    Raises StreamFailed if a key has several rows in the new table.
+    """
+    live, key = refill.subject.table, refill.subject.key
+    types = {c.name: c.type for c in live.stored_columns}
+    columns = tuple(c for c in new.table.stored_columns if types.get(c.name) == c.type)
+    rows = " UNION ALL ".join(
+        f"SELECT {KEY}, {ROW}, {TIMES}, {which} AS side FROM ({Side(table, key, columns).live()})"
+        for which, table in enumerate((live, new.table))
+    )
+    [found] = refill.subject.client.rows(
+        "SELECT sum(greatest(old - new, 0)) AS gone, sum(greatest(new - old, 0)) AS came, "
+        "countIf(old > 0 AND new > 0 AND was != is) AS changed, countIf(new > 1) AS several FROM ("
+        f"SELECT sumIf({TIMES}, side = 0) AS old, sumIf({TIMES}, side = 1) AS new, "
+        f"anyIf({ROW}, side = 0) AS was, anyIf({ROW}, side = 1) AS is FROM ({rows}) GROUP BY {KEY})",
+        settings={"max_bytes_before_external_group_by": 1 << 30},
+        of=new.table,
+        doing=f"compare {live.qualified} with {new.table.qualified}",
+    )
+    if key and (several := int(found["several"])):
+        raise StreamFailed(
+            f"{counted(several, 'key')} would have several rows in the new table of {live.qualified}",
+            hint="Check init.order_by and init.partition_by: rows of a key must meet in a merge.",
+        )
+    return Moved(int(found["gone"]), int(found["came"]), int(found["changed"]))
+
+
 @contextmanager
-def new_table(refill: Refill, say: Say, handover: Handover | None = None) -> Iterator[NewTable]:
+def new_table(refill: Refill, shape: Shape | None, say: Say, *, begun: bool) -> Iterator[NewTable]:
     """The table that shall take the place of the stream's, empty. If the context fails, it is dropped.
 
-    ``handover``: see `Fold`.
+    ``begun``: whether the stream has read something, and may have kept values of rows that changed their key.
     """
     subject, successor = refill.subject, refill.successor
     successor.clear(say)
     try:
-        table = successor.create()
-        fold = Fold(subject.client, table, subject.settings, subject.topic, subject.decoder, handover)
+        table = successor.create(shape)
+        handover = refill.handover if shape is None else subject.kept(table)
+        fold = Fold(
+            subject.client, table, subject.settings, subject.topic, subject.decoder, handover if begun else None
+        )
         try:
-            yield NewTable(refill, table, fold)
+            yield NewTable(refill if shape is None else refill.of(table), table, fold)
         finally:
             fold.close()
     except BaseException:
@@ -209,7 +260,7 @@ def of_table(refill: Refill, name: str) -> Refill:
             hint=f"Name a table without rows: CREATE TABLE … AS {subject.table.qualified}, with any engine, order "
             "and columns.",
         )
-    return replace(refill, subject=replace(subject, table=table, columns=filled_columns(table, subject.schema)))
+    return refill.of(table)
 
 
 @contextmanager
@@ -231,24 +282,6 @@ def has_rows(client: Client, table: TargetTable) -> bool:
     """Whether the table has a row, whatever readers see of it."""
     sql = f"SELECT 1 AS one FROM {table.qualified} LIMIT 1"
     return bool(client.rows(sql, of=table, doing=f"look into {table.qualified}"))
-
-
-def differences_of_shape(table: TargetTable, live: TargetTable) -> tuple[str, ...]:
-    """What a table has otherwise than the stream's, in words."""
-    # A VersionedCollapsingMergeTree has its version in the sorting key.
-    order = [", ".join(e for e in t.sorting_key if e != t.engine.version_column) for t in (table, live)]
-    pairs = {
-        "engine": (str(table.engine), str(live.engine)),
-        "ORDER BY": (order[0], order[1]),
-        "PARTITION BY": (table.partition_key, live.partition_key),
-    }
-    said = [f"{what} ({new}) instead of ({now})" for what, (new, now) in pairs.items() if new != now]
-    mine, theirs = ({c.name: c.type for c in t.source_columns} for t in (table, live))
-    for doing, names in (("adds", mine.keys() - theirs.keys()), ("lacks", theirs.keys() - mine.keys())):
-        if names:
-            said.append(f"{doing} the columns {', '.join(sorted(names))}")
-    both = [name for name in theirs if name in mine and mine[name] != theirs[name]]
-    return (*said, *(f"column {name} is {mine[name]} instead of {theirs[name]}" for name in both))
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from ch_sink.merge import version_column
 from ch_sink.order import State, is_one_of_several, layout_for
 from ch_sink.order.version import to_int, to_words
 from ch_sink.pipeline.target import Target
+from ch_sink.table.ddl import partition_in_sorting_key
 from ch_sink.table.model import Family, TargetTable
-from ch_sink.table.view import partition_in_sorting_key
 from ch_sink.types.column import Column
 from ch_sink.types.sql import OWN, literal
 from ch_sink.types.utc import in_utc

@@ -11,7 +11,7 @@ the topic holds below O is not read, and a change from O on that has a position 
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from ch_sink.clickhouse import detect
@@ -21,22 +21,20 @@ from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import RowsRemoved, TableRefilled, TopicFacts
+from ch_sink.ports import RowsEdited, TableRefilled, TopicFacts
 from ch_sink.stream.tasks import RangeTask
 from ch_sink.table.fill_note import expect_entered
 from ch_sink.table.model import TargetTable
-from ch_sink.trust.erased_offsets import WithoutErased
-from ch_sink.trust.exchange import Exchange, results_at
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.history import base_of, expect_one_order, follows_another, loads_of
-from ch_sink.trust.hold import runs
 from ch_sink.trust.refill import (
     NEW_SNAPSHOT,
+    Moved,
     NewTable,
     Refill,
     Say,
     Start,
-    differences_of_shape,
+    compared,
     expect_good_records,
     expect_keyed,
     expect_refillable,
@@ -48,9 +46,12 @@ from ch_sink.trust.refill import (
     other_table,
 )
 from ch_sink.trust.repaired_versions import last_versions
+from ch_sink.trust.rollups import refilled
+from ch_sink.trust.shape import Shape, differences_of_shape
 from ch_sink.trust.sides import TIMES, Side
 from ch_sink.trust.subject import Subject
-from ch_sink.trust.topic import offsets_behind
+from ch_sink.trust.swap import Exchange, held, results_at, runs
+from ch_sink.trust.topic import WithoutErased, offsets_behind
 
 __all__ = ["Resynced", "resynced"]
 
@@ -80,6 +81,8 @@ class Resynced:
     """Bytes on disk that the table has, which is about what the new one needs; 0 if that is not known."""
     shape: tuple[str, ...] = ()
     """What the new table has otherwise than the stream's."""
+    moved: "Moved | None" = None
+    """How the rows of the new table differ from those of the former one, shortly before the exchange."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -92,6 +95,7 @@ class Resynced:
             "start": {str(p): offset for p, offset in sorted(self.start.items())},
             "bytes": self.size,
             "shape": list(self.shape),
+            "compared": asdict(self.moved) if self.moved is not None else None,
         }
 
 
@@ -124,25 +128,33 @@ def resynced(
         _expect_empty(refill, topic.topic_id)
     if against == "topic":
         _expect_whole(refill, topic)
-        removed = [one for one in subject.ledger.facts(RowsRemoved) if one.topic_id == topic.topic_id]
+        removed = [one for one in subject.ledger.facts(RowsEdited) if one.topic_id == topic.topic_id]
         refill = replace(refill, subject=replace(subject, topic=WithoutErased.of(subject.topic, removed)))
     if into:
         return _into(refill, into, _Way(topic, against, known), apply=apply, say=say)
+    shape = refill.shape()
+    if shape is not None:
+        _expect_no_job_of_other_columns(refill, shape)
     name, before = subject.table.qualified.replace("`", ""), _live(refill, subject.table)
     if not apply:
-        rows = _to_read(refill, topic, against, say)
-        return Resynced(refill.stream, name, False, before, rows, size=refill.successor.size())
-    with new_table(refill, say, None if known else refill.handover) as new:
-        way = _Way(topic, against, known)
+        rows, changes = _to_read(refill, topic, against, say), shape.changes if shape else ()
+        return Resynced(refill.stream, name, False, before, rows, size=refill.successor.size(), shape=changes)
+    with new_table(refill, shape, say, begun=known is None) as new:
+        way = _Way(topic, against, known, shape)
         passes, facts = _filled(new, way, say)
         if known is None:
             _follow(refill, new.fold, topic, passes, say)
         else:
             _follow_alone(refill, new.fold, topic)
-        paused = _exchanged(refill, new.fold, way, facts, say)
+        moved = compared(refill, new)
+        say(f"compared with the former rows: {moved}")
+        if known is None:
+            _catch_up(refill, new.fold, topic)
+        paused = _exchanged(refill, new, way, facts, say)
         start = dict(new.fold.at) if known else {}
     refill.successor.dropped(say)
-    return Resynced(refill.stream, name, True, before, _live(refill, subject.table), paused, start)
+    rows, changes = _live(new.refill, placed(new.table, subject.table)), shape.changes if shape else ()
+    return Resynced(refill.stream, name, True, before, rows, paused, start, shape=changes, moved=moved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +165,8 @@ class _Way:
     against: Literal["source", "topic"]
     known: TopicFacts | None
     """What is to be noted of the topic if the stream has read nothing of it."""
+    shape: Shape | None = None
+    """Another shape of the new table."""
 
 
 def _begun_now(refill: Refill, topic: TopicState, against: str) -> TopicFacts:
@@ -314,11 +328,25 @@ def _goal(refill: Refill, topic: TopicState) -> dict[int, int]:
     return refill.subject.topic.state(topic.topic).high
 
 
-def _exchanged(refill: Refill, fold: Fold, way: _Way, facts: Mapping[int, TableRefilled], say: Say) -> float:
+def _expect_no_job_of_other_columns(refill: Refill, shape: Shape) -> None:
+    """Raises StreamFailed if a job runs the stream that would go on to fill the columns of its former file."""
+    if shape.has_other_columns(refill.subject.table) and runs(refill.states, refill.stream):
+        raise StreamFailed(
+            f"{'; '.join(shape.changes)}: a job runs {refill.stream!r} that has read its file before",
+            hint="Stop the job, run `ch_sink resync CONFIG --apply`, and start it again.",
+        )
+
+
+def placed(table: TargetTable, target: TargetTable) -> TargetTable:
+    """The table under the target's name."""
+    return replace(table, name=target.name)
+
+
+def _exchanged(refill: Refill, new: NewTable, way: _Way, facts: Mapping[int, TableRefilled], say: Say) -> float:
     """Put the new table in place while the stream stands still; returns for how many seconds it did."""
-    subject = refill.subject
+    subject, fold, shape = refill.subject, new.fold, way.shape
     ledger, topic, topic_id = subject.ledger, way.topic, way.topic.topic_id
-    with refill.held(topic_id, say):
+    with held(refill, topic_id, say):
         began = time.monotonic()
         for intent in ledger.open_intents(topic_id):
             if ledger.progress_of(topic_id, intent.partition, intent.start) is not None:
@@ -333,10 +361,12 @@ def _exchanged(refill: Refill, fold: Fold, way: _Way, facts: Mapping[int, TableR
         expect_good_records(fold, applied)
         resolved = _no_longer_waiting(refill, fold, topic_id)
         _expect_same_shape(refill)
-        top = refill.top()
+        top = new.top()
         known = tuple(replace(facts[p], offset=offset, top=top) for p, offset in sorted(fold.at.items()))
         ahead = {p: s for p, s in fold.states().items() if s[0] > applied.get(p, -1 if way.known else 0)}
-        Exchange(refill, way.known, known, results_at(topic, ahead), resolved).carry_out(say)
+        after = [s.sql for s in shape.after(placed(new.table, subject.table), subject.key)] if shape else []
+        Exchange(refill, way.known, known, results_at(topic, ahead), resolved, after).carry_out(say)
+        refilled(replace(subject, table=placed(new.table, subject.table)), say)
         return time.monotonic() - began
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ch_sink.merge import version_column
+from ch_sink.table.ddl import partitions_apart
 from ch_sink.table.model import Family, TargetTable
-from ch_sink.table.view import partitions_apart
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
 from ch_sink.types.sql import OWN, quote
@@ -85,6 +85,12 @@ class Side:
         rows, alive, settings = self._rows()
         where = " AND ".join([*alive, *wanted])
         return f"SELECT {chosen} FROM {rows}" + (f" WHERE {where}" if where else "") + settings
+
+    def plain(self, columns: Sequence[str]) -> str:
+        """The rows that readers see, with these columns only."""
+        rows, alive, settings = self._rows()
+        where = f" WHERE {' AND '.join(alive)}" if alive else ""
+        return f"SELECT {', '.join(map(quote, columns)) or '1'} FROM {rows}{where}{settings}"
 
     def versions(self, among: str) -> str:
         """The newest version of each of these keys, as text of its type `in_utc`, deleted rows included."""

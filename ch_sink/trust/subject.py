@@ -9,15 +9,17 @@ from ch_sink.errors import StreamFailed
 from ch_sink.order import State
 from ch_sink.ports import Handover, Ledger
 from ch_sink.snapshot import SourceReader
-from ch_sink.stream.coordinator import StreamSettings
+from ch_sink.stream.ports import StreamSettings
 from ch_sink.table.model import TargetTable
+from ch_sink.table.rollup import Rollup
 from ch_sink.trust.fold import MakeDecoder
 from ch_sink.trust.stoppable import Check, never_stops
 from ch_sink.trust.topic import Reached, TopicReader, reached
 from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema
+from ch_sink.types.defaults import is_constant
 
-__all__ = ["Options", "Subject", "chosen_columns", "states_at"]
+__all__ = ["Options", "Subject", "chosen_columns", "filled_columns", "states_at"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,9 @@ class Subject:
     """Gives what the stream has kept of rows that changed their key, as a table's columns hold it."""
     unresolved: Callable[[str], Set[tuple[int, int]]] | None = None
     """By a topic's id: partition and offset of its records whose values the stream did not know, or waits for."""
+
+    rollups: tuple[Rollup, ...] = ()
+    """The rollups that the stream keeps beside the table."""
 
     def kept(self, table: TargetTable) -> Handover | None:
         """The values of rows that changed their key before a fold into this table begins."""
@@ -108,3 +113,14 @@ def states_at(subject: Subject, topic_id: str, applied: Mapping[int, int]) -> di
     """
     texts = subject.ledger.states_at(topic_id, applied)
     return {p: (offset, State.from_json(texts.get(p))) for p, offset in applied.items() if texts.get(p) or not offset}
+
+
+def filled_columns(table: TargetTable, schema: RowSchema | None) -> tuple[Column, ...]:
+    """Columns that events fill. One that the topic never states, and whose default varies, is the user's own."""
+    stated = {f.name for f in (*schema.fields, *schema.key)} if schema is not None else set()
+    names = [c.name for c in table.columns]
+    return tuple(
+        c
+        for c in table.stored_columns
+        if c.name in stated or not c.default_expression or is_constant(c.default_expression, names)
+    )

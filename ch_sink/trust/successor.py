@@ -1,27 +1,53 @@
-"""A table of the target's shape beside it, which is filled and then takes its place, in one step for readers.
+"""A table beside the target that is filled and then takes its place, in one step for readers.
 
 Its name tells whose it is, so that the next run finds what a killed one left. Views, row policies and grants name the
 target, not what is behind the name: they hold for the successor from the moment of the exchange.
 """
 
+import os
+import socket
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ch_sink.clickhouse import EVERY_TYPE, Client, detect
 from ch_sink.errors import ChSinkError, ClickHouseError, StreamFailed
 from ch_sink.model.policy import Policy
-from ch_sink.table.engine_full import parse_engine
+from ch_sink.stream.claims import born
+from ch_sink.table.engine_full import EngineClause, parse_engine
 from ch_sink.table.fill_note import fill_note, marked
 from ch_sink.table.model import TargetTable
-from ch_sink.trust.maker import made_by, maker
+from ch_sink.trust.shadow import DROP
+from ch_sink.trust.shape import Shape
 from ch_sink.types.lexer import string_value
 from ch_sink.types.sql import literal, quote
 
-__all__ = ["SUFFIX", "Successor"]
+__all__ = [
+    "SUFFIX",
+    "Successor",
+    "made_by",
+    "maker",
+]
+
+
+def maker() -> str:
+    """The process that runs, as `made_by` reads it."""
+    pid = os.getpid()
+    return f"{socket.gethostname()} {pid} {born(pid)}"
+
+
+def made_by(text: str) -> int:
+    """The process id of another living process of this host; 0 if it is none."""
+    parts = text.split()
+    if len(parts) != 3 or not parts[1].isdigit() or int(parts[1]) == os.getpid():
+        return 0
+    return int(parts[1]) if parts[0] == socket.gethostname() and parts[2] == born(int(parts[1])) else 0
+
 
 SUFFIX = "__ch_sink_next"
+_DRAFT = "_columns"
+"""Ends the name of a table without rows in which the columns of another shape are prepared."""
 _NOT_IMPLEMENTED, _UNKNOWN_TABLE = 48, 60
 _ALLOW: dict[str, str | int] = {**EVERY_TYPE, "allow_nullable_key": 1}
 Say = Callable[[str], None]
@@ -41,6 +67,16 @@ class Successor:
     @property
     def qualified(self) -> str:
         return f"{quote(self.target.database)}.{quote(self.target.name + SUFFIX)}"
+
+    @property
+    def _draft(self) -> str:
+        return f"{quote(self.target.database)}.{quote(self.target.name + SUFFIX + _DRAFT)}"
+
+    @property
+    def clause(self) -> EngineClause:
+        """The target's engine clause."""
+        found = self._described()
+        return parse_engine(str(found["engine"]), str(found["engine_full"]))
 
     @property
     def _on_cluster(self) -> str:
@@ -109,24 +145,38 @@ class Successor:
                     f"process {pid} on this host fills {self.qualified} now", hint="Wait for it, or stop it."
                 )
             say(f"dropping {self.qualified}, which an earlier run left")
-            self.drop()
+        self.drop()
 
-    def create(self) -> TargetTable:
-        """Create it, empty."""
-        found = self._described()
+    def create(self, shape: Shape | None = None) -> TargetTable:
+        """Create it, empty, in the target's shape or another one."""
+        if shape is None:
+            found = self._described()
+            self._create(
+                self.qualified, self.target.qualified, _engine(str(found["engine"]), str(found["engine_full"]))
+            )
+            return self.found()
+        # Engine and sorting key may name columns that the target lacks.
+        self._create(self._draft, self.target.qualified, "MergeTree ORDER BY tuple()")
+        for action in shape.actions:
+            sql = f"ALTER TABLE {self._draft}{self._on_cluster} {action}"
+            self.client.command(sql, settings={"alter_sync": 2}, doing=f"shape {self.qualified}")
+        self._create(self.qualified, self._draft, _engine(shape.engine.partition("(")[0].split()[0], shape.engine))
+        self._drop(self._draft)
+        return self.found(shape)
+
+    def _create(self, name: str, like: str, engine: str) -> None:
         sql = (
-            f"CREATE TABLE {self.qualified}{self._on_cluster} AS {self.target.qualified} "
-            f"ENGINE = {_engine(str(found['engine']), str(found['engine_full']))} "
+            f"CREATE TABLE {name}{self._on_cluster} AS {like} ENGINE = {engine} "
             f"COMMENT {literal(fill_note({'maker': maker()}))}"
         )
-        self.client.command(sql, settings=_ALLOW, again=False, doing=f"create {self.qualified}")
-        return self.found()
+        self.client.command(sql, settings=_ALLOW, again=False, doing=f"create {name}")
 
-    def found(self) -> TargetTable:
-        """The table that has its name now, with the target's columns."""
+    def found(self, shape: Shape | None = None) -> TargetTable:
+        """The table that has its name now, of the target's shape or this one."""
         own = detect(self.client, self.target.database, self.target.name + SUFFIX, self.policy)
         # What the target's columns mean is noted under its own name.
-        return replace(own, columns=self.target.columns)
+        notes = {c.name: c.note for c in (shape.table if shape is not None else self.target).columns}
+        return replace(own, columns=tuple(replace(c, note=notes.get(c.name, "")) for c in own.columns))
 
     def note(self, noted: Mapping[str, Any]) -> None:
         """Say in its comment what a run has to do once it is in place, in case this one cannot."""
@@ -158,13 +208,23 @@ class Successor:
             )
         self._renote()
 
+    def show(self, statements: Iterable[str]) -> None:
+        """Carry out what follows the exchange, such as another view; all of it may be repeated."""
+        for sql in statements:
+            try:
+                self.client.command(sql, doing=f"show {self.target.qualified} in its new shape")
+            except ClickHouseError as error:
+                # Who has made the table by hand may lack the one in which source types are noted.
+                if error.code != _UNKNOWN_TABLE or not sql.startswith("INSERT"):
+                    raise
+
     def drop(self) -> None:
-        """Drop the table that has its name now."""
-        self.client.command(
-            f"DROP TABLE IF EXISTS {self.qualified}{self._on_cluster} SYNC",
-            settings={"max_table_size_to_drop": 0, "max_partition_size_to_drop": 0},
-            doing=f"drop {self.qualified}",
-        )
+        """Drop the table that has its name now, and the draft of its columns."""
+        self._drop(self._draft)
+        self._drop(self.qualified)
+
+    def _drop(self, name: str) -> None:
+        self.client.command(f"DROP TABLE IF EXISTS {name}{self._on_cluster} SYNC", settings=DROP, doing=f"drop {name}")
 
     def dropped(self, say: Say) -> None:
         """Drop the former table; one that a server does not let go is named."""

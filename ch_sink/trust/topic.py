@@ -1,18 +1,27 @@
-"""What a fold needs of a topic, and Kafka behind it."""
+"""What a fold needs of a topic, Kafka behind it, and a topic without the changes of erased keys."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
+
+import numpy as np
 
 from ch_sink.kafka import KafkaHistory, KafkaSettings, RangeConsumer, TopicOffsets, range_consumer
 from ch_sink.model.change import Records
 from ch_sink.model.topic import TopicState
 from ch_sink.pipeline.chunks import Chunk, cut
-from ch_sink.ports import History, Ledger
+from ch_sink.ports import History, Ledger, RowsEdited
 from ch_sink.stream.tasks import RangeTask
 
-__all__ = ["KafkaTopic", "Reached", "TopicReader", "offsets_behind", "reached"]
+__all__ = [
+    "KafkaTopic",
+    "Reached",
+    "TopicReader",
+    "WithoutErased",
+    "offsets_behind",
+    "reached",
+]
 
 
 class TopicReader(Protocol):
@@ -97,3 +106,36 @@ def reached(ledger: Ledger, topic_id: str) -> Reached:
     for intent in intents:
         touched[intent.partition] = max(intent.end, touched.get(intent.partition, 0))
     return Reached({partition: applied.get(partition, 0) for partition in touched}, touched)
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutErased:
+    """The topic, read without these offsets; the history of a partition keeps them, to recognise repeats."""
+
+    inner: TopicReader
+    skip: dict[int, tuple[int, ...]]
+    """Partition → offsets."""
+
+    @staticmethod
+    def of(topic: TopicReader, removed: Sequence[RowsEdited]) -> TopicReader:
+        """The topic without the changes that these erasures name; itself if they name none."""
+        skip: dict[int, tuple[int, ...]] = {}
+        for one in removed:
+            if one.skip:
+                skip[one.partition] = (*skip.get(one.partition, ()), *one.skip)
+        return WithoutErased(topic, skip) if skip else topic
+
+    def state(self, topic: str) -> TopicState:
+        """See TopicReader."""
+        return self.inner.state(topic)
+
+    def chunks(self, task: RangeTask, first: int) -> Iterator[Chunk]:
+        """See TopicReader."""
+        gone = self.skip.get(task.partition, ())
+        for chunk in self.inner.chunks(task, first):
+            kept = np.flatnonzero(~np.isin(chunk.records.offsets, gone)) if gone else ()
+            yield replace(chunk, records=chunk.records.take(np.asarray(kept))) if gone else chunk
+
+    def history(self, partition: int) -> History | None:
+        """See TopicReader."""
+        return self.inner.history(partition)

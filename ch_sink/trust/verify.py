@@ -8,8 +8,8 @@ and has no event between both, differs indeed.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -26,6 +26,7 @@ from ch_sink.trust.fold import Fold
 from ch_sink.trust.history import begin_at_load, is_incomplete, unjudged, without_history
 from ch_sink.trust.repaired_versions import last_versions
 from ch_sink.trust.report import Report
+from ch_sink.trust.rollups import RolledUp, rolled_up
 from ch_sink.trust.shadow import Shadow, shadow_of, shadow_tables, staying
 from ch_sink.trust.sides import Side
 from ch_sink.trust.source_rows import read_source
@@ -36,11 +37,13 @@ from ch_sink.types.defaults import default_sql
 from ch_sink.types.lexer import columns_in
 from ch_sink.types.sql import literal, quote
 
-__all__ = ["FOUND", "Verified", "verified"]
+__all__ = ["FOUND", "Comparison", "Verified", "verified"]
 
 FOUND = 10_000
 """Step of the keys that differ."""
 _ROUNDS = 5
+_PAUSE = 0.2
+"""Seconds between two looks at the stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,76 +67,142 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
 
     Raises StreamFailed if the comparison is impossible, and ChSinkError of Kafka and ClickHouse.
     """
-    began = time.monotonic()
-    subject = replace(subject, client=staying(subject.client, subject.table))
-    expect_condition(subject, options.condition)
-    # Without a key equal rows are counted, whatever they were computed from.
-    inputs = subject.inputs if subject.key else ()
-    shape = shadow_of(subject.table, subject.database, subject.key, (*subject.columns, *inputs))
-    with ExitStack() as open_, shadow_tables(subject.client, shape) as shadow:
-        topic = subject.topic.state(subject.settings.topic)
-        at = subject.reached(topic.topic_id)
+    with closing(Comparison(subject, options, say)) as comparison:
+        for _ in comparison.steps():
+            subject.check()
+            time.sleep(_PAUSE)
+        yield comparison.found
+
+
+class Comparison:
+    """The comparison of one table, in steps between which others can go on; close it in the end."""
+
+    def __init__(self, subject: Subject, options: Options, say: Callable[[str], None]) -> None:
+        self.subject = replace(subject, client=staying(subject.client, subject.table))
+        self.options, self.say = options, say
+        self.from_source = options.against == "source"
+        self.left_out: tuple[str, ...] = ()
+        self.lacking: tuple[str, ...] = ()
+        """Columns of the source that the table lacks."""
+        self.passes = 0
+        """The source's position after the reading."""
+        self.base = 0
+        """Version of the source's rows in the shadow."""
+        self.touched = self.lag = 0
+        self.found: Verified
+        """What came of it, after the last step."""
+        self._open = ExitStack()
+
+    def close(self) -> None:
+        """Drop the shadow."""
+        self._open.close()
+
+    def steps(self) -> Iterator[None]:
+        """Compare; yields wherever it has to wait for the stream. Raises as `verified` does."""
+        began = time.monotonic()
+        self._begin()
+        columns = self._read_source() if self.from_source else self._begin_topic()
+        self.fold.to(self.reached)
+        self._differences(*columns)
+        self.say("comparing checksums")
+        totals = self.differences.totals()
+        step = self.differences.new()
+        found = self.differences.find(step, totals)
+        if self.from_source and found:
+            yield from self._wait_for_source()
+            step, earlier = self.differences.new(), step
+            found = self.differences.find_among(step, earlier)
+            if not self.subject.key:
+                self.touched = _drop_touched(self.differences, step, self.base)
+                found -= self.touched
+        changing, behind = yield from self._judge(step, found)
+        report = replace(self._report(totals.table_rows), changing=self.touched + changing, behind=behind, lag=self.lag)
+        if self.options.bounds is None or self.options.bounds[0] is None:  # with the first part of a table
+            rollups = _rolled_up(self.subject, self.options, report, self.differences.source.table)
+            report = replace(report, rollups=rollups)
+        self.shadow.expect_own(self.subject.client)
+        sides = self.differences.source, self.differences.target
+        report = replace(report, seconds=time.monotonic() - began)
+        self.found = Verified(report, self.differences, *sides, self.topic.topic_id, self.applied, self.shadow)
+
+    def _begin(self) -> None:
+        """Make the shadow, and a fold into it."""
+        subject, options = self.subject, self.options
+        expect_condition(subject, options.condition)
+        # Without a key equal rows are counted, whatever they were computed from.
+        self.inputs = subject.inputs if subject.key else ()
+        self.shape = shadow_of(subject.table, subject.database, subject.key, (*subject.columns, *self.inputs))
+        self.shadow = self._open.enter_context(shadow_tables(subject.client, self.shape))
+        self.topic = subject.topic.state(subject.settings.topic)
+        self.reached = subject.reached(self.topic.topic_id).applied
         expect_entered(subject.table, subject.ledger)
-        if not at.applied:
+        if not self.reached:
             raise StreamFailed(
-                f"stream {subject.settings.name!r} has read nothing of topic {topic.topic} yet",
+                f"stream {subject.settings.name!r} has read nothing of topic {self.topic.topic} yet",
                 hint="Run it first: `ch_sink run CONFIG`.",
             )
-        applied = dict.fromkeys(topic.low, 0) | at.applied
+        self.applied = dict.fromkeys(self.topic.low, 0) | self.reached
         # A whole topic has the values itself, and those that the stream keeps may be of a row that was wrong.
-        begun = options.against == "source" or is_incomplete(subject.ledger, topic)
-        kept = subject.kept(shadow.table) if begun else None
-        fold = Fold(subject.client, shadow.table, subject.settings, subject.topic, subject.decoder, kept)
-        open_.callback(fold.close)
-        chosen = chosen_columns(subject, options)
-        compared, passes, base = chosen, 0, 0
-        named = _named(subject, options, shape)
-        known, lacking = shape.columns, tuple[str, ...]()
-        if options.against == "source":
-            states = states_at(subject, topic.topic_id, applied)
-            fold.begin(at.applied, states)
-            limits = last_versions(Target.of(subject.table, subject.settings.policy), subject.settings.topic, states)
-            if subject.key:  # above the last change, which may have been lost
-                base = max(limits[0] + 1, 0) if limits else 0
-            elif limits and len(states) == len(applied):  # versions tell what was touched since, in any partition
-                base = max(limits[0], 0)
-            more = tuple(column for column in named if column not in compared)
-            read = read_source(subject, options, shadow.table, (*compared, *more, *inputs), base, say)
-            known, passes, lacking = read.columns, read.passes, () if options.columns else read.lacking
-            _expect_read(named, known)
-            compared = tuple(column for column in known if column in compared)
-        else:
-            began_at = begin_at_load(fold, subject.ledger, topic)
-            say(f"folding {counted(sum(at.applied.values()) - began_at, 'offset')} of {topic.topic}")
-        fold.to(at.applied)
-        beyond = ""
-        if options.against == "topic":
-            beyond = unjudged(subject.ledger, topic, subject.key, subject.client, shadow.table)
-        if beyond:
-            _expect_whole(fold.letters.of_kind("unresolved"))
+        begun = self.from_source or is_incomplete(subject.ledger, self.topic)
+        kept = subject.kept(self.shadow.table) if begun else None
+        self.fold = Fold(subject.client, self.shadow.table, subject.settings, subject.topic, subject.decoder, kept)
+        self._open.callback(self.fold.close)
+
+    def _read_source(self) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
+        """Fill the shadow with the source's rows; returns the columns that were read, and those to compare."""
+        subject, options = self.subject, self.options
+        chosen, named = chosen_columns(subject, options), _named(subject, options, self.shape)
+        states = states_at(subject, self.topic.topic_id, self.applied)
+        self.fold.begin(self.reached, states)
+        limits = last_versions(Target.of(subject.table, subject.settings.policy), subject.settings.topic, states)
+        if subject.key:  # above the last change, which may have been lost
+            self.base = max(limits[0] + 1, 0) if limits else 0
+        elif limits and len(states) == len(self.applied):
+            # Versions tell what was touched since, in any partition.
+            self.base = max(limits[0], 0)
+        wanted = (*chosen, *(column for column in named if column not in chosen), *self.inputs)
+        read = read_source(subject, options, self.shadow.table, wanted, self.base, self.say)
+        _expect_read(named, read.columns)
+        self.passes = read.passes
+        self.lacking = () if options.columns else read.lacking
+        return read.columns, tuple(column for column in read.columns if column in chosen)
+
+    def _begin_topic(self) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
+        """Let the fold begin where the topic does; returns the columns that it fills, and those to compare."""
+        chosen = chosen_columns(self.subject, self.options)
+        _named(self.subject, self.options, self.shape)
+        began_at = begin_at_load(self.fold, self.subject.ledger, self.topic)
+        offsets = sum(self.reached.values()) - began_at
+        self.say(f"folding {counted(offsets, 'offset')} of {self.topic.topic}")
+        return self.shape.columns, chosen
+
+    def _differences(self, known: tuple[Column, ...], compared: tuple[Column, ...]) -> None:
+        """Set up what is compared. Raises StreamFailed if the topic does not hold it."""
+        subject, options = self.subject, self.options
+        self.beyond = ""
+        if not self.from_source:
+            self.beyond = unjudged(subject.ledger, self.topic, subject.key, subject.client, self.shadow.table)
+        if self.beyond:
+            _expect_whole(self.fold.letters.of_kind("unresolved"))
+        self.left_out = tuple(c.name for c in chosen_columns(subject, options) if c not in compared)
         wanted = " AND ".join(f"({text})" for text in (subject.condition, _within(subject, options)) if text)
-        names = {column.name for column in known} | shape.system_columns
-        there = replace(shadow.table, columns=tuple(column for column in shape.columns if column.name in names))
+        names = {column.name for column in known} | self.shape.system_columns
+        columns = tuple(column for column in self.shape.columns if column.name in names)
+        there = replace(self.shadow.table, columns=columns)
         source, target = (Side(table, subject.key, compared, wanted) for table in (there, subject.table))
-        differences = Differences(subject.client, shadow.differences, source, target, options.share, options.condition)
-        say("comparing checksums")
-        totals = differences.totals()
-        found = differences.find(0, totals)
-        touched = lag = 0
-        if options.against == "source" and found:
-            lag = _wait_for_source(subject, options, fold, passes, topic.topic_id)
-            found = differences.find_among(20, 0)
-            if not subject.key:
-                touched = _drop_touched(differences, 20, base)
-                found -= touched
-        step = 20 if passes else 0
-        changing, behind = _judge(subject, options, fold, differences, found, topic.topic_id, step)
-        unknown = without_history(differences, FOUND, beyond)
-        if options.against == "topic" and subject.unresolved is not None and differences.count(FOUND):
+        self.differences = Differences(
+            subject.client, self.shadow.differences, source, target, options.share, options.condition
+        )
+
+    def _report(self, rows: int) -> Report:
+        """What the comparison has found, once nothing of it can be judged any further."""
+        subject, options, differences = self.subject, self.options, self.differences
+        unknown = without_history(differences, FOUND, self.beyond)
+        if not self.from_source and subject.unresolved is not None and differences.count(FOUND):
             # A compacted topic begins with offset 0, whatever it has lost.
-            waiting = {(p, offset) for p, offsets in fold.waiting().items() for offset in offsets}
-            unresolved = fold.letters.of_kind("unresolved") | waiting
-            _expect_whole(unresolved and unresolved - subject.unresolved(topic.topic_id))
+            waiting = {(p, offset) for p, offsets in self.fold.waiting().items() for offset in offsets}
+            unresolved = self.fold.letters.of_kind("unresolved") | waiting
+            _expect_whole(unresolved and unresolved - subject.unresolved(self.topic.topic_id))
         if _ignores_deletes(subject):
             differences.drop(FOUND, "kind = 'extra' AND source_version != ''")
         report = Report.of(
@@ -143,85 +212,91 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
             stream=subject.settings.name,
             table=subject.table,
             against=options.against,
-            rows=totals.table_rows,
+            rows=rows,
         )
-        report = replace(
+        return replace(
             report,
             causes=causes(report.examples, cache(lambda name: _default(subject, differences, name))),
-            changing=touched + changing,
-            behind=behind,
-            lag=lag,
             unknown=unknown,
-            dead_letters=sum(fold.letters.kinds.values()),
+            dead_letters=sum(self.fold.letters.kinds.values()),
             partial=bool(options.condition or options.bounds),
             share=options.share,
-            seconds=time.monotonic() - began,
-            position=", ".join(f"{p}: {offset}" for p, offset in sorted(fold.at.items())),
-            left_out=tuple(c.name for c in chosen if c not in compared),
-            lacking=lacking,
+            position=", ".join(f"{p}: {offset}" for p, offset in sorted(self.fold.at.items())),
+            left_out=self.left_out,
+            lacking=self.lacking,
         )
-        shadow.expect_own(subject.client)
-        yield Verified(report, differences, source, target, topic.topic_id, applied, shadow)
+
+    def _wait_for_source(self) -> Iterator[None]:
+        """Go on until the stream has passed the position at which the source was read; notes what it lacks then.
+
+        An event of that position or a later one proves it. A table without such events gives no proof; then the time
+        that the connector has had must do.
+
+        Rows without a key are folded to the end of the topic, however far the stream comes: it does not come further
+        while a repair stands by, and what it has not read would be counted twice.
+        """
+        topic_id, fold = self.topic.topic_id, self.fold
+        deadline = time.monotonic() + self.options.patience
+        fold.to(self._known())
+        while fold.commit() < self.passes and time.monotonic() < deadline:
+            yield
+            fold.to(self._known())
+        high = self.subject.topic.state(self.subject.settings.topic).high
+        yield from self._wait(high)
+        fold.to(self._known())
+        self.lag = offsets_behind(self.subject.reached(topic_id).applied, high)
+
+    def _known(self) -> Mapping[int, int]:
+        """The offsets below which changes are known that the source's rows may show."""
+        subject = self.subject
+        if subject.key:
+            return subject.reached(self.topic.topic_id).applied
+        return subject.topic.state(subject.settings.topic).high
+
+    def _judge(self, step: int, found: int) -> Generator[None, None, tuple[int, bool]]:
+        """Note the keys that really differ under FOUND.
+
+        Returns how many could not be judged, and whether that is because the stream does not go on.
+        """
+        differences, topic_id = self.differences, self.topic.topic_id
+        for _ in range(_ROUNDS):
+            if not found:
+                break
+            at = self.subject.reached(topic_id)
+            self.fold.to(at.touched)
+            kept, left = differences.new(), differences.new()
+            differences.unchanged(kept, step)
+            differences.move(kept, FOUND)
+            changed = differences.changed(left, step, kept)
+            if not self.subject.key and self.from_source:
+                return changed, False
+            if not changed or not (yield from self._wait(at.touched)):
+                return changed, bool(changed)
+            self.fold.to(self.subject.reached(topic_id).applied)
+            step = differences.new()
+            found = differences.find_among(step, left)
+        return found, False
+
+    def _wait(self, until: dict[int, int]) -> Generator[None, None, bool]:
+        """Wait until the stream has applied everything below these offsets; returns whether it has."""
+        deadline = time.monotonic() + self.options.patience
+        while True:
+            at = self.subject.reached(self.topic.topic_id).applied
+            if all(at.get(partition, 0) >= offset for partition, offset in until.items()):
+                return True
+            if time.monotonic() > deadline:
+                return False
+            yield
 
 
-def _wait_for_source(subject: Subject, options: Options, fold: Fold, passes: int, topic_id: str) -> int:
-    """Go on until the stream has passed the position at which the source was read.
-
-    Returns how many offsets of the topic it lacks then.
-
-    An event of that position or a later one proves it. A table without such events gives no proof; then the time that
-    the connector has had must do.
-
-    Rows without a key are folded to the end of the topic, however far the stream comes: it does not come further while
-    a repair stands by, and what it has not read would be counted twice.
-    """
-    deadline = time.monotonic() + options.patience
-    fold.to(_known(subject, topic_id))
-    while fold.commit() < passes and time.monotonic() < deadline:
-        subject.check()
-        time.sleep(0.5)
-        fold.to(_known(subject, topic_id))
-    high = subject.topic.state(subject.settings.topic).high
-    _wait(subject, topic_id, high, options.patience)
-    fold.to(_known(subject, topic_id))
-    return offsets_behind(subject.reached(topic_id).applied, high)
-
-
-def _known(subject: Subject, topic_id: str) -> Mapping[int, int]:
-    """The offsets below which changes are known that the source's rows may show."""
-    return subject.reached(topic_id).applied if subject.key else subject.topic.state(subject.settings.topic).high
-
-
-def _judge(
-    subject: Subject,
-    options: Options,
-    fold: Fold,
-    differences: Differences,
-    found: int,
-    topic_id: str,
-    step: int,
-) -> tuple[int, bool]:
-    """Note the keys that really differ under FOUND.
-
-    Returns how many could not be judged, and whether that is because the stream does not go on.
-    """
-    for _ in range(_ROUNDS):
-        if not found:
-            break
-        at = subject.reached(topic_id)
-        fold.to(at.touched)
-        kept, left = step + 2, step + 4
-        differences.unchanged(kept, step)
-        differences.move(kept, FOUND)
-        changed = differences.changed(left, step, kept)
-        if not subject.key and options.against == "source":
-            return changed, False
-        if not changed or not _wait(subject, topic_id, at.touched, options.patience):
-            return changed, bool(changed)
-        fold.to(subject.reached(topic_id).applied)
-        step += 10
-        found = differences.find_among(step, left)
-    return found, False
+def _rolled_up(subject: Subject, options: Options, report: Report, source: TargetTable) -> tuple[RolledUp, ...]:
+    """The stream's rollups against the source's rows; against the table's where those are equal, or are not known."""
+    known = {column.name for column in source.columns}
+    whole = not (report.partial or report.share != 1 or report.changing or report.unknown)
+    of = source if report.rows_differ and whole else subject.table
+    if any(not known.issuperset(rollup.used) for rollup in subject.rollups):
+        of = subject.table
+    return rolled_up(subject.client, subject.rollups, of, subject.key, options.examples)
 
 
 def _drop_touched(differences: Differences, step: int, version: int) -> int:
@@ -230,19 +305,6 @@ def _drop_touched(differences: Differences, step: int, version: int) -> int:
     Whether the source's rows held such an event already is not known, so they cannot be judged.
     """
     return differences.drop(step, f"toUInt256OrZero(source_version) > toUInt256({literal(str(version))})")
-
-
-def _wait(subject: Subject, topic_id: str, until: dict[int, int], patience: float) -> bool:
-    """Wait until the stream has applied everything below these offsets; returns whether it has."""
-    deadline = time.monotonic() + patience
-    while True:
-        at = subject.reached(topic_id).applied
-        if all(at.get(partition, 0) >= offset for partition, offset in until.items()):
-            return True
-        if time.monotonic() > deadline:
-            return False
-        subject.check()
-        time.sleep(0.2)
 
 
 def _named(subject: Subject, options: Options, shape: TargetTable) -> tuple[Column, ...]:

@@ -1,37 +1,45 @@
-"""What a comparison needs, from a stream's configuration."""
+"""What comparisons and fillings need, from a stream's configuration."""
 
-from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 from ch_sink.clickhouse import (
-    ClickHouseDeadLetters,
-    ClickHouseHandover,
-    ClickHousePending,
+    ClickHouseStreamStates,
     Client,
     detect,
+    planned_rollups,
     server_facts,
 )
 from ch_sink.config import Config
 from ch_sink.decode import decoder_for
 from ch_sink.discovery.job_topics import source_names
 from ch_sink.discovery.look import look_into, schema_for
-from ch_sink.discovery.wiring import client_of, kafka_settings, key_columns, ledger_of, topic_offsets
+from ch_sink.discovery.wiring import (
+    client_of,
+    dead_letters_of,
+    handover_of,
+    kafka_settings,
+    key_columns,
+    ledger_of,
+    pending_of,
+    table_spec,
+    topic_offsets,
+)
 from ch_sink.kafka import schema_registry
-from ch_sink.ports import Handover
 from ch_sink.snapshot import open_source
-from ch_sink.table.model import TargetTable
+from ch_sink.trust.refill import Refill
+from ch_sink.trust.shape import Wanted
 from ch_sink.trust.source_address import source_address
 from ch_sink.trust.stoppable import Check, StoppableTopic, never_stops
-from ch_sink.trust.subject import Subject
+from ch_sink.trust.subject import Subject, filled_columns
 from ch_sink.trust.topic import KafkaTopic
-from ch_sink.types.column import Column
-from ch_sink.types.connect import RowSchema
-from ch_sink.types.defaults import is_constant
 from ch_sink.types.sql import quote
 from ch_sink.wiring.streams import stream_settings
 from ch_sink.wiring.tasks import concerned_by
 
-__all__ = ["filled_columns", "handover_of", "subject_of"]
+__all__ = [
+    "refill_of",
+    "subject_of",
+]
 
 
 def subject_of(config: Config, check: Check = never_stops) -> Subject:
@@ -63,31 +71,35 @@ def subject_of(config: Config, check: Check = never_stops) -> Subject:
         (lambda: open_source(source_address(config, tables))) if config.source is not None else None,
         " AND ".join(f"{quote(name)} = {sql}" for name, sql in policy.columns.add if name in policy.columns.source),
         check,
-        handover_of(config, client),
+        partial(handover_of, config, client),
         lambda topic_id: _unresolved(config, client, topic_id),
+        planned_rollups(client, table, config.rollup_choices(), policy.columns),
     )
 
 
 def _unresolved(config: Config, client: Client, topic_id: str) -> set[tuple[int, int]]:
     """Partition and offset of the records whose values the stream did not know, or waits for."""
-    place, tables, name = config.state_database, config.tables, config.stream_name
-    pending = ClickHousePending(client, place, tables.pending, name)
+    pending = pending_of(config, client)
     waiting = {(p, r.offset) for own, p in pending.places() if own == topic_id for r in pending.open(topic_id, p)}
-    return waiting | ClickHouseDeadLetters(client, place, tables.dead_letters, name, topic_id).places("unresolved")
+    return waiting | dead_letters_of(config, client, topic_id).places("unresolved")
 
 
-def handover_of(config: Config, client: Client) -> Callable[[TargetTable], Handover]:
-    """What the stream has kept of rows that changed their key, as a table's columns hold it."""
-    name = config.tables.handover
-    return lambda table: ClickHouseHandover(client, config.state_database, name, config.stream_name, table)
-
-
-def filled_columns(table: TargetTable, schema: RowSchema | None) -> tuple[Column, ...]:
-    """Columns that events fill. One that the topic never states, and whose default varies, is the user's own."""
-    stated = {f.name for f in (*schema.fields, *schema.key)} if schema is not None else set()
-    names = [c.name for c in table.columns]
-    return tuple(
-        c
-        for c in table.stored_columns
-        if c.name in stated or not c.default_expression or is_constant(c.default_expression, names)
+def refill_of(config: Config, patience: float, check: Check = never_stops) -> Refill:
+    """The stream's table, topic and source. Raises ChSinkError if one of them is missing."""
+    subject = subject_of(config, check)
+    client, tables, place = subject.client, config.tables, config.clickhouse
+    return Refill(
+        subject,
+        ClickHouseStreamStates(client, config.state_database, tables.ledger),
+        pending_of(config, client),
+        handover_of(config, client, subject.table),
+        f"{quote(place.database)}.{quote(subject.settings.policy.table.notes)}",
+        place.cluster,
+        Wanted(table_spec(config), _stated(config)),
+        patience,
     )
+
+
+def _stated(config: Config) -> frozenset[str]:
+    """What the file itself says of the section ``init``."""
+    return frozenset(config.init.model_fields_set) | ({"engine"} if config.engine is not None else set())

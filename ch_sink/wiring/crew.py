@@ -10,23 +10,23 @@ from dataclasses import dataclass, field, replace
 
 from ch_sink.clickhouse import write_together
 from ch_sink.config import Config
-from ch_sink.discovery.creation import create_tables
+from ch_sink.discovery.init_plan import create_tables
 from ch_sink.discovery.topic_watch import TopicWatch
 from ch_sink.discovery.wiring import client_of, kafka_settings
 from ch_sink.errors import ChSinkError
-from ch_sink.observe import StreamSummary
+from ch_sink.observe.job_view import JobWatch
 from ch_sink.observe.live import Live
-from ch_sink.observe.watch import JobWatch
+from ch_sink.observe.stream import StreamSummary
 from ch_sink.stream.coordinator import Coordinator
-from ch_sink.stream.flush import Flush
-from ch_sink.stream.job import Job
-from ch_sink.stream.job_stream import JobStream
-from ch_sink.stream.job_work import Changed, Ended, JobOptions
-from ch_sink.stream.lanes import ThreadLanes
-from ch_sink.stream.roster import Member, Roster
+from ch_sink.stream.job import Job, JobOptions
+from ch_sink.stream.job_stream import JobStream, Pace
+from ch_sink.stream.lanes import Changed, ThreadLanes
+from ch_sink.stream.pace import Flush
+from ch_sink.stream.roster import Roster
+from ch_sink.stream.standing import Member
 from ch_sink.stream.tasks import Execute
 from ch_sink.wiring.process import allow_descriptors
-from ch_sink.wiring.streams import NoStates, SharedTopics, members_of, stream_ports, stream_settings
+from ch_sink.wiring.streams import SharedTopics, members_of, stream_ports, stream_settings
 
 __all__ = ["Configurations", "Crew", "Observers"]
 
@@ -73,17 +73,16 @@ class Crew:
 
     def job(self, configs: Sequence[Config], execute: Execute, options: JobOptions) -> Job:
         """The job of these streams. Raises ConfigError if the process may not have enough open files for them."""
-        topics, live = self._topics, self._seen.live
+        topics = self._topics
         options = replace(
             options,
-            on_retry=lambda stream: live.retried(stream.name, stream.topic),
             on_resume=lambda stream: self._configurations.outdated(stream.name),
             discover=self._discover if topics is not None and topics.open else None,
             discover_every=topics.interval if topics is not None else math.inf,
         )
         refused = self._refused(topics.refused if topics is not None else {})
         streams = [*map(self.stream, configs), *(stream for stream, _ in refused)]
-        lanes: ThreadLanes[Ended] = ThreadLanes()
+        lanes = ThreadLanes()
         members = [*members_of(configs), *(member for _, member in refused)]
         self._roster = Roster(members, uuid.uuid4().hex[:12], steady=lanes.now)
         return Job(streams, execute, lanes, options, self._roster, write_together)
@@ -103,9 +102,8 @@ class Crew:
             stream_settings(config),
             lambda: self._connect(config.stream_name),
             self._brokers.watermarks(kafka_settings(config)),
-            config.trigger_interval,
+            Pace(config.trigger_interval, Flush(config.flush_interval, config.flush_rows)),
             config.max_offsets_per_trigger,
-            Flush(config.flush_interval, config.flush_rows),
             comes_and_goes=self._topics is not None and self._topics.finds(config),
             table=_table(config),
         )
@@ -144,7 +142,7 @@ class Crew:
             watermarks = self._brokers.watermarks(kafka_settings(config))
             return JobStream(stream_settings(config), connect, watermarks, table=_table(config))
 
-        return [(shown_by(config, error), Member(topic, NoStates())) for topic, (config, error) in topics.items()]
+        return [(shown_by(config, error), Member(topic, None, known=True)) for topic, (config, error) in topics.items()]
 
 
 def _table(config: Config) -> str:

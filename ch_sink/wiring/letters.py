@@ -3,11 +3,12 @@
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ch_sink.clickhouse import ClickHouseDeadLetters, ClickHouseLedger
 from ch_sink.config import Config
-from ch_sink.kafka import KafkaSettings, RangeConsumer
+from ch_sink.discovery.wiring import dead_letters_of, kafka_settings
+from ch_sink.kafka import RangeConsumer
 from ch_sink.ports import Claim, DeadLetter, StoredLetter
 from ch_sink.stream.letter_retry import LetterRetry, Retried
 from ch_sink.stream.partition_states import States
@@ -108,19 +109,13 @@ class Letters:
         """The letter; its value from Kafka if it was withheld from the table."""
         if not self.config.policy().columns.hides or letter.value != b"":
             return letter
-        with closing(RangeConsumer(KafkaSettings(self.config.kafka.client()))) as consumer:
+        with closing(RangeConsumer(kafka_settings(self.config))) as consumer:
             for records in consumer.read(letter.topic, letter.partition, letter.offset, letter.offset + 1):
-                headers = records.headers[0] if records.headers is not None else None
-                return DeadLetter(
-                    letter.topic, letter.partition, letter.offset, letter.timestamp, records.keys[0],
-                    records.values[0], headers or (), letter.kind, letter.column, letter.reason,
-                )  # fmt: skip
+                headers = records.headers[0] if records.headers is not None else ()
+                return replace(letter, key=records.keys[0], value=records.values[0], headers=headers or ())
         return letter
 
     def _table(self, topic_id: str) -> ClickHouseDeadLetters:
         ledger = self.ports.ledger
         assert isinstance(ledger, ClickHouseLedger)
-        config = self.config
-        return ClickHouseDeadLetters(
-            ledger.table.client, config.state_database, config.tables.dead_letters, config.stream_name, topic_id
-        )  # fmt: skip
+        return dead_letters_of(self.config, ledger.table.client, topic_id)

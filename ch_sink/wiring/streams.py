@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ch_sink.clickhouse import (
-    ClickHouseDeadLetters,
-    ClickHousePending,
     ClickHouseSettings,
     ClickHouseStreamStates,
     ClickHouseTableAdmin,
@@ -18,18 +16,17 @@ from ch_sink.clickhouse import (
     connect,
 )
 from ch_sink.config import Config
-from ch_sink.discovery.wiring import client_of, kafka_settings, ledger_of
+from ch_sink.discovery.wiring import client_of, dead_letters_of, kafka_settings, ledger_of, pending_of
 from ch_sink.kafka import GroupCommits, GroupOffsets, KafkaSettings, TopicWatermarks
 from ch_sink.model.topic import TopicState
 from ch_sink.ports import Alive, Compared, Condition, RecordedState, Request
-from ch_sink.stream.coordinator import StreamSettings
+from ch_sink.stream.batch_plan import rewind
 from ch_sink.stream.error_limits import ErrorLimits
-from ch_sink.stream.patience import Patience
-from ch_sink.stream.ports import StreamPorts
-from ch_sink.stream.rewind import rewind
-from ch_sink.stream.roster import Member
+from ch_sink.stream.pace import Patience
+from ch_sink.stream.ports import StreamPorts, StreamSettings
+from ch_sink.stream.standing import Member
 
-__all__ = ["LazyStates", "NoStates", "SharedTopics", "members_of", "rewind_stream", "stream_ports", "stream_settings"]
+__all__ = ["LazyStates", "SharedTopics", "members_of", "rewind_stream", "stream_ports", "stream_settings"]
 
 _TIMEOUT = 30.0
 """Of one exchange of states, in seconds. A failed one is not repeated: the next comes within a second."""
@@ -57,17 +54,19 @@ def stream_ports(config: Config, topics: "SharedTopics") -> StreamPorts:
     kafka = kafka_settings(config)
     return StreamPorts(
         ledger_of(config, client),
-        ClickHouseTableAdmin(client, place.database, place.table, config.policy(), place.cluster, config.init.types()),
-        _Topics(topics, kafka),
-        ClickHousePending(client, config.state_database, config.tables.pending, config.stream_name),
-        GroupOffsets(topics.commits(kafka), config.consumer_group),
-        lambda topic_id: sum(
-            ClickHouseDeadLetters(
-                client, config.state_database, config.tables.dead_letters, config.stream_name, topic_id
-            )
-            .count()
-            .values()
+        ClickHouseTableAdmin(
+            client,
+            place.database,
+            place.table,
+            config.policy(),
+            place.cluster,
+            config.init.types(),
+            config.rollup_choices(),
         ),
+        _Topics(topics, kafka),
+        pending_of(config, client),
+        GroupOffsets(topics.commits(kafka), config.consumer_group),
+        lambda topic_id: sum(dead_letters_of(config, client, topic_id).count().values()),
     )
 
 
@@ -132,28 +131,6 @@ def members_of(configs: Sequence[Config]) -> list[Member]:
         patience = Patience(math.inf if config.retry_for is None else config.retry_for)
         made.append(Member(config.stream_name, ledgers.setdefault(place, place), config.fingerprint(), patience))
     return made
-
-
-class NoStates:
-    """Of streams that have no ledger: nothing is recorded, and nobody can ask for anything."""
-
-    def read(self, streams: Sequence[str]) -> dict[str, RecordedState]:
-        return {stream: RecordedState() for stream in streams}
-
-    def mark(self) -> object:
-        return 0
-
-    def ask(self, requests: Mapping[str, Request]) -> None:
-        del requests
-
-    def note(self, conditions: Mapping[str, Condition]) -> None:
-        del conditions
-
-    def beat(self, beats: Mapping[str, Alive]) -> None:
-        del beats
-
-    def compare(self, comparisons: Mapping[str, Compared]) -> None:
-        del comparisons
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,6 @@ from confluent_kafka import Message
 
 from ch_sink.clickhouse import (
     AnyKeyLookup,
-    ClickHouseDeadLetters,
-    ClickHouseHandover,
-    ClickHousePending,
     ClickHouseWriter,
     Client,
     await_earlier_inserts,
@@ -19,16 +16,16 @@ from ch_sink.clickhouse import (
 from ch_sink.config import Config
 from ch_sink.decode import decoder_for
 from ch_sink.decode.source_tables import RecordsOfTable
-from ch_sink.discovery.wiring import client_of, kafka_settings, ledger_of
+from ch_sink.discovery.wiring import client_of, dead_letters_of, handover_of, kafka_settings, ledger_of, pending_of
 from ch_sink.errors import DataLoss, StreamFailed
 from ch_sink.kafka import KafkaHistory, KafkaSettings, RangeConsumer, range_consumer, schema_registry, slices_of
 from ch_sink.model.change import Records
 from ch_sink.pipeline.chunks import Chunk, cut
-from ch_sink.pipeline.fencing import Fencing
-from ch_sink.pipeline.partition_sink import PartitionSink
+from ch_sink.pipeline.guards import Fencing
+from ch_sink.pipeline.partition_sink import Attempt, Stores, open_sink
 from ch_sink.pipeline.plan import BatchDecoder, Ports
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import ChunkCut, Fence, Pending, PendingRecord
+from ch_sink.ports import Fence, Pending, PendingRecord
 from ch_sink.stream.run_task import TaskPorts, task_name
 from ch_sink.stream.tasks import RangeTask, Task, patience, progress_entry
 from ch_sink.table.model import TargetTable
@@ -58,7 +55,6 @@ def task_ports(
         fetched: the records of its range, if they have been read.
     """
     client, policy, table = client_of(config), config.policy(), task.table
-    own, tables, stream = config.state_database, config.tables, task.stream
     kafka = kafka_settings(config)
     concerned = concerned_by(config)
     ledger = ledger_of(config, client)
@@ -68,26 +64,28 @@ def task_ports(
         await_earlier_inserts(client, table, fence, cluster=table.cluster or config.clickhouse.cluster)
         return fence
 
-    sink = PartitionSink(
+    sink = open_sink(
         task_name(task),
         Target.of(table, policy),
         lambda before: decoder(table, before),
         Ports(
             lookup=AnyKeyLookup(client, table),
-            handover=ClickHouseHandover(client, own, tables.handover, stream, table),
+            handover=handover_of(config, client, table),
             history=_History(kafka, task, concerned) if config.kafka.bootstrap else NoHistory(task.partition),
         ),
-        ClickHouseWriter(client, table),
-        ClickHouseDeadLetters(client, own, tables.dead_letters, stream, task.topic_id),
-        _pending(client, config, task, kafka),
-        deadline=patience(task, config.handover_deadline),
-        progress=lambda done: ledger.put_progress(progress_entry(task, done.end, done.state)),
-        releases=ledger,
-        cuts=task.cuts if isinstance(task, RangeTask) else (),
-        note_cut=lambda offset: ledger.put_cut(ChunkCut(task.topic_id, task.partition, offset)),
-        fencing=Fencing(begin),
-        changed=task.changed if isinstance(task, RangeTask) else "",
-        settled=isinstance(task, RangeTask) and task.settled,
+        Stores(
+            ClickHouseWriter(client, table),
+            dead_letters_of(config, client, task.topic_id),
+            _pending(client, config, task, kafka),
+            ledger,
+            lambda done: ledger.put_progress(progress_entry(task, done.end, done.state)),
+        ),
+        Attempt(
+            Fencing(begin),
+            task.changed if isinstance(task, RangeTask) else "",
+            settled=isinstance(task, RangeTask) and task.settled,
+            deadline=patience(task, config.handover_deadline),
+        ),
     )
 
     def chunks(first: int) -> Iterator[Chunk]:
@@ -102,18 +100,20 @@ def task_ports(
 
 
 def _pending(client: Client, config: Config, task: Task, kafka: KafkaSettings) -> Pending:
-    stored = ClickHousePending(client, config.state_database, config.tables.pending, task.stream)
+    stored = pending_of(config, client)
     if not config.policy().columns.hides:
         return stored
 
-    def read(partition: int, offset: int) -> Records | None:
-        with range_consumer(kafka) as consumer:
-            try:
-                return next(iter(consumer.read(task.topic, partition, offset, offset + 1)), None)
-            except DataLoss:
-                return None
+    return WithheldPending(stored, lambda partition, offset: _record_at(kafka, task.topic, partition, offset))
 
-    return WithheldPending(stored, read)
+
+def _record_at(kafka: KafkaSettings, topic: str, partition: int, offset: int) -> Records | None:
+    """The record at an offset, None if the topic does not hold it. Raises KafkaError."""
+    with range_consumer(kafka) as consumer:
+        try:
+            return next(iter(consumer.read(topic, partition, offset, offset + 1)), None)
+        except DataLoss:
+            return None
 
 
 def _read_chunks(

@@ -20,7 +20,7 @@ def _expect_good(client: Client, seed: int) -> None:
         pytest.fail(f"seed {seed}: {outcome.failure}\n{least}")
 
 
-@pytest.mark.parametrize("seed", [200, 208, 215, 2001])
+@pytest.mark.parametrize("seed", [200, 208, 215, 301, 302, 2001])
 def test_a_random_sequence(client: Client, seed: int) -> None:
     _expect_good(client, seed)
 

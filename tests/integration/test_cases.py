@@ -253,5 +253,5 @@ def test_one_lookup_per_chunk_and_only_where_it_is_needed(make: Make, engine: st
 
 
 def test_a_state_survives_its_text() -> None:
-    state = State(doubled={"00ff": "1f"}, floor=Floor(1, 1 << 79, 1 << 127), alone=True)
+    state = State(doubled={"00ff": "1f"}, floors={"s": Floor(1, 1 << 79, 1 << 127)}, alone=True)
     assert State.from_json(state.to_json()) == state

@@ -51,7 +51,7 @@ def test_case_15_a_poison_record_goes_aside_and_its_neighbours_stay(make: Make, 
     fed = make(engine, more="n Nullable(Int8)", policy=LETTERS)
     poison = update(row(2, "b"), row(2, "poison", n=1000), 200)
     done = fed.feed([insert(1, "a", 100, n=1), insert(2, "b", 110, n=2), poison, insert(3, "c", 300, n=3)], cut=cut)
-    assert sum(one.dead_letters for one in done) == 1
+    assert sum(one.counts.dead_letters for one in done) == 1
     assert fed.view() == [(1, "a", 1), (2, "b", 2), (3, "c", 3)]
     fed.feed([update(row(2, "b"), row(2, "healed", n=4), 400), delete(row(1, "a"), 410)])
     assert fed.view() == [(2, "healed", 4), (3, "c", 3)]

@@ -11,7 +11,7 @@ import pytest
 from ch_sink.clickhouse import Client, detect
 from ch_sink.errors import ConfigError, TableError
 from ch_sink.model.policy import ColumnPolicy
-from ch_sink.table.chosen import chosen_schema
+from ch_sink.table.spec import chosen_schema
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from ch_sink.types.sql import quote
 from tests.support.choose import some

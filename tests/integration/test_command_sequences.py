@@ -8,19 +8,19 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.errors import StreamFailed
-from ch_sink.ports import CLOCKS, DeadLetter, FinishedRange, RowsRemoved, TableRefilled, TopicFacts
+from ch_sink.memory import MemoryLedger
+from ch_sink.ports import CLOCKS, DeadLetter, FinishedRange, RowsEdited, TableRefilled, TopicFacts
 from ch_sink.stream.letter_retry import LetterRetry
 from ch_sink.stream.partition_states import States
-from ch_sink.testing.memory_ledger import MemoryLedger
 from ch_sink.trust.erase import erased
 from ch_sink.trust.mend import repaired
 from ch_sink.trust.purge import purged
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from tests.support.hand import HandFed
-from tests.support.hand_commands import Hand, hand, recreated
+from tests.support.hand_commands import MARKING, Hand, each_of, hand, recreated
 from tests.support.hand_steps import Rows
-from tests.support.hand_tables import Make, delete, each_engine, insert, row, update
+from tests.support.hand_tables import ENGINES, Make, delete, insert, row, update
 
 pytestmark = pytest.mark.integration
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.integration
 TWICE = update(row(1, "old"), row(1, "mid"), 110), update(row(1, "mid"), row(1, "new"), 120)
 
 
-@each_engine
+@each_of("engine", ENGINES, "replacing")
 @pytest.mark.parametrize("policy", [{}, {"version_strategy": "kafka_offset"}])
 def test_a_resync_against_the_topic_of_a_recreated_topic(
     client: Client, database: str, engine: str, policy: Any, monkeypatch: pytest.MonkeyPatch
@@ -57,7 +57,7 @@ def moved(client: Client, database: str, engine: str) -> Hand:
 MOVED = [(1, "new"), (7, "y"), (8, "y"), (9, "x")]
 
 
-@each_engine
+@each_of("engine", ENGINES, "collapsing")
 def test_verify_with_added_partitions(client: Client, database: str, engine: str) -> None:
     it = moved(client, database, engine)
     with pytest.raises(StreamFailed, match="got more partitions"):
@@ -65,7 +65,7 @@ def test_verify_with_added_partitions(client: Client, database: str, engine: str
     assert it.view() == MOVED
 
 
-@each_engine
+@each_of("engine", ENGINES, "sign")
 def test_repair_with_added_partitions(client: Client, database: str, engine: str) -> None:
     it = moved(client, database, engine)
     with pytest.raises(StreamFailed, match="got more partitions"):
@@ -73,7 +73,7 @@ def test_repair_with_added_partitions(client: Client, database: str, engine: str
     assert it.view() == MOVED
 
 
-@each_engine
+@each_of("engine", ENGINES, "versioned")
 def test_resync_with_added_partitions(client: Client, database: str, engine: str) -> None:
     it = moved(client, database, engine)
     with pytest.raises(StreamFailed, match="got more partitions"):
@@ -81,7 +81,7 @@ def test_resync_with_added_partitions(client: Client, database: str, engine: str
     assert it.view() == MOVED
 
 
-@each_engine
+@each_of("engine", ENGINES, "replacing")
 @pytest.mark.parametrize("stepped", [False, True])
 def test_verify_with_partitions_that_were_added_after_a_fail_over(
     client: Client, database: str, engine: str, stepped: bool
@@ -106,7 +106,7 @@ def test_verify_with_partitions_that_were_added_after_a_fail_over(
         assert it.verify() == (0, 0, 0)
 
 
-@each_engine
+@each_of("engine", ENGINES, "collapsing")
 def test_a_repair_after_a_recreated_topic(
     client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,7 +149,7 @@ def letter_of(fed: HandFed, offset: int, kind: str = "decode") -> DeadLetter:
     )
 
 
-@pytest.mark.parametrize("engine", ["replacing", "sign"])
+@each_of("engine", MARKING, "replacing")
 def test_a_letter_below_the_position_at_which_the_table_was_filled(make: Make, engine: str) -> None:
     """The connector sent both late, behind the filling: the delete is dropped as loaded, and so is the letter."""
     fed, ledger = make(engine), MemoryLedger("s")
@@ -188,7 +188,7 @@ def test_a_retry_after_a_purge_and_a_repeated_stretch(make: Make) -> None:
         fed.apply(0, start, end)
         ledger.results([FinishedRange("t", "id", 0, start, end, state=fed.states[0].to_json())])
     fed.client.command(f"ALTER TABLE {fed.name} DELETE WHERE id = 2 SETTINGS mutations_sync = 2")  # the purge
-    ledger.record(RowsRemoved("id", 0, 4, "0"))
+    ledger.record(RowsEdited("id", 0, 4, "removed"))
     before = [(1, "a"), (3, "c"), (4, "d")]
     fed.apply(0, 5, 7)
     ledger.results([FinishedRange("t", "id", 0, 4, 7, state=fed.states[0].to_json())])
@@ -198,7 +198,7 @@ def test_a_retry_after_a_purge_and_a_repeated_stretch(make: Make) -> None:
     assert fed.view() == before
 
 
-@each_engine
+@each_of("engine", ENGINES, "sign")
 @pytest.mark.parametrize("policy", [{}, {"version_strategy": "kafka_offset"}])
 def test_verify_after_a_first_load_once_old_results_were_folded(
     client: Client, database: str, engine: str, policy: Any, monkeypatch: pytest.MonkeyPatch
@@ -218,12 +218,12 @@ def test_verify_after_a_first_load_once_old_results_were_folded(
     for end in range(3, 12):
         it.read((0, end))
     it.feed.book.claim("fold")
-    monkeypatch.setattr("ch_sink.testing.memory_ledger.fold_due", lambda *_: 3)
+    monkeypatch.setattr("ch_sink.memory.ledger.fold_due", lambda *_: 3)
     it.feed.book.release()
     assert it.verify() == (0, 0, 0)
 
 
-@each_engine
+@each_of("engine", ENGINES, "versioned")
 def test_purge_and_repair_after_a_resync_against_a_recreated_topic(
     client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,12 +5,10 @@ from dataclasses import dataclass
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.decode import Decoder
-from ch_sink.pipeline.target import Target
 from ch_sink.trust.erase import erased
-from ch_sink.trust.explain import biography
-from ch_sink.trust.explained import noted_of
+from ch_sink.trust.explain import noted_of
 from ch_sink.trust.key import wanted_key
+from ch_sink.trust.life import Reading, biography
 from ch_sink.trust.mend import Mended, repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
@@ -161,9 +159,8 @@ class Rule:
 def rules_of(it: Hand, number: int) -> list[Rule]:
     """As `explained` finds them, without a configuration."""
     s, key = it.subject, {"id": number}
-    target, decoder = Target.of(s.table, s.settings.policy), Decoder(s.table, s.settings.policy, want_before=False)
     noted = noted_of(s, it.own, s.topic.state("t").topic_id)
-    found = biography(s.topic, "t", target, decoder, key, wanted_key(s.client, s.table, key), noted=noted)
+    found = biography(Reading.of(s), wanted_key(s.client, s.table, key), noted)
     return [Rule(e.offset, e.op, e.rule) for e in found.events]
 
 

@@ -24,7 +24,8 @@ from tests.support.hand_commands import MARKING, TIMED, Hand, each_of, hand, tim
 from tests.support.hand_steps import EVENTS, Rows, lose, position
 from tests.support.hand_tables import ENGINES, Make, delete, insert, row, update
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
+"""`make test` draws sequences of the same commands: test_any_command_sequence."""
 
 
 def at(event: Event, second: int) -> Event:

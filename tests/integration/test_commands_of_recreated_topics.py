@@ -17,7 +17,8 @@ from tests.support.hand_letters import BIG, lettered, retried, widen
 from tests.support.hand_steps import Rows, empty, forget, lose, plant, position
 from tests.support.hand_tables import ENGINES, delete, insert, row, update
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
+"""`make test` draws sequences of the same commands: test_any_command_sequence."""
 
 
 @pytest.mark.parametrize(

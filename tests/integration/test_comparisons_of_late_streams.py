@@ -1,12 +1,14 @@
 """A stream is behind its topic when its table is compared with the database."""
 
+from contextlib import closing
+from itertools import islice
+
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.trust.html import page
-from ch_sink.trust.report import Report, lines
+from ch_sink.trust.report import Report, lines, page
 from ch_sink.trust.subject import Options
-from ch_sink.trust.verify import verified
+from ch_sink.trust.verify import Comparison, verified
 from tests.support.hand_commands import Hand, hand
 from tests.support.hand_steps import Rows
 from tests.support.hand_tables import insert
@@ -40,3 +42,16 @@ def test_a_row_that_is_lost_is_not_said_to_be_late(client: Client, database: str
     it.read_all()
     found = report_of(it)
     assert (found.missing, found.lagging) == (1, "")
+
+
+def test_a_comparison_that_waits_lets_others_go_on_meanwhile(client: Client, database: str) -> None:
+    it = hand(client, database, "replacing", EVENTS)
+    it.source = Rows([(1, "a"), (2, "b"), (3, "c")])
+    it.read((0, 1))
+    options = Options(patience=120, against="source")
+    with closing(Comparison(it.subject, options, lambda _: None)) as comparison:
+        steps = comparison.steps()
+        next(steps)
+        it.read_all()
+        assert len(list(islice(steps, 20))) < 20
+        assert (comparison.found.report.equal, comparison.found.report.lag) == (True, 0)

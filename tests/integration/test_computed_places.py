@@ -5,17 +5,23 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
 from ch_sink.testing import Killed
+from tests.support.choose import each_value
 from tests.support.hand import PLACEHOLDER, HandFed, mysql, postgres
-from tests.support.hand_tables import WINDOW, Make, each_engine, insert, key, row, update
+from tests.support.hand_tables import ENGINES, WINDOW, Make, insert, key, row, update
 
 pytestmark = pytest.mark.integration
 
 LENGTH = "length(ifNull(v, ''))"
 
 
-@each_engine
-@pytest.mark.parametrize("kind", ["MATERIALIZED", "DEFAULT"])
-@pytest.mark.parametrize("layout", [{"order": "id, w"}, {"tail": "PARTITION BY w % 2"}, {"order": "id, twice"}])
+@pytest.mark.parametrize(
+    ("engine", "kind", "layout"),
+    each_value(
+        ENGINES,
+        ["MATERIALIZED", "DEFAULT"],
+        [{"order": "id, w"}, {"tail": "PARTITION BY w % 2"}, {"order": "id, twice"}],
+    ),
+)
 def test_a_row_leaves_a_place_that_is_computed_from_its_values(
     make: Make, engine: str, kind: str, layout: dict[str, str]
 ) -> None:

@@ -95,7 +95,7 @@ def test_an_update_of_a_row_that_stays_in_its_place_outlives_any_merge(node: Cli
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", some(((engine,) for engine in ENGINES), [("collapsing",)]))
 def test_a_busy_stream_with_kills_through_a_distributed_table(node: Client, over: str, engine: str) -> None:
-    stream, table, policy = "postgres-busy-json_plain", "acct", policy_of(on_bad_record="fail")
+    stream, table, policy = "postgres-busy-json_plain", "hot", policy_of(on_bad_record="fail")
     choice = {"sign": "sign-replacing", "versioned": "versioned-collapsing"}.get(engine, engine)
     schema = schema_of(stream, table, keep=decimal_and_time(table))
     make_table(node, over, table, schema, engine=choice, policy=policy)

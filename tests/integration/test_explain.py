@@ -1,7 +1,7 @@
 """`explain` names the rule that decided about each event, in the cases that are hard to get right."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -12,10 +12,10 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.topic import TopicState
 from ch_sink.pipeline.chunks import Chunk, cut
 from ch_sink.stream.tasks import RangeTask
-from ch_sink.trust.explain import biography, stored_rows
-from ch_sink.trust.judge import Event as Explained
-from ch_sink.trust.judge import Noted
+from ch_sink.trust.explain import Reading, biography, stored_rows
 from ch_sink.trust.key import wanted_key
+from ch_sink.trust.life import Event as Explained
+from ch_sink.trust.own_tables import Noted
 from tests.support.hand import PLACEHOLDER, Event, HandFed, key_change, mysql, postgres
 from tests.support.hand_tables import APPEND, WINDOW, Make, delete, each_collapsing, insert, key, row, update
 
@@ -48,7 +48,7 @@ def explained(
 ) -> list[Explained]:
     sought = wanted_key(fed.client, fed.table, wanted)
     decoder = Decoder(fed.table, fed.policy, want_before=want_before)
-    return biography(ByHand(fed), "t", fed.target, decoder, wanted, sought, noted=noted).events
+    return biography(Reading(ByHand(fed), "t", fed.target, decoder), sought, noted).events
 
 
 def rules(fed: HandFed, number: int = 1, noted: Noted = Noted()) -> list[tuple[str, str]]:  # noqa: B008
@@ -59,6 +59,9 @@ def test_case_01_the_last_change_of_a_transaction_is_newer(make: Make) -> None:
     fed = make("replacing")
     fed.feed([insert(1, "0", 500), *(update(row(1, str(i)), row(1, str(i + 1)), 500, row=i) for i in range(2))])
     assert rules(fed) == [("c", "superseded"), ("u", "superseded"), ("u", "newer")]
+    first, _, last = explained(fed, key(1))
+    assert first.against == replace(last, rule="applied", why="")
+    assert first.why == f"offset 2 of partition 0, position {last.position}, has a higher version"
     stored = stored_rows(fed.client, fed.table, wanted_key(fed.client, fed.table, key(1)))
     assert stored[-1]["_is_deleted"] == "0"
 
@@ -94,6 +97,10 @@ def test_case_05_a_stretch_that_is_sent_again_is_re_delivered(make: Make) -> Non
     changes = [insert(1, "a", 500), update(row(1, "a"), row(1, "b"), 600)]
     fed.feed([*changes, *changes])
     assert rules(fed) == [("c", "superseded"), ("u", "superseded"), ("c", "re-delivered"), ("u", "newer")]
+    again = explained(fed, key(1))[2]
+    assert again.why == "an identical record is at offset 0"
+    assert again.against is not None
+    assert again.against.offset == 0
 
 
 @each_collapsing
@@ -110,6 +117,8 @@ def test_case_07_a_key_change_hands_the_row_over(make: Make) -> None:
     fed.feed([insert(1, "a", 500), *halves])
     assert rules(fed) == [("c", "superseded"), ("d", "handed over")]
     assert rules(fed, 2) == [("c", "newer")]
+    assert explained(fed, key(1))[1].why == 'the row went on under the key {"id": 2}'
+    assert explained(fed, key(2))[0].why.endswith('this is the row, which came from its old key {"id": 1}')
 
 
 def test_case_08_a_deleted_row(make: Make) -> None:

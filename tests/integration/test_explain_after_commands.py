@@ -8,7 +8,8 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import ColumnPolicy, policy_of
 from ch_sink.trust.erase import erased
-from ch_sink.trust.explained import life_of
+from ch_sink.trust.explain import life_of
+from ch_sink.trust.life import Biography
 from tests.support.hand import Event, key_change, mysql, postgres
 from tests.support.hand_commands import MARKING, Hand, each_of, hand, made, timed
 from tests.support.hand_letters import BIG, lettered, mended, retried, widen
@@ -19,11 +20,11 @@ pytestmark = pytest.mark.integration
 
 
 def rules(it: Hand, id_: int = 1, **more: Any) -> list[tuple[int, str]]:
-    return [(e.offset, e.rule) for e in life_of(it.subject, it.own, {"id": id_, **more}).events]
+    return [(e.offset, e.rule) for e in life_of(it.subject, it.own, Biography({"id": id_, **more})).events]
 
 
 def why(it: Hand, id_: int = 1) -> str:
-    return life_of(it.subject, it.own, key(id_)).events[-1].why
+    return life_of(it.subject, it.own, Biography(key(id_))).events[-1].why
 
 
 @each_of("engine", ENGINES, "replacing", "collapsing")
@@ -92,7 +93,7 @@ def test_a_key_that_moved_to_an_added_partition(client: Client, database: str, e
     it.read((0, 2), (0, 4))
     it.topic(former, [update(row(1, "old"), row(1, "new"), 210)])
     it.read((1, 1))
-    assert [(e.partition, e.epoch, e.rule) for e in life_of(it.subject, it.own, key(1)).events] == [
+    assert [(e.partition, e.epoch, e.rule) for e in life_of(it.subject, it.own, Biography(key(1))).events] == [
         (0, 0, "superseded"), (1, 1, "newer"),
     ]  # fmt: skip
 
@@ -107,7 +108,7 @@ def test_a_key_that_moved_to_a_partition_whose_first_results_were_folded(
     it.read((0, 4))
     it.topic(former, [update(row(1, "old"), row(1, "new"), 210), *(insert(n, "x", 300 + n) for n in range(9, 22))])
     it.read(*((1, end) for end in range(1, 14)))
-    assert [(e.partition, e.epoch, e.rule) for e in life_of(it.subject, it.own, key(1)).events] == [
+    assert [(e.partition, e.epoch, e.rule) for e in life_of(it.subject, it.own, Biography(key(1))).events] == [
         (0, 0, "superseded"), (1, 1, "newer"),
     ]  # fmt: skip
 

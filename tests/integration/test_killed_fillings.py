@@ -7,9 +7,9 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.errors import ClickHouseError, StreamFailed
-from ch_sink.trust.exchange import Exchange
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.successor import Successor
+from ch_sink.trust.swap import Exchange
 from tests.support.choose import some
 from tests.support.hand_commands import Hand, each_of, hand
 from tests.support.hand_steps import EVENTS, Rows, comment_of, empty, expect_refused, killed, left_tables, position

@@ -18,7 +18,7 @@ GONE_ON = {"changed": [(1, "lost", 7), (3, "c", 7)], "deleted": [(3, "c", 7)]}
 """The source after a change that the connector lost."""
 
 
-@pytest.mark.parametrize("engine", MARKING)
+@each_of("engine", MARKING, "replacing")
 @pytest.mark.parametrize("now", GONE_ON)
 def test_a_letter_does_not_undo_a_repair_whose_versions_are_those_of_a_slower_partition(
     client: Client, database: str, engine: str, now: str

@@ -4,6 +4,7 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
+from tests.support.choose import each_value
 from tests.support.hand_commands import made
 from tests.support.hand_letters import BIG, retried, widen
 from tests.support.hand_tables import OWN, insert, row, update
@@ -11,8 +12,7 @@ from tests.support.hand_tables import OWN, insert, row, update
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize("kept", [500, 2])
-@pytest.mark.parametrize("strategy", ["auto", "kafka_offset"])
+@pytest.mark.parametrize(("strategy", "kept"), each_value(["auto", "kafka_offset"], [500, 2]))
 def test_a_letter_of_the_first_batch_of_an_added_partition_wins_over_what_came_before_it(
     client: Client, database: str, strategy: str, kept: int
 ) -> None:

@@ -3,7 +3,8 @@
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.trust.explained import life_of
+from ch_sink.trust.explain import life_of
+from ch_sink.trust.life import Biography
 from tests.support.hand import Event
 from tests.support.hand_commands import MARKING, Hand, each_of
 from tests.support.hand_letters import BIG, lettered, retried, widen
@@ -25,10 +26,10 @@ def sent_again(client: Client, database: str, engine: str, *events: Event, later
 
 
 def rules(it: Hand) -> list[tuple[int, str]]:
-    return [(e.offset, e.rule) for e in life_of(it.subject, it.own, key(1)).events]
+    return [(e.offset, e.rule) for e in life_of(it.subject, it.own, Biography(key(1))).events]
 
 
-@each_of("engine", ENGINES, *ENGINES)
+@each_of("engine", ENGINES, "replacing", "versioned")
 def test_a_row_that_was_deleted_since_stays_so(client: Client, database: str, engine: str) -> None:
     """A collapsing table has no trace of it that would win over the letter's change."""
     it = sent_again(client, database, engine, insert(1, "a", 100, n=BIG), delete(row(1, "a", n=7), 110), NEXT)

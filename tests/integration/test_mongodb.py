@@ -120,8 +120,8 @@ def test_the_documents_samples(client: Client, database: str, own_tables: str, e
             fed.merge()
         found = {row[0]: (json.loads(row[1]), row[2], row[3]) for row in fed.view()}
         assert found == TRUTH
-    assert sum(d.counts["tombstone"] for d in done) == 1
-    assert sum(d.counts["transaction"] for d in done) == 2
+    assert sum(d.counts.kinds["tombstone"] for d in done) == 1
+    assert sum(d.counts.kinds["transaction"] for d in done) == 2
     if engine in ("collapsing", "versioned"):
         sums = fed.query("SELECT _id, toInt64(sum(_sign)) AS s FROM {t} GROUP BY _id HAVING s != 0")
         assert dict(sums) == dict.fromkeys(TRUTH, 1)
@@ -176,7 +176,7 @@ def test_a_document_that_nobody_knows(client: Client, database: str, own_tables:
     fed = HandFed(client, database, own_tables, table, ("_id",), policy_of())
     stray = [update_event(1, Description({"n": 5})), event("c", 2, {"_id": 2}), update_event(2, Description({"n": 6}))]
     done = fed.feed(stray)
-    assert [d.dead_letters for d in done] == [1]
+    assert [d.counts.dead_letters for d in done] == [1]
     assert fed.view() == [(2, '{"_id":2,"n":6}', 6)]
     [letter] = client.rows(f"SELECT kind, reason FROM {own_tables}.dead_letters WHERE stream = 'hand/{fed.name}'")
     assert letter["kind"] == "unresolved"

@@ -12,7 +12,7 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
-from ch_sink.stream.patience import Pauses
+from ch_sink.stream.pace import Pauses
 from tests.support.endpoint import settings_for
 from tests.support.hand_tables import ENGINES
 from tests.support.kafka import fresh_topic
@@ -82,7 +82,7 @@ def test_clickhouse_goes_away_and_comes_back(
     with LiveJob(files, pauses=Pauses() if long else Pauses(0.1, 1.0)) as job:
         with changing(shop, 0.5 if long else 0.02):
             for name, outage in OUTAGES.items():
-                job.until(lambda: sum(s.summary.figures.batches for s in job.job.streams) > 3)
+                job.until(lambda: sum(s.summary.batches for s in job.job.streams) > 3)
                 waits: set[str] = set()
                 seen = threading.Thread(target=lambda waits=waits: _watch(job, waits, seconds), daemon=True)
                 seen.start()
@@ -132,7 +132,7 @@ def test_kafka_goes_away_then_both_in_turn(seconds: float, brittle: Shop, endpoi
     long = seconds > 60
     with LiveJob(files, pauses=Pauses() if long else Pauses(0.1, 1.0)) as job:
         with changing(shop, 0.5 if long else 0.02):
-            job.until(lambda: sum(s.summary.figures.batches for s in job.job.streams) > 3)
+            job.until(lambda: sum(s.summary.batches for s in job.job.streams) > 3)
             broker.halt(graceful=False)
             time.sleep(seconds)
             if long:

@@ -86,5 +86,5 @@ def test_without_a_ledger_the_next_step_is_init(files, client, database, capsys)
     client.command(f"DROP TABLE {database}.{LEDGER} SYNC")
     assert leave("pause", *files) == 1
     shown = capsys.readouterr().err
-    assert f"the ledger does not exist: {database}.{LEDGER}" in shown
+    assert f"has not run yet: its ledger does not exist: {database}.{LEDGER}" in shown
     assert "ch_sink init" in shown

@@ -3,8 +3,9 @@
 import pytest
 
 from ch_sink.errors import TableError
+from tests.support.choose import each_value
 from tests.support.hand import mysql, postgres
-from tests.support.hand_tables import COLLAPSING, ENGINES, Make, each_engine, insert, key, row, update
+from tests.support.hand_tables import COLLAPSING, ENGINES, Make, insert, key, row, update
 
 pytestmark = pytest.mark.integration
 
@@ -21,9 +22,7 @@ BY_KEY = [
 ]
 
 
-@each_engine
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("events", [WHOLE, BY_KEY], ids=["whole", "by key"])
+@pytest.mark.parametrize(("engine", "place", "events"), each_value(ENGINES, PLACES, [WHOLE, BY_KEY]))
 def test_a_later_update_and_delete_reach_the_row(make: Make, engine: str, place: str, events: list[object]) -> None:
     fed = make(engine, more=A_MONTH_AGO, **PLACES[place])
     fed.feed([insert(i, "a", 100 + i) for i in (1, 2, 3)])
@@ -34,8 +33,9 @@ def test_a_later_update_and_delete_reach_the_row(make: Make, engine: str, place:
     assert [found[:2] for found in fed.view()] == [(1, "b"), (3, "a")]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("expression", ["today()", "toDate(now64(3))", "toDate(rand() % 9)"])
+@pytest.mark.parametrize(
+    ("engine", "expression"), each_value(ENGINES, ["today()", "toDate(now64(3))", "toDate(rand() % 9)"])
+)
 def test_a_table_that_sorts_by_a_column_which_no_insert_can_state_is_refused(
     make: Make, engine: str, expression: str
 ) -> None:

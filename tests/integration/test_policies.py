@@ -17,10 +17,11 @@ from ch_sink.errors import TableError
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.model.policy import ChangePolicy
 from ch_sink.table.checks import check_table
-from ch_sink.table.row_policy import create_row_policy, policy_name
+from ch_sink.table.ddl import create_row_policy, policy_name
 from tests.support.endpoint import settings_for
 from tests.support.hand import HandFed, postgres
-from tests.support.hand_tables import COLLAPSING, Make, delete, each_collapsing, each_engine, insert, key, row, update
+from tests.support.hand_commands import each_of
+from tests.support.hand_tables import COLLAPSING, ENGINES, Make, delete, each_collapsing, insert, key, row, update
 from tests.unit.discovery.test_obstacles import ROW, config
 from tests.unit.discovery.test_obstacles import seen as seen_topic
 
@@ -64,14 +65,14 @@ def no_policy_stays(client: Client, database: str) -> Iterator[None]:
     client.command(f"DROP ROW POLICY IF EXISTS {policy_name('t')} ON {database}.t")
 
 
-@each_engine
+@each_of("engine", ENGINES, "replacing", "collapsing")
 def test_after_final_the_reader_sees_what_lives(make: Make, engine: str, reader: Driver) -> None:
     fed = under_a_policy(make, engine)
     assert seen(reader, fed, f"{fed.name} FINAL", **AFTER) == LIVE
     assert seen(reader, fed, f"{fed.name}_current", **AFTER) == LIVE
 
 
-@each_engine
+@each_of("engine", ENGINES, "sign", "versioned")
 def test_before_final_deleted_rows_come_back(make: Make, engine: str, reader: Driver) -> None:
     """The trap itself, as it is; readers without a policy, and the view, stay right."""
     fed = under_a_policy(make, engine)
@@ -79,7 +80,7 @@ def test_before_final_deleted_rows_come_back(make: Make, engine: str, reader: Dr
     assert fed.view() == LIVE
 
 
-@each_engine
+@each_of("engine", ENGINES, "replacing", "collapsing")
 def test_without_final_old_rows_show_until_parts_are_merged(make: Make, engine: str, reader: Driver) -> None:
     fed = under_a_policy(make, engine)
     assert {(1, "a"), (2, "x")} <= set(seen(reader, fed, fed.name))
@@ -90,7 +91,7 @@ def test_without_final_old_rows_show_until_parts_are_merged(make: Make, engine: 
         assert seen(reader, fed, f"{fed.name} FINAL", **setting) == LIVE
 
 
-@each_engine
+@each_of("engine", ENGINES, "sign", "versioned")
 def test_rows_that_left_their_partition_stay_hidden(make: Make, engine: str, reader: Driver) -> None:
     fed = under_a_policy(make, engine, more="p Int32", tail="PARTITION BY p")
     own = {"do_not_merge_across_partitions_select_final": 1} if engine in COLLAPSING else {}
@@ -98,7 +99,7 @@ def test_rows_that_left_their_partition_stay_hidden(make: Make, engine: str, rea
     assert seen(reader, fed, f"{fed.name}_current", **AFTER) == LIVE
 
 
-@each_engine
+@each_of("engine", ENGINES, "replacing", "collapsing")
 def test_the_sink_itself_is_not_bound(make: Make, engine: str, reader: Driver) -> None:
     """Its lookups see delete rows: an unavailable value of a row that was deleted and came again, and a late change."""
     fed = under_a_policy(make, engine)
@@ -122,7 +123,7 @@ def test_append_tables_get_no_policy(make: Make) -> None:
         create_row_policy(fed.table.database, "t", fed.table.engine, ["readers"])
 
 
-@each_engine
+@each_of("engine", ENGINES, "sign", "versioned")
 @pytest.mark.parametrize("after_final", [False, True])
 def test_check_tells_what_the_server_does(
     make: Make, engine: str, clickhouse: EmbeddedClickHouse, after_final: bool

@@ -72,7 +72,7 @@ EVENTS = [
 ]
 
 
-@each_of("profile", PROFILES, "the first row", "null for no rows", "tables that may not be dropped")
+@each_of("profile", PROFILES, "null for no rows")
 @each_of("engine", ("replacing", "collapsing"), "collapsing")
 def test_a_profile_changes_nothing(client: Client, database: str, engine: str, profile: str) -> None:
     with user_of(client, PROFILES[profile]) as user:

@@ -46,7 +46,7 @@ def of_database(op: str, before: Any, after: Any, database: str, pos: int) -> Ev
     return Event(key, {"before": before, "after": after, "source": block, "op": op, "ts_ms": 1_657_655_632_066})
 
 
-@pytest.mark.parametrize("engine", MARKING)
+@each_of("engine", MARKING, "sign")
 @pytest.mark.parametrize(
     ("rows", "later", "then"),
     [
@@ -93,7 +93,7 @@ def test_a_comparison_waits_for_the_database_that_is_behind(client: Client, data
         fold.close()
 
 
-@pytest.mark.parametrize("engine", ["replacing", "versioned", "collapsing"])
+@each_of("engine", ["replacing", "versioned", "collapsing"], "collapsing")
 def test_a_later_change_of_a_database_that_had_sent_nothing_wins(client: Client, database: str, engine: str) -> None:
     """The repair brings a row of the second database before its snapshot does."""
     first = of_database("c", None, row(1, "a"), "db1", 1000)
@@ -111,7 +111,7 @@ def test_a_later_change_of_a_database_that_had_sent_nothing_wins(client: Client,
 
 @each_of("engine", [*MARKING, "versioned"], "replacing")
 @pytest.mark.parametrize("more", [{}, {"version_strategy": "kafka_offset"}], ids=["positions", "offsets"])
-@pytest.mark.parametrize("now", [[(6, "z")], []], ids=["changed", "deleted"])
+@each_of("now", [[(6, "z")], []], [])
 def test_a_repair_wins_over_the_last_change_that_the_table_had_lost(
     client: Client, database: str, engine: str, now: list[Row], more: dict[str, str]
 ) -> None:

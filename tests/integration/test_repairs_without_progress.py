@@ -1,6 +1,7 @@
 """Repairs from the source while the stream makes no progress: the next change of a row wins over the last of them."""
 
 from collections.abc import Sequence
+from itertools import product
 
 import pytest
 
@@ -9,6 +10,7 @@ from ch_sink.model.policy import policy_of
 from ch_sink.trust.mend import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
+from tests.support.choose import some
 from tests.support.hand import PLACEHOLDER, Event, key_change, postgres
 from tests.support.hand_commands import TIMED, Hand, each_of, hand, made, timed
 from tests.support.hand_steps import Rows, repaired_from_source
@@ -17,6 +19,8 @@ from tests.support.hand_tables import APPEND, ENGINES, OWN, insert, key, row, up
 pytestmark = pytest.mark.integration
 
 VALUES = ("b1", "b2", "b3", "b4")
+KINDS = ("offsets", "narrow")
+"""Of versions."""
 CHANGES = [insert(1, "a", 10), insert(2, "b", 20), update(row(1, "a"), row(1, "z"), 20), insert(3, "q", 30)]
 """The third change has the position of the second: a transaction of which the stream has read the half."""
 FIRST = [postgres("c", key(1), None, row(1, "a"), 5, 10), postgres("c", key(2), None, row(2, "b"), 5, 20)]
@@ -37,8 +41,7 @@ def repaired_often(it: Hand, values: Sequence[str]) -> None:
     it.feed.at = {0: 2}
 
 
-@pytest.mark.parametrize("times", [1, 2, 4])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("engine", "times"), some(product(ENGINES, [1, 2, 4]), [("replacing", 2), ("versioned", 4)]))
 def test_the_next_change_wins(client: Client, database: str, engine: str, times: int) -> None:
     it = hand(client, database, engine, CHANGES)
     repaired_often(it, VALUES[:times])
@@ -48,7 +51,7 @@ def test_the_next_change_wins(client: Client, database: str, engine: str, times:
     assert it.view() == [(1, "z"), (2, "b"), (3, "q")]
 
 
-@pytest.mark.parametrize("engine", TIMED)
+@each_of("engine", TIMED, "time-auto")
 def test_the_next_change_wins_where_versions_are_no_positions(client: Client, database: str, engine: str) -> None:
     it = timed(client, database, engine, CHANGES)
     repaired_often(it, VALUES[:3])
@@ -56,8 +59,7 @@ def test_the_next_change_wins_where_versions_are_no_positions(client: Client, da
     assert it.view() == [(1, "z"), (2, "b"), (3, "q")]
 
 
-@pytest.mark.parametrize("times", [1, 2])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("engine", "times"), some(product(ENGINES, [1, 2]), [("sign", 1), ("collapsing", 2)]))
 def test_the_next_change_wins_where_versions_are_narrow(client: Client, database: str, engine: str, times: int) -> None:
     events = [insert(1, "a", 10), insert(2, "b", 20), update(row(1, "a"), row(1, "z"), 30)]
     it = narrow(client, database, engine, events)
@@ -83,9 +85,10 @@ def test_the_next_change_of_a_transaction_takes_values_of_a_repaired_history(
     assert it.view() == ([(2, "b"), (5, "b1")] if leaves else [(1, "b1"), (2, "b")])
 
 
-@each_of("times", [0, 1, 2], 2)
-@pytest.mark.parametrize("cut", [3, 5], ids=["cut", "whole"])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("engine", "cut", "times"),
+    some(product(ENGINES, [3, 5], [0, 1, 2]), [("replacing", 3, 2), ("collapsing", 5, 1)]),
+)
 def test_a_row_that_changes_its_key_leaves_where_versions_are_narrow(
     client: Client, database: str, engine: str, cut: int, times: int
 ) -> None:
@@ -96,7 +99,7 @@ def test_a_row_that_changes_its_key_leaves_where_versions_are_narrow(
     assert it.view() == [(2, "b"), (5, ("a", *VALUES)[times])]
 
 
-@pytest.mark.parametrize("times", [1, 3])
+@each_of("times", [1, 3], 3)
 def test_the_newest_row_leaves_its_place_in_the_sorting_key(client: Client, database: str, times: int) -> None:
     it = placed(client, database, "ORDER BY (id, v) PRIMARY KEY id", times)
     repaired_often(it, VALUES[:times])
@@ -116,7 +119,7 @@ def test_a_row_that_moves_between_table_partitions_is_repaired_once(client: Clie
     assert it.view() == [(1, "z"), (2, "y")]
 
 
-@pytest.mark.parametrize("engine", [*ENGINES, "append"])
+@each_of("engine", [*ENGINES, "append"], "sign", "versioned")
 def test_the_first_change_after_a_first_load_wins(client: Client, database: str, engine: str) -> None:
     """The rows have the lowest version. Where a repair needs another one, none is left below the first change."""
     it = hand(client, database, engine, [], version_strategy="kafka_offset")
@@ -133,7 +136,7 @@ def test_the_first_change_after_a_first_load_wins(client: Client, database: str,
     assert it.view() == [(1, "z"), (2, "y")]
 
 
-@pytest.mark.parametrize("kind", ["offsets", "narrow"])
+@each_of("kind", KINDS, "narrow")
 @each_of("engine", [*ENGINES, "append"], "collapsing")
 def test_the_first_change_of_a_partition_wins(client: Client, database: str, engine: str, kind: str) -> None:
     """The repair brings a row whose changes go to a partition that has sent nothing."""
@@ -150,9 +153,13 @@ def test_the_first_change_of_a_partition_wins(client: Client, database: str, eng
     assert it.view() == [(1, "a"), (2, "b"), (7, "z")]
 
 
-@pytest.mark.parametrize("command", ["repair", "resync"])
-@pytest.mark.parametrize("kind", ["offsets", "narrow"])
-@each_of("engine", [*ENGINES, "append"], "replacing")
+@pytest.mark.parametrize(
+    ("engine", "kind", "command"),
+    some(
+        product([*ENGINES, "append"], KINDS, ["repair", "resync"]),
+        [("replacing", "offsets", "repair"), ("versioned", "narrow", "resync")],
+    ),
+)
 def test_the_first_change_of_a_partition_that_the_stream_has_not_begun_wins(
     client: Client, database: str, engine: str, kind: str, command: str
 ) -> None:
@@ -174,7 +181,7 @@ def test_the_first_change_of_a_partition_that_the_stream_has_not_begun_wins(
     assert it.view() == [*rows[:3], (7, "z")]
 
 
-@each_of("engine", [*ENGINES, "append"], "replacing", "append")
+@each_of("engine", [*ENGINES, "append"], "append")
 def test_the_first_change_after_a_first_load_wins_if_its_position_is_below_the_offset(
     client: Client, database: str, engine: str
 ) -> None:

@@ -17,9 +17,8 @@ from ch_sink.model.policy import ColumnPolicy, Policy
 from ch_sink.ports import Alive, FinishedRange, Request
 from ch_sink.snapshot.reader import Value
 from ch_sink.stream.claims import born
-from ch_sink.testing import MemoryLedger
-from ch_sink.testing.memory_states import MemoryStreamStates
-from ch_sink.trust.fill import filling
+from ch_sink.testing import MemoryLedger, MemoryStreamStates
+from ch_sink.trust.load import filling
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.stoppable import StoppableTopic
@@ -244,10 +243,8 @@ OTHERS = {
     "engine": ("_sign Int8", "VersionedCollapsingMergeTree(_sign, _version) ORDER BY (id, k)"),
 }
 SHAPES = {
-    "order": ("ORDER BY (k, id) instead of (id, k)", "PARTITION BY (k % 3) instead of ()"),
-    "engine": (
-        "engine (VersionedCollapsingMergeTree(_sign, _version)) instead of (ReplacingMergeTree(_version, _is_deleted))",
-    ),
+    "order": ("ORDER BY: (id, k) -> (k, id)", "PARTITION BY: none -> k % 3"),
+    "engine": ("engine: ReplacingMergeTree(_version, _is_deleted) -> VersionedCollapsingMergeTree(_sign, _version)",),
 }
 
 

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.pipeline.target import Target
 from ch_sink.trust.erase import erased
-from ch_sink.trust.explain import biography
-from ch_sink.trust.explained import noted_of
+from ch_sink.trust.explain import noted_of
 from ch_sink.trust.key import wanted_key
+from ch_sink.trust.life import Reading, biography
 from ch_sink.trust.mend import repaired
 from ch_sink.trust.purge import purged
 from ch_sink.trust.resync import resynced
@@ -79,9 +78,9 @@ def test_comparisons_and_fillings(limited: Limited, it: Hand) -> None:
 def test_what_needs_no_more_than_a_job(limited: Limited, it: Hand) -> None:
     as_user(limited, it, [JOB])
     s, key = it.subject, {"id": 3}
-    target, noted = Target.of(s.table, s.settings.policy), noted_of(s, it.own, s.topic.state("t").topic_id)
+    noted = noted_of(s, it.own, s.topic.state("t").topic_id)
     wanted = wanted_key(s.client, s.table, key)
-    life = biography(s.topic, "t", target, s.decoder(s.table, False), key, wanted, noted=noted)
+    life = biography(Reading.of(s), wanted, noted)
     assert [event.rule for event in life.events] == ["dead letter", "newer"]
 
 

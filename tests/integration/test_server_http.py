@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import http.client
 import json
 import re
@@ -11,17 +10,11 @@ import threading
 import time
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 from urllib.parse import urlencode
 
-import lz4.frame
 import pytest
 
-from ch_sink.local.clickhouse.engine import Connection
-from ch_sink.local.clickhouse.idle_connections import IdleConnection, IdleConnections
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.clickhouse.native_blocks import BlockEncoder, decode_blocks
-from tests.support.endpoint import await_query
 
 pytestmark = pytest.mark.integration
 _numbers = count(1)
@@ -83,7 +76,6 @@ def test_query_in_the_url_the_body_or_cut_between_both(clickhouse: EmbeddedClick
     assert ask(clickhouse, "SELECT 1", method="GET").body == b"1\n"
     assert ask(clickhouse, body=b"SELECT 1").body == b"1\n"
     assert ask(clickhouse, "SELECT 1,", body=b"2").body == b"1\t2\n"
-    assert ask(clickhouse, "SELECT 1", method="HEAD").body == b""
     assert ask(clickhouse, body=iter([b"SEL", b"ECT ", b"1"])).body == b"1\n"
 
 
@@ -92,17 +84,14 @@ def test_headers_of_an_answer(clickhouse: EmbeddedClickHouse) -> None:
     assert answer.body == b'{"a":1}\n'
     assert answer.headers["x-clickhouse-query-id"] == "mine"
     assert answer.headers["x-clickhouse-format"] == "JSONEachRow"
-    assert answer.headers["content-type"].startswith("application/x-ndjson")
+    assert answer.headers["content-type"].startswith("application/json")
     assert answer.headers["x-clickhouse-server-display-name"]
     assert answer.headers["x-clickhouse-timezone"]
-    assert ask(clickhouse, "SELECT 1", session_timezone="Asia/Tokyo").headers["x-clickhouse-timezone"] == "Asia/Tokyo"
     assert re.fullmatch(r"[0-9a-f-]{36}", ask(clickhouse, "SELECT 1").headers["x-clickhouse-query-id"])
 
 
-def test_database_parameter_and_header(clickhouse: EmbeddedClickHouse) -> None:
+def test_database_parameter(clickhouse: EmbeddedClickHouse) -> None:
     assert ask(clickhouse, "SELECT currentDatabase()", database="system").body == b"system\n"
-    in_header = {"X-ClickHouse-Database": "system"}
-    assert ask(clickhouse, "SELECT currentDatabase()", headers=in_header).body == b"system\n"
     assert ask(clickhouse, "SELECT 1", database="nowhere").status == 404
 
 
@@ -151,50 +140,6 @@ def test_large_bodies_are_taken_in_chunks(clickhouse: EmbeddedClickHouse, table:
 
     answer = ask(clickhouse, f"INSERT INTO {table} FORMAT TSV", body=rows())
     assert answer.summary["written_rows"] == 2_000_000
-
-
-@pytest.mark.parametrize(
-    ("encoding", "decode"), [("gzip", gzip.decompress), ("lz4", lz4.frame.decompress), ("identity", bytes)]
-)
-def test_encoded_answers(clickhouse: EmbeddedClickHouse, encoding: str, decode) -> None:  # type: ignore[no-untyped-def]
-    for rows in (3, 500_000):  # held back whole, and streamed
-        answer = ask(clickhouse, f"SELECT * FROM numbers({rows})", headers={"Accept-Encoding": encoding})
-        assert decode(answer.body) == b"".join(b"%d\n" % n for n in range(rows))
-        assert answer.headers.get("content-encoding", "identity") == encoding
-    plain = ask(clickhouse, "SELECT 1", headers={"Accept-Encoding": encoding}, enable_http_compression=0)
-    assert plain.body == b"1\n"
-
-
-def test_blocks_of_clickhouse_both_ways(clickhouse: EmbeddedClickHouse, table: str) -> None:
-    plain = b"".join(b"%d,%d\n" % (n, n * n) for n in range(100_000))
-    encoder = BlockEncoder()
-    blocks = encoder.compress(plain) + encoder.flush()
-    answer = ask(clickhouse, f"INSERT INTO {table} FORMAT CSV", body=blocks, decompress=1)
-    assert answer.summary["written_rows"] == 100_000
-    back = ask(clickhouse, f"SELECT a, toUInt64(b) FROM {table} ORDER BY a FORMAT CSV", compress=1)
-    assert b"".join(decode_blocks([back.body])) == plain
-    damaged = bytearray(blocks)
-    damaged[99] ^= 1
-    assert ask(clickhouse, f"INSERT INTO {table} FORMAT CSV", body=bytes(damaged), decompress=1).code == 40
-    assert ask(clickhouse, f"SELECT count() FROM {table}").body == b"100000\n"
-
-
-def test_blocks_are_those_that_the_engine_writes(clickhouse: EmbeddedClickHouse) -> None:
-    """The engine's own column files are made of the same blocks: their checksums hold the hash to a peer."""
-    name = f"http_{next(_numbers)}"
-    ask(
-        clickhouse,
-        f"CREATE TABLE {name} (a UInt8 CODEC(NONE), b UInt64 CODEC(LZ4), c String CODEC(ZSTD)) ENGINE = MergeTree "
-        "ORDER BY b SETTINGS min_bytes_for_wide_part = 0, min_compress_block_size = 1, max_compress_block_size = 4096",
-    )
-    for rows in (1, 2, 5, 9, 20, 70, 119, 128, 1000):  # blocks of every length class of the hash
-        ask(clickhouse, f"INSERT INTO {name} SELECT number, number, repeat(toString(number), 3) FROM numbers({rows})")
-    folders = ask(clickhouse, f"SELECT path FROM system.parts WHERE table = '{name}'").body.decode().split()
-    files = [file for folder in folders for file in Path(folder).glob("*.bin")]
-    assert len(files) >= 3 * 9
-    for file in files:
-        whole = file.read_bytes()
-        assert bool(b"".join(decode_blocks([whole]))) == bool(whole)
 
 
 def test_statuses_and_codes_of_failures(clickhouse: EmbeddedClickHouse) -> None:
@@ -266,15 +211,6 @@ def test_a_client_that_waits_for_100_continue(clickhouse: EmbeddedClickHouse) ->
         assert b"7\n" in raw.recv(4096)
 
 
-def test_http_1_0_gets_an_unchunked_answer(clickhouse: EmbeddedClickHouse) -> None:
-    with socket.create_connection((clickhouse.host, clickhouse.port), timeout=10) as raw:
-        raw.sendall(b"GET /?query=SELECT+number+FROM+numbers(500000) HTTP/1.0\r\n\r\n")
-        whole = b"".join(iter(lambda: raw.recv(1 << 16), b""))
-    head, _, body = whole.partition(b"\r\n\r\n")
-    assert b"chunked" not in head.lower()
-    assert body == b"".join(b"%d\n" % n for n in range(500_000))
-
-
 def test_a_body_cut_off_by_its_client_inserts_nothing(clickhouse: EmbeddedClickHouse, table: str) -> None:
     with socket.create_connection((clickhouse.host, clickhouse.port), timeout=10) as raw:
         target = "/?" + urlencode({"query": f"INSERT INTO {table} FORMAT CSV"})
@@ -310,24 +246,6 @@ def test_long_queries_and_long_urls(clickhouse: EmbeddedClickHouse) -> None:
         assert raw.recv(100).startswith(b"HTTP/1.1 414 ")
 
 
-def test_sessions_are_exclusive_and_can_be_required(clickhouse: EmbeddedClickHouse) -> None:
-    assert ask(clickhouse, "SELECT 1", session_id="missing", session_check=1).code == 372
-    assert ask(clickhouse, "SELECT 1", session_id="s", session_timeout=100000).code == 374
-    slow = threading.Thread(target=ask, args=(clickhouse, "SELECT sleep(3)"), kwargs={"session_id": "busy"})
-    slow.start()
-    await_query(clickhouse, "SELECT sleep(3)")
-    assert ask(clickhouse, "SELECT 1", session_id="busy").code == 373
-    slow.join()
-    assert ask(clickhouse, "SELECT 1", session_id="busy").body == b"1\n"
-
-
-def test_a_session_ends_after_its_time(clickhouse: EmbeddedClickHouse) -> None:
-    ask(clickhouse, "CREATE TEMPORARY TABLE brief (a Int8)", session_id="brief", session_timeout=3)
-    assert ask(clickhouse, "SELECT * FROM brief", session_id="brief", session_timeout=3).status == 200
-    time.sleep(5)
-    assert ask(clickhouse, "SELECT 1", session_id="brief", session_check=1).code == 372
-
-
 def test_many_clients_at_once(clickhouse: EmbeddedClickHouse, table: str) -> None:
     failures: list[object] = []
 
@@ -351,7 +269,7 @@ def test_many_clients_at_once(clickhouse: EmbeddedClickHouse, table: str) -> Non
 
 
 def test_a_request_leaves_nothing_for_the_next_one(clickhouse: EmbeddedClickHouse, table: str) -> None:
-    """Requests share connections; settings, database, comment, temporary and external tables are each one's own."""
+    """Requests share connections; settings, database, comment and parameters are each one's own."""
     plain = "SELECT getSetting('max_threads'), getSetting('max_block_size'), currentDatabase()"
     usual = ask(clickhouse, plain).body
     own = "SELECT 1 SETTINGS max_threads = 7, max_block_size = 77"
@@ -361,11 +279,8 @@ def test_a_request_leaves_nothing_for_the_next_one(clickhouse: EmbeddedClickHous
         assert ask(clickhouse, plain).body == usual
         assert ask(clickhouse, own).body == b"1\n"
         assert ask(clickhouse, f"INSERT INTO {table} SETTINGS max_block_size = 9 FORMAT TSV", b"1\ta\n").status == 200
-        for statement in ("SET max_threads = 3", "USE system", "SELECT throwIf(1) SETTINGS max_threads = 8"):
-            ask(clickhouse, statement)
-            assert ask(clickhouse, plain).body == usual
-        assert ask(clickhouse, "CREATE TEMPORARY TABLE mine (a Int8) ENGINE = Memory").status == 200
-        assert ask(clickhouse, "SELECT * FROM mine").code == 60
+        assert ask(clickhouse, "SELECT throwIf(1) SETTINGS max_threads = 8").code == 395
+        assert ask(clickhouse, plain).body == usual
         assert ask(clickhouse, "SELECT {a:Int8}", param_a=4).body == b"4\n"
         assert ask(clickhouse, "SELECT {a:Int8}").code == 456
 
@@ -377,25 +292,3 @@ def test_a_comment_is_that_of_its_own_request(clickhouse: EmbeddedClickHouse) ->
         words = found.decode().split()
         assert words[:-1] == ([comment] if comment else [])
         assert words[-1].startswith("http-")
-
-
-def test_connections_that_nobody_uses_are_closed_beyond_a_few() -> None:
-    closed: list[int] = []
-
-    class Raw:
-        def __init__(self, number: int) -> None:
-            self.number = number
-
-        def close(self) -> None:
-            closed.append(self.number)
-
-    idle = IdleConnections()
-    for number in range(20):
-        idle.leave(idle.key({"max_threads": str(number)}, ""), IdleConnection(Connection(Raw(number))))
-    assert closed == [0, 1, 2, 3]
-    assert idle.take(idle.key({"max_threads": "0"}, "")) is None
-    kept = idle.take(idle.key({"max_threads": "19", "log_comment": "another"}, ""))
-    assert kept is not None
-    assert idle.take(idle.key({"max_threads": "19"}, "")) is None, "one request at a time"
-    idle.close_all()
-    assert sorted(closed) == list(range(19))

@@ -24,7 +24,8 @@ pytestmark = pytest.mark.integration
 
 
 def connect(endpoint: EmbeddedClickHouse, **options: object) -> Client:
-    return clickhouse_connect.get_client(host=endpoint.host, port=endpoint.port, **options)  # type: ignore[arg-type]
+    settings: dict[str, object] = {"compress": False, **options}
+    return clickhouse_connect.get_client(host=endpoint.host, port=endpoint.port, **settings)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def endpoint(tmp_path: Path) -> Iterator[EmbeddedClickHouse]:
 
 
 def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ch_sink.local.clickhouse.serve", *arguments]
+    command = [sys.executable, "-m", "ch_sink.local.clickhouse.server", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -63,7 +64,7 @@ def test_a_taken_port_and_an_impossible_directory_are_usage_errors(
 def test_without_chdb_the_error_names_the_extra(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['chdb'] = None\n"
-        "from ch_sink.local.clickhouse.serve import main\n"
+        "from ch_sink.local.clickhouse.server import main\n"
         f"sys.exit(main(['--path', {str(tmp_path)!r}, '--port', '0']))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
@@ -185,9 +186,10 @@ def test_it_listens_on_loopback_unless_told(endpoint: EmbeddedClickHouse) -> Non
     assert [a for a in listening if a.endswith(f":{endpoint.port:04X}")] == [f"0100007F:{endpoint.port:04X}"]
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_bodies_and_results(endpoint: EmbeddedClickHouse) -> None:
     """Four times the bytes, the same memory; tables without storage keep merges out of the figure."""
-    client = connect(endpoint, compress="lz4")
+    client = connect(endpoint)
     client.command("CREATE TABLE t (a UInt64, b String) ENGINE = Null")
 
     def rows(count: int) -> Iterator[bytes]:

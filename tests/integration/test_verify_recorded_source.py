@@ -10,7 +10,7 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import ColumnPolicy
 from ch_sink.snapshot.reader import Value
-from ch_sink.table.chosen import chosen_schema
+from ch_sink.table.spec import chosen_schema
 from ch_sink.trust.report import Report
 from ch_sink.trust.subject import Options, Subject
 from ch_sink.trust.verify import verified

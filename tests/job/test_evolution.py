@@ -12,6 +12,7 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.spark.job import run_streams
 from ch_sink.wiring.streams import rewind_stream
+from tests.support.choose import some
 from tests.support.fixtures import topic_of, topics
 from tests.support.kafka import produce
 from tests.support.recorded import at_the_snapshot
@@ -36,17 +37,17 @@ def prepared(place: Place, source: str, **more: Any) -> Path:
 def test_the_job_adds_the_columns_of_the_source(source: str, place: Place, spark: SparkSession) -> None:
     config = prepared(place, source)
     [summary] = run_streams([load(config)], once=True)
-    assert summary.figures.records == 7
+    assert summary.counts.records == 7
     assert place.differences(source, f"{source}-json_schema", "ac") == []
     table = detect(place.client, place.database, "ac", policy_of())
     assert {"extra", "d2"} <= {c.name for c in table.source_columns}
     rewind_stream(load(config))
     [summary] = run_streams([load(config)], once=True)
-    assert summary.figures.records == 7
+    assert summary.counts.records == 7
     assert place.differences(source, f"{source}-json_schema", "ac") == []
 
 
-@pytest.mark.parametrize("altered", [False, True], ids=["before the alter", "after the alter"])
+@pytest.mark.parametrize("altered", some([(False,), (True,)], [(True,)]), ids=["before the alter", "after the alter"])
 def test_a_job_that_dies_around_the_alter_stores_each_change_once(
     altered: bool, place: Place, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,7 +41,7 @@ def test_documents_and_flattened_rows(place: Place, spark: SparkSession) -> None
     for topic, records in sent.items():
         produce(place.kafka, records[len(records) * 2 // 3 :], topic)
     summaries = run_streams(loaded, once=True)
-    assert [s.figures.dead_letters for s in summaries] == [0, 0]
+    assert [s.counts.dead_letters for s in summaries] == [0, 0]
     found = place.rows("SELECT document FROM {db}.customers_current")
     assert sorted(json.dumps(json.loads(row["document"]), sort_keys=True) for row in found) == truth(collection)
     assert place.differences("postgres", STREAM, "kc") == []

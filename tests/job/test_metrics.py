@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 
 from ch_sink.config import load
 from ch_sink.local.ports import free_port
-from ch_sink.observe import StreamSummary
 from ch_sink.observe.live import Live
+from ch_sink.observe.stream import StreamSummary
 from ch_sink.spark.job import run_job, run_streams
 from ch_sink.wiring.crew import Observers
 from tests.job.test_job import prepared
@@ -33,9 +33,9 @@ def test_metrics_of_a_running_job_equal_what_its_summary_says(place: Place, spar
                         seen[sample.name] = sample.value
 
     [summary] = run_streams([load(config)], once=True, on_batch=scrape)
-    assert seen["ch_sink_records_total"] == summary.figures.records == len(records)
-    assert seen["ch_sink_rows_total"] == summary.figures.rows > 0
-    assert seen["ch_sink_deletes_total"] == summary.figures.deletes
+    assert seen["ch_sink_records_total"] == summary.counts.records == len(records)
+    assert seen["ch_sink_rows_total"] == summary.counts.rows > 0
+    assert seen["ch_sink_deletes_total"] == summary.counts.deletes
     assert seen["ch_sink_lag_records"] == 0
     assert seen["ch_sink_stream_state"] == 1
     assert seen["ch_sink_batch_seconds_sum"] > 0
@@ -49,5 +49,5 @@ def test_table_and_lag_are_known_before_the_first_batch(place: Place, spark: Spa
     config, _, _ = prepared(place, "mariadb-json_plain", "kc")
     wrong = [f"clickhouse.table={place.database}_nowhere", "stream=unopened"]
     run_job([load(config), load(config, wrong)], once=True, seen=Observers(live=live))
-    found = {stream.table: (stream.batches, stream.lag) for stream in live.snapshot()}
+    found = {view.summary.table: (view.summary.batches, view.summary.lag) for view in live.snapshot()}
     assert found == {f"{place.database}.kc": (0, 0), f"{place.database}.{place.database}_nowhere": (0, None)}

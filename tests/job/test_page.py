@@ -124,30 +124,36 @@ def test_the_page_of_a_running_job_is_driven_in_a_browser(running: Running) -> N
     running.stream(state="running", dead_letters=1, lag=0)
     with browser:
         browser.open(running.url)
-        browser.until("document.querySelector('tr.stream .state')?.innerText === 'running'")
-        browser.click("tr.stream")
-        browser.until("document.querySelector('#letters tbody').innerText.includes('5000')")
-        browser.until("document.querySelector('#rate polyline').getAttribute('points').length > 5", 40)
-        assert "insert" in browser.text("#legend")
+        browser.until("document.querySelector('#streams .state')?.innerText === 'running'")
+        browser.click("#streams tbody a")
+        browser.until("document.querySelector('#letters summary')?.innerText.includes('5000')")
+        browser.until("document.querySelector('#stages').innerText.includes('insert')", 40)
 
         running.widen()
-        browser.type("#token", "open")
-        for button, answer in (("#retry", "#answer"), ("#explain", "#told")):
+        give(browser, "open")
+        browser.type("#key", '{"id": 2}')
+        for button, answer in (("#retry", "#retried"), ("#explain", "#answer")):
             browser.click(button)
             browser.until(f"document.querySelector('{answer}').innerText.includes('the token is wrong')")
         assert [key for key, _ in running.rows()] == [1, 3]
 
-        browser.type("#token", "sesame")
-        browser.type("#key", '{"id": 2}')
+        give(browser, "sesame")
         browser.click("#explain")
         browser.until("document.querySelectorAll('#events tbody tr').length === 1", 60)
         assert "dead letter" in browser.text("#events tbody tr")
         browser.click("#retry")
-        browser.until("document.querySelector('#answer').innerText.includes('applied: 1')", 90)
-        assert browser.run("return document.querySelectorAll('#letters tbody tr').length") == 0
+        browser.until("document.querySelector('#retried').innerText.includes('applied: 1')", 90)
+        assert browser.text("#letters") == "None."
         assert running.rows() == [(1, 5), (2, 5000), (3, 7)]
 
         browser.type("#key", '{"id": 3}')
         browser.click("#explain")
         browser.until("document.querySelector('#events tbody').innerText.includes('newer')", 60)
-        assert "id=3, n=7" in browser.text("#stored")
+        assert '"n": 7' in browser.text("#stored")
+
+
+def give(browser: Browser, token: str) -> None:
+    """Enter the token."""
+    browser.click("#unlock")
+    browser.type("#token", token)
+    browser.click("dialog button[value=use]")

@@ -9,7 +9,7 @@ import pytest
 from tests.support.fixtures import registry_schemas, topic_of, topics
 from tests.support.kafka import produce
 from tests.support.registry_server import RegistryServer, registry_server
-from tests.support.sink import Place, command, inside
+from tests.support.sink import Place, inside
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 STREAM, TABLE = "postgres-avro", "kc"
@@ -48,7 +48,7 @@ def test_init_check_run_and_what_stops_it(place: Place, server: RegistryServer) 
     assert "Traceback" not in refused.stderr
     assert int(place.rows("SELECT count() AS n FROM {db}.ch_sink_dead_letters")[0]["n"]) == 0
 
-    done = command("run", config, "--once", *known, **secret)
+    done = inside("run", config, "--once", *known, **secret)
     assert done.returncode == 0, done.stderr
     assert place.differences("postgres", STREAM, TABLE) == []
     [letter] = place.rows("SELECT reason FROM {db}.ch_sink_dead_letters FINAL")

@@ -25,6 +25,7 @@ from tests.support.secure import KEY, REGISTRY, SCRAM, secure_kafka, secure_regi
 from tests.support.sink import ROOT, command
 from tests.support.tls import tls_in_front
 
+LAUNCHED = {"SPARK_SUBMIT_OPTS": "-Dmine=1"}
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
 CLICKHOUSE, MASK = "clickhouse-pa55word", "mask-pa55word"
@@ -202,7 +203,13 @@ print(left, b"pa55word" in b"".join(lines), repr(started).count("pa55word"))
 """
 
 
-@pytest.mark.parametrize("environment", [{}, {"SPARK_SUBMIT_OPTS": "-Dmine=1"}], ids=["direct", "by the launcher"])
+@pytest.mark.parametrize(
+    "environment",
+    [
+        pytest.param({}, marks=pytest.mark.long, id="direct"),
+        pytest.param({"SPARK_SUBMIT_OPTS": "-Dmine=1"}, id="launched"),
+    ],
+)
 def test_spark_s_properties_are_on_no_command_line_and_in_no_event_log(
     environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.job.test_job import prepared
 from tests.support.cluster import Cluster, children, cluster
 from tests.support.kafka import produce
-from tests.support.sink import ROOT, Place, command, statuses
+from tests.support.sink import ROOT, Place, command, inside, statuses
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
@@ -40,10 +40,10 @@ def until(holds: Callable[[], bool], process: "subprocess.Popen[str]", seconds: 
         time.sleep(0.05)
 
 
-def next_job_makes_it_equal(place: Place, config: Path, *more: str) -> None:
+def next_job_makes_it_equal(place: Place, config: Path) -> None:
     [status] = statuses([config])
     assert (status["state"], status["error"]) == ("idle", None)
-    done = command("run", config, "--once", *more)
+    done = inside("run", config, "--once")
     assert done.returncode == 0, done.stderr
     assert place.differences("mariadb-busy", "mariadb", _TABLE) == []
 

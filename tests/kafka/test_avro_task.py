@@ -62,10 +62,10 @@ def test_init_check_and_the_tasks(
         assert levels["change events"] == levels["types"] == levels["columns"] == "ok"
         refused = run_all(config, client, [address])
         assert {type(r.failure) for r in refused if r.failure} == {RegistryRefused}
-        assert sum(r.rows + r.dead_letters for r in refused) == 0
+        assert sum(r.counts.rows + r.counts.dead_letters for r in refused) == 0
         done = run_all(config, client, [address, f"kafka.schema.registry.basic.auth.user.info={USER}"])
     assert [r.failure for r in done] == [None] * 3
-    assert sum(r.dead_letters for r in done) == 1
+    assert sum(r.counts.dead_letters for r in done) == 1
     assert equal(client, database, "postgres", STREAM, TABLE) == []
     [letter] = client.rows(f"SELECT reason FROM {database}.ch_sink_dead_letters FINAL")
     assert "no schema with id 999" in letter["reason"]

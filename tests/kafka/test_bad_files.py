@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from ch_sink.config import load_job
-from ch_sink.discovery.creation import create_tables
+from ch_sink.discovery.init_plan import create_tables
 from ch_sink.discovery.job_topics import streams_of
 from ch_sink.errors import ClickHouseError, ConfigError
 from tests.support.event import event, row

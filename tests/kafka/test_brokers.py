@@ -10,7 +10,7 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.errors import BrokerUnavailable
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.stream.patience import Pauses
+from ch_sink.stream.pace import Pauses
 from tests.support.kafka import fresh_topic
 from tests.support.kafka_cluster import KafkaCluster, kafka_cluster
 from tests.support.live_job import LiveJob

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from ch_sink.errors import BrokerUnavailable, KafkaError
-from ch_sink.local.kafka.broker import LocalKafka
-from ch_sink.local.kafka.jars import KAFKA_VERSION
+from ch_sink.local.kafka.broker import KAFKA_VERSION, LocalKafka
 from ch_sink.spark.installed import find_java, java_version
 from tests.support.choose import each_value
 from tests.support.kafka import fresh_topic
@@ -92,6 +91,7 @@ def test_without_its_jars_and_any_way_to_get_them_it_is_the_mock(
     assert [path.name for path in tmp_path.iterdir()] == [f"kafka-{KAFKA_VERSION}.lock"], "nothing half fetched is left"
 
 
+@pytest.mark.long
 def test_a_folder_keeps_its_topics(tmp_path: Path) -> None:
     with LocalKafka(path=tmp_path) as kafka:
         if kafka.kind != "kafka":

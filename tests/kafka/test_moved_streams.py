@@ -120,9 +120,9 @@ def test_streams_move_while_the_job_that_had_them_still_runs(shop: Shop, monkeyp
             now = [running.enter_context(LiveJob(files)) for files in jobs]
             for job in now:
                 job.until(lambda job=job: {s.state for s in job.states().values()} == {"running"})
-                seen = {s.name: s.summary.figures.records for s in job.job.streams}
+                seen = {s.name: s.summary.counts.records for s in job.job.streams}
                 job.until(
-                    lambda job=job, seen=seen: all(s.summary.figures.records > seen[s.name] for s in job.job.streams)
+                    lambda job=job, seen=seen: all(s.summary.counts.records > seen[s.name] for s in job.job.streams)
                 )
             for job in before:
                 now[0].until(lambda job=job: {s.state for s in job.states().values()} == {"stopped"})

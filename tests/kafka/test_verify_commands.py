@@ -17,7 +17,7 @@ from ch_sink.order import State
 from ch_sink.stream.tasks import RangeTask
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.trust.fold import Fold
-from ch_sink.trust.purging import Purging
+from ch_sink.trust.purge import Purging
 from ch_sink.trust.topic import KafkaTopic
 from tests.support.fixtures import topic_of, topics
 from tests.support.inline_job import run_inline
@@ -210,5 +210,5 @@ def test_the_table_that_does_not_exist_is_the_one_that_is_named(
     done = inside("explain", config, '{"id": 1, "k": 1}')
     assert done.returncode == 1
     assert f"{database}.{lost}" in done.stderr.replace("`", "")
-    assert ("the ledger does not exist" in done.stderr) == (lost == "ch_sink_ledger")
+    assert ("its ledger does not exist" in done.stderr) == (lost == "ch_sink_ledger")
     assert "ch_sink init" in done.stderr

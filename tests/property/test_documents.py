@@ -13,7 +13,7 @@ from tests.support.document_run import DocumentRun, document_table
 from tests.support.hand import Event
 from tests.support.mongodb import Description, Dialect, event, update_event
 
-SEEDS = range(12)
+SEEDS = range(8)
 DOCUMENT = (Column("_id", "String"), Column("document", "String"))
 
 

@@ -78,9 +78,9 @@ def test_tables_equal_their_source(engine: str) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_ledger_that_keeps_almost_nothing_is_enough(engine: str) -> None:
     folds: list[int] = []
-    found = {seed: faults(seed, engine, folds=folds) for seed in range(7100, 7100 + SEEDS)}
+    found = {seed: faults(seed, engine, folds=folds) for seed in range(7100, 7100 + SEEDS // 2)}
     assert {seed: wrong[0] for seed, wrong in found.items() if wrong} == {}
-    assert sum(folds) > SEEDS
+    assert sum(folds) > SEEDS // 2
 
 
 @pytest.mark.parametrize("engine", [engine for engine in ENGINES if engine != "append"])

@@ -14,7 +14,7 @@ from ch_sink.decode import Decoder
 from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import DeadLetter, PendingRecord
-from ch_sink.stream.coordinator import StreamSettings
+from ch_sink.stream.ports import StreamSettings
 from ch_sink.testing import Killed
 from ch_sink.trust import purge as procedure
 from ch_sink.trust.own_tables import OwnTables

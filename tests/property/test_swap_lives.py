@@ -10,6 +10,7 @@ import pytest
 
 from ch_sink.pipeline.waiting import WaitingChanges
 from ch_sink.testing import POINTS, Kill
+from tests.support.choose import each_value
 from tests.support.hand import PLACEHOLDER, Event, key_change, postgres
 from tests.support.memory_fed import MemoryFed
 
@@ -100,8 +101,7 @@ def lived(seed: int, engine: str, met: Counter[str] | None = None, version: str 
     return "" if fed.view() == source.rows else f"{fed.view()} instead of {source.rows}"
 
 
-@pytest.mark.parametrize("version", ["UInt128", "UInt64"])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("engine", "version"), each_value(ENGINES, ["UInt128", "UInt64"]))
 def test_the_table_equals_its_source(engine: str, version: str) -> None:
     found = {seed: lived(seed, engine, version=version) for seed in range(SEEDS)}
     assert {seed: wrong for seed, wrong in found.items() if wrong} == {}

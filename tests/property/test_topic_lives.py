@@ -19,7 +19,7 @@ from tests.support.hand import mysql
 from tests.support.memory_fed import MemoryFed
 
 ENGINES = ("replacing", "sign", "collapsing", "versioned", "append")
-SEEDS = 24
+SEEDS = 12
 
 
 class Source:

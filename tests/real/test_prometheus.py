@@ -14,12 +14,13 @@ import yaml
 
 from ch_sink.local.ports import free_port
 from ch_sink.model.address import Address
-from ch_sink.observe.live import Live, LiveStream
-from ch_sink.observe.progress import StreamSummary
+from ch_sink.observe.live import Live
+from ch_sink.observe.stream import Standing, StreamSummary, StreamView
 from ch_sink.ports import Compared
 from ch_sink.serve.metrics import Metrics, MetricsServer
 from tests.real.stand.daemon import Daemon, Missing
 from tests.real.stand.programs import programs
+from tests.support.views import counts_of, view
 
 COMPOSE = Path(__file__).resolve().parents[2] / "compose"
 RULES = COMPOSE / "prometheus" / "ch_sink.rules.yml"
@@ -85,24 +86,21 @@ def until(wanted: Any, seconds: float = 30.0) -> Any:
     return found
 
 
+ORDERS = StreamSummary("orders", "shop.orders", "shop.orders", lag=5)
+
+
 def batch(live: Live, number: int) -> None:
-    summary = StreamSummary("orders", "shop.orders", "shop.orders", lag=5)
-    summary.batch_seconds, summary.offsets = 0.4, {0: number * 100}
-    summary.figures.batches = number
-    summary.figures.add(
-        records=number * 100,
-        rows=number * 90,
-        dead_letters=number - 1,
-        counts={"deletes": number, "decode_ms": number * 300, "backward_steps": number - 1},
-        source_time=int(time.time() * 1000),
-    )
+    summary, later = ORDERS, number - 1
+    summary.batch = counts_of(100, 90, later, int(time.time() * 1000), deletes=1, decode_ms=300, backward_steps=later)
+    summary.counts.add(summary.batch)
+    summary.batch_seconds, summary.offsets, summary.batches = 0.4, {0: number * 100}, number
     live.batch(summary)
 
 
 def test_rules_and_dashboard_hold_against_what_the_job_exports(live: Live, prometheus: str) -> None:
-    stopped = LiveStream("users", "shop.users", state="stopped", error="no rights", next="grant them")
+    stopped = view("users", "shop.users", Standing("stopped", error="no rights", next="grant them"))
     found = Compared(1_700_000_100.0, 1_700_000_000.0, "source", 900, missing=2)
-    live.follow(lambda: [LiveStream("orders", "shop.orders", compared=found), stopped])
+    live.follow(lambda: [StreamView(ORDERS, compared=found), stopped])
     batch(live, 1)
     until(lambda: ask(prometheus, "query", query="ch_sink_records_total == 100")["result"])
     batch(live, 2)

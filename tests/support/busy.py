@@ -2,6 +2,7 @@
 
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
+from ch_sink.table.rollup import RollupChoice
 from tests.support.fixtures import partitions, topic_of
 from tests.support.stream import Feed, make_table, schema_of
 
@@ -12,7 +13,15 @@ ENGINES = ("replacing", "sign-replacing", "collapsing", "versioned-collapsing")
 
 
 def feed_of(
-    client: Client, database: str, source: str, table: str, engine: str, *, first: int | None = None, **spec: object
+    client: Client,
+    database: str,
+    source: str,
+    table: str,
+    engine: str,
+    *,
+    first: int | None = None,
+    rollups: tuple[RollupChoice, ...] = (),
+    **spec: object,
 ) -> Feed:
     """``first``: take so many records of each partition only, for what compares a table with itself."""
     stream = f"{source}-busy-json_plain"
@@ -22,7 +31,7 @@ def feed_of(
     records = None
     if first is not None:
         records = {p: whole.slice(0, first) for p, whole in partitions(stream, topic).items()}
-    return Feed(client, database, target, stream, topic, POLICY, records)
+    return Feed(client, database, target, stream, topic, POLICY, records, rollups=rollups)
 
 
 def decimal_and_time(table: str) -> dict[str, tuple[str, str, dict[str, str]]]:

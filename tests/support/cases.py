@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -11,11 +11,13 @@ import pyarrow as pa
 
 from ch_sink.decode import Decoder
 from ch_sink.model.policy import policy_of
+from ch_sink.table.rollup import RollupChoice
 from ch_sink.types.arrow import arrow_type
 from tests.model import LAYOUTS, Batch, History, Knobs, draw_history, draw_plan
 from tests.model.connectors import DEFERS
 from tests.model.reference import change_log, difference, sign_faults
 from tests.support.harness import ENGINES, VERSIONS, Run, target_table
+from tests.support.rollups import memory_rollup_faults
 
 __all__ = ["KNOBS", "Case", "cases", "cases_by_hand", "drawn", "faults_of", "faults_of_run", "memory_run"]
 
@@ -117,10 +119,10 @@ def drawn(case: Case) -> tuple[History, list[Batch]]:
     return history, draw_plan(rng, history, aligned=rng.random() < 0.3)
 
 
-def faults_of(case: Case) -> list[str]:
+def faults_of(case: Case, rollups: Sequence[RollupChoice] = ()) -> list[str]:
     """Run the case in memory; returns what is wrong at its end, nothing if all is right."""
     history, plan = drawn(case)
-    run = memory_run(case, history)
+    run = memory_run(case, history, rollups)
     run.run(plan)
     return faults_of_run(case, history, run)
 
@@ -139,14 +141,14 @@ def faults_of_run(case: Case, history: History, run: Run) -> list[str]:
         faults += sign_faults(history.table, rows, "_sign", history.truth)
     if case.engine == "append":
         faults += log_faults(history, rows)
-    return faults
+    return faults + memory_rollup_faults(run.table, history)
 
 
-def memory_run(case: Case, history: History) -> Run:
+def memory_run(case: Case, history: History, rollups: Sequence[RollupChoice] = ()) -> Run:
     """A run into a table in memory."""
     engine, policy = ENGINES[case.engine], policy_of(truncate="apply", on_bad_record="fail")
     if case.decoder == "plain":
-        return Run(history, engine, policy=policy, version=case.version)
+        return Run(history, engine, policy=policy, version=case.version, rollups=rollups)
     table = target_table(history.layout, engine, case.version)
     schema = pa.schema([(c.name, arrow_type(c.type)) for c in table.source_columns])
     return Run(
@@ -156,6 +158,7 @@ def memory_run(case: Case, history: History) -> Run:
         decoder=lambda want: Decoder(table, policy, want_before=want),
         schema=schema,
         version=case.version,
+        rollups=rollups,
     )
 
 

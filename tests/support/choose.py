@@ -16,14 +16,22 @@ def some(every: Iterable[tuple[Any, ...]], chosen: Iterable[tuple[Any, ...]]) ->
     return [pytest.param(*one, marks=() if one in short else pytest.mark.long) for one in every]
 
 
-def each_value(*axes: Sequence[Any]) -> list[Any]:
+def each_value(*axes: Iterable[Any]) -> list[Any]:
     """All combinations; enough of them in the short run that each value is met."""
-    return some(product(*axes), _cover(axes, 1))
+    return _covered(axes, 1)
 
 
-def every_pair(*axes: Sequence[Any]) -> list[Any]:
+def every_pair(*axes: Iterable[Any]) -> list[Any]:
     """All combinations; enough of them in the short run that any two values of different axes meet."""
-    return some(product(*axes), _cover(axes, 2))
+    return _covered(axes, 2)
+
+
+def _covered(axes: Iterable[Iterable[Any]], strength: int) -> list[Any]:
+    values = [tuple(axis) for axis in axes]
+    # By their places: values need no hash.
+    chosen = _cover([range(len(axis)) for axis in values], strength)
+    named = [tuple(axis[i] for axis, i in zip(values, places, strict=True)) for places in chosen]
+    return some(product(*values), named)
 
 
 def _cover(axes: Sequence[Sequence[Any]], strength: int) -> list[tuple[Any, ...]]:

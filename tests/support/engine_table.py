@@ -1,6 +1,7 @@
 """A model's layout as a table of the real engine: what Run feeds, and what the engine answers."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -17,8 +18,9 @@ from ch_sink.clickhouse import (
 )
 from ch_sink.decode import Decoder
 from ch_sink.model.policy import Policy
-from ch_sink.stream.coordinator import StreamSettings
-from ch_sink.table.view import view_of
+from ch_sink.stream.ports import StreamSettings
+from ch_sink.table.ddl import view_of
+from ch_sink.table.rollup import RollupChoice
 from ch_sink.testing import LocalPorts, LocalRunner, MemoryGroup
 from tests.model import Batch, History, Layout
 from tests.support.harness import batches_of, topic_of
@@ -70,6 +72,14 @@ class EngineTable:
     def raw(self) -> list[dict[str, Any]]:
         return self.client.rows(f"SELECT * FROM {self.name}")
 
+    def rollup(self, name: str) -> str:
+        """Name of a rollup of this table."""
+        return f"{self.name.partition('.')[2]}_{name}"
+
+    def rolled_up(self, name: str) -> list[dict[str, Any]]:
+        """The rows of a rollup's view."""
+        return self.client.rows(f"SELECT * FROM {self.name}_{name}_current")
+
     def merge(self) -> None:
         self.client.command(f"OPTIMIZE TABLE {self.name} FINAL")
 
@@ -87,6 +97,7 @@ class EngineRun:
         policy: Policy,
         *,
         version: str = "UInt128",
+        rollups: Sequence[RollupChoice] = (),
     ) -> None:
         self.table = EngineTable(client, database, history.layout, engine, policy, version)
         self.collapsing = engine in ("collapsing", "versioned")
@@ -94,7 +105,13 @@ class EngineRun:
         stream = f"model/{self.table.name}"
         ports = LocalPorts(
             open_ledger=lambda: ClickHouseLedger(client, own_tables, "ledger", stream),
-            admin=ClickHouseTableAdmin(client, database, self.table.name.partition(".")[2], policy),
+            admin=ClickHouseTableAdmin(
+                client,
+                database,
+                self.table.name.partition(".")[2],
+                policy,
+                rollups=tuple(replace(one, name=self.table.rollup(one.name)) for one in rollups),
+            ),
             topics=topic,
             group=MemoryGroup(),
             pending=ClickHousePending(client, own_tables, "pending", stream),

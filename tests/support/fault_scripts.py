@@ -24,6 +24,7 @@ from ch_sink.model.profile import TopicProfile
 from ch_sink.ports import History as EarlierRecords
 from ch_sink.ports import RowLookup, StoredRows
 from ch_sink.table.model import Family, TargetTable
+from ch_sink.table.rollup import RollupChoice
 from ch_sink.testing import ALL_POINTS, Fault, LocalBatch, LocalRunner, MemoryTable
 from ch_sink.testing.kills import What
 from ch_sink.types.arrow import arrow_type
@@ -233,9 +234,9 @@ class Surroundings:
         book = stream.ledger._book
         # Rows are never changed.
         kept = list(stream.table.rows), set(stream.table.tokens), {k: list(v) for k, v in stream.table._by_key.items()}
-        ours = deepcopy((book.claims, book.batches, book.facts, book.cuts, book.releases, book.topics, book.executions))
+        ours = deepcopy((book.claims, book.batches, book.facts, book.releases, book.topics, book.executions))
         rest = deepcopy((stream.pending.stored, stream.pending.resolved)), dict(stream.handover.stored)
-        letters = dict(stream.dead_letters.stored)
+        letters = dict(stream.dead_letters.stored), deepcopy(stream.table.rollups)
         self._states.append((kept, ours, list(book.ranges), rest, letters))
 
     def restore(self, back: int) -> None:
@@ -249,13 +250,14 @@ class Surroundings:
         stream.table.rows[:] = kept[0]
         stream.table.tokens = set(kept[1])
         stream.table._by_key = {k: list(v) for k, v in kept[2].items()}
-        names = ("claims", "batches", "facts", "cuts", "releases", "topics", "executions")
+        names = ("claims", "batches", "facts", "releases", "topics", "executions")
         for name, value in zip(names, deepcopy(ours), strict=True):
             setattr(book, name, value)
         book.ranges[:] = ranges
         stream.pending.stored, stream.pending.resolved = deepcopy(rest[0])
         stream.handover.stored = dict(rest[1])
-        stream.dead_letters.stored = dict(letters)
+        stream.dead_letters.stored = dict(letters[0])
+        stream.table.rollups = deepcopy(letters[1])
 
     def happen(self, fault: Fault) -> None:
         """See LocalRunner: ``on_fault``."""
@@ -275,7 +277,7 @@ class Surroundings:
                 runner.settings = replace(runner.settings, chunk_offsets=offsets, policy=policy)
 
 
-def run_script(script: Script) -> Run:
+def run_script(script: Script, rollups: Sequence[RollupChoice] = ()) -> Run:
     """Run it. Raises ChSinkError where the stream stops for another reason than a fault."""
     history, plan = drawn(script.case)
     made = Run(
@@ -284,6 +286,7 @@ def run_script(script: Script) -> Run:
         policy=POLICY,
         decoder=lambda want: _decoder(script.case, POLICY, want),
         schema=_schema(target_table(history.layout, ENGINES[script.case.engine])),
+        rollups=rollups,
     )
     around = Surroundings(made)
     settings = replace(made.stream.settings, chunk_offsets=script.size or 50_000)
@@ -300,10 +303,12 @@ def run_script(script: Script) -> Run:
     return made
 
 
-def faults_of_script(script: Script, happened: Counter[str] | None = None) -> list[str]:
+def faults_of_script(
+    script: Script, happened: Counter[str] | None = None, rollups: Sequence[RollupChoice] = ()
+) -> list[str]:
     """What is wrong at its end; nothing if all is right. ``happened``: counts the faults that struck."""
     try:
-        run = run_script(script)
+        run = run_script(script, rollups)
     except Exception as error:  # noqa: BLE001 (it is what was found)
         return [f"{type(error).__name__}: {error}"]
     if happened is not None:

@@ -2,16 +2,18 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ch_sink.clickhouse import Client
+from ch_sink.table.rollup import RollupChoice
 from ch_sink.testing import Fault, LocalBatch, LocalRunner
 from tests.model.reference import difference, sign_faults
 from tests.support.cases import drawn, log_faults
 from tests.support.engine_table import EngineRun, EngineTable
 from tests.support.fault_scripts import POLICY, Script, scripts
 from tests.support.harness import batches_of
+from tests.support.rollups import computed
 
 __all__ = ["IN_MEMORY", "engine_faults", "engine_scripts"]
 
@@ -34,11 +36,16 @@ def engine_scripts(first: int, histories: int, each: int) -> Iterator[Script]:
 
 
 def engine_faults(
-    client: Client, database: str, own_tables: str, script: Script, happened: Counter[str] | None = None
+    client: Client,
+    database: str,
+    own_tables: str,
+    script: Script,
+    happened: Counter[str] | None = None,
+    rollups: Sequence[RollupChoice] = (),
 ) -> list[str]:
-    """What is wrong at the end of the script; its table is dropped."""
+    """What is wrong at the end of the script; its table is dropped. Merges are stopped; rollups are merged, too."""
     history, plan = drawn(script.case)
-    made = EngineRun(client, database, own_tables, history, script.case.engine, POLICY)
+    made = EngineRun(client, database, own_tables, history, script.case.engine, POLICY, rollups=rollups)
     table, clock = made.table, _Clock()
     client.command(f"SYSTEM STOP MERGES {table.name}")
 
@@ -64,10 +71,17 @@ def engine_faults(
             wrong += sign_faults(history.table, table.raw(), "_sign", history.truth)
         if script.case.engine == "append":
             wrong += log_faults(history, table.raw())
+        for merged in (False, True) if rollups and plan else ():  # without a batch the stream was not opened
+            for rollup in rollups if merged else ():
+                client.command(f"OPTIMIZE TABLE {table.name}_{rollup.name} FINAL")
+            wrong += computed(history, table.rolled_up)
         return wrong + _stored_twice(table, script.case.engine)
     except Exception as error:  # noqa: BLE001 (it is what was found)
         return [f"{type(error).__name__}: {error}"]
     finally:
+        for rollup in rollups:
+            client.command(f"DROP TABLE IF EXISTS {table.name}_{rollup.name}_current")
+            client.command(f"DROP TABLE IF EXISTS {table.name}_{rollup.name} SYNC")
         client.command(f"DROP TABLE {table.name}_current")
         client.command(f"DROP TABLE {table.name} SYNC")
 

@@ -18,17 +18,16 @@ from ch_sink.clickhouse import (
 )
 from ch_sink.decode import Decoder
 from ch_sink.model.change import Headers, Records
-from ch_sink.model.floor import Floor
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.order import State
-from ch_sink.pipeline.applied import Applied, StreamName
 from ch_sink.pipeline.chunks import Chunk
-from ch_sink.pipeline.partition_sink import PartitionSink
+from ch_sink.pipeline.partition_sink import Attempt, PartitionSink, Stores, open_sink
 from ch_sink.pipeline.plan import Ports
+from ch_sink.pipeline.plans import Applied, StreamName
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import DeadLetters, Insert
+from ch_sink.table.ddl import view_of
 from ch_sink.table.truncate import truncate_statement
-from ch_sink.table.view import view_of
 from ch_sink.testing import Killed
 
 __all__ = ["Event", "HandFed", "key_change", "mysql", "postgres"]
@@ -99,7 +98,7 @@ class HandFed:
         self.target = Target.of(self.table, self.policy)
         self.log: dict[int, list[tuple[int, Event]]] = {}
         self.states: dict[int, State] = {}
-        self.floor = Floor()
+        self.truncated = State()
         self.sinks: dict[int, PartitionSink] = {}
         self.letters: DeadLetters = ClickHouseDeadLetters(
             self.client, self.own, "dead_letters", f"hand/{self.name}", "id"
@@ -124,11 +123,11 @@ class HandFed:
         done = []
         while start < end:
             chunk = Chunk(start, end, self._records(partition, start, end))
-            one = self.sink(partition).apply(chunk, self.states.get(partition, State()).with_floor(self.floor))
+            one = self.sink(partition).apply(chunk, self.states.get(partition, State()).with_floors_of(self.truncated))
             self.states[partition] = one.state
             if one.barrier is not None and one.barrier.kind == "truncate":
                 self.client.command(truncate_statement(self.table, one.barrier.version, self.target.system.version))
-                self.floor = one.barrier.floor
+                self.truncated = self.truncated.with_floor(one.barrier.floor, one.barrier.source)
             done.append(one)
             start = one.end
         return done
@@ -146,12 +145,12 @@ class HandFed:
 
     def drain(self) -> None:
         for partition, sink in self.sinks.items():
-            sink.retry_pending(self.states[partition].with_floor(self.floor), below=1 << 62)
+            sink.retry_pending(self.states[partition].with_floors_of(self.truncated), below=1 << 62)
 
     def sink(self, partition: int) -> PartitionSink:
         if partition not in self.sinks:
             stream = f"hand/{self.name}"
-            self.sinks[partition] = PartitionSink(
+            self.sinks[partition] = open_sink(
                 StreamName(stream, "t", "id", partition, self.attempt),
                 self.target,
                 lambda want: Decoder(self.table, self.policy, want_before=want),
@@ -160,10 +159,8 @@ class HandFed:
                     ClickHouseHandover(self.client, self.own, "handover", stream, self.table),
                     _Past(self, partition),
                 ),
-                self,
-                self.letters,
-                ClickHousePending(self.client, self.own, "pending", stream),
-                deadline=1e9,
+                Stores(self, self.letters, ClickHousePending(self.client, self.own, "pending", stream)),
+                Attempt(deadline=1e9),
             )
         return self.sinks[partition]
 

@@ -1,7 +1,7 @@
 """Feeds a drawn history through the product's coordinator into a table, with cuts, interleavings, kills and retries."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -10,11 +10,13 @@ from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.pipeline.plan import BatchDecoder
 from ch_sink.table.model import Engine, Family, TargetTable
+from ch_sink.table.rollup import RollupChoice
 from ch_sink.testing import Kill, LocalBatch, LocalRunner, MemoryStream, MemoryTopic
 from ch_sink.types.column import Column
 from tests.model import Batch, History, KafkaRecord, Layout
 from tests.model.plans import Fault
 from tests.support.plain_decoder import PlainDecoder
+from tests.support.rollups import with_rollups
 
 ENGINES = {
     "replacing": Engine(Family.REPLACING, "ReplacingMergeTree", "_version", is_deleted_column="_is_deleted"),
@@ -105,13 +107,14 @@ class Run:
         decoder: Callable[[bool], BatchDecoder] | None = None,
         schema: pa.Schema | None = None,
         version: str = "UInt128",
+        rollups: Sequence[RollupChoice] = (),
     ) -> None:
         """``schema``: source columns as the decoder gives them; by default as the plain decoder does."""
         self.history = history
         plain = PlainDecoder(history.layout, want_before=False).schema
         made = decoder or (lambda want: PlainDecoder(history.layout, want_before=want))
         self.stream = MemoryStream(
-            target_table(history.layout, engine, version),
+            with_rollups(target_table(history.layout, engine, version), rollups),
             history.key,
             topic_of(history),
             policy or policy_of(truncate="apply", on_bad_record="fail"),

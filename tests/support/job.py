@@ -8,29 +8,54 @@ import numpy as np
 
 from ch_sink.errors import ChSinkError, StreamFailed, TopicNotFound
 from ch_sink.model.change import Records
+from ch_sink.model.counts import Counts
 from ch_sink.model.policy import policy_of
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
 from ch_sink.ports import Request
 from ch_sink.stream.coordinator import Coordinator
-from ch_sink.stream.flush import Flush
-from ch_sink.stream.job import Job
-from ch_sink.stream.job_stream import JobStream, Watermarks
-from ch_sink.stream.job_work import Ended, JobOptions
-from ch_sink.stream.lanes import InlineLanes, ThreadLanes
-from ch_sink.stream.patience import Patience, Pauses
+from ch_sink.stream.job import Job, JobOptions
+from ch_sink.stream.job_stream import JobStream, Pace, Watermarks
+from ch_sink.stream.lanes import Kind, Report, ThreadLanes, Work
+from ch_sink.stream.pace import Flush, Patience, Pauses
 from ch_sink.stream.ports import StreamPorts
-from ch_sink.stream.roster import Member, Roster
+from ch_sink.stream.roster import Roster
+from ch_sink.stream.standing import Member
 from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, Task, TaskResult
-from ch_sink.testing import MemoryStream, MemoryTopic
-from ch_sink.testing.memory_states import MemoryStreamStates
+from ch_sink.testing import MemoryStream, MemoryStreamStates, MemoryTopic
 from ch_sink.types.column import Column
 from tests.support.document_run import document_table
 
-__all__ = ["MemoryJob"]
+__all__ = ["InlineLanes", "MemoryJob"]
 
 _AT_ONCE = Flush()
 TABLE = document_table((Column("id", "Int64"),), "replacing", "id")
+
+
+class InlineLanes:
+    """Work runs at once in the caller's thread, and time passes only while the job waits."""
+
+    def __init__(self) -> None:
+        self.clock = 0.0
+        self._reports: list[Report] = []
+
+    def now(self) -> float:
+        return self.clock
+
+    def free(self, kind: Kind) -> int:
+        return 1
+
+    def start(self, kind: Kind, work: Work) -> None:
+        work(self._reports.append)
+
+    def wait(self, seconds: float) -> list[Report]:
+        found, self._reports = self._reports, []
+        if not found:
+            self.clock += max(0.0, seconds)
+        return found
+
+    def close(self) -> None:
+        pass
 
 
 @dataclass
@@ -48,7 +73,7 @@ class MemoryJob:
     """Topics of each question to the broker."""
     before: Callable[["MemoryJob", Sequence[Task]], None] = lambda _job, _tasks: None
     """Called before each call of the executor, which fails if this does."""
-    lanes: InlineLanes[Ended] | ThreadLanes[Ended] = field(default_factory=InlineLanes)
+    lanes: InlineLanes | ThreadLanes = field(default_factory=InlineLanes)
     job: Job | None = None
     states_of_streams: MemoryStreamStates = field(init=False)
     asked: int = 0
@@ -105,6 +130,11 @@ class MemoryJob:
         self.looks.append(list(topics))
         return {t: self.streams[t].topic.state(t) if t in self.streams else TopicNotFound(t) for t in topics}
 
+    def retries(self) -> dict[str, int]:
+        """Stream → failures after which it tried again."""
+        assert self.job is not None
+        return {seen.stream: seen.retries for seen in self.job.summaries}
+
     def covered(self, name: str) -> dict[int, int]:
         """Partition → how far it was read from offset 0, without a gap and nothing twice."""
         reached: dict[int, int] = {}
@@ -122,7 +152,7 @@ class MemoryJob:
             )
 
         cluster = self.clusters.get(memory.settings.name, self)
-        return JobStream(memory.settings, connect, cluster, interval, limit, flush)
+        return JobStream(memory.settings, connect, cluster, Pace(interval, flush), limit)
 
     def _execute(self, tasks: Sequence[Task]) -> list[TaskResult]:
         self.before(self, tasks)
@@ -141,7 +171,7 @@ class MemoryJob:
             self.read[task.stream].append((task.partition, task.start, end))
         failure = StreamFailed(f"{task.stream} is broken at {bad}") if fails else None
         return RangeDone(
-            task.stream, task.partition, task.start, end, State(), records=end - task.start, failure=failure
+            task.stream, task.partition, task.start, end, State(), Counts(end - task.start), failure=failure
         )
 
 

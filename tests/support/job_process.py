@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ch_sink.errors import LedgerConflict
-from ch_sink.stream.patience import Pauses
+from ch_sink.stream.pace import Pauses
 from ch_sink.stream.tasks import Task, TaskResult
 from tests.support.live_job import LiveJob
 

@@ -9,13 +9,12 @@ from ch_sink.config import Config, load_job
 from ch_sink.discovery.job_topics import streams_of
 from ch_sink.errors import ChSinkError
 from ch_sink.kafka import KafkaSettings
-from ch_sink.observe import StreamState
+from ch_sink.observe.stream import Standing
 from ch_sink.stream.coordinator import Coordinator
-from ch_sink.stream.job import Job
+from ch_sink.stream.job import Job, JobOptions
 from ch_sink.stream.job_stream import JobStream
-from ch_sink.stream.job_work import Ended, JobOptions
 from ch_sink.stream.lanes import ThreadLanes
-from ch_sink.stream.patience import Pauses
+from ch_sink.stream.pace import Pauses
 from ch_sink.stream.roster import Roster
 from ch_sink.stream.tasks import Task, TaskResult
 from ch_sink.wiring.crew import Configurations
@@ -32,7 +31,7 @@ class LiveJob:
         self.configs: list[Config] = _streams(files)
         self._texts = {c.stream_name: c.to_task_json() for c in self.configs}
         self._topics, self._stopping, self._one = SharedTopics(), threading.Event(), threading.Lock()
-        lanes: ThreadLanes[Ended] = ThreadLanes()
+        lanes = ThreadLanes()
         members = members_of(self.configs)
         for member in members:
             member.patience.pauses = pauses or Pauses(0.05, 0.5)
@@ -58,7 +57,7 @@ class LiveJob:
         if self.crash is not None:
             raise self.crash
 
-    def states(self) -> dict[str, StreamState]:
+    def states(self) -> dict[str, Standing]:
         """The state of each stream, as the job knows it."""
         return self.roster.standings()
 

@@ -2,8 +2,8 @@
 
 from random import Random
 
-from ch_sink.trust.explained import life_of
-from ch_sink.trust.judge import Event
+from ch_sink.trust.explain import life_of
+from ch_sink.trust.life import Biography, Event
 from ch_sink.trust.resync import resynced
 from tests.support.machine import ENGINES, Stand, Wrong, differing
 from tests.support.machine_letters import Refused
@@ -15,7 +15,7 @@ __all__ = ["explain", "into"]
 def explain(s: Stand, rng: Random) -> None:
     """The events of some keys are all of them, and the newest one is the row."""
     for id_ in rng.sample(sorted(s.shop.ever), min(3, len(s.shop.ever))):
-        events = life_of(s.subject, s.own, {"id": id_}).events
+        events = life_of(s.subject, s.own, Biography({"id": id_})).events
         log = s.shop.log
         told = {(p, at) for p in log for at in range(s.shop.low[p], len(log[p])) if _is_event(s, p, at, id_)}
         # A key of which no record can be read is known by its letters.

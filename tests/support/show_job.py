@@ -5,9 +5,10 @@ import sys
 import time
 
 from ch_sink.cli.screen import LogOptions, shown
-from ch_sink.observe.picture import JobPicture, StreamPicture
-from ch_sink.observe.status import StreamState
+from ch_sink.observe.job_view import JobView
+from ch_sink.observe.stream import Standing
 from ch_sink.wiring.process import Stop, run_stoppable
+from tests.support.views import view
 
 __all__ = ["main"]
 
@@ -15,18 +16,15 @@ __all__ = ["main"]
 def main(seconds: float, *words: str) -> None:
     looks: list[float] = []
 
-    def look() -> JobPicture:
+    def look() -> JobView:
         now = time.monotonic()
         looks.append(now)
         began = looks[0]
         read = int((now - began) * 1000)
-        streams = [
-            StreamPicture(f"s{n:02}", f"shop.table_{n:02}", StreamState("running"), lag=0, records=read, rows=read)
-            for n in range(40)
-        ]
-        broken = StreamState("stopped", 1.0, "column 'colour' is unknown", "add it")
-        streams.append(StreamPicture("bad", "shop.broken", broken, lag=7))
-        return JobPicture(tuple(streams), now, "starting Spark" if now - began < 0.3 else "")
+        streams = [view(f"s{n:02}", f"shop.table_{n:02}", lag=0, records=read, rows=read) for n in range(40)]
+        broken = Standing("stopped", 1.0, "column 'colour' is unknown", "add it")
+        streams.append(view("bad", "shop.broken", broken, lag=7))
+        return JobView(tuple(streams), now, "starting Spark" if now - began < 0.3 else "")
 
     def work(stop: Stop) -> int:
         with shown(look, LogOptions(quiet="quiet" in words, form="json" if "json" in words else "text"), stop):

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ch_sink.decode import Decoder
-from ch_sink.merge import Merged, Resolved, Scope, merge_append, merge_collapsing, merge_replacing, resolve
+from ch_sink.merge import LeftOpen, Merged, Resolved, Scope, merge_append, merge_collapsing, merge_replacing, resolve
 from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.policy import Policy, policy_of
-from ch_sink.order import Sequenced, State, sequence
+from ch_sink.order import Earlier, Rules, Sequenced, State, sequence
 from ch_sink.pipeline.plan import Ports, plan
 from ch_sink.pipeline.target import Target
 from ch_sink.sources import source_for
@@ -134,10 +134,8 @@ class Small:
             batch,
             records,
             state,
-            layout=self.target.layout,
-            policy=self.policy.versions,
-            strategy=strategy,
-            decode=decoder.decode,
+            Rules(self.target.layout, self.policy.versions, strategy),
+            Earlier(decode=decoder.decode),
         )
         scope = self.target.scope(batch, source)
         out = resolve(
@@ -148,7 +146,7 @@ class Small:
             self.policy.changes,
             lookup=self if lookup else None,
             handover=self.handover,
-            waiting=waiting,
+            left=LeftOpen(waiting or {}),
         )
         return Step(batch, order, scope, out, self)
 

@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ch_sink.clickhouse import (
@@ -22,9 +22,11 @@ from ch_sink.discovery.sample import sample_schema
 from ch_sink.model.change import Records, UnknownColumn
 from ch_sink.model.policy import Policy
 from ch_sink.pipeline.target import Target
-from ch_sink.stream.coordinator import StreamSettings
+from ch_sink.ports import Fence
+from ch_sink.stream.ports import StreamSettings
 from ch_sink.table.ddl import init_statements
 from ch_sink.table.model import TargetTable
+from ch_sink.table.rollup import RollupChoice
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.testing import Kill, LocalBatch, LocalPorts, LocalRunner, MemoryGroup, MemoryLedger, MemoryTopic
 from ch_sink.types.column_type import TypeChoices
@@ -95,9 +97,11 @@ _types: dict[str, TypeChoices] = {}
 class Altered:
     """The target table; knows how it was altered. A life after the first looks at the server."""
 
-    def __init__(self, client: Client, database: str, table: TargetTable, policy: Policy) -> None:
-        self.inner = ClickHouseTableAdmin(client, database, table.name, policy)
-        self.table, self.looked = table, False
+    def __init__(
+        self, client: Client, database: str, table: TargetTable, policy: Policy, rollups: tuple[RollupChoice, ...] = ()
+    ) -> None:
+        self.inner = ClickHouseTableAdmin(client, database, table.name, policy, rollups=rollups)
+        self.table, self.looked = table, bool(rollups)
         self.evolved: list[tuple[str, ...]] = []
 
     def detect(self) -> TargetTable:
@@ -116,6 +120,9 @@ class Altered:
     def highest_version(self, table: TargetTable) -> int:
         return self.inner.highest_version(table)
 
+    def fill_rollups(self, table: TargetTable, supersede: Callable[[], Sequence[Fence]], *, doubtful: bool) -> None:
+        self.inner.fill_rollups(table, supersede, doubtful=doubtful)
+
 
 class Feed:
     """One topic of a recorded stream into one table, through the coordinator."""
@@ -131,6 +138,7 @@ class Feed:
         records: Mapping[int, Records] | None = None,
         *,
         again: "Feed | None" = None,
+        rollups: tuple[RollupChoice, ...] = (),
     ) -> None:
         """
         Args:
@@ -145,7 +153,7 @@ class Feed:
         self.book = book = again.book if again is not None else MemoryLedger(self.name)
         self.ends, self.at = log.ends, dict.fromkeys(self.records, 0)
         self.letters_of = ClickHouseDeadLetters(client, database, "ch_sink_dead_letters", self.name, log.topic_id)
-        self.admin = Altered(client, database, target, policy)
+        self.admin = Altered(client, database, target, policy, rollups)
         ports = LocalPorts(
             open_ledger=lambda: MemoryLedger(self.name, beside=book),
             admin=self.admin,
@@ -179,7 +187,7 @@ class Feed:
     @property
     def counts(self) -> Counter[str]:
         """Of all ranges that came to their end."""
-        return sum((Counter(done.counts) for done in self.runner.results), Counter())
+        return sum((done.counts.kinds for done in self.runner.results), Counter())
 
     def chunk(self, partition: int, end: int, *kills: Kill) -> None:
         """Apply a partition up to an offset, as a batch of one chunk; each kill ends a life in it."""

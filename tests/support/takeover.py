@@ -27,11 +27,11 @@ from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.ports import Insert, TableWriter
 from ch_sink.stream.claims import forget
-from ch_sink.stream.coordinator import StreamSettings
+from ch_sink.stream.ports import StreamSettings
 from ch_sink.stream.run_task import range_steps
 from ch_sink.stream.tasks import RangeTask, Task, TaskResult
+from ch_sink.table.ddl import view_of
 from ch_sink.table.model import TargetTable
-from ch_sink.table.view import view_of
 from ch_sink.testing import Kill, LocalBatch, LocalPorts, LocalRunner, MemoryGroup, MemoryTopic
 from tests.support.hand import Event
 from tests.support.hand_tables import APPEND, OWN

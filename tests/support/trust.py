@@ -49,6 +49,7 @@ def subject_of(client: Client, database: str, feed: Feed, stream: str, key: tupl
         TopicInMemory(MemoryTopic(feed.topic, feed.records)),  # type: ignore[arg-type]
         lambda now, want: Decoder(now, feed.policy, want_before=want, registry=known),
         feed.book,
+        rollups=table.rollups,
     )
 
 

@@ -1,13 +1,16 @@
-"""The chDB engine of this process: opening, connections, and reopening with other row policies.
+"""The chDB engine of this process: its directory's lock, opening, connections, and reopening with other row policies.
 
 chDB hosts one engine per process, bound to one directory. Connections to it are cheap (about a millisecond), carry
-their own settings, current database and temporary tables, and may run queries at the same time; so every request
-gets its own. Row policies are read from a users file when the engine opens, hence ``reopen``.
+their own settings, current database and temporary tables, and may run queries at the same time. Row policies are read
+from a users file when the engine opens, hence ``reopen``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,9 +18,47 @@ from typing import Any, Protocol
 from xml.sax.saxutils import escape
 
 from ch_sink.errors import ConfigError
-from ch_sink.local.clickhouse.http_errors import QueryError
 
-__all__ = ["Connection", "Engine", "Result"]
+__all__ = ["Connection", "DirectoryLock", "Engine", "QueryError", "Result", "status_of"]
+
+_CODE = re.compile(r"Code: (\d+)\.")
+_CHDB_PREFIX = re.compile(r"^(?:Streaming [\w ]+ failed: |Streaming query failed: )+")
+_BAD_REQUEST = "6 8 15 25 26 27 36 37 38 41 44 53 62 72 117 123 167 168 223 321 376 427 441 675 676"
+_NOT_FOUND = "46 47 50 56 60 63 73 78 81 115 152 336 511"
+_STATUS = {
+    **dict.fromkeys(map(int, _BAD_REQUEST.split()), 400),  # syntax, values that cannot be parsed
+    **dict.fromkeys((192, 193, 497, 512, 516), 403),  # users and access
+    **dict.fromkeys(map(int, _NOT_FOUND.split()), 404),  # unknown tables, databases, functions, settings
+    **{159: 408, 194: 401, 229: 413, 381: 411, 48: 501},
+    **dict.fromkeys((76, 209, 439), 503),
+}
+"""Exception code → HTTP status, as the server has it (src/Server/HTTP/exceptionCodeToHTTPStatus.cpp)."""
+
+
+class QueryError(Exception):
+    """A request that ends in a ClickHouse exception. ``code`` is ClickHouse's number, ``str()`` the server's text."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+    @classmethod
+    def make(cls, code: int, name: str, text: str) -> QueryError:
+        """An exception of this endpoint, in the shape that the engine gives to its own."""
+        return cls(code, f"Code: {code}. DB::Exception: {text} ({name})")
+
+    @classmethod
+    def from_engine(cls, error: BaseException) -> QueryError:
+        """The engine's exception as it came out of chDB."""
+        text = _CHDB_PREFIX.sub("", str(error)).strip()
+        text = text[max(text.find("Code: "), 0) :]
+        code = _CODE.search(text)
+        return cls(int(code[1]), text) if code else cls.make(1001, "STD_EXCEPTION", text or type(error).__name__)
+
+
+def status_of(code: int) -> int:
+    """The HTTP status that ClickHouse answers with for an exception code."""
+    return _STATUS.get(code, 500)
 
 
 class Result(Protocol):
@@ -56,6 +97,46 @@ class Connection:
         self._raw.close()
 
 
+class DirectoryLock:
+    """An exclusive lock on ``directory`` held until ``release`` or the end of the process.
+
+    The file's text names the owner (process id, then whatever ``describe`` is given), for the error of the next one.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.file = directory / "server.lock"
+        self._descriptor: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock, or raise ConfigError that names the owner."""
+        descriptor = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            owner = os.read(descriptor, 200).decode(errors="replace").strip() or "another process"
+            os.close(descriptor)
+            raise ConfigError(
+                f"The data directory {self.file.parent.parent} is in use by {owner}",
+                hint="Use that endpoint, stop it first, or choose another directory with --path.",
+            ) from None
+        self._descriptor = descriptor
+        self.describe("")
+
+    def describe(self, owner: str) -> None:
+        """Write who holds the lock, for a reader of the file."""
+        if self._descriptor is not None:
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, f"process {os.getpid()} {owner}".strip().encode() + b"\n", 0)
+
+    def release(self) -> None:
+        """Give the lock up. The file stays: removing it would let two processes lock two files of one name."""
+        if self._descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, 0)
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
 class Engine:
     """The engine over ``path``, with its configuration in ``path/ch_sink``.
 
@@ -74,17 +155,15 @@ class Engine:
 
     def open(self, users_xml: str) -> None:
         """Open the engine with this users file."""
-        self.private.mkdir(parents=True, exist_ok=True)
         users = self.private / "users.xml"
         users.write_text(users_xml, encoding="utf-8")
-        config = self.private / "config.xml"
-        config.write_text(
+        (self.private / "config.xml").write_text(
             "<clickhouse><user_directories><users_xml>"
             f"<path>{escape(str(users))}</path>"
             "</users_xml></user_directories></clickhouse>\n",
             encoding="utf-8",
         )
-        self._anchor = self._connect()
+        self._anchor = self.connect()
         ((self.version, self.timezone),) = self._anchor.values("SELECT version(), timezone()")
 
     def reopen(self, users_xml: str, before: Callable[[], None]) -> None:
@@ -112,7 +191,13 @@ class Engine:
 
     def connect(self) -> Connection:
         """A new connection; to be called and closed under ``use``."""
-        return self._connect()
+        try:
+            return Connection(self._raw_connect(f"{self.path}?config-file={self.private / 'config.xml'}"))
+        except RuntimeError as error:
+            raise ConfigError(
+                f"The engine cannot open {self.path}: {error}",
+                hint="Give --path a directory that this user may write and no other process has open.",
+            ) from None
 
     def kill_all(self) -> None:
         """Stop every running query."""
@@ -124,16 +209,6 @@ class Engine:
         """Close the engine, waiting up to ``wait_s`` seconds for running requests; its state is then on disk."""
         with self._gate.alone(wait_s):
             self._close()
-
-    def _connect(self) -> Connection:
-        config = self.private / "config.xml"
-        try:
-            return Connection(self._raw_connect(f"{self.path}?config-file={config}"))
-        except RuntimeError as error:
-            raise ConfigError(
-                f"The engine cannot open {self.path}: {error}",
-                hint="Give --path a directory that this user may write and no other process has open.",
-            ) from None
 
     def _close(self) -> None:
         if self._anchor is not None:

@@ -78,16 +78,9 @@ class EmbeddedClickHouse:
         """Start the child and wait until it answers. Raises ClickHouseUnavailable, with its output, if it does not."""
         if self.pid is not None:
             return self
-        command = [
-            sys.executable,
-            "-m",
-            "ch_sink.local.clickhouse.serve",
-            "--host",
-            self.host,
-            "--port",
-            str(self.port),
-        ]
-        command += ["--path", str(self.path), "--user", self.user, "--parent", str(os.getpid())]
+        command = [sys.executable, "-m", "ch_sink.local.clickhouse.server", "--host", self.host]
+        command += ["--port", str(self.port), "--path", str(self.path), "--user", self.user]
+        command += ["--parent", str(os.getpid())]
         environment = {**os.environ, "CH_SINK_SERVER_PASSWORD": self._password}
         if self._engine is not None:
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(self._engine), os.environ.get("PYTHONPATH"))))

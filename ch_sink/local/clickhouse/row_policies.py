@@ -1,8 +1,8 @@
-"""Row policies of the embedded engine: kept in a file, and given to chDB as the filters of its users file.
+"""Row policies as `ch_sink init` makes them, for the embedded engine: ``CREATE`` and ``DROP ROW POLICY``.
 
-chDB reads one filter per table for its one user, when it opens. So all policies of a table become one condition, as
-ClickHouse combines them: any of the permissive ones and all of the restrictive ones. A policy ``TO`` a role applies to
-a request that asks for the role (the URL parameter ``role``), which the condition sees in ``log_comment``.
+chDB cannot store policies. It reads one filter per table for its one user, from the users file, when it opens. So the
+policies are kept in a file, and those of a table become one condition: any of them holds. A policy ``TO`` a role
+applies to a request that asks for the role (the URL parameter ``role``), which the condition sees in ``log_comment``.
 """
 
 from __future__ import annotations
@@ -12,55 +12,78 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
 from ch_sink.errors import ConfigError
-from ch_sink.local.clickhouse.http_errors import QueryError
-from ch_sink.local.clickhouse.row_policy_sql import PolicyStatement, Target
-from ch_sink.local.clickhouse.sql_text import quote_identifier, quote_string
+from ch_sink.local.clickhouse.engine import QueryError
+from ch_sink.local.clickhouse.sql_text import quote_string
 
-__all__ = ["Policy", "RowPolicies", "role_mark", "users_xml"]
+__all__ = ["PolicyStatement", "RowPolicies", "parse_policy_statement", "role_mark", "users_xml"]
 
+_NAME = r"(`(?:[^`\\]|\\.)+`|\w+)"
+_NAMES = rf"({_NAME}(?:\s*,\s*{_NAME})*)"
+_POLICY = re.compile(r"\s*\w+\s+(?:ROW\s+)?POLIC", re.IGNORECASE)
+_CREATE = re.compile(
+    rf"CREATE\s+ROW\s+POLICY\s+(IF\s+NOT\s+EXISTS\s+)?{_NAME}\s+ON\s+{_NAME}\.{_NAME}\s+USING\s+(.+)\s+"
+    rf"TO\s+(?:ALL\s+EXCEPT\s+{_NAMES}|{_NAMES})",
+    re.IGNORECASE | re.DOTALL,
+)
+_DROP = re.compile(rf"DROP\s+ROW\s+POLICY\s+(IF\s+EXISTS\s+)?{_NAME}\s+ON\s+{_NAME}\.{_NAME}", re.IGNORECASE)
 _XML_NAME = re.compile(r"^[A-Za-z_][\w-]*$", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Policy:
-    """One row policy. ``roles`` may hold ``ALL``; ``condition`` is "" when the policy filters nothing."""
+class PolicyStatement:
+    """A statement, or the policy that it made. Without a condition it is a ``DROP``.
+
+    ``lenient``: IF [NOT] EXISTS. ``roles`` may hold ``ALL``, from which ``excepted`` are excepted.
+    """
 
     name: str
     database: str
     table: str
     condition: str = ""
-    restrictive: bool = False
+    lenient: bool = False
     roles: tuple[str, ...] = ()
     excepted: tuple[str, ...] = ()
 
     @property
-    def statement(self) -> str:
-        """The CREATE statement that makes this policy."""
-        table = f"{quote_identifier(self.database)}.{quote_identifier(self.table)}"
-        parts = [f"CREATE ROW POLICY {quote_identifier(self.name)} ON {table} FOR SELECT"]
-        if self.condition:
-            parts.append(f"USING {self.condition}")
-        parts.append("AS restrictive" if self.restrictive else "AS permissive")
-        if self.roles:
-            parts.append("TO " + ", ".join(r if r == "ALL" else quote_identifier(r) for r in self.roles))
-        if self.excepted:
-            parts.append("EXCEPT " + ", ".join(map(quote_identifier, self.excepted)))
-        return " ".join(parts)
+    def place(self) -> tuple[str, str, str]:
+        return self.name, self.database, self.table
 
 
-_CONSTRAINTS = "".join(
-    f"<{name}><const/></{name}>"
-    for name in (
-        *("additional_table_filters", "additional_result_filter", "parallel_replicas_custom_key"),
-        *("format_schema", "format_template_row", "format_template_resultset"),
-    )
-)
-"""Settings whose values name a file, or are expressions that are never seen as part of a statement."""
+def parse_policy_statement(text: bytes) -> PolicyStatement | None:
+    """Read a row policy statement; None when it is another statement. Raises QueryError when it is of another form."""
+    words = text.decode(errors="surrogateescape").strip()
+    if _POLICY.match(words) is None:
+        return None
+    if (found := _DROP.fullmatch(words)) is not None:
+        return PolicyStatement(_bare(found[2]), _bare(found[3]), _bare(found[4]), lenient=bool(found[1]))
+    if (found := _CREATE.fullmatch(words)) is None:
+        raise QueryError.make(
+            48,
+            "NOT_IMPLEMENTED",
+            "The embedded server takes CREATE ROW POLICY [IF NOT EXISTS] name ON database.table USING condition TO "
+            "roles | ALL [EXCEPT roles], and DROP ROW POLICY [IF EXISTS] name ON database.table",
+        )
+    name, database, table = map(_bare, (found[2], found[3], found[4]))
+    for one in (database, table):
+        if _XML_NAME.match(one) is None:
+            raise QueryError.make(
+                48, "NOT_IMPLEMENTED", f"The embedded engine takes no row policy on a table or database named {one!r}"
+            )
+    excepted, roles = (tuple(map(_bare, re.findall(_NAME, names or ""))) for names in (found[6], found[9]))
+    if "all" in roles or found[6]:
+        roles = ("ALL",)
+    return PolicyStatement(name, database, table, found[5].strip(), bool(found[1]), roles, excepted)
+
+
+def _bare(name: str) -> str:
+    if name.startswith("`"):
+        return re.sub(r"\\(.)", r"\1", name[1:-1])
+    return "all" if name.upper() == "ALL" else name
 
 
 class RowPolicies:
@@ -70,7 +93,7 @@ class RowPolicies:
         self._file = file
         self._users = {"default", user, "CURRENT_USER"}
         self._lock = threading.Lock()
-        self._policies: tuple[Policy, ...] = ()
+        self._policies: tuple[PolicyStatement, ...] = ()
 
     def load(self) -> None:
         """Read the file, if there is one. Raises ConfigError when it is damaged."""
@@ -79,7 +102,8 @@ class RowPolicies:
         try:
             rows = json.loads(self._file.read_text(encoding="utf-8"))
             self._policies = tuple(
-                Policy(**{**row, "roles": tuple(row["roles"]), "excepted": tuple(row["excepted"])}) for row in rows
+                PolicyStatement(**{**row, "roles": tuple(row["roles"]), "excepted": tuple(row["excepted"])})
+                for row in rows
             )
         except (ValueError, TypeError, KeyError) as error:
             raise ConfigError(
@@ -91,39 +115,28 @@ class RowPolicies:
         """The users file for the current policies."""
         return users_xml(self._filters(self._policies))
 
-    def answer(self, statement: PolicyStatement, database: str) -> str:
-        """The query that answers a SHOW statement."""
-        targets = {(t.database or database, t.table, t.name) for t in statement.targets}
-        if statement.verb == "SHOW":
-            tables = {(d, t) for d, t, _ in targets}
-            names = [p.name if tables else f"{p.name} ON {p.database}.{p.table}" for p in self._policies
-                     if not tables or (p.database, p.table) in tables]  # fmt: skip
-            return f"SELECT arrayJoin(CAST([{', '.join(map(quote_string, names))}] AS Array(String))) AS name"
-        found = [p.statement for p in self._policies if (p.database, p.table, p.name) in targets]
-        if len(found) < len(targets):
-            missing = targets - {(p.database, p.table, p.name) for p in self._policies}
-            raise _unknown(*sorted(missing)[0])
-        return f"SELECT arrayJoin([{', '.join(map(quote_string, found))}]) AS `CREATE ROW POLICY`"
+    def change(self, statement: PolicyStatement, reopen: Callable[[str], None]) -> None:
+        """Carry out CREATE or DROP: ``reopen`` the engine with the new users file, then keep the change.
 
-    def change(self, statement: PolicyStatement, database: str, reopen: Callable[[str], None]) -> None:
-        """Carry out CREATE, ALTER or DROP: ``reopen`` the engine with the new users file, then keep the change.
-
-        Raises QueryError for a policy that exists already or does not exist, and for names that chDB cannot take.
+        Raises QueryError for a policy that exists already or does not exist.
         """
         with self._lock:
-            changed = list(self._policies)
-            for target in statement.targets:
-                _change_one(changed, statement, replace(target, database=target.database or database))
-            if changed == list(self._policies):
-                return
-            xml = users_xml(self._filters(changed))
-            before = self.xml()
+            others = tuple(p for p in self._policies if p.place != statement.place)
+            exists = len(others) < len(self._policies)
+            if exists == bool(statement.condition):
+                if statement.lenient:
+                    return
+                where = f"row policy `{statement.name} ON {statement.database}.{statement.table}`"
+                if exists:
+                    raise QueryError.make(493, "ACCESS_ENTITY_ALREADY_EXISTS", f"{where} already exists in users_xml")
+                raise QueryError.make(523, "UNKNOWN_ROW_POLICY", f"There is no {where} in users_xml")
+            changed = (*others, statement) if statement.condition else others
             try:
-                reopen(xml)
+                reopen(users_xml(self._filters(changed)))
             except Exception:
-                reopen(before)
+                reopen(self.xml())
                 raise
-            self._policies = tuple(changed)
+            self._policies = changed
             self._save()
 
     def _save(self) -> None:
@@ -134,36 +147,29 @@ class RowPolicies:
             os.fsync(file.fileno())
         fresh.replace(self._file)
 
-    def _filters(self, policies: Iterable[Policy]) -> list[tuple[str, str, str]]:
-        tables: dict[tuple[str, str], list[Policy]] = {}
+    def _filters(self, policies: Iterable[PolicyStatement]) -> list[tuple[str, str, str]]:
+        tables: dict[tuple[str, str], list[tuple[str, str]]] = {}
         for policy in policies:
-            if policy.condition and policy.roles:
-                tables.setdefault((policy.database, policy.table), []).append(policy)
-        return [(*table, text) for table, group in tables.items() if (text := self._condition(group))]
+            if applies := self._applies(policy):
+                tables.setdefault((policy.database, policy.table), []).append((applies, policy.condition))
+        return [(*table, _condition(group)) for table, group in tables.items()]
 
-    def _condition(self, policies: Sequence[Policy]) -> str:
-        permissive = [(self._applies(p), p.condition) for p in policies if not p.restrictive]
-        restrictive = [(self._applies(p), p.condition) for p in policies if p.restrictive]
-        permissive = [(a, c) for a, c in permissive if a != "0"]
-        parts = [c if a == "1" else f"(NOT {a}) OR ({c})" for a, c in restrictive if a != "0"]
-        if permissive:
-            if len(permissive) == 1 and permissive[0][0] == "1":
-                parts.append(permissive[0][1])
-            elif all(a == "1" for a, _ in permissive):
-                parts.append(" OR ".join(f"({c})" for _, c in permissive))
-            else:
-                nobody = " AND ".join(f"(NOT {a})" for a, _ in permissive)
-                parts.append(f"({nobody}) OR " + " OR ".join(f"({a} AND ({c}))" for a, c in permissive))
-        return parts[0] if len(parts) == 1 else " AND ".join(f"({part})" for part in parts)
-
-    def _applies(self, policy: Policy) -> str:
-        """When the policy applies: "1", "0", or a condition on the request's roles."""
+    def _applies(self, policy: PolicyStatement) -> str:
+        """When the policy applies: always ("1"), never (""), or a condition on the request's roles."""
         if "ALL" in policy.roles:
-            return "0" if self._users & set(policy.excepted) else "1"
+            return "" if self._users & set(policy.excepted) else "1"
         if self._users & set(policy.roles):
             return "1"
         asked = [f"position(getSetting('log_comment'), {quote_string(role_mark(role))}) > 0" for role in policy.roles]
-        return asked[0] if len(asked) == 1 else "(" + " OR ".join(asked) + ")"
+        return f"({' OR '.join(asked)})"
+
+
+def _condition(policies: Sequence[tuple[str, str]]) -> str:
+    """Rows that any policy shows; every row if none applies."""
+    if len(policies) == 1 and policies[0][0] == "1":
+        return policies[0][1]
+    nobody = " AND ".join(f"(NOT {applies})" for applies, _ in policies)
+    return f"({nobody}) OR " + " OR ".join(f"({applies} AND ({shown}))" for applies, shown in policies)
 
 
 def role_mark(role: str) -> str:
@@ -171,63 +177,14 @@ def role_mark(role: str) -> str:
     return f" role={role};"
 
 
-def _change_one(policies: list[Policy], statement: PolicyStatement, target: Target) -> None:
-    at = next(
-        (
-            i
-            for i, p in enumerate(policies)
-            if (p.name, p.database, p.table) == (target.name, target.database, target.table)
-        ),
-        None,
+_CONSTRAINTS = "".join(
+    f"<{name}><const/></{name}>"
+    for name in (
+        *("additional_table_filters", "additional_result_filter", "parallel_replicas_custom_key"),
+        *("format_schema", "format_template_row", "format_template_resultset"),
     )
-    if statement.verb == "CREATE":
-        if at is not None and statement.if_not_exists:
-            return
-        if at is not None and not statement.or_replace:
-            raise QueryError.make(
-                493,
-                "ACCESS_ENTITY_ALREADY_EXISTS",
-                f"row policy `{target.name} ON {target.database}.{target.table}` already exists in users_xml",
-            )
-        for name in (target.database, target.table):
-            if _XML_NAME.match(name) is None:
-                raise QueryError.make(
-                    48,
-                    "NOT_IMPLEMENTED",
-                    f"The embedded engine takes no row policy on a table or database named {name!r}",
-                )
-        policy = _with_clauses(Policy(target.name, target.database, target.table), statement)
-        if at is None:
-            policies.append(policy)
-        else:
-            policies[at] = policy
-        return
-    if at is None:
-        if statement.if_exists:
-            return
-        raise _unknown(target.database, target.table, target.name)
-    if statement.verb == "DROP":
-        del policies[at]
-    else:
-        policies[at] = _with_clauses(policies[at], statement)
-
-
-def _with_clauses(policy: Policy, statement: PolicyStatement) -> Policy:
-    if statement.condition is not None:
-        policy = replace(policy, condition=statement.condition)
-    if statement.restrictive is not None:
-        policy = replace(policy, restrictive=statement.restrictive)
-    if statement.roles is not None:
-        policy = replace(policy, roles=statement.roles, excepted=statement.excepted)
-    if statement.rename_to is not None:
-        policy = replace(policy, name=statement.rename_to)
-    return policy
-
-
-def _unknown(database: str, table: str, name: str) -> QueryError:
-    return QueryError.make(
-        523, "UNKNOWN_ROW_POLICY", f"There is no row policy `{name} ON {database}.{table}` in users_xml"
-    )
+)
+"""Settings whose values name a file, or are expressions that are never seen as part of a statement."""
 
 
 def users_xml(filters: Iterable[tuple[str, str, str]]) -> str:

@@ -1,41 +1,41 @@
 """The HTTP endpoint: ClickHouse's own interface over a chDB engine, for clients that expect a server.
 
-One thread per connection. ``ClickHouseEndpoint`` owns the data directory (lock, engine, sessions) and the socket.
+One thread per connection. ``ClickHouseEndpoint`` owns the data directory (lock, engine) and the socket. ``run`` serves
+it in this process until it is stopped, as ``python -m ch_sink.local.clickhouse.server`` does.
 """
 
 from __future__ import annotations
 
+import argparse
 import hmac
 import logging
+import os
 import re
 import shutil
+import signal
 import socket
 import socketserver
+import sys
 import threading
+from collections.abc import Callable
 from email.message import Message
 from http.client import HTTPException, parse_headers
 from pathlib import Path
 
-from ch_sink.errors import ConfigError
-from ch_sink.local.clickhouse import http_encoding
-from ch_sink.local.clickhouse.directory_lock import DirectoryLock
-from ch_sink.local.clickhouse.engine import Engine
-from ch_sink.local.clickhouse.http_errors import QueryError
-from ch_sink.local.clickhouse.http_query import QueryService
-from ch_sink.local.clickhouse.http_request import BodyStream, Request, parse_target
-from ch_sink.local.clickhouse.http_response import Response
-from ch_sink.local.clickhouse.idle_connections import IdleConnections
+from ch_sink.errors import ChSinkError, ConfigError
+from ch_sink.local.clickhouse.engine import DirectoryLock, Engine, QueryError
+from ch_sink.local.clickhouse.messages import BodyStream, Request, Response, parse_target
+from ch_sink.local.clickhouse.queries import QueryService
 from ch_sink.local.clickhouse.row_policies import RowPolicies
-from ch_sink.local.clickhouse.sessions import Sessions
 from ch_sink.model.address import names_this_host
 
-__all__ = ["ClickHouseEndpoint"]
+__all__ = ["ClickHouseEndpoint", "main", "run"]
 
 _log = logging.getLogger(__name__)
 _MAX_REQUEST_LINE = 1 << 20  # ClickHouse's http_max_uri_size
 _IDLE_S = 120.0  # longer than the 30 s that answers announce, so that no client meets a closing socket
 _STALLED_S = 600.0
-_REQUEST_LINE = re.compile(r"^([A-Z]+) (\S+) HTTP/1\.([01])$")
+_REQUEST_LINE = re.compile(r"^([A-Z]+) (\S+) HTTP/1\.1$")
 
 
 class _Connection(socketserver.StreamRequestHandler):
@@ -70,23 +70,18 @@ class _Connection(socketserver.StreamRequestHandler):
         if parsed is None or len(line) > _MAX_REQUEST_LINE:
             self._respond_plain(414 if len(line) > _MAX_REQUEST_LINE else 400, "Bad request\n")
             return False
-        method, target, minor = parsed.groups()
+        method, target = parsed.groups()
         try:
             headers = parse_headers(self.rfile)
         except HTTPException:
             self._respond_plain(400, "Bad request headers\n")
             return False
         with endpoint.counted():
-            return self._answer(method, target, minor == "0", headers)
+            return self._answer(method, target, headers)
 
-    def _answer(self, method: str, target: str, http_1_0: bool, headers: Message) -> bool:
+    def _answer(self, method: str, target: str, headers: Message) -> bool:
         endpoint = self.server.endpoint
-        response = Response(
-            self.wfile,  # type: ignore[arg-type]
-            head_only=method == "HEAD",
-            http_1_0=http_1_0,
-            default_headers=endpoint.default_headers(),
-        )
+        response = Response(self.wfile, endpoint.default_headers())  # type: ignore[arg-type]
         if "close" in str(headers.get("Connection", "")).lower() or endpoint.stopping:
             response.close_connection = True
         body: BodyStream | None = None
@@ -94,13 +89,12 @@ class _Connection(socketserver.StreamRequestHandler):
             path, params = parse_target(target)
             body = BodyStream(self.rfile, headers)  # type: ignore[arg-type]
             request = Request(method, path, params, headers)
-            request.body = http_encoding.decode(request.header("Content-Encoding"), self._with_continue(body, headers))
+            request.body = iter(self._with_continue(body, headers))
             endpoint.answer(request, response)
         except QueryError as error:
             self._settle(body, response)
             response.fail(error, endpoint.engine.version)
-        except (ConnectionError, BrokenPipeError):
-            response.close()
+        except ConnectionError:
             return False
         except Exception as error:  # noqa: BLE001 — the client gets it
             _log.exception("request failed")
@@ -123,13 +117,8 @@ class _Connection(socketserver.StreamRequestHandler):
         return body
 
     def _respond_plain(self, status: int, text: str) -> None:
-        response = Response(
-            self.wfile,  # type: ignore[arg-type]
-            head_only=False,
-            http_1_0=True,
-            default_headers=self.server.endpoint.default_headers(),
-        )
-        response.status = status
+        response = Response(self.wfile, self.server.endpoint.default_headers())  # type: ignore[arg-type]
+        response.status, response.close_connection = status, True
         response.write(text.encode())
         response.finish()
 
@@ -160,7 +149,6 @@ class ClickHouseEndpoint:
         self.port = port
         self.stopping = False
         self.engine = Engine(path)
-        self.sessions = Sessions(self.engine)
         self._user = user
         self._password = password
         self._lock = DirectoryLock(self.engine.private)
@@ -168,7 +156,7 @@ class ClickHouseEndpoint:
         self._listener: _Listener | None = None
         self._running = _Counter()
         self._policies = RowPolicies(self.engine.private / "row_policies.json", user)
-        self._queries = QueryService(self.engine, self.sessions, IdleConnections(), self._policies, self._spool)
+        self._queries = QueryService(self.engine, self._policies, self._spool)
 
     @property
     def url(self) -> str:
@@ -206,8 +194,6 @@ class ClickHouseEndpoint:
     def serve_forever(self) -> None:
         """Answer requests until ``stop`` is called from another thread."""
         assert self._listener is not None
-        reaper = threading.Thread(target=self._expire_sessions, daemon=True)
-        reaper.start()
         self._listener.serve_forever(poll_interval=0.1)
 
     def stop(self) -> None:
@@ -249,10 +235,7 @@ class ClickHouseEndpoint:
             response.status = 404
             response.write(f"There is no handle {request.path}\n\nUse / or /ping for health checks.\n".encode())
             response.finish()
-        elif request.method == "OPTIONS":
-            response.status = 204
-            response.finish()
-        elif request.method not in ("GET", "HEAD", "POST"):
+        elif request.method not in ("GET", "POST"):
             response.status = 405
             response.finish()
         elif request.method != "POST" and not request.params.get("query"):
@@ -261,6 +244,13 @@ class ClickHouseEndpoint:
         else:
             _refuse_web_pages(request)
             self._authenticate(request)
+            if request.header("Content-Encoding") or request.flag("decompress") or request.flag("compress"):
+                raise QueryError.make(
+                    48,
+                    "NOT_IMPLEMENTED",
+                    "The embedded server neither reads nor writes compressed bodies: clickhouse-connect sends plain "
+                    "ones with compress=False",
+                )
             self._queries.serve(request, response)
 
     def _authenticate(self, request: Request) -> None:
@@ -273,12 +263,6 @@ class ClickHouseEndpoint:
                 "AUTHENTICATION_FAILED",
                 f"{user}: Authentication failed: password is incorrect, or there is no user with such name.",
             )
-
-    def _expire_sessions(self) -> None:
-        tick = threading.Event()
-        while not self.stopping:
-            tick.wait(1.0)
-            self.sessions.expire()
 
 
 def _refuse_web_pages(request: Request) -> None:
@@ -312,3 +296,68 @@ class _Counter:
         """Wait until no request runs, at most ``wait_s`` seconds."""
         with self._changed:
             return self._changed.wait_for(lambda: self._count == 0, wait_s)
+
+
+def run(
+    endpoint: ClickHouseEndpoint,
+    stop: threading.Event,
+    *,
+    on_ready: Callable[[ClickHouseEndpoint], None],
+    parent: int | None = None,
+) -> None:
+    """Start the endpoint, call ``on_ready``, answer until ``stop`` is set or process ``parent`` has ended.
+
+    Raises ConfigError when it cannot start.
+    """
+    # The engine looks for relative paths here. There are only folders.
+    os.chdir("/")
+    endpoint.start()
+    try:
+        server = threading.Thread(target=endpoint.serve_forever, name="listener", daemon=True)
+        server.start()
+        on_ready(endpoint)
+        while not stop.wait(0.2):
+            if parent is not None and os.getppid() != parent:
+                break
+        endpoint.stop()
+    finally:
+        endpoint.close()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line of the child process that ``EmbeddedClickHouse`` starts. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="ch_sink.local.clickhouse.server")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8123)
+    parser.add_argument("--path", type=Path, required=True)
+    parser.add_argument("--user", default="default")
+    parser.add_argument("--parent", type=int)
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    password = os.environ.pop("CH_SINK_SERVER_PASSWORD", "")
+    stop = threading.Event()
+
+    def ready(endpoint: ClickHouseEndpoint) -> None:
+        # After the engine is open: loading it installs handlers of its own.
+        for name in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(name, lambda *_: stop.set())
+        _say(f"ClickHouse at {endpoint.url}")
+
+    try:
+        endpoint = ClickHouseEndpoint(options.path.resolve(), options.host, options.port, options.user, password)
+        run(endpoint, stop, on_ready=ready, parent=options.parent)
+    except ChSinkError as error:
+        _say(f"error: {error}")
+        if error.hint:
+            _say(f"next: {error.hint}")
+        return error.exit_code
+    return 0
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

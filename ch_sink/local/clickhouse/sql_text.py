@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 __all__ = ["Statement", "Token", "analyse", "leads_outside", "quote_identifier", "quote_string", "tokens"]
@@ -28,6 +28,8 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _OPEN, _CLOSE = b"([{", b")]}"
+_NAMED = (b"INTO", b"FORMAT")
+"""Words after which another one is a name."""
 
 
 class Token(NamedTuple):
@@ -105,128 +107,72 @@ def analyse(text: bytes) -> Statement:
 
 
 def _analyse_other(text: bytes, kind: str, first: Token, stream: Iterator[Token]) -> Statement:
-    last = first
     before = first
-    format_name: Token | None = None
-    format_at = settings_at = None
-    outfile = after_format = False
+    found = Statement(kind, first.end)
+    after_format = False
     for token in stream:
         if token.text == b";" and token.depth == 0:
-            following = next(stream, None)
-            while following is not None and following.text == b";":
-                following = next(stream, None)
-            end = last.end
-            return _other(kind, end, format_name, format_at, settings_at, outfile, following is not None)
+            return replace(found, second_statement=any(following.text != b";" for following in stream))
         word = token.upper
         if token.depth == 0 and word:
             previous = before.upper
             if word == b"INSERT" and first.upper == b"WITH" and previous != b"AS":
                 return _analyse_insert(text, stream)
-            if word == b"SETTINGS" and format_at is None:
-                settings_at = token.start
+            if word == b"SETTINGS" and found.format_at is None:
+                found = replace(found, settings_at=token.start)
             elif word == b"OUTFILE" and previous == b"INTO":
-                outfile = True
+                found = replace(found, outfile=True)
             if previous == b"FORMAT":
-                format_name, format_at = token, before.start
+                found = replace(found, format=token.text.decode("latin-1"), format_at=before.start)
             elif word == b"SETTINGS":
-                after_format = format_name is not None
-            elif format_name is not None and not after_format:
-                format_name = format_at = None  # the word FORMAT was a name, not a clause
-        last = token
+                after_format = found.format is not None
+            elif found.format is not None and not after_format:
+                found = replace(found, format=None, format_at=None)  # the word FORMAT was a name, not a clause
+        found = replace(found, end=token.end)
         before = token
-    return _other(kind, last.end, format_name, format_at, settings_at, outfile, False)
-
-
-def _other(
-    kind: str, end: int, name: Token | None, format_at: int | None, settings_at: int | None, outfile: bool, more: bool
-) -> Statement:
-    return Statement(
-        kind,
-        end,
-        format=name.text.decode("latin-1") if name is not None else None,
-        format_at=format_at,
-        settings_at=settings_at,
-        outfile=outfile,
-        second_statement=more,
-    )
+    return found
 
 
 def _analyse_insert(text: bytes, stream: Iterator[Token]) -> Statement:
     previous: Token | None = None
-    settings_at: int | None = None
-    has_select = infile = False
-    input_call: tuple[int, int] | None = None
+    found = Statement("INSERT", 0)
     input_open: int | None = None
-    end = 0
     for token in stream:
         word = token.upper
+        last = previous.upper if previous is not None else b""
         if input_open is not None and token.text == b")" and token.depth == 0:
-            input_call, input_open = (input_open, token.end), None
-        if previous is not None and previous.upper == b"INPUT" and token.text == b"(" and has_select:
+            found, input_open = replace(found, input_call=(input_open, token.end)), None
+        if previous is not None and last == b"INPUT" and token.text == b"(" and found.has_select:
             input_open = previous.start
             if token.depth:  # inside a subquery: its closing bracket is found by depth
-                input_call, input_open = (previous.start, _closing(text, token.start)), None
+                found = replace(found, input_call=(previous.start, _closing(text, token.start)))
+                input_open = None
         if token.depth == 0:
             if token.text == b";":
-                more = next(stream, None) is not None if has_select else False
-                return _insert(text, end, None, None, settings_at, has_select, input_call, infile, more, token.end)
+                more = found.has_select and next(stream, None) is not None
+                return replace(found, second_statement=more, rows_at=_rows_at(text, token.end))
             if word in (b"SELECT", b"WITH", b"WATCH"):
-                has_select = True
-            elif word == b"SETTINGS" and not has_select:
-                settings_at = token.start
-            elif word == b"INFILE" and previous is not None and previous.upper == b"FROM":
-                infile = True
-            elif (
-                word == b"VALUES"
-                and not has_select
-                and previous is not None
-                and previous.upper not in (b"INTO", b"FORMAT")
-            ):
-                rows_at = token.end
-                while text[rows_at : rows_at + 1].isspace():
-                    rows_at += 1
-                return Statement("INSERT", token.start, "Values", token.start, settings_at, rows_at, infile=infile)
-            elif previous is not None and previous.upper == b"FORMAT" and previous.depth == 0 and word:
-                return _insert(
-                    text, previous.start, token, previous.start, settings_at, has_select, input_call, infile, False, 0
-                )
-        end = token.end
+                found = replace(found, has_select=True)
+            elif word == b"SETTINGS" and not found.has_select:
+                found = replace(found, settings_at=token.start)
+            elif word == b"INFILE" and last == b"FROM":
+                found = replace(found, infile=True)
+            elif word == b"VALUES" and previous is not None and not found.has_select and last not in _NAMED:
+                rows = len(text) - len(text[token.end :].lstrip())
+                return replace(found, end=token.start, format="Values", format_at=token.start, rows_at=rows)
+            elif previous is not None and last == b"FORMAT" and previous.depth == 0 and word:
+                name, at = token.text.decode("latin-1"), previous.start
+                return replace(found, end=at, format=name, format_at=at, rows_at=_rows_at(text, token.end))
+        found = replace(found, end=token.end)
         previous = token
-    return _insert(text, end, None, None, settings_at, has_select, input_call, infile, False, end)
+    return replace(found, rows_at=_rows_at(text, found.end))
 
 
-def _insert(
-    text: bytes,
-    end: int,
-    name: Token | None,
-    format_at: int | None,
-    settings_at: int | None,
-    has_select: bool,
-    input_call: tuple[int, int] | None,
-    infile: bool,
-    more: bool,
-    rows_at: int,
-) -> Statement:
-    if name is not None:
-        rows_at = name.end
-    while text[rows_at : rows_at + 1] in (b" ", b"\t", b"\f"):
-        rows_at += 1
-    if text[rows_at : rows_at + 1] == b"\r":
-        rows_at += 1
-    if text[rows_at : rows_at + 1] == b"\n":
-        rows_at += 1
-    return Statement(
-        "INSERT",
-        end,
-        format=name.text.decode("latin-1") if name is not None else None,
-        format_at=format_at,
-        settings_at=settings_at,
-        rows_at=rows_at,
-        has_select=has_select,
-        input_call=input_call,
-        infile=infile,
-        second_statement=more,
-    )
+def _rows_at(text: bytes, at: int) -> int:
+    """Where rows begin: after blanks and one line break."""
+    while text[at : at + 1] in (b" ", b"\t", b"\f"):
+        at += 1
+    return at + len(text[at : at + 2]) - len(text[at : at + 2].removeprefix(b"\r").removeprefix(b"\n"))
 
 
 def _closing(text: bytes, opening: int) -> int:

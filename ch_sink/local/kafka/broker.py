@@ -24,12 +24,15 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 import ch_sink
 from ch_sink.errors import BrokerUnavailable, KafkaError
-from ch_sink.local.kafka.jars import kafka_jars
-from ch_sink.local.maven import ArchivesUnavailable
+from ch_sink.local.maven import Archive, ArchivesUnavailable, fetched
 from ch_sink.local.ports import free_port
 from ch_sink.spark.installed import MINIMUM, find_java
 
-__all__ = ["LocalKafka"]
+__all__ = ["KAFKA_VERSION", "LOGGING", "LocalKafka", "kafka_jars"]
+
+KAFKA_VERSION = "4.2.0"
+LOGGING = Archive("org.slf4j", "slf4j-simple", "1.7.36")
+"""Without it Kafka's log vanishes."""
 
 _START_SECONDS = 120.0
 _STOP_SECONDS = 15.0
@@ -37,6 +40,14 @@ _FOREVER_MS = str(2**63 - 1)
 _SMALL = ("-XX:+UseSerialGC",)
 _QUICK = (*_SMALL, "-XX:TieredStopAtLevel=1")
 """For a broker that lives for minutes and moves little: optimised code would not pay for its compilation."""
+
+
+def kafka_jars(java: Path) -> Path:
+    """Folder that holds the broker's jars (46 files, 43 MB); fetches them if it does not exist yet.
+
+    Raises ArchivesUnavailable, and OSError when the cache folder cannot be written.
+    """
+    return fetched(f"kafka-{KAFKA_VERSION}", [Archive("org.apache.kafka", "kafka_2.13", KAFKA_VERSION), LOGGING], java)
 
 
 class LocalKafka:

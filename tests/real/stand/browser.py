@@ -73,6 +73,15 @@ class Browser:
         self._in("POST", f"/element/{found}/clear", {})
         self._in("POST", f"/element/{found}/value", {"text": text})
 
+    def press(self, key: str) -> None:
+        """Press a key on the element that has the focus; special keys are those of WebDriver."""
+        found = next(iter(self._in("GET", "/element/active").values()))
+        self._in("POST", f"/element/{found}/value", {"text": key})
+
+    def devtools(self, command: str, parameters: Any) -> Any:
+        """Run a command of the DevTools protocol."""
+        return self._in("POST", "/goog/cdp/execute", {"cmd": command, "params": parameters})
+
     def until(self, script: str, seconds: float = 20.0) -> Any:
         """Wait until an expression in the page is true; returns it."""
         deadline = time.monotonic() + seconds

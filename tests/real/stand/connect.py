@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ch_sink.local.kafka.jars import KAFKA_VERSION, LOGGING
+from ch_sink.local.kafka.broker import KAFKA_VERSION, LOGGING
 from ch_sink.local.maven import Archive, ArchivesUnavailable, fetched
 from ch_sink.local.ports import free_port
 from ch_sink.spark.installed import MINIMUM, find_java

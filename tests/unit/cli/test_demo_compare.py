@@ -2,8 +2,7 @@
 
 import pytest
 
-from ch_sink.local.demo.compare import as_source, unequal
-from ch_sink.local.demo.streams import STREAMS, Truth, TruthColumn, fixtures_folder, truth_of
+from ch_sink.local.demo import STREAMS, Truth, TruthColumn, as_source, fixtures_folder, truth_of, unequal
 
 COLUMNS = (
     TruthColumn("id", "bigint", True),

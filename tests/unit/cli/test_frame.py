@@ -1,6 +1,7 @@
 """The frame around all commands: exit codes, errors in words, no traceback, no secret."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -34,11 +35,18 @@ def leave(*arguments: str) -> int:
     return code if isinstance(code, int) else 0
 
 
-def test_help_names_every_command(capsys):
+COMMANDS = "init check run status pause resume verify explain repair resync purge demo server dead-letters".split()
+
+
+def test_help_names_every_command_and_no_other(capsys):
     assert leave("--help") == 0
-    shown = capsys.readouterr().out
-    for command in ("init", "check", "run", "status", "server", "demo"):
-        assert f"  {command} " in shown
+    listed = capsys.readouterr().out.partition("Commands:")[2].partition("Exit codes")[0]
+    assert re.findall(r"^  ([a-z-]+) ", listed, re.MULTILINE) == COMMANDS
+
+
+def test_a_row_that_lives_is_removed_by_its_key_only(config, capsys):
+    assert leave("purge", str(config), "--live") == 2
+    assert "--live needs --key" in capsys.readouterr().err
 
 
 def test_version(capsys):

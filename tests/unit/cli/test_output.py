@@ -1,11 +1,13 @@
 """What Output prints, where, and in which form."""
 
 import json
+import signal
 
 import pytest
 
 from ch_sink.cli.output import Output
 from ch_sink.errors import TableNotFound
+from ch_sink.wiring.process import Stop, Stopped
 
 
 def test_a_table_shows_numbers_apart_and_nothing_as_a_dash(capsys):
@@ -56,12 +58,49 @@ def test_a_remedy_stands_below_its_finding_unless_all_is_well(capsys):
 
 def test_a_run_that_wrote_dead_letters_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     from ch_sink.cli.run import show_summaries
-    from ch_sink.observe import StreamSummary
+    from ch_sink.model.counts import Counts
+    from ch_sink.observe.stream import StreamSummary
 
     bad, good = StreamSummary("s", "t", "shop.bad"), StreamSummary("s", "t", "shop.good")
-    bad.figures.add(records=20, dead_letters=20)
-    good.figures.add(records=20)
+    bad.counts.add(Counts(20, dead_letters=20))
+    good.counts.add(Counts(20))
     show_summaries(Output(), [bad, good])
     warned = " ".join(capsys.readouterr().err.split())
     assert "shop.bad: 20 records of 20 became dead letters" in warned
     assert "shop.good" not in warned
+
+
+def test_a_command_that_a_signal_ends_leaves_a_document_of_what_is_known(capsys):
+    known, stop = {"streams": ["a"]}, Stop()
+
+    def work():
+        with Output(as_json=True).documenting(stop, lambda: known):
+            known["streams"].append("b")
+            stop.request(signal.SIGINT)
+            stop.check()
+
+    with pytest.raises(Stopped):
+        work()
+    assert json.loads(capsys.readouterr().out) == {"streams": ["a", "b"], "interrupted": True}
+
+
+def test_a_forced_end_leaves_the_same_document_once(capsys, monkeypatch):
+    ended = []
+    monkeypatch.setattr("os._exit", ended.append)
+    stop = Stop()
+    with Output(as_json=True).documenting(stop, lambda: {"streams": []}):
+        stop.request(signal.SIGINT)
+        stop.force()
+    assert json.loads(capsys.readouterr().out) == {"streams": [], "interrupted": True}
+    assert ended == [130]
+
+
+def test_progress_is_a_line_each_ten_seconds_where_nobody_watches(capsys, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    out = Output(as_json=True)
+    for at in (101, 111, 112, 122):
+        now[0] = at
+        out.doing(f"at {at}")
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", "at 111\nat 122\n")

@@ -11,9 +11,10 @@ import pytest
 from rich.console import Console
 
 from ch_sink.cli.screen import rendered
-from ch_sink.observe.picture import Album, JobPicture, StreamPicture
-from ch_sink.observe.status import StreamState
+from ch_sink.observe.job_view import Album, JobView
+from ch_sink.observe.stream import Standing
 from tests.support.terminal import Terminal
+from tests.support.views import view
 
 ROOT = Path(__file__).resolve().parents[3]
 SHOW = ("-m", "tests.support.show_job")
@@ -131,13 +132,10 @@ def test_lines_of_json_name_time_level_and_stream() -> None:
     assert last["time"].startswith("20")
 
 
-def picture(time: float, **streams: tuple[int, int | None]) -> JobPicture:
+def picture(time: float, **streams: tuple[int, int | None]) -> JobView:
     """Stream → records and lag."""
-    made = [
-        StreamPicture(name, f"d.{name}", StreamState("running"), records=records, rows=records, lag=lag)
-        for name, (records, lag) in streams.items()
-    ]
-    return JobPicture(tuple(made), time)
+    made = [view(name, f"d.{name}", records=records, rows=records, lag=lag) for name, (records, lag) in streams.items()]
+    return JobView(tuple(made), time)
 
 
 def test_rates_are_those_of_the_last_interval() -> None:
@@ -165,10 +163,10 @@ def test_a_standstill_has_no_estimate() -> None:
 
 def test_the_line_of_a_minute_has_states_lag_rate_and_dead_letters() -> None:
     album = Album()
-    stopped = StreamPicture("x", "d.x", StreamState("stopped"), lag=5, dead_letters=2)
-    opening = StreamPicture("y", "d.y", StreamState("running"), opening=True)
+    stopped = view("x", "d.x", Standing("stopped"), lag=5, dead_letters=2)
+    opening = view("y", "d.y", Standing("opening"))
     first = picture(0.0, a=(0, 0))
-    second = JobPicture((*picture(10.0, a=(100_000, 0)).streams, stopped, opening), 10.0)
+    second = JobView((*picture(10.0, a=(100_000, 0)).streams, stopped, opening), 10.0)
     album.add(first)
     assert album.add(second).line() == (
         "live; 3 streams: 1 stopped, 1 running, 1 opening, lag 5, 10 000 records/s, 100 000 rows, 2 dead letters"
@@ -189,9 +187,9 @@ def test_the_bar_of_a_backlog_has_a_line_of_its_own() -> None:
 
 
 def test_nothing_in_a_name_or_an_error_is_markup() -> None:
-    bad = StreamPicture("x", "d.[red]x", StreamState("stopped", 1.0, "[bold]column[/] is unknown\nsecond line"))
+    bad = view("x", "d.[red]x", Standing("stopped", 1.0, "[bold]column[/] is unknown\nsecond line"))
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(rendered(JobPicture((bad,), 0.0), 24))
+    console.print(rendered(JobView((bad,), 0.0), 24))
     text = console.export_text()
     assert "d.[red]x" in text
     assert "[bold]column[/] is unknown" in text

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ch_sink.discovery.connector import connector_of
 from ch_sink.discovery.connector_findings import order_findings, source_finding
+from ch_sink.discovery.sample_rows import connector_of
 from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
 from ch_sink.types.column import Column

@@ -4,7 +4,9 @@ import pytest
 
 from ch_sink.cli.output import Output
 from ch_sink.cli.status import show_all, show_one
-from ch_sink.observe import PartitionStatus, StreamState, StreamStatus, worst_first
+from ch_sink.observe.status import PartitionStatus, StreamStatus, worst_first
+from ch_sink.observe.stream import Standing
+from tests.support.views import counts_of
 
 
 def partition(number: int, high: int, low: int = 0) -> PartitionStatus:
@@ -38,8 +40,8 @@ def test_an_unknown_lag_is_not_a_number(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def stream(name: str, state: str, lag: int | None = 0, error: str = "", remedy: str = "") -> StreamStatus:
-    parts = (PartitionStatus(0, 10, 0, None if lag is None else 10 + lag, rows=1000),)
-    standing = StreamState(state, 1_700_000_000.0 if error else 0.0, error, remedy)  # type: ignore[arg-type]
+    parts = (PartitionStatus(0, 10, 0, None if lag is None else 10 + lag, counts_of(rows=1000)),)
+    standing = Standing(state, 1_700_000_000.0 if error else 0.0, error, remedy)  # type: ignore[arg-type]
     return StreamStatus(name, name, "id", f"db.{name}", parts, reachable=lag is not None, standing=standing)
 
 

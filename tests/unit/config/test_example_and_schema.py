@@ -1,4 +1,4 @@
-"""What ``ch_sink config`` prints: an example that loads, and a schema that says what the models say."""
+"""What ``init --example`` and ``--json-schema`` print: an example that loads, and a schema of what the models say."""
 
 import json
 import re
@@ -11,9 +11,8 @@ import yaml
 
 from ch_sink.cli import main
 from ch_sink.config import load_job
-from ch_sink.config.example import EXAMPLE
-from ch_sink.config.problems import known_keys
-from ch_sink.config.schema import json_schema
+from ch_sink.config.schema import EXAMPLE, json_schema
+from ch_sink.config.tree import known_keys
 from ch_sink.errors import ConfigError
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
@@ -42,8 +41,8 @@ def commented_in(text: str) -> str:
 
 
 def test_the_commands_print_both(capsys):
-    assert shown("config", "example", capsys=capsys).rstrip() == EXAMPLE.rstrip()
-    assert json.loads(shown("config", "schema", capsys=capsys)) == json_schema()
+    assert shown("init", "--example", capsys=capsys).rstrip() == EXAMPLE.rstrip()
+    assert json.loads(shown("init", "--json-schema", capsys=capsys)) == json_schema()
 
 
 def test_the_example_loads_and_fits_the_schema(tmp_path, schema):

@@ -139,6 +139,22 @@ def test_names_that_the_topic_does_not_have_come_from_an_event(write):
     assert found.empty == ("x.y.empty",)
 
 
+def test_only_the_topic_that_is_asked_for_is_looked_into(write):
+    """A look reads a topic's first and last events, which takes a while for a hundred of them."""
+    looked = []
+
+    def look(_config, topic):
+        looked.append(topic)
+        return {SourceNames("shop", "public", topic)}
+
+    text = JOB.replace("{table}", "{database}_{schema}_{table}").replace(r"shop\.public\..*", "'[a-c]'")
+    jobs = [load_job(write(text), (), {})]
+    found = expand(jobs, lambda _: ("a", "b", "c"), look, only_topic="b")
+    assert [c.kafka.topic for c in found.streams] == ["b"]
+    assert (looked, found.notes) == (["b"], ())
+    assert expand(jobs, lambda _: ("a", "c"), look, only_topic="b").streams == ()
+
+
 def test_a_topic_of_several_source_tables_is_split(write):
     text = JOB.replace("{table}", "{schema}_{table}").replace(r"shop\.public\..*", "'.*'")
     seen = {SourceNames("d", "p", "orders"), SourceNames("d", "p", "users"), SourceNames("d", "q", "orders")}

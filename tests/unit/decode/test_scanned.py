@@ -77,7 +77,7 @@ def test_mutated_records_mean_the_same_with_and_without_it(
         monkeypatch.setattr(scanned, "FEWEST", NEVER)
         one, other = (Decoder(table, policy_of(out_of_range=reaction), want_before=True) for _ in range(2))
         profile = one.learn(records)
-        for _ in range(40):
+        for _ in range(12):
             places = sorted(rnd.sample(range(len(records)), min(rnd.randrange(1, 5), len(records))))
             keys, values = [records.keys[i] for i in places], [records.values[i] for i in places]
             which = rnd.randrange(len(places))

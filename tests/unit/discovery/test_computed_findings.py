@@ -3,7 +3,7 @@
 import pytest
 
 from ch_sink.clickhouse import Client, detect
-from ch_sink.discovery.computed_findings import computed_findings
+from ch_sink.discovery.value_findings import computed_findings
 from ch_sink.errors import ClickHouseError
 from ch_sink.model.policy import policy_of
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ch_sink.config import Config, Expansion, Job, SourceNames, expand, load_job
-from ch_sink.discovery.refused import refused_statuses
+from ch_sink.discovery.statuses import refused_statuses
 from ch_sink.discovery.topic_watch import TopicWatch
 from ch_sink.errors import BrokerUnavailable, ConfigError
 

@@ -2,7 +2,7 @@
 
 from ch_sink.decode import Decoder
 from ch_sink.merge import merge_multiset
-from ch_sink.order import sequence
+from ch_sink.order import Rules, sequence
 from tests.support.hand import key_change, mysql, postgres
 from tests.support.small import Small, records_of, rows
 
@@ -60,9 +60,7 @@ def test_a_table_without_key_counts_what_comes_and_goes() -> None:
         batch,
         records,
         small.state,
-        layout=small.target.layout,
-        policy=small.policy.versions,
-        strategy="source_position",
+        Rules(small.target.layout, small.policy.versions, "source_position"),
     )
     merged = merge_multiset(batch, order, small.target.table, small.target.system.layout)
     assert rows(merged, "rows", "v", "_sign") == [("a", 1), ("a", 1), ("a", -1), ("b", 1), ("a", -1)]

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from ch_sink.merge.key_codes import factorize
-from ch_sink.merge.pool import Pool
+from ch_sink.merge.resolved import Pool
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """The figures of a running job, with an hour of history."""
 
-from ch_sink.observe.live import BatchSeen, Live, LiveStream
-from ch_sink.observe.progress import StreamSummary
+from ch_sink.model.counts import Counts
+from ch_sink.observe.live import Live
+from ch_sink.observe.stream import Standing, StreamView
+from tests.support.views import counts_of, view
 
 
 class Clock:
@@ -14,71 +16,62 @@ class Clock:
         return self.now
 
 
-def summary(records: int, *, lag: int = 0, **counts: int) -> StreamSummary:
-    found = StreamSummary("shop.orders", "orders", "shop.orders", lag=lag)
-    found.figures.batches = 1
-    found.figures.add(records=records, rows=records // 2, counts=counts, source_time=999_990_000)
-    return found
+def job(*streams: StreamView) -> tuple[Live, Clock]:
+    """What follows a job of these streams, and its clock."""
+    clock = Clock()
+    live = Live(clock)
+    live.follow(lambda: streams)
+    return live, clock
 
 
-def test_a_stream_is_known_from_its_state_before_its_first_batch() -> None:
-    live = Live(Clock())
-    live.follow(lambda: [LiveStream("shop.orders", "orders", "", "stopped", "column `x` is missing", "add it")])
+def batch(live: Live, stream: StreamView, lag: int = 0, **counts: int) -> None:
+    """A batch with these figures has ended."""
+    stream.summary.batch, stream.summary.lag = counts_of(**counts, source_time=999_990_000), lag
+    stream.summary.counts.add(stream.summary.batch)
+    live.batch(stream.summary)
+
+
+def test_a_stream_is_known_from_its_standing_before_its_first_batch() -> None:
+    stopped = Standing("stopped", 0.0, "column `x` is missing", "add it")
+    live, _ = job(view("shop.orders", "shop.orders", stopped, lag=None))
     [stream] = live.snapshot()
-    assert (stream.stream, stream.state, stream.error, stream.next) == (
-        "shop.orders",
-        "stopped",
-        "column `x` is missing",
-        "add it",
-    )
-    assert stream.lag is None
+    assert (stream.stream, stream.standing, stream.summary.lag) == ("shop.orders", stopped, None)
     assert stream.behind(1_000_000.0) is None
 
 
-def test_table_and_lag_are_known_before_the_first_batch() -> None:
-    live, job = Live(Clock()), [LiveStream("shop.orders", "orders", "shop.orders", lag=7)]
-    live.follow(lambda: job)
+def test_listeners_are_given_each_batch() -> None:
+    orders, seen = view("shop.orders"), list[Counts]()
+    live, _ = job(orders)
+    live.listen(lambda summary: seen.append(summary.batch))
+    batch(live, orders, records=100, rows=50, decode_ms=1500)
+    batch(live, orders, records=150, rows=75, decode_ms=1000, insert_ms=500, tombstone=3)
     [stream] = live.snapshot()
-    assert (stream.table, stream.lag, stream.batches) == ("shop.orders", 7, 0)
-    live.batch(summary(100, lag=3))
-    job[:] = [LiveStream("shop.orders", "orders")]
-    [stream] = live.snapshot()
-    assert (stream.table, stream.lag, stream.records) == ("shop.orders", 3, 100)
-
-
-def test_a_batch_adds_to_the_sums_and_tells_listeners_only_what_is_new() -> None:
-    live, seen = Live(Clock()), list[BatchSeen]()
-    live.listen(seen.append)
-    first = summary(100, decode_ms=1500)
-    first.batch_seconds = 2.0
-    live.batch(first)
-    live.batch(summary(250, decode_ms=2500, insert_ms=500, backward_steps=1, tombstone=3))
-    [stream] = live.snapshot()
-    assert (stream.records, stream.rows, stream.backward_steps, stream.skipped) == (250, 125, 1, {"tombstone": 3})
-    assert stream.stages == {"decode": 2.5, "insert": 0.5}
-    assert [(one.records, one.seconds, dict(one.stages)) for one in seen] == [
-        (100, 2.0, {"decode": 1.5}),
-        (150, 0.0, {"decode": 1.0, "insert": 0.5}),
+    counts = stream.summary.counts
+    assert (counts.records, counts.rows, counts.skipped) == (250, 125, {"tombstone": 3})
+    assert counts.stages == {"decode": 2.5, "insert": 0.5}
+    assert [(one.records, one.stages) for one in seen] == [
+        (100, {"decode": 1.5}),
+        (150, {"decode": 1.0, "insert": 0.5}),
     ]
 
 
 def test_history_has_a_point_for_each_ten_seconds_idle_ones_included() -> None:
-    clock = Clock()
-    live = Live(clock)
-    live.batch(summary(100, lag=7))
+    orders = view("shop.orders")
+    live, clock = job(orders)
+    batch(live, orders, 7, records=100)
     clock.now += 4
-    live.batch(summary(150, lag=5))
+    batch(live, orders, 5, records=50)
     assert live.snapshot()[0].history == ()
     clock.now += 31
-    points = live.snapshot()[0].history
-    assert [(p.at - 1_000_000, p.records, p.lag) for p in points] == [(0, 150, 5), (10, 0, 5), (20, 0, 5)]
-    assert live.snapshot()[0].rate == 0.0
+    [stream] = live.snapshot()
+    assert [(p.at - 1_000_000, p.records, p.lag) for p in stream.history] == [(0, 150, 5), (10, 0, 5), (20, 0, 5)]
+    assert stream.rate == 0.0
 
 
 def test_history_keeps_one_hour() -> None:
-    clock = Clock()
-    live = Live(clock)
-    live.batch(summary(100))
+    orders = view("shop.orders")
+    live, clock = job(orders)
+    batch(live, orders, records=100)
     clock.now += 86_400
     points = live.snapshot()[0].history
     assert len(points) == 360
@@ -87,17 +80,17 @@ def test_history_keeps_one_hour() -> None:
 
 
 def test_age_of_the_newest_change_counts_only_while_there_is_lag() -> None:
-    live = Live(Clock())
-    live.batch(summary(1, lag=0))
+    orders = view("shop.orders")
+    live, _ = job(orders)
+    batch(live, orders, 0, records=1)
     assert live.snapshot()[0].behind(1_000_000.0) == 0.0
-    live.batch(summary(2, lag=3))
+    batch(live, orders, 3, records=1)
     assert live.snapshot()[0].behind(1_000_000.0) == 10.0
 
 
 def test_a_stream_that_left_is_gone() -> None:
-    live = Live(Clock())
-    job = [LiveStream("a", "a"), LiveStream("b", "b")]
-    live.follow(lambda: job)
+    streams, live = [view("b"), view("a")], Live(Clock())
+    live.follow(lambda: streams)
     assert [s.stream for s in live.snapshot()] == ["a", "b"]
-    del job[0]
+    del streams[1]
     assert [s.stream for s in live.snapshot()] == ["b"]

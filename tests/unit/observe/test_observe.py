@@ -1,7 +1,10 @@
 """Progress and status: sums and what is derived from them."""
 
-from ch_sink.observe import Figures, StreamSummary, progress_line, stream_status
+from ch_sink.model.counts import Counts
+from ch_sink.observe.status import StreamStatus, earlier_topics, partitions_of
+from ch_sink.observe.stream import StreamSummary, progress_line
 from ch_sink.ports import PartitionTotals
+from tests.support.views import counts_of
 
 
 def totals(partition: int, next_offset: int, topic_id: str = "now", **more) -> PartitionTotals:
@@ -9,69 +12,69 @@ def totals(partition: int, next_offset: int, topic_id: str = "now", **more) -> P
     return PartitionTotals("t", topic_id, partition, next_offset, **{**given, **more})
 
 
+def status(
+    totals: list[PartitionTotals],
+    *,
+    watermarks: dict[int, tuple[int, int]] | None,
+    progress: dict[int, int],
+    now: float = 0.0,
+) -> StreamStatus:
+    """The status of a stream whose topic has the id ``now``."""
+    partitions = partitions_of(totals, "now", watermarks, progress)
+    return StreamStatus("s", "t", "now", "db.t", partitions, reachable=watermarks is not None, time=now)
+
+
 def test_figures_add_up_over_ranges():
-    figures = Figures(seconds=2.0)
-    figures.add(records=10, rows=4, counts={"deletes": 1, "tombstone": 2, "heartbeat": 1}, source_time=50)
-    figures.add(records=30, rows=6, dead_letters=1, counts={"deletes": 2, "redelivered": 5}, source_time=40)
-    assert (figures.records, figures.rows, figures.deletes, figures.dead_letters) == (40, 10, 3, 1)
-    assert (figures.skipped, figures.deduplicated, figures.rate, figures.source_time) == (3, 5, 20.0, 50)
+    counts = Counts()
+    counts.add(counts_of(10, 4, 0, 50, deletes=1, tombstone=2, heartbeat=1))
+    counts.add(counts_of(30, 6, 1, 40, deletes=2, redelivered=5))
+    assert (counts.records, counts.rows, counts.deletes, counts.dead_letters) == (40, 10, 3, 1)
+    assert (counts.skipped, counts.deduplicated) == ({"tombstone": 2, "heartbeat": 1}, 5)
+    assert counts.source_time == 50
+    assert StreamSummary("s", "t", counts=counts, seconds=2.0).rate == 20.0
 
 
 def test_the_progress_line_leaves_out_what_did_not_happen():
-    summary = StreamSummary("s", "t", "shop.orders", Figures(batches=3, records=1_200_000, rows=9, seconds=4.0), lag=70)
+    summary = StreamSummary("s", "t", "shop.orders", counts_of(1_200_000, 9), batches=3, seconds=4.0, lag=70)
     line = progress_line(summary)
     assert line == "shop.orders  batch 3  1 200 000 records  300 000/s  9 rows  lag 70"
-    summary.figures.add(counts={"deletes": 2}, dead_letters=1)
+    summary.counts.add(counts_of(dead_letters=1, deletes=2))
     assert "2 deletes  1 dead letter  " in progress_line(summary)
 
 
 def test_lag_counts_from_the_ledger_or_the_first_offset_there():
-    seen = stream_status(
-        "s", "t", "db.t", [totals(0, 40)], topic_id="now", watermarks={0: (0, 100), 1: (5, 25)}, progress={0: 40}
-    )
+    seen = status([totals(0, 40)], watermarks={0: (0, 100), 1: (5, 25)}, progress={0: 40})
     assert [(p.partition, p.next_offset, p.lag) for p in seen.partitions] == [(0, 40, 60), (1, None, 20)]
     assert seen.lag == 80
 
 
 def test_lag_is_unknown_without_the_broker():
-    seen = stream_status("s", "t", "db.t", [totals(0, 40)], topic_id="now", watermarks=None, progress={0: 40})
+    seen = status([totals(0, 40)], watermarks=None, progress={0: 40})
     assert seen.lag is None
     assert seen.as_json()["partitions"][0]["lag"] is None
 
 
 def test_offsets_that_are_gone_are_counted():
-    seen = stream_status("s", "t", "db.t", [], topic_id="now", watermarks={0: (90, 100)}, progress={0: 40})
+    seen = status([], watermarks={0: (90, 100)}, progress={0: 40})
     assert seen.partitions[0].lost == 50
 
 
 def test_an_earlier_topic_of_the_same_name_is_not_mixed_in():
-    seen = stream_status(
-        "s",
-        "t",
-        "db.t",
-        [totals(0, 9, "old", rows=9), totals(0, 3, rows=3)],
-        topic_id="now",
-        watermarks={0: (0, 3)},
-        progress={0: 3},
-    )
-    assert seen.earlier_topics == ("old",)
-    assert seen.as_json()["rows"] == 3
+    both = [totals(0, 9, "old", rows=9), totals(0, 3, rows=3)]
+    assert earlier_topics(both, "now") == ("old",)
+    assert status(both, watermarks={0: (0, 3)}, progress={0: 3}).as_json()["rows"] == 3
 
 
 def test_epochs_come_from_the_recorded_state():
     state = '{"sources":{"pg":{"epoch":2,"commit":7}}}'
-    seen = stream_status("s", "t", "db.t", [totals(0, 3, state=state)], topic_id="now", watermarks=None, progress={})
+    seen = status([totals(0, 3, state=state)], watermarks=None, progress={})
     assert seen.partitions[0].epochs == {"pg": 2}
     assert seen.partitions[0].next_offset == 3
 
 
 def test_lag_in_seconds_counts_from_the_newest_event_that_is_applied():
-    seen = stream_status(
-        "s",
-        "t",
-        "db.t",
+    seen = status(
         [totals(0, 40, source_time=1_000_000), totals(1, 25, source_time=900_000)],
-        topic_id="now",
         watermarks={0: (0, 100), 1: (5, 25)},
         progress={0: 40, 1: 25},
         now=1007.5,
@@ -81,11 +84,11 @@ def test_lag_in_seconds_counts_from_the_newest_event_that_is_applied():
 
 
 def test_lag_in_seconds_is_unknown_before_the_first_event():
-    seen = stream_status("s", "t", "db.t", [], topic_id="now", watermarks={0: (0, 9)}, progress={})
+    seen = status([], watermarks={0: (0, 9)}, progress={})
     assert seen.as_json()["behind_seconds"] is None
 
 
 def test_stages_are_summed_over_partitions():
     given = [totals(p, 1, counts={"insert_ms": 1500, "decode_ms": 20, "events": 3}) for p in (0, 1)]
-    seen = stream_status("s", "t", "db.t", given, topic_id="now", watermarks=None, progress={})
+    seen = status(given, watermarks=None, progress={})
     assert seen.as_json()["seconds"] == {"decode": 0.04, "insert": 3.0}

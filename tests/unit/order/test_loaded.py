@@ -7,7 +7,7 @@ import pytest
 
 from ch_sink.model.floor import Loaded
 from ch_sink.model.policy import VersionPolicy
-from ch_sink.order import SourceState, State, sequence
+from ch_sink.order import Rules, SourceState, State, sequence
 from tests.unit.order.test_sequence import WIDE, events
 
 
@@ -18,10 +18,7 @@ def kept(state: State, *rows: tuple[object, ...], inner_is_log: bool = False, ti
         batch,
         records,
         state,
-        layout=WIDE,
-        policy=VersionPolicy(),
-        strategy="source_position",
-        inner_is_log=inner_is_log,
+        Rules(WIDE, VersionPolicy(), "source_position", inner_is_log=inner_is_log),
     )
     assert done.skipped["loaded"] == done.keep.tolist().count(False)
     return done.keep.tolist()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.policy import VersionPolicy
-from ch_sink.order import SourceState, State, layout_for, sequence
+from ch_sink.order import Earlier, Rules, SourceState, State, layout_for, sequence
 from ch_sink.order.version import to_int
 
 WIDE = layout_for("UInt128")
@@ -68,17 +68,14 @@ class Past:
         return events(*rows)[0]
 
 
-def run(batch, records, state=None, past=None, **more):
+def run(batch, records, state=None, past=None, failed=None, **more):
     more.setdefault("strategy", "source_position")
     return sequence(
         batch,
         records,
         state or State(),
-        layout=WIDE,
-        policy=VersionPolicy(),
-        history=past,
-        decode=past.decode if past else None,
-        **more,
+        Rules(WIDE, VersionPolicy(), **more),
+        Earlier(past, past.decode if past else None, failed),
     )
 
 

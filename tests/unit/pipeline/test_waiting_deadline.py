@@ -33,7 +33,7 @@ def test_what_came_behind_a_change_that_is_given_up_is_applied() -> None:
     stream.now = 601.0
     done = stream.sinks[0].retry_pending(stream.states[0], below=1 << 62)
     assert done is not None
-    assert (done.dead_letters, done.counts["released"], stream.sinks[0].waiting) == (1, 1, 1)
+    assert (done.counts.dead_letters, done.counts.kinds["released"], stream.sinks[0].waiting) == (1, 1, 1)
     assert stream.retry().waiting == 0
     assert stream.current() == [{"id": 8, "big": "whole", "extra": None}]
 
@@ -46,5 +46,5 @@ def test_a_hand_over_that_is_there_by_the_deadline_is_used() -> None:
     stream.now = 601.0
     done = stream.sinks[0].retry_pending(stream.states[0], below=1 << 62)
     assert done is not None
-    assert (done.dead_letters, done.counts["released"], stream.sinks[0].waiting) == (1, 2, 0)
+    assert (done.counts.dead_letters, done.counts.kinds["released"], stream.sinks[0].waiting) == (1, 2, 0)
     assert stream.current() == [{"id": 2, "big": "value", "extra": None}]

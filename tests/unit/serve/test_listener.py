@@ -15,7 +15,7 @@ from ch_sink.model.address import Address
 from ch_sink.serve import listener
 from ch_sink.serve.listener import Answer, Listener, Request
 from ch_sink.serve.metrics import MetricsServer
-from ch_sink.serve.server import PageServer
+from ch_sink.serve.page import PageServer
 from tests.unit.serve.test_page import Job
 
 HERE = Address("127.0.0.1", 0)

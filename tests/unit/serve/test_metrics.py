@@ -8,36 +8,44 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from ch_sink.errors import ConfigError
 from ch_sink.model.address import Address
-from ch_sink.observe.live import Live, LiveStream
-from ch_sink.observe.progress import StreamSummary
+from ch_sink.observe.live import Live
+from ch_sink.observe.stream import Standing
 from ch_sink.ports import Compared
 from ch_sink.serve.metrics import Metrics, MetricsServer
+from tests.support.views import view
+
+ORDERS = view(
+    "orders",
+    "shop.orders",
+    lag=40,
+    compared=Compared(1_700_000_100.0, 1_700_000_000.0, "source", 900, missing=2, different=1),
+    records=1000,
+    rows=900,
+    dead_letters=2,
+    source_time=1_700_000_000_000,
+    deletes=50,
+    redelivered=7,
+    tombstone=5,
+    decode_ms=1500,
+    insert_ms=200,
+)
 
 
 @pytest.fixture
 def live() -> Live:
     live = Live()
-    odd = LiveStream('odd "name"\n', "odd", state="stopped", error="no rights", next="grant them")
-    found = Compared(1_700_000_100.0, 1_700_000_000.0, "source", 900, missing=2, different=1)
-    live.follow(lambda: [LiveStream("orders", "shop.orders", compared=found), odd])
+    odd = view('odd "name"\n', "", Standing("stopped", error="no rights", next="grant them"))
+    live.follow(lambda: [ORDERS, odd])
     return live
 
 
 @pytest.fixture
 def server(live: Live) -> Iterator[MetricsServer]:
     metrics = Metrics(live, lambda: "26.9.1")
-    summary = StreamSummary("orders", "shop.orders", "shop.orders", lag=40)
-    summary.figures.batches = 3
-    summary.figures.add(
-        records=1000,
-        rows=900,
-        dead_letters=2,
-        counts={"deletes": 50, "redelivered": 7, "tombstone": 5, "decode_ms": 1500, "insert_ms": 200},
-        source_time=1_700_000_000_000,
-    )
-    summary.batch_seconds, summary.offsets = 2.0, {0: 17, 1: 9}
+    summary = ORDERS.summary
+    summary.batches = 3
+    summary.batch, summary.batch_seconds, summary.offsets, summary.retries = summary.counts, 2.0, {0: 17, 1: 9}, 1
     live.batch(summary)
-    live.retried("orders", "shop.orders")
     found = MetricsServer(Address("127.0.0.1", 0), metrics.registry)
     yield found
     found.close()

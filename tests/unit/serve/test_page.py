@@ -1,6 +1,7 @@
 """The page over HTTP. How it looks and works in a browser: tests/real/test_page.py."""
 
 import json
+import re
 import socket
 import urllib.error
 import urllib.request
@@ -12,7 +13,7 @@ import pytest
 
 from ch_sink.errors import ChSinkError, ConfigError, StreamFailed
 from ch_sink.model.address import Address
-from ch_sink.serve.server import PageServer
+from ch_sink.serve.page import PageServer
 
 
 class Job:
@@ -69,13 +70,23 @@ def ask(
         return error.code, json.loads(error.read())
 
 
-def test_the_page_is_one_document_that_loads_nothing_from_elsewhere(server: PageServer) -> None:
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/", timeout=10) as answer:
-        text, policy = answer.read().decode(), answer.headers["content-security-policy"]
+def test_the_page_loads_nothing_from_elsewhere(server: PageServer) -> None:
+    text, policy = load(server, "/")
     assert "<title>ch_sink</title>" in text
-    assert "src=" not in text
-    assert "href=" not in text
-    assert policy.startswith("default-src 'none'")
+    assert policy.startswith("default-src 'none'; style-src 'self'; script-src 'self'")
+    loaded = re.findall(r"(?:src|href)=\"([^\"#][^\"]*)\"", text)
+    assert loaded == ["data:,", "uplot.css", "page.css", "uplot.js", "page.js"]
+    for name in loaded[1:]:
+        found, _ = load(server, f"/{name}")
+        assert not re.search(r"url\(|@import|import\(|https?://(?!github.com/leeoniya|www.w3.org/2000/svg)", found), (
+            name
+        )
+
+
+def load(server: PageServer, path: str) -> tuple[str, str]:
+    """A file of the page, and its policy."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=10) as answer:
+        return answer.read().decode(), answer.headers["content-security-policy"]
 
 
 def test_streams_are_in_the_form_of_status(server: PageServer) -> None:

@@ -9,7 +9,7 @@ from tests.model.shapes import Column, Layout, TableShape
 from tests.support.documents import KEYED, Stream, faults_of
 from tests.support.hand import PLACEHOLDER, Event, key_change, mysql, postgres
 
-SEEDS = range(8)
+SEEDS = range(4)
 COLUMNS = (
     Column("id", "int32", False, "Int32"),
     Column("name", "string", True, "Nullable(String)"),

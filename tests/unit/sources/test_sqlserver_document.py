@@ -9,7 +9,7 @@ from tests.model.shapes import Layout
 from tests.support.documents import KEYED, decode, faults_of, sample
 from tests.support.sqlserver_stream import BY_NAME, CUSTOMERS, SQLSERVER_TRUTH, Encoding, sqlserver
 
-SEEDS = range(6)
+SEEDS = range(3)
 
 
 @pytest.mark.parametrize("headers", [True, False], ids=["headers", "no headers"])

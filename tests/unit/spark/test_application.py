@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -79,53 +79,41 @@ def test_an_error_raised_on_purpose_is_not_sparks() -> None:
         running(Executor(StreamFailed("no"), works=False)).execute([])
 
 
-def test_a_call_without_executors_is_reported_and_given_up(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("starts", [False, True])
+def test_without_executors_a_call_or_a_start_is_reported_and_given_up(
+    starts: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(application, "_WATCH_SECONDS", 0.01)
-    monkeypatch.setattr(application, "_WARN_SECONDS", 0.02)
-    monkeypatch.setattr(application, "_GIVE_UP_SECONDS", 0.05)
-    with caplog.at_level(logging.WARNING), pytest.raises(SparkLost, match="cancelled"):
-        running(Executor(works=False, executors=0)).execute([])
-    assert [r.message for r in caplog.records if "no executor" in r.message] != []
-
-
-def test_spark_whose_slots_another_call_has_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(application, "_PROBE_SECONDS", 0.05)
-    executor = Executor(MemoryError("worker was killed"))
-    executor.busy = threading.Event()
-    job = running(executor)
-    try:
-        with job._call(), pytest.raises(MemoryError):
-            job.execute([])
-        with pytest.raises(SparkLost):
-            job.execute([])
-    finally:
-        executor.busy.set()
-
-
-def test_a_signal_ends_the_wait_for_sparks_answer() -> None:
-    executor = Executor(MemoryError("worker was killed"))
-    executor.busy = threading.Event()
-    job = running(executor)
-    threading.Timer(0.1, job._stop.request, [15]).start()
-    began = time.monotonic()
-    try:
-        with pytest.raises(MemoryError):
-            job.execute([])
-        assert time.monotonic() - began < 10
-    finally:
-        executor.busy.set()
-
-
-def test_a_start_without_executors_is_reported_and_given_up(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(application, "_WATCH_SECONDS", 0.01)
-    monkeypatch.setattr(application, "_WARN_SECONDS", 0.02)
-    monkeypatch.setattr(application, "_GIVE_UP_SECONDS", 0.05)
+    for name, seconds in (("_WATCH_SECONDS", 0.01), ("_WARN_SECONDS", 0.02), ("_GIVE_UP_SECONDS", 0.05)):
+        monkeypatch.setattr(application, name, seconds)
     monkeypatch.setattr(application, "build_application", lambda *_, **__: None)
     monkeypatch.setattr("ch_sink.spark.executor.SparkExecutor", lambda *_: Executor(executors=0))
-    with caplog.at_level(logging.WARNING), pytest.raises(SparkLost, match="Spark did not start: cancelled"):
-        Application([], None, None, Stop()).execute([])
+    job = Application([], None, None, Stop()) if starts else running(Executor(works=False, executors=0))
+    expected = "Spark did not start: cancelled" if starts else "Spark stopped working: cancelled"
+    with caplog.at_level(logging.WARNING), pytest.raises(SparkLost, match=expected):
+        job.execute([])
     assert [r.message for r in caplog.records if "no executor" in r.message] != []
+
+
+@pytest.fixture
+def busy() -> Iterator[Application]:
+    """A call fails, and other calls have all slots."""
+    executor = Executor(MemoryError("worker was killed"))
+    executor.busy = threading.Event()
+    yield running(executor)
+    executor.busy.set()
+
+
+def test_spark_whose_slots_another_call_has_is_not_lost(busy: Application, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application, "_PROBE_SECONDS", 0.05)
+    with busy._call(), pytest.raises(MemoryError):
+        busy.execute([])
+    with pytest.raises(SparkLost):
+        busy.execute([])
+
+
+def test_a_signal_ends_the_wait_for_sparks_answer(busy: Application) -> None:
+    threading.Timer(0.1, busy._stop.request, [15]).start()
+    began = time.monotonic()
+    with pytest.raises(MemoryError):
+        busy.execute([])
+    assert time.monotonic() - began < 10

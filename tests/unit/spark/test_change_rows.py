@@ -13,8 +13,10 @@ import pytest
 from ch_sink.errors import ConfigError
 from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
+from ch_sink.order.sequence import Rules
+from ch_sink.pipeline.target import Target
 from ch_sink.spark.change_feed import OPS
-from ch_sink.spark.change_rows import BUCKET, NUMBER, OP, ChangeRows, RowDecoder, _Numbered, expect_served
+from ch_sink.spark.change_rows import BUCKET, NUMBER, OP, ChangeRows, Newer, RowDecoder, _Numbered, expect_served
 from ch_sink.spark.frame_stream import FrameStream, Known, Span
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.run_task import range_steps
@@ -76,7 +78,7 @@ class Feed:
         looked = ChangeRows(None, spans, "", ("id",), self.ignored, least)  # type: ignore[arg-type]
 
         def execute(tasks: Sequence[Task]) -> list[TaskResult]:
-            done = [self._run(looked._looked_up(t), spans, rows) for t in tasks if isinstance(t, RangeTask)]
+            done = [self._run(t, spans, rows, repeats=looked.repeats(t)) for t in tasks if isinstance(t, RangeTask)]
             self._perhaps_die()
             return done
 
@@ -87,15 +89,20 @@ class Feed:
             self.stream = None
             self.apply(batch if self.rng.random() < 0.7 else [*batch, *batch[:1]])
 
-    def _run(self, task: RangeTask, spans: dict[int, Span], rows: dict[int, list[Change]]) -> TaskResult:
+    def _run(
+        self, task: RangeTask, spans: dict[int, Span], rows: dict[int, list[Change]], *, repeats: bool
+    ) -> TaskResult:
         found = rows[task.partition]
         columns = zip(*((r[2], r[3], task.partition, r[1], int(OPS[r[0]])) for r in found), strict=True)
         arrays = [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)]
         batches = iter(pa.table(arrays, schema=SCHEMA).to_batches(max_chunksize=3))
         source = _Numbered(task, batches, spans[task.partition].first, len(found))
+        decoder = RowDecoder(task.table, ("id",), self.ignored, {"id": "bigint", "v": "string"})
+        rules = Rules(Target.of(task.table, policy_of()).layout, policy_of().versions, "stated")
+        left = Newer(decoder, self.memory.table, rules, task.state) if repeats else None
         local = LocalRunner(self.memory.settings, self.memory.ports())
         steps = range_steps(
-            task, lambda t: replace(local.open_task(t), chunks=lambda first: source.chunks(first, ("id",)))
+            task, lambda t: replace(local.open_task(t), chunks=lambda first: source.chunks(first, ("id",), left))
         )
         while True:
             try:

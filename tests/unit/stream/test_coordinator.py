@@ -21,6 +21,7 @@ from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, ReleaseTask,
 from ch_sink.testing import MemoryStream, MemoryTopic
 from ch_sink.types.column import Column
 from tests.support.document_run import document_table
+from tests.support.views import counts_of
 
 TABLE = document_table((Column("id", "Int64"), Column("big", "Nullable(String)")), "replacing", "id")
 NOTHING = Records("t", 0, np.zeros(0, np.int64), np.zeros(0, np.int64), [], [])
@@ -109,12 +110,14 @@ def test_the_table_gets_the_columns_that_waiting_changes_need() -> None:
         if isinstance(task, RangeTask):
             return done(task, waiting=2)
         has = task.table.column("extra") is not None
-        return done(task, state=State(), counts={"released": 2}) if has else done(task, waiting=2, lacking=lacking)
+        return (
+            done(task, state=State(), counts=counts_of(released=2)) if has else done(task, waiting=2, lacking=lacking)
+        )
 
     stream.run(answer, span(0, 0, 10))
     assert stream.memory.detect().column("extra") is not None
-    assert (stream.made.waiting, stream.made.summary.figures.waiting) == ({}, 0)
-    assert stream.made.summary.figures.counts["released"] == 2
+    assert (stream.made.waiting, stream.made.summary.waiting) == ({}, 0)
+    assert stream.made.summary.counts.kinds["released"] == 2
 
 
 def test_releases_go_on_while_one_brings_values_for_another() -> None:
@@ -136,7 +139,7 @@ def test_changes_are_given_up_only_once_everything_has_been_read() -> None:
     stream.run(keeps({1: 1}), span(1, 0, 10, high=30))
     stream.run(keeps({1: 1}), span(1, 10, 30, high=30))
     assert [task.caught_up for task in stream.releases()] == [False, True]
-    assert stream.made.summary.figures.waiting == 1
+    assert stream.made.summary.waiting == 1
 
 
 def test_a_truncate_is_carried_out_before_the_rest_of_its_range() -> None:
@@ -181,7 +184,7 @@ def test_a_second_attempt_goes_on_with_the_recorded_state() -> None:
     stream.made.open()
     stream.run(lambda task: done(task), span(0, 10, 20))
     assert [t.state.base_epoch for t in stream.given if isinstance(t, RangeTask)] == [0, 3]
-    assert stream.made.progress() == {"topic_id": "id", "offsets": {"0": 20}}
+    assert stream.memory.ledger.progress("id") == {0: 20}
 
 
 @pytest.mark.parametrize(("engine", "start"), [("replacing", 30), ("collapsing", 30)])

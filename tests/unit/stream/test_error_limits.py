@@ -5,13 +5,14 @@ from collections.abc import Callable
 import pytest
 
 from ch_sink.errors import StreamFailed
+from ch_sink.model.counts import Counts
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.ports import DeadLetter
-from ch_sink.stream.coordinator import Coordinator, StreamSettings
+from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.error_limits import ErrorLimits, ErrorWatch
 from ch_sink.stream.offset_ranges import OffsetRange
-from ch_sink.stream.ports import StreamPorts
+from ch_sink.stream.ports import StreamPorts, StreamSettings
 from ch_sink.stream.tasks import RangeDone, Task, TaskResult
 from ch_sink.testing import MemoryStream, MemoryTopic
 from ch_sink.types.column import Column
@@ -58,7 +59,7 @@ class Life:
         def execute(tasks: list[Task]) -> list[TaskResult]:
             found = [letter(o) for o in range(start, end) if self.bad(o)]
             self.memory.dead_letters.put(found, "")
-            return [RangeDone("s", 0, start, end, State(), records=end - start, dead_letters=len(found))]
+            return [RangeDone("s", 0, start, end, State(), Counts(end - start, dead_letters=len(found)))]
 
         made.run_batch([OffsetRange("t", "id", 0, start, end, 0, end)], execute)
 

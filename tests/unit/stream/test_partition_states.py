@@ -1,10 +1,20 @@
-"""States between batches: floors of truncates and open swaps reach the changes that waited."""
+"""States of partitions: epochs, names of sources, kinds of ids."""
 
+from typing import Any
+
+import pytest
+
+from ch_sink.errors import StreamFailed
+from ch_sink.memory import MemoryLedger
 from ch_sink.model.floor import Floor
+from ch_sink.model.policy import policy_of
 from ch_sink.order import State
-from ch_sink.ports import FinishedRange, RangeIntent
+from ch_sink.ports import FinishedRange, RangeIntent, TruncateFloor
 from ch_sink.stream.partition_states import States
-from ch_sink.testing.memory_ledger import MemoryLedger
+from ch_sink.types.column import Column
+from tests.support.hand import Event, mysql
+from tests.support.memory_fed import MemoryFed
+from tests.support.mongodb import event
 
 
 def states(partitions: int = 2) -> States:
@@ -68,3 +78,130 @@ def test_changes_read_again_from_an_unknown_place_begin_above_every_known_epoch(
     assert States(ledger_of(10, epoch=3), "id", 2, 9).at(0, 5).epoch == 10
     # Another partition is read for the first time.
     assert States(ledger_of(10, epoch=3), "id", 2, 3).at(1, 5).epoch == 0
+
+
+COLUMNS = (Column("_id", "String"), Column("document", "String"))
+
+
+def fed(**choices: Any) -> MemoryFed:
+    return MemoryFed(columns=COLUMNS, policy=policy_of(**choices))
+
+
+def created(*ids: Any) -> list[Any]:
+    return [event("c", one, {"_id": one}) for one in ids]
+
+
+def test_partitions_of_different_kinds_stop_the_stream() -> None:
+    stream = fed()
+    stream.send(0, *created(1, 2))
+    stream.send(1, *created("1"))
+    with pytest.raises(StreamFailed, match="as _id numbers in partition 0 and texts in partition 1") as stopped:
+        stream.batch(0, 1)
+    assert "document.keys: typed" in (stopped.value.hint or "")
+    stream.runner.kill()
+    with pytest.raises(StreamFailed, match="numbers in partition 0"):
+        stream.poll()
+
+
+def test_a_partition_that_has_shown_no_kind_takes_that_of_the_others() -> None:
+    """As within one partition, the kind that comes second is a dead letter."""
+    stream = fed()
+    stream.feed(1, *created("a name"))
+    stream.feed(0, *created(1))
+    stream.feed(1, *created("1", 2))
+    assert [(p, o) for p, o, _ in stream.letters] == [(1, 1)]
+    assert sorted(row["_id"] for row in stream.stream.table.current()) == [b"1", b"2", b"a name"]
+
+
+def test_keys_that_state_their_kind_need_nothing() -> None:
+    stream = fed(document_keys="typed")
+    stream.send(0, *created(1))
+    stream.send(1, *created("1"))
+    stream.batch(0, 1)
+    assert len(stream.stream.table.current()) == 2
+
+
+HIGH, LOW = "mysql-bin.000900", "mysql-bin.000003"
+
+
+def row(key: int, big: str) -> dict[str, object]:
+    return {"id": key, "big": big}
+
+
+def change(op: str, key: int, big: str, at: int, name: str, file: str, **more: Any) -> Event:
+    return mysql(op, {"id": key}, None, row(key, big), at, name=name, file=file, **more)
+
+
+def truncate(at: int, name: str, file: str) -> Event:
+    return mysql("t", None, None, None, at, name=name, file=file)
+
+
+def test_a_truncate_is_refused_where_the_partition_has_rows_of_another_source() -> None:
+    fed = MemoryFed(partitions=1)
+    fed.feed(0, change("c", 1, "a1", 100, "a", HIGH), change("c", 2, "b1", 100, "b", LOW))
+    with pytest.raises(StreamFailed, match=r"truncate of source 'a' at offset 2 .* rows of 'b'"):
+        fed.feed(0, truncate(200, "a", HIGH))
+    assert fed.view() == {1: "a1", 2: "b1"}
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_truncate_is_refused_where_another_partition_has_rows_of_another_source(later: bool) -> None:
+    """Also if these rows come in the same batch; and also in a later life."""
+    fed = MemoryFed()
+    fed.feed(0, change("c", 1, "a1", 100, "a", HIGH))
+    fed.send(1, change("c", 2, "b1", 100, "b", HIGH))
+    if later:
+        fed.batch(1)
+        fed.runner.kill()
+    fed.send(0, truncate(200, "a", HIGH))
+    with pytest.raises(StreamFailed, match="truncate of source 'a' at offset 1"):
+        fed.batch(*([0] if later else [0, 1]))
+    assert fed.view() == {1: "a1", 2: "b1"}
+
+
+def test_a_truncate_is_refused_whatever_orders_the_changes() -> None:
+    fed = MemoryFed(partitions=1, policy=policy_of(truncate="apply", version_strategy="kafka_offset"))
+    fed.feed(0, change("c", 1, "a1", 100, "a", HIGH), change("c", 2, "b1", 100, "b", LOW))
+    with pytest.raises(StreamFailed, match="truncate of source 'a'"):
+        fed.feed(0, truncate(200, "a", HIGH))
+
+
+def test_a_source_that_joins_after_a_truncate_keeps_its_changes() -> None:
+    """Its positions are lower than that of the truncate, and its rows may have keys that were deleted by it."""
+    fed = MemoryFed()
+    fed.feed(0, change("c", 1, "a1", 100, "a", HIGH))
+    fed.feed(1, truncate(200, "a", HIGH))
+    fed.feed(0, change("c", 1, "b1", 100, "b", LOW), change("u", 1, "b2", 300, "b", LOW))
+    assert fed.view() == {1: "b2"}
+    assert [f.source for f in fed.stream.ledger.facts(TruncateFloor)] == ["a"]
+    fed.feed(0, change("c", 4, "late", 150, "a", HIGH))  # the truncate of its own source came after it
+    assert fed.view() == {1: "b2"}
+
+
+@pytest.mark.parametrize("engine", ["replacing", "sign", "versioned", "append"])
+def test_a_new_source_name_with_lower_positions_takes_over_and_the_ledger_says_so(engine: str) -> None:
+    """The connector was made anew under another name, on a server with low file numbers; its topic is the same."""
+    fed = MemoryFed(engine, partitions=1)
+    fed.feed(0, change("c", 1, "old", 100, "a", HIGH))
+    fed.feed(0, change("r", 1, "new", 100, "b", LOW), change("u", 1, "newer", 200, "b", LOW))
+    fed.runner.kill()
+    fed.feed(0, change("u", 1, "newest", 300, "b", LOW))
+    assert fed.view() == {1: "newest"}
+    steps = fed.stream.ledger.steps("id", 0)
+    assert [(s.kind, s.source, s.offset) for s in steps] == [("new source", "b", 1)]
+    assert steps[0].commit < steps[0].highest
+
+
+def test_a_new_source_name_with_higher_positions_needs_nothing() -> None:
+    fed = MemoryFed(partitions=1)
+    fed.feed(0, change("c", 1, "old", 100, "a", LOW))
+    fed.feed(0, change("u", 1, "new", 100, "b", HIGH))
+    assert fed.view() == {1: "new"}
+    assert fed.stream.ledger.steps("id", 0) == []
+
+
+def test_what_is_said_of_a_new_source(caplog: pytest.LogCaptureFixture) -> None:
+    fed = MemoryFed(partitions=1)
+    fed.feed(0, change("c", 1, "old", 100, "a", HIGH), change("r", 1, "new", 100, "b", LOW))
+    assert "source 'b' is new and begins at position" in caplog.text
+    assert "its changes win" in caplog.text

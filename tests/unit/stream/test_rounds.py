@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from ch_sink.errors import StreamFailed
-from ch_sink.stream.rounds import Rounds, run_one, run_together
-from ch_sink.stream.writes import Intend, Record
+from ch_sink.stream.rounds import Intend, Record, Rounds, run_one, run_together
 
 
 def stream(name: str, rounds: int, log: list[Any], fails: bool = False) -> Rounds:

@@ -1,6 +1,6 @@
 """What ``check`` says of tables for documents."""
 
-from ch_sink.discovery.mongodb_findings import document_findings
+from ch_sink.discovery.value_findings import document_findings
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.table.model import TargetTable
 from ch_sink.types.column import Column

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from ch_sink.model.policy import policy_of
-from ch_sink.table.ddl import create_table, current_view
+from ch_sink.table.ddl import create_table, current_view, view_of
 from ch_sink.table.detect import DETECT_SQL, assemble
 from ch_sink.table.spec import EngineChoice, TableSpec
-from ch_sink.table.view import view_of
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from tests.support.engine import Engine as ClickHouse
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from ch_sink.errors import StreamFailed
-from ch_sink.trust.purge import Purged
-from ch_sink.trust.purging import Purging
+from ch_sink.trust.purge import Purged, Purging
 
 
 def stream(name: str, purge_after: float | None = 86_400.0) -> Any:

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from ch_sink.trust.html import page
-from ch_sink.trust.report import Report, lines
+from ch_sink.trust.report import Report, lines, page
 
 REPORT = Report("orders", "shop.orders", "source", 10)
 

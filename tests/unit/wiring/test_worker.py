@@ -1,15 +1,21 @@
-"""Tasks of many streams in few groups: none lost, none twice, and no group much heavier than another."""
+"""What a Python worker does with tasks, and what it keeps."""
 
+import gc
+import pickle
 import threading
 import time
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ch_sink.order import State
 from ch_sink.stream.tasks import RangeTask, ReleaseTask, Task, TaskResult
-from ch_sink.wiring.worker import LARGE, Run, Work, packed, run_group, weight
+from ch_sink.table.model import TargetTable
+from ch_sink.wiring.worker import LARGE, Garbage, KeptStream, Run, Work, garbage, kept_stream, packed, run_group, weight
 from tests.model import LAYOUTS
 from tests.support.harness import ENGINES, target_table
 
@@ -74,3 +80,86 @@ def test_only_small_tasks_are_prepared_together() -> None:
     found = list(run_group(work, lambda config, _: config, together))  # type: ignore[arg-type, return-value]
     assert found == ["a together", "b", "c together", "d together"]
     assert prepared == ["a", "c", "d"]
+
+
+LAYOUT = next(iter(LAYOUTS.values()))
+TEXT = '{"kafka": {"topic": "t", "bootstrap.servers": "k:9092"}, "clickhouse": {"url": "http://h:8123", "table": "t"}}'
+
+
+def table(engine: str = "replacing") -> TargetTable:
+    return target_table(LAYOUT, ENGINES[engine])
+
+
+def make(made: list[Any]) -> Any:
+    def new(_table: TargetTable, _before: bool) -> Any:
+        made.append(object())
+        return made[-1]
+
+    return new
+
+
+def fail(kept: KeptStream, new: Any) -> None:
+    with kept.decoders(new) as take:
+        take(table(), False)
+        raise ZeroDivisionError
+
+
+def test_a_decoder_is_used_again_for_an_equal_table() -> None:
+    kept, made = KeptStream(TEXT), list[Any]()
+    for _ in range(3):
+        with kept.decoders(make(made)) as take:
+            assert take(table(), False) is made[0]
+    with kept.decoders(make(made)) as take:
+        assert take(table("collapsing"), False) is made[1], "the table has changed"
+    with kept.decoders(make(made)) as take:
+        assert take(table("collapsing"), True) is made[2], "with before images"
+
+
+def test_two_tasks_at_once_have_a_decoder_each_and_a_failed_one_leaves_none() -> None:
+    kept, made = KeptStream(TEXT), list[Any]()
+    with kept.decoders(make(made)) as take, kept.decoders(make(made)) as other:
+        assert take(table(), False) is not other(table(), False)
+    with pytest.raises(ZeroDivisionError):
+        fail(kept, make(made))
+    assert len(made) == 2
+    with kept.decoders(make(made)) as take, kept.decoders(make(made)) as other:
+        take(table(), False)
+        other(table(), False)
+    assert len(made) == 3
+
+
+class Cycle:
+    def __init__(self) -> None:
+        self.me = self
+
+
+@pytest.fixture(autouse=True)
+def thawed() -> Iterator[None]:
+    yield
+    gc.unfreeze()
+
+
+def test_all_that_is_alive_is_set_aside_when_twice_as_many_streams_have_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = [0]
+    monkeypatch.setattr(kept_stream, "cache_info", lambda: type("Info", (), {"misses": streams[0]}))
+    here, times = Garbage(), []
+    monkeypatch.setattr(gc, "freeze", lambda: times.append(streams[0]))
+    monkeypatch.setattr(gc, "collect", lambda: None)
+    for streams[0] in range(1000):
+        here.freeze()
+    assert times == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
+
+
+def test_garbage_is_collected_first_and_later_garbage_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_stream, "cache_info", lambda: type("Info", (), {"misses": 1}))
+    earlier = weakref.ref(Cycle())
+    Garbage().freeze()
+    assert earlier() is None
+    assert gc.get_freeze_count() > 10_000
+    later = weakref.ref(Cycle())
+    gc.collect()
+    assert later() is None
+
+
+def test_tasks_of_one_process_share_what_they_know() -> None:
+    assert garbage() is pickle.loads(pickle.dumps(garbage))()

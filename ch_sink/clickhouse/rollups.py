@@ -1,0 +1,202 @@
+"""Rollups on the server: their types, their filling from the table, and the insert of a chunk's difference.
+
+A filling computes a rollup from the table and puts it in place by one statement. Nothing may change the table
+meanwhile, and no insert that was meant for the former rollup may reach the table after it: so whoever fills has
+superseded every execution first (`Fence`), and the statement itself asks the fence, as inserts do.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from ch_sink.clickhouse.client import Client
+from ch_sink.clickhouse.fence import SETTINGS, SUPERSEDED, await_earlier_inserts, fenced, input_type, readable
+from ch_sink.clickhouse.settings import EVERY_TYPE
+from ch_sink.errors import ClickHouseError, ClickHouseUnavailable, StreamFailed, TableError
+from ch_sink.model.policy import ColumnPolicy
+from ch_sink.ports import Fence
+from ch_sink.table.model import TargetTable
+from ch_sink.table.rollup import Rollup, RollupChoice
+from ch_sink.table.rollup_plan import expect_rollups, probe, rollup_of
+from ch_sink.types.arrow import sent_type
+from ch_sink.types.chtype import parse_type
+from ch_sink.types.sql import literal, quote
+
+__all__ = ["expect_free_names", "fill_rollups", "planned_rollups", "roll_up"]
+
+log = logging.getLogger("ch_sink")
+
+_ONE_BLOCK: dict[str, str | int] = {
+    # The groups of a chunk are one block, one part and one token.
+    "group_by_two_level_threshold": 0,
+    "group_by_two_level_threshold_bytes": 0,
+    "max_bytes_before_external_group_by": 0,
+    "max_bytes_ratio_before_external_group_by": 0,
+}
+
+
+def planned_rollups(
+    client: Client, table: TargetTable, choices: Sequence[RollupChoice], chosen: ColumnPolicy
+) -> tuple[Rollup, ...]:
+    """The rollups of a table, with the types that this server gives their expressions.
+
+    Raises ClickHouseUnavailable; TableError, naming the rollup, with the server's words on an expression.
+    """
+    expect_rollups(table, choices, chosen)
+    made = []
+    for choice in choices:
+        try:
+            found = client.rows(probe(table, choice), settings=EVERY_TYPE, doing=f"look at rollup {choice.name}")
+        except ClickHouseUnavailable:
+            raise
+        except ClickHouseError as error:
+            raise _refused(client, table, choice, error) from None
+        made.append(rollup_of(table, choice, [str(row["type"]) for row in found]))
+    return tuple(made)
+
+
+def _refused(client: Client, table: TargetTable, choice: RollupChoice, error: ClickHouseError) -> TableError:
+    """The error for the expression that the server refuses by itself, or for all of them."""
+    for key, text in choice.expressions:
+        alone = (
+            RollupChoice(choice.name, (("k", text),)) if key != "where" else RollupChoice("", (("k", "1"),), where=text)
+        )
+        try:
+            client.rows(probe(table, alone), settings=EVERY_TYPE, doing=f"look at {key}")
+        except ClickHouseError as own:
+            return _of(f"rollups.{choice.name}.{key}: the server refuses {text}", own, table)
+    return _of(f"rollups.{choice.name}: the server refuses it", error, table)
+
+
+def _of(what: str, error: ClickHouseError, table: TargetTable) -> TableError:
+    columns = ", ".join(c.name for c in table.stored_columns)
+    return TableError(f"{what}: {error.message}", hint=f"Expressions may name these columns: {columns}.")
+
+
+def expect_free_names(client: Client, rollups: Sequence[Rollup]) -> dict[str, str]:
+    """The comments of the rollups' tables that exist, by name. Raises TableError for a name that another table has."""
+    if not rollups:
+        return {}
+    names = [name for rollup in rollups for name in (rollup.choice.name, rollup.view)]
+    found = client.rows(
+        "SELECT name, engine, comment FROM system.tables WHERE database = {database:String} "
+        "AND name IN {names:Array(String)}",
+        {"database": rollups[0].database, "names": names},
+        doing="look for the rollups",
+    )
+    existing = {str(row["name"]): row for row in found}
+    for rollup in rollups:
+        own, view = existing.get(rollup.choice.name), existing.get(rollup.view)
+        if own is not None and not str(own["comment"]).startswith(rollup.owned):
+            raise _taken(rollup.choice.name, rollup)
+        if view is not None and view["engine"] != "View":
+            raise _taken(rollup.view, rollup)
+    return {name: str(row["comment"]) for name, row in existing.items()}
+
+
+def _taken(name: str, rollup: Rollup) -> TableError:
+    return TableError(
+        f"rollups.{rollup.choice.name}: {quote(rollup.database)}.{quote(name)} exists, and is not a rollup of "
+        f"{rollup.table}",
+        hint="Give the rollup another name.",
+    )
+
+
+def fill_rollups(
+    client: Client, table: TargetTable, supersede: Callable[[], Sequence[Fence]], *, doubtful: bool
+) -> list[str]:
+    """Fill the table's rollups whose definition has changed, or that are new; all of them if they are ``doubtful``.
+
+    ``supersede``: begins an execution of every partition. Returns the names of those that were filled.
+
+    Raises TableError for a name that is taken, LedgerConflict if another job has the stream, ClickHouseError.
+    """
+    comments = expect_free_names(client, table.rollups)
+    wanted = [r for r in table.rollups if doubtful or comments.get(r.choice.name) != r.comment]
+    if not wanted:
+        return []
+    fences = supersede()
+    for fence in fences:
+        await_earlier_inserts(client, table, fence)
+    for rollup in wanted:
+        log.info("filling rollup %s from %s", rollup.choice.name, rollup.table.replace("`", ""))
+        _fill(client, table, rollup, fences[-1])
+        client.command(rollup.create_view(), doing=f"create view {rollup.view}")
+    return [rollup.choice.name for rollup in wanted]
+
+
+def _fill(client: Client, table: TargetTable, rollup: Rollup, fence: Fence) -> None:
+    fence.check()
+    try:
+        client.command(
+            rollup.fill(fence.condition),
+            settings={**EVERY_TYPE, "use_query_cache": 0},
+            of=table,
+            doing=f"fill rollup {rollup.choice.name}",
+            # One that still runs may put an old rollup in place later: the next filling kills and awaits it.
+            again=False,
+            query_id=fence.query_id,
+        )
+    except ClickHouseError as error:
+        if error.code in SUPERSEDED:
+            fence.check()
+        raise
+
+
+def roll_up(
+    client: Client,
+    table: TargetTable,
+    rollup: Rollup,
+    rows: pa.Table,
+    token: str,
+    fence: Fence | None,
+    settings: dict[str, str | int],
+) -> None:
+    """Add signed rows of the table to the rollup, as one block under this token.
+
+    Args:
+        settings: those of every insert.
+
+    Raises:
+        StreamFailed: the rows lack a column of the rollup.
+        LedgerConflict, ClickHouseError: as for every insert.
+    """
+    names = (*rollup.used, rollup.sign)
+    if lacking := [name for name in names if name not in rows.column_names]:
+        raise StreamFailed(
+            f"rollup {rollup.choice.name} uses column {lacking[0]!r} of {table.qualified}, which the events lack",
+            hint="Take the column out of the rollup.",
+        )
+    block = readable(table, rows.select(list(names)))
+    condition = fence.condition if fence is not None else ""
+    if fence is not None and not condition:
+        fence.check()
+    shown = ", ".join(f"{_stored(table, block, name)} AS {quote(name)}" for name in names)
+    sent = fenced([(name, input_type(table, block, name)) for name in names], condition)
+    query = rollup.sums_of(f"(SELECT {shown} FROM ({sent}))", quote(rollup.sign))
+    try:
+        client.insert(
+            rollup.qualified,
+            block,
+            columns=[name for name, _ in rollup.columns],
+            settings={**settings, **SETTINGS, **_ONE_BLOCK, "insert_deduplication_token": token},
+            doing=f"add {rows.num_rows} rows to rollup {rollup.choice.name}",
+            query=query,
+            query_id=fence.query_id if fence is not None and condition else "",
+        )
+    except ClickHouseError as error:
+        if fence is not None and error.code in SUPERSEDED:
+            fence.check()
+        raise
+
+
+def _stored(table: TargetTable, rows: pa.Table, name: str) -> str:
+    """SQL of a value as the table stores it: a null that the column cannot hold is its default."""
+    column = table.column(name)
+    assert column is not None
+    value = quote(name)
+    if rows.column(name).null_count and not parse_type(column.type).nullable:
+        default = column.default_expression or f"defaultValueOfTypeName({literal(sent_type(column.type))})"
+        value = f"ifNull({value}, CAST({default}, {literal(sent_type(column.type))}))"
+    return f"CAST({value}, {literal(column.type)})"

@@ -1,0 +1,225 @@
+"""The recorded streams that the demo shows, and how their tables are compared with the source's final rows."""
+
+import json
+import re
+from base64 import b64decode
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ch_sink
+from ch_sink.clickhouse import Client
+from ch_sink.errors import ChSinkError, ConfigError
+from ch_sink.types.sql import quote
+
+if TYPE_CHECKING:
+    from ch_sink.local.kafka.broker import LocalKafka
+
+__all__ = [
+    "STREAMS",
+    "DemoStream",
+    "Truth",
+    "TruthColumn",
+    "as_source",
+    "config_text",
+    "fill_topic",
+    "fixtures_folder",
+    "stored_count",
+    "stored_rows",
+    "truth_of",
+    "unequal",
+]
+
+Row = tuple[str | None, ...]
+
+_BINARY = re.compile(r"bytea|binary|blob")
+_NUMBER = re.compile(r"int|numeric|decimal|float|double|real|serial")
+_TIME = re.compile(r"timestamp|datetime|date|time")
+
+
+@dataclass(frozen=True, slots=True)
+class DemoStream:
+    """One topic of a recording."""
+
+    recording: str
+    """File name without its ending."""
+    topic: str
+    what: str
+
+    @property
+    def database(self) -> str:
+        return self.recording.partition("-")[0]
+
+    @property
+    def table(self) -> str:
+        return self.topic.rpartition(".")[2]
+
+    @property
+    def name(self) -> str:
+        return f"{self.database}-{self.table}"
+
+
+STREAMS = (
+    DemoStream("mariadb-json_schema-kc", "myjs.src.kc", "MariaDB: key changes, swaps, deletes"),
+    DemoStream("mariadb-json_schema", "myjs.src.strkey", "MariaDB: text keys"),
+    DemoStream("postgres-json_schema-kc", "pgjs.public.kc", "PostgreSQL: key changes, swaps, deletes"),
+    DemoStream("postgres-json_schema", "pgjs.public.kc_full", "PostgreSQL: the same with REPLICA IDENTITY FULL"),
+    DemoStream("postgres-json_schema", "pgjs.public.oddkey", "PostgreSQL: keys of time, numeric, UUID and bytes"),
+    DemoStream("postgres-json_schema-wide", "pgjs.public.toast_d", "PostgreSQL: large values left out of updates"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TruthColumn:
+    """A column as the source declares it."""
+
+    name: str
+    type: str
+    key: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """The source's final rows, as text; binary as hex, NULL as None."""
+
+    columns: tuple[TruthColumn, ...]
+    rows: tuple[tuple[str | None, ...], ...]
+
+    def key_of(self, row: tuple[str | None, ...]) -> tuple[str | None, ...]:
+        """The key's values of a row."""
+        return tuple(value for column, value in zip(self.columns, row, strict=True) if column.key)
+
+    def by_key(self) -> dict[tuple[str | None, ...], tuple[str | None, ...]]:
+        """Rows by key."""
+        return {self.key_of(row): row for row in self.rows}
+
+
+def fixtures_folder() -> Path:
+    """Where a checkout keeps the recordings. Raises ConfigError if ch_sink was installed without them."""
+    folder = Path(ch_sink.__file__).resolve().parents[1] / "tests" / "fixtures"
+    if not (folder / f"{STREAMS[0].recording}.jsonl").is_file():
+        raise ConfigError(
+            "the demo needs the recorded streams of the project's repository, and this installation has none",
+            hint="Clone the repository and run `make demo` there.",
+        )
+    return folder
+
+
+@cache
+def _lines(path: Path) -> tuple[dict[str, Any], ...]:
+    with path.open(encoding="utf-8") as lines:
+        return tuple(json.loads(line) for line in lines)
+
+
+def fill_topic(kafka: "LocalKafka", fixtures: Path, stream: DemoStream, partitions: int = 3) -> int:
+    """Create a stream's topic and produce its records as they were recorded; returns their number."""
+    from confluent_kafka import Producer
+
+    kafka.create_topic(stream.topic, partitions)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "max.in.flight": 1})
+    count = 0
+    for line in _lines(fixtures / f"{stream.recording}.jsonl"):
+        if line["topic"] != stream.topic:
+            continue
+        producer.produce(
+            stream.topic,
+            value=_bytes(line["value"]),
+            key=_bytes(line["key"]),
+            partition=line["partition"],
+            timestamp=line["timestamp"],
+            headers=[(name, _bytes(value)) for name, value in line["headers"]] or None,
+        )
+        count += 1
+    if left := producer.flush(60):
+        raise ChSinkError(f"topic {stream.topic}: the broker did not accept {left} of {count} records")
+    return count
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else b64decode(text)
+
+
+def truth_of(fixtures: Path, stream: DemoStream) -> Truth:
+    """The final rows of a stream's source table."""
+    text = (fixtures / f"{stream.database}-truth.json").read_text(encoding="utf-8")
+    table = json.loads(text)["tables"][stream.table]
+    columns = tuple(TruthColumn(c["name"], c["type"], bool(c["key"])) for c in table["columns"])
+    return Truth(columns, tuple(tuple(row) for row in table["rows"]))
+
+
+def config_text(stream: DemoStream, bootstrap: str, url: str, folder: Path, more: str = "") -> str:
+    """A whole configuration file; ``more`` are further lines of it."""
+    return f"""\
+kafka:
+  topic: {stream.topic}
+  bootstrap.servers: {bootstrap}
+clickhouse:
+  url: {url}
+  database: {stream.database}
+  table: {stream.table}
+{more}"""
+
+
+def stored_count(client: Client, database: str, table: str) -> int:
+    """Rows of the table itself, including superseded and deleted ones that no merge has removed yet."""
+    found = client.rows(f"SELECT count() AS n FROM {quote(database)}.{quote(table)}", doing=f"count {database}.{table}")
+    return int(found[0]["n"])
+
+
+def stored_rows(client: Client, database: str, table: str, truth: Truth) -> dict[Row, Row]:
+    """Rows of the current-state view as text, by key."""
+    wanted = ", ".join(
+        f"{'hex' if _BINARY.search(c.type) else 'toString'}({quote(c.name)}) AS {quote(c.name)}" for c in truth.columns
+    )
+    found = client.rows(
+        f"SELECT {wanted} FROM {quote(database)}.{quote(table + '_current')}", doing=f"read {database}.{table}_current"
+    )
+    rows = [tuple(row[c.name] for c in truth.columns) for row in found]
+    keys = [c for c in truth.columns if c.key]
+
+    def plain(key: Row) -> tuple[object, ...]:
+        return tuple(_plain(c, v) for c, v in zip(keys, key, strict=True))
+
+    # Keys are written as in the source if the values are equal.
+    source = {plain(key): key for key in truth.by_key()}
+    return {source.get(plain(truth.key_of(row)), truth.key_of(row)): row for row in rows}
+
+
+def as_source(truth: Truth, here: Row, there: Row) -> Row:
+    """The stored row's values, written as in the source if they are equal."""
+    both = zip(truth.columns, here, there, strict=True)
+    return tuple(a if _plain(c, a) == _plain(c, b) else b for c, a, b in both)
+
+
+def unequal(truth: Truth, stored: dict[Row, Row]) -> list[Row]:
+    """Keys of the rows that differ, are missing, or are no longer in the source."""
+    source = truth.by_key()
+    wrong = []
+    for key in {**source, **stored}:
+        here, there = source.get(key), stored.get(key)
+        if (
+            here is None
+            or there is None
+            or any(_plain(c, a) != _plain(c, b) for c, a, b in zip(truth.columns, here, there, strict=True))
+        ):
+            wrong.append(key)
+    return wrong
+
+
+def _plain(column: TruthColumn, value: str | None) -> object:
+    """A value without differences of notation: trailing zeros, letter case of hex, the UTC suffix."""
+    if value is None:
+        return None
+    if _BINARY.search(column.type):
+        return value.upper().removeprefix("\\X")
+    if _TIME.search(column.type):
+        text = re.sub(r"(\+00(:00)?|Z)$", "", value.replace("T", " "))
+        return re.sub(r"\.?0+$", "", text) if "." in text else text
+    if _NUMBER.search(column.type):
+        try:
+            return Decimal(value)
+        except InvalidOperation:
+            return value
+    return value

@@ -1,1 +1,0 @@
-"""The recorded streams of ``ch_sink demo``."""

@@ -1,0 +1,66 @@
+"""What became of records: the figures of a chunk, a range, a batch, or a whole run."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["DEDUPLICATED", "SKIPPED", "Counts"]
+
+SKIPPED = ("tombstone", "heartbeat", "transaction", "message", "schema_change", "watermark", "notification")
+"""Kinds of records that change no row."""
+DEDUPLICATED = ("redelivered", "superseded", "repeated")
+"""Kinds of changes that were applied before, or are older than what is stored."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """Sums; of the two maxima, 0 means none."""
+
+    records: int = 0
+    rows: int = 0
+    """Rows inserted into the table."""
+    dead_letters: int = 0
+    source_time: int = 0
+    """Source time of the newest event in milliseconds since 1970."""
+    top: int = 0
+    """Highest version of the rows."""
+    kinds: Counter[str] = field(default_factory=Counter)
+    """By kind of record: events, upserts, deletes, tombstone, redelivered, …; and milliseconds by stage (``…_ms``)."""
+
+    def add(self, other: "Counts") -> None:
+        """Add the figures of something else."""
+        self.records += other.records
+        self.rows += other.rows
+        self.dead_letters += other.dead_letters
+        self.source_time = max(self.source_time, other.source_time)
+        self.top = max(self.top, other.top)
+        self.kinds.update(other.kinds)
+
+    @property
+    def deletes(self) -> int:
+        return self.kinds["deletes"]
+
+    @property
+    def skipped(self) -> dict[str, int]:
+        """Records that change no row, by kind."""
+        return {kind: self.kinds[kind] for kind in SKIPPED if self.kinds[kind]}
+
+    @property
+    def deduplicated(self) -> int:
+        """Changes that were applied before, or are older than what is stored."""
+        return sum(self.kinds[kind] for kind in DEDUPLICATED)
+
+    @property
+    def stages(self) -> dict[str, float]:
+        """Seconds by stage, summed over tasks."""
+        return {name.removesuffix("_ms"): n / 1000 for name, n in list(self.kinds.items()) if name.endswith("_ms")}
+
+    def as_json(self) -> dict[str, Any]:
+        """The figures that every command shows."""
+        return {
+            "records": self.records,
+            "rows": self.rows,
+            "deletes": self.deletes,
+            "dead_letters": self.dead_letters,
+            "deduplicated": self.deduplicated,
+        }

@@ -1,0 +1,165 @@
+"""What a running job shows of itself, on the screen or in lines of its log: its streams, and how far it is."""
+
+import logging
+import math
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from ch_sink.model.counted import counted, grouped
+from ch_sink.observe.stream import StreamView, badness
+
+__all__ = ["Album", "JobView", "JobWatch", "Lines"]
+
+log = logging.getLogger("ch_sink")
+
+_WINDOW = 30.0
+"""Seconds over which the rate of an estimate is taken."""
+_CAUGHT_UP = 5.0
+"""A lag that is read in so many seconds is no backlog."""
+_SELDOM = 30
+"""How many times as long as a look at the job takes passes at least from one to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """All streams at one moment, the worst first."""
+
+    streams: tuple[StreamView, ...]
+    time: float
+    """Seconds of a clock that never steps back."""
+    doing: str = ""
+    """What the job does before it reads, such as starting Spark."""
+    rate: float = 0.0
+    done: float | None = None
+    """Share of the backlog that was read, None if there is none."""
+    left: float | None = None
+    """Seconds until the backlog is read, None if unknown."""
+
+    @property
+    def lag(self) -> int | None:
+        """Sum of the lags that are known; None if none is."""
+        lags = [s.summary.lag for s in self.streams if s.summary.lag is not None]
+        return sum(lags) if lags else None
+
+    @property
+    def phase(self) -> str:
+        """What the job is doing."""
+        if self.doing:
+            return self.doing
+        if self.done is None:
+            return "live"
+        left = f", about {_span(self.left)} left" if self.left is not None else ""
+        return f"catching up: {self.done:.0%}{left}"
+
+    def line(self) -> str:
+        """The job in one line, for a log."""
+        states = Counter(s.standing.state for s in self.streams)
+        words = ", ".join(f"{n} {state}" for state, n in states.most_common())
+        figures = [f"{counted(len(self.streams), 'stream')}: {words}"]
+        if self.lag is not None:
+            figures.append(f"lag {grouped(self.lag)}")
+        figures.append(f"{grouped(round(self.rate))} records/s")
+        figures.append(counted(sum(s.summary.counts.rows for s in self.streams), "row"))
+        letters = sum(s.summary.counts.dead_letters for s in self.streams)
+        if letters:
+            figures.append(counted(letters, "dead letter"))
+        return f"{self.phase}; {', '.join(figures)}"
+
+
+@dataclass(slots=True)
+class Album:
+    """Turns successive views of a job into rates and estimates."""
+
+    _time: float = math.inf
+    _records: dict[str, int] = field(default_factory=dict)
+    """Stream → records it had read at that time."""
+    _moments: "deque[tuple[float, int]]" = field(default_factory=deque)
+    """Time and records read, within the window."""
+    _backlog: int = 0
+    """Records that had been read when the backlog began to be read."""
+
+    def add(self, view: JobView) -> JobView:
+        """The view with rates, order and estimate."""
+        read = {s.stream: s.summary.counts.records for s in view.streams}
+        seconds = view.time - self._time
+        streams = [
+            replace(s, rate=max(0, read[s.stream] - self._records.get(s.stream, read[s.stream])) / seconds)
+            if seconds > 0
+            else s
+            for s in view.streams
+        ]
+        streams.sort(key=lambda s: badness(s.standing, s.summary.lag or 0, s.stream))
+        records = sum(read.values())
+        shown = replace(view, streams=tuple(streams), rate=sum(s.rate for s in streams))
+        self._time, self._records = view.time, read
+        self._moments.append((view.time, records))
+        while view.time - self._moments[0][0] > _WINDOW:
+            self._moments.popleft()
+        (since, first), lag = self._moments[0], shown.lag
+        speed = (records - first) / (view.time - since) if view.time > since else 0.0
+        if lag is None or lag <= speed * _CAUGHT_UP:
+            self._backlog = records
+            return shown
+        done = records - self._backlog
+        return replace(shown, done=done / (done + lag), left=lag / speed if speed > 0 else None)
+
+
+@dataclass(slots=True)
+class JobWatch:
+    """Where whoever shows a job finds its views. Says what is being done until ``source`` can be asked."""
+
+    doing: str = ""
+    source: Callable[[], JobView] | None = None
+
+    def look(self) -> JobView:
+        """The job now."""
+        return self.source() if self.source is not None else JobView((), time.monotonic(), self.doing)
+
+
+class Lines:
+    """Writes the job in one line to the log: when what it does changes, and every minute."""
+
+    def __init__(self, look: Callable[[], JobView], *, every: float = 60.0, step: float = 1.0) -> None:
+        self._look, self._every, self._step = look, every, step
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ch_sink lines", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join(5.0)
+
+    def _run(self) -> None:
+        steps, minutes = Album(), Album()
+        kind, said = "", -math.inf
+        while True:
+            began = time.monotonic()
+            view = self._look()
+            seen = steps.add(view)
+            now = seen.doing or ("live" if seen.done is None else "catching up")
+            if said < 0:
+                minutes.add(view)
+            if seen.doing and now != kind:
+                log.info("%s", seen.doing)
+            elif not seen.doing and (now != kind or view.time - said >= self._every):
+                log.info("%s", minutes.add(view).line())
+            if now != kind or view.time - said >= self._every:
+                said = view.time
+            kind = now
+            # Views of thousands of streams take a while, in which the job does not get on.
+            if self._end.wait(max(self._step, min(_SELDOM * (time.monotonic() - began), self._every))):
+                return
+
+
+def _span(seconds: float) -> str:
+    for size, unit in ((3600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(1.0, seconds):.0f} s"

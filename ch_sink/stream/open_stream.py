@@ -1,0 +1,210 @@
+"""What is open of a stream: its claim, its topic, its table as it is by now, and the states of its partitions."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+
+from ch_sink import __version__
+from ch_sink.decode import joined
+from ch_sink.errors import DataLoss
+from ch_sink.model.policy import Policy
+from ch_sink.model.topic import TopicState
+from ch_sink.pipeline.barrier import Barrier
+from ch_sink.pipeline.plans import Changed
+from ch_sink.pipeline.target import Target
+from ch_sink.ports import ChangedColumn, Claim, Fence, Ledger, RangeIntent, SchemaChange
+from ch_sink.stream.partition_states import States
+from ch_sink.stream.ports import StreamPorts, StreamSettings, TableAdmin
+from ch_sink.stream.rounds import Rounds
+from ch_sink.stream.tasks import RangeDone, ReleaseDone
+from ch_sink.table.model import TargetTable
+
+__all__ = ["OpenStream", "SchemaChanges", "StreamTable", "fingerprint"]
+
+log = logging.getLogger("ch_sink")
+
+_EPOCH_SHIFT = 112
+_BLOCKS = 2
+"""Raised when the same chunk is cut into other blocks than before, under other tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChanges:
+    """Alters one stream's table; the ledger records the beginning and the end of each change.
+
+    So the table and its view get the new columns even if a kill comes in between.
+    """
+
+    admin: TableAdmin
+    ledger: Ledger
+
+    def carry_out(self, table: TargetTable, barriers: Sequence[Barrier]) -> TargetTable:
+        """Add the columns at which ranges ended; returns the table afterwards. Raises as `TableAdmin` does."""
+        columns = joined([column for barrier in barriers for column in barrier.columns])
+        key = next((b.key for b in barriers if b.key), ())
+        self.ledger.record(SchemaChange(tuple(ChangedColumn(c.name, c.clickhouse_type or "") for c in columns), key))
+        table = self.admin.carry_out(table, columns, key)
+        changed = [found for c in columns if (found := table.column(c.name)) is not None]
+        done = tuple(ChangedColumn(c.name, c.type) for c in changed)
+        log.warning("%s has new columns: %s", table.qualified, "; ".join(f"{c.name} {c.type}" for c in done))
+        self.ledger.record(SchemaChange(done, key, finished=True))
+        return table
+
+    def finish(self, table: TargetTable) -> TargetTable:
+        """Recreate the view if a job was killed after it had altered the table.
+
+        No later range would do it, since the columns exist now. Raises as `TableAdmin` does.
+        """
+        begun = self.ledger.open_schema_change()
+        if begun is not None:
+            table = self.admin.carry_out(table, (), begun.key)
+            self.ledger.record(replace(begun, finished=True))
+        return table
+
+
+def fingerprint(policy: Policy, table: TargetTable, source_table: str = "", version: str = __version__) -> str:
+    """What decides which rows a range gives, as a short text without secrets.
+
+    ``source_table``: the only source table whose records the stream takes; empty if it takes all.
+    """
+    columns = sorted((c.name, c.type, c.default_kind, c.default_expression) for c in table.columns)
+    decisive = (version, _BLOCKS, policy, table.engine, columns, table.sorting_key, table.partition_key, source_table)
+    return blake2b(repr(decisive).encode(), digest_size=12).hexdigest()
+
+
+class StreamTable:
+    """The stream's table: as it is now, and altered where ranges ended because of it."""
+
+    def __init__(self, admin: TableAdmin, ledger: Ledger, settings: StreamSettings, detected: TargetTable) -> None:
+        """Finishes what a killed job began to alter. Raises as `TableAdmin` does."""
+        self._admin, self._settings = admin, settings
+        self._changes = SchemaChanges(admin, ledger)
+        # Of this life: a round that ends because columns are missing has stored nothing behind that end.
+        self._used: set[str] = set()
+        self._use(self._changes.finish(detected))
+
+    def add_columns(self, barriers: Sequence[Barrier]) -> None:
+        """Add the columns at which ranges ended."""
+        self._use(self._changes.carry_out(self.now, barriers))
+
+    def truncate(self, version: int) -> None:
+        """Delete the rows below this version."""
+        self._admin.truncate(self.now, version, self.target.system.version)
+
+    def changed(self, intent: RangeIntent) -> Changed:
+        """Whether earlier attempts at the range may have stored other rows than this one would."""
+        others = {
+            earlier for earlier in intent.earlier if earlier not in self._used and not self._same(earlier, intent)
+        }
+        return "unknown" if others == {""} else "other" if others else ""
+
+    def fingerprint_of(self, start: int, end: int) -> str:
+        """The fingerprint of a range: with its bounds, if the next attempt may have others, and so other chunks."""
+        made = f"{self.fingerprint}@{start}-{end}" if self._settings.ends_vary else self.fingerprint
+        self._used.add(made)
+        return made
+
+    def _same(self, earlier: str, intent: RangeIntent) -> bool:
+        """Whether a range of this fingerprint, with its bounds, had the chunks of the intent from its start on."""
+        made, _, bounds = earlier.partition("@")
+        start, _, end = bounds.partition("-")
+        known = made == self.fingerprint and end == str(intent.end)
+        return known and (start == str(intent.start) or intent.start % intent.chunk_offsets == 0)
+
+    def highest_version(self) -> int | None:
+        """The highest version of the stream's rows, −1 if there are none, None if versions are no positions."""
+        if self.target.layout.kind != "wide" or self.target.system.version is None:
+            return None
+        return self._admin.highest_version(self.now)
+
+    def _use(self, table: TargetTable) -> None:
+        """Use this version of the table from now on, here and in tasks."""
+        self.now, self.target = table, Target.of(table, self._settings.policy)
+        self.fingerprint = fingerprint(self._settings.policy, table, self._settings.source_table)
+        self._used.add(self.fingerprint)
+
+
+@dataclass(slots=True)
+class OpenStream:
+    """A stream that its coordinator has claimed."""
+
+    settings: StreamSettings
+    ports: StreamPorts
+    claim: Claim
+    table: StreamTable
+    topic: TopicState = field(init=False)
+    states: States = field(init=False)
+    reached: dict[int, int] = field(init=False)
+    """Partition → next offset."""
+    stored_version: int | None = field(init=False)
+    """The highest version of the stream's rows when the topic was entered: see `StreamTable.highest_version`."""
+
+    doubtful: bool = False
+    """Rollups may have what the table has not: rounds have begun, and have not ended well."""
+
+    def enter(self, topic: TopicState) -> None:
+        """Work on this topic from now on. Raises as the ledger does."""
+        ledger = self.ports.ledger
+        self.topic, self.stored_version = topic, self.table.highest_version()
+        epoch = self.stored_version >> _EPOCH_SHIFT if self.stored_version and self.stored_version > 0 else None
+        self.states = States(ledger, topic.topic_id, len(topic.low), epoch)
+        self.reached = ledger.progress(topic.topic_id)
+
+    def add_columns(self, barriers: Sequence[Barrier]) -> None:
+        """Add the columns for which ranges ended before a chunk; what was applied is already in the ledger."""
+        if barriers:
+            self.table.add_columns(barriers)
+            self.fill_rollups(doubtful=False)
+
+    def look_at_rollups(self, last: Claim | None) -> None:
+        """Compute the rollups that may have another difference than the table: see docs/architecture.md.
+
+        A job was killed, a command has changed the table, or a job has given up what it had begun.
+
+        Args:
+            last: the claim before this one, released or not.
+        """
+        if not self.table.now.rollups:
+            return
+        interrupted = last is not None and (not last.released or "-" in last.run_id)
+        topic_id, ports = self.topic.topic_id, self.ports
+        waits = interrupted or any(ports.pending.places().values())
+        self.fill_rollups(doubtful=waits or bool(ports.ledger.open_intents(topic_id)))
+
+    def fill_rollups(self, *, doubtful: bool) -> None:
+        """Compute rollups from the table, all of them if they are ``doubtful``. No task is at work."""
+        if self.table.now.rollups:
+            self.ports.table.fill_rollups(self.table.now, self._supersede, doubtful=doubtful)
+
+    def certainly(self, rounds: Rounds) -> Rounds:
+        """The rounds; rollups are in doubt as long as they have not ended well."""
+        if self.doubtful:
+            self.fill_rollups(doubtful=True)
+        self.doubtful = True
+        yield from rounds
+        self.doubtful = False
+
+    def _supersede(self) -> list[Fence]:
+        """Begin an execution of every partition: whatever ran there stores nothing more."""
+        topic_id, ledger = self.topic.topic_id, self.ports.ledger
+        former = [place for place in self.ports.pending.places() if place[0] != topic_id]
+        places = [*((topic_id, p) for p in sorted(self.topic.low)), *former]
+        return [ledger.begin(*place, self.claim, "rollups") for place in places]
+
+    def expect_one_id_kind(self) -> None:
+        """Raises StreamFailed if documents' ids are of several kinds that the table would hold as one key."""
+        if self.settings.policy.documents.keys == "plain":
+            self.states.expect_one_id_kind()
+
+    def raise_failure(self, results: Iterable[RangeDone | ReleaseDone]) -> None:
+        """Raise the error of the first task that failed; log the others."""
+        failed = [r for r in results if r.failure is not None]
+        for other in failed[1:]:
+            log.error("partition %d: %s", other.partition, other.failure)
+        for first in failed[:1]:
+            assert first.failure is not None
+            if isinstance(first.failure, DataLoss) and self.settings.on_data_loss == "continue":
+                hint = "The topic's watermarks say that these offsets are there: see whether its brokers agree."
+                raise DataLoss(str(first.failure), hint=hint)
+            raise first.failure

@@ -1,0 +1,187 @@
+"""How a job paces its streams: when they read, how much, when a slot is free, and when a failed one tries again.
+
+`Flush`: a stream with few new events waits for more, so that hundreds of small tables do not make as many parts a
+second. `fair_shares`: how many offsets each stream may read in its next batch. `Slots`: when the executor is about to
+have a free slot; only then is it worth asking what a further batch would read, since what was asked for while all slots
+were taken would be old by the time its tasks begin. `Patience`: how long an unavailable server is retried.
+"""
+
+import math
+import random
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ch_sink.stream.tasks import Execute, Task, TaskResult, weight
+
+__all__ = ["ACTIVE_SECONDS", "LONG", "Flush", "Patience", "Pauses", "Slots", "Work", "fair_shares", "in_turn"]
+
+ACTIVE_SECONDS = 10.0
+"""Seconds after its last batch for which a stream counts as active."""
+_FEW = 20
+"""Active streams up to which nothing waits by itself."""
+_RATE = 100.0
+"""Batches of a second that a job does not exceed by itself, unless events would wait too long."""
+_LONGEST = 1.0
+"""Seconds for which events wait by themselves at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """How long events may wait for more."""
+
+    interval: float | None = None
+    """Seconds; None: by the number of the job's active streams."""
+    rows: int = 10_000
+    """Events of which there are as many do not wait."""
+
+    def longest(self, active: int) -> float:
+        """Seconds for which events may wait, by the number of the job's active streams."""
+        if self.interval is not None:
+            return self.interval
+        return min(_LONGEST, active / _RATE) if active > _FEW else 0.0
+
+    def waits(self, events: int, waited: float, active: int) -> bool:
+        """Whether so many events, of which the first may have waited for so many seconds, wait on."""
+        return events < self.rows and waited < self.longest(active)
+
+
+LONG = 50_000
+"""Offsets above which a stream's backlog is long."""
+_TURN = 200_000
+"""Offsets of long backlogs that are read at once while other streams are live: a second or two of work."""
+
+
+def in_turn(limit: int | None) -> int:
+    """The limit of a stream with a long backlog while others are live."""
+    return _TURN if limit is None else min(limit, _TURN)
+
+
+def fair_shares(needs: Mapping[str, int], limits: Mapping[str, int | None]) -> dict[str, int | None]:
+    """Share the largest of the limits among the streams that have something to read.
+
+    The share is equal; what a stream does not need is left to the others. No stream gets more than its own limit, or
+    less than one offset. A stream without a limit does not take part: None.
+    """
+    shares: dict[str, int | None] = dict.fromkeys(needs)
+    limited = {name: limit for name in needs if (limit := limits[name]) is not None}
+    left = max(limited.values(), default=0)
+    # Smallest need first: its unused share is left to those after it.
+    waiting = sorted(limited, key=lambda name: (min(needs[name], limited[name]), name))
+    for number, name in enumerate(waiting):
+        share = max(1, min(needs[name], limited[name], -(-left // (len(waiting) - number))))
+        shares[name] = share
+        left = max(0, left - share)
+    return shares
+
+
+_LEAD = 0.2
+"""Seconds from the question for watermarks to the first task: their answer, the intents, the executor's own start."""
+_RECENT = 0.3
+"""Share of the last call in what is known of the executor's pace."""
+
+
+@dataclass(eq=False, slots=True)
+class Work:
+    """A batch that is to be executed."""
+
+    slots: int
+    """That it takes."""
+    ends: float = math.inf
+    """When its call is expected to end."""
+
+
+class Slots:
+    """An executor whose calls are watched. Used by several threads."""
+
+    def __init__(self, execute: Execute, count: Callable[[], int], now: Callable[[], float]) -> None:
+        self._execute, self._ask, self._now = execute, count, now
+        self._lock = threading.Lock()
+        self._count = 1
+        self._pace = math.inf
+        """Seconds a slot takes for a task's unit of weight."""
+        self._taken: list[Work] = []
+
+    def expect(self, tasks: int) -> Work:
+        """So many tasks are going to be executed; `done` must be called in any case."""
+        work = Work(tasks)
+        with self._lock:
+            self._taken.append(work)
+        return work
+
+    def run(self, work: Work, tasks: Sequence[Task]) -> Sequence[TaskResult]:
+        """See Execute."""
+        count = max(self._ask(), 1)
+        with self._lock:
+            began, self._count, work.slots = self._now(), count, min(len(tasks), count)
+            load = sum(map(weight, tasks)) / max(work.slots, 1)
+            others = [other for other in self._taken if other is not work and other.ends < math.inf]
+            waits = sum(other.slots for other in others) + work.slots > count
+            starts = max(other.ends for other in others) if waits and others else began
+            work.ends = starts + load * self._pace
+            if work not in self._taken:
+                self._taken.append(work)
+        try:
+            results = self._execute(tasks)
+        finally:
+            self.done(work)
+        if starts <= began and load:
+            pace = (self._now() - began) / load
+            self._pace = pace if self._pace == math.inf else self._pace + _RECENT * (pace - self._pace)
+        return results
+
+    def done(self, work: Work) -> None:
+        """Its tasks have ended, or do not come."""
+        with self._lock:
+            if work in self._taken:
+                self._taken.remove(work)
+
+    def wait(self) -> float:
+        """Seconds until it is time to plan a batch; infinite if that is when a call has ended."""
+        with self._lock:
+            if sum(work.slots for work in self._taken) < self._count:
+                return 0.0
+            if any(work.ends == math.inf for work in self._taken):
+                return math.inf
+            return max(0.0, max(work.ends for work in self._taken) - _LEAD - self._now())
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """Pauses between attempts: they double from ``first`` to ``longest`` seconds, with jitter."""
+
+    first: float = 1.0
+    longest: float = 30.0
+    jitter: Callable[[float, float], float] = field(default=random.uniform, compare=False)
+
+    def before(self, attempt: int) -> float:
+        """Seconds before the attempt after the ``attempt``-th failure in a row."""
+        ceiling = min(self.first * 2.0 ** min(attempt - 1, 32), self.longest)
+        return self.jitter(ceiling / 2, ceiling)
+
+
+@dataclass(slots=True)
+class Patience:
+    """One stream's failures in a row. Times are seconds of any clock that never steps back."""
+
+    retry_for: float = 3600.0
+    """Seconds from the first failure to giving up; infinite for never."""
+    pauses: Pauses = field(default_factory=Pauses)
+    failures: int = 0
+    began: float = math.inf
+    """When the first failure came."""
+    due: float = -math.inf
+    """When to try again."""
+
+    def failed(self, now: float) -> bool:
+        """Note a failure; returns whether to try again, at ``due``."""
+        self.failures += 1
+        self.began = min(self.began, now)
+        left = self.began + self.retry_for - now
+        # The last attempt is made when the time is up, not a whole pause before.
+        self.due = now + min(self.pauses.before(self.failures), max(left, 0.0))
+        return left > 0
+
+    def reset(self) -> None:
+        """An attempt succeeded, or somebody asked for the next one at once."""
+        self.failures, self.began, self.due = 0, math.inf, -math.inf

@@ -1,0 +1,126 @@
+"""Which rollups a table can have, and the types of their expressions, which the server tells."""
+
+import re
+from collections.abc import Sequence
+
+from ch_sink.errors import TableError
+from ch_sink.model.policy import ColumnPolicy
+from ch_sink.table.detect import calls, varies
+from ch_sink.table.model import Family, TargetTable
+from ch_sink.table.rollup import Rollup, RollupChoice
+from ch_sink.types.chtype import parse_type
+from ch_sink.types.lexer import columns_in, tokenize
+from ch_sink.types.sql import OWN, literal, quote
+
+__all__ = ["expect_rollups", "probe", "rollup_of"]
+
+_BESIDE = re.compile(
+    r"dict\w+|joinGet\w*|(row|block)Number\w*|running\w+|neighbor|nonNegativeDerivative|(host|user|fqdn|fullHost)(Name)?|"
+    r"current\w+|serverU+ID|uptime|version|buildId|get(Setting|Macro|ServerSetting)\w*|timezone|serverTimezone|query_?id",
+    re.IGNORECASE,
+)
+"""Functions whose value depends on more than the row: other tables, the server, the block, the user."""
+
+
+def expect_rollups(table: TargetTable, choices: Sequence[RollupChoice], chosen: ColumnPolicy) -> None:
+    """Raises TableError for a table whose rollups could not be kept right, or for an expression of more than a row."""
+    if not choices:
+        return
+    engine = table.engine
+    if engine.family not in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING):
+        raise TableError(
+            f"rollups need a table that stores differences, and {table.qualified} is a {engine.name}",
+            hint="Set engine: collapsing or versioned-collapsing, and let `ch_sink init` make a new table.",
+        )
+    if table.distributed or engine.replicated or engine.shared:
+        raise TableError(
+            f"rollups of {table.qualified} ({engine.name}): the rollup and the table could be ahead of each other on "
+            "different servers",
+            hint="Rollups need a table of one server: leave out clickhouse.cluster and init.replication.",
+        )
+    if table.ttl:
+        raise TableError(
+            f"rollups of {table.qualified}: its TTL removes rows, which a rollup would keep", hint="Leave out the TTL."
+        )
+    for choice in choices:
+        for key, text in choice.expressions:
+            _expect_of_the_row(f"rollups.{choice.name}.{key}", text, table, chosen)
+
+
+def _expect_of_the_row(where: str, text: str, table: TargetTable, chosen: ColumnPolicy) -> None:
+    """Raises TableError for an expression whose value the stored row alone does not decide for ever."""
+    if varies(text) or calls(text, _BESIDE) or any(token.is_word("SELECT") for token in tokenize(text)):
+        raise TableError(
+            f"{where}: {text} has another value each time, or reads another table: what a row has added could not be "
+            "taken away again",
+            hint="Name columns of the table and functions of them only.",
+        )
+    if out := sorted(columns_in(text, chosen.exclude)):
+        raise TableError(
+            f"{where} names column {out[0]!r}, which columns.exclude leaves out",
+            hint="Take it out of columns.exclude, or out of the rollup.",
+        )
+    masked = {chosen.target(name) for name, _ in chosen.mask}
+    if (hidden := sorted(columns_in(text, masked))) and not where.rpartition(".")[0].endswith(".by"):
+        raise TableError(
+            f"{where} names column {hidden[0]!r}, of which the table stores a mask (columns.mask)",
+            hint="A masked column can be grouped by, not summed or compared.",
+        )
+    constant = {name for name, _ in table.defaults}
+    for name in sorted(columns_in(text, {c.name for c in table.source_columns})):
+        column = table.column(name)
+        if column is not None and column.default_expression and name not in constant:
+            raise TableError(
+                f"{where} names column {name!r}, which the server computes where an event states none "
+                f"(DEFAULT {column.default_expression})",
+                hint="Name the columns that it is computed from.",
+            )
+
+
+def probe(table: TargetTable, choice: RollupChoice) -> str:
+    """The query whose columns have the types of the rollup's expressions: those of ``by``, then those that are summed.
+
+    The server's error for it is its word on the expressions.
+    """
+    structure = ", ".join(f"{quote(c.name)} {c.type}" for c in table.stored_columns)
+    texts = [text for _, text in (*choice.by, *choice.values)]
+    shown = ", ".join(f"({text}) AS {OWN}c{place}" for place, text in enumerate(texts))
+    where = f" WHERE ({choice.where})" if choice.where else ""
+    return f"DESCRIBE TABLE (SELECT {shown} FROM null({literal(structure)}){where})"
+
+
+def rollup_of(table: TargetTable, choice: RollupChoice, types: Sequence[str]) -> Rollup:
+    """The rollup, from the types that the server gives its expressions. Raises TableError for a value that has no sum.
+
+    ``types``: as `probe` asks for them.
+    """
+    keys = tuple(types[: len(choice.by)])
+    keyed = [f"sum.{name}" for name, _ in choice.sums] + [f"avg.{name}" for name, _ in choice.avgs]
+    sums = []
+    for key, (_, text), kind in zip(keyed, choice.values, types[len(keys) :], strict=True):
+        sums.append((_widest(f"rollups.{choice.name}.{key}", text, kind, choice), parse_type(kind).nullable))
+    names = {c.name for c in table.stored_columns}
+    used = sorted(frozenset().union(*(columns_in(text, names) for _, text in choice.expressions)))
+    sign = table.engine.sign_column or "_sign"
+    return Rollup(
+        choice, table.database, table.qualified, sign, keys, tuple(sums), tuple(used), max(table.dedup_window, 1000)
+    )
+
+
+def _widest(where: str, text: str, kind: str, choice: RollupChoice) -> str:
+    bare = parse_type(kind).bare
+    if bare.name in ("Bool", "Nothing") or (bare.name.startswith(("Int", "UInt")) and bare.name[-1].isdigit()):
+        return "Int256"
+    if bare.name == "Decimal":
+        return f"Decimal(76, {bare.scale})"
+    if bare.name in ("Float32", "Float64", "BFloat16"):
+        if choice.allow_float:
+            return "Float64"
+        raise TableError(
+            f"{where}: {text} is a {kind}, and sums of floating-point numbers are not exact: what a row has added is "
+            "not quite what it takes away",
+            hint=f"Sum a Decimal, such as toDecimal64({text}, 4), or set allow_float: true.",
+        )
+    raise TableError(
+        f"{where}: {text} is a {kind}, which has no sum", hint="Name an expression of an integer or Decimal type."
+    )

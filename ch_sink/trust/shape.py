@@ -1,0 +1,219 @@
+"""The shape that a file states for a table, and what it changes of the table that is there.
+
+A table may be made by hand, and its file says nothing of its engine then. So the shape is that of the live table, with
+what the file *states* in its place: ``engine``, ``init.order_by``, ``init.partition_by``, ``init.ttl``, the new names
+of ``columns.rename``, the columns of ``columns.add``, and columns of the source that the table lacks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ch_sink.clickhouse import Client
+from ch_sink.errors import StreamFailed
+from ch_sink.table.ddl import Statement, listed, made_engine, note_types, row_policies, view_of
+from ch_sink.table.engine_full import EngineClause, parse_engine
+from ch_sink.table.evolve import addition, as_column, choice_of
+from ch_sink.table.model import TargetTable
+from ch_sink.table.spec import ColumnPlan, EngineChoice, TableSpec, plan_columns, system_plans
+from ch_sink.trust.subject import Subject
+from ch_sink.types.lexer import key_expressions, split_commas
+from ch_sink.types.sql import literal, quote
+
+__all__ = ["Shape", "Wanted", "differences_of_shape", "shape_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a file says of its table."""
+
+    spec: TableSpec
+    stated: frozenset[str]
+    """Which keys of the section ``init`` the file has; the spec's other values are defaults."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Another shape for a live table."""
+
+    table: TargetTable
+    """The live table as it will be."""
+    engine: str
+    """The engine clause, with a replicated one's path as it was."""
+    actions: tuple[str, ...]
+    """ALTERs that make the live table's columns the new ones."""
+    notes: tuple[tuple[str, str], ...]
+    """Source types of added columns."""
+    changes: tuple[str, ...]
+    """What the shape changes, in words."""
+    wanted: Wanted
+
+    def has_other_columns(self, live: TargetTable) -> bool:
+        """Whether it has other columns than the live table, besides the sink's own."""
+        mine, theirs = ({c.name for c in t.columns} - t.system_columns for t in (self.table, live))
+        return mine != theirs
+
+    def after(self, made: TargetTable, key: Sequence[str]) -> list[Statement]:
+        """What follows the exchange: the view, row policies and notes of the table, which now is this one."""
+        spec = self.wanted.spec
+        view = view_of(made, key, suffix=spec.view_suffix, cluster=spec.cluster)
+        shown = Statement("view", made.database, made.name + spec.view_suffix, view, spec.cluster is not None)
+        return [shown, *row_policies(made.name, made.engine, spec), *note_types(spec, dict(self.notes))]
+
+
+def shape_of(subject: Subject, clause: EngineClause, wanted: Wanted) -> Shape | None:
+    """The shape that the file states; None if the live table, which has this engine clause, has it.
+
+    Raises StreamFailed if the live table's rows cannot be stored in that shape, TableError.
+    """
+    wanted = replace(wanted, spec=_as_the_server_writes_it(subject.client, wanted.spec))
+    live, spec, stated = subject.table, wanted.spec, wanted.stated
+    choice = choice_of(live, spec)
+    other_engine = "engine" in stated and spec.engine is not choice
+    if other_engine:
+        _expect_same_versions(live)
+        choice = spec.engine
+    order = _order(subject, choice, wanted, other_engine=other_engine)
+    parted = "partition_by" in stated and _bare(spec.partition_by) != _bare(clause.partition_by)
+    aged = "ttl" in stated and _bare(spec.ttl) != _bare(live.ttl)
+    plans = _added(subject, choice, spec)
+    gone = _gone(subject, choice, other_engine=other_engine)
+    kept = [c for c in live.columns if c.name not in gone]
+    engine = replace(made_engine(replace(spec, engine=choice)), name=live.engine.name) if other_engine else live.engine
+    planned = replace(
+        live,
+        engine=engine,
+        columns=(*kept, *map(as_column, plans)),
+        sorting_key=tuple(key_expressions(", ".join(order))) if order else live.sorting_key,
+        partition_key=spec.partition_by if parted else live.partition_key,
+        ttl=spec.ttl if aged else live.ttl,
+    )
+    changes = differences_of_shape(planned, live)
+    if not changes:
+        return None
+    names = {c.name for c in live.columns}
+    actions = (
+        *(addition(plan, None, names) for plan in plans),
+        *(f"DROP COLUMN {quote(name)}" for name in sorted(gone)),
+    )
+    notes = tuple((plan.name, plan.note) for plan in plans if plan.note)
+    partition = planned.partition_key if parted else clause.partition_by
+    text = _engine(replace(clause, partition_by=partition, ttl=planned.ttl), choice if other_engine else None, order)
+    return Shape(planned, text, actions, notes, changes, wanted)
+
+
+def differences_of_shape(table: TargetTable, live: TargetTable) -> tuple[str, ...]:
+    """What a table has otherwise than the live one, in words."""
+    # A VersionedCollapsingMergeTree has its version in the sorting key.
+    order = [", ".join(e for e in t.sorting_key if e not in t.system_columns) for t in (live, table)]
+    pairs = {
+        "engine": (str(live.engine), str(table.engine)),
+        "ORDER BY": (f"({order[0]})", f"({order[1]})"),
+        "PARTITION BY": (live.partition_key or "none", table.partition_key or "none"),
+        "TTL": (live.ttl or "none", table.ttl or "none"),
+    }
+    said = [f"{what}: {now} -> {new}" for what, (now, new) in pairs.items() if new != now]
+    theirs, mine = ({c.name: c.type for c in t.columns if c.name not in t.system_columns} for t in (live, table))
+    for what, names in (("added", mine.keys() - theirs.keys()), ("dropped", theirs.keys() - mine.keys())):
+        if names:
+            said.append(f"columns {what}: {', '.join(sorted(names))}")
+    both = [name for name in theirs if name in mine and mine[name] != theirs[name]]
+    return (*said, *(f"column {name}: {theirs[name]} -> {mine[name]}" for name in both))
+
+
+def _expect_same_versions(live: TargetTable) -> None:
+    """Raises StreamFailed if versions would have another column: what the ledger knows of them would not compare."""
+    if live.engine.version_column not in (None, "_version"):
+        raise StreamFailed(
+            f"{live.qualified} has its versions in column {live.engine.version_column!r}, and the engines that ch_sink "
+            "makes have them in '_version'",
+            hint="Create a table of the new engine by hand, and fill it with `ch_sink resync CONFIG --into TABLE`.",
+        )
+
+
+def _order(subject: Subject, choice: EngineChoice, wanted: Wanted, *, other_engine: bool) -> tuple[str, ...]:
+    """The new elements of ORDER BY; empty if they stay. Raises StreamFailed if they lack a column of the key."""
+    live, order = subject.table, wanted.spec.order_by
+    own = live.system_columns
+    now = tuple(e for e in live.sorting_elements if e.strip("`") not in own)
+    if "order_by" not in wanted.stated or not order:
+        order = now
+    same = [*map(_bare, order)] == [*map(_bare, now)]
+    if same and not other_engine:
+        return ()
+    lacking = [name for name in subject.key if name not in key_expressions(", ".join(order) or "tuple()")]
+    if choice is not EngineChoice.APPEND and (lacking or not subject.key):
+        raise StreamFailed(
+            f"ORDER BY ({', '.join(order)}) of {live.qualified} lacks the key column {lacking[0]!r}, so the engine "
+            "would merge different rows"
+            if lacking
+            else f"{live.qualified} has no key, and {choice.family.value} would merge equal rows into one",
+            hint=f"Add {', '.join(lacking)} to init.order_by." if lacking else "Set key_columns, or keep its engine.",
+        )
+    history = choice is EngineChoice.APPEND and subject.key and order == now
+    return (*order, "`_version`") if history else order
+
+
+def _added(subject: Subject, choice: EngineChoice, spec: TableSpec) -> tuple[ColumnPlan, ...]:
+    """Columns that the live table lacks: of the source, unless they are ignored, and of the engine."""
+    live, changes = subject.table, subject.settings.policy.changes
+    there = {c.name for c in live.columns}
+    fixed = replace(spec, engine=choice, order_by=(), partition_by="", allow_nullable_key=True)
+    plans = system_plans(fixed) if choice is not choice_of(live, spec) else []
+    if subject.schema is not None and changes.evolve != "ignore":
+        plans += [plan for plan in plan_columns(subject.schema, fixed) if not plan.system]
+    return tuple(plan for plan in plans if plan.name not in there)
+
+
+def _gone(subject: Subject, choice: EngineChoice, *, other_engine: bool) -> set[str]:
+    """Columns that the new table does not have: former names of renamed ones, and those of another engine."""
+    live = subject.table
+    former = {old for old, _ in subject.settings.policy.columns.rename} & live.left_out
+    own = live.system_columns - {name for name, _ in choice.system_columns} if other_engine else set()
+    return {c.name for c in live.columns} & (former | own)
+
+
+def _engine(clause: EngineClause, choice: EngineChoice | None, order: Sequence[str]) -> str:
+    """The engine clause; ``choice``: the engine if it is another one, ``order``: the elements of ORDER BY if other."""
+    name, arguments = clause.name, clause.arguments
+    if choice is not None:
+        prefix = next((p for p in ("Replicated", "Shared") if name.startswith(p)), "")
+        path = arguments[:2] if prefix and arguments and arguments[0].startswith("'") else ()
+        name, arguments = prefix + choice.family.value, (*path, *filter(None, [choice.arguments]))
+    values = ", ".join(f"{setting} = {_setting(value)}" for setting, value in clause.settings)
+    parts = [
+        f"{name}({', '.join(arguments)})",
+        f"PARTITION BY {clause.partition_by}" if clause.partition_by else "",
+        f"PRIMARY KEY {clause.primary_key}" if clause.primary_key and not order else "",
+        f"ORDER BY ({', '.join(order)})" if order else f"ORDER BY {clause.order_by or 'tuple()'}",
+        f"SAMPLE BY {clause.sample_by}" if clause.sample_by and not order else "",
+        f"TTL {clause.ttl}" if clause.ttl else "",
+        f"SETTINGS {values}" if values else "",
+    ]
+    return " ".join(part for part in parts if part)
+
+
+def _setting(value: str) -> str:
+    """A setting's value as SQL: the clause has texts without quotes, and expressions such as ``disk(…)`` whole."""
+    return value if value.replace(".", "", 1).isdigit() or value.endswith(")") else literal(value)
+
+
+def _as_the_server_writes_it(client: Client, spec: TableSpec) -> TableSpec:
+    """The file's expressions in the server's words, which compare with those of the live table."""
+    order, made = ", ".join(spec.order_by), "CREATE TABLE t (c Int8) ENGINE = "
+    parts = [
+        "MergeTree",
+        f"PARTITION BY {listed(spec.partition_by)}" if spec.partition_by else "",
+        f"ORDER BY ({order})",
+        f"TTL {spec.ttl}" if spec.ttl else "",
+    ]
+    sql = {"sql": made + " ".join(filter(None, parts))}
+    [found] = client.rows("SELECT formatQuerySingleLine({sql:String}) AS sql", sql, doing="read the section init")
+    clause = parse_engine("MergeTree", str(found["sql"]).partition("ENGINE = ")[2])
+    inner = clause.order_by.removeprefix("(").removesuffix(")") if len(spec.order_by) > 1 else clause.order_by
+    elements = tuple(split_commas(inner)) if spec.order_by else ()
+    return replace(spec, order_by=elements, partition_by=clause.partition_by, ttl=clause.ttl)
+
+
+def _bare(expression: str) -> str:
+    """An expression without quotes of names, and parentheses around it."""
+    return ", ".join(key_expressions(expression or "tuple()")).replace("`", "")

@@ -1,0 +1,238 @@
+"""`resync` gives a live table the shape that its file states, also if it is killed at any of its steps."""
+
+import os
+import socket
+from dataclasses import replace
+from itertools import permutations
+from typing import Any, Literal
+
+import pytest
+
+from ch_sink.clickhouse import Client, detect
+from ch_sink.errors import ChSinkError, StreamFailed
+from ch_sink.model.policy import policy_of
+from ch_sink.ports import Alive
+from ch_sink.stream.claims import born
+from ch_sink.table.spec import EngineChoice, TableSpec
+from ch_sink.trust.refill import Refill
+from ch_sink.trust.resync import resynced
+from ch_sink.trust.shape import Wanted
+from ch_sink.trust.successor import Successor
+from ch_sink.trust.swap import Exchange
+from ch_sink.types.connect import Field, RowSchema, SourceType
+from tests.support.choose import some
+from tests.support.hand_commands import Hand, hand, made, with_policy
+from tests.support.hand_steps import EVENTS, Rows, comment_of, killed, left_tables, position
+from tests.support.hand_tables import OWN, delete, row, update
+
+pytestmark = pytest.mark.integration
+
+KINDS = {
+    "replacing": EngineChoice.REPLACING,
+    "sign": EngineChoice.SIGN_REPLACING,
+    "collapsing": EngineChoice.COLLAPSING,
+    "versioned": EngineChoice.VERSIONED_COLLAPSING,
+    "append": EngineChoice.APPEND,
+}
+FIRST = [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+LATER = [*EVENTS, update(row(1, "a"), row(1, "aa"), 150), delete(row(2, "b"), 160)]
+LAST = [(1, "aa"), (3, "c"), (4, "d"), (5, "e")]
+STEPS: dict[str, type | None] = {
+    "clear": Successor,
+    "found": Successor,
+    "note": Successor,
+    "take_place": Successor,
+    "show": Successor,
+    "_enter": Exchange,
+    "results": None,
+    "unmark": Successor,
+    "dropped": Successor,
+}
+"""Of a change of shape, in their order, and whose method it is; None for the ledger."""
+
+
+def shaped(it: Hand, **choices: Any) -> Refill:
+    """The stream, with a file that states these things."""
+    spec = TableSpec(it.database, "t", **choices)
+    return replace(it.refill, wanted=Wanted(spec, frozenset(choices)))
+
+
+def begun(client: Client, database: str, engine: str, **policy: Any) -> Hand:
+    """The stream has applied four of the topic's changes, which are all that the source has."""
+    it = hand(client, database, engine, EVENTS[:4], **policy)
+    it.read((0, 4))
+    it.source = Rows(FIRST, position(131))
+    return it
+
+
+def goes_on(it: Hand) -> None:
+    it.topic(LATER)
+    it.read_all()
+    assert it.view() == LAST
+    it.source = Rows(LAST)
+    assert it.verify() == it.verify_source() == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("engine", "other", "against"),
+    some(
+        [(a, b, "source" if a < b else "topic") for a, b in permutations(KINDS, 2)],
+        [("replacing", "versioned", "source"), ("append", "replacing", "topic"), ("collapsing", "append", "source")],
+    ),
+)
+def test_the_stream_goes_on_with_another_engine(
+    client: Client, database: str, engine: str, other: str, against: Literal["source", "topic"]
+) -> None:
+    it = begun(client, database, engine)
+    plan = resynced(shaped(it, engine=KINDS[other]), apply=False, against=against)
+    said = next(text for text in plan.shape if text.startswith("engine: "))
+    done = resynced(shaped(it, engine=KINDS[other]), apply=True, against=against)
+    now = detect(client, database, "t", policy_of()).engine
+    assert said.endswith(f"-> {now}")
+    assert now.family is KINDS[other].family
+    assert done.moved is not None
+    assert (done.rows, done.moved.gone, done.moved.came, done.moved.changed) == (4, 0, 0, 0)
+    assert it.view() == FIRST
+    assert resynced(shaped(it, engine=KINDS[other]), apply=False, against="source").shape == ()
+    goes_on(it)
+
+
+def order_in(said: list[str]) -> list[str]:
+    return [e for text in said if text.startswith("ORDER BY") for e in text.partition("-> (")[2][:-1].split(", ")]
+
+
+@pytest.mark.parametrize(
+    ("engine", "choices", "said"),
+    [
+        ("replacing", {"order_by": ("id%3", "`id`")}, ["ORDER BY: (id) -> (id % 3, id)"]),
+        ("collapsing", {"partition_by": "id % 2, id % 3"}, ["PARTITION BY: none -> (id % 2, id % 3)"]),
+        (
+            "versioned",
+            {
+                "order_by": ("id", "v"),
+                "partition_by": "cityHash64(v) % 2",
+                "ttl": "toDate('2099-01-01') + INTERVAL 1 YEAR + toIntervalDay(id)",
+            },
+            [
+                "ORDER BY: (id) -> (id, v)",
+                "PARTITION BY: none -> cityHash64(v) % 2",
+                "TTL: none -> (toDate('2099-01-01') + toIntervalYear(1)) + toIntervalDay(id)",
+            ],
+        ),
+    ],
+)
+def test_the_stream_goes_on_with_another_order_and_partitions(
+    client: Client, database: str, engine: str, choices: dict[str, Any], said: list[str]
+) -> None:
+    it = begun(client, database, engine)
+    assert list(resynced(shaped(it, **choices), apply=False).shape) == said
+    resynced(shaped(it, **choices), apply=True)
+    made = detect(client, database, "t", policy_of())
+    assert [e for e in made.sorting_key if e != "_version"] == (order_in(said) or ["id"])
+    assert resynced(shaped(it, **choices), apply=False).shape == ()
+    assert made.dedup_window == 1000, "the table's own settings stay"
+    goes_on(it)
+
+
+def renamed(client: Client, database: str) -> tuple[Hand, Refill]:
+    """The stream's file has another name for a column, and one more."""
+    it = with_policy(begun(client, database, "replacing"), rename=(("v", "w"),), add=(("place", "'eu'"),))
+    it.source = Rows(FIRST, position(131))
+    fields = (Field("place", SourceType("string", "")), Field("w", SourceType("string", "", optional=True)))
+    schema = RowSchema(fields, (Field("id", SourceType("int64", "")),))
+    refill = shaped(it)
+    return it, replace(refill, subject=replace(refill.subject, schema=schema))
+
+
+def test_columns_that_the_file_names_otherwise_come_and_go(client: Client, database: str) -> None:
+    it, refill = renamed(client, database)
+    assert resynced(refill, apply=False).shape == ("columns added: place, w", "columns dropped: v")
+    resynced(refill, apply=True)
+    it.topic(LATER)
+    it.read_all()
+    shown = client.rows(f"SELECT * FROM {database}.t_current ORDER BY id")
+    assert shown == [{"id": i, "place": "eu", "w": v} for i, v in LAST]
+
+
+def test_a_job_of_the_former_file_would_fill_other_columns(client: Client, database: str) -> None:
+    it, refill = renamed(client, database)
+    it.states.beat({it.feed.name: Alive("other", socket.gethostname(), os.getpid(), born(os.getpid()))})
+    with pytest.raises(StreamFailed, match="columns added: place, w; columns dropped: v: a job runs") as caught:
+        resynced(refill, apply=False)
+    assert "Stop the job" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("engine", "choices", "said"),
+    [
+        ("replacing", {"order_by": ("v",)}, "lacks the key column 'id'"),
+        ("append", {"engine": EngineChoice.REPLACING, "order_by": ("v",)}, "lacks the key column 'id'"),
+        ("replacing", {"partition_by": "nope(id)"}, "nope"),
+    ],
+)
+def test_a_shape_in_which_rows_would_be_lost_is_refused_and_leaves_nothing(
+    client: Client, database: str, engine: str, choices: dict[str, Any], said: str
+) -> None:
+    it = begun(client, database, engine)
+    with pytest.raises(ChSinkError, match=said):
+        resynced(shaped(it, **choices), apply=True)
+    there = client.rows(f"SELECT name FROM system.tables WHERE database = '{database}'")
+    assert not [r for r in there if "ch_sink_next" in str(r["name"])]
+    goes_on(it)
+
+
+def test_versions_under_another_name_keep_their_engine(client: Client, database: str) -> None:
+    kind = ("ReplacingMergeTree(ver, gone)", "ver UInt128, gone UInt8")
+    it = made(client, database, kind, policy_of(), [EVENTS[:4]])
+    it.read((0, 4))
+    it.source = Rows(FIRST, position(131))
+    with pytest.raises(StreamFailed, match="has its versions in column 'ver'") as caught:
+        resynced(shaped(it, engine=EngineChoice.APPEND), apply=True)
+    assert "--into" in str(caught.value.hint)
+    resynced(shaped(it, engine=EngineChoice.REPLACING, partition_by="id % 2"), apply=True)
+    assert str(detect(client, database, "t", policy_of()).engine) == kind[0]
+    goes_on(it)
+
+
+def test_a_file_that_states_nothing_of_the_table_leaves_its_shape(client: Client, database: str) -> None:
+    it = begun(client, database, "versioned")
+    refill = replace(it.refill, wanted=Wanted(TableSpec(database, "t"), frozenset()))
+    assert resynced(refill, apply=True).shape == ()
+    assert str(detect(client, database, "t", policy_of()).engine) == OWN["versioned"][0]
+
+
+def test_rows_that_were_lost_or_planted_are_counted_before_the_exchange(client: Client, database: str) -> None:
+    it = begun(client, database, "replacing")
+    it.source = Rows([(1, "a"), (3, "cc"), (4, "d"), (9, "x")], position(131))
+    done = resynced(shaped(it, engine=EngineChoice.COLLAPSING), apply=True)
+    assert done.moved is not None
+    assert (done.moved.gone, done.moved.came, done.moved.changed) == (1, 1, 1)
+    assert done.as_json()["compared"] == {"gone": 1, "came": 1, "changed": 1}
+
+
+@pytest.mark.parametrize(
+    ("engine", "step"),
+    some(
+        [(engine, step) for engine in ("replacing", "append") for step in STEPS],
+        [("replacing", step) for step in STEPS],
+    ),
+)
+def test_a_change_of_shape_that_is_killed_leaves_either_table_whole(
+    client: Client, database: str, engine: str, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = begun(client, database, engine)
+    refill = shaped(it, engine=EngineChoice.COLLAPSING, partition_by="id % 2")
+    with killed(monkeypatch, STEPS[step] or it.feed.book, step):
+        resynced(refill, apply=True)
+    swapped = step in list(STEPS)[4:]
+    rows = client.rows(f"SELECT id, v FROM {database}.t FINAL ORDER BY id")
+    assert [tuple(r.values()) for r in rows] == FIRST
+    assert ("Collapsing" in detect(client, database, "t", policy_of()).engine.name) == swapped
+    if step != "show":
+        assert it.view() == FIRST
+    resynced(shaped(it, engine=EngineChoice.COLLAPSING, partition_by="id % 2"), apply=True)
+    assert (comment_of(it), left_tables(it)) == ("", [])
+    assert detect(client, database, "t", policy_of()).partition_key == "id % 2"
+    there = client.rows(f"SELECT name FROM system.tables WHERE database = '{database}'")
+    assert not [r for r in there if "ch_sink_next" in str(r["name"])]
+    goes_on(it)

@@ -1,0 +1,145 @@
+"""Rollups on the real engine: what they store of each kind of value, and what is refused, in which words."""
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ch_sink.clickhouse import Client, detect, planned_rollups
+from ch_sink.clickhouse.rollups import fill_rollups
+from ch_sink.clickhouse.writer import ClickHouseWriter
+from ch_sink.errors import TableError
+from ch_sink.model.policy import ColumnPolicy, policy_of
+from ch_sink.table.model import TargetTable
+from ch_sink.table.rollup import RollupChoice
+from ch_sink.testing import MemoryLedger
+
+pytestmark = pytest.mark.integration
+
+COLUMNS = (
+    "id Int64, day Date, kind LowCardinality(Nullable(String)), mood Enum8('a' = 1, 'b' = 2), amount Decimal(12, 2), "
+    "small Nullable(UInt8), big UInt64, weight Float64, at DateTime64(3, 'Europe/Berlin'), note String DEFAULT 'n', "
+    "made DateTime DEFAULT now(), secret String, _sign Int8, _version UInt128"
+)
+
+
+def table_of(client: Client, database: str, engine: str = "CollapsingMergeTree(_sign)", rest: str = "") -> TargetTable:
+    client.command(f"CREATE TABLE {database}.t ({COLUMNS}) ENGINE = {engine} ORDER BY id {rest}")
+    return detect(client, database, "t", policy_of())
+
+
+def choice(**changed: Any) -> RollupChoice:
+    return replace(RollupChoice("r", (("day", "day"),), count="n"), **changed)
+
+
+def with_rollup(client: Client, table: TargetTable, made: RollupChoice) -> TargetTable:
+    ready = replace(table, rollups=planned_rollups(client, table, [made], ColumnPolicy()))
+    ledger = MemoryLedger("s")
+    fill_rollups(client, ready, lambda: [ledger.begin("id", 0, None, "rollups")], doubtful=False)
+    return ready
+
+
+EVERYTHING = choice(
+    by=(("day", "day"), ("kind", "kind"), ("mood", "mood"), ("hour", "toHour(at)"), ("id", "note")),
+    sums=(("amount", "amount"), ("small", "small"), ("big", "big"), ("flag", "big > 3"), ("weight", "weight")),
+    avgs=(("mean", "small"),),
+    allow_float=True,
+)
+
+
+def block(signs: list[int], **columns: pa.Array) -> pa.Table:
+    count = len(signs)
+    plain = {
+        "day": pa.array([0] * count, pa.uint16()),
+        "kind": pa.array(["x", None] * count).slice(0, count),
+        "mood": pa.array(["a"] * count),
+        "amount": pa.array([Decimal("1.25")] * count, pa.decimal128(12, 2)),
+        "small": pa.array([None, 7] * count, pa.uint8()).slice(0, count),
+        "big": pa.array([2**63] * count, pa.uint64()),
+        "weight": pa.array([0.5] * count),
+        "at": pa.array([1_000_000_000_123] * count, pa.timestamp("ms", "UTC")),
+        "note": pa.array([None] * count, pa.string()),
+    }
+    return pa.table({**plain, **columns, "_sign": pa.array(signs, pa.int8())})
+
+
+def test_every_kind_of_value_is_summed_up_as_the_table_stores_it(client: Client, database: str) -> None:
+    table = with_rollup(client, table_of(client, database), EVERYTHING)
+    writer = ClickHouseWriter(client, table)
+    writer.roll_up("r", block([1, 1, 1]), "one")
+    writer.roll_up("r", block([1, 1, 1]), "one")
+    writer.roll_up("r", block([-1, 1]), "two")
+    rows = client.rows(f"SELECT * FROM {database}.r_current ORDER BY kind NULLS LAST")
+    assert list(rows[0]) == [
+        "day",
+        "kind",
+        "mood",
+        "hour",
+        "id",
+        "amount",
+        "small",
+        "big",
+        "flag",
+        "weight",
+        "mean",
+        "n",
+    ]
+    assert [
+        (r["kind"], r["id"], r["hour"], r["amount"], r["small"], r["big"], r["flag"], r["mean"], r["n"]) for r in rows
+    ] == [
+        ("x", "n", 3, Decimal("1.25"), None, 2**63, 1, None, 1),
+        (None, "n", 3, Decimal("2.50"), 14, 2**64, 2, 7.0, 2),
+    ]
+    writer.roll_up("r", block([-1, -1]), "three")
+    writer.roll_up("r", block([-1], kind=pa.array([None], pa.string()), small=pa.array([7], pa.uint8())), "four")
+    assert client.rows(f"SELECT * FROM {database}.r_current") == []
+
+
+REFUSED = [
+    (choice(by=(("day", "toDat(created)"),)), r"rollups.r.by.day: the server refuses toDat\(created\): .*toDat"),
+    (choice(sums=(("x", "nothing + 1"),)), "rollups.r.sum.x: the server refuses nothing .+ 1: .*nothing"),
+    (choice(where="day >"), "rollups.r.where: the server refuses day >"),
+    (choice(where="count() > 1"), "rollups.r.where: the server refuses"),
+    (choice(sums=(("x", "weight"),)), "rollups.r.sum.x: weight is a Float64, and sums of floating-point numbers"),
+    (choice(avgs=(("x", "note"),)), "rollups.r.avg.x: note is a String, which has no sum"),
+    (choice(by=(("d", "today() - day"),)), "rollups.r.by.d: today.* has another value each time"),
+    (choice(where="id IN (SELECT 1)"), "rollups.r.where: .* reads another table"),
+    (choice(sums=(("x", "dictGet('d', 'a', id)"),)), "reads another table"),
+    (choice(by=(("m", "made"),)), "rollups.r.by.m names column 'made', which the server computes"),
+    (choice(by=(("m", "gone"),)), "rollups.r.by.m names column 'gone', which columns.exclude leaves out"),
+    (
+        choice(sums=(("m", "length(secret)"),)),
+        "rollups.r.sum.m names column 'secret', of which the table stores a mask",
+    ),
+]
+CHOSEN = ColumnPolicy(exclude=("gone",), mask=(("secret", "sha256"),))
+
+
+@pytest.mark.parametrize(("made", "said"), REFUSED, ids=range(len(REFUSED)))
+def test_what_no_difference_could_undo_is_refused_by_name(
+    client: Client, database: str, made: RollupChoice, said: str
+) -> None:
+    with pytest.raises(TableError, match=said):
+        planned_rollups(client, table_of(client, database), [made], CHOSEN)
+
+
+def test_a_masked_column_can_be_grouped_by(client: Client, database: str) -> None:
+    made = planned_rollups(client, table_of(client, database), [choice(by=(("s", "secret"),))], CHOSEN)
+    assert made[0].columns[0] == ("s", "String")
+
+
+@pytest.mark.parametrize(
+    ("engine", "rest", "said"),
+    [
+        ("ReplacingMergeTree(_version)", "", "rollups need a table that stores differences"),
+        ("MergeTree", "", "rollups need a table that stores differences"),
+        ("CollapsingMergeTree(_sign)", "TTL day + INTERVAL 1 YEAR", "its TTL removes rows"),
+    ],
+)
+def test_tables_that_lose_rows_or_store_no_differences_have_no_rollups(
+    client: Client, database: str, engine: str, rest: str, said: str
+) -> None:
+    with pytest.raises(TableError, match=said):
+        planned_rollups(client, table_of(client, database, engine, rest), [choice()], ColumnPolicy())

@@ -1,0 +1,224 @@
+"""A turn of a job: asking brokers, and hundreds of streams at once."""
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count, pairwise
+from typing import Any
+
+from ch_sink.errors import ChSinkError
+from ch_sink.model.topic import TopicState
+from ch_sink.stream.lanes import Kind, Report, ThreadLanes
+from ch_sink.stream.pace import Flush
+from ch_sink.stream.tasks import Task
+from ch_sink.stream.turn import PATIENCE, TOGETHER
+from tests.support.job import InlineLanes, MemoryJob
+
+_LONG = 20.0
+
+
+class SlowLooks(InlineLanes):
+    """Answers of clusters that are ``away`` take long, and say what was true when they were asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.away: Callable[[Sequence[str]], bool] = lambda _: False
+        self._held: list[tuple[float, Report]] = []
+
+    def start(self, kind: Kind, work: Any) -> None:
+        if kind == "look" and self.away([stream.topic for stream in work.args[1]]):
+            work(lambda answer: self._held.append((self.clock + _LONG, answer)))
+        else:
+            super().start(kind, work)
+
+    def wait(self, seconds: float) -> list[Report]:
+        found = super().wait(seconds)
+        for held in [h for h in self._held if h[0] <= self.clock]:
+            self._held.remove(held)
+            found.append(held[1])
+        return found
+
+
+@dataclass
+class Cluster:
+    """A Kafka cluster of its own."""
+
+    job: MemoryJob
+
+    def states(self, topics: Sequence[str]) -> dict[str, TopicState | ChSinkError]:
+        return dict(self.job.states(topics))
+
+
+def test_streams_of_other_clusters_and_those_with_work_do_not_wait_for_a_broker_that_is_away() -> None:
+    lanes = SlowLooks()
+    job = MemoryJob(lanes=lanes)
+    for name, offsets in (("busy", 600), ("idle", 10), ("other", 10)):
+        job.add(name, offsets)
+    job.clusters["other"] = Cluster(job)
+    lanes.away = lambda topics: lanes.clock < 10 and "other" not in topics
+    moments: dict[str, list[tuple[float, int]]] = {"busy": [], "idle": [], "other": []}
+
+    def stopping() -> bool:
+        if lanes.clock > 1.5 and job.covered("other").get(0) == 10:
+            job.grow("other", 5)
+            job.grow("idle", 5)
+        for name, seen in moments.items():
+            seen.append((lanes.clock, job.covered(name).get(0, 0)))
+        return lanes.clock > _LONG + 5
+
+    assert job.run(limit=50, stopping=stopping) == {}
+
+    def done_at(name: str, offsets: int) -> float:
+        return next(clock for clock, reached in moments[name] if reached >= offsets)
+
+    assert done_at("busy", 600) < PATIENCE + 2
+    assert done_at("other", 15) < 4
+    assert _LONG <= done_at("idle", 15) < _LONG + 3
+
+
+def test_an_answer_that_comes_after_the_stream_was_opened_anew_is_not_taken_for_its_state_now() -> None:
+    lanes = SlowLooks()
+    job = MemoryJob(lanes=lanes)
+    job.add("a", 10)
+    lanes.away = lambda _: lanes.clock < 10
+    steps = iter(
+        [(2.0, lambda: job.ask("pause", "a")), (5.0, lambda: job.grow("a", 40)), (6.0, lambda: job.ask("resume", "a"))]
+    )
+    step = next(steps)
+    reached: list[tuple[float, int]] = []
+
+    def stopping() -> bool:
+        nonlocal step
+        if step is not None and lanes.clock >= step[0]:
+            step[1]()
+            step = next(steps, None)  # type: ignore[assignment]
+        reached.append((lanes.clock, job.covered("a").get(0, 0)))
+        return lanes.clock > _LONG + 10
+
+    assert job.run(stopping=stopping) == {}
+    assert next(clock for clock, offset in reached if offset == 50) < 10, "it was opened, and read what was there"
+    assert job.job is not None
+    assert job.job.roster.standing("a").state == "running", "the old answer says that the topic ends at 10"
+
+
+def _calls(streams: int) -> float:
+    """Calls of functions for a stream that is opened and read once."""
+    job = MemoryJob(lanes=ThreadLanes())
+    for number in range(streams):
+        job.add(f"s{number}", 1)
+    made = count()
+
+    def note(_frame: object, event: str, _what: object) -> None:
+        if event in ("call", "c_call"):
+            next(made)
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        assert job.run(once=True) == {}
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    assert all(job.covered(f"s{number}") == {0: 1} for number in range(streams))
+    return next(made) / streams
+
+
+def test_ten_times_the_streams_take_about_ten_times_the_work() -> None:
+    few, many = _calls(100), _calls(1000)
+    assert many < 2 * few
+
+
+def test_a_few_new_events_wait_for_more_and_many_do_not() -> None:
+    job = MemoryJob()
+    job.add("few", 1)
+    job.add("many", 1)
+    times: dict[str, list[float]] = {"few": [], "many": []}
+
+    def note(_: MemoryJob, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            times[task.stream].append(job.lanes.clock)
+
+    def stopping() -> bool:
+        """A second has passed: one event for one stream, ten for the other."""
+        if job.lanes.clock >= len(seconds) + 1:
+            seconds.append(job.lanes.clock)
+            job.grow("few", 1)
+            job.grow("many", 10)
+        return len(seconds) >= 20
+
+    seconds: list[float] = []
+    job.before = note
+    assert job.run(interval=1.0, flush=Flush(4.0, rows=10), stopping=stopping) == {}
+    waited = [later - earlier for earlier, later in pairwise(times["few"][1:])]
+    assert waited
+    assert all(4.0 <= pause <= 6.0 for pause in waited), times
+    assert len(times["many"]) >= 18
+    assert job.covered("few")[0] >= 15
+
+
+def test_nothing_waits_by_itself_until_many_streams_are_active() -> None:
+    usual = Flush()
+    assert not usual.waits(1, 0.0, active=20)
+    assert usual.waits(1, 0.0, active=50)
+    assert not usual.waits(1, 0.5, active=50)
+    assert usual.waits(1, 0.9, active=2000)
+    assert not usual.waits(1, 1.0, active=2000)
+    assert not usual.waits(10_000, 0.0, active=2000)
+    assert not Flush(0.0).waits(1, 0.0, active=2000)
+
+
+def test_of_hundreds_of_streams_those_come_first_whose_last_batch_is_the_longest_ago() -> None:
+    job = MemoryJob()
+    names = [f"s{number:03}" for number in range(2 * TOGETHER + 10)]
+    for name in names:
+        job.add(name, 1)
+
+    def more(job: MemoryJob, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            job.grow(task.stream, 1)
+
+    job.before = more
+    assert job.run(interval=1.0, flush=Flush(0.0), stopping=lambda: job.lanes.clock > 10) == {}
+    assert max(len(call) for call in job.calls) == TOGETHER
+    came = [job.covered(name)[0] for name in names]
+    assert max(came) - min(came) <= 1
+    assert min(came) >= 9
+
+
+def test_a_long_backlog_is_read_a_little_at_a_time_while_others_are_live() -> None:
+    job = MemoryJob()
+    job.add("long", 1_000_000)
+    job.add("live", 1)
+    job.before = lambda job, _: job.grow("live", 1) if len(job.calls) < 8 else None
+    assert job.run(limit=1_000_000, stopping=lambda: job.lanes.clock > 30) == {}
+    assert job.covered("long") == {0: 1_000_000}
+    sizes = [end - start for _, start, end in job.read["long"]]
+    assert sizes == [200_000] * 5
+    assert not any(call == ["live", "long"] for call in job.calls), "in a call of its own"
+    alone = MemoryJob()
+    alone.add("long", 1_000_000)
+    assert alone.run(limit=1_000_000, once=True) == {}
+    assert len(alone.read["long"]) == 1
+
+
+def test_a_slow_stream_does_not_hold_back_a_live_one() -> None:
+    """In threads: while the long batch runs, batches of the other begin and end."""
+    job = MemoryJob(lanes=ThreadLanes())
+    job.add("long", 100_000)
+    job.add("live", 1)
+    slow, live_batches = threading.Event(), list[int]()
+
+    def before(_: MemoryJob, tasks: Sequence[Task]) -> None:
+        if any(task.stream == "long" for task in tasks):
+            assert slow.wait(60)
+        else:
+            live_batches.append(1)
+            job.grow("live", 1)
+            if len(live_batches) >= 5:
+                slow.set()
+
+    job.before = before
+    assert job.run(interval=0.02, stopping=lambda: bool(job.read["long"])) == {}
+    assert len(live_batches) >= 5
+    assert job.covered("long") == {0: 100_000}
