@@ -46,7 +46,7 @@ def purge(
     With --key the rows of one key leave the table, all versions of them, the dead letters, the waiting changes and the
     hand-over table, and the command says what remains. Exit code 1 if a removal is refused. The stream may run.
     """
-    from ch_sink.model.counted import counted
+    from ch_sink.model.address import counted
     from ch_sink.trust.purge import purge_stream
 
     out = Output(as_json=as_json)

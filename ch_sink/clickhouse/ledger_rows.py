@@ -188,46 +188,27 @@ def intent_of(r: Mapping[str, Any]) -> RangeIntent:
 
 def result_of(r: Mapping[str, Any]) -> FinishedRange:
     """The result of a row, with its times in milliseconds."""
-    return FinishedRange(
-        topic=r["topic"],
-        topic_id=r["topic_id"],
-        partition=r["partition"],
-        start=r["start_offset"],
-        end=r["end_offset"],
-        rows=r["rows"],
-        deletes=r["deletes"],
-        dead_letters=r["dead_letters"],
-        counts=dict(r["counts"]),
-        state=r["state"],
-        started=r["started_ms"] / 1000,
-        finished=r["finished_ms"] / 1000,
-        source_time=r["source_time_ms"],
-        run_id=r["run_id"],
-        batch=r["batch"],
-        top=int(json.loads(r["fact"]).get("top", 0)) if r["fact"] else 0,
-        steps=steps_of(r["fact"]),
-    )
+    top = int(json.loads(r["fact"]).get("top", 0)) if r["fact"] else 0
+    return FinishedRange(**_figures_of(r), run_id=r["run_id"], batch=r["batch"], top=top)
 
 
 def summary_of(r: Mapping[str, Any]) -> RangeSummary:
     """The summary of a row, with its times in milliseconds."""
-    return RangeSummary(
-        topic=r["topic"],
-        topic_id=r["topic_id"],
-        partition=r["partition"],
-        start=r["start_offset"],
-        end=r["end_offset"],
-        batches=r["batches"],
-        rows=r["rows"],
-        deletes=r["deletes"],
-        dead_letters=r["dead_letters"],
-        counts=dict(r["counts"]),
-        state=r["state"],
-        started=r["started_ms"] / 1000,
-        finished=r["finished_ms"] / 1000,
-        source_time=r["source_time_ms"],
-        steps=steps_of(r["fact"]),
-    )
+    return RangeSummary(**_figures_of(r), batches=r["batches"])
+
+
+def _figures_of(r: Mapping[str, Any]) -> dict[str, Any]:
+    """What results and summaries have in common."""
+    same = ("topic", "topic_id", "partition", "rows", "deletes", "dead_letters", "state")
+    return {name: r[name] for name in same} | {
+        "start": r["start_offset"],
+        "end": r["end_offset"],
+        "counts": dict(r["counts"]),
+        "started": r["started_ms"] / 1000,
+        "finished": r["finished_ms"] / 1000,
+        "source_time": r["source_time_ms"],
+        "steps": steps_of(r["fact"]),
+    }
 
 
 def totals_of(r: Mapping[str, Any], state: str) -> PartitionTotals:

@@ -179,10 +179,9 @@ def roll_up(
         client.insert(
             rollup.qualified,
             block,
-            columns=[name for name, _ in rollup.columns],
             settings={**settings, **SETTINGS, **_ONE_BLOCK, "insert_deduplication_token": token},
             doing=f"add {rows.num_rows} rows to rollup {rollup.choice.name}",
-            query=query,
+            query=([name for name, _ in rollup.columns], query),
             query_id=fence.query_id if fence is not None and condition else "",
         )
     except ClickHouseError as error:

@@ -22,7 +22,7 @@ from pydantic import (
 from ch_sink.config.properties import LIBRDKAFKA, REGISTRY, REGISTRY_PREFIX, SECRETS
 from ch_sink.errors import ConfigError
 from ch_sink.model.address import Address
-from ch_sink.types.choices import JsonType, TypeChoices
+from ch_sink.types.column import JsonType, TypeChoices
 
 __all__ = [
     "ClickHouseSection",

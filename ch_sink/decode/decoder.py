@@ -10,21 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from ch_sink.decode.assemble import Part, Shape, assemble
-from ch_sink.decode.event_keys import give_key, pick
+from ch_sink.decode.event_keys import KeyReader, give_key, pick
 from ch_sink.decode.framing import SCHEMALESS, Envelopes, Format, FramingError
 from ch_sink.decode.isolate import Found, isolate
 from ch_sink.decode.json.columns import Fault
-from ch_sink.decode.kafka_keys import KeyReader
 from ch_sink.decode.key_layouts import KeyLayouts
 from ch_sink.decode.key_learning import KeyLearner
 from ch_sink.decode.mongodb import DocumentKeys
-from ch_sink.decode.readers import Readers, avro_as_json
-from ch_sink.decode.tombstones import Tombstones
+from ch_sink.decode.readers import Readers, Tombstones, avro_as_json
 from ch_sink.decode.unknown_columns import joined
 from ch_sink.errors import ConfigError
 from ch_sink.model.change import ChangeBatch, Half, Records, Skipped
-from ch_sink.model.policy import Policy
-from ch_sink.model.profile import TopicProfile
+from ch_sink.model.policy import Policy, TopicProfile
 from ch_sink.model.values import Enclosed, Values, inner
 from ch_sink.ports import History, SchemaRegistry
 from ch_sink.table.model import TargetTable

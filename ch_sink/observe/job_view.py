@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from ch_sink.model.counted import counted, grouped
+from ch_sink.model.address import counted, grouped
 from ch_sink.observe.stream import StreamView, badness
 
 __all__ = ["Album", "JobView", "JobWatch", "Lines"]

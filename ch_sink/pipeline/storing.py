@@ -12,9 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from ch_sink.errors import StreamFailed
-from ch_sink.model.change import BadRecord, Records
+from ch_sink.model.change import BadRecord, HandoverId, Records
 from ch_sink.model.counts import Counts
-from ch_sink.model.handover import HandoverId
 from ch_sink.pipeline.guards import Fencing, Stages
 from ch_sink.pipeline.plans import Applied, Plan, StreamName
 from ch_sink.pipeline.target import Target

@@ -15,7 +15,7 @@ from ch_sink.sources import Source
 from ch_sink.table.ddl import partitions_apart
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.partition import partition_groups
-from ch_sink.types.lexer import columns_in
+from ch_sink.types.sql import columns_in
 
 __all__ = ["Target"]
 

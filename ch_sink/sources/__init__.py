@@ -1,17 +1,9 @@
-"""Source systems: positions and quirks, one small module each."""
+"""Source systems: positions and quirks."""
 
-from ch_sink.sources.base import Positions, Source
-from ch_sink.sources.db2 import DB2
-from ch_sink.sources.flattened import FLATTENED, Flattened
-from ch_sink.sources.mongodb import MONGODB
-from ch_sink.sources.mysql import MYSQL
-from ch_sink.sources.oracle import ORACLE
-from ch_sink.sources.other import Other, other
-from ch_sink.sources.postgres import POSTGRES
-from ch_sink.sources.refused import refusal
-from ch_sink.sources.singlestore import SINGLESTORE
-from ch_sink.sources.sqlserver import SQLSERVER
-from ch_sink.sources.stated import STATED
+from ch_sink.sources.base import FLATTENED, Flattened, Positions, Source, refusal
+from ch_sink.sources.change_tables import DB2, SQLSERVER
+from ch_sink.sources.logs import MYSQL, ORACLE, POSTGRES
+from ch_sink.sources.unordered import MONGODB, SINGLESTORE, STATED, Other, other
 
 __all__ = ["FLATTENED", "SOURCES", "STATED", "Flattened", "Other", "Positions", "Source", "refusal", "source_for"]
 

@@ -23,7 +23,7 @@ from ch_sink.config import Config
 from ch_sink.discovery.wiring import client_of
 from ch_sink.errors import ConfigError, StreamFailed
 from ch_sink.model.change import BadRecord, ChangeBatch, Op, Records, UnknownColumn
-from ch_sink.model.profile import TopicProfile
+from ch_sink.model.policy import TopicProfile
 from ch_sink.order import State
 from ch_sink.order.sequence import Rules, sequence
 from ch_sink.order.version import Words, to_ints

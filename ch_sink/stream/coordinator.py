@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from ch_sink.errors import ChSinkError, ClickHouseError, DataLoss
 from ch_sink.model.counts import Counts
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.observe.stream import StreamSummary
 from ch_sink.order import State
 from ch_sink.pipeline.barrier import Barrier, expect_one_source

@@ -9,7 +9,7 @@ from ch_sink import __version__
 from ch_sink.decode import joined
 from ch_sink.errors import DataLoss
 from ch_sink.model.policy import Policy
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.pipeline.barrier import Barrier
 from ch_sink.pipeline.plans import Changed
 from ch_sink.pipeline.target import Target

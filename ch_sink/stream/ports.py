@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol
 
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import Policy
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.ports import Fence, Ledger, Pending
 from ch_sink.stream.error_limits import ErrorLimits
 from ch_sink.table.model import TargetTable

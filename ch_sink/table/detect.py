@@ -18,8 +18,7 @@ from ch_sink.table.facts import YEARS_SQL, years_of
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
-from ch_sink.types.lexer import Kind, columns_in, key_expressions, tokenize
-from ch_sink.types.sql import quote
+from ch_sink.types.sql import Kind, columns_in, key_expressions, quote, tokenize
 
 __all__ = [
     "DETECT_SQL",

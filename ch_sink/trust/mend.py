@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ch_sink.clickhouse import EVERY_TYPE
+from ch_sink.clickhouse.lookup import max_version
 from ch_sink.errors import StreamFailed
 from ch_sink.merge import version_column
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import RowsEdited, TableRefilled
 from ch_sink.table.model import forgets_deletes
+from ch_sink.trust.removal import note_removed
 from ch_sink.trust.repair import needs_stream, no_version_left, rows_move, statements, unmendable
 from ch_sink.trust.repaired_versions import Ceilings, ceiling_of, counts, last_versions, too_new
 from ch_sink.trust.report import Report
@@ -127,7 +129,24 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
             found.shadow.expect_own(subject.client)
         if apply and (rows or any(one.different for one in found.report.rollups)):
             refilled(subject, say)
-        return Mended(found.report, apply, rows, skipped, stuck, unreadable, left)
+        done = Mended(found.report, apply, rows, skipped, stuck, unreadable, left)
+        if apply and done.all_mended and limits is not None and options.of_all_rows:
+            _note_whole(subject, found, limits[1])
+        return done
+
+
+def _note_whole(subject: Subject, found: Verified, last: int) -> None:
+    """Let the ledger know that the table is whole, if its newest version is below that of the last change.
+
+    A delete of a row that is gone is not written again, nor is its version: the next job would take the table for one
+    that lacks rows.
+
+    Args:
+        last: the highest version of a change that the stream has applied.
+    """
+    newest = max_version(subject.client, subject.table, empty=-1, condition=subject.condition)
+    if newest < last:
+        note_removed(subject.ledger, found.topic_id, found.applied, last, left=newest)
 
 
 def _note(subject: Subject, found: Verified) -> None:

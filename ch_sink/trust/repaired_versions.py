@@ -17,9 +17,9 @@ from ch_sink.order.version import to_int, to_words
 from ch_sink.pipeline.target import Target
 from ch_sink.table.ddl import partition_in_sorting_key
 from ch_sink.table.model import Family, TargetTable
+from ch_sink.types.chtype import in_utc
 from ch_sink.types.column import Column
 from ch_sink.types.sql import OWN, literal
-from ch_sink.types.utc import in_utc
 
 __all__ = [
     "USED",

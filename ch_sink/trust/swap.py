@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ch_sink.errors import LedgerConflict, StreamFailed
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.ports import FinishedRange, Request, TableRefilled, TopicFacts
 from ch_sink.ports.stream_states import RecordedState, StreamStates

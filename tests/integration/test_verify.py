@@ -14,8 +14,8 @@ from ch_sink.stream.claims import born
 from ch_sink.trust.continuous import compared
 from ch_sink.trust.mend import repaired
 from ch_sink.trust.report import Report, lines
-from ch_sink.trust.stoppable import StoppableTopic
 from ch_sink.trust.subject import Options, Subject
+from ch_sink.trust.topic import StoppableTopic
 from ch_sink.trust.verify import verified
 from ch_sink.wiring.process import Stopped
 from tests.support.busy import ENGINES, feed_of
