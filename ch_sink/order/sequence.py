@@ -103,11 +103,11 @@ def sequence(
 
 
 def _stated(batch: ChangeBatch, state: State, rules: Rules) -> Sequenced:
-    """Versions from the numbers that the changes state, whatever their offsets are.
+    """Versions from the numbers that the changes state, whatever their offsets are; all are of epoch 0.
 
     Half 0 is that of a delete: of one row and number the row that is there wins, in whatever order the two come.
     """
-    epoch, number = np.full(len(batch), state.base_epoch, dtype=np.int64), batch.commit[:, 1].astype(np.int64)
+    epoch, number = np.zeros(len(batch), dtype=np.int64), batch.commit[:, 1].astype(np.int64)
     place = number if rules.layout.kind == "narrow" else np.zeros_like(number)
     out = ordered(replace(batch, offset=place), epoch, batch.commit, state, rules.layout, rules.policy)
     gone = batch.op == Op.DELETE

@@ -8,7 +8,16 @@ from ch_sink.config import Config, load_rows
 from ch_sink.errors import ConfigError
 from ch_sink.model.change import Op
 from ch_sink.model.policy import ColumnPolicy
-from ch_sink.spark.change_rows import BUCKET, BUCKETS, NUMBER, OP, ChangeRows, bucket, expect_served
+from ch_sink.spark.change_rows import (
+    BUCKET,
+    BUCKETS,
+    NUMBER,
+    OP,
+    ChangeRows,
+    bucket,
+    expect_served,
+    expect_stated_versions,
+)
 from ch_sink.spark.foreach_batch import Given, applied, with_hints
 from ch_sink.spark.frame_stream import FrameStream, Known, Span
 from ch_sink.stream.tasks import Execute
@@ -122,6 +131,7 @@ class Changes:
         self, stream: FrameStream, known: Known, rows: "DataFrame", found: Mapping[int, tuple[int, int]]
     ) -> tuple[Mapping[int, Span], Execute]:
         expect_served(stream.table, self._keys)
+        expect_stated_versions(stream.table, stream.highest_version)
         reached = stream.progress(known)
         spans = {b: Span(at := reached.get(b, 0), at + count, count) for b, (count, _) in found.items()}
         least = {b: number for b, (_, number) in found.items()}

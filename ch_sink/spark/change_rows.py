@@ -62,6 +62,8 @@ BUCKETS = 8
 _ROWS = 50_000
 """Rows of a chunk."""
 _RESULT = "partition long, result binary"
+_EPOCHS = {"UInt128": 1 << 112, "Int128": 1 << 112, "UInt256": 1 << 112, "Int256": 1 << 112}
+"""Versions from which on an epoch is in them, by the type of their column."""
 _ENGINE = "Use ENGINE = ReplacingMergeTree(_version, _is_deleted) with _version UInt128, _is_deleted UInt8."
 
 _MADE = {
@@ -107,6 +109,16 @@ def expect_served(table: TargetTable, keys: Sequence[str]) -> None:
             raise ConfigError(
                 f"{place} has no column {key!r}, which is one of the keys", hint="Add it, or name others."
             )
+
+
+def expect_stated_versions(table: TargetTable, highest: int | None) -> None:
+    """Raises ConfigError if the highest version is of a later epoch: no number of a change would beat its row."""
+    version = table.column(table.engine.version_column or "")
+    if highest and version is not None and highest >= _EPOCHS.get(version.type, highest + 1):
+        raise ConfigError(
+            f"{table.qualified} has rows with versions that are no numbers of changes",
+            hint="Another stream has filled it: write to a table of its own, or empty this one.",
+        )
 
 
 class Rows(Sequence[bytes | None]):

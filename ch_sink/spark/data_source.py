@@ -19,11 +19,12 @@ from pyspark.sql.datasource import DataSource, WriterCommitMessage
 from ch_sink.config import Config, load_rows
 from ch_sink.discovery.wiring import client_of, ledger_of
 from ch_sink.errors import ConfigError, LedgerConflict
+from ch_sink.model.counts import Counts
 from ch_sink.order import State
 from ch_sink.pipeline.chunks import Chunk
 from ch_sink.ports import FinishedRange, RangeIntent
 from ch_sink.spark.change_feed import FEED, OPS, TOPIC
-from ch_sink.spark.change_rows import NUMBER, OP, RowDecoder, expect_served, newer, numbered
+from ch_sink.spark.change_rows import NUMBER, OP, RowDecoder, expect_served, expect_stated_versions, newer, numbered
 from ch_sink.spark.foreach_batch import prepare, with_hints
 from ch_sink.stream.claims import live
 from ch_sink.stream.run_task import TaskPorts, run_task
@@ -78,7 +79,7 @@ class _Plan:
 class _Written(WriterCommitMessage):
     """What one task wrote."""
 
-    done: RangeDone
+    counts: Counts
     count: int
 
 
@@ -133,7 +134,10 @@ def _table(config: Config) -> TargetTable:
             f"stream {config.stream_name!r} is owned by process {owner.pid} on this host (run {owner.run_id})",
             hint="Stop that query first, or give this stream another name.",
         )
-    return stream_ports(config, SharedTopics()).table.detect()
+    admin = stream_ports(config, SharedTopics()).table
+    table = admin.detect()
+    expect_stated_versions(table, admin.highest_version(table))
+    return table
 
 
 def _write(plan: _Plan, batches: Iterator[pa.RecordBatch]) -> _Written:
@@ -168,7 +172,7 @@ def _write(plan: _Plan, batches: Iterator[pa.RecordBatch]) -> _Written:
         assert isinstance(done, RangeDone)
         if done.failure is not None:
             raise done.failure
-    return _Written(replace(done, state=State()), max(counts, default=0))
+    return _Written(done.counts, max(counts, default=0))
 
 
 def _coded(plan: _Plan, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -206,9 +210,14 @@ def _record(plan: _Plan, messages: list[Any]) -> None:
         start = ledger.progress(TOPIC).get(0, 0)
         end = start + sum(message.count for message in done)
         ledger.intents([RangeIntent(TOPIC, TOPIC, 0, start, end)])
-        rows, letters = (sum(getattr(m.done, name) for m in done) for name in ("rows", "dead_letters"))
-        deletes = sum(m.done.counts.get("deletes", 0) for m in done)
-        ledger.results([FinishedRange(TOPIC, TOPIC, 0, start, end, rows, deletes, letters, state=State().to_json())])
+        # What `changes` knows of its first bucket stays: rows of a writer are in no order.
+        state = ledger.states_at(TOPIC, {0: start}).get(0) or State().to_json()
+        total = Counts()
+        for message in done:
+            total.add(message.counts)
+        ledger.results(
+            [FinishedRange(TOPIC, TOPIC, 0, start, end, total.rows, total.deletes, total.dead_letters, state=state)]
+        )
     finally:
         ledger.release()
 

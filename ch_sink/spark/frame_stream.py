@@ -108,6 +108,12 @@ class FrameStream:
         assert self._coordinator is not None
         return self._coordinator.table.now
 
+    @property
+    def highest_version(self) -> int | None:
+        """See `StreamTable.highest_version`."""
+        assert self._coordinator is not None
+        return self._coordinator.table.highest_version()
+
     def progress(self, known: Known) -> dict[int, int]:
         """Partition → the offset up to which everything is applied."""
         return self._ports.ledger.progress(known.topic_id)

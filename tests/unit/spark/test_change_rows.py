@@ -16,7 +16,17 @@ from ch_sink.model.policy import policy_of
 from ch_sink.order.sequence import Rules
 from ch_sink.pipeline.target import Target
 from ch_sink.spark.change_feed import OPS
-from ch_sink.spark.change_rows import BUCKET, NUMBER, OP, ChangeRows, Newer, RowDecoder, _Numbered, expect_served
+from ch_sink.spark.change_rows import (
+    BUCKET,
+    NUMBER,
+    OP,
+    ChangeRows,
+    Newer,
+    RowDecoder,
+    _Numbered,
+    expect_served,
+    expect_stated_versions,
+)
 from ch_sink.spark.frame_stream import FrameStream, Known, Span
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.run_task import range_steps
@@ -210,3 +220,10 @@ def test_values_that_do_not_fit_are_dead_letters() -> None:
 def test_other_tables_are_refused(given: TargetTable, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         expect_served(given, ("id",))
+
+
+def test_rows_of_later_epochs_are_refused() -> None:
+    expect_stated_versions(table(), (1 << 112) - 1)
+    expect_stated_versions(table(version="UInt64"), 1 << 60)
+    with pytest.raises(ConfigError, match="versions that are no numbers of changes"):
+        expect_stated_versions(table(), 1 << 112)
