@@ -12,7 +12,7 @@ from ch_sink.cli.output import Output
 from ch_sink.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ch_sink.trust.mend import Mended
+    from ch_sink.trust.repair import Mended
 
 __all__ = ["repair"]
 
@@ -39,7 +39,7 @@ def repair(
     They are written under versions that every later change beats. Without --apply nothing is written.
     """
     from ch_sink.trust.key import condition_of
-    from ch_sink.trust.mend import repaired
+    from ch_sink.trust.repair import repaired
     from ch_sink.trust.report import lines
 
     out = Output(as_json=as_json)

@@ -1,11 +1,22 @@
 """Source systems: positions and quirks."""
 
-from ch_sink.sources.base import FLATTENED, Flattened, Positions, Source, refusal
+from ch_sink.sources.base import FLATTENED, Flattened, Positions, RefusedConnector, Source, refusal
 from ch_sink.sources.change_tables import DB2, SQLSERVER
 from ch_sink.sources.logs import MYSQL, ORACLE, POSTGRES
 from ch_sink.sources.unordered import MONGODB, SINGLESTORE, STATED, Other, other
 
-__all__ = ["FLATTENED", "SOURCES", "STATED", "Flattened", "Other", "Positions", "Source", "refusal", "source_for"]
+__all__ = [
+    "FLATTENED",
+    "SOURCES",
+    "STATED",
+    "Flattened",
+    "Other",
+    "Positions",
+    "RefusedConnector",
+    "Source",
+    "refusal",
+    "source_for",
+]
 
 SOURCES: tuple[Source, ...] = (MYSQL, POSTGRES, SQLSERVER, ORACLE, DB2, SINGLESTORE, MONGODB)
 
@@ -14,7 +25,7 @@ def source_for(connector: str) -> Source:
     """The source system of a ``source.connector`` value; `Other`, ordered by Kafka alone, for one not listed.
 
     Batches of flattened events have the connector ``flattened`` or ``flattened:<connector>``.
-    Raises StreamFailed for a connector whose events are no rows (`refusal`).
+    Raises RefusedConnector for a connector whose events are no rows (`refusal`).
     """
     form, colon, inner = connector.partition(":")
     if form == FLATTENED:

@@ -17,6 +17,7 @@ __all__ = [
     "Columns",
     "Flattened",
     "Positions",
+    "RefusedConnector",
     "Source",
     "Strategy",
     "numbers",
@@ -199,13 +200,17 @@ _REASONS = {
 }
 
 
-def refusal(connector: str) -> StreamFailed | None:
+class RefusedConnector(StreamFailed):
+    """No table can follow the events of this connector."""
+
+
+def refusal(connector: str) -> RefusedConnector | None:
     """The error that names the connector, the reason and the next step; None for a connector that is served."""
     inner = connector.rpartition(":")[2]
     reason = _REASONS.get(inner)
     if reason is None:
         return None
-    return StreamFailed(
+    return RefusedConnector(
         f"events of the connector {inner!r} cannot be applied to a table: {reason}",
         hint="see docs/sources/other.md",
     )

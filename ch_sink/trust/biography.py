@@ -6,7 +6,7 @@ from typing import Any
 
 from ch_sink.model.change import Half
 
-__all__ = ["Biography", "Event", "by_version", "compared_with"]
+__all__ = ["Biography", "Event", "as_text", "by_version", "compared_with"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,3 +138,16 @@ def _outranked(event: Event, newest: Event) -> Event:
     if newest.epoch > event.epoch:
         why += ": it is in a later epoch, since positions stepped back or partitions were added before it"
     return replace(event, rule="superseded", why=why, against=newest)
+
+
+def as_text(key: Mapping[str, Any]) -> str:
+    """A key as JSON, bytes as text where they are."""
+    return "{" + ", ".join(f'"{name}": {_shown(value)}' for name, value in key.items()) + "}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    if value is None:
+        return "null"
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else f'"{value}"'

@@ -16,7 +16,7 @@ from ch_sink.trust.history import facts_of, loads_of
 from ch_sink.trust.key import WantedKey, wanted_key
 from ch_sink.trust.life import Course, Reading, biography
 from ch_sink.trust.own_tables import Noted, OwnTables, own_tables
-from ch_sink.trust.repaired_versions import counts
+from ch_sink.trust.repair_sql import counts
 from ch_sink.trust.subject import Subject
 from ch_sink.trust.topic import Check, never_stops
 from ch_sink.trust.wiring import subject_of

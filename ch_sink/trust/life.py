@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +27,7 @@ from ch_sink.pipeline.plan import Barrier, BatchDecoder, Plan, Ports, plan
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import HandedOver, StoredRows
 from ch_sink.stream.tasks import RangeTask
-from ch_sink.trust.biography import Biography, Event, by_version, compared_with
+from ch_sink.trust.biography import Biography, Event, as_text, by_version, compared_with
 from ch_sink.trust.key import WantedKey
 from ch_sink.trust.own_tables import Noted
 from ch_sink.trust.subject import Subject
@@ -240,7 +239,7 @@ class _Life:
                 if found is None:
                     return value.decode("utf-8", "replace")
                 names = [self.target.policy.columns.target(column) for column in self.profile.key_columns]
-                return _as_text(dict(zip(names, found, strict=True)))
+                return as_text(dict(zip(names, found, strict=True)))
         return ""
 
     def _unread(self, records: Records, profile: TopicProfile) -> None:
@@ -390,16 +389,3 @@ def _unstoppable(policy: Policy) -> Policy:
         truncate="apply" if policy.changes.truncate == "apply" else "ignore",
     )
     return replace(policy, changes=changes)
-
-
-def _as_text(key: Mapping[str, Any]) -> str:
-    """A key as JSON, bytes as text where they are."""
-    return "{" + ", ".join(f'"{name}": {_shown(value)}' for name, value in key.items()) + "}"
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, bytes):
-        value = value.decode("utf-8", "replace")
-    if value is None:
-        return "null"
-    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else f'"{value}"'

@@ -107,7 +107,7 @@ def expect_refillable(refill: Refill) -> None:
     if subject.condition:
         raise StreamFailed(
             f"{table.qualified} has the rows of several topics, and would lose those of the others",
-            hint="Use `ch_sink repair`, which leaves them alone.",
+            hint="Use `ch_sink repair`, which leaves them alone." if subject.key else NEW_SNAPSHOT,
         )
     refill.successor.expect_possible()
 

@@ -45,7 +45,7 @@ from ch_sink.trust.refill import (
     of_table,
     other_table,
 )
-from ch_sink.trust.repaired_versions import last_versions
+from ch_sink.trust.repair_sql import last_versions
 from ch_sink.trust.rollups import refilled
 from ch_sink.trust.shape import Shape, differences_of_shape
 from ch_sink.trust.sides import TIMES, Side

@@ -23,7 +23,7 @@ from ch_sink.trust.causes import causes
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.history import begin_at_load, is_incomplete, unjudged, without_history
-from ch_sink.trust.repaired_versions import last_versions
+from ch_sink.trust.repair_sql import last_versions
 from ch_sink.trust.report import Report
 from ch_sink.trust.rollups import RolledUp, rolled_up
 from ch_sink.trust.shadow import Shadow, shadow_of, shadow_tables, staying

@@ -10,7 +10,7 @@ from ch_sink.clickhouse import Client
 from ch_sink.errors import StreamFailed, TableError
 from ch_sink.table.rollup import RollupChoice
 from ch_sink.testing import Kill
-from ch_sink.trust.mend import repaired
+from ch_sink.trust.repair import repaired
 from ch_sink.trust.report import Report, lines
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
